@@ -8,8 +8,8 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 TEST_JOBS ?= $(if $(filter 1 2,$(JOBS)),$(JOBS),3)
 FUZZ_RUNS ?= 1000000
 
-# The wheels of two MPIs overwrite each other's files, so each MPI has an environment. So have the
-# frameworks for NumPy 1 and those for NumPy 2, which cannot be installed together.
+# The wheels of two MPIs overwrite each other's files, so each MPI has an environment. Frameworks that
+# need NumPy 1 and those that need NumPy 2 cannot be installed together, so they have one each.
 MPICH := .venv
 OPENMPI := .venv-openmpi
 FRAMEWORKS := .venv-frameworks
@@ -20,9 +20,9 @@ ENVS := $(MPICH) $(OPENMPI) $(FRAMEWORKS) $(JAX) $(DOCS)
 BUILD := build/cmake
 RESULTS := build/results
 LIBRARY := multiverso/_lib/libmultiverso.so
-# The library that tests of failures load instead; see src/base/failpoint.h.
+# The library with failpoints (src/base/failpoint.h), which some tests load instead.
 FAILPOINTS := $(BUILD)/libmultiverso_failpoints.so
-# Folders are prerequisites too, because removing a file changes its folder only.
+# Folders are prerequisites too, because removing a file changes only the time of its folder.
 CORE := CMakeLists.txt CMakePresets.json multiverso/_version.py \
         $(shell find src cmake -type d -o -name '*.cc' -o -name '*.h' -o -path 'cmake/*')
 PACKAGE := Makefile pyproject.toml setup.py multiverso/_version.py
@@ -42,7 +42,7 @@ define run
 @$(call in,$(1)) $(2)
 endef
 # $(call pytest,NAME,OPTIONS) is a test run whose results go to $(RESULTS)/NAME.xml. Tests of one file
-# share jobs, so one process runs them all. A process that a hanging test ended is not replaced.
+# share jobs, so one process runs them all. A process that ends because a test hangs is not replaced.
 pytest = python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder \
          --max-worker-restart 0 --junit-xml $(RESULTS)/$(1).xml $(2)
 
@@ -95,8 +95,8 @@ test-cpp: $(LIBRARY)
 	$(call run,$(MPICH),cmake --build $(BUILD))
 	$(call run,$(MPICH),ctest --test-dir $(BUILD) --output-on-failure --parallel $(TEST_JOBS))
 
-# The two expressions complement each other: no test file can be left out. The other environments
-# repeat tests with another MPI or with frameworks.
+# The -m expressions of test-python and test-slow complement each other, so no test can be left out.
+# The other environments repeat tests with another MPI or with frameworks.
 test-python: $(MPICH)/.installed $(FAILPOINTS)
 	$(call run,$(MPICH),$(call pytest,mpich,-m "not slow and not frameworks"))
 
@@ -124,7 +124,7 @@ test-asan test-tsan fuzz: $(MPICH)/.created
 	$(call run,$(MPICH),cmake --build --preset $(PRESET))
 	$(call run,$(MPICH),ctest --preset $(PRESET))
 
-# A warning of mkdocs is an error; the tests then check the pages.
+# --strict makes a warning of mkdocs an error; the tests then check the pages.
 docs: $(DOCS)/.installed
 	$(call run,$(DOCS),NO_MKDOCS_2_WARNING=1 mkdocs build --strict)
 	$(call run,$(DOCS),python -m pytest --junit-xml $(RESULTS)/docs.xml tests/site)

@@ -42,7 +42,7 @@ LAYOUT = [
     "-DMULTIVERSO_PKGCONFIG_DIR=share/pkgconfig",
 ]
 COMPILERS = ("c++", "g++", "clang++")
-NEEDS = (
+HINT = (
     "Multiverso is compiled from source and needs a C++17 compiler (g++ 8 or clang++ 7, or newer) "
     "and make. Debian, Ubuntu: apt install g++ make; Fedora: dnf install gcc-c++ make; "
     "conda: conda install cxx-compiler make. Set CXX to choose a compiler."
@@ -51,39 +51,39 @@ NEEDS = (
 
 def find_cmake() -> str:
     """Return the cmake of this Python environment, else the first one on the PATH."""
-    beside = Path(sys.executable).parent
-    for path in (str(beside), None):
+    environment = Path(sys.executable).parent
+    for path in (str(environment), None):
         if cmake := shutil.which("cmake", path=path):
             return cmake
     raise ExecError("expected cmake on the PATH, found none; pip install cmake")
 
 
 def check_tools() -> None:
-    """Raise CompileError, which names the packages to install, without a compiler or make."""
-    chosen = shlex.split(os.environ.get("CXX", ""))[:1]
-    if not any(shutil.which(name) for name in chosen or COMPILERS):
-        looked = f"CXX={chosen[0]}" if chosen else ", ".join(COMPILERS)
-        raise CompileError(f"expected a C++ compiler ({looked}), found none. {NEEDS}")
+    """Raise CompileError, with the packages to install, if there is no compiler or no make."""
+    compiler = shlex.split(os.environ.get("CXX", ""))[:1]
+    if not any(shutil.which(name) for name in compiler or COMPILERS):
+        searched = f"CXX={compiler[0]}" if compiler else ", ".join(COMPILERS)
+        raise CompileError(f"expected a C++ compiler ({searched}), found none. {HINT}")
     if not os.environ.get("CMAKE_GENERATOR") and not shutil.which("make"):
-        raise CompileError(f"expected make on the PATH, found none. {NEEDS}")
+        raise CompileError(f"expected make on the PATH, found none. {HINT}")
 
 
 def run(command: list[str], step: str) -> None:
-    """Run a CMake command; raise CompileError, which names the step, if it fails."""
-    # DESTDIR is meant for the files that pip installs, not for those of this step.
+    """Run a CMake command; if it fails, raise a CompileError that names the step."""
+    # DESTDIR is for the files that pip installs; CMake would put it before the prefix.
     environment = {name: value for name, value in os.environ.items() if name != "DESTDIR"}
     try:
         subprocess.run(command, check=True, env=environment)
     except subprocess.CalledProcessError as error:
         raise CompileError(
-            f"{step} failed with exit code {error.returncode}; the reason is printed above. {NEEDS}"
+            f"{step} failed with exit code {error.returncode}; the reason is printed above. {HINT}"
         ) from error
 
 
 def build_library(destination: Path, jobs: int | None) -> None:
     """Compile libmultiverso in a temporary folder and install it as `destination`.
 
-    The header and the files for CMake and pkg-config are installed into the same package.
+    The header and the files for CMake and pkg-config are installed beside it, as in `LAYOUT`.
     """
     check_tools()
     cmake = find_cmake()
@@ -109,13 +109,13 @@ def build_library(destination: Path, jobs: int | None) -> None:
 
 
 class Build(build):
-    """Collects the package in a temporary folder, so that no stale file gets into a wheel."""
+    """Collects the package in a temporary folder, so that a wheel has no file of an old build."""
 
     def initialize_options(self) -> None:
-        """Set the folder, which --build-base overrides."""
+        """Make a temporary folder the default of --build-base."""
         super().initialize_options()
-        self.scratch = tempfile.TemporaryDirectory(prefix="multiverso-package-")
-        self.build_base = self.scratch.name
+        self.temporary = tempfile.TemporaryDirectory(prefix="multiverso-package-")
+        self.build_base = self.temporary.name
 
 
 class BuildLibrary(build_ext):
@@ -135,9 +135,9 @@ class BuildLibrary(build_ext):
             build_library(destination, self.parallel)
 
     def copy_extensions_to_source(self) -> None:
-        """Copy the library of an editable install to multiverso/_lib/."""
+        """Copy the library of an editable install to multiverso/_lib/, replacing an older one."""
         (ROOT / LIBRARY.parent).mkdir(exist_ok=True)
-        # A process that has mapped the library would crash if it were overwritten in place.
+        # Overwriting the older file in place would crash the processes that have mapped it.
         (ROOT / LIBRARY).unlink(missing_ok=True)
         super().copy_extensions_to_source()
 

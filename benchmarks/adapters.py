@@ -8,13 +8,12 @@
 Each adapter trains a small convolutional network, with batches of at least 20 ms, in a job of one
 rank and then in a job of two, with one core for each rank. The first job alternates between epochs
 that sync after every batch and epochs without Multiverso, because the speed of a machine drifts.
-The second alternates between both workers, one worker, and both without Multiverso, which shows
-what the machine gives two independent processes. Ratios, which have 95 % confidence intervals, are
-comparable between runs and machines, times less so. With --all-cores only the first job runs, on
-all cores and with the framework's default number of threads.
+The second alternates between both workers, one worker, and both workers without Multiverso; these
+last epochs show what the machine gives two independent processes. Ratios have 95 % confidence
+intervals and are comparable between runs and machines; times are less so. With --all-cores only the
+first job runs, on all cores and with the framework's default number of threads.
 
-If the machine speeds up and batches get too short, they are enlarged and measured again. On Linux
-malloc keeps its memory; see MALLOC_SETTINGS.
+Batches that turn out too short, because the machine has sped up, are enlarged and measured again.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ import report
 from bars import Bar, judge
 from comparisons import Case
 from environment import describe
-from launcher import launch_all, progress
+from mpirun_jobs import launch_all, progress
 from multiverso._mpi.launcher import find_launcher
 from options import deliver, forwarded, make_parser, positive
 from pinned import pin
@@ -48,14 +47,14 @@ WORKERS = 2
 RANKS = (1, WORKERS)  # in the two jobs
 #: The bars: longest time of an epoch relative to plain training, and lowest throughput of two
 #: workers relative to one.
-MAX_OF_PLAIN = 1.02
-MIN_OF_ONE = 1.9
+MAX_TIME_RATIO_TO_PLAIN = 1.02
+MIN_SPEED_RATIO_TO_ONE = 1.9
 
 BATCH_SECONDS = 0.02  # shortest batch for which the bars apply
 MARGIN = 1.25  # calibration aims at batches longer by this factor
-ALONE, PLAIN, ONE, BOTH_PLAIN = "with Multiverso", "plain training", "one worker", "both plain"
+SYNCED, PLAIN, ONE, BOTH_PLAIN = "with Multiverso", "plain training", "one worker", "both plain"
 #: Frameworks that ignore the pinning take their number of threads from these variables.
-THREADS = ("OMP_NUM_THREADS", "NPROC", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "NPROC", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 #: By default glibc's malloc returns memory to the system after some batches and not after others,
 #: which costs up to 2 ms of page faults per batch in either candidate. These settings make it keep
 #: its memory; other C libraries ignore them.
@@ -68,17 +67,17 @@ MAX_ATTEMPTS = 4  # measurements until the batches are long enough
 
 
 class Epochs:
-    """Epochs of training by the first `workers` ranks; the others wait."""
+    """Epochs by the first `workers` ranks; `batches` is the number of batches and their size."""
 
     statement = ""
 
     def __init__(
-        self, name: str, trainer: Trainer, shape: tuple[int, int], workers: int, *, synced: bool
+        self, name: str, trainer: Trainer, batches: tuple[int, int], workers: int, *, synced: bool
     ) -> None:
         self.name = name
         self.workers = workers
         self._trainer = trainer
-        self._batches, self._batch_size = shape
+        self._num_batches, self._batch_size = batches
         self._synced = synced
         self.batch_seconds: list[float] = []  # seconds per batch in each run, by `clock`
 
@@ -86,7 +85,7 @@ class Epochs:
         """Train for `calls` epochs and return the span."""
         if mv.worker_id() >= self.workers:
             return None
-        batches = calls * self._batches
+        batches = calls * self._num_batches
         begin, before = time.perf_counter(), clock()
         self._trainer.train(batches, self._batch_size, synced=self._synced)
         end = time.perf_counter()
@@ -119,7 +118,7 @@ def seconds_of_batch(trainer: Trainer, batch_size: int) -> float:
 def calibrate(trainer: Trainer, ranks: Ranks, minimum: float) -> int:
     """Return the size of a batch that takes a little more than `minimum` seconds."""
     size, target = 16, MARGIN * minimum
-    for _ in range(6):
+    for _ in range(6):  # far more attempts than the search needs, unless the speed changes
         seconds = max(min(ranks.gather(seconds_of_batch(trainer, size))), 1e-4)
         if minimum <= seconds <= 1.5 * minimum or (size == 1 and seconds > target):
             break
@@ -166,54 +165,53 @@ def job_sizes(options: argparse.Namespace) -> tuple[int, ...]:
 
 
 def measure_batches(
-    options: argparse.Namespace, trainer: Trainer, size: int, ranks: Ranks
+    options: argparse.Namespace, trainer: Trainer, batch_size: int, ranks: Ranks
 ) -> tuple[list[str], Case, Bar, float]:
-    """Measure with batches of `size`; also return their shortest median time on any rank."""
+    """Measure with batches of this size; also return their shortest median time on any rank."""
     (adapter,) = options.adapters
-    shape = (options.batches, size)
+    batches = (options.batches, batch_size)
     for synced in (True, False):  # compiles
-        trainer.train(*shape, synced=synced)
-    seconds = options.seconds / ranks.size
-    effort = Effort(options.batch_seconds, seconds, 3 if options.quick else 9, 201)
+        trainer.train(*batches, synced=synced)
+    seconds, min_rounds = options.seconds / ranks.size, 3 if options.quick else 9
+    effort = Effort(options.batch_seconds, seconds, min_rounds=min_rounds, max_rounds=201)
     measure_job = measure_one if ranks.size == 1 else measure_both
-    notes, case, bar, plain = measure_job(adapter, trainer, shape, ranks, effort)
-    batch = min(ranks.gather(statistics.median(plain.batch_seconds)))
-    return notes, case, bar, batch
+    notes, case, bar, plain = measure_job(adapter, trainer, batches, ranks, effort)
+    return notes, case, bar, min(ranks.gather(statistics.median(plain.batch_seconds)))
 
 
 def measure_one(
-    adapter: str, trainer: Trainer, shape: tuple[int, int], ranks: Ranks, effort: Effort
+    adapter: str, trainer: Trainer, batches: tuple[int, int], ranks: Ranks, effort: Effort
 ) -> tuple[list[str], Case, Bar, Epochs]:
     """Measure the overhead of syncs for one worker; also return the plain candidate."""
-    synced = Epochs(ALONE, trainer, shape, 1, synced=True)
-    without = Epochs(PLAIN, trainer, shape, 1, synced=False)
+    synced = Epochs(SYNCED, trainer, batches, 1, synced=True)
+    without = Epochs(PLAIN, trainer, batches, 1, synced=False)
     series = alternate([synced, without], ranks, effort, warms=False)
-    # Only the last runs of each alternated.
+    # The first runs, of which each candidate has a different number, only chose the sample size.
     pairs = zip(synced.batch_seconds[::-1], without.batch_seconds[::-1], strict=False)
     batch = 1e3 * statistics.median(without.batch_seconds)
-    overhead = 1e3 * statistics.median(one - other for one, other in pairs)
+    overhead = 1e3 * statistics.median(with_sync - plain for with_sync, plain in pairs)
     cores = len(os.sched_getaffinity(0))
     note = (
-        f"{adapter}: {trainer.num_parameters:,} parameters, batches of {shape[1]},"
+        f"{adapter}: {trainer.num_parameters:,} parameters, batches of {batches[1]},"
         f" {'processor time' if cores == 1 else f'on {cores} cores'}:"
         f" {batch:.1f} ms per batch, {overhead:.2f} ms per sync ({overhead / batch:.1%})"
     )
-    bar = Bar(adapter, 0, PLAIN, 1, 1 / MAX_OF_PLAIN)
+    bar = Bar(adapter, 0, PLAIN, 1, 1 / MAX_TIME_RATIO_TO_PLAIN)
     return [note], Case(adapter, 0, series), bar, without
 
 
 def measure_both(
-    adapter: str, trainer: Trainer, shape: tuple[int, int], ranks: Ranks, effort: Effort
+    adapter: str, trainer: Trainer, batches: tuple[int, int], ranks: Ranks, effort: Effort
 ) -> tuple[list[str], Case, Bar, Epochs]:
     """Measure the speed-up of two workers; also return the plain candidate."""
-    without = Epochs(BOTH_PLAIN, trainer, shape, WORKERS, synced=False)
+    without = Epochs(BOTH_PLAIN, trainer, batches, WORKERS, synced=False)
     candidates = [
-        Epochs(f"{WORKERS} workers", trainer, shape, WORKERS, synced=True),
-        Epochs(ONE, trainer, shape, 1, synced=True),
+        Epochs(f"{WORKERS} workers", trainer, batches, WORKERS, synced=True),
+        Epochs(ONE, trainer, batches, 1, synced=True),
         without,
     ]
     series = alternate(candidates, ranks, effort, warms=False)
-    bar = Bar(adapter, 0, ONE, WORKERS, MIN_OF_ONE)
+    bar = Bar(adapter, 0, ONE, WORKERS, MIN_SPEED_RATIO_TO_ONE)
     return [], Case(adapter, 0, series), bar, without
 
 
@@ -221,7 +219,7 @@ def measure_all(options: argparse.Namespace) -> tuple[dict[str, Any] | None, int
     """Start the jobs of each adapter; return the merged report and the number of failures."""
     os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", **MALLOC_SETTINGS)
     if not options.all_cores:
-        os.environ.update(dict.fromkeys(THREADS, "1"))
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     arguments = forwarded(
         options, "seconds", "limit", "batch_seconds", "batches", "quick", "all_cores"
     )

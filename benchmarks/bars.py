@@ -1,4 +1,4 @@
-"""The bars: the speeds that Multiverso must reach, and the verdicts on a run."""
+"""The speeds that Multiverso must reach (the bars), and the verdicts on a run."""
 
 from __future__ import annotations
 
@@ -13,16 +13,8 @@ if TYPE_CHECKING:
 class Bar:
     """A required speed relative to a reference.
 
-    Attributes
-    ----------
-    operation, size : str, int
-        The case; a size of 0 means the only case of its operation.
-    reference : str
-        Name of the reference series.
-    ranks : int
-        Number of workers.
-    speed : float
-        Lowest accepted speed, as a multiple of the reference.
+    The case is an operation and a size; a size of 0 means the only case of its operation. `ranks`
+    is the number of workers, and `speed` the lowest accepted multiple of the reference's speed.
     """
 
     operation: str
@@ -56,7 +48,7 @@ class Verdict:
 BARS = (
     Bar("get", 10_000_000, "np.copyto", 1, 0.85),
     Bar("add", 10_000_000, "np.add", 1, 0.85),
-    # At most four times the time of a memcpy that Python calls.
+    # A call may take four times as long as a memcpy that Python calls through ctypes.
     Bar("get", 1_000, "memcpy", 1, 0.25),
     Bar("add", 1_000, "memcpy", 1, 0.25),
     Bar("add_get", 1_000_000, "MPI Get_accumulate", 1, 1.0),
@@ -77,7 +69,7 @@ SYNC_BARS = tuple(
     for ranks in (2, 4)
 )
 
-#: Training with Keras: a step of one worker, steps of two workers, and an update.
+#: Training with Keras: a step of one worker may take 2 % longer; steps of two workers; an update.
 LEARN_BARS = (
     Bar("training step", 0, "plain Keras", 1, 1 / 1.02),
     Bar("training step", 0, "one worker", 2, 1.8),
@@ -86,22 +78,12 @@ LEARN_BARS = (
 
 
 def judge(cases: list[Case], ranks: int, bars: tuple[Bar, ...] = BARS) -> list[Verdict]:
-    """Return a verdict on every bar that applies to the measured cases.
-
-    Parameters
-    ----------
-    cases : list of Case
-        The measurements.
-    ranks : int
-        Number of workers.
-    bars : tuple of Bar, optional
-        The bars to judge.
-    """
+    """Return a verdict on each bar that applies to these cases, measured with `ranks` workers."""
     verdicts = []
     for bar in bars:
         for case in cases:
-            fits = case.operation == bar.operation and bar.size in (0, case.size)
-            if not fits or bar.ranks != ranks:
+            is_its_case = case.operation == bar.operation and bar.size in (0, case.size)
+            if not is_its_case or bar.ranks != ranks:
                 continue
             speed = case.speed_against(bar.reference)
             interval = case.interval_against(bar.reference)

@@ -1,10 +1,10 @@
-/* Plain C threads that do the operations of a table: the limit of the machine, against which
- * workers, which are processes, are measured.
+/* Plain C threads that do the operations of a table. Their speed is the limit of the machine, with
+ * which the speed of workers, which are processes, is compared.
  *
  * All threads share one table, as workers do, and each has its own delta and out. There are no
- * locks, so concurrent adds may lose updates: this is a limit, not a competitor. Thread t of n
- * starts at t/n of the table and wraps around, because threads that walk the same addresses in step
- * would slow each other down by moving every cache line between their cores.
+ * locks, so concurrent adds may lose updates: the threads are no alternative to workers. Thread t
+ * of n starts at t/n of the table and wraps around, because threads that walk the same addresses in
+ * step would slow each other down by moving every cache line between their cores.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -54,7 +54,7 @@ static void add_get(float* restrict w, const float* restrict d, float* restrict 
   }
 }
 
-static void whole(const Job* job, int32_t thread, int64_t begin, int64_t end) {
+static void run_range(const Job* job, int32_t thread, int64_t begin, int64_t end) {
   const int64_t n = end - begin;
   switch (job->op) {
     case OP_GET: memcpy(job->outs[thread] + begin, job->table + begin, (size_t)n * 4); break;
@@ -63,11 +63,11 @@ static void whole(const Job* job, int32_t thread, int64_t begin, int64_t end) {
   }
 }
 
-static void rows(const Job* job, int32_t thread, int64_t call) {
+static void run_rows(const Job* job, int32_t thread, int64_t call) {
   const int64_t* ids = job->ids[thread * job->num_sets + call % job->num_sets];
   const int64_t width = job->count;
   for (int64_t i = 0; i < job->num_ids; ++i) {
-    /* Rows are too short for the hardware to predict the next one. */
+    /* Rows are too short for the hardware to predict the next one: prefetch 8 rows ahead. */
     if (i + 8 < job->num_ids) {
       const char* next = (const char*)(job->table + ids[i + 8] * width);
       for (int64_t line = 0; line < width * 4; line += 64) __builtin_prefetch(next + line, 1);
@@ -88,15 +88,16 @@ static void* work(void* argument) {
   memset(&all, 0xff, sizeof all);
   /* A launcher may have bound this rank to one core, but the threads need all cores. */
   pthread_setaffinity_np(pthread_self(), sizeof all, &all);
-  const int64_t cut = job->count / job->num_threads * worker->index / 16 * 16;
+  /* The thread's first element is a multiple of 16, so it begins a cache line. */
+  const int64_t first = job->count / job->num_threads * worker->index / 16 * 16;
   pthread_barrier_wait(&job->start);
   worker->begin = now();
   for (int64_t call = 0; call < job->calls; ++call) {
     if (job->op >= OP_GET_ROWS) {
-      rows(job, worker->index, call);
+      run_rows(job, worker->index, call);
     } else {
-      whole(job, worker->index, cut, job->count);
-      whole(job, worker->index, 0, cut);
+      run_range(job, worker->index, first, job->count);
+      run_range(job, worker->index, 0, first);
     }
   }
   worker->end = now();

@@ -1,4 +1,4 @@
-"""Plain C threads that do the operations of a table: the limit of the machine."""
+"""Plain C threads that do the operations of a table, as a candidate of a benchmark."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 _SOURCE = Path(__file__).with_suffix(".c")
 _OPERATIONS = {"get": 0, "add": 1, "add_get": 2, "get rows": 3, "add rows": 4}
-_FLAGS = (["-O3", "-march=native"], ["-O3"])
+_FLAGS = (["-O3", "-march=native"], ["-O3"])  # some compilers do not know -march=native
 
 
-def compile_helper() -> ctypes.CDLL | None:
-    """Compile and load the C helper; return None without a C compiler."""
+def compile_c_threads() -> ctypes.CDLL | None:
+    """Compile and load c_threads.c; return None if that is impossible."""
     library = compile_source(_SOURCE)
     return None if library is None else _declare(library)
 
 
 def compile_source(source: Path) -> ctypes.CDLL | None:
-    """Compile and load a C file; return None without a C compiler.
+    """Compile and load a C file; return None if there is no C compiler or if it fails.
 
     The file of the library is temporary, because it is compiled for this processor only.
     """
@@ -65,7 +65,7 @@ class CThreads:
     Parameters
     ----------
     library : ctypes.CDLL or None
-        The result of `compile_helper`; only the master needs it.
+        The result of `compile_c_threads`; only the master needs it.
     operation : str
         "get", "add", "add_get", "get rows" or "add rows".
     workers : int
@@ -96,11 +96,11 @@ class CThreads:
         if not is_master:
             return
         num_ids = len(id_sets[0]) if id_sets else 0
-        moved = (num_ids, shape[-1]) if id_sets else shape
+        moved_shape = (num_ids, shape[-1]) if id_sets else shape
         self._table = np.ones(shape, np.float32)
         # Writing to the arrays touches their pages before the measurement.
-        self._deltas = [np.full(moved, 1e-3, np.float32) for _ in range(workers)]
-        self._outs = [np.ones(moved, np.float32) for _ in range(workers)]
+        self._deltas = [np.full(moved_shape, 1e-3, np.float32) for _ in range(workers)]
+        self._outs = [np.ones(moved_shape, np.float32) for _ in range(workers)]
         # Each thread starts at another set, so that no two access the same rows at once.
         step = max(1, len(id_sets) // workers)
         self._ids = [

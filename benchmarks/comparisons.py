@@ -1,9 +1,10 @@
-"""The compared cases: one operation at one size, by Multiverso and by its references."""
+"""The cases of tables.py: one operation at one size, by Multiverso and by its references."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ class Case:
         return None if series is None else self.ours.speed_against(series)
 
     def interval_against(self, reference: str) -> tuple[float, float] | None:
-        """Return the confidence interval of that speed; see `Series.interval_against`."""
+        """Return the confidence interval of `speed_against`; see `Series.interval_against`."""
         series = self._named(reference)
         return None if series is None else self.ours.interval_against(series)
 
@@ -70,7 +71,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Bench:
-    """The processes, the effort and the C helper, which every case needs."""
+    """The processes, the effort and the compiled C threads, which every case needs."""
 
     ranks: Ranks
     effort: Effort
@@ -100,20 +101,8 @@ def _memcpy() -> Any:
 def array_case(bench: Bench, operation: str, size: int) -> Case:
     """Measure get, add or add_get of an array table of `size` float32 elements.
 
-    Parameters
-    ----------
-    bench : Bench
-        The setting.
-    operation : {"get", "add", "add_get"}
-        The operation on the whole table.
-    size : int
-        Number of elements.
-
-    Returns
-    -------
-    Case
-        With one worker, the references are np.copyto or np.add on private memory and, for small
-        sizes, memcpy. For add_get they include the equivalents in MPI.
+    The references are C threads; for add_get the equivalents in MPI; and, with one worker, NumPy on
+    private memory and, for get and add of small sizes, memcpy.
     """
     ranks, workers = bench.ranks, bench.ranks.size
     table = mv.ArrayTableHandler(size, init_value=np.ones(size, np.float32))
@@ -135,11 +124,9 @@ def array_case(bench: Bench, operation: str, size: int) -> Case:
             candidates.append(Statement(numpy_name, numpy_statement, 1, **names))
             if size <= 10_000 and operation != "add_get":
                 addresses = {"to": out.ctypes.data, "source": private.ctypes.data}
-                bare = "memcpy(to, source, nbytes)"
-                nbytes = private.nbytes
-                candidates.append(
-                    Statement("memcpy", bare, 1, memcpy=_memcpy(), nbytes=nbytes, **addresses)
-                )
+                arguments = {**addresses, "nbytes": private.nbytes, "memcpy": _memcpy()}
+                statement = "memcpy(to, source, nbytes)"
+                candidates.append(Statement("memcpy", statement, 1, **arguments))
         if operation == "add_get" and ranks.mpi is not None:
             candidates.append(stack.enter_context(RmaTable(ranks, size)))
             if workers > 1:
@@ -155,21 +142,9 @@ def _row_sets(num_row: int, worker: int) -> list[np.ndarray[Any, Any]]:
 
 
 def row_case(bench: Bench, operation: str, num_row: int) -> Case:
-    """Measure get or add of 10 000 random rows of 64 float32.
+    """Measure "get rows" or "add rows": 10 000 random rows of 64 float32 elements.
 
-    Parameters
-    ----------
-    bench : Bench
-        The setting.
-    operation : {"get rows", "add rows"}
-        The operation on the rows.
-    num_row : int
-        Rows of the table.
-
-    Returns
-    -------
-    Case
-        With one worker, the references are NumPy's indexing operations on private memory.
+    The references are C threads and, with one worker, NumPy's indexing on private memory.
     """
     ranks, workers = bench.ranks, bench.ranks.size
     table = mv.MatrixTableHandler(num_row, NUM_COL)
@@ -189,7 +164,7 @@ def row_case(bench: Bench, operation: str, num_row: int) -> Case:
         names["private"] = np.ones((num_row, NUM_COL), np.float32)
         names["sets"] = itertools.cycle(sets)
         statements = {
-            # mode="clip" avoids a second copy in np.take.
+            # With `out`, np.take would buffer its result unless mode="clip" is given.
             "get rows": {
                 "np.take": "np.take(private, next(sets), axis=0, out=out, mode='clip')",
                 "indexing": "private[next(sets)]",
@@ -202,7 +177,7 @@ def row_case(bench: Bench, operation: str, num_row: int) -> Case:
 
 
 def barrier_case(bench: Bench) -> Case:
-    """Measure the barrier against that of MPI."""
+    """Measure a barrier against that of MPI."""
     ranks = bench.ranks
     candidates: list[Candidate] = [Statement(OURS, "mv.barrier()", ranks.size, mv=mv)]
     if ranks.comm is not None:
@@ -210,11 +185,11 @@ def barrier_case(bench: Bench) -> Case:
     return bench.measure("barrier", 0, candidates)
 
 
-def plan(bench: Bench, sizes: list[int], num_row: int) -> Iterator[tuple[str, Callable[[], Case]]]:
-    """Yield the name of each case and the function that measures it, equal on all ranks."""
+def plan(bench: Bench, sizes: list[int], num_row: int) -> Iterator[Callable[[], Case]]:
+    """Yield the function that measures each case, in the same order on all ranks."""
     for operation in ("get", "add", "add_get"):
         for size in sizes:
-            yield f"{operation} {size:,}", lambda o=operation, s=size: array_case(bench, o, s)
+            yield functools.partial(array_case, bench, operation, size)
     for operation in ("get rows", "add rows"):
-        yield operation, lambda o=operation: row_case(bench, o, num_row)
-    yield "barrier", lambda: barrier_case(bench)
+        yield functools.partial(row_case, bench, operation, num_row)
+    yield functools.partial(barrier_case, bench)

@@ -1,4 +1,4 @@
-"""The environment of a run, which is needed to compare its figures with others."""
+"""The machine and the versions of a run, without which its figures cannot be compared."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ import numpy as np
 
 import multiverso as mv
 
-# Names of packages.
-_FRAMEWORKS = "jax keras Lasagne pytensor tensorflow tensorflow-cpu Theano torch".split()
+_FRAMEWORK_PACKAGES = "jax keras Lasagne pytensor tensorflow tensorflow-cpu Theano torch".split()
 
 
 def _versions() -> dict[str, str]:
     """Return the versions of the installed frameworks."""
     versions = {}
-    for name in _FRAMEWORKS:
+    for name in _FRAMEWORK_PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

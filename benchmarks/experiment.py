@@ -1,8 +1,8 @@
-"""Compare the accuracy and the speed of training on several workers with those of one.
+"""Compare the accuracy and the speed of training by several workers with those by one.
 
     python benchmarks/experiment.py digits         # a small network on digits, in both modes
     python benchmarks/experiment.py resnet         # a residual network in Lasagne
-    python benchmarks/experiment.py keras-resnet   # one in Keras, on the backend KERAS_BACKEND
+    python benchmarks/experiment.py keras-resnet   # a residual network in Keras on $KERAS_BACKEND
 
 The program runs examples under mpirun, prints a table, and writes a JSON report and three plots:
 accuracy_epoch.png, accuracy_time.png and time_epoch.png. All runs of an experiment see the same
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import environment
-import launcher
+import mpirun_jobs
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 DIGITS = EXAMPLES / "theano" / "cnn.py"
@@ -33,7 +33,7 @@ RESNETS = {
 PINNED = Path(__file__).resolve().with_name("pinned.py")
 POINT = 0.01  # one percentage point of accuracy
 
-#: The bars of digits: largest difference from one process in each mode, in points.
+#: The bars of digits: largest difference in accuracy from one process, in percentage points.
 ASYNC_POINTS, SYNC_POINTS = 1.0, 0.5
 
 
@@ -49,12 +49,12 @@ class Plan:
 def make_plans(experiment: str, workers: int) -> tuple[Path, list[Plan]]:
     """Return the program of an experiment and its runs; the first is the reference."""
     if experiment == "digits":
-        many = f"1M-{workers}P"
+        parallel = f"1M-{workers}P"
         return DIGITS, [
             Plan("1M-1P", 1),
-            Plan(f"{many} async", workers),
-            Plan(f"{many} sync", workers, ("--sync",)),
-            Plan(f"{many} sync, again", workers, ("--sync",)),
+            Plan(f"{parallel} async", workers),
+            Plan(f"{parallel} sync", workers, ("--sync",)),
+            Plan(f"{parallel} sync, again", workers, ("--sync",)),
         ]
     return RESNETS[experiment], [
         Plan("0M-1P", 1, ("--plain", "--test-each")),
@@ -91,7 +91,7 @@ def summarize(plan: Plan, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare(experiment: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the verdicts on the bars: text, measurement, whether it passed."""
+    """Return the verdicts on the bars of digits; the other experiments have no bars."""
     if experiment != "digits":
         return []
     alone, asynchronous, sync, repeated = runs
@@ -120,7 +120,7 @@ def to_markdown(runs: list[dict[str, Any]]) -> str:
     """Return the runs as a Markdown table.
 
     The speed-up is relative to the first run. The overhead is the additional time of one process
-    with Multiverso, so only that run has one.
+    with Multiverso relative to one without, so only the run 1M-1P beside 0M-1P has one.
     """
     base = runs[0]
     lines = [
@@ -142,8 +142,8 @@ def plot(runs: list[dict[str, Any]], folder: Path) -> None:
     """Plot accuracy over epochs, accuracy over time and time over epochs into `folder`."""
     from matplotlib.figure import Figure
 
-    styles = ("-", "--", "-.", ":")  # equal runs coincide
-    for name, across, along in (
+    styles = ("-", "--", "-.", ":")  # so that lines of equal runs can be told apart
+    for name, x_name, y_name in (
         ("accuracy_epoch", "epoch", "accuracy"),
         ("accuracy_time", "seconds of training", "accuracy"),
         ("time_epoch", "epoch", "seconds of training"),
@@ -158,9 +158,9 @@ def plot(runs: list[dict[str, Any]], folder: Path) -> None:
                 "accuracy": run["accuracies"],
                 "seconds of training": elapsed,
             }
-            axes.plot(values[across], values[along], style, label=run["name"])
-        axes.set_xlabel(across)
-        axes.set_ylabel(along)
+            axes.plot(values[x_name], values[y_name], style, label=run["name"])
+        axes.set_xlabel(x_name)
+        axes.set_ylabel(y_name)
         axes.grid(visible=True, alpha=0.3)
         axes.legend()
         figure.tight_layout()
@@ -191,9 +191,9 @@ def main() -> int:
     args.folder.mkdir(parents=True, exist_ok=True)
     program, plans = make_plans(args.experiment, args.workers)
     runs = []
-    for plan in launcher.progress(plans, is_master=True):
+    for plan in mpirun_jobs.progress(plans, is_master=True):
         arguments = [str(program), *args.options, *plan.options]
-        result = launcher.launch(PINNED, plan.ranks, arguments, args.limit, more=())
+        result = mpirun_jobs.launch(PINNED, plan.ranks, arguments, args.limit, extra_arguments=())
         runs.append(summarize(plan, result))
     verdicts = compare(args.experiment, runs)
     report = {
@@ -207,8 +207,8 @@ def main() -> int:
     plot(runs, args.folder)
     print(to_markdown(runs))
     for verdict in verdicts:
-        word = "PASS" if verdict["passed"] else "below"
-        print(f"{word}: {verdict['text']}: {verdict['measured']}")
+        result = "PASS" if verdict["passed"] else "below"
+        print(f"{result}: {verdict['text']}: {verdict['measured']}")
     return 0 if all(verdict["passed"] for verdict in verdicts) else 1
 
 

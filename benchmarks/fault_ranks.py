@@ -1,7 +1,16 @@
-"""The ranks' side of faults.py: ``fault_ranks.py CASE FOLDER`` causes a fault.
+"""The program of each rank of a job of faults.py: meets a fault and records what the rank gets.
 
-The folder receives the time of the fault (``fault``) and what each rank saw (``seen-RANK``). Times
-are those of the monotonic clock, which all processes of a machine share.
+``fault_ranks.py FUNCTION FOLDER`` calls that function of this file on every rank. The ranks and
+faults.py communicate through files in the folder:
+
+    pid-RANK    from each rank: its process id
+    ready-RANK  from each rank: the fault may occur
+    go          from faults.py: all ranks are ready, and the signal of the case, if any, was sent
+    fault       from the rank that causes the fault itself: the time of the fault
+    seen-RANK   from each rank that a case observes: the exception and times, as JSON
+    over        from faults.py: all observations are read, so the ranks end
+
+Times are those of the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -23,20 +32,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
-SIZE = int(os.environ.get("OMPI_COMM_WORLD_SIZE", os.environ.get("PMI_SIZE", "1")))
-LAST = SIZE - 1
+NUM_RANKS = int(os.environ.get("OMPI_COMM_WORLD_SIZE", os.environ.get("PMI_SIZE", "1")))
+LAST = NUM_RANKS - 1
 
 #: Seconds after which a process ends, even if the process that started it is dead.
-LIMIT = 90
+PROCESS_TIMEOUT = 90
 
-#: Deadlines in seconds, instead of the defaults 120 and 30.
+#: Deadlines of a session in seconds, instead of the defaults 120 and 30.
 TIMEOUT = 1.0
 PEER_TIMEOUT = 1.0
 
 #: Elements of the table that ranks add to: several stripes, each with its own lock.
-SIZE_OF_TABLE = 100_000
-#: Elements of the table that is saved and loaded: 64 MiB.
-SIZE_OF_CHECKPOINT = 1 << 24
+TABLE_ELEMENTS = 100_000
+#: Elements of the float32 table that is saved and loaded: 64 MiB.
+CHECKPOINT_ELEMENTS = 1 << 24
+#: Bytes that a file may have on the simulated full disk: a quarter of the checkpoint.
+FILE_LIMIT = 16 << 20
 
 FOLDER = Path()
 
@@ -54,14 +65,15 @@ def wait_for(name: str) -> None:
         time.sleep(0.005)
 
 
-def go_wrong(call: Callable[[], object]) -> None:
-    """Record the time of the fault and make the faulty call."""
+def cause_fault(call: Callable[[], object]) -> None:
+    """Wait until the other ranks are ready; then record the time and make the faulty call."""
+    write(f"ready-{RANK}")
     wait_for("go")
     write("fault", time.monotonic())
-    see(call)
+    repeat_until_error(call)
 
 
-def see(call: Callable[[], object]) -> None:
+def repeat_until_error(call: Callable[[], object]) -> None:
     """Repeat a call until it fails, and record the exception and the time."""
     write(f"ready-{RANK}")
     begin = time.monotonic()
@@ -69,12 +81,12 @@ def see(call: Callable[[], object]) -> None:
         while True:
             call()
     except (mv.MultiversoError, KeyboardInterrupt) as error:
-        at = time.monotonic()
-        write(f"seen-{RANK}", {"kind": type(error).__name__, "at": at, "began": begin})
+        end = time.monotonic()
+        write(f"seen-{RANK}", {"kind": type(error).__name__, "at": end, "began": begin})
 
 
 def stay_away() -> None:
-    """Stay alive without making calls until the others have seen the fault."""
+    """Make no calls, and stay alive until faults.py has read what the others saw."""
     write(f"ready-{RANK}")
     wait_for("over")
 
@@ -84,15 +96,15 @@ def barrier() -> None:
     mv.init()
     if RANK == LAST:
         return stay_away()
-    return see(mv.barrier)
+    return repeat_until_error(mv.barrier)
 
 
 def rounds() -> None:
     """Add and get in lock-step."""
     mv.init(sync=True)
-    table = mv.ArrayTableHandler(SIZE_OF_TABLE)
-    delta = np.ones(SIZE_OF_TABLE, np.float32)
-    see(lambda: table.add_get(delta))
+    table = mv.ArrayTableHandler(TABLE_ELEMENTS)
+    delta = np.ones(TABLE_ELEMENTS, np.float32)
+    repeat_until_error(lambda: table.add_get(delta))
 
 
 def survive() -> None:
@@ -110,22 +122,23 @@ def lock() -> None:
     """Add while the last rank dies during an add."""
     if RANK == LAST:
         child = os.fork()
-        if child:  # a launcher whose own child dies ends the other ranks
+        if child:  # the parent outlives the fault, so it can record the time
             os.waitpid(child, 0)
             write("fault", time.monotonic())
             wait_for("over")
             return
+        signal.alarm(PROCESS_TIMEOUT)  # fork does not pass the alarm on
         os.environ["MULTIVERSO_FAILPOINTS"] = "shard.write@1=kill"
     mv.init()
-    table = mv.ArrayTableHandler(SIZE_OF_TABLE)
-    delta = np.ones(SIZE_OF_TABLE, np.float32)
+    table = mv.ArrayTableHandler(TABLE_ELEMENTS)
+    delta = np.ones(TABLE_ELEMENTS, np.float32)
     write(f"ready-{RANK}")
     if RANK == LAST:
         wait_for("go")
         table.add(delta)
-    longest, after = 0.0, 0
-    while after < 3:  # by then an add has waited for the dead rank's lock
-        after += (FOLDER / "fault").exists()
+    longest, adds_after_fault = 0.0, 0
+    while adds_after_fault < 3:  # each add takes every lock, so also that of the dead rank
+        adds_after_fault += (FOLDER / "fault").exists()
         begin = time.monotonic()
         table.add(delta)
         longest = max(longest, time.monotonic() - begin)
@@ -136,7 +149,7 @@ def exception() -> None:
     """End the script of the last rank with an exception."""
     mv.init()
     if RANK < LAST:
-        return see(mv.barrier)
+        return repeat_until_error(mv.barrier)
     write(f"ready-{RANK}")
     wait_for("go")
     write("fault", time.monotonic())
@@ -157,18 +170,16 @@ def _disagree(call: Callable[[], object]) -> None:
     mv.init(sync=True)
     table = mv.ArrayTableHandler(3)
     if RANK == LAST:
-        write(f"ready-{RANK}")
-        return go_wrong(call)
-    return see(lambda: table.add_get([1, 1, 1]))
+        return cause_fault(call)
+    return repeat_until_error(lambda: table.add_get([1, 1, 1]))
 
 
 def different_tables() -> None:
     """Create a different table than the other ranks."""
     mv.init()
     if RANK == LAST:
-        write(f"ready-{RANK}")
-        return go_wrong(lambda: mv.ArrayTableHandler(4))
-    return see(lambda: mv.ArrayTableHandler(3))
+        return cause_fault(lambda: mv.ArrayTableHandler(4))
+    return repeat_until_error(lambda: mv.ArrayTableHandler(3))
 
 
 def late() -> None:
@@ -176,7 +187,7 @@ def late() -> None:
     mv.init(timeout=TIMEOUT)
     if RANK == LAST:
         return stay_away()
-    return see(mv.barrier)
+    return repeat_until_error(mv.barrier)
 
 
 def stopped() -> None:
@@ -184,37 +195,38 @@ def stopped() -> None:
     mv.init(peer_timeout=PEER_TIMEOUT)
     if RANK == LAST:
         return stay_away()
-    return see(mv.barrier)
+    return repeat_until_error(mv.barrier)
 
 
-def hostile_checkpoint() -> None:
-    """Load a checkpoint with one wrong bit in the middle."""
+def corrupt_checkpoint() -> None:
+    """Load a checkpoint whose data file has one wrong bit in the middle."""
     with mv.session():
-        table = mv.ArrayTableHandler(SIZE_OF_CHECKPOINT, name="w")
-        table.add(np.ones(SIZE_OF_CHECKPOINT, np.float32))
+        table = mv.ArrayTableHandler(CHECKPOINT_ELEMENTS, name="w")
+        table.add(np.ones(CHECKPOINT_ELEMENTS, np.float32))
         mv.save(FOLDER / "saved", step=1)
-        shard = max(FOLDER.glob("saved/*/*"), key=lambda path: path.stat().st_size)
-        data = bytearray(shard.read_bytes())
+        data_file = max(FOLDER.glob("saved/*/*"), key=lambda path: path.stat().st_size)
+        data = bytearray(data_file.read_bytes())
         data[len(data) // 2] ^= 1
-        shard.write_bytes(data)
+        data_file.write_bytes(data)
         write("fault", time.monotonic())
-        see(lambda: mv.load(FOLDER / "saved"))
+        repeat_until_error(lambda: mv.load(FOLDER / "saved"))
 
 
 def full_disk() -> None:
-    """Save with space for only a part; a file size limit simulates the full disk."""
+    """Save with space for only a part; a limit on the size of files simulates the full disk."""
     with mv.session():
-        table = mv.ArrayTableHandler(SIZE_OF_CHECKPOINT, name="w")
-        table.add(np.ones(SIZE_OF_CHECKPOINT, np.float32))  # zeros would take no space
-        # The limit also covers shared memory, which the table has by now. Python ignores SIGXFSZ.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE_OF_CHECKPOINT, resource.RLIM_INFINITY))
+        table = mv.ArrayTableHandler(CHECKPOINT_ELEMENTS, name="w")
+        table.add(np.ones(CHECKPOINT_ELEMENTS, np.float32))
+        # The limit also applies to files in memory, so the table is created first. The write fails
+        # with an error instead of killing the process, because Python ignores SIGXFSZ.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT, resource.RLIM_INFINITY))
         write("fault", time.monotonic())
-        see(lambda: mv.save(FOLDER / "saved"))
+        repeat_until_error(lambda: mv.save(FOLDER / "saved"))
 
 
 if __name__ == "__main__":
     FOLDER = Path(sys.argv[2])
-    signal.alarm(LIMIT)
+    signal.alarm(PROCESS_TIMEOUT)
     write(f"pid-{RANK}", os.getpid())
     globals()[sys.argv[1]]()
     wait_for("over")

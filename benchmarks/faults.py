@@ -5,12 +5,14 @@
     python benchmarks/faults.py --table mpich.json openmpi.json     # as in docs/faults.md
 
 Each sample is a separate job, on the MPI of this environment, in which one rank dies, is suspended,
-fails or makes a different call. Its time is that from the fault until the last of the other ranks
-has its Python exception. The bound is the promise of docs/faults.md. The program returns 1 if a
-time exceeds its bound.
+interrupted or late, fails or makes a different call; or a process without MPI that uses a corrupt
+checkpoint or a full disk. Its time is that from the fault until the last of the other ranks has its
+Python exception or, if the job continues, completes its call. The bound is the promise of
+docs/faults.md. The program returns 1 if a time exceeds its bound.
 
 The case of a rank that dies during an add needs the library with failpoints, which `make test`
-builds; otherwise it is skipped.
+builds; without the library the case is skipped. fault_ranks.py describes the files that the
+processes of a sample exchange.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from typing import Any, Self
 
 from environment import describe
 from fault_ranks import PEER_TIMEOUT, TIMEOUT
-from launcher import job_environment, progress
+from mpirun_jobs import job_environment, progress
 from multiverso._mpi.mpirun import mpirun_command
 from options import deliver, make_parser, positive
 from report import open_console
@@ -41,12 +43,12 @@ from report import open_console
 _ROOT = Path(__file__).resolve().parents[1]
 _RANKS_PROGRAM = Path(__file__).with_name("fault_ranks.py")
 _FAILPOINTS = _ROOT / "build" / "cmake" / "libmultiverso_failpoints.so"
-#: Code in the text of a case, for Markdown.
+#: The words of a case's text that Markdown shows as code.
 _CODE = re.compile(
     r"\b(\w+Error|OperationTimeout|KeyboardInterrupt|add_get|aggregate|shutdown|(?:peer_)?timeout)\b"
 )
-#: Seconds after which a job is killed.
-_LIMIT = 40.0
+#: Seconds after which a job that has not finished its sample is killed.
+_JOB_TIMEOUT = 40.0
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,14 @@ class Case:
         Longest time in seconds; None if it is part of a call's own work.
     program : str
         The function of fault_ranks.py that the ranks run.
-    by : signal.Signals or None
+    sent_signal : signal.Signals or None
         Signal for the last rank, or for the first if it is SIGINT. None if the last rank causes the
         fault itself.
-    waits : float
-        Seconds of a deadline that the program set, which are subtracted.
-    nodes : bool
+    deadline : float
+        Seconds of a deadline that the program set, which are subtracted from the measured time.
+    rank_per_node : bool
         Whether each rank is on its own (virtual) node.
-    alone : bool
+    without_mpi : bool
         Whether the case is one process without MPI.
     """
 
@@ -82,10 +84,10 @@ class Case:
     kind: str
     bound: float | None
     program: str
-    by: signal.Signals | None = None
-    waits: float = 0.0
-    nodes: bool = False
-    alone: bool = False
+    sent_signal: signal.Signals | None = None
+    deadline: float = 0.0
+    rank_per_node: bool = False
+    without_mpi: bool = False
 
 
 _KILL, _STOP, _INT = signal.SIGKILL, signal.SIGSTOP, signal.SIGINT
@@ -96,10 +98,11 @@ CASES = [
     Case("killed_sync", "SIGKILL, others in rounds", _LOST, _LOST, 1, "rounds", _KILL),
     Case("continued", "SIGKILL, 'continue'", "the barrier completes", "none", 1, "survive", _KILL),
     Case("lock", "SIGKILL in an add", "the next add gets the lock", "none", 1, "lock"),
-    Case("lost_node", "SIGKILL, alone on its node", _LOST, _LOST, 1, "barrier", _KILL, nodes=True),
+    Case("lost_node", "SIGKILL, alone on its node", _LOST, _LOST, 1, "barrier", _KILL,
+         rank_per_node=True),
     Case("stopped", "SIGSTOP", f"{_LATE}, after peer_timeout", _LATE, 1, "stopped", _STOP,
-         waits=PEER_TIMEOUT),
-    Case("late", "never arrives", f"{_LATE}, after timeout", _LATE, 1, "late", waits=TIMEOUT),
+         deadline=PEER_TIMEOUT),
+    Case("late", "never arrives", f"{_LATE}, after timeout", _LATE, 1, "late", deadline=TIMEOUT),
     Case("exception", "unhandled exception", _LOST, _LOST, 1, "exception"),
     Case("interrupted", "Ctrl-C", "KeyboardInterrupt there, AbortedError", "AbortedError", 1,
          "barrier", _INT),
@@ -108,9 +111,9 @@ CASES = [
     Case("call_fewer", "shutdown instead of add_get", _MISMATCH, _MISMATCH, 1, "call_fewer"),
     Case("different_tables", "another table", _MISMATCH, _MISMATCH, 1, "different_tables"),
     Case("hostile_checkpoint", "a wrong bit in 64 MiB", "CheckpointCorruptError",
-         "CheckpointCorruptError", None, "hostile_checkpoint", alone=True),
+         "CheckpointCorruptError", None, "corrupt_checkpoint", without_mpi=True),
     Case("full_disk", "space for 16 of 64 MiB", "CheckpointIOError", "CheckpointIOError", None,
-         "full_disk", alone=True),
+         "full_disk", without_mpi=True),
 ]  # fmt: skip
 
 
@@ -118,16 +121,16 @@ class _Job:
     """The processes of one sample, and the folder with their observations."""
 
     def __init__(self, case: Case, num_ranks: int) -> None:
-        self._case = case.name
-        self.num_ranks = 1 if case.alone else num_ranks
+        self._case_name = case.name
+        self.num_ranks = 1 if case.without_mpi else num_ranks
         self.folder = Path(tempfile.mkdtemp(prefix="multiverso-faults-"))
-        self._limit = time.monotonic() + _LIMIT
+        self._deadline = time.monotonic() + _JOB_TIMEOUT
         command = [sys.executable, str(_RANKS_PROGRAM), case.program, str(self.folder)]
         environ = dict(os.environ)
-        if not case.alone:
+        if not case.without_mpi:
             command = mpirun_command(command, num_ranks, survive=True)
             environ = job_environment()
-        if case.nodes:
+        if case.rank_per_node:
             environ["MULTIVERSO_RANKS_PER_NODE"] = "1"
         if case.name == "lock":
             environ["MULTIVERSO_LIBRARY"] = str(_FAILPOINTS)
@@ -157,10 +160,10 @@ class _Job:
         """Wait for a file of the folder and return its content."""
         path = self.folder / name
         while not path.exists():
-            if time.monotonic() > self._limit:
+            if time.monotonic() > self._deadline:
                 output = (self.folder / "output").read_text()
                 raise SystemExit(
-                    f"{self._case}: expected {name} in time; the job printed:\n{output}"
+                    f"{self._case_name}: expected {name} in time; the job printed:\n{output}"
                 )
             time.sleep(0.002)
         return json.loads(path.read_text("utf-8"))
@@ -169,50 +172,50 @@ class _Job:
         """Send a signal to a rank."""
         os.kill(self.read(f"pid-{rank}"), signum)
 
-    def announce(self, name: str) -> None:
-        """Create a file that the ranks wait for."""
+    def create(self, name: str) -> None:
+        """Create an empty file that the ranks wait for."""
         (self.folder / name).touch()
 
     def end(self) -> None:
-        """Let the surviving ranks end."""
-        self.announce("over")
+        """Let the surviving ranks end, and wait briefly for them."""
+        self.create("over")
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2.0)
 
 
 def measure(case: Case, num_ranks: int) -> list[dict[str, float]]:
-    """Cause the fault once; return the seconds until each of the other ranks detected it.
+    """Cause the fault once; return the seconds until each observed rank detected it.
 
     Raises
     ------
     SystemExit
-        If a rank sees something else, or nothing in time.
+        If a rank gets another exception, or none in time.
     """
     with _Job(case, num_ranks) as job:
         last = job.num_ranks - 1
         for rank in range(job.num_ranks):
             job.read(f"ready-{rank}")
-        # The fault occurs at a random point of a wait.
+        # The random delay lets the fault occur at any point of a rank's wait.
         time.sleep(0.1 + 0.1 * random.random())
-        begin = time.monotonic()
-        if case.by is not None:
-            job.signal(0 if case.by == _INT else last, case.by)
-        job.announce("go")
-        self_inflicted = case.by is None and case.name != "late"
-        fault = job.read("fault") if self_inflicted else begin
+        signal_time = time.monotonic()
+        if case.sent_signal is not None:
+            job.signal(0 if case.sent_signal == _INT else last, case.sent_signal)
+        job.create("go")
+        self_inflicted = case.sent_signal is None and case.name != "late"
+        fault_time = job.read("fault") if self_inflicted else signal_time
         seen = []
         for rank in range(max(last, 1)):
             observed = job.read(f"seen-{rank}")
-            expected = "KeyboardInterrupt" if case.by == _INT and rank == 0 else case.kind
+            expected = "KeyboardInterrupt" if case.sent_signal == _INT and rank == 0 else case.kind
             if observed["kind"] != expected:
                 raise SystemExit(
                     f"{case.name}: rank {rank}: expected {expected}, received {observed['kind']}"
                 )
-            since = observed["began"] if case.name == "late" else fault
+            begin = observed["began"] if case.name == "late" else fault_time
             if "took" in observed:
                 seconds = observed["took"]
             else:
-                seconds = observed["at"] - since - case.waits
+                seconds = observed["at"] - begin - case.deadline
             seen.append({"rank": rank, "seconds": seconds})
         job.end()
     return seen
@@ -220,28 +223,28 @@ def measure(case: Case, num_ranks: int) -> list[dict[str, float]]:
 
 def summarize(case: Case, samples: list[list[dict[str, float]]]) -> dict[str, Any]:
     """Return one case for JSON, with the time of the last rank in each sample."""
-    last = [max(one["seconds"] for one in sample) for sample in samples]
+    seconds = [max(rank["seconds"] for rank in sample) for sample in samples]
     summary = {
         "name": case.name,
         "fault": case.fault,
         "seen": case.seen,
         "bound": case.bound,
-        "seconds": last,
-        "median": statistics.median(last),
-        "max": max(last),
-        "passed": case.bound is None or max(last) <= case.bound,
+        "seconds": seconds,
+        "median": statistics.median(seconds),
+        "max": max(seconds),
+        "passed": case.bound is None or max(seconds) <= case.bound,
     }
-    if case.by == _INT:  # the time of the interrupted rank
-        here = [sample[0]["seconds"] for sample in samples]
-        summary["here"] = {"median": statistics.median(here), "max": max(here)}
+    if case.sent_signal == _INT:  # rank 0, which was interrupted
+        interrupted = [sample[0]["seconds"] for sample in samples]
+        summary["here"] = {"median": statistics.median(interrupted), "max": max(interrupted)}
     return summary
 
 
-def _milliseconds(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-def _promise(case: dict[str, Any]) -> str:
+def _promise_text(case: dict[str, Any]) -> str:
     return "the call" if case["bound"] is None else f"{case['bound']:g} s"
 
 
@@ -259,11 +262,11 @@ def show(report: dict[str, Any]) -> None:
     for name in ("median", "maximum", "promised", ""):
         table.add_column(name, justify="right", no_wrap=True)
     for case in report["cases"]:
-        word = "[green]PASS[/green]" if case["passed"] else "[red]above[/red]"
-        times = [_milliseconds(case[name]) for name in ("median", "max")]
-        table.add_row(case["fault"], case["seen"], *times, _promise(case), word)
+        verdict = "[green]PASS[/green]" if case["passed"] else "[red]above[/red]"
+        times = [_time_text(case[name]) for name in ("median", "max")]
+        table.add_row(case["fault"], case["seen"], *times, _promise_text(case), verdict)
         if "here" in case:
-            here = [_milliseconds(case["here"][name]) for name in ("median", "max")]
+            here = [_time_text(case["here"][name]) for name in ("median", "max")]
             table.add_row("", "KeyboardInterrupt alone", *here, "", "")
     console.print(table)
 
@@ -271,17 +274,17 @@ def show(report: dict[str, Any]) -> None:
 def _rows(reports: list[dict[str, Any]], case: dict[str, Any]) -> list[str]:
     """Return the rows of a Markdown table for a case of the first report."""
 
-    def times(of: dict[str, Any]) -> str:
-        return f"{_milliseconds(of['median'])}, {_milliseconds(of['max'])}"
+    def times(summary: dict[str, Any]) -> str:
+        return f"{_time_text(summary['median'])}, {_time_text(summary['max'])}"
 
-    same = [
-        next((one for one in report["cases"] if one["name"] == case["name"]), None)
+    found = [
+        next((other for other in report["cases"] if other["name"] == case["name"]), None)
         for report in reports
     ]
-    cells = [times(one) if one else "" for one in same]
-    rows = [f"| {case['fault']} | {case['seen']} | {_promise(case)} | {' | '.join(cells)} |"]
+    cells = [times(summary) if summary else "" for summary in found]
+    rows = [f"| {case['fault']} | {case['seen']} | {_promise_text(case)} | {' | '.join(cells)} |"]
     if "here" in case:
-        cells = [times(one["here"]) if one else "" for one in same]
+        cells = [times(summary["here"]) if summary else "" for summary in found]
         rows.append(f"| | KeyboardInterrupt alone | | {' | '.join(cells)} |")
     return rows
 

@@ -1,4 +1,4 @@
-"""Measure multiverso.learn against plain Keras and mpi_learn's protocol, and with two workers.
+"""Measure multiverso.learn with one and two workers, against plain Keras and mpi_learn's protocol.
 
     python benchmarks/learn.py                        takes some minutes
     python benchmarks/learn.py --quick                fewer samples
@@ -6,8 +6,8 @@
 
 One job has three ranks: a master, and two workers that are pinned to one core each. Samples
 alternate, because the speed of a machine drifts: ratios are comparable between runs and machines,
-times less so. A training step is a batch of 100 images with Adam, for the convolutional network of
-examples/mpi_learn, or, with --model wide, for a dense network of 0.92 million parameters that
+times are less so. A training step is a batch of 100 images with Adam, for the convolutional network
+of examples/mpi_learn, or, with --model wide, for a dense network of 0.92 million parameters that
 exchanges much and computes little. An update is a step of Adam on 1e6 parameters in 8 arrays,
 without a model. The benchmark needs two idle cores.
 """
@@ -28,7 +28,7 @@ import report
 from bars import LEARN_BARS, judge
 from comparisons import OURS, Case
 from environment import describe
-from launcher import launch
+from mpirun_jobs import launch
 from multiverso._mpi.launcher import find_launcher
 from options import deliver, forwarded, make_parser, positive
 from ranks import Ranks, Span, find_mpi
@@ -37,8 +37,8 @@ from samples import Effort, Statement, alternate
 if TYPE_CHECKING:
     from samples import Candidate
 
-_RANKS = 3
-_PARAMETERS, _ARRAYS = 1_000_000, 8
+_NUM_RANKS = 3
+_NUM_PARAMETERS, _NUM_ARRAYS = 1_000_000, 8
 
 
 class Update:
@@ -69,14 +69,14 @@ class Update:
         return self._statement.run(calls) if self._worker else None
 
 
-def pin(rank: int) -> str | None:
-    """Pin each worker to one core; return a note if that is impossible."""
+def pin_worker(rank: int) -> str | None:
+    """Pin this rank to one core if it is a worker; return a note if that is impossible."""
     if not hasattr(os, "sched_setaffinity"):
         return "the workers are not pinned: this system does not support it"
     cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < _RANKS - 1:
-        return f"both workers share a core: expected {_RANKS - 1} cores, received {len(cores)}"
-    if rank:
+    if len(cores) < _NUM_RANKS - 1:
+        return f"both workers share a core: expected {_NUM_RANKS - 1} cores, received {len(cores)}"
+    if rank > 0:
         os.sched_setaffinity(0, {cores[(rank - 1) % len(cores)]})
     return None
 
@@ -85,42 +85,45 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     """Measure with the ranks of this job; return the report on the master, else None."""
     mpi, _ = find_mpi()
     ranks = Ranks(mpi)
-    if ranks.size != _RANKS:
-        raise SystemExit(f"expected a job of {_RANKS} ranks, received {ranks.size}")
-    problem = pin(ranks.rank)
+    if ranks.size != _NUM_RANKS:
+        raise SystemExit(f"expected a job of {_NUM_RANKS} ranks, received {ranks.size}")
+    problem = pin_worker(ranks.rank)
     from multiverso.learn import choose_backend
 
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC"):
         os.environ[name] = "1"  # each worker has one core
     backend = choose_backend(options.backend)
     from learn_steps import LearnTraining, PlainTraining
-    from mpi_learn_protocol import MessageMaster
+    from mpi_learn_protocol import MpiLearnUpdate
 
     # Samples of steps are long, so that a time slice of another process does not matter.
-    steps = Effort(0.3, 3.0, 3, 5) if options.quick else Effort(1.0, 30.0, 9, 15)
-    calls = Effort.for_ranks(_RANKS, options.quick)
+    step_effort = Effort(sample_seconds=1.0, case_seconds=30.0, min_rounds=9, max_rounds=15)
+    if options.quick:
+        step_effort = Effort(sample_seconds=0.3, case_seconds=3.0, min_rounds=3, max_rounds=5)
+    update_effort = Effort.for_ranks(_NUM_RANKS, options.quick)
     if options.sample is not None:
-        steps, calls = (replace(one, sample_seconds=options.sample) for one in (steps, calls))
+        step_effort = replace(step_effort, sample_seconds=options.sample)
+        update_effort = replace(update_effort, sample_seconds=options.sample)
     candidates: list[Candidate] = [
         LearnTraining(ranks, options.model, 1),
         PlainTraining(ranks, options.model),
         LearnTraining(ranks, options.model, 2),
     ]
-    one, alone, two = alternate(candidates, ranks, steps)
-    size = _PARAMETERS // _ARRAYS
+    one_worker, plain, two_workers = alternate(candidates, ranks, step_effort)
+    sizes = [_NUM_PARAMETERS // _NUM_ARRAYS] * _NUM_ARRAYS
     with mv.session():
-        candidates = [
-            Update(ranks, _PARAMETERS),
-            MessageMaster(ranks, [size] * _ARRAYS),
-        ]
-        updates = alternate(candidates, ranks, calls)
+        candidates = [Update(ranks, _NUM_PARAMETERS), MpiLearnUpdate(ranks, sizes)]
+        updates = alternate(candidates, ranks, update_effort)
     if not ranks.is_master:
         return None
-    single = [Case("training step", 0, [one, alone]), Case("update", _PARAMETERS, updates)]
-    double = [Case("training step", 0, [two, replace(one, name="one worker")])]
+    steps = Case("training step", 0, [one_worker, plain])
+    parallel_steps = Case("training step", 0, [two_workers, replace(one_worker, name="one worker")])
     runs = [
         report.to_json(cases, judge(cases, workers, LEARN_BARS), workers)
-        for workers, cases in ((1, single), (2, double))
+        for workers, cases in (
+            (1, [steps, Case("update", _NUM_PARAMETERS, updates)]),
+            (2, [parallel_steps]),
+        )
     ]
     notes = [
         f"the model {options.model}, Keras on {backend}, a thread for each worker",
@@ -147,13 +150,13 @@ def main() -> None:
         try:
             measured = _measure(options)
         except Exception:
-            # The other ranks wait for this one, and MPI would not notify them.
+            # The other ranks wait for this one, and MPI would not tell them that it has failed.
             traceback.print_exc()
             find_mpi()[0].COMM_WORLD.Abort(1)
             raise
     else:
         arguments = forwarded(options, "model", "quick", "sample", "backend")
-        measured = launch(Path(__file__).resolve(), _RANKS, arguments, options.limit)
+        measured = launch(Path(__file__).resolve(), _NUM_RANKS, arguments, options.limit)
     deliver(measured, options, report.show)
 
 

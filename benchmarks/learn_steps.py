@@ -29,6 +29,7 @@ WIDTH = 640
 
 #: Untimed batches at the start, during which frameworks compile and allocate.
 _WARM_UP = 5
+_DISTINCT = 20  # batches, which repeat
 _LOSS = "sparse_categorical_crossentropy"
 
 
@@ -62,48 +63,38 @@ class Batches(Data):
 
     Attributes
     ----------
-    number : int
+    num_timed : int
         Batches of an epoch without the warm-up.
     span : list of float
-        The times at which the first batch was requested and the last one was finished.
+        When the first timed batch was requested, and when the last one was finished.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_timed: int) -> None:
         super().__init__(BATCH)
         rng = np.random.default_rng(1)
-        self._features = rng.random((20, BATCH, *SHAPE), np.float32)
-        self._labels = rng.integers(0, CLASSES, (20, BATCH))
-        self.number = 1
+        self._features = rng.random((_DISTINCT, BATCH, *SHAPE), np.float32)
+        self._labels = rng.integers(0, CLASSES, (_DISTINCT, BATCH))
+        self.num_timed = num_timed
         self.span: list[float] = []
 
     def generate_data(self) -> Iterator[tuple[Any, ...]]:
         """Yield the warm-up, then the timed batches."""
-        for index in range(_WARM_UP + self.number):
+        for index in range(_WARM_UP + self.num_timed):
             if index == _WARM_UP:
                 self.span[:] = [time.perf_counter()]
-            yield self._features[index % 20], self._labels[index % 20]
+            yield self._features[index % _DISTINCT], self._labels[index % _DISTINCT]
         self.span[1:] = [time.perf_counter()]
 
 
 class LearnTraining:
-    """Trains with `MPIManager`: rank 0 is the master, the next ranks are the workers.
-
-    Parameters
-    ----------
-    ranks : Ranks
-        The processes of this run.
-    model : str
-        Name in `MODELS`.
-    workers : int
-        Number of workers.
-    """
+    """Trains one of `MODELS` with `MPIManager`: rank 0 is the master, the next are workers."""
 
     def __init__(self, ranks: Ranks, model: str, workers: int) -> None:
         self._network = Network(model)
         self.name = "Multiverso" if workers == 1 else f"Multiverso, {workers} workers"
         self.statement = "MPIManager(...).train(): seconds of a batch, all workers at once"
         self.workers = workers
-        self._trains = 1 <= ranks.rank <= workers
+        self._is_worker = 1 <= ranks.rank <= workers
         takes_part = ranks.rank <= workers
         comm = ranks.comm.Split(0 if takes_part else ranks.mpi.UNDEFINED)
         self._comm = comm if takes_part else None
@@ -112,41 +103,40 @@ class LearnTraining:
     def run(self, calls: int) -> Span | None:
         """Train on `calls` batches on each worker; return None on the other ranks."""
         if self._comm is None:
-            # Sessions are numbered, and the ranks of the next one must agree on its number.
+            # The ranks of a later session must agree on its number, so this rank opens one as well.
             with mv.session(comm=self._alone):
                 return None
-        data = Batches()
-        data.number = calls
-        names = [f"worker {number}" for number in range(self.workers)]
+        data = Batches(calls)
+        names = [f"worker {index}" for index in range(self.workers)]
         algo = Algo("adam", loss=_LOSS)
         MPIManager(self._comm, data, algo, self._network, 1, names).train()
         keras.backend.clear_session()
-        return Span(*data.span) if self._trains else None
+        return Span(*data.span) if self._is_worker else None
 
 
 class PlainTraining:
-    """Trains with `fit` on rank 1, with the same optimizer and batches."""
+    """Trains with `fit` on rank 1, with the optimizer and batches of `LearnTraining`."""
 
     name = "plain Keras"
     statement = "model.fit(batches): seconds of a batch"
     workers = 1
 
     def __init__(self, ranks: Ranks, model: str) -> None:
-        self._trains = ranks.rank == 1
+        self._is_worker = ranks.rank == 1
         self._network = Network(model)
 
     def run(self, calls: int) -> Span | None:
         """Train on `calls` batches; return None on the other ranks."""
-        if not self._trains:
+        if not self._is_worker:
             return None
         model = self._network.build_model()
         model.compile(
             keras.optimizers.Adam(), loss=_LOSS, metrics=["accuracy"], auto_scale_loss=False
         )
-        data = Batches()
-        data.number = calls
+        data = Batches(calls)
         with warnings.catch_warnings():
-            # Keras warns without a known number of batches, but the last request ends the span.
+            # The generator ends the span when Keras asks for more batches than there are, of which
+            # Keras warns.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             model.fit(data.generate_data(), epochs=1, shuffle=False, verbose=0)
         keras.backend.clear_session()

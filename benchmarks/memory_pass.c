@@ -1,5 +1,5 @@
-/* The minimal work of a sync: one pass, without locks, that reads and writes the parameters, their
- * last values and the table. */
+/* The minimal work of a sync: one pass, without locks, that reads and writes the table, the current
+ * parameters and the values that they had after the last sync. */
 #include <stdint.h>
 
 void memory_pass(float* restrict table, float* restrict current, float* restrict last, int64_t n) {

@@ -1,8 +1,8 @@
-"""The master of mpi_learn: messages through mpi4py, one array at a time, and Adam in NumPy.
+"""The updates of mpi_learn: messages through mpi4py, one array at a time, and Adam in NumPy.
 
-This is a reimplementation of the protocol. For each update the worker announces it, sends the step
-of its parameters and the gradient of each array, and receives the new step and each array of new
-parameters. Other messages of mpi_learn are omitted.
+This file reimplements the part of mpi_learn's protocol that makes an update. The worker announces
+the update, sends the step of its parameters and the gradient of each array, and receives the new
+step and each array of new parameters.
 """
 
 from __future__ import annotations
@@ -23,27 +23,29 @@ _BEGIN, _STEP, _ARRAY = 11, 12, 13  # tags
 class NumPyAdam:
     """Adam on a list of arrays (Kingma and Ba, ICLR 2015)."""
 
-    def __init__(self, shapes: list[int], learning_rate: float = 1e-3) -> None:
+    def __init__(self, sizes: list[int], learning_rate: float = 1e-3) -> None:
         self._rate = learning_rate
-        self._m = [np.zeros(size, np.float32) for size in shapes]
-        self._v = [np.zeros(size, np.float32) for size in shapes]
+        self._m = [np.zeros(size, np.float32) for size in sizes]
+        self._v = [np.zeros(size, np.float32) for size in sizes]
         self._step = 0
 
     def apply(self, weights: list[Any], gradients: list[Any]) -> list[Any]:
         """Return the weights after a step."""
         self._step += 1
-        one, two = np.float32(0.9), np.float32(0.999)
+        beta_1, beta_2 = np.float32(0.9), np.float32(0.999)
         rate = np.float32(self._rate * (1 - 0.999**self._step) ** 0.5 / (1 - 0.9**self._step))
-        self._m = [one * m + (1 - one) * g for m, g in zip(self._m, gradients, strict=True)]
-        self._v = [two * v + (1 - two) * g * g for v, g in zip(self._v, gradients, strict=True)]
+        self._m = [beta_1 * m + (1 - beta_1) * g for m, g in zip(self._m, gradients, strict=True)]
+        self._v = [
+            beta_2 * v + (1 - beta_2) * g * g for v, g in zip(self._v, gradients, strict=True)
+        ]
         return [
             w - rate * m / (np.sqrt(v) + np.float32(1e-7))
             for w, m, v in zip(weights, self._m, self._v, strict=True)
         ]
 
 
-class MessageMaster:
-    """Rank 0 is the master and rank 1 its only worker; other ranks do nothing.
+class MpiLearnUpdate:
+    """An update by rank 1, the only worker of the master on rank 0; other ranks do nothing.
 
     Parameters
     ----------

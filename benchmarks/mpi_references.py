@@ -1,4 +1,4 @@
-"""Parameter tables built with MPI alone, through mpi4py."""
+"""Parameter tables built with MPI alone, through mpi4py: one-sided, and with a server."""
 
 from __future__ import annotations
 
@@ -18,18 +18,12 @@ class RmaTable:
 
     This is the fastest variant on both Open MPI and MPICH: memory from Win.Allocate_shared, one
     Lock_all for the life of the window, one Get_accumulate per owner and one flush per call, and
-    the hint that all accumulates use one operation, which avoids ordering between different ones.
+    the hint that all accumulates use the same operation, so that MPI need not order them.
     Get_accumulate returns the values before the add; a training loop would have to add its delta
     to get the new values.
 
-    The class is a context manager. Collective: all ranks create and close it.
-
-    Parameters
-    ----------
-    ranks : Ranks
-        The processes of this run.
-    size : int
-        Number of float32 elements of the whole table.
+    A table has `size` float32 elements and is a context manager. Collective: all ranks create and
+    close it.
     """
 
     def __init__(self, ranks: Ranks, size: int) -> None:
@@ -37,8 +31,8 @@ class RmaTable:
         self.statement = "Get_accumulate on each owner's part; Flush_all"
         self.workers = ranks.size
         mpi = ranks.mpi
-        cuts = [size * rank // ranks.size for rank in range(ranks.size + 1)]
-        count = cuts[ranks.rank + 1] - cuts[ranks.rank]
+        bounds = [size * rank // ranks.size for rank in range(ranks.size + 1)]
+        count = bounds[ranks.rank + 1] - bounds[ranks.rank]
         info = mpi.Info.Create()
         info["accumulate_ops"] = "same_op"
         info["accumulate_ordering"] = "none"
@@ -49,7 +43,7 @@ class RmaTable:
         self._out = np.ones(size, np.float32)
         self._parts = [
             ([self._delta[low:high], mpi.FLOAT], [self._out[low:high], mpi.FLOAT], rank)
-            for rank, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False))
+            for rank, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))
             if high > low
         ]
         self._sum = mpi.SUM
@@ -71,7 +65,7 @@ class RmaTable:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Free the window, unless this rank failed and the others would not take part."""
+        """Free the window, unless this rank failed: freeing is collective, so it would hang."""
         if kind is None:
             self._window.Unlock_all()
             self._window.Free()
@@ -80,14 +74,8 @@ class RmaTable:
 class MessageServer:
     """A table on rank 0, which receives deltas and returns the parameters.
 
-    The other ranks are its workers. This is the usual parameter server, in plain MPI.
-
-    Parameters
-    ----------
-    ranks : Ranks
-        The processes of this run, two or more.
-    size : int
-        Number of float32 elements of the table.
+    The other ranks, at least one, are its workers. This is the usual parameter server, in plain
+    MPI. The table has `size` float32 elements.
     """
 
     def __init__(self, ranks: Ranks, size: int) -> None:
@@ -101,7 +89,7 @@ class MessageServer:
         self._out = np.ones(size, np.float32)
 
     def run(self, calls: int) -> Span | None:
-        """Push and pull `calls` times on each worker; return None on the server."""
+        """Send a delta and receive the table, `calls` times; return None on the server."""
         if self._rank == 0:
             self._serve(calls * self.workers)
             return None

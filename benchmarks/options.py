@@ -26,7 +26,7 @@ def positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options of every report: --json and --silent."""
+    """Return a parser with the options of every benchmark that reports: --json and --silent."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -37,15 +37,15 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
 
 def forwarded(options: argparse.Namespace, *names: str) -> list[str]:
     """Return the command line that sets the named options to their values in `options`."""
-    words = []
+    arguments = []
     for name in names:
         value = getattr(options, name)
         if value is None or value is False:
             continue
-        words.append(f"--{name.replace('_', '-')}")
+        arguments.append(f"--{name.replace('_', '-')}")
         if value is not True:
-            words += map(str, value if isinstance(value, list) else [value])
-    return words
+            arguments += map(str, value if isinstance(value, list) else [value])
+    return arguments
 
 
 def deliver(

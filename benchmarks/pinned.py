@@ -2,7 +2,7 @@
 
     mpirun -np 2 python benchmarks/pinned.py PROGRAM.py [ARGUMENT ...]
 
-The mpirun options for pinning differ between MPIs.
+It replaces the options of mpirun for pinning, which differ between MPIs.
 """
 
 from __future__ import annotations

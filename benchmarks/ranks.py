@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def find_mpi() -> tuple[Any, str | None]:
-    """Return mpi4py.MPI, or None and the reason."""
+    """Return mpi4py.MPI and None, or None and why mpi4py cannot be imported."""
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        first = str(error).splitlines()[0]
-        return None, f"no MPI references: mpi4py cannot be imported ({first})"
+        reason = str(error).splitlines()[0]
+        return None, f"no MPI references: mpi4py cannot be imported ({reason})"
     return MPI, None
 
 
@@ -63,10 +63,9 @@ class Ranks:
         return values
 
     def barrier(self) -> None:
-        """Wait for all ranks.
+        """Wait for all ranks, with growing sleeps between polls.
 
-        It polls with growing sleeps, because a blocking MPI call would occupy a core that other
-        ranks still need.
+        A blocking MPI call would occupy a core that other ranks still need.
         """
         if self.comm is None or self.size == 1:
             return
@@ -81,24 +80,18 @@ class Ranks:
         if self.comm is None or self.size == 1:
             return
         self.barrier()
+        # Within 2 ms all ranks have normally received the moment.
         moment = max(self.gather(time.perf_counter())) + 2e-3
         time.sleep(max(0.0, moment - time.perf_counter()))
 
     def time(self, work: Callable[[], Span | None]) -> float:
-        """Do the work on all ranks at once and return its wall-clock time, equal on all ranks.
+        """Do the work on all ranks at once; return seconds from the first begin to the last end.
 
-        Parameters
-        ----------
-        work : callable
-            Returns the span of the work, or None on a rank that only assisted.
-
-        Returns
-        -------
-        float
-            Seconds from the first rank's begin to the last rank's end.
+        The work returns its span, or None on a rank that only assisted. All ranks return the same
+        number.
         """
         self.start()
-        span = work()
+        own_span = work()
         self.barrier()
-        spans = [s for s in self.gather(span) if s is not None]
-        return max(s.end for s in spans) - min(s.begin for s in spans)
+        spans = [span for span in self.gather(own_span) if span is not None]
+        return max(span.end for span in spans) - min(span.begin for span in spans)

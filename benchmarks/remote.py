@@ -1,8 +1,8 @@
 """Measure tables whose rows are on another node against MPI's Send and Recv.
 
 Rank 0 stores the table and rank 1 uses it, so every byte crosses between the nodes. The reference
-moves the same bytes in the same run with mpi4py's Send and Recv, plus one byte in return to confirm
-the arrival. Their samples alternate.
+moves the same bytes in the same run with mpi4py's Send and Recv, plus one byte in the other
+direction: a request, or the confirmation of the arrival. Samples of tables and reference alternate.
 
     python benchmarks/remote.py                         two virtual nodes of this machine
     mpirun -np 2 --hostfile H python benchmarks/remote.py          two machines
@@ -22,7 +22,7 @@ import numpy as np
 
 import environment
 import multiverso as mv
-from launcher import launch
+from mpirun_jobs import launch
 from multiverso._mpi.launcher import find_launcher
 from options import deliver, forwarded, make_parser
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SIZES = (1_000, 100_000, 1_000_000, 10_000_000)
-_LIMIT = 600.0
-#: The required speed, as a fraction of the reference at the largest size.
-_BAR = 0.85
+_JOB_TIMEOUT = 600.0
+#: The bar: lowest speed relative to the reference at the largest size.
+_MIN_SPEED_RATIO = 0.85
 
 
-def _rounds(size: int) -> int:
+def _num_rounds(size: int) -> int:
     return 200 if size <= 100_000 else 20 if size <= 1_000_000 else 9
 
 
 class _Reference:
-    """Moves the same bytes with Send and Recv, in either direction."""
+    """Moves the bytes of a table with Send and Recv; each kind of message has its own tag."""
 
     def __init__(self, mpi: Any, size: int) -> None:
         self._comm = mpi.COMM_WORLD
@@ -83,13 +83,13 @@ def _measure_size(mpi: Any, rank: int, size: int) -> dict[str, Any]:
         "add_get": lambda: table.add_get(delta, out=out),
     }
     samples: dict[str, list[float]] = {}
-    for attempt in range(_rounds(size) + 1):
+    for round_number in range(_num_rounds(size) + 1):
         times = {"Send": _timed(reference.push, rank), "Recv": _timed(reference.pull, rank)}
         mv.barrier()
         if rank == 1:
             times.update({name: _timed(call) for name, call in ours.items()})
         mv.barrier()
-        if attempt:  # the first attempt touches new memory
+        if round_number > 0:  # the first round touches new memory, so it does not count
             for name, seconds in times.items():
                 samples.setdefault(name, []).append(seconds)
     medians = {name: statistics.median(values) for name, values in samples.items()}
@@ -123,8 +123,8 @@ def _show(measured: dict[str, Any]) -> None:
         add, get = seconds["Send"] / seconds["add"], seconds["Recv"] / seconds["get"]
         print(f"{case['size']:>12,}{row}  {add:>8.2f}  {get:>8.2f}")
         if case["size"] >= _SIZES[-1]:
-            verdict = "PASS" if min(add, get) >= _BAR else "below"
-            print(f"{'':>12} required: {_BAR} of the reference's speed: {verdict}")
+            verdict = "PASS" if min(add, get) >= _MIN_SPEED_RATIO else "below"
+            print(f"{'':>12} required: {_MIN_SPEED_RATIO} of the reference's speed: {verdict}")
 
 
 def main() -> None:
@@ -137,7 +137,7 @@ def main() -> None:
     else:
         os.environ.setdefault("MULTIVERSO_RANKS_PER_NODE", "1")
         arguments = forwarded(options, "sizes")
-        measured = launch(Path(__file__).resolve(), 2, arguments, _LIMIT)
+        measured = launch(Path(__file__).resolve(), 2, arguments, _JOB_TIMEOUT)
     deliver(measured, options, _show)
 
 

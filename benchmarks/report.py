@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from bars import Verdict
     from comparisons import Case
 
-_BYTES = 4
-# Operations that are measured at several sizes.
+_BYTES = 4  # of an element
+#: The operations that are measured at several sizes.
 _PLOTTED = ("get", "add", "add_get", "round", "aggregate")
 
 
 def to_json(cases: list[Case], verdicts: list[Verdict], ranks: int) -> dict[str, Any]:
     """Return one run for JSON: every sample, the medians, the p99 and the speeds.
 
-    Times are in seconds. ``speed`` is that of all workers relative to the reference, as the median
-    ratio of the samples of a round; ``speed_at_best`` compares the shortest samples. The
-    ``interval`` of a bar is a confidence interval of about 95 % for its speed.
+    Times are in seconds. The ``speed`` of a series is Multiverso's speed relative to the series, of
+    all workers together, as the median ratio of two samples of a round; ``speed_at_best`` compares
+    the shortest samples. The ``interval`` of a bar is a 95 % confidence interval for ``measured``.
     """
     return {
         "ranks": ranks,
@@ -43,18 +43,18 @@ def to_json(cases: list[Case], verdicts: list[Verdict], ranks: int) -> dict[str,
         ],
         "bars": [
             {
-                **asdict(v.bar),
-                "text": v.bar.text,
-                "measured": v.speed,
-                "interval": v.interval,
-                "passed": v.passed,
+                **asdict(verdict.bar),
+                "text": verdict.bar.text,
+                "measured": verdict.speed,
+                "interval": verdict.interval,
+                "passed": verdict.passed,
             }
-            for v in verdicts
+            for verdict in verdicts
         ],
     }
 
 
-def _time(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     if seconds < 1e-3:
         return f"{seconds * 1e6:.2f} us"
     return f"{seconds * 1e3:.2f} ms"
@@ -68,16 +68,16 @@ def _case_rows(case: dict[str, Any]) -> list[list[str]]:
         left = [
             case["operation"],
             f"{case['size']:,}" if case["size"] else "",
-            _time(ours["median"]),
-            _time(ours["p99"]),
+            _time_text(ours["median"]),
+            _time_text(ours["p99"]),
             f"{speed:.1f}" if case["size"] else "",
         ]
         right = ["no reference", "", "", "", ""]
         if reference is not None:
             right = [
                 reference["name"],
-                _time(reference["median"]),
-                _time(reference["p99"]),
+                _time_text(reference["median"]),
+                _time_text(reference["p99"]),
                 f"{reference['speed']:.2f}",
                 f"{reference['speed_at_best']:.2f}",
             ]
@@ -100,13 +100,7 @@ def open_console(report: dict[str, Any]) -> Any:
 
 
 def show(report: dict[str, Any]) -> None:
-    """Print the runs and the bars to standard output.
-
-    Parameters
-    ----------
-    report : dict
-        "environment", "notes" and "runs", as in the JSON file.
-    """
+    """Print the runs and the bars of a report, which has the content of the JSON file."""
     from rich.table import Table
 
     console = open_console(report)
@@ -131,21 +125,17 @@ def show(report: dict[str, Any]) -> None:
     for name in ("bar", "measured", "95 %", ""):
         table.add_column(name, justify="right", no_wrap=True)
     for bar in bars:
-        word = "[green]PASS[/green]" if bar["passed"] else "[red]below[/red]"
+        verdict = "[green]PASS[/green]" if bar["passed"] else "[red]below[/red]"
         bounds = " to ".join(f"{bound:.3f}" for bound in bar["interval"])
-        table.add_row(bar["text"], f">= {bar['speed']:.3f}", f"{bar['measured']:.3f}", bounds, word)
+        speeds = (f">= {bar['speed']:.3f}", f"{bar['measured']:.3f}")
+        table.add_row(bar["text"], *speeds, bounds, verdict)
     console.print(table)
 
 
 def plot(report: dict[str, Any], file: Path) -> None:
     """Plot the speed of each operation over the size, with one row of panels per run.
 
-    Parameters
-    ----------
-    report : dict
-        The report, as for `show`.
-    file : Path
-        The file to write; its suffix selects the format.
+    The suffix of the file selects the format.
     """
     from matplotlib.figure import Figure
 
@@ -164,8 +154,8 @@ def plot(report: dict[str, Any], file: Path) -> None:
                         rate = case["size"] * _BYTES * series["workers"] / series["median"] / 1e9
                         lines.setdefault(series["name"], []).append((case["size"], rate))
             for name, points in lines.items():
-                kind = name.lstrip("0123456789 ").removesuffix("s")
-                color = f"C{colors.setdefault(kind, len(colors))}"
+                name_without_count = name.lstrip("0123456789 ").removesuffix("s")
+                color = f"C{colors.setdefault(name_without_count, len(colors))}"
                 axes.loglog(*zip(*points, strict=True), marker="o", label=name, color=color)
             axes.set_title(f"{operation}, {run['ranks']} worker{'s' if run['ranks'] > 1 else ''}")
             axes.set_xlabel("float32 elements")

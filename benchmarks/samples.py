@@ -1,4 +1,4 @@
-"""Candidates, and the alternating samples of their speed."""
+"""Times implementations of an operation (candidates) in samples that alternate between them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class Candidate(Protocol):
-    """An implementation of an operation that can be timed."""
+    """An implementation of an operation; `statement` describes it in reports."""
 
     name: str
     statement: str
     workers: int
 
     def run(self, calls: int) -> Span | None:
-        """Do the operation `calls` times on each of its workers. Collective."""
+        """Do the operation `calls` times on each worker; return the span there. Collective."""
 
 
 class Statement:
     """A Python statement that every rank executes.
 
-    It is compiled into the timing loop, so that the measurement adds no function call.
+    The statement is compiled into the timing loop, so the measurement adds no function call.
 
     Parameters
     ----------
@@ -92,29 +92,30 @@ class Series:
     def speed_against(self, reference: Series) -> float:
         """Return the speed relative to the reference.
 
-        It is the median ratio of two samples of the same round, because the speed of the machine
-        drifts and affects both samples of a round equally.
+        The speed is the median ratio of two samples of the same round, because the speed of the
+        machine drifts and affects both samples of a round equally.
         """
         return statistics.median(self._ratios(reference))
 
     def interval_against(self, reference: Series) -> tuple[float, float]:
-        """Return a confidence interval of about 95 % for that median.
+        """Return a confidence interval of about 95 % for `speed_against`.
 
         The bounds are two of the sorted ratios, by the sign test, which assumes no distribution
         (Conover, Practical Nonparametric Statistics, section 3.2).
         """
         ratios = sorted(self._ratios(reference))
+        # 95 % are within 1.96 standard deviations of n / 2; one deviation is sqrt(n) / 2.
         skipped = max(0, int(len(ratios) / 2 - 0.98 * len(ratios) ** 0.5))
         return ratios[skipped], ratios[-1 - skipped]
 
     def _ratios(self, reference: Series) -> list[float]:
-        pairs = range(min(len(self.seconds), len(reference.seconds)))
-        return [self.rate(i) / reference.rate(i) for i in pairs]
+        rounds = range(min(len(self.seconds), len(reference.seconds)))
+        return [self.rate(sample) / reference.rate(sample) for sample in rounds]
 
     def speed_at_best(self, reference: Series) -> float:
         """Return the speed relative to the reference by the shortest samples of both.
 
-        Use it on a busy machine, where waiting for a core dominates the median.
+        Use this speed on a busy machine, where waiting for a core dominates the median.
         """
         return (self.workers / self.least) / (reference.workers / reference.least)
 
@@ -152,12 +153,12 @@ class Effort:
 def _calls_for(candidate: Candidate, ranks: Ranks, sample_seconds: float) -> tuple[int, float]:
     """Return a number of calls that makes a sample long enough, and its seconds."""
     calls = 1
-    ranks.time(lambda: candidate.run(1))
+    ranks.time(lambda: candidate.run(1))  # touches memory and fills caches
     while True:
         seconds = ranks.time(lambda calls=calls: candidate.run(calls))  # type: ignore[misc]
         if seconds >= sample_seconds:
             return calls, seconds
-        # Doubles the calls, or extrapolates once the time is long enough to be reliable.
+        # Two to ten times the calls; a time below 5 % of the goal is too short to extrapolate.
         factor = sample_seconds / seconds if seconds > 0.05 * sample_seconds else 10.0
         calls = max(2 * calls, int(calls * min(factor * 1.1, 10.0)))
 
@@ -196,11 +197,9 @@ def alternate(
     for round_number in range(rounds):
         for offset in range(len(candidates)):
             index = (round_number + offset) % len(candidates)
-            candidate, one = candidates[index], series[index]
-            # Fills the caches with the memory of this candidate.
-            if warms:
+            candidate, calls = candidates[index], series[index].calls
+            if warms:  # fills the caches with the memory of this candidate
                 candidate.run(1)
-            calls = one.calls
             seconds = ranks.time(lambda c=candidate, n=calls: c.run(n))  # type: ignore[misc]
-            one.seconds.append(seconds / calls)
+            series[index].seconds.append(seconds / calls)
     return series

@@ -1,7 +1,8 @@
-"""The scale model: the time of a round and the bytes that cross a node's link.
+"""The scale model: the time of a round and the bytes that cross a node's link, by formulas.
 
 In a round every worker sends a delta of the whole table and receives parameters that include its
-own and other workers' deltas. The model adds
+own and other workers' deltas. A layout says which nodes store the table and how deltas reach them.
+The model adds
 
 - the latency of sequential messages and the bytes over the busiest node's link, or the work of its
   messages if that is more, and
@@ -32,12 +33,12 @@ class Costs:
     Attributes
     ----------
     latency : float
-        Half of the seconds from a small request to its response.
+        Half of the seconds between a small request and its response.
     bandwidth : float
         Bytes per second over a node's link in each direction, including the work at both ends, if
         every node sends and serves requests.
     server_bandwidth : float
-        The same between nodes that only send and nodes that only serve requests.
+        The bandwidth between nodes that only send and nodes that only serve requests.
     message : float
         Seconds of work for a request and its response at either end.
     memory : float
@@ -80,8 +81,8 @@ class Load:
 
     Attributes
     ----------
-    waits : int
-        Sequential messages.
+    sequential_messages : int
+        Messages of which each waits for the one before.
     sent : float
         Bytes that the busiest node sends; it receives as many.
     total_sent : float
@@ -98,7 +99,7 @@ class Load:
         Whether some nodes only send and the others only serve requests.
     """
 
-    waits: int
+    sequential_messages: int
     sent: float
     total_sent: float
     messages: float
@@ -117,13 +118,13 @@ def seconds_of(load: Load, costs: Costs, job: Job) -> float:
         contention = max(1.0, job.nodes * job.workers / job.cores)
         # The bandwidth was measured with traffic in both directions on this machine.
         sent, messages = load.total_sent / 2, load.total_messages / job.cores
-    waiting = load.waits * costs.latency + load.fill_bytes / bandwidth
+    waiting = load.sequential_messages * costs.latency + load.fill_bytes / bandwidth
     transfer = contention * waiting + sent / bandwidth
     # Processing messages overlaps with the transfer.
     return max(transfer, messages * costs.message) + contention * load.local_bytes / costs.memory
 
 
-def _chunks(part_bytes: float) -> int:
+def _num_chunks(part_bytes: float) -> int:
     return math.ceil(max(part_bytes, 1.0) / CHUNK_BYTES)
 
 
@@ -133,9 +134,9 @@ def spread(job: Job) -> Load:
     others = job.nodes - 1
     # A node sends deltas in its requests and parameters in its responses.
     sent = 2.0 * job.workers * others * part
-    messages = 2.0 * job.workers * others * _chunks(part)
+    messages = 2.0 * job.workers * others * _num_chunks(part)
     return Load(
-        waits=2 if others else 0,
+        sequential_messages=2 if others else 0,
         sent=sent,
         total_sent=job.nodes * sent,
         messages=messages,
@@ -145,13 +146,13 @@ def spread(job: Job) -> Load:
 
 
 def dedicated(job: Job) -> Load:
-    """Return the load if one additional node for every eight stores the parameters."""
+    """Return the load if one more node, for every eight nodes with workers, stores the table."""
     servers = math.ceil(job.nodes / NODES_PER_SERVER)
     part = job.table_bytes / servers
     clients = job.nodes * job.workers
-    requests = clients * servers * _chunks(part)
+    requests = clients * servers * _num_chunks(part)
     return Load(
-        waits=2,
+        sequential_messages=2,
         sent=max(job.workers * job.table_bytes, clients * part),
         total_sent=2.0 * clients * job.table_bytes,
         messages=max(requests / servers, requests / job.nodes),
@@ -164,29 +165,28 @@ def dedicated(job: Job) -> Load:
 def summed(layout: Callable[[Job], Load]) -> Callable[[Job], Load]:
     """Return the layout in which the workers of a node sum their deltas before sending."""
 
-    def reduced(job: Job) -> Load:
-        one = layout(Job(job.nodes, 1, job.table_bytes, job.cores))
+    def load_of_sums(job: Job) -> Load:
+        load = layout(Job(job.nodes, 1, job.table_bytes, job.cores))
         # Each worker stages its delta and sums a share; then all copy the result.
-        own = 2.0 * job.table_bytes if job.workers > 1 else 0.0
-        return replace(one, local_bytes=one.local_bytes + own)
+        summing_bytes = 2.0 * job.table_bytes if job.workers > 1 else 0.0
+        return replace(load, local_bytes=load.local_bytes + summing_bytes)
 
-    return reduced
+    return load_of_sums
 
 
 def chain(job: Job) -> Load:
     """Return the load if chunks of sums pass from node to node and the total returns.
 
-    Each element is summed in worker order on any number of nodes. The workers of a node sum first,
-    and every node stores all parameters.
+    The workers of a node sum first, and every node stores the whole table. The order of a sum does
+    not depend on the number of nodes.
     """
     links = job.nodes - 1
-    both_ways = 2.0 * links * job.table_bytes
-    ways = 2.0 if links > 1 else float(links)  # a middle node sends in both directions
-    messages = ways * _chunks(job.table_bytes)
+    directions = 2.0 if links > 1 else float(links)  # a middle node sends in both directions
+    messages = directions * _num_chunks(job.table_bytes)
     return Load(
-        waits=2 * links,
-        sent=ways * job.table_bytes,
-        total_sent=both_ways,
+        sequential_messages=2 * links,
+        sent=directions * job.table_bytes,
+        total_sent=2.0 * links * job.table_bytes,
         messages=messages,
         total_messages=job.nodes * messages,
         local_bytes=2.0 * job.table_bytes,

@@ -22,28 +22,28 @@ import numpy as np
 
 import environment
 import multiverso as mv
-from launcher import launch
+from mpirun_jobs import launch
 from options import deliver, make_parser, positive
 from scale_layouts import LAYOUTS, Costs, Job, dedicated, seconds_of, spread
 
-_LIMIT = 300.0
-_BYTES = 4
-_SMALL, _LARGE = 8, 1_000_000
-#: Measured jobs: nodes with servers and their workers per node; nodes with one dedicated server.
+_JOB_TIMEOUT = 300.0
+_BYTES = 4  # of an element
+_SMALL, _LARGE = 8, 1_000_000  # elements of the measured tables
+#: Measured jobs: (nodes, workers per node) if all ranks serve; else nodes besides one server.
 _SPREAD = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2))
 _DEDICATED = (1, 2, 3)
 #: Jobs that determine the costs, so they cannot check the model.
 _CALIBRATION = {"spread": ((1, 1), (2, 1)), "dedicated": ((1, 1),)}
-_NODES = [2**power for power in range(13)]
+_NODE_COUNTS = [2**power for power in range(13)]
 
 
 def _sample(mpi: Any, size: int, is_worker: bool) -> float:
-    """Return the seconds of a round of all workers, from the shortest sample."""
+    """Return the shortest seconds of a round of all workers, of 16 samples."""
     table = mv.ArrayTableHandler(size)
     delta, out = np.ones(size, np.float32), np.empty(size, np.float32)
     # An idle server polls less often, so a sample has several calls.
     calls = 2 if size > 10_000 else 50
-    spans = []
+    seconds = []
     for _ in range(16):
         mv.barrier()
         begin = time.perf_counter()
@@ -51,9 +51,9 @@ def _sample(mpi: Any, size: int, is_worker: bool) -> float:
             table.add_get(delta, out=out)
         end = time.perf_counter()
         gathered = mpi.COMM_WORLD.allgather((begin, end) if is_worker else None)
-        times = [one for one in gathered if one is not None]
-        spans.append(max(end for _, end in times) - min(begin for begin, _ in times))
-    return min(spans) / calls
+        spans = [span for span in gathered if span is not None]
+        seconds.append(max(end for _, end in spans) - min(begin for begin, _ in spans))
+    return min(seconds) / calls
 
 
 def _measure(servers: int) -> dict[str, Any] | None:
@@ -72,19 +72,19 @@ def _run(ranks: int, servers: int = 0, per_node: int = 1) -> dict[str, Any]:
     """Measure in a job of `ranks` ranks."""
     os.environ["MULTIVERSO_RANKS_PER_NODE"] = str(per_node)
     arguments = ["--servers", str(servers)]
-    return launch(Path(__file__).resolve(), ranks, arguments, _LIMIT)
+    return launch(Path(__file__).resolve(), ranks, arguments, _JOB_TIMEOUT)
 
 
 def _costs(runs: dict[tuple[str, int, int], dict[str, Any]]) -> Costs:
-    """Return the costs from the runs on one node, on two, and with a dedicated server."""
+    """Return the costs that the runs on one node, on two and with a dedicated server imply."""
     table_bytes = _LARGE * _BYTES
     alone, two = runs["spread", 1, 1]["seconds"][1], runs["spread", 2, 1]["seconds"][1]
-    small, pair = runs["dedicated", 1, 1]["seconds"]
+    small, remote = runs["dedicated", 1, 1]["seconds"]
     return Costs(
         latency=small / 2,
         # Each of two nodes stores half of the table and accesses it in its own memory.
         bandwidth=table_bytes / max(two - small - alone / 2, 1e-9),
-        server_bandwidth=table_bytes / max(pair - small, 1e-9),
+        server_bandwidth=table_bytes / max(remote - small, 1e-9),
         # Virtual nodes have no wire between them: the latency is entirely work at both ends.
         message=small / 2,
         memory=table_bytes / alone,
@@ -116,7 +116,7 @@ def _calibrate() -> dict[str, Any]:
 
 def _predict(costs: Costs, workers: int, size: int) -> dict[str, Any]:
     """Return the seconds and bytes of a round for every layout and number of nodes."""
-    jobs = [Job(nodes, workers, size * _BYTES) for nodes in _NODES]
+    jobs = [Job(nodes, workers, size * _BYTES) for nodes in _NODE_COUNTS]
     curves = {
         name: {
             "seconds": [seconds_of(layout(job), costs, job) for job in jobs],
@@ -124,7 +124,7 @@ def _predict(costs: Costs, workers: int, size: int) -> dict[str, Any]:
         }
         for name, layout in LAYOUTS.items()
     }
-    return {"workers": workers, "size": size, "nodes": _NODES, "layouts": curves}
+    return {"workers": workers, "size": size, "nodes": _NODE_COUNTS, "layouts": curves}
 
 
 def _show(report: dict[str, Any]) -> None:
@@ -134,11 +134,11 @@ def _show(report: dict[str, Any]) -> None:
         f"({costs.server_bandwidth / 1e9:.2f} to servers), "
         f"message {costs.message * 1e6:.1f} us, memory {costs.memory / 1e9:.2f} GB/s"
     )
-    for one in report["checks"]:
-        job = f"{one['layout']}, {one['nodes']} x {one['workers']} workers, {one['size']:,}"
-        ratio = one["measured"] / one["predicted"] if one["predicted"] else float("nan")
-        print(f"{job:<44} measured {one['measured'] * 1e6:>9.1f} us, "
-              f"predicted {one['predicted'] * 1e6:>9.1f} us, ratio {ratio:.2f}")  # fmt: skip
+    for check in report["checks"]:
+        job = f"{check['layout']}, {check['nodes']} x {check['workers']} workers, {check['size']:,}"
+        ratio = check["measured"] / check["predicted"] if check["predicted"] else float("nan")
+        print(f"{job:<44} measured {check['measured'] * 1e6:>9.1f} us, "
+              f"predicted {check['predicted'] * 1e6:>9.1f} us, ratio {ratio:.2f}")  # fmt: skip
     predicted = report["predicted"]
     shown = [1, 4, 16, 64, 256, 1024, 4096]
     print(f"{predicted['size']:,} float32, {predicted['workers']} workers per node: milliseconds")
@@ -157,7 +157,7 @@ def _plot(report: dict[str, Any], file: Path) -> None:
     times, sent, checks = figure.subplots(1, 3)
     for index, (name, curve) in enumerate(predicted["layouts"].items()):
         style = {"label": name, "color": f"C{index}", "linestyle": ("-", "--")[index % 2]}
-        times.loglog(predicted["nodes"], [1e3 * one for one in curve["seconds"]], **style)
+        times.loglog(predicted["nodes"], [1e3 * s for s in curve["seconds"]], **style)
         points = [(n, b / 1e6) for n, b in zip(predicted["nodes"], curve["node_bytes"],
                                                strict=True) if b]  # fmt: skip
         sent.loglog(*zip(*points, strict=True), **style)
@@ -166,8 +166,8 @@ def _plot(report: dict[str, Any], file: Path) -> None:
     sent.set(title=f"the busiest node: {title}", xlabel="nodes", ylabel="MB sent per round")
     times.legend(fontsize="small")
     for name, marker in (("spread", "o"), ("dedicated", "s")):
-        pairs = [(1e3 * one["predicted"], 1e3 * one["measured"])
-                 for one in report["checks"] if one["layout"] == name]  # fmt: skip
+        pairs = [(1e3 * check["predicted"], 1e3 * check["measured"])
+                 for check in report["checks"] if check["layout"] == name]  # fmt: skip
         if pairs:
             checks.loglog(*zip(*pairs, strict=True), marker, label=name)
     ends = checks.get_xlim()

@@ -30,7 +30,7 @@ import report
 from bars import SYNC_BARS, judge
 from comparisons import OURS, Case
 from environment import describe
-from launcher import launch_all, progress
+from mpirun_jobs import launch_all, progress
 from multiverso._mpi.launcher import find_launcher
 from options import deliver, forwarded, make_parser, positive
 from ranks import Ranks, find_mpi
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _SIZES = [1_000, 10_000, 100_000, 1_000_000, 10_000_000]
 _QUICK_SIZES = [1_000, 1_000_000, 10_000_000]
-_WORKERS = [2, 4]
+_WORKER_COUNTS = [2, 4]
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def _gloo(ranks: Ranks) -> Iterator[tuple[Any, str | None]]:
         torch = None
     else:
         problem = None if distributed.is_gloo_available() else "no gloo: torch was built without it"
-    problems = [one for one in ranks.gather(problem) if one is not None]
+    problems = [other for other in ranks.gather(problem) if other is not None]
     if problems or ranks.size == 1:
         yield None, problems[0] if problems else None
         return
@@ -68,13 +68,13 @@ def _gloo(ranks: Ranks) -> Iterator[tuple[Any, str | None]]:
         distributed.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.size)
         try:
             yield torch, None
-            ranks.barrier()
+            ranks.barrier()  # until then other ranks may still use the group
         finally:
             distributed.destroy_process_group()
 
 
 def _references(ranks: Ranks, torch: Any, operation: str, size: int) -> list[Candidate]:
-    """Return the references, which sum `size` zeros of float32 over the ranks."""
+    """Return the references, which sum arrays of `size` float32 zeros over the ranks."""
     candidates: list[Candidate] = []
     if ranks.comm is not None:
         names = {"comm": ranks.comm, "in_place": ranks.mpi.IN_PLACE}
@@ -93,7 +93,7 @@ def _references(ranks: Ranks, torch: Any, operation: str, size: int) -> list[Can
     return candidates
 
 
-def _ours(operation: str, workers: int, size: int) -> Statement:
+def _multiverso(operation: str, workers: int, size: int) -> Statement:
     if operation == "aggregate":
         values = np.zeros(size, np.float32)
         return Statement(OURS, "mv.aggregate(values)", workers, mv=mv, values=values)
@@ -115,7 +115,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     with mv.session(sync=True), _gloo(ranks) as (torch, without_gloo):
         steps = [(operation, size) for operation in ("round", "aggregate") for size in sizes]
         for operation, size in progress(steps, ranks.is_master):
-            ours = _ours(operation, ranks.size, size)
+            ours = _multiverso(operation, ranks.size, size)
             candidates = [ours, *_references(ranks, torch, operation, size)]
             cases.append(Case(operation, size, alternate(candidates, ranks, effort)))
     if not ranks.is_master:
@@ -149,8 +149,8 @@ def main() -> None:
         measured = _measure(options)
     else:
         arguments = forwarded(options, "quick", "sample", "sizes")
-        ranks = options.ranks or _WORKERS
-        measured = launch_all(Path(__file__).resolve(), ranks, arguments, options.limit)
+        rank_counts = options.ranks or _WORKER_COUNTS
+        measured = launch_all(Path(__file__).resolve(), rank_counts, arguments, options.limit)
     deliver(measured, options, report.show, report.plot)
 
 

@@ -5,7 +5,7 @@
     python benchmarks/tables.py --ranks 1 2 4      one after the other
 
 Samples of Multiverso and its references alternate, because the speed of a machine drifts: ratios
-are comparable between runs and machines, times less so.
+are comparable between runs and machines; times are less so.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import multiverso as mv
 import report
 from bars import judge
-from c_threads import compile_helper
+from c_threads import compile_c_threads
 from comparisons import Bench, Case, plan
 from environment import describe
-from launcher import launch_all, progress
+from mpirun_jobs import launch_all, progress
 from options import deliver, forwarded, make_parser, positive
 from ranks import Ranks, find_mpi
 from samples import Effort
@@ -45,7 +45,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     """Measure with the ranks of this job; return the report on the master, else None."""
     mpi, problem = find_mpi()
     ranks = Ranks(mpi)
-    library = compile_helper() if ranks.is_master else None
+    library = compile_c_threads() if ranks.is_master else None
     has_c = ranks.gather(library is not None)[0]
     notes = [] if problem is None else [problem]
     if not has_c:
@@ -56,9 +56,9 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     bench = Bench(ranks, Effort.for_ranks(ranks.size, options.quick), library, has_c)
     cases: list[Case] = []
     with mv.session():
-        steps = list(plan(bench, sizes, options.num_row))
-        for step in progress(steps, ranks.is_master):
-            cases.append(step[1]())
+        measurements = list(plan(bench, sizes, options.num_row))
+        for measure_case in progress(measurements, ranks.is_master):
+            cases.append(measure_case())
     if not ranks.is_master:
         return None
     run = report.to_json(cases, judge(cases, ranks.size), ranks.size)

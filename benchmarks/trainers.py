@@ -1,9 +1,9 @@
 """Models of each framework that train for a number of batches, with and without Multiverso.
 
-They resemble a user's code: `fit` with a callback, a loop with an optimizer, a compiled Theano
-function. All train the same small convolutional network, with batch normalization where the
-framework has it, on images of noise. The same model trains both ways, so that only Multiverso
-differs; a tiny learning rate keeps the amount of computation constant.
+The trainers resemble a user's code: `fit` with a callback, a loop with an optimizer, a compiled
+Theano function. All train the same small convolutional network on images of noise; Keras and
+PyTorch add batch normalization. One model trains both with and without Multiverso, so that only
+Multiverso differs; a tiny learning rate keeps the amount of computation constant.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class TorchTrainer:
         torch.set_num_threads(len(os.sched_getaffinity(0)))
         nn = torch.nn
         stack: list[Any] = []
-        for before, filters in zip((CHANNELS, *FILTERS), FILTERS, strict=False):
-            stack += [nn.Conv2d(before, filters, 3, padding=1, bias=False)]
+        for inputs, filters in zip((CHANNELS, *FILTERS), FILTERS, strict=False):
+            stack += [nn.Conv2d(inputs, filters, 3, padding=1, bias=False)]
             stack += [nn.BatchNorm2d(filters), nn.ReLU(), nn.MaxPool2d(2)]
         flat = FILTERS[-1] * (SIDE >> len(FILTERS)) ** 2
         stack += [nn.Flatten(), nn.Linear(flat, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES)]

@@ -17,7 +17,7 @@ build = {
     CMAKE_BUILD_TYPE = 'Release',
     CMAKE_INSTALL_PREFIX = '$(PREFIX)',
     CMAKE_INSTALL_LIBDIR = '$(LIBDIR)',
-    MULTIVERSO_INSTALL_PACKAGE = 'OFF', -- C programs do not use this prefix
+    MULTIVERSO_INSTALL_PACKAGE = 'OFF', -- no C program is built with this prefix
   },
   install = {
     lua = {

@@ -1,7 +1,7 @@
-"""The session: this rank's membership in the parameter server, from init to shutdown.
+"""The session of this process: how it is opened, used and ended.
 
-A process has at most one session. A session ends with `Session.close`, with its ``with`` block, or
-at the exit of the interpreter, which leaves the session without waiting for other ranks.
+A process has at most one open session. `Session.close` ends it together with the other ranks;
+`Session.leave` ends it at once, which also happens at the exit of the interpreter.
 """
 
 import atexit
@@ -17,7 +17,7 @@ import numpy as np
 
 from multiverso._mpi.communicator import find_communicator, skip_mpi_finalize
 from multiverso._native import arrays, capi, checkpoint_calls, library
-from multiverso._native.checkpoint_calls import Directory
+from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import CODES, table_dtype
 from multiverso._native.exception_text import describe
 from multiverso._native.library import lib
@@ -29,44 +29,51 @@ _log = logging.getLogger("multiverso")
 #: Waits outside the main thread return after this many milliseconds, so that they can be aborted.
 _WAIT_SLICE_MS: Final = 100
 
-#: All arguments of this function are ctypes objects, for arrays that need no conversion.
+#: For arrays that need no conversion. All arguments are ctypes objects, also the codes of dtypes.
 _aggregate_fast: Final = library.undeclared("MV_SessionAggregate")
 _CODE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in CODES.items()}
 
 
 class BackgroundExchange(Protocol):
-    """An operation on tables of the session that runs in another thread."""
+    """An exchange with tables of the session that runs in another thread."""
 
     def wait(self) -> None:
-        """Wait until the operation ends, with a deadline."""
+        """Wait until the exchange ends, with a deadline."""
 
     def stop(self) -> None:
-        """Request the end of the operation without waiting."""
+        """Request the end of the exchange without waiting."""
 
 
 class Session:
-    """A membership in the parameter server, which `multiverso.init` makes.
+    """One rank's session, which `multiverso.init` opens.
 
-    It is a context manager: ``with mv.init():`` shuts it down at the end of the block. If
-    an exception ends the block, this rank leaves at once and tells the other ranks why.
+    It is a context manager: the end of the outermost ``with mv.init():`` closes the session. If an
+    exception ends that block, except SystemExit with code 0 or None, this rank leaves at once and
+    tells the other ranks why.
 
     Attributes
     ----------
     options : SessionOptions
         The options with which the session was opened.
+    handle : MV_Session
+        The session in the C library.
+    closed, forked : bool
+        Whether the session has ended, and whether another process opened it and forked this one.
     rank, size : int
         This rank, and the number of ranks.
     worker_id, server_id : int
         Indices without gaps, in rank order; -1 if this rank is not a worker or not a server.
     num_workers, num_servers : int
         The numbers of workers and servers.
-    node, num_nodes, local_rank, local_size : int
-        The node of this rank, and the place of this rank on it.
+    node, num_nodes : int
+        The index of this rank's node, and the number of nodes.
+    local_rank, local_size : int
+        The index of this rank among the ranks of its node, and their number.
     companions : dict
         Objects that an adapter keeps until the session ends, under the name of the adapter.
     exchanges : set of BackgroundExchange
-        The exchanges in flight, which add and remove themselves. Collective calls first wait for
-        the exchanges.
+        The exchanges in flight, which add and remove themselves. `finish` and collective calls wait
+        for them with `settle`, since all workers must have made the same table calls before.
 
     """
 
@@ -95,9 +102,9 @@ class Session:
         try:
             library.enable_signals()
             library.call(lib.MV_SessionOpen, byref(raw), byref(self.handle))
-            self._describe()
+            self._set_attributes()
         except BaseException as error:
-            if self.handle:  # A signal arrived just after the session was opened.
+            if self.handle:  # The session has been opened; a signal may have raised the error.
                 self.leave(describe(error))
             raise
         _log.debug("opened %r", self)
@@ -107,7 +114,7 @@ class Session:
         library.call(lib.MV_SessionDescribe, self.handle, byref(raw))
         return raw
 
-    def _describe(self) -> None:
+    def _set_attributes(self) -> None:
         raw = self._description()
         self.rank: int = raw.rank
         self.size: int = raw.size
@@ -148,50 +155,53 @@ class Session:
         self.settle()
         if self.options.requires_finite:
             arrays.require_finite(arrays.view_of(array, "array"), "array")
-        if type(array) is np.ndarray and array.flags.carray:
-            code = _CODE_ARGUMENTS.get(array.dtype)
-            if code is not None:
-                pinned = arrays.pin(array)
-                library.call(_aggregate_fast, self.handle, code, pinned, c_int64(array.size))
-                return array
+        if type(array) is np.ndarray and array.flags.carray and array.dtype in _CODE_ARGUMENTS:
+            code, pinned = _CODE_ARGUMENTS[array.dtype], arrays.pin(array)
+            library.call(_aggregate_fast, self.handle, code, pinned, c_int64(array.size))
+            return array
         view = arrays.view_of(array, "array")
-        number, known = table_dtype(view.dtype.newbyteorder("="))
-        buffer, target = arrays.as_output(view, known, view.shape, "array")
+        dtype_code, dtype = table_dtype(view.dtype.newbyteorder("="))
+        buffer, target = arrays.as_output(view, dtype, view.shape, "array")
         if buffer is not target:
             np.copyto(buffer, target)
-        library.call(lib.MV_SessionAggregate, self.handle, number, arrays.pin(buffer), buffer.size)
+        pinned = arrays.pin(buffer)
+        library.call(lib.MV_SessionAggregate, self.handle, dtype_code, pinned, buffer.size)
         if buffer is not target:
             np.copyto(target, buffer)
         return array
 
-    def save(self, directory: Directory, step: Any, keep: Any, background: Any) -> None:
+    def save(self, directory: StrPath, step: Any, keep: Any, background: Any) -> None:
         """Save all tables; see `multiverso.save`."""
+        self.settle()
         raw = checkpoint_calls.save_options(directory, step, keep, background)
         library.call(lib.MV_SessionSave, self.handle, byref(raw))
 
     def wait_for_save(self) -> None:
         """Wait for the background save; see `multiverso.wait_for_save`."""
+        self.settle()
         library.call(lib.MV_SessionSaveWait, self.handle)
 
-    def load(self, directory: Directory, missing_ok: bool) -> Any:
+    def load(self, directory: StrPath, missing_ok: bool) -> Any:
         """Load all tables; see `multiverso.load`."""
+        self.settle()
         return checkpoint_calls.load(lib.MV_SessionLoad, self.handle, directory, missing_ok)
 
     def close(self) -> None:
-        """Wait for all ranks to close, and end the session even if the wait fails."""
+        """Wait until all ranks close, and end the session even if the wait fails."""
         try:
             self.settle()
             library.call(lib.MV_SessionClose, self.handle)
         except BaseException as error:
             self._stop_exchanges()
-            # An interrupted close leaves the session open. A stale handle makes this a no-op.
+            # If the library has not begun to close, the session is still open. Otherwise its handle
+            # is stale, and this call only returns an error status.
             lib.MV_SessionLeave(self.handle, describe(error).encode(errors="replace"))
             raise
         finally:
             self._end()
 
     def settle(self) -> None:
-        """Wait for the exchanges in flight, which must end before the next collective call."""
+        """Wait for the exchanges in flight, with which a collective call must not overlap."""
         for exchange in tuple(self.exchanges):
             exchange.wait()
 
@@ -200,7 +210,7 @@ class Session:
             exchange.stop()
 
     def leave(self, reason: str) -> None:
-        """End the session on this rank without waiting; waiting ranks receive the reason."""
+        """End the session on this rank at once; ranks that wait for this one receive the reason."""
         self._stop_exchanges()
         lib.MV_SessionLeave(self.handle, reason.encode(errors="replace"))
         self._end()
@@ -218,7 +228,7 @@ class Session:
         self._open_blocks += 1
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._open_blocks -= 1
         if self._open_blocks or self.closed or self.forked:
             return
@@ -232,15 +242,15 @@ class Session:
         return f"<multiverso.Session rank={self.rank} size={self.size} {state}>"
 
 
-class _Process:
-    """The session of this process, and the lock under which it is opened."""
+class _ProcessState:
+    """The last session of this process, and the lock under which a session is opened."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.session: Session | None = None
 
 
-_process: Final = _Process()
+_process: Final = _ProcessState()
 
 
 def current() -> Session:
@@ -251,7 +261,7 @@ def current() -> Session:
         msg = f"{closed}expected an open session: call mv.init() first"
         raise StateError(msg)
     if session.forked:
-        raise _forked()
+        raise _forked_error()
     return session
 
 
@@ -261,26 +271,28 @@ def find() -> Session | None:
     return None if session is None or session.closed or session.forked else session
 
 
-def is_over() -> bool:
-    """Return whether no session has been opened since the last one ended."""
+def is_open() -> bool:
+    """Return whether a session is open, also in a forked child, which cannot use the session."""
     session = _process.session
-    return session is None or session.closed
+    return session is not None and not session.closed
 
 
 def open_session(options: SessionOptions) -> tuple[Session, bool]:
-    """Return the session with these options, and whether it is new.
+    """Return the open session, or open one; return also whether it is new.
 
     Raises
     ------
     StateError
         If a session with other options is open.
+    ForkedError
+        In a forked child of a process that has a session.
 
     """
     with _process.lock:
         session = _process.session
         if session is not None and not session.closed:
             if session.forked:
-                raise _forked()
+                raise _forked_error()
             if session.options != options:
                 msg = (
                     f"a session is open with other options: expected {session.options}, received "
@@ -290,12 +302,14 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
             return session, False
         session = Session(options)
         _process.session = session
+        # The function registered last runs first. This one must run before MPI_Finalize, which the
+        # opening may have registered, and which would wait for the other ranks.
         atexit.unregister(_leave_at_exit)
-        atexit.register(_leave_at_exit)  # The last registered function runs before MPI_Finalize.
+        atexit.register(_leave_at_exit)
         return session, True
 
 
-def _forked() -> ForkedError:
+def _forked_error() -> ForkedError:
     msg = (
         "this process was forked from one with an open session, which only the parent can use; "
         "start it with the 'spawn' method, or fork it before mv.init()"
@@ -314,7 +328,7 @@ def _leave_at_exit() -> None:
 
 
 def _mark_forked() -> None:
-    """Mark the session in a forked child, and replace the lock, which may be held for ever."""
+    """Mark the session in a forked child; replace the lock, which might stay locked forever."""
     _process.lock = threading.RLock()
     if _process.session is not None:
         _process.session.forked = True

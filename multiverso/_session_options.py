@@ -1,10 +1,11 @@
-"""The options of a session, checked."""
+"""Checks the options of a session and converts them for the C library."""
 
 from dataclasses import dataclass
 from typing import Any, Final
 
 from multiverso._native import arguments, capi
 
+#: The roles of a rank, with their codes in the C API.
 ROLES: Final[dict[str, int]] = {
     "all": capi.MV_ROLE_ALL,
     "worker": capi.MV_ROLE_WORKER,
@@ -14,38 +15,35 @@ ROLES: Final[dict[str, int]] = {
 #: The treatments of NaN and infinity in deltas.
 NAN_POLICIES: Final = ("propagate", "error")
 
-#: The effects of a lost rank on the session.
-LOSSES: Final[dict[str, int]] = {
-    "fail": capi.MV_LOSS_FAILS,
-    "continue": capi.MV_LOSS_CONTINUES,
-}
+#: The reactions of the session to a lost rank, with their codes in the C API.
+LOSSES: Final[dict[str, int]] = {"fail": capi.MV_LOSS_FAILS, "continue": capi.MV_LOSS_CONTINUES}
 
-#: A year, the most that the library accepts; a longer deadline makes no difference.
+#: The library accepts at most a year. A longer time is cut to a year, which no job notices.
 _MAX_SECONDS: Final = 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """The arguments of `multiverso.init`, which must be equal in two calls for one session.
+    """The arguments of `multiverso.init`, which must equal those of a session that is open already.
 
     Attributes
     ----------
     mode : int
-        The rule for waits of a get: ``MV_MODE_ASYNC``, ``_SYNC`` or ``_STALE``.
+        Which adds of other workers a get may see: ``MV_MODE_ASYNC``, ``_SYNC`` or ``_STALE``.
     staleness : int
-        The rounds that a worker may be ahead of the slowest with ``MV_MODE_STALE``; else 0.
+        The rounds that a worker may be ahead of the slowest with ``MV_MODE_STALE``; otherwise 0.
     role : str
         The role of this rank, a key of `ROLES`.
     timeout : float
-        The deadline of any single call, in seconds.
+        The seconds that any single call may wait.
     comm : object
         The communicator that the caller passed, or None.
     requires_finite : bool
         Whether every delta must be finite. Each rank may choose differently.
     on_peer_lost : str
-        The effect of a lost rank, a key of `LOSSES`.
+        The reaction to a lost rank, a key of `LOSSES`.
     peer_timeout : float
-        The time that a rank may be without a heartbeat, in seconds.
+        The seconds that a rank may be without a heartbeat.
 
     """
 
@@ -85,8 +83,8 @@ def checked(
             raise ValueError(msg)
         # With a staleness of 0 no worker may be ahead of another, which is lock-step.
         mode = capi.MV_MODE_STALE if rounds else capi.MV_MODE_SYNC
-    on_loss = arguments.choice(on_peer_lost, "on_peer_lost", LOSSES)
-    if on_loss == "continue" and mode != capi.MV_MODE_ASYNC:
+    reaction = arguments.choice(on_peer_lost, "on_peer_lost", LOSSES)
+    if reaction == "continue" and mode != capi.MV_MODE_ASYNC:
         msg = (
             "on_peer_lost: expected 'fail' with sync=True or staleness, whose rounds need every "
             "worker, received 'continue'"
@@ -99,7 +97,7 @@ def checked(
         timeout=_seconds(timeout, "timeout"),
         comm=comm,
         requires_finite=arguments.choice(nan_policy, "nan_policy", NAN_POLICIES) == "error",
-        on_peer_lost=on_loss,
+        on_peer_lost=reaction,
         peer_timeout=_seconds(peer_timeout, "peer_timeout"),
     )
 

@@ -1,4 +1,4 @@
-"""Functions of the session: open and close it, barriers, checkpoints, ranks."""
+"""The functions that open, use and close the session of this process."""
 
 import contextlib
 import warnings
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from multiverso import _session, _session_options
-from multiverso._native.checkpoint_calls import Directory
+from multiverso._native.checkpoint_calls import StrPath
 from multiverso._session import Session, current
 
 __all__ = [
@@ -48,7 +48,7 @@ def init(
 ) -> Session:
     """Join the parameter server. Collective: waits until all ranks have called it.
 
-    Under ``mpirun`` (or ``srun``) the session has all ranks of ``COMM_WORLD``; mpi4py initialises
+    Under ``mpirun`` (or ``srun``) the session has all ranks of ``COMM_WORLD``; mpi4py initializes
     MPI if necessary. A plain ``python train.py`` is a session of one rank, which does not load MPI.
     If a session with the same options is open, that session is returned.
 
@@ -76,8 +76,8 @@ def init(
         The reaction when a rank dies or leaves without `shutdown`. With "fail", ranks that wait for
         the lost rank get `PeerLostError`. With "continue", in async mode, the other ranks continue,
         and keep every add that has returned; collective calls such as `barrier`, `save` and
-        `shutdown` do not wait for the lost rank. Each of several nodes needs a remaining rank. An
-        add that a dying rank was serving to another node raises `PeerLostError` on its caller only.
+        `shutdown` do not wait for the lost rank. Every node needs a remaining rank. An add that a
+        dying rank was serving to another node raises `PeerLostError` on the add's caller only.
     peer_timeout : float, optional
         Seconds that a rank may be without a heartbeat, because its process is suspended or its
         machine is unreachable. After a third of the time the rank is logged. After all of it, ranks
@@ -86,14 +86,14 @@ def init(
     Returns
     -------
     Session
-        A context manager that calls `shutdown` at the end of its block.
+        A context manager: the end of its block calls `shutdown`, or leaves after an exception.
 
     Raises
     ------
     TypeError, ValueError
         If an option is invalid.
     StateError
-        If a session with other options is open, or MPI has been finalised.
+        If a session with other options is open, or MPI has been finalized.
     LauncherError
         If a launcher started this process and no MPI is found, or the launcher has another MPI.
     MismatchError, OperationTimeout, PeerLostError, AbortedError
@@ -129,9 +129,9 @@ def session(
 ) -> Iterator[Session]:
     """Open a session for a ``with`` block. Parameters and errors are those of `init`.
 
-    The session is shut down at the end of the block. If an exception ends the block, this rank
-    leaves at once, and ranks that wait for it receive the reason. If a session with the same
-    options is already open, the block uses that one and leaves it open.
+    The session is shut down at the end of the block. If an exception ends the block, except
+    SystemExit with code 0 or None, this rank leaves at once, and ranks that wait for it receive the
+    reason. If a session with the same options is open already, the block uses it and keeps it open.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def session(
 
 
 def finish() -> None:
-    """Announce that this worker takes part in no further round of any table. Does not wait.
+    """Announce that this worker takes part in no further round of any table. Not collective.
 
     Call it on a worker with less data than the others: with ``sync=True`` or `staleness`, their
     rounds continue without this worker. The worker may still call `barrier` and get, which returns
@@ -164,7 +164,7 @@ def finish() -> None:
     Raises
     ------
     StateError
-        If no session is open. Later adds of this worker raise it too.
+        If no session is open. Later adds of this worker raise this error too.
 
     """
     current().finish()
@@ -212,7 +212,7 @@ def aggregate(array: Any) -> Any:
 
 
 def save(
-    directory: Directory,
+    directory: StrPath,
     *,
     step: int | None = None,
     keep: int | None = None,
@@ -277,10 +277,10 @@ def wait_for_save() -> None:
     current().wait_for_save()
 
 
-def load(directory: Directory, *, missing_ok: bool = False) -> int | None:
+def load(directory: StrPath, *, missing_ok: bool = False) -> int | None:
     """Restore all tables from a checkpoint. Collective over all ranks.
 
-    Create the same tables first as before the save. Tables are matched by name, and tables of the
+    First create the same tables as before the save. Tables are matched by name, and tables of the
     same name by the order of creation. The numbers of workers, servers and nodes may differ. The
     whole checkpoint is verified before a table changes.
 
@@ -294,7 +294,7 @@ def load(directory: Directory, *, missing_ok: bool = False) -> int | None:
     Returns
     -------
     int or None
-        The step that was passed to `save`.
+        The step of the checkpoint; None if there is no checkpoint.
 
     Raises
     ------
@@ -330,7 +330,7 @@ def shutdown() -> None:
         In a forked child of a process that has a session.
 
     """
-    if _session.is_over():
+    if not _session.is_open():
         msg = "mv.shutdown() has no effect: no session is open"
         warnings.warn(msg, RuntimeWarning, stacklevel=2)
         return
@@ -426,7 +426,7 @@ def server_id() -> int:
 
 
 def is_master_worker() -> bool:
-    """Return whether this is the master: its initial values are used, and it prints and validates.
+    """Return whether this is the master: its initial values are used; it usually prints and saves.
 
     The master is worker 0, or the first remaining worker if the session continues without worker 0.
     """

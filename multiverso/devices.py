@@ -10,8 +10,8 @@ from multiverso.errors import LauncherError
 
 __all__ = ["assign_device", "local_rank"]
 
-#: The variables of the launchers: Open MPI, MPICH and Intel MPI, MVAPICH, Cray PALS, Slurm.
-_LOCAL_RANKS: Final = (
+#: The variables of Open MPI, MPICH and Intel MPI, MVAPICH, Cray PALS and Slurm, in this order.
+_LOCAL_RANK_VARIABLES: Final = (
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",
     "MV2_COMM_WORLD_LOCAL_RANK",
@@ -20,9 +20,10 @@ _LOCAL_RANKS: Final = (
 )
 
 #: The CUDA runtime, and with it every framework, uses only the GPUs that this variable lists.
-_VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+_VISIBLE_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 
-_DRIVER: Final = Path("/proc/driver/nvidia/gpus")
+#: NVIDIA's driver lists one entry here for each GPU.
+_DRIVER_GPUS: Final = Path("/proc/driver/nvidia/gpus")
 
 
 def local_rank() -> int:
@@ -46,12 +47,12 @@ def local_rank() -> int:
     launcher = find_launcher()
     if launcher is None:
         return 0
-    for variable in _LOCAL_RANKS:
+    for variable in _LOCAL_RANK_VARIABLES:
         value = os.environ.get(variable, "")
         if value.isdecimal():
             return int(value)
     msg = (
-        f"local_rank: expected one of the variables {', '.join(_LOCAL_RANKS)} from "
+        f"local_rank: expected one of the variables {', '.join(_LOCAL_RANK_VARIABLES)} from "
         f"{launcher.name}, received none"
     )
     raise LauncherError(msg)
@@ -61,8 +62,8 @@ def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
     """Restrict this process to one GPU of its host, chosen by its `local_rank`.
 
     This sets ``CUDA_VISIBLE_DEVICES``, so call it before the first use of CUDA, preferably before
-    importing the framework. If a host has more processes than GPUs, some processes share a GPU. A
-    GPU that the launcher has assigned to this process stays.
+    importing the framework. If a host has more processes than GPUs, some processes share a GPU. If
+    the launcher has already assigned one GPU to this process, that one is kept.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
     Raises
     ------
     ValueError
-        If `devices` is empty, or an element is neither a number nor a name.
+        If `devices` is empty, or an element cannot be the number or UUID of a GPU.
     LauncherError
         As for `local_rank`.
 
@@ -89,31 +90,32 @@ def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
     '2'
 
     """
-    names = _visible() if devices is None else _checked(devices)
+    names = _visible_gpus() if devices is None else _gpu_names(devices)
     if not names:
         return None
     chosen = names[local_rank() % len(names)]
-    os.environ[_VISIBLE] = chosen
+    os.environ[_VISIBLE_DEVICES] = chosen
     return chosen
 
 
-def _visible() -> list[str]:
-    if (listed := os.environ.get(_VISIBLE)) is not None:
+def _visible_gpus() -> list[str]:
+    if (listed := os.environ.get(_VISIBLE_DEVICES)) is not None:
         names = [name.strip() for name in listed.split(",")]
         # CUDA ignores everything from the first invalid name on.
         end = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
         return names[:end]
     try:
-        count = sum(1 for _ in _DRIVER.iterdir())
+        count = sum(1 for _ in _DRIVER_GPUS.iterdir())
     except OSError:
         return []
-    return [str(number) for number in range(count)]
+    return [str(index) for index in range(count)]
 
 
-def _checked(devices: Sequence[int | str]) -> list[str]:
+def _gpu_names(devices: Sequence[int | str]) -> list[str]:
+    """Return CUDA's names of the devices; raise ValueError if one is not a GPU's number or name."""
     names = [str(device).strip() for device in devices]
-    wrong = [name for name in names if not name or "," in name or name.startswith("-")]
-    if not names or wrong or any(isinstance(device, bool) for device in devices):
+    invalid = [name for name in names if not name or "," in name or name.startswith("-")]
+    if not names or invalid or any(isinstance(device, bool) for device in devices):
         msg = f"devices: expected the numbers or names of GPUs, received {devices!r}"
         raise ValueError(msg)
     return names

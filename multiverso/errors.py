@@ -1,9 +1,9 @@
 """The exceptions of Multiverso.
 
-Invalid arguments raise the built-in `ValueError`, `TypeError`, `IndexError` and `MemoryError`, as
-in NumPy. Errors of the session, of other ranks and of the machine raise a `MultiversoError`. Each
-class is also a subclass of the closest built-in exception, so that code which does not know
-Multiverso can handle the error (``except TimeoutError``).
+Invalid arguments raise the built-in `ValueError`, `TypeError` and `IndexError`, and a lack of
+memory raises `MemoryError`, as in NumPy. Errors of the session, of other ranks, of MPI and of files
+raise a `MultiversoError`. Each error is also an instance of the closest built-in exception, so that
+code without knowledge of Multiverso can handle the error (``except TimeoutError``).
 """
 
 __all__ = [
@@ -134,7 +134,7 @@ class CheckpointIOError(MultiversoError, OSError):
 
 
 class CheckpointCorruptError(MultiversoError, ValueError):
-    """A file of a checkpoint has changed since the save. Nothing has been loaded.
+    """A file of a checkpoint is not as it was saved. No table has changed.
 
     Attributes
     ----------

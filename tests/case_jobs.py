@@ -14,47 +14,48 @@ import pytest
 
 import launch
 
-#: The arguments of `launch.run`: ``np``, environment variables, and ``arguments`` of the program.
+#: Parameters of `launch.run`, with the program's as ``arguments``, and the ``layout`` of a job from
+#: `in_one_job`.
 Options = dict[str, object]
 
-#: The jobs of `make test`; the other jobs are slow.
+#: The jobs of `make test`, unless a test module names others.
 CORE_JOBS = {"1_ranks", "2_ranks", "4_ranks", "4_ranks_2_per_node"}
 
 
-def on_ranks(*counts: int, **options: object) -> dict[str, Options]:
+def on_ranks(*rank_counts: int, **options: object) -> dict[str, Options]:
     """Return jobs with these numbers of ranks on one node, by name."""
-    return {f"{np}_ranks": {"np": np, **options} for np in counts}
+    return {f"{np}_ranks": {"np": np, **options} for np in rank_counts}
 
 
-def on_nodes(*sizes: tuple[int, int], **options: object) -> dict[str, Options]:
+def on_nodes(*layouts: tuple[int, int], **options: object) -> dict[str, Options]:
     """Return jobs for pairs of ranks and ranks per node, by name."""
     return {
         f"{np}_ranks_{per_node}_per_node": {"np": np, **launch.on_nodes(np, per_node), **options}
-        for np, per_node in sizes
+        for np, per_node in layouts
     }
 
 
-def in_one(jobs: dict[str, Options]) -> dict[str, Options]:
-    """Return the same jobs as layouts of one job, which has the ranks of the largest layout.
+def in_one_job(jobs: dict[str, Options]) -> dict[str, Options]:
+    """Return options that run all these jobs as layouts of one job with the ranks of the largest.
 
     This is for frameworks, which start slowly. While the first ranks run a layout in their own
-    session, the other ranks wait; see `programs/cases.py`. The jobs may differ in the numbers of
-    ranks and of ranks per node only.
+    session, the other ranks wait; see `programs/cases.py`. The jobs may differ only in the number
+    of ranks and of ranks per node.
 
     The largest layout runs first. All ranks of a later session then have run the same cases before,
     so that automatic names, such as those of Keras variables, agree.
     """
-    in_order = sorted(jobs.items(), key=lambda job: job[1]["np"], reverse=True)
-    places = {
+    largest_first = sorted(jobs.items(), key=lambda job: job[1]["np"], reverse=True)
+    layouts = {
         name: f"{options['np']}/{options.get('MULTIVERSO_RANKS_PER_NODE', options['np'])}"
-        for name, options in in_order
+        for name, options in largest_first
     }
-    whole = {
-        **in_order[0][1],
-        "limit": 3 * launch.WALL_LIMIT,
-        "MULTIVERSO_TEST_PLACES": " ".join(places.values()),
+    shared_options = {
+        **largest_first[0][1],
+        "timeout": 3 * launch.JOB_TIMEOUT,
+        "MULTIVERSO_TEST_LAYOUTS": " ".join(layouts.values()),
     }
-    return {name: {**whole, "place": place} for name, place in places.items()}
+    return {name: {**shared_options, "layout": layout} for name, layout in layouts.items()}
 
 
 class CaseJobs:
@@ -65,41 +66,46 @@ class CaseJobs:
     program : module
         One of `launch.PROGRAMS` whose ``CASES`` are run by `cases.run_all`.
     jobs : dict of str to dict
-        The options of each job, by name.
+        The options of each job, by the name of the job.
+    core : set of str, optional
+        The names of the jobs of `make test`. The other jobs are slow.
 
     """
 
-    def __init__(self, program: ModuleType, jobs: dict[str, Options]) -> None:
+    def __init__(
+        self, program: ModuleType, jobs: dict[str, Options], core: set[str] = CORE_JOBS
+    ) -> None:
         self.program = program
         self.jobs = jobs
+        self.core = core
         self._launched = functools.cache(self._launch)
         self._selected: set[str] = set()
 
     def result(self, job: str) -> launch.Result:
         """Return the result of a job; the first call runs the job."""
         options = self.jobs[job].items()
-        return self._launched(tuple(option for option in options if option[0] != "place"))
+        return self._launched(tuple(option for option in options if option[0] != "layout"))
 
     def _launch(self, options: tuple[tuple[str, object], ...]) -> launch.Result:
-        given = dict(options)
-        arguments = given.pop("arguments", ())
+        parameters = dict(options)
+        arguments = parameters.pop("arguments", ())
         if self._selected:
-            given["MULTIVERSO_TEST_CASES"] = " ".join(self._selected)
-        return launch.run(self.program.__file__, *arguments, **given)
+            parameters["MULTIVERSO_TEST_CASES"] = " ".join(self._selected)
+        return launch.run(self.program.__file__, *arguments, **parameters)
 
     def check_case(self, job: str, name: str) -> None:
-        """Raise AssertionError if a case failed on any of its ranks."""
-        place = self.jobs[job].get("place")
-        if place is None:
+        """Raise AssertionError if a case failed on any rank of a job."""
+        layout = self.jobs[job].get("layout")
+        if layout is None:
             self.result(job).check_case(name, self.jobs[job]["np"])
         else:
-            self.result(job).check_case(f"{place}: {name}", int(place.partition("/")[0]))
+            self.result(job).check_case(f"{layout}: {name}", int(layout.partition("/")[0]))
 
     def tests(self) -> type:
         """Return a class with a test per case and job, and a test of the end of each job."""
-        runs = self
+        case_jobs = self
         jobs = [
-            pytest.param(job, marks=() if job in CORE_JOBS else pytest.mark.slow)
+            pytest.param(job, marks=() if job in self.core else pytest.mark.slow)
             for job in self.jobs
         ]
 
@@ -107,18 +113,18 @@ class CaseJobs:
             @pytest.fixture(autouse=True, scope="class")
             @classmethod
             def select(cls, request: pytest.FixtureRequest) -> None:
-                """Let the jobs run the cases whose tests pytest has selected."""
+                """Let the jobs run the selected cases, or all if `test_job_ends_cleanly` is too."""
                 tests = [item for item in request.session.items if item.parent is request.node]
                 if all(item.originalname == "test_case" for item in tests):
-                    runs._selected = {item.callspec.params["name"] for item in tests}
+                    case_jobs._selected = {item.callspec.params["name"] for item in tests}
 
-            @pytest.mark.parametrize("name", runs.program.CASES)
+            @pytest.mark.parametrize("name", case_jobs.program.CASES)
             @pytest.mark.parametrize("job", jobs)
             def test_case(self, job: str, name: str) -> None:
-                runs.check_case(job, name)
+                case_jobs.check_case(job, name)
 
             @pytest.mark.parametrize("job", jobs)
             def test_job_ends_cleanly(self, job: str) -> None:
-                runs.result(job).check()
+                case_jobs.result(job).check()
 
         return Tests

@@ -1,4 +1,4 @@
-"""Settings of every test run."""
+"""Sets the environment variables that the tests need, and marks and orders the tests."""
 
 import importlib.util
 import os
@@ -10,24 +10,24 @@ import pytest
 if (Path(sys.executable).parent / "ompi_info").exists():
     import launch
 
-    # Programs that the tests start inherit these settings when they start jobs.
+    # This is an environment with Open MPI, so jobs need these settings, also those of programs.
     os.environ.update(launch.environment())
 
 if importlib.util.find_spec("theano"):
     # Theano 1.0.5 searches for a BLAS with distutils, which Python no longer has.
     os.environ.setdefault("THEANO_FLAGS", "blas.ldflags=,floatX=float32")
 
-
-#: Ranks and ranks per node of the jobs of `make test`: one node, and two nodes of two ranks.
+#: Ranks, and ranks per node, of the jobs of `make test`: on one node, and two nodes of two ranks.
 CORE_LAYOUTS = {(1, 1), (2, 2), (3, 3), (4, 4), (4, 2)}
 
 
 # This hook must run before that of pytest, which evaluates -m.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark other layouts slow, and start slow files first, so that none of them runs last alone."""
+    """Mark other layouts slow, and start slow tests first, so that none of them runs last alone."""
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
+        # Tests without a parameter np run on 3 ranks.
         ranks, per_node = params.get("np", 3), params.get("per_node")
         if per_node and (ranks, per_node) not in CORE_LAYOUTS:
             item.add_marker("slow")

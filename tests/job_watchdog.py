@@ -1,10 +1,10 @@
 """Kills the processes of a job, even if the test run itself was killed.
 
-As a program, ``job_watchdog.py MARK FOLDER`` waits until its standard input ends. A test run that
-has finished its job first writes a byte. If no byte has come, the test run was killed, and the
-watchdog kills every process with the mark and removes the folder of the job. The kernel closes the
-pipe however the test run ends. Every process that a launcher starts inherits the mark, even outside
-its process group, which a parent death signal would not reach.
+As a program, ``job_watchdog.py MARK FOLDER`` waits until its standard input, a pipe from the test
+run, has a byte or ends. The test run writes a byte when it has ended the job itself. If the pipe
+ends without a byte, the test run was killed, and the watchdog kills every process with the mark, an
+environment variable, and removes the folder of the job. All descendants of a launcher inherit the
+mark, also those in other process groups, whereas a parent death signal reaches only children.
 """
 
 import contextlib
@@ -16,33 +16,33 @@ import sys
 import time
 from pathlib import Path
 
-#: Seconds without marked processes after which the job counts as ended. A process that is forked
-#: just before its parent is killed gets the mark only when its program starts.
-QUIET = 1.0
+#: Seconds without marked processes after which the job counts as ended. A launcher that was forked
+#: just before the test run was killed has the mark only when it executes its program.
+QUIET_TIME = 1.0
 
 
 def processes(mark: str) -> list[int]:
-    """Return the processes with `mark`, a ``NAME=VALUE``, in their environment."""
-    found = []
+    """Return the ids of the processes with `mark`, a ``NAME=VALUE``, in their environment."""
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def kill(mark: str) -> bool:
     """Kill all processes with `mark`; return whether any existed."""
-    found = processes(mark)
-    for pid in found:
+    pids = processes(mark)
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    return bool(found)
+    return bool(pids)
 
 
 class Watchdog:
-    """A process that watches a job until it is released.
+    """A process that kills a job if the test run ends without releasing it.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Watchdog:
         )
 
     def release(self) -> None:
-        """End the watchdog after a job that has left nothing behind."""
+        """End the watchdog: the test run has ended the job and removed its folder."""
         with contextlib.suppress(BrokenPipeError):
             self._process.communicate(b".")
 
@@ -74,7 +74,7 @@ def _main(mark: str, folder: str) -> None:
     if sys.stdin.buffer.read(1):
         return
     quiet_since = time.monotonic()
-    while time.monotonic() < quiet_since + QUIET:
+    while time.monotonic() < quiet_since + QUIET_TIME:
         if kill(mark):
             quiet_since = time.monotonic()
         time.sleep(0.05)

@@ -1,12 +1,12 @@
-"""Starts MPI jobs for tests, and checks that nothing of a job outlives its test.
+"""Starts MPI jobs for tests, and detects what a job leaves behind.
 
-Each job has its own process group, folder and wall limit. The ranks write reports to files in the
-folder; `programs/worker.py` is their side of the harness. At the wall limit every rank prints the
-stacks of its threads, and then the whole job is killed. However a job ends, the harness checks
-that it has left no process, no shared memory segment and no temporary file. If the test run itself
-is killed, a watchdog (`job_watchdog.py`) kills the job.
-
-The jobs use the MPI of the environment that runs the tests; see `multiverso._mpi.mpirun`.
+Each job has its own process group, a timeout, and a folder, which its environment names. In
+the folder, rank R writes ``pid-R`` when it begins, ``report-R.json`` with results, and empty files
+``NAME-R`` as announcements; the test announces with ``NAME-test`` (`programs/worker.py` is the
+ranks' side). When the timeout passes, SIGUSR1 makes every rank print the stacks of its threads, and
+the whole job is killed. `Result.check_clean` fails if the job left a process, a shared memory
+object or a temporary file of Multiverso. If the test run itself is killed, `job_watchdog.py` kills
+the job. The jobs use the MPI of the environment that runs the tests (`multiverso._mpi.mpirun`).
 """
 
 import contextlib
@@ -32,13 +32,13 @@ from multiverso._mpi import mpirun as launcher
 PROGRAMS = Path(__file__).parent / "mpi" / "programs"
 
 #: Seconds that a job may take: a multiple of the time of any job on a busy machine.
-WALL_LIMIT = 150.0
+JOB_TIMEOUT = 150.0
 
-#: Seconds within which killed processes must end and their files must be removed.
+#: Seconds within which an ended job must be cleaned up, and within which a stuck one may recover.
 GRACE = 20.0
 
-#: A rank logs this text when an MPI call does not return; no job recovers from such a call.
-STUCK = b"has been in a call of MPI for"
+#: A rank logs this text about an MPI call that should have returned at once. Few jobs recover.
+STUCK_IN_MPI = b"has been in a call of MPI for"
 
 #: The variable with the folder of the job. It also marks all processes of the job.
 MARK = "MULTIVERSO_TEST_JOB"
@@ -46,7 +46,7 @@ MARK = "MULTIVERSO_TEST_JOB"
 #: Settings for Open MPI with several ranks per core on one machine.
 OPEN_MPI = {**launcher.ONE_MACHINE, "PRTE_MCA_hwloc_default_binding_policy": "none"}
 
-#: Settings for ranks with a framework, which would otherwise start a thread per core in each rank.
+#: Settings for ranks with a framework: a single thread, not one per core, and few log messages.
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -56,7 +56,7 @@ ONE_THREAD = {
 
 
 class MpiStuckError(Exception):
-    """A rank has logged that an MPI call does not return."""
+    """A job did not end after one of its ranks had logged `STUCK_IN_MPI`."""
 
 
 @dataclass
@@ -70,11 +70,11 @@ class Result:
     output : str
         The output of mpirun and all ranks.
     reports : dict of int to dict
-        The report of each rank.
+        The report of each rank that has written one.
     timed_out : bool
-        Whether the job was killed at its wall limit.
+        Whether the job was killed because its timeout passed.
     leftovers : list of str
-        The processes and files that the job left behind.
+        The processes, files and shared memory objects that the job left behind.
 
     """
 
@@ -87,7 +87,7 @@ class Result:
     def check_clean(self) -> Self:
         """Raise AssertionError if the job hung or left anything behind."""
         if self.timed_out or self.leftovers:
-            how = "passed its wall limit" if self.timed_out else "ended"
+            how = "timed out" if self.timed_out else "ended"
             msg = f"the job {how} and left {self.leftovers}; it printed:\n{self.output}"
             raise AssertionError(msg)
         return self
@@ -101,7 +101,7 @@ class Result:
         return self
 
     def errors(self, *ranks: int, name: str = "error") -> list[list[str]]:
-        """Return [type, message] of the error that each rank reported under that name."""
+        """Return [type, message] of the error that each of `ranks` reported as `name`."""
         missing = [rank for rank in ranks if not self.reports.get(rank, {}).get(name)]
         if missing:
             msg = f"ranks {missing} reported no {name}:\n{self.reports}\n{self.output}"
@@ -109,7 +109,7 @@ class Result:
         return [self.reports[rank][name] for rank in ranks]
 
     def check_case(self, name: str, np: int) -> None:
-        """Raise AssertionError if a case of `programs/cases.py` failed on any of `np` ranks."""
+        """Raise AssertionError if a case that `programs/cases.py` ran failed on any rank."""
         failed = []
         for rank in range(np):
             outcomes = self.reports.get(rank, {}).get("outcomes", {})
@@ -132,7 +132,7 @@ class Job:
         Its arguments.
     np : int
         Number of ranks.
-    limit : float, optional
+    timeout : float, optional
         Seconds until the job is killed.
     mpirun : Path, optional
         The launcher, by default that of this environment.
@@ -150,14 +150,14 @@ class Job:
         program: str | Path,
         *arguments: str,
         np: int,
-        limit: float = WALL_LIMIT,
+        timeout: float = JOB_TIMEOUT,
         mpirun: Path | None = None,
         cwd: Path | None = None,
         survives: bool = False,
         **environ: str,
     ) -> None:
         self.np = np
-        self.deadline = time.monotonic() + limit
+        self.deadline = time.monotonic() + timeout
         # A short path, because the path of a socket in it is limited to 108 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="mvjob-"))
         self._temporary = self.folder / "tmp"
@@ -205,27 +205,27 @@ class Job:
         self._watchdog.release()
 
     def wait_for(self, name: str, *ranks: int) -> None:
-        """Wait until `ranks`, by default all, have announced `name` with `worker.announce`."""
-        wanted = [self.folder / f"{name}-{rank}" for rank in ranks or range(self.np)]
-        while not all(path.exists() for path in wanted):
+        """Wait until `ranks`, by default all, have announced `name`; raise if they do not."""
+        awaited = [self.folder / f"{name}-{rank}" for rank in ranks or range(self.np)]
+        while not all(path.exists() for path in awaited):
             if self._process.poll() is not None or time.monotonic() > self.deadline:
-                late = [path.name for path in wanted if not path.exists()]
-                msg = f"no rank announced {late}; the job printed:\n{self.finish().output}"
+                missing_names = [path.name for path in awaited if not path.exists()]
+                msg = f"no rank announced {missing_names}; the job printed:\n{self.finish().output}"
                 raise AssertionError(msg)
             time.sleep(0.01)
 
     def wait_for_report(self, rank: int) -> None:
-        """Wait until a rank has written a report."""
+        """Wait until a rank has written a report, or until the timeout has passed."""
         path = self.folder / f"report-{rank}.json"
         while not path.exists() and time.monotonic() < self.deadline:
             time.sleep(0.01)
 
     def announce(self, name: str) -> None:
-        """Release the ranks that wait for ``name``."""
+        """Release the ranks that wait for `name` from the test."""
         (self.folder / f"{name}-test").touch()
 
     def pid(self, rank: int) -> int:
-        """Return the process id of a rank that has started."""
+        """Return the process id of a rank that has called `worker.begin`."""
         return self._pids()[rank]
 
     def signal(self, rank: int, signum: signal.Signals) -> None:
@@ -238,22 +238,22 @@ class Job:
         Raises
         ------
         MpiStuckError
-            If an MPI call does not return.
+            If the job does not end after a rank has logged `STUCK_IN_MPI`.
 
         """
         timed_out = stuck = False
-        last_chance = self.deadline
+        stuck_deadline = self.deadline
         while not self._ends_within(0.5):
-            if STUCK in self._printed():  # a rank after a long suspension logs it too
-                last_chance = min(last_chance, time.monotonic() + GRACE)
+            if STUCK_IN_MPI in self._read_output():
+                stuck_deadline = min(stuck_deadline, time.monotonic() + GRACE)
             timed_out = time.monotonic() > self.deadline
-            stuck = not timed_out and time.monotonic() > last_chance
+            stuck = not timed_out and time.monotonic() > stuck_deadline
             if timed_out or stuck:
                 self._dump_stacks()
                 self._kill()
                 self._process.wait()
                 break
-        output = self._printed().decode(errors="replace")
+        output = self._read_output().decode(errors="replace")
         if stuck:
             raise MpiStuckError(output)
         leftovers = self._leftovers()
@@ -264,7 +264,7 @@ class Job:
             self._process.wait(max(0.0, min(seconds, self.deadline - time.monotonic())))
         return self._process.poll() is not None
 
-    def _printed(self) -> bytes:
+    def _read_output(self) -> bytes:
         return (self.folder / "output").read_bytes()
 
     def _pids(self) -> dict[int, int]:
@@ -285,7 +285,7 @@ class Job:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)  # programs/worker.py registers faulthandler
         if pids:
-            time.sleep(2)
+            time.sleep(2)  # for the output
 
     def _kill(self) -> None:
         job_watchdog.kill(self._mark)
@@ -298,15 +298,15 @@ class Job:
         deadline = time.monotonic() + GRACE
         while self._processes() and time.monotonic() < deadline:
             time.sleep(0.05)
-        left = []
+        leftovers = []
         for pid in self._processes():
             with contextlib.suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                left.append(f"process {pid}: {b' '.join(words).decode(errors='replace')}")
+                arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                leftovers.append(f"process {pid}: {b' '.join(arguments).decode(errors='replace')}")
         for pid in self._pids().values():
-            left += map(str, Path("/dev/shm").glob(f"multiverso-*-{pid}-*"))
-        left += map(str, self._temporary.rglob("*multiverso*"))
-        return left
+            leftovers += map(str, Path("/dev/shm").glob(f"multiverso-*-{pid}-*"))
+        leftovers += map(str, self._temporary.rglob("*multiverso*"))
+        return leftovers
 
 
 def run(program: str | Path, *arguments: str, np: int, **options: object) -> Result:
@@ -316,10 +316,10 @@ def run(program: str | Path, *arguments: str, np: int, **options: object) -> Res
 
 
 def again_where_mpi_is_stuck(test: Callable[..., None]) -> Callable[..., None]:
-    """Repeat a test up to twice when MPI hangs after the death of a rank.
+    """Repeat a test up to twice if it raises MpiStuckError.
 
-    This is for tests that kill ranks of one machine that act as different nodes. A rank that is
-    killed while it writes a message into MPICH's shared memory leaves a receiver that waits forever
+    This is for tests that kill ranks which act as nodes but are on one machine. If a rank is killed
+    while it writes a message into MPICH's shared memory, the receiver waits forever
     (docs/faults.md).
     """
 

@@ -19,18 +19,18 @@ NOT_IN_TEST = (
 
 
 def read(folder):
-    """Return the numbers of tests and seconds per row, and of skipped tests per reason.
+    """Return the counts of outcomes and the seconds of each row, and the skipped tests per reason.
 
-    A row is a run and a folder of tests. A reason counts only tests that every run has skipped. A
-    test may skip some of its cases in one run for one reason, and in another run for another.
+    A row is a folder of tests in one run. A reason counts tests that every run has skipped. A test
+    that skipped cases counts only if the runs share a reason: otherwise each case ran in some run.
     """
     rows, passed, skipped = defaultdict(Counter), set(), defaultdict(list)
     for path in sorted(folder.rglob("*.xml")):
         for case in ElementTree.parse(path).iter("testcase"):
-            words = (case.get("classname") or case.get("name")).split(".")
+            names = (case.get("classname") or case.get("name")).split(".")
             is_cpp = path.parent.name == "cpp"
-            place = "tests/cpp" if is_cpp else "/".join(words[:2])
-            test = (place, *words, case.get("name"))
+            tests_folder = "tests/cpp" if is_cpp else "/".join(names[:2])
+            test = (tests_folder, *names, case.get("name"))
             reasons = [_reason(child) for child in case.iter("skipped")]
             outcome = "skipped" if reasons else "passed"
             if case.find("failure") is not None or case.find("error") is not None:
@@ -39,22 +39,22 @@ def read(folder):
                 skipped[test].append(reasons)
             else:
                 passed.add(test)
-            row = rows["" if is_cpp else path.stem, place]
+            row = rows["" if is_cpp else path.stem, tests_folder]
             row[outcome] += 1
             row["seconds"] += float(case.get("time") or 0)
-    missed = Counter()
+    skipped_everywhere = Counter()
     for test in skipped.keys() - passed:
         common = set.intersection(*map(set, skipped[test]))
         if common or all(len(reasons) == 1 for reasons in skipped[test]):
-            missed[min(common or skipped[test][-1])] += 1
-    return rows, missed
+            skipped_everywhere[min(common or skipped[test][-1])] += 1
+    return rows, skipped_everywhere
 
 
 def _reason(skipped):
-    """Return why a test was skipped; for a module the reason is at the end of the text."""
+    """Return why a test was skipped; for a whole module the reason is at the end of the text."""
     message = skipped.get("message", "").strip()
-    found = re.search(r"(?:Skipped|SkipTest): (.*?)['\"]?\)?$", skipped.text or "")
-    return found[1] if message == "collection skipped" and found else message
+    match = re.search(r"(?:Skipped|SkipTest): (.*?)['\"]?\)?$", skipped.text or "")
+    return match[1] if message == "collection skipped" and match else message
 
 
 def count_cpp_tests():
@@ -70,13 +70,13 @@ def main(target, folder):
         rows["", "tests/cpp"]["skipped"] = reasons[NO_GTEST] = count_cpp_tests()
     columns = ("passed", "failed", "skipped", "seconds")
     print(f"\n{'tests':<18}{'run':<16}" + "".join(f"{name:>9}" for name in columns))
-    for (run, place), row in sorted(rows.items()):
+    for (run, tests_folder), row in sorted(rows.items()):
         counts = "".join(f"{row[name]:>9.0f}" for name in columns)
-        print(f"{place:<18}{run:<16}{counts}")
+        print(f"{tests_folder:<18}{run:<16}{counts}")
     if reasons:
         print("\nskipped, and how to enable:")
-        for reason, number in reasons.most_common():
-            print(f"{number:>5}  {reason}")
+        for reason, count in reasons.most_common():
+            print(f"{count:>5}  {reason}")
     if target == "test":
         print(f"\n{NOT_IN_TEST}")
 

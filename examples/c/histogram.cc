@@ -1,7 +1,7 @@
 // A histogram that all processes of a job fill together, in C++. It shows adds to a few rows of a
-// matrix table, and RAII handles.
+// matrix table, and a session handle that leaves the session if the program fails.
 //
-//   histogram
+//   histogram                         one worker, no MPI
 //   mpirun -np 4 histogram --mpi
 #include <multiverso/c_api.h>
 
@@ -22,15 +22,15 @@ void Check(int32_t status) {
 }
 
 // Leaves the session at once if an error ends the program, and tells the other ranks the reason.
-struct Leave {
+struct LeaveSession {
   void operator()(MV_Session session) const { MV_SessionLeave(session, "the program failed"); }
 };
-using Session = std::unique_ptr<std::remove_pointer_t<MV_Session>, Leave>;
+using Session = std::unique_ptr<std::remove_pointer_t<MV_Session>, LeaveSession>;
 
-void Run(bool mpi) {
+void Run(bool use_mpi) {
   MV_SessionOptions options;
   Check(MV_SessionOptionsInit(&options));
-  if (mpi) options.transport = MV_TRANSPORT_MPI;
+  if (use_mpi) options.transport = MV_TRANSPORT_MPI;
   MV_Session opened = nullptr;
   Check(MV_SessionOpen(&options, &opened));
   Session session(opened);
@@ -38,23 +38,23 @@ void Run(bool mpi) {
   job.struct_size = sizeof job;
   Check(MV_SessionDescribe(session.get(), &job));
 
-  MV_TableOptions shape;
-  Check(MV_TableOptionsInit(&shape));
-  shape.kind = MV_TABLE_MATRIX;
-  shape.dtype = MV_INT64;
-  shape.num_row = 10;  // classes
-  shape.num_col = 2;   // count and sum of the values
+  MV_TableOptions table_options;
+  Check(MV_TableOptionsInit(&table_options));
+  table_options.kind = MV_TABLE_MATRIX;
+  table_options.dtype = MV_INT64;
+  table_options.num_row = 10;  // classes
+  table_options.num_col = 2;   // count and sum of the values
   MV_Table table = nullptr;
-  Check(MV_TableCreate(session.get(), &shape, &table));
+  Check(MV_TableCreate(session.get(), &table_options, &table));
 
-  // The workers divide the numbers among themselves; an id that occurs twice is added twice.
-  std::vector<int64_t> classes, counts;
+  // The workers share out the numbers below 1000. Every occurrence of a row id counts.
+  std::vector<int64_t> row_ids, deltas;
   for (int64_t value = job.worker_id; value < 1000; value += job.num_workers) {
-    classes.push_back(value % 10);
-    counts.insert(counts.end(), {1, value});
+    row_ids.push_back(value % 10);
+    deltas.insert(deltas.end(), {1, value});
   }
-  const auto ids = static_cast<int64_t>(classes.size());
-  Check(MV_TableAddRows(table, classes.data(), ids, counts.data(), 2 * ids));
+  const auto num_ids = static_cast<int64_t>(row_ids.size());
+  Check(MV_TableAddRows(table, row_ids.data(), num_ids, deltas.data(), 2 * num_ids));
 
   // A collective get includes every earlier add of every worker.
   std::vector<int64_t> histogram(20);
@@ -63,7 +63,7 @@ void Run(bool mpi) {
     std::cout << job.num_workers << " worker(s) counted " << histogram[6] << " values of class 3, "
               << "their sum is " << histogram[7] << '\n';
   }
-  Check(MV_SessionClose(session.release()));  // frees the tables too
+  Check(MV_SessionClose(session.release()));  // also frees the table
 }
 
 }  // namespace

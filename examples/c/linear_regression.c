@@ -1,6 +1,6 @@
 /* Linear regression by all processes of a job, with three weights that they share.
  *
- *   linear_regression         one worker, no MPI
+ *   linear_regression                         one worker, no MPI
  *   mpirun -np 4 linear_regression --mpi
  */
 #include <multiverso/c_api.h>
@@ -11,7 +11,7 @@
 static void check(int32_t status) {
   if (status == MV_OK) return;
   fprintf(stderr, "%s: %s\n", MV_StatusName(status), MV_LastError());
-  exit(1); /* the other ranks are notified and do not wait for this one */
+  exit(1); /* at exit the library tells the other ranks, so that they do not wait */
 }
 
 int main(int argc, char** argv) {
@@ -40,9 +40,9 @@ int main(int argc, char** argv) {
       error += (w[i] - truth[i]) * x[i];
     }
     for (int i = 0; i < 3; ++i) delta[i] = -0.1f / (float)job.num_workers * error * x[i];
-    check(MV_TableAddGet(weights, delta, w, 3)); /* add this delta and get the sum of all */
+    check(MV_TableAddGet(weights, delta, w, 3)); /* add this delta, get the new weights */
   }
-  check(MV_SessionBarrier(session)); /* afterwards every get includes every add */
+  check(MV_SessionBarrier(session)); /* every later get includes every add before it */
   check(MV_TableGet(weights, w, 3, 0));
   if (job.worker_id == 0)
     printf("%d worker(s) found %.2f %.2f %.2f\n", (int)job.num_workers, w[0], w[1], w[2]);

@@ -1,7 +1,7 @@
 """Texts for character-level training: the documentation that ships with Python, or your files.
 
 `load_characters()` needs no download: Python ships with its language reference, which
-``help("topics")`` shows, and its licence.
+``help("topics")`` shows, and its license.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ class TextError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Characters:
-    """A text as numbers.
+    """A text as codes of its characters.
 
     Attributes
     ----------
@@ -36,15 +36,15 @@ class Characters:
     def windows(self, rng, batch, length):
         """Return windows at random positions and their next characters, both (batch, length)."""
         starts = rng.integers(0, len(self.train) - length, batch)
-        return _cut(self.train, starts, length)
+        return _windows_at(self.train, starts, length)
 
     def held_out(self, count, length):
         """Return fixed validation windows in the form that `windows` returns."""
         starts = np.linspace(0, len(self.valid) - length - 1, count).astype(np.int64)
-        return _cut(self.valid, starts, length)
+        return _windows_at(self.valid, starts, length)
 
 
-def _cut(text, starts, length):
+def _windows_at(text, starts, length):
     windows = text[starts[:, None] + np.arange(length + 1)]
     return windows[:, :-1], windows[:, 1:]
 
@@ -67,18 +67,18 @@ def load_characters(files=(), minimum=1000):
     text = "\n".join(map(_read, files)) if files else _python_documentation()
     if len(text) < minimum:
         raise TextError(f"expected a text of {minimum} characters or more, received {len(text)}")
-    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    alphabet, numbers = np.unique(codes, return_inverse=True)
-    numbers = numbers.astype(np.int64)
-    end = int(len(numbers) * (1 - VALIDATION_SHARE))
-    return Characters(numbers[:end], numbers[end:], "".join(map(chr, alphabet)))
+    code_points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    alphabet, indices = np.unique(code_points, return_inverse=True)
+    indices = indices.astype(np.int64)
+    end = int(len(indices) * (1 - VALIDATION_SHARE))
+    return Characters(indices[:end], indices[end:], "".join(map(chr, alphabet)))
 
 
 def _python_documentation():
     from pydoc_data.topics import topics
 
-    licence = Path(sysconfig.get_path("stdlib"), "LICENSE.txt")  # some distributions omit it
-    return "\n".join([*topics.values(), *([_read(licence)] if licence.is_file() else [])])
+    license_file = Path(sysconfig.get_path("stdlib"), "LICENSE.txt")  # some distributions omit it
+    return "\n".join([*topics.values(), *([_read(license_file)] if license_file.is_file() else [])])
 
 
 def _read(path):

@@ -1,4 +1,4 @@
-"""The images of CIFAR-10 from the files of its binary version, or generated ones of the same shape.
+"""The images of CIFAR-10, read from its binary version, or generated images of the same shape.
 
 `load_cifar10(folder)` reads the contents of cifar-10-binary.tar.gz: data_batch_1.bin to
 data_batch_5.bin and test_batch.bin. Each is a sequence of records; a record has one byte for the
@@ -15,7 +15,7 @@ import numpy as np
 
 SHAPE = (3, 32, 32)
 CLASSES = 10
-RECORD = 1 + int(np.prod(SHAPE))  # bytes
+RECORD_BYTES = 1 + int(np.prod(SHAPE))
 TRAIN_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST_FILE = "test_batch.bin"
 FOLDER = "cifar-10-batches-bin"  # in the archive
@@ -59,7 +59,7 @@ def load_cifar10(folder: Path) -> Images:
     parts = [_read(folder / name) for name in TRAIN_FILES]
     train = np.concatenate([pixels for pixels, _ in parts])
     labels = np.concatenate([labels for _, labels in parts])
-    return _centred("CIFAR-10", train, labels, *_read(folder / TEST_FILE))
+    return _centered("CIFAR-10", train, labels, *_read(folder / TEST_FILE))
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -70,12 +70,12 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise DataError(f"cannot use {path}: no such file") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    if content.size == 0 or content.size % RECORD:
+    if content.size == 0 or content.size % RECORD_BYTES:
         raise DataError(
-            f"cannot use {path}: expected records of {RECORD} bytes each, found {content.size}"
-            " bytes"
+            f"cannot use {path}: expected records of {RECORD_BYTES} bytes each, found "
+            f"{content.size} bytes"
         )
-    records = content.reshape(-1, RECORD)
+    records = content.reshape(-1, RECORD_BYTES)
     if records[:, 0].max() >= CLASSES:
         raise DataError(
             f"cannot use {path}: expected labels from 0 to {CLASSES - 1}, found"
@@ -103,10 +103,10 @@ def generate(train: int = 1000, test: int = 200, seed: int = 0) -> Images:
         noisy = 128 + 40 * np.stack(patterns) + 30 * rng.normal(size=(count, *SHAPE))
         return noisy.clip(0, 255).astype(np.uint8), labels
 
-    return _centred("generated", *draw(train), *draw(test))
+    return _centered("generated", *draw(train), *draw(test))
 
 
-def _centred(
+def _centered(
     name: str,
     train: np.ndarray,
     train_labels: np.ndarray,

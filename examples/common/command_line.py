@@ -16,7 +16,7 @@ def positive(kind):
             raise ValueError(text)
         return value
 
-    parse.__name__ = f"positive {kind.__name__}"
+    parse.__name__ = f"positive {kind.__name__}"  # argparse names it in its errors
     return parse
 
 
@@ -42,15 +42,15 @@ def make_parser(description, *, epochs, batch_size, learning_rate, seed=0):
     return parser
 
 
-def report(result, path, more=""):
+def report(result, path, suffix=""):
     """Print one line about `result`; if `path` is given, also write it there as JSON.
 
-    Return the exit code of the program. `more` is added to the line.
+    Return the exit code of the program. `suffix` is added to the line.
     """
     print(
         f"test error {result['test_error']:.2%}, {result['seconds']:.2f} seconds"
         f" (workers {result['workers']}, updates {result['updates']},"
-        f" epochs {result['epochs']}{more})"
+        f" epochs {result['epochs']}{suffix})"
     )
     return write_json(result, path)
 

@@ -23,7 +23,7 @@ IDX_NAMES = {
     "y_test": ("t10k-labels-idx1-ubyte", 1),
 }
 MAX_LABEL = 255
-CHUNK = 1 << 24  # bytes
+CHUNK_BYTES = 1 << 24
 READ_ERRORS = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
@@ -221,7 +221,7 @@ def _read_idx(path: Path, ndim: int) -> np.ndarray:
             shape = tuple(int(n) for n in np.frombuffer(header, ">u4"))
             expected = math.prod(shape)
             data = bytearray()  # read in chunks: the header may claim more than fits into memory
-            while len(data) <= expected and (chunk := file.read(CHUNK)):
+            while len(data) <= expected and (chunk := file.read(CHUNK_BYTES)):
                 data += chunk
     except READ_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:

@@ -14,14 +14,14 @@ from tqdm import tqdm
 
 BACKENDS = ("jax", "torch", "tensorflow")
 # PyTorch, JAX and TensorFlow read their number of threads from these variables.
-THREADS = ("OMP_NUM_THREADS", "NPROC", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "NPROC", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 if "KERAS_BACKEND" not in os.environ:
-    found = [name for name in BACKENDS if importlib.util.find_spec(name) is not None]
-    if not found:
+    installed = [name for name in BACKENDS if importlib.util.find_spec(name) is not None]
+    if not installed:
         raise ImportError("expected one of jax, torch and tensorflow for Keras, found none")
-    os.environ["KERAS_BACKEND"] = found[0]
-for name in THREADS:
+    os.environ["KERAS_BACKEND"] = installed[0]
+for name in THREAD_VARIABLES:
     os.environ.setdefault(name, "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides messages about the processor
 

@@ -15,8 +15,8 @@ from pathlib import Path
 # Each process has its own folder for compiled code: in a shared one, the processes would wait for
 # each other, and a killed process would leave its lock behind.
 RANK = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or "0"
-HOME = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
-FLAGS = f"floatX=float32,blas.ldflags=,base_compiledir={HOME / 'theano' / f'rank-{RANK}'}"
+CACHE_FOLDER = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+FLAGS = f"floatX=float32,blas.ldflags=,base_compiledir={CACHE_FOLDER / 'theano' / f'rank-{RANK}'}"
 
 os.environ["THEANO_FLAGS"] = ",".join(filter(None, [FLAGS, os.environ.get("THEANO_FLAGS", "")]))
 # Hides the warning about the missing BLAS.

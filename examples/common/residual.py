@@ -14,21 +14,21 @@ from command_line import positive, write_json
 FILTERS = 16  # in the first third of the network; each further third has twice as many
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
-STEPS = (0.5, 0.75)  # fractions of the epochs after which the learning rate drops to a tenth
+DROPS = (0.5, 0.75)  # fractions of the epochs after which the learning rate drops to a tenth
 TEST_BATCH = 100
 TIMEOUT = 3600  # seconds that workers wait for each other while one compiles or tests
-# Depth and epochs, from the paper and for the generated images.
-PAPER, SMALL = (20, 82), (8, 5)
+# The default depth and epochs: those of the paper, and for the generated images.
+PAPER_DEFAULTS, SMALL_DEFAULTS = (20, 82), (8, 5)
 
 
 def learning_rate(args, epoch):
     """Return the learning rate of an epoch, counted from 0."""
-    drops = sum(epoch >= part * args.epochs for part in STEPS)
-    return args.learning_rate * 0.1**drops
+    num_drops = sum(epoch >= fraction * args.epochs for fraction in DROPS)
+    return args.learning_rate * 0.1**num_drops
 
 
 def order_of(args, epoch, count):
-    """Return the order of the `count` images in an epoch; it is the same on all workers."""
+    """Return the order of the `count` images in an epoch, the same on all workers."""
     return np.random.default_rng((args.seed, epoch)).permutation(count)
 
 
@@ -73,12 +73,12 @@ def parse_arguments(description):
     option(
         "--depth",
         type=depth,
-        help=f"6 n + 2 (default {PAPER[0]} with --data, else {SMALL[0]})",
+        help=f"6 n + 2 (default {PAPER_DEFAULTS[0]} with --data, else {SMALL_DEFAULTS[0]})",
     )
     option(
         "--epochs",
         type=positive(int),
-        help=f"(default {PAPER[1]} with --data, else {SMALL[1]})",
+        help=f"(default {PAPER_DEFAULTS[1]} with --data, else {SMALL_DEFAULTS[1]})",
     )
     option("--batch-size", type=positive(int), default=128, help="(default %(default)s)")
     option("--learning-rate", type=positive(float), default=0.1, help="(default %(default)s)")
@@ -89,7 +89,7 @@ def parse_arguments(description):
     option("--plain", action="store_true", help="train in one process without Multiverso")
     option("--json", metavar="FILE", type=Path, help="also write the result to FILE")
     args = parser.parse_args()
-    default = PAPER if args.data else SMALL
+    default = PAPER_DEFAULTS if args.data else SMALL_DEFAULTS
     args.depth, args.epochs = args.depth or default[0], args.epochs or default[1]
     return args
 

@@ -1,4 +1,4 @@
-"""Replaces Multiverso for training in one process: the same names without communication."""
+"""Stands in for Multiverso in one process: its names as used here, without communication."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import numpy as np
 
 @contextlib.contextmanager
 def session(**_options: Any) -> Iterator[None]:
-    """Open no session."""
+    """Do nothing: one process needs no session."""
     yield
 
 
@@ -19,12 +19,12 @@ def worker_id() -> int:
 
 
 def num_workers() -> int:
-    """Return the number of workers."""
+    """Return the number of workers, which is 1."""
     return 1
 
 
 def is_master_worker() -> bool:
-    """Return whether this worker reports the result."""
+    """Return True, because the only worker is the master."""
     return True
 
 

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-# One thread for each worker: a job usually has one worker per core.
+# JAX starts as many threads as NPROC says. A job usually has one worker per core.
 os.environ.setdefault("NPROC", "1")
 
 import jax

@@ -32,8 +32,8 @@ from multiverso.keras_ext import MVCallback, shard  # noqa: E402  # isort: skip
 
 ALPHABET = "0123456789+ "  # spaces pad shorter texts
 CODES = {letter: code for code, letter in enumerate(ALPHABET)}
-TEST_DIVISOR = 10  # one in ten pairs of numbers is for testing
-SHOWN = 5  # questions printed at the end with the network's answers
+TEST_DIVISOR = 10  # one in this many pairs of numbers is for testing
+NUM_SHOWN = 5  # questions printed at the end with the network's answers
 
 
 def draw_pairs(digits, samples, rng):
@@ -41,25 +41,25 @@ def draw_pairs(digits, samples, rng):
     pairs = rng.integers(0, 10**digits, (samples, 2))
     pairs.sort(axis=1)  # a + b and b + a are the same sum
     pairs = rng.permutation(np.unique(pairs, axis=0))
-    cut = max(1, len(pairs) // TEST_DIVISOR)
-    return pairs[cut:], pairs[:cut]
+    num_test = max(1, len(pairs) // TEST_DIVISOR)
+    return pairs[num_test:], pairs[:num_test]
 
 
-def encoded(texts):
+def encode(texts):
     """Return the codes of texts of one length: int32, shape (texts, letters)."""
     return np.array([[CODES[letter] for letter in text] for text in texts], np.int32)
 
 
 def questions_of(pairs, digits):
-    """Return questions and answers as codes; the questions are reversed."""
+    """Return the reversed questions and the answers as codes."""
     length = 2 * digits + 1
     questions = [f"{a}+{b}".ljust(length)[::-1] for a, b in pairs]
     answers = [f"{a + b}".ljust(digits + 1) for a, b in pairs]
-    return encoded(questions), encoded(answers)
+    return encode(questions), encode(answers)
 
 
 def one_hot(codes):
-    """Return the one-hot vector of each letter."""
+    """Return the one-hot vector of each code."""
     return np.eye(len(ALPHABET), dtype=np.float32)[codes]
 
 
@@ -68,7 +68,7 @@ def text_of(codes):
     return "".join(ALPHABET[code] for code in codes).rstrip()
 
 
-def network(digits, units, learning_rate):
+def build_network(digits, units, learning_rate):
     """Return a network that reads a question and writes an answer."""
     layers = keras.layers
     model = keras.Sequential(
@@ -88,13 +88,13 @@ def network(digits, units, learning_rate):
 def train(args):
     """Train; return the result on the test questions on the master, None elsewhere."""
     rng = np.random.default_rng(args.seed)  # the same pairs on all workers
-    known, unknown = draw_pairs(args.digits, args.samples, rng)
-    questions, answers = questions_of(np.concatenate([known, known[:, ::-1]]), args.digits)
+    pairs, test_pairs = draw_pairs(args.digits, args.samples, rng)
+    questions, answers = questions_of(np.concatenate([pairs, pairs[:, ::-1]]), args.digits)
     # MULTIVERSO: each worker takes its own questions, in its own order.
     keras.utils.set_random_seed(args.seed + mv.worker_id())
     my_questions, my_answers = shard(questions, answers)
-    test_questions, test_answers = questions_of(unknown, args.digits)
-    model = network(args.digits, args.units, args.learning_rate)
+    test_questions, test_answers = questions_of(test_pairs, args.digits)
+    model = build_network(args.digits, args.units, args.learning_rate)
     # MULTIVERSO: all workers start from the master's model. The callback exchanges changes after
     # every freq batches, and the epochs end together.
     callbacks = [MVCallback(model, freq=args.freq, average_metrics=True)]
@@ -120,9 +120,9 @@ def train(args):
     seconds = time.perf_counter() - start
     if not master:
         return None
-    given = model.predict(one_hot(test_questions), verbose=0).argmax(axis=2)
+    predicted = model.predict(one_hot(test_questions), verbose=0).argmax(axis=2)
     return {
-        "test_error": float((given != test_answers).any(axis=1).mean()),
+        "test_error": float((predicted != test_answers).any(axis=1).mean()),
         "seconds": seconds,
         "workers": mv.num_workers(),
         "updates": int(updates[0]),
@@ -131,7 +131,7 @@ def train(args):
         "history": history,
         "shown": [
             [text_of(question[::-1]), text_of(answer)]
-            for question, answer in zip(test_questions[:SHOWN], given[:SHOWN], strict=True)
+            for question, answer in zip(test_questions, predicted[:NUM_SHOWN], strict=False)
         ],
     }
 

@@ -28,7 +28,7 @@ from multiverso.keras_ext import MVCallback, shard  # noqa: E402  # isort: skip
 SMALLEST_SIDE = 8  # pixels that the two convolutions need
 
 
-def network(side, classes, learning_rate, updates):
+def build_network(side, classes, learning_rate, updates):
     """Return a network of two convolutions, for images of `side` x `side` pixels.
 
     The learning rate decays to zero within `updates`, so the result does not depend on which images
@@ -64,7 +64,7 @@ def train(args, data: DigitImages):
     keras.utils.set_random_seed(args.seed + mv.worker_id())
     images, labels = shard(*train)
     updates = args.epochs * math.ceil(len(labels) / args.batch_size)
-    model = network(side, data.classes, args.learning_rate, updates)
+    model = build_network(side, data.classes, args.learning_rate, updates)
     # MULTIVERSO: all workers start from the master's model. The callback exchanges changes after
     # every freq batches, and the epochs end together.
     callbacks = [MVCallback(model, freq=args.freq, average_metrics=True)]

@@ -44,12 +44,12 @@ def convolution(x, filters, stride=1, rectify=True):
 
 
 class Shortcut(layers.Layer):
-    """Parameter-free shortcut: every second pixel of each image, padded with channels of zeros."""
+    """A shortcut without parameters: every second row and column, and channels of zeros."""
 
     def call(self, x):
         """Return the input with half the side and twice the channels."""
-        half = x.shape[3] // 2
-        return keras.ops.pad(x[:, ::2, ::2], [(0, 0), (0, 0), (0, 0), (half, half)])
+        margin = x.shape[3] // 2
+        return keras.ops.pad(x[:, ::2, ::2], [(0, 0), (0, 0), (0, 0), (margin, margin)])
 
 
 def residual_block(x, filters, halves):
@@ -59,7 +59,7 @@ def residual_block(x, filters, halves):
     return layers.ReLU()(layers.Add()([stack, Shortcut()(x) if halves else x]))
 
 
-def build(depth):
+def build_network(depth):
     """Return the compiled network of `depth` = 6 n + 2 layers."""
     channels, *side = cifar10.SHAPE
     inputs = layers.Input((*side, channels))
@@ -81,22 +81,22 @@ def build(depth):
 
 
 class Batches(keras.utils.PyDataset):
-    """The batches of an epoch with these numbers, augmented when they are requested."""
+    """The batches of an epoch with these indices, augmented when they are requested."""
 
-    def __init__(self, data, args, epoch, numbers):
+    def __init__(self, data, args, epoch, indices):
         super().__init__()
-        self.data, self.args, self.epoch, self.numbers = data, args, epoch, numbers
+        self.data, self.args, self.epoch, self.indices = data, args, epoch, indices
         self.order = residual.order_of(args, epoch, len(data.train))
 
     def __len__(self):
         """Return the number of batches."""
-        return len(self.numbers)
+        return len(self.indices)
 
     def __getitem__(self, index):
         """Return the images and labels of one batch."""
-        number, size = self.numbers[index], self.args.batch_size
-        batch = self.order[number * size : (number + 1) * size]
-        images = residual.augmented(self.data.train[batch], self.args, self.epoch, number)
+        epoch_index, size = self.indices[index], self.args.batch_size
+        batch = self.order[epoch_index * size : (epoch_index + 1) * size]
+        images = residual.augmented(self.data.train[batch], self.args, self.epoch, epoch_index)
         return channels_last(images), self.data.train_labels[batch]
 
 
@@ -108,7 +108,7 @@ def channels_last(images):
 def train(args, mv, callbacks_of, data):
     """Train on `data`; return the result on the master, None elsewhere."""
     keras.utils.set_random_seed(args.seed)
-    model = build(args.depth)
+    model = build_network(args.depth)
     # MULTIVERSO: all workers start from the master's network.
     callbacks = callbacks_of(model)
     master = mv.is_master_worker()
@@ -117,7 +117,8 @@ def train(args, mv, callbacks_of, data):
         raise SystemExit(f"expected {mv.num_workers()} batches or more, received {batches}")
     if args.sync:  # MULTIVERSO: lock-step needs equally many batches per worker.
         batches -= batches % mv.num_workers()
-    mine = range(mv.worker_id(), batches, mv.num_workers())  # MULTIVERSO: this worker's batches.
+    # MULTIVERSO: this worker's batches.
+    my_batches = range(mv.worker_id(), batches, mv.num_workers())
     test_images = channels_last(data.test)
     history = []
 
@@ -132,7 +133,7 @@ def train(args, mv, callbacks_of, data):
     progress = tqdm(total=args.epochs, unit="epoch", disable=None if master else True)
     for epoch in range(args.epochs):
         model.optimizer.learning_rate = residual.learning_rate(args, epoch)
-        dataset = Batches(data, args, epoch, mine)
+        dataset = Batches(data, args, epoch, my_batches)
         begin = time.perf_counter()
         # MULTIVERSO: the callback syncs after every freq batches, and at the end.
         losses = model.fit(dataset, shuffle=False, verbose=0, callbacks=callbacks).history["loss"]

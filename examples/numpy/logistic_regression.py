@@ -25,7 +25,7 @@ from digit_images import DataError, DigitImages, Part, load_digit_images  # noqa
 
 
 def with_bias(images: np.ndarray, mean_image: np.ndarray) -> np.ndarray:
-    """Return the centred images, each with a 1 appended for the bias."""
+    """Return the centered images, each with a 1 appended for the bias."""
     return np.hstack([images - mean_image, np.ones((len(images), 1), np.float32)])
 
 

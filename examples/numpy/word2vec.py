@@ -36,7 +36,7 @@ MAX_STEP_NORM = 0.5
 
 
 def default_text() -> str:
-    """Return the language reference that `help()` shows; it ships with every Python."""
+    """Return the language reference that `help()` shows; it ships with Python."""
     from pydoc_data.topics import topics
 
     return "\n".join(topics[name] for name in sorted(topics))
@@ -49,12 +49,14 @@ class Vocabulary:
         counted = collections.Counter(tokens)
         kept = sorted((-count, word) for word, count in counted.items() if count >= min_count)
         self.words = [word for _, word in kept]
-        self.ids = {word: number for number, word in enumerate(self.words)}
+        self.ids = {word: index for index, word in enumerate(self.words)}
         counts = np.array([-count for count, _ in kept], np.float64)
         share = counts / max(counts.sum(), 1)
+        # For each word, the probability that an occurrence is kept.
         self.keep = np.minimum(1, np.sqrt(SUBSAMPLE / share) + SUBSAMPLE / share)
-        negative = share**NEGATIVE_POWER
-        self.negative = np.cumsum(negative / max(negative.sum(), 1e-300))
+        weights = share**NEGATIVE_POWER
+        #: The cumulative distribution of negative samples.
+        self.negative = np.cumsum(weights / max(weights.sum(), 1e-300))
 
     def __len__(self) -> int:
         """Return the number of words."""
@@ -66,16 +68,14 @@ class Vocabulary:
 
 
 def pairs(text: np.ndarray, vocabulary: Vocabulary, window: int, rng) -> np.ndarray:
-    """Return the (word, neighbour) pairs of a text in random order; the shape is (n, 2)."""
+    """Return the (word, neighbor) pairs of a text in random order; the shape is (n, 2)."""
     text = text[rng.random(len(text)) < vocabulary.keep[text]]
-    reach = rng.integers(1, window + 1, len(text))
+    window_of_word = rng.integers(1, window + 1, len(text))
     found = []
-    for distance in range(1, window + 1):
-        near = np.flatnonzero(reach[:-distance] >= distance) if len(text) > distance else []
-        found.append(np.stack([text[near], text[near + distance]], axis=1) if len(near) else None)
-        if len(near):
-            found.append(found[-1][:, ::-1])
-    found = [one for one in found if one is not None]
+    for distance in range(1, min(window + 1, len(text))):
+        first = np.flatnonzero(window_of_word[:-distance] >= distance)
+        neighbors = np.stack([text[first], text[first + distance]], axis=1)
+        found += [neighbors, neighbors[:, ::-1]]
     return rng.permutation(np.concatenate(found)) if found else np.empty((0, 2), np.int64)
 
 
@@ -89,7 +89,7 @@ def step(word_rows, other_rows, words, others, learning_rate):
     words : array of int64, shape (n,)
         Index in `word_rows` of the word of each pair.
     others : array of int64, shape (n, 1 + negatives)
-        Indices in `other_rows` of its neighbour, followed by its negative samples.
+        Indices in `other_rows` of its neighbor, followed by its negative samples.
 
     """
     word, other = word_rows[words], other_rows[others]
@@ -102,8 +102,8 @@ def step(word_rows, other_rows, words, others, learning_rate):
     np.add.at(word_steps, words, np.einsum("nk,nkd->nd", error, other))
     np.add.at(other_steps, others, error[:, :, None] * word[:, None, :])
     for steps in (word_steps, other_steps):
-        length = np.linalg.norm(steps, axis=1, keepdims=True)
-        steps *= np.minimum(1, MAX_STEP_NORM / np.maximum(length, 1e-30))
+        norms = np.linalg.norm(steps, axis=1, keepdims=True)
+        steps *= np.minimum(1, MAX_STEP_NORM / np.maximum(norms, 1e-30))
     return word_steps, other_steps, float(cost)
 
 
@@ -119,12 +119,12 @@ def train(args, tokens: list[str]):
     )
     # MULTIVERSO: the vectors are rows of tables that start with the master's values.
     word_table = mv.MatrixTableHandler(*start_values.shape, start_values, name="words")
-    other_table = mv.MatrixTableHandler(*start_values.shape, name="neighbours")
+    other_table = mv.MatrixTableHandler(*start_values.shape, name="neighbors")
 
     master = mv.is_master_worker()
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
     start = time.perf_counter()
-    costs, seen = [], 0
+    costs, num_samples = [], 0
     # disable=None shows the bar only on a terminal.
     progress = tqdm(
         total=args.epochs * len(part),
@@ -140,16 +140,16 @@ def train(args, tokens: list[str]):
             batch = samples[index * args.batch_size : (index + 1) * args.batch_size]
             drawn = rng.random((len(batch), args.negatives))
             negatives = np.minimum(np.searchsorted(vocabulary.negative, drawn), len(vocabulary) - 1)
-            word_ids, words = np.unique(batch[:, 0], return_inverse=True)
+            word_ids, word_indices = np.unique(batch[:, 0], return_inverse=True)
             others = np.hstack([batch[:, 1:], negatives])
-            other_ids, places = np.unique(others, return_inverse=True)
+            other_ids, other_indices = np.unique(others, return_inverse=True)
             rate = args.learning_rate * (1 - (epoch + index / batches) / args.epochs)
             # MULTIVERSO: get the current values of this batch's rows only.
             word_steps, other_steps, batch_cost = step(
                 word_table.get(word_ids),
                 other_table.get(other_ids),
-                words.reshape(-1),
-                places.reshape(others.shape),
+                word_indices.reshape(-1),
+                other_indices.reshape(others.shape),
                 max(rate, args.learning_rate * 1e-3),
             )
             # MULTIVERSO: add this batch's updates to the shared rows.
@@ -157,12 +157,12 @@ def train(args, tokens: list[str]):
             other_table.add(other_steps, other_ids)
             cost += batch_cost
             progress.update(len(part) / batches)
-        seen += len(samples)
+        num_samples += len(samples)
         costs.append(cost / max(batches, 1))
         progress.set_postfix_str(f"cost {costs[-1]:.3f}")
     progress.close()
     # MULTIVERSO: sum the sample counts of all workers, and wait for every worker's last batch.
-    total_samples = mv.aggregate(np.array([seen], np.int64))[0]
+    total_samples = mv.aggregate(np.array([num_samples], np.int64))[0]
     mv.barrier()
     if not master:
         return None
@@ -181,8 +181,8 @@ def train(args, tokens: list[str]):
 
 def nearest(vocabulary: Vocabulary, vectors: np.ndarray, words: list[str], count: int = 5):
     """Return the `count` words with the highest cosine similarity to each of `words`."""
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    directions = vectors / np.maximum(length, 1e-30)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    directions = vectors / np.maximum(norms, 1e-30)
     found = {}
     for word in words:
         if word not in vocabulary.ids:

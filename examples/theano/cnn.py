@@ -46,7 +46,7 @@ class ConvolutionalNetwork:
     def __init__(self, mean_image, classes, channels, seed):
         self.mean_image = mean_image
         self.side = math.isqrt(len(mean_image))
-        pooled = (self.side - 2) // 2
+        pooled_side = (self.side - 2) // 2
         rng = np.random.default_rng(seed)
 
         def weights(inputs, outputs, name):
@@ -61,8 +61,8 @@ class ConvolutionalNetwork:
         first, second = channels
         self.W1, self.b1 = weights(9, first, "W1"), bias(first, "b1")
         self.W2, self.b2 = weights(4 * first, second, "W2"), bias(second, "b2")
-        flat = (pooled - 1) ** 2 * second
-        self.W3, self.b3 = weights(flat, classes, "W3"), bias(classes, "b3")
+        num_features = (pooled_side - 1) ** 2 * second
+        self.W3, self.b3 = weights(num_features, classes, "W3"), bias(classes, "b3")
         self.parameters = [self.W1, self.b1, self.W2, self.b2, self.W3, self.b3]
 
     def scores(self, x):
@@ -109,20 +109,21 @@ def convolution(images, side, width, weights, bias):
 
     The pixels of each window form a row, so that all windows are one matrix product.
     """
-    new = side - width + 1
+    new_side = side - width + 1
     shifts = [(i, j) for i in range(width) for j in range(width)]
-    windows = T.concatenate([images[:, i : i + new, j : j + new] for i, j in shifts], axis=3)
+    views = [images[:, i : i + new_side, j : j + new_side] for i, j in shifts]
+    windows = T.concatenate(views, axis=3)
     rows = T.reshape(windows, (-1, windows.shape[3]))
     features = T.maximum(T.dot(rows, weights) + bias, np.float32(0))
-    return T.reshape(features, (images.shape[0], new, new, weights.shape[1])), new
+    return T.reshape(features, (images.shape[0], new_side, new_side, weights.shape[1])), new_side
 
 
 def max_pool(images, side):
     """Return the maximum of each 2 x 2 square, and the side of the resulting images."""
-    new = side // 2
-    even = images[:, : 2 * new, : 2 * new]
-    rows = T.maximum(even[:, 0::2], even[:, 1::2])
-    return T.maximum(rows[:, :, 0::2], rows[:, :, 1::2]), new
+    new_side = side // 2
+    cropped = images[:, : 2 * new_side, : 2 * new_side]
+    rows = T.maximum(cropped[:, 0::2], cropped[:, 1::2])
+    return T.maximum(rows[:, :, 0::2], rows[:, :, 1::2]), new_side
 
 
 def train(args, data: DigitImages):

@@ -30,9 +30,9 @@ REPORT_EVERY = 10  # epochs
 
 
 class LogisticRegression:
-    """Class probabilities as the softmax of a linear function of the centred pixels.
+    """Class probabilities as the softmax of a linear function of the centered pixels.
 
-    Without centring, the mean image would dominate every gradient and make training unstable.
+    Without centering, the mean image would dominate every gradient and make training unstable.
     """
 
     def __init__(self, sharedvar, mean_image, classes):

@@ -24,7 +24,7 @@ from command_line import make_parser, positive, report  # noqa: E402
 from digit_images import DataError, DigitImages, load_digit_images  # noqa: E402
 
 
-def network(pixels, classes):
+def build_network(pixels, classes):
     """Return a network of two dense layers with batch normalization in between."""
     return torch.nn.Sequential(
         torch.nn.Linear(pixels, 64),
@@ -34,7 +34,7 @@ def network(pixels, classes):
     )
 
 
-def error(model, part):
+def error_rate(model, part):
     """Return the fraction of the images of `part` that the model misclassifies."""
     model.eval()
     with torch.no_grad():
@@ -49,7 +49,7 @@ def train(args, data: DigitImages):
     torch.set_num_threads(1)  # a job usually has one worker per core
     images = torch.from_numpy(data.train.images)
     labels = torch.from_numpy(data.train.labels)
-    model = network(images.shape[1], data.classes)
+    model = build_network(images.shape[1], data.classes)
     # MULTIVERSO: all workers start from the master's model, and each step is shared.
     optimizer = DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=args.learning_rate), model, freq=args.freq
@@ -79,7 +79,7 @@ def train(args, data: DigitImages):
             optimizer.step()
             schedule.step()
         if master:  # MULTIVERSO: one worker validates and prints for all.
-            history.append(error(model, data.valid))
+            history.append(error_rate(model, data.valid))
             progress.set_postfix_str(f"validation error {history[-1]:.2%}")
             progress.update()
     progress.close()
@@ -90,7 +90,7 @@ def train(args, data: DigitImages):
     if not master:
         return None
     return {
-        "test_error": error(model, data.test),
+        "test_error": error_rate(model, data.test),
         "seconds": time.perf_counter() - start,
         "workers": mv.num_workers(),
         "updates": args.epochs * batches,

@@ -8,7 +8,7 @@ Each worker trains its own copy with AdamW. After every H steps, the sum of all 
 serves as the gradient of one outer step of SGD with Nesterov momentum, and every worker continues
 from the result (Douillard et al., arXiv:2311.08105). A larger H exchanges fewer bytes for the same
 number of samples. The program trains once for each H of --sync-every, always on the same total
-number of samples, and plots the effect on the loss. The lines that make it parallel are marked
+number of samples, and can plot the effect on the loss. The lines that make it parallel are marked
 `MULTIVERSO`.
 """
 
@@ -30,8 +30,8 @@ from characters import TextError, load_characters  # noqa: E402
 from command_line import positive  # noqa: E402
 
 LENGTH = 64  # characters in a sample
-VALIDATION = 64  # samples
-EVALUATE = 20  # steps between evaluations, approximately
+NUM_VALIDATION = 64  # samples
+EVALUATION_INTERVAL = 20  # steps, rounded to whole rounds
 
 
 class Transformer(torch.nn.Module):
@@ -60,8 +60,8 @@ class Transformer(torch.nn.Module):
 
 def loss_of(model, windows):
     """Return the mean cross entropy of the next characters, in nats."""
-    given, expected = map(torch.from_numpy, windows)
-    return torch.nn.functional.cross_entropy(model(given).flatten(0, 1), expected.flatten())
+    characters, expected = map(torch.from_numpy, windows)
+    return torch.nn.functional.cross_entropy(model(characters).flatten(0, 1), expected.flatten())
 
 
 def train(args, text, sync_every, progress):
@@ -82,32 +82,33 @@ def train(args, text, sync_every, progress):
     rng = np.random.default_rng((args.seed, mv.worker_id()))
     batch_of_all = mv.num_workers() * args.batch_size
     rounds = max(1, args.samples // (batch_of_all * sync_every))
-    every = max(1, EVALUATE // sync_every)  # rounds
-    valid = text.held_out(VALIDATION, LENGTH)
+    rounds_per_evaluation = max(1, EVALUATION_INTERVAL // sync_every)
+    valid = text.held_out(NUM_VALIDATION, LENGTH)
     master = mv.is_master_worker()
-    samples, losses, exchanged = [], [], 0
+    samples, losses, num_bytes = [], [], 0
     start = time.perf_counter()
-    for done in range(rounds + 1):
-        if master and (done % every == 0 or done == rounds):  # MULTIVERSO: one worker validates.
+    for num_done in range(rounds + 1):
+        # MULTIVERSO: one worker validates.
+        if master and (num_done % rounds_per_evaluation == 0 or num_done == rounds):
             with torch.no_grad():
                 losses.append(float(loss_of(model, valid)))
-            samples.append(done * sync_every * batch_of_all)
+            samples.append(num_done * sync_every * batch_of_all)
             progress.set_postfix_str(f"H {sync_every}, validation loss {losses[-1]:.3f}")
             progress.update(samples[-1] - sum(samples[-2:-1]))
-        if done == rounds:
+        if num_done == rounds:
             break
         for _ in range(sync_every):
             inner.zero_grad()
             loss_of(model, text.windows(rng, args.batch_size, LENGTH)).backward()
             inner.step()
         sync.sync()  # MULTIVERSO: apply the sum of all workers' steps and fetch the result.
-        exchanged += 2 * sum(table.size * table.dtype.itemsize for table in sync.tables)
+        num_bytes += 2 * sum(table.size * table.dtype.itemsize for table in sync.tables)
     return {
         "workers": mv.num_workers(),
         "sync_every": sync_every,
         "samples": samples,
         "loss": losses,
-        "bytes_per_sample": exchanged / (rounds * sync_every * args.batch_size),
+        "bytes_per_sample": num_bytes / (rounds * sync_every * args.batch_size),
         "seconds": time.perf_counter() - start,
     }
 
@@ -149,7 +150,7 @@ def report(runs):
 
 
 def read_runs(files):
-    """Return the runs in reports of this program; exit with 2 if a report is invalid."""
+    """Return the runs in reports of this program; exit with code 2 if a report is invalid."""
     runs = []
     for file in files:
         try:

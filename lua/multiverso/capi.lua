@@ -4,7 +4,7 @@
 
 local ffi = require 'ffi'
 
--- A process may declare them only once, even if this file is loaded again.
+-- ffi.cdef may see these declarations only once in a process, even if this file is loaded again.
 local DECLARATIONS = [[
 typedef struct MV_SessionHandle_* MV_Session;
 typedef struct MV_TableHandle_* MV_Table;
@@ -104,10 +104,10 @@ local capi = {
 
 local SUFFIX = ({ OSX = '.dylib', Windows = '.dll' })[ffi.os] or '.so'
 
---- Returns the paths of the library to try, in order.
-local function candidates()
-  local override = os.getenv('MULTIVERSO_LIBRARY')
-  if override and override ~= '' then return { override } end
+--- Returns the paths of the library to try, in order. MULTIVERSO_LIBRARY is the only one if set.
+local function library_paths()
+  local given = os.getenv('MULTIVERSO_LIBRARY')
+  if given and given ~= '' then return { given } end
   local paths = {}
   -- The folders of LuaRocks' C modules come first, then the source tree that contains this file.
   for pattern in package.cpath:gmatch('[^;]+') do
@@ -115,18 +115,18 @@ local function candidates()
       paths[#paths + 1] = pattern:gsub('%?', 'libmultiverso'):gsub('%.[^./]+$', SUFFIX)
     end
   end
-  local here = debug.getinfo(1, 'S').source:match('^@(.*)lua/multiverso/capi%.lua$')
-  if here then paths[#paths + 1] = here .. 'multiverso/_lib/libmultiverso' .. SUFFIX end
-  local present = {}
+  local root = debug.getinfo(1, 'S').source:match('^@(.*)lua/multiverso/capi%.lua$')
+  if root then paths[#paths + 1] = root .. 'multiverso/_lib/libmultiverso' .. SUFFIX end
+  local existing = {}
   for _, path in ipairs(paths) do
     local file = io.open(path, 'rb')
     if file then
       file:close()
-      present[#present + 1] = path
+      existing[#existing + 1] = path
     end
   end
-  present[#present + 1] = 'multiverso' -- searched by the dynamic linker
-  return present
+  existing[#existing + 1] = 'multiverso' -- the dynamic linker looks for libmultiverso
+  return existing
 end
 
 --- Keeps the library loaded: its exit handlers leave sessions and finalize MPI after Lua has closed
@@ -134,21 +134,21 @@ end
 local function pin(path)
   if ffi.os ~= 'Linux' then return end
   pcall(ffi.cdef, 'void* dlopen(const char*, int);')
-  local RTLD_NOW, RTLD_NOLOAD, RTLD_NODELETE = 0x2, 0x4, 0x1000
+  local RTLD_NOW, RTLD_NOLOAD, RTLD_NODELETE = 0x2, 0x4, 0x1000 -- the values of glibc and musl
   ffi.C.dlopen(path, RTLD_NOW + RTLD_NOLOAD + RTLD_NODELETE)
 end
 
 local function load()
-  local tried = {}
-  for _, path in ipairs(candidates()) do
-    local ok, found = pcall(ffi.load, path)
+  local errors = {}
+  for _, path in ipairs(library_paths()) do
+    local ok, loaded = pcall(ffi.load, path)
     if ok then
       pin(path == 'multiverso' and 'libmultiverso' .. SUFFIX or path)
-      return found, path
+      return loaded, path
     end
-    tried[#tried + 1] = tostring(found)
+    errors[#errors + 1] = tostring(loaded)
   end
-  error('cannot load the Multiverso library: ' .. table.concat(tried, '; ')
+  error('cannot load the Multiverso library: ' .. table.concat(errors, '; ')
     .. ". Install it with 'cmake --install' or 'luarocks make', or set MULTIVERSO_LIBRARY", 0)
 end
 
@@ -162,20 +162,20 @@ capi.lib = lib
 
 local PENDING = capi.MV_PENDING
 
---- Waits until a pending call is complete. It must not be compiled, because compiled code ignores
--- the hook by which LuaJIT reports Ctrl-C.
-local function finish()
+--- Waits until a pending call is complete, and returns its status. It must not be compiled, because
+-- compiled code ignores the hook by which LuaJIT reports Ctrl-C.
+local function wait()
   local status
   repeat
     status = lib.MV_Wait()
   until status ~= PENDING
   return status
 end
-jit.off(finish)
+jit.off(wait)
 
 local function run(f, ...)
   local status = f(...)
-  if status == PENDING then status = finish() end
+  if status == PENDING then status = wait() end
   return status
 end
 

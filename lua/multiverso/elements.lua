@@ -1,6 +1,6 @@
 --- Converts between Lua tables, ffi arrays or Torch tensors and the typed buffers of the C API.
 --
--- An ffi array or a contiguous tensor of the right dtype is not copied.
+-- An ffi array of the right dtype and a contiguous tensor of the right type are not copied.
 
 local ffi = require 'ffi'
 local capi = require 'multiverso.capi'
@@ -36,25 +36,25 @@ function elements.dtype(name)
   return dtype
 end
 
--- Caches the parsed names of C types by type id.
-local parsed_types = {}
+local parsed_types = {} -- results of `parse_ctype`, by type id
 
+--- Returns what the C type of `data` is: its name, its dtype, and whether a pointer or an array.
 local function parse_ctype(data)
   local ctype = ffi.typeof(data)
   local id = tonumber(ctype)
-  local found = parsed_types[id]
-  if found then return found end
+  local parsed = parsed_types[id]
+  if parsed then return parsed end
   local text = tostring(ctype):match('^ctype<(.*)>$'):gsub('%(&%)', ''):gsub('const ', '')
-  local element, rest = text:match('^([%w_ ]-)%s*([%[%*].*)$')
+  local element, suffix = text:match('^([%w_ ]-)%s*([%[%*].*)$')
   local ok, base = pcall(ffi.typeof, element or '')
-  found = {
+  parsed = {
     text = text,
     dtype = ok and BY_CTYPE[tonumber(base)] or nil,
-    is_pointer = rest == '*',
-    is_array = rest ~= nil and rest:find('^%[') ~= nil,
+    is_pointer = suffix == '*',
+    is_array = suffix ~= nil and suffix:find('^%[') ~= nil,
   }
-  parsed_types[id] = found
-  return found
+  parsed_types[id] = parsed
+  return parsed
 end
 
 local function is_tensor(data)
@@ -73,7 +73,7 @@ local function reject_count(argument, expected, received)
   capi.reject('MV_ERR_VALUE', argument, ('%d elements'):format(expected), ('%d'):format(received))
 end
 
-local function element(value, dtype, argument, position)
+local function checked_element(value, dtype, argument, position)
   if type(value) == 'number' then
     local min = dtype.min
     if not min or (value % 1 == 0 and value >= min and value <= dtype.max) then
@@ -106,23 +106,24 @@ local function from_table(data, dtype, count, columns, argument)
   if received ~= count then reject_count(argument, count, received) end
   local buffer = dtype.array(count)
   if type(data[1]) ~= 'table' then
-    for i = 1, count do buffer[i - 1] = element(data[i], dtype, argument, i) end
+    for i = 1, count do buffer[i - 1] = checked_element(data[i], dtype, argument, i) end
     return buffer
   end
-  local filled = 0
+  local num_filled = 0
   for i = 1, #data do
     if #data[i] ~= columns then
       reject_count(('%s, row %d'):format(argument, i), columns, #data[i])
     end
     for j = 1, columns do
-      buffer[filled] = element(data[i][j], dtype, argument, filled + 1)
-      filled = filled + 1
+      buffer[num_filled] = checked_element(data[i][j], dtype, argument, num_filled + 1)
+      num_filled = num_filled + 1
     end
   end
   return buffer
 end
 
---- Returns `data` if it is an ffi array of the given dtype; raises an error otherwise.
+--- Returns `data` if it is an ffi array of `count` elements of the dtype, or a pointer to elements
+-- of the dtype, whose number is unknown; raises an error otherwise.
 local function from_cdata(data, dtype, count, argument)
   local kind = parse_ctype(data)
   if kind.dtype ~= dtype or not (kind.is_array or kind.is_pointer) then
@@ -200,13 +201,13 @@ function elements.to_table(buffer, count, rows)
   return result
 end
 
---- Returns row ids, counted from 0, as int64, their number, and the owner of their memory.
+--- Returns row ids, counted from 0, as int64; their number; and the owner of their memory.
 function elements.row_ids(row_ids)
   if is_tensor(row_ids) then
     local count = row_ids:nElement()
     if count == 0 then return DTYPES.int64.array(0), 0 end
-    local memory, keep = elements.input(row_ids, DTYPES.int64, count, nil, 'row_ids')
-    return memory, count, keep
+    local memory, owner = elements.input(row_ids, DTYPES.int64, count, nil, 'row_ids')
+    return memory, count, owner
   elseif type(row_ids) == 'table' then
     local buffer = from_table(row_ids, DTYPES.int64, #row_ids, nil, 'row_ids')
     return buffer, #row_ids, buffer

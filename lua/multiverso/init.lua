@@ -22,9 +22,9 @@ local multiverso = {
   MatrixTableHandler = tables.MatrixTableHandler,
 }
 
---- Joins the parameter server. Collective: returns when all ranks have called it. Under mpirun or
--- srun it loads the job's MPI and initializes it if necessary.
--- @param sync true for lock-step rounds; false (default): each worker runs at its own speed
+--- Opens the session. Collective: returns when all ranks have called it. Under mpirun or srun it
+-- loads the job's MPI and initializes it if necessary.
+-- @param sync true for lock-step; false (default) lets each worker run at its own speed
 -- @param options { staleness = rounds, role = 'all' | 'worker' | 'server', timeout = seconds,
 --   mpi = path of the libmpi to load }
 function multiverso.init(sync, options)
@@ -41,7 +41,7 @@ function multiverso.shutdown()
   session.close()
 end
 
---- Withdraws this worker from further rounds of sync mode; the other workers continue without it.
+--- Takes this worker out of the later rounds of sync mode; the other workers continue without it.
 function multiverso.finish()
   call(lib.MV_SessionFinish, session.current().handle)
 end
@@ -59,7 +59,7 @@ for _, name in ipairs { 'rank', 'size', 'num_workers', 'num_servers', 'worker_id
   multiverso[name] = function() return tonumber(session.current().description[name]) end
 end
 
---- Returns whether this is the worker whose initial values tables start with.
+--- Returns whether this worker is the master, whose initial values are used.
 function multiverso.is_master_worker()
   return multiverso.worker_id() == 0
 end

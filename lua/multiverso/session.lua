@@ -1,4 +1,4 @@
---- The session: this process's membership in the parameter server. Only one can be open at a time.
+--- The session: opens it with the options of `multiverso.init`, closes it, and holds the open one.
 
 local ffi = require 'ffi'
 local capi = require 'multiverso.capi'
@@ -9,12 +9,12 @@ local session = {}
 local ROLES = { all = capi.MV_ROLE_ALL, worker = capi.MV_ROLE_WORKER, server = capi.MV_ROLE_SERVER }
 local OPTION_NAMES = { staleness = true, role = true, timeout = true, mpi = true }
 
--- A wait checks for Ctrl-C at this interval.
+-- A wait returns to Lua at this interval, so that Lua can react to Ctrl-C.
 local WAIT_SLICE_MS = 100
 
 local SIZEOF_DESCRIPTION = ffi.sizeof('MV_SessionDescription')
 
-local current -- { handle, description, key } while a session is open
+local current -- { handle, description, key, path } while a session is open; there is at most one
 
 --- Returns whether a launcher started this process as part of a job.
 local function in_job()
@@ -34,7 +34,7 @@ local function check_type(argument, value, expected)
   end
 end
 
---- Returns the C options, the string that they point to, and a key that identifies the choice.
+--- Returns the C options, the string that they point to, and a key that is equal for equal options.
 local function parse_options(sync, options)
   sync, options = sync or false, options or {}
   check_type('sync', sync, 'boolean')
@@ -59,22 +59,23 @@ local function parse_options(sync, options)
   if sync and staleness and staleness > 0 then
     capi.reject('MV_ERR_VALUE', 'staleness', 'nil or 0 with sync', staleness)
   end
-  local raw = ffi.new('MV_SessionOptions')
-  call(lib.MV_SessionOptionsInit, raw)
+  local c_options = ffi.new('MV_SessionOptions')
+  call(lib.MV_SessionOptionsInit, c_options)
   if sync or staleness == 0 then
-    raw.mode = capi.MV_MODE_SYNC
+    c_options.mode = capi.MV_MODE_SYNC
   elseif staleness then
-    raw.mode, raw.staleness = capi.MV_MODE_STALE, staleness
+    c_options.mode, c_options.staleness = capi.MV_MODE_STALE, staleness
   end
-  raw.role = ROLES[role]
-  raw.timeout_ms = math.ceil(timeout * 1000)
-  raw.wait_slice_ms = WAIT_SLICE_MS
+  c_options.role = ROLES[role]
+  c_options.timeout_ms = math.ceil(timeout * 1000)
+  c_options.wait_slice_ms = WAIT_SLICE_MS
   if options.mpi ~= nil then
     check_type('mpi', options.mpi, 'string')
-    raw.mpi_path = options.mpi
+    c_options.mpi_path = options.mpi
   end
-  if options.mpi ~= nil or in_job() then raw.transport = capi.MV_TRANSPORT_MPI end
-  return raw, options.mpi, ('%s %s %s %s'):format(raw.mode, tonumber(raw.staleness), role, timeout)
+  if options.mpi ~= nil or in_job() then c_options.transport = capi.MV_TRANSPORT_MPI end
+  local key = ('%s %s %s %s'):format(c_options.mode, tonumber(c_options.staleness), role, timeout)
+  return c_options, options.mpi, key
 end
 
 --- Returns the open session; raises an error without one.
@@ -86,7 +87,7 @@ function session.current()
 end
 
 function session.open(sync, options)
-  local raw, path, key = parse_options(sync, options)
+  local c_options, path, key = parse_options(sync, options)
   if current then
     if current.key ~= key then
       error('MV_ERR_STATE: a session is open with other options: call multiverso.shutdown() first',
@@ -95,7 +96,7 @@ function session.open(sync, options)
     return
   end
   local handle = ffi.new('MV_Session[1]')
-  call(lib.MV_SessionOpen, raw, handle)
+  call(lib.MV_SessionOpen, c_options, handle)
   local description = ffi.new('MV_SessionDescription')
   description.struct_size = SIZEOF_DESCRIPTION
   call(lib.MV_SessionDescribe, handle[0], description)
@@ -122,7 +123,7 @@ function session.leave(reason)
 end
 
 -- A script that returns or fails closes its Lua state, which collects this object. A script that
--- calls os.exit does not; then the library itself leaves the session.
+-- calls os.exit does not, but then the library itself leaves the session.
 local guard = newproxy(true)
 getmetatable(guard).__gc = function()
   session.leave('its script ended without multiverso.shutdown()')

@@ -18,7 +18,7 @@ local function check_extent(value, argument)
   return value
 end
 
---- Converts `init_value` to memory and its owner, or nil for zeros.
+--- Returns the memory with the initial values, and its owner; nil for zeros.
 local function initial_values(init_value, dtype, count, columns)
   if init_value == nil then return nil end
   if type(init_value) == 'number' then
@@ -30,8 +30,8 @@ local function initial_values(init_value, dtype, count, columns)
   return elements.input(init_value, dtype, count, columns, 'init_value')
 end
 
---- Fills in the C options of a table; returns its dtype and the objects that they point to.
-local function fill_options(raw, kind, rows, columns, init_value, options, is_master)
+--- Fills in the C options of a table; returns its dtype and the objects to which the options point.
+local function fill_options(c_options, kind, rows, columns, init_value, options, is_master)
   options = options or {}
   if type(options) ~= 'table' then
     capi.reject('MV_ERR_TYPE', 'options', 'a table', type(options))
@@ -41,14 +41,14 @@ local function fill_options(raw, kind, rows, columns, init_value, options, is_ma
       capi.reject('MV_ERR_TYPE', 'options', 'dtype or name', tostring(name))
     end
   end
-  raw.kind = kind
+  c_options.kind = kind
   local dtype = elements.dtype(options.dtype or 'float32')
-  raw.dtype = dtype.code
+  c_options.dtype = dtype.code
   if options.name ~= nil then
     if type(options.name) ~= 'string' then
       capi.reject('MV_ERR_TYPE', 'name', 'a string', type(options.name))
     end
-    raw.name = options.name
+    c_options.name = options.name
   end
   if kind == capi.MV_TABLE_ARRAY then
     check_extent(rows, 'size')
@@ -57,29 +57,29 @@ local function fill_options(raw, kind, rows, columns, init_value, options, is_ma
     check_extent(columns, 'num_col')
     check_extent(rows * columns, 'num_row * num_col')
   end
-  local memory, keep = initial_values(init_value, dtype, rows * columns, columns)
-  if is_master and memory ~= nil then raw.init_value = memory end
-  raw.num_row, raw.num_col = rows, columns
-  return dtype, { memory, keep, options.name }
+  local memory, owner = initial_values(init_value, dtype, rows * columns, columns)
+  if is_master and memory ~= nil then c_options.init_value = memory end
+  c_options.num_row, c_options.num_col = rows, columns
+  return dtype, { memory, owner, options.name }
 end
 
 --- Creates a table. Collective.
 local function create(class, kind, rows, columns, init_value, options)
   local open = session.current()
-  local raw = ffi.new('MV_TableOptions')
-  call(lib.MV_TableOptionsInit, raw)
+  local c_options = ffi.new('MV_TableOptions')
+  call(lib.MV_TableOptionsInit, c_options)
   local is_master = tonumber(open.description.worker_id) == 0
-  local ok, dtype, keep = pcall(fill_options, raw, kind, rows, columns, init_value, options,
-    is_master)
+  local ok, dtype, owners = pcall(fill_options, c_options, kind, rows, columns, init_value,
+    options, is_master)
   local handle = ffi.new('MV_Table[1]')
   if not ok then
-    -- The other ranks wait in MV_TableCreate: a table of no rows reports the error to them.
-    raw.num_row, raw.init_value = 0, nil
-    pcall(call, lib.MV_TableCreate, open.handle, raw, handle)
+    -- The other ranks wait in MV_TableCreate: an invalid table, of no rows, makes them fail too.
+    c_options.num_row, c_options.init_value = 0, nil
+    pcall(call, lib.MV_TableCreate, open.handle, c_options, handle)
     error(dtype, 0)
   end
-  call(lib.MV_TableCreate, open.handle, raw, handle)
-  keep[1] = nil -- the options pointed to it until here
+  call(lib.MV_TableCreate, open.handle, c_options, handle)
+  owners[1] = nil -- this use keeps the objects alive until the call has returned
   return setmetatable({
     _handle = ffi.gc(handle[0], lib.MV_TableFree),
     _dtype = dtype,
@@ -117,7 +117,7 @@ function ArrayTableHandler:new(size, init_value, options)
 end
 
 --- Adds a delta of `size` elements; `data` can be reused when this returns.
--- @param sync has no effect: the delta has always been applied, or staged in its round
+-- @param sync has no effect: on return the delta is always applied or, in sync mode, in its round
 function ArrayTableHandler:add(data, sync) -- luacheck: no unused args
   add_all(self, data, nil)
 end
@@ -131,13 +131,13 @@ end
 local MatrixTableHandler = {}
 MatrixTableHandler.__index = MatrixTableHandler
 
---- Creates a matrix. Collective; the parameters are those of an array.
+--- Creates a matrix. Collective, with `init_value` and `options` as for an array.
 function MatrixTableHandler:new(num_row, num_col, init_value, options)
   return create(self, capi.MV_TABLE_MATRIX, num_row, num_col, init_value, options)
 end
 
 --- Adds a delta to the whole matrix, or to the rows with these ids, counted from 0.
--- An id that occurs twice is added twice.
+-- Every occurrence of an id counts.
 function MatrixTableHandler:add(data, row_ids, sync) -- luacheck: no unused args
   if row_ids == nil then
     add_all(self, data, self._columns)

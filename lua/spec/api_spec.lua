@@ -3,8 +3,8 @@ local multiverso = require 'multiverso'
 
 local ROOT = debug.getinfo(1, 'S').source:match('^@(.*)lua/spec/') or ''
 
---- Returns the names in the first column of the page's tables.
-local function documented()
+--- Returns the calls in the first column of the page's tables, by their names.
+local function documented_calls()
   local file = assert(io.open(ROOT .. 'docs/lua.md'))
   local names = {}
   for line in file:lines() do
@@ -22,7 +22,7 @@ local function find(name)
 end
 
 describe('docs/lua.md', function()
-  local names = documented()
+  local names = documented_calls()
 
   it('documents the calls of the original Torch binding', function()
     for _, call in ipairs {

@@ -1,7 +1,8 @@
--- Every failing call raises a Lua error that names the cause, and changes no table.
+-- A call that fails raises a Lua error that names the cause, and changes no table.
 local ffi = require 'ffi'
 local multiverso = require 'multiverso'
 
+--- Checks that f(...) raises an error whose message matches the pattern.
 local function fails(pattern, f, ...)
   local ok, message = pcall(f, ...)
   assert.is_false(ok)
@@ -100,10 +101,10 @@ describe('a table', function()
   end
 
   it('rejects calls after its session is closed', function()
-    local before, another = array, multiverso.ArrayTableHandler:new(1)
+    local array_before, another = array, multiverso.ArrayTableHandler:new(1)
     multiverso.shutdown()
     fails('^MV_ERR_HANDLE: .*closed', another.get, another)
-    fails('^MV_ERR_HANDLE: .*closed', before.add, before, { 1, 2, 3 })
+    fails('^MV_ERR_HANDLE: .*closed', array_before.add, array_before, { 1, 2, 3 })
     multiverso.init()
     array = multiverso.ArrayTableHandler:new(3, { 1, 2, 3 })
     matrix = multiverso.MatrixTableHandler:new(2, 2, { 1, 2, 3, 4 })

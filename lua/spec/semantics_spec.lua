@@ -1,8 +1,8 @@
--- The behaviour of tables with any number of workers.
+-- What sessions and tables do with any number of workers, in each mode.
 local ffi = require 'ffi'
 local multiverso = require 'multiverso'
 
-local function numbers(count, f)
+local function list_of(count, f)
   local result = {}
   for i = 1, count do result[i] = f and f(i) or 0 end
   return result
@@ -21,9 +21,10 @@ describe('a session', function()
   it('numbers workers and servers from 0', function()
     for _, id in ipairs { 'worker_id', 'server_id', 'rank' } do
       local seen = multiverso.ArrayTableHandler:new(multiverso.size())
-      seen:add(numbers(multiverso.size(), function(i) return i == multiverso[id]() + 1 and 1 or 0 end))
+      local own_index = multiverso[id]() + 1
+      seen:add(list_of(multiverso.size(), function(i) return i == own_index and 1 or 0 end))
       multiverso.barrier()
-      assert.same(numbers(multiverso.size(), function() return 1 end), seen:get())
+      assert.same(list_of(multiverso.size(), function() return 1 end), seen:get())
     end
     assert.equal(multiverso.worker_id() == 0, multiverso.is_master_worker())
   end)
@@ -55,7 +56,7 @@ describe('an array table', function()
   after_each(function() multiverso.shutdown() end)
 
   it('starts with zeros', function()
-    assert.same(numbers(5), multiverso.ArrayTableHandler:new(5):get())
+    assert.same(list_of(5), multiverso.ArrayTableHandler:new(5):get())
   end)
 
   it("starts with the master's values", function()
@@ -68,10 +69,10 @@ describe('an array table', function()
     local workers = multiverso.num_workers()
     local table = multiverso.ArrayTableHandler:new(4, { 1, 1, 1, 1 })
     for step = 1, 10 do
-      table:add(numbers(4, function(i) return i * step end), step % 2 == 0)
+      table:add(list_of(4, function(i) return i * step end), step % 2 == 0)
     end
     multiverso.barrier()
-    assert.same(numbers(4, function(i) return 1 + 55 * i * workers end), table:get())
+    assert.same(list_of(4, function(i) return 1 + 55 * i * workers end), table:get())
     multiverso.barrier()
   end)
 

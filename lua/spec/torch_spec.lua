@@ -1,4 +1,4 @@
--- Tests tensors with a fake Torch7 that implements the methods the binding uses.
+-- Torch tensors as arguments and results, with a fake Torch7 that has the methods the binding uses.
 local ffi = require 'ffi'
 
 local torch = {}
@@ -9,7 +9,7 @@ local CTYPES = {
   FloatTensor = 'float', DoubleTensor = 'double', IntTensor = 'int32_t', LongTensor = 'int64_t',
   CharTensor = 'int8_t',
 }
-local copies = 0 -- tensors that were converted or made contiguous
+local num_copies = 0 -- conversions to another type or layout since the test began
 
 for name, ctype in pairs(CTYPES) do
   torch[name] = function(first, second)
@@ -28,7 +28,7 @@ function Tensor:isContiguous() return not self.is_transposed end
 function Tensor:data() return ffi.cast(CTYPES[self.name:sub(7)] .. '*', self.storage) end
 function Tensor:contiguous()
   if self:isContiguous() then return self end
-  copies = copies + 1
+  num_copies = num_copies + 1
   local tensor = torch[self.name:sub(7)](self.rows, self.columns)
   for i = 0, self.count - 1 do -- stored in column-major order
     tensor.storage[i] = self.storage[i % self.columns * self.rows + math.floor(i / self.columns)]
@@ -37,7 +37,7 @@ function Tensor:contiguous()
 end
 function Tensor:type(name)
   if not name then return self.name end
-  copies = copies + 1
+  num_copies = num_copies + 1
   local tensor = torch[name:sub(7)](self.count)
   for i = 0, self.count - 1 do tensor.storage[i] = self.storage[i] end
   return tensor
@@ -68,7 +68,7 @@ describe('with Torch', function()
   end)
   before_each(function()
     multiverso.init()
-    copies = 0
+    num_copies = 0
   end)
   after_each(function() multiverso.shutdown() end)
 
@@ -91,7 +91,7 @@ describe('with Torch', function()
     local out = torch.FloatTensor(2)
     assert.equal(out, table:get(out))
     assert.same({ workers, 2 * workers }, out:values())
-    assert.equal(0, copies)
+    assert.equal(0, num_copies)
     multiverso.barrier()
   end)
 
@@ -107,7 +107,7 @@ describe('with Torch', function()
     multiverso.barrier()
     local values = table:get():values()
     assert.same({ 1 * workers, 4 * workers, 9 * workers, 12 * workers }, values)
-    assert.equal(2, copies)
+    assert.equal(2, num_copies)
     multiverso.barrier()
   end)
 

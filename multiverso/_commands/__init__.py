@@ -2,8 +2,8 @@
 
 ``python -m multiverso SCRIPT`` runs a script, and ends its whole job when it fails.
 
-Each command is a module with a function `add_parser`, which declares its arguments and sets
-``run``, a function that takes them and returns the exit code.
+Each command is a module with a function `add_parser`, which declares the command's arguments and
+sets ``run``, a function that takes the parsed arguments and returns the exit code.
 """
 
 import argparse

@@ -11,7 +11,7 @@ def integer(least: int) -> Callable[[str], int]:
         try:
             number = int(text)
         except ValueError:
-            number = least - 1
+            number = least - 1  # too small, so that the next lines reject it
         if number < least:
             msg = f"expected an integer >= {least}, received {text!r}"
             raise argparse.ArgumentTypeError(msg)
@@ -27,7 +27,7 @@ def seconds(least: float, most: float) -> Callable[[str], float]:
         try:
             number = float(text)
         except ValueError:
-            number = least - 1
+            number = least - 1  # too small, so that the next lines reject it
         if not least <= number <= most:
             msg = f"expected {least:g} to {most:g} seconds, received {text!r}"
             raise argparse.ArgumentTypeError(msg)

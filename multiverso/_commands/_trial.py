@@ -13,23 +13,24 @@ from typing import Final
 
 from multiverso._mpi.mpirun import mpirun_environment, without_rank
 
-#: Seconds that mpirun has to tear a job down before all processes of the job are killed.
+#: Seconds for each step after a timeout: mpirun ends the job, its remaining processes are killed,
+#: and the pipes are read to their end.
 _GRACE: Final = 5.0
 
-#: Marks the processes of a trial, because ranks are not in the process group of their mpirun.
+#: The variable that marks all processes of a trial. Ranks are not in mpirun's process group.
 _MARK: Final = "MULTIVERSO_TRIAL"
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of a trial.
+    """The result of a command that has ended or was killed.
 
     Attributes
     ----------
     returncode : int or None
-        Exit code of the command; None if it was killed at its limit.
+        Exit code of the command; None if it was killed after its timeout.
     output, errors : str
-        The texts that its processes printed.
+        What its processes wrote to the standard output and the standard error.
 
     """
 
@@ -38,9 +39,9 @@ class TrialResult:
     errors: str
 
 
-def run_trial(command: Sequence[str], ranks: int, limit: float) -> TrialResult:
-    """Run a command that starts `ranks` ranks, for at most `limit` seconds."""
-    number = uuid.uuid4().hex
+def run_trial(command: Sequence[str], num_ranks: int, timeout: float) -> TrialResult:
+    """Run a command that starts `num_ranks` ranks, for at most `timeout` seconds."""
+    trial_id = uuid.uuid4().hex
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -48,11 +49,11 @@ def run_trial(command: Sequence[str], ranks: int, limit: float) -> TrialResult:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env={**without_rank(mpirun_environment(ranks)), _MARK: number},
+        env={**without_rank(mpirun_environment(num_ranks)), _MARK: trial_id},
         start_new_session=True,
     )
     try:
-        output, errors = process.communicate(timeout=limit)
+        output, errors = process.communicate(timeout=timeout)
         return TrialResult(process.returncode, output, errors)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
@@ -60,7 +61,7 @@ def run_trial(command: Sequence[str], ranks: int, limit: float) -> TrialResult:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE)
     finally:
-        _kill(process, f"{_MARK}={number}")
+        _kill(process, f"{_MARK}={trial_id}")
     try:
         output, errors = process.communicate(timeout=_GRACE)
     except subprocess.TimeoutExpired:  # Another process holds the other end of a pipe.
@@ -69,10 +70,10 @@ def run_trial(command: Sequence[str], ranks: int, limit: float) -> TrialResult:
 
 
 def _kill(process: subprocess.Popen[str], mark: str) -> None:
-    """Kill all processes that bear the mark, whatever their process group."""
+    """Kill all processes that have the variable `mark` ("NAME=VALUE"), until none is left."""
     deadline = time.monotonic() + _GRACE
-    while (left := _marked(mark)) and time.monotonic() < deadline:
-        for pid in left:
+    while (alive := _marked(mark)) and time.monotonic() < deadline:
+        for pid in alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         process.poll()
@@ -80,6 +81,7 @@ def _kill(process: subprocess.Popen[str], mark: str) -> None:
 
 
 def _marked(mark: str) -> list[int]:
+    """Return the ids of the processes that have the variable `mark`."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

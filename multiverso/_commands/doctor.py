@@ -25,7 +25,7 @@ def add_parser(commands: Any) -> None:
         "Exits with 1 if something is broken.",
     )
     parser.add_argument(
-        "-np", "-n", type=integer(1), default=2, metavar="N", help="ranks to start (2)"
+        "-np", "-n", type=integer(1), default=2, metavar="N", help="ranks of a job (2)"
     )
     parser.add_argument(
         "--limit",
@@ -48,8 +48,8 @@ def run(options: argparse.Namespace) -> int:
         _checks.check_all(_system_info.collect(options.mpirun), options.np, options.limit)
     )
     if options.json:
-        lines = [dataclasses.asdict(finding) for finding in findings]
-        sys.stdout.write(json.dumps(lines, indent=2) + "\n")
+        entries = [dataclasses.asdict(finding) for finding in findings]
+        sys.stdout.write(json.dumps(entries, indent=2) + "\n")
     elif importlib.util.find_spec("rich") is not None:
         _print_table(findings)
     else:

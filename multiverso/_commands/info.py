@@ -26,13 +26,13 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     else:
-        lines = _lines(facts)
+        lines = _info_lines(facts)
         width = max(len(name) for name, _ in lines)
         sys.stdout.writelines(f"{name:<{width}}  {text}\n" for name, text in lines)
     return 0
 
 
-def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def _info_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     library, machine, python = facts["library"], facts["machine"], facts["python"]
     memory, shared, limits = facts["memory"], facts["shared_memory"], facts["limits"]
     allowed, quota = machine["cores_allowed"], machine["cores_quota"]
@@ -57,14 +57,14 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "memory",
-            f"{size(memory['total'])}, {size(memory['available'])} free, "
-            f"{size(memory['swap'])} of swap, limit of the control group: "
-            f"{size(memory['limit'])}",
+            f"{format_bytes(memory['total'])}, {format_bytes(memory['available'])} free, "
+            f"{format_bytes(memory['swap'])} of swap, limit of the control group: "
+            f"{format_bytes(memory['limit'])}",
         ),
         (
             "shared memory",
-            f"{shared['segments']}; {shared['path']}: {size(shared['total'])}, "
-            f"{size(shared['free'])} free",
+            f"{shared['segments']}; {shared['path']}: {format_bytes(shared['total'])}, "
+            f"{format_bytes(shared['free'])} free",
         ),
         (
             "huge pages",
@@ -73,11 +73,11 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "limits",
-            f"open files {_count(limits['open_files'])}, "
-            f"processes {_count(limits['processes'])}, "
-            f"address space {size(limits['address_space'])}, "
-            f"locked memory {size(limits['locked_memory'])}, "
-            f"size of a file {size(limits['file_size'])}",
+            f"open files {_format_limit(limits['open_files'])}, "
+            f"processes {_format_limit(limits['processes'])}, "
+            f"address space {format_bytes(limits['address_space'])}, "
+            f"locked memory {format_bytes(limits['locked_memory'])}, "
+            f"size of a file {format_bytes(limits['file_size'])}",
         ),
         ("installed", ", ".join(installed) or "no optional packages"),
     ]
@@ -94,21 +94,21 @@ def describe_launcher(launcher: dict[str, Any]) -> str:
     """Return vendor, version and path of the mpirun, or the error."""
     if "error" in launcher:
         return str(launcher["error"])
-    known = f"{launcher['vendor']} {launcher['version'] or ''}".strip()
-    return f"{known if launcher['vendor'] else 'unknown vendor'}, {launcher['path']}"
+    program = f"{launcher['vendor']} {launcher['version'] or ''}".strip()
+    return f"{program if launcher['vendor'] else 'unknown vendor'}, {launcher['path']}"
 
 
-def size(number: int | None) -> str:
+def format_bytes(count: int | None) -> str:
     """Return a number of bytes in readable units; None becomes "none"."""
-    if number is None:
+    if count is None:
         return "none"
-    amount, unit = float(number), "bytes"
+    amount, unit = float(count), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if amount < 1024:
             break
         amount, unit = amount / 1024, larger
-    return f"{number} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
+    return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
 
 
-def _count(number: int | None) -> str:
-    return "unlimited" if number is None else str(number)
+def _format_limit(limit: int | None) -> str:
+    return "unlimited" if limit is None else str(limit)

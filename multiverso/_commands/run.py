@@ -1,4 +1,4 @@
-"""``multiverso run -np N train.py``: starts a job, and restarts it after a failure."""
+"""``multiverso run -np N train.py``: starts a job on this machine, and restarts a failed one."""
 
 import argparse
 import contextlib
@@ -14,6 +14,7 @@ from multiverso._mpi.mpirun import mpirun_command, mpirun_environment
 
 #: Seconds that mpirun has to end the job after each signal.
 _GRACE: Final = 10.0
+#: The signals that stop the job and prevent a restart.
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -48,18 +49,17 @@ def run(options: argparse.Namespace) -> int:
     if not Path(options.script).is_file():
         sys.stderr.write(f"multiverso run: {options.script}: no such file\n")
         return 2
-    # With `-m multiverso` the first rank that fails ends the job.
+    # With `-m multiverso` the first rank that fails ends the job; with --survive none does.
     runner = [] if options.survive else ["-m", "multiverso"]
     program = [sys.executable, *runner, options.script, *options.arguments]
     command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
     environ = mpirun_environment(options.np)
-    for left in range(options.restarts, -1, -1):
+    for restart in range(1, options.restarts + 2):
         code, stopped = _run_once(command, environ)
-        if code == 0 or stopped or left == 0:
+        if code == 0 or stopped or restart > options.restarts:
             break
-        number = options.restarts - left + 1
         sys.stderr.write(
-            f"multiverso run: the job exited with {code}; restart {number} of {options.restarts}\n"
+            f"multiverso run: the job exited with {code}; restart {restart} of {options.restarts}\n"
         )
     return code
 
@@ -67,8 +67,8 @@ def run(options: argparse.Namespace) -> int:
 def _run_once(command: list[str], environ: dict[str, str]) -> tuple[int, bool]:
     """Return the exit code of one job, and whether a signal stopped it."""
     received: list[int] = []
-    before = {
-        number: signal.signal(number, lambda came, _frame: received.append(came))
+    handlers = {
+        number: signal.signal(number, lambda number, _frame: received.append(number))
         for number in _SIGNALS
     }
     try:
@@ -76,19 +76,20 @@ def _run_once(command: list[str], environ: dict[str, str]) -> tuple[int, bool]:
         process = subprocess.Popen(command, env=environ, start_new_session=True)
         while process.poll() is None and not received:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.2)
+                process.wait(0.2)  # A signal does not end the wait.
         if received:
             process.send_signal(received[0])
-        _end(process)
+        _await_end(process)
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
+    # Like a shell, report an end by signal N as 128 + N; Popen reports it as -N.
     code = 128 + received[0] if received else process.returncode
     return (code if code >= 0 else 128 - code), bool(received)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of the job, and kill it if it does not end."""
+def _await_end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of the job; end it by signals if it takes too long."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             process.wait(_GRACE)

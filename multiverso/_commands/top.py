@@ -12,6 +12,7 @@ from typing import Any, Final
 from multiverso._commands import _node_jobs
 from multiverso._commands._argument_types import seconds
 
+#: The modes, by ``MV_MODE_`` code.
 _MODES: Final = ("async", "sync", "staleness")
 
 
@@ -54,13 +55,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace, view: "_View | None") -> None:
-    before = {node.key: node for node in _node_jobs.find_nodes()}
+    before = {state.key: state for state in _node_jobs.find_jobs()}
     with view.live() if view and not options.once else contextlib.nullcontext() as live:
         while True:
             time.sleep(options.interval)
-            nodes = _node_jobs.find_nodes()
-            jobs = [_node_jobs.summarize(node, before.get(node.key)) for node in nodes]
-            before = {node.key: node for node in nodes}
+            states = _node_jobs.find_jobs()
+            jobs = [_node_jobs.summarize(state, before.get(state.key)) for state in states]
+            before = {state.key: state for state in states}
             if view is None:
                 sys.stdout.write(f"{json.dumps(jobs)}\n")
                 sys.stdout.flush()
@@ -73,7 +74,7 @@ def _show(options: argparse.Namespace, view: "_View | None") -> None:
 
 
 class _View:
-    """Renders jobs as tables of the package rich."""
+    """Renders jobs as grids, which are tables of the package rich."""
 
     def __init__(self) -> None:
         self._rich = {
@@ -90,20 +91,20 @@ class _View:
         self._rich["console"].Console().print(self.render(jobs))
 
     def render(self, jobs: Sequence[dict[str, Any]]) -> Any:
-        """Return the tables of all jobs."""
-        tables = [table for job in jobs for table in (self._members(job), self._tables(job))]
-        return self._rich["console"].Group(*(tables or ["no jobs of this user on this node"]))
+        """Return two grids for each job: its ranks, and its tables."""
+        grids = [grid for job in jobs for grid in (self._rank_grid(job), self._table_grid(job))]
+        return self._rich["console"].Group(*(grids or ["no jobs of this user on this node"]))
 
-    def _table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
-        table = self._rich["table"].Table(title=title, title_justify="left")
+    def _grid(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+        grid = self._rich["table"].Table(title=title, title_justify="left")
         for column in columns:
-            table.add_column(column)
+            grid.add_column(column)
         for row in rows:
             # The cells are Texts, because brackets in a str would be markup.
-            table.add_row(*(self._rich["text"].Text(cell) for cell in row))
-        return table
+            grid.add_row(*(self._rich["text"].Text(cell) for cell in row))
+        return grid
 
-    def _members(self, job: dict[str, Any]) -> Any:
+    def _rank_grid(self, job: dict[str, Any]) -> Any:
         nodes = f", node {job['node']} of {job['nodes']}" if job["nodes"] > 1 else ""
         saved = f", saved {job['saved']}" if job["saved"] else ""
         title = f"{job['ranks']} ranks, {_MODES[job['mode']]}{nodes}{saved}"
@@ -113,17 +114,17 @@ class _View:
                 str(member["rank"]),
                 str(member["pid"]),
                 member["state"] if member["alive"] or member["state"] != "here" else "died",
-                _number(member["calls_per_second"]),
+                _format(member["calls_per_second"]),
                 str(member["behind"]) if member["worker_id"] >= 0 else "",
-                _number(member["silent_for"], " s"),
+                _format(member["silent_for"], " s"),
                 member["call"] or "",
                 ", ".join(map(str, member["waits_for"])),
             )
             for member in job["members"]
         ]
-        return self._table(self._rich["text"].Text(title), columns, rows)
+        return self._grid(self._rich["text"].Text(title), columns, rows)
 
-    def _tables(self, job: dict[str, Any]) -> Any:
+    def _table_grid(self, job: dict[str, Any]) -> Any:
         columns = ("table", "shape", "gets", "adds", "GB/s")
         rows = [
             (
@@ -131,12 +132,12 @@ class _View:
                 " x ".join(map(str, table["shape"])),
                 str(table["gets"]),
                 str(table["adds"]),
-                _number(table["gigabytes_per_second"]),
+                _format(table["gigabytes_per_second"]),
             )
             for table in job["tables"]
         ]
-        return self._table("", columns, rows)
+        return self._grid("", columns, rows)
 
 
-def _number(value: float | None, unit: str = "") -> str:
+def _format(value: float | None, unit: str = "") -> str:
     return "" if value is None else f"{value:.3g}{unit}"

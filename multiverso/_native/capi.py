@@ -4,16 +4,7 @@ No other module contains prototypes. Constants, structs and functions have the n
 and a test compares each of them with the header.
 """
 
-from ctypes import (
-    CFUNCTYPE,
-    POINTER,
-    Structure,
-    c_char_p,
-    c_double,
-    c_int32,
-    c_int64,
-    c_void_p,
-)
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
 from typing import Any, Final
 
 MV_ABI_VERSION: Final = 3
@@ -96,14 +87,15 @@ class MV_Table(c_void_p):
 
 
 class MV_ParamSync(c_void_p):
-    """Handle of the state that keeps a model's parameters in sync with a table."""
+    """Handle of the native state that syncs a model's parameters with a table."""
 
 
 class MV_Checkpoint(c_void_p):
     """Handle of a checkpoint that is open for reading."""
 
 
-#: The callback takes a pointer and returns the address of a text or None; a c_char_p would leak.
+#: The callback takes a pointer and returns the address of a text, or None. As the result type of a
+#: callback, c_char_p would leak memory.
 MV_InterruptCheck: Final = CFUNCTYPE(c_void_p, c_void_p)
 
 
@@ -256,7 +248,7 @@ class MV_TableDescription(Structure):
     )
 
 
-#: The type of the result and the types of the arguments of each function, by name.
+#: The type of the result and the types of the arguments of each function.
 PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_AbiVersion": (c_int32, ()),
     "MV_VersionString": (c_char_p, ()),

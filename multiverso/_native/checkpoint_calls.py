@@ -1,4 +1,4 @@
-"""The arguments of saving and loading, which are the same for a session and a table.
+"""What `save` and `load` of a session and of a table share: the arguments, and the call of a load.
 
 Paths are made absolute before the call returns, because the current directory may change during a
 save in the background.
@@ -13,29 +13,32 @@ from multiverso._native import capi
 from multiverso._native.arguments import flag, integer, text
 from multiverso._native.library import call, lib
 
-Directory = str | os.PathLike[str]
+#: A path as users pass it.
+StrPath = str | os.PathLike[str]
 
 
 def save_options(
-    directory: Directory, step: object, keep: object, background: object = False
+    directory: StrPath, step: object, keep: object, background: object = False
 ) -> capi.MV_SaveOptions:
     """Return the options of a save; raise TypeError or ValueError if one is wrong."""
     raw = capi.MV_SaveOptions()
     call(lib.MV_SaveOptionsInit, byref(raw))
     raw.background = flag(background, "background")
     raw.directory = path_bytes(directory)
-    if step is not None:
+    if step is not None:  # With 62 bits the next default, this step plus 1, cannot overflow.
         raw.step = integer(step, "step", 0, bits=62)
     if keep is not None:
         raw.keep = integer(keep, "keep", 1, bits=62)
     return raw
 
 
-def load(function: Callable[..., int], handle: Any, directory: Directory, missing_ok: bool) -> Any:
+def load(
+    load_function: Callable[..., int], handle: Any, directory: StrPath, missing_ok: bool
+) -> Any:
     """Load together with all ranks; return the step, or None if there is no checkpoint."""
     step = c_int64(-1)
     flags = capi.MV_MISSING_OK if missing_ok else 0
-    call(function, handle, path_bytes(directory), flags, byref(step))
+    call(load_function, handle, path_bytes(directory), flags, byref(step))
     return step.value if step.value >= 0 else None
 
 

@@ -1,4 +1,4 @@
-"""The dtypes that tables can have, for the C library, for NumPy and for the adapters."""
+"""The dtypes of tables: their codes in the C API, and which of them keeps a model's parameters."""
 
 from typing import Any, Final
 
@@ -6,7 +6,8 @@ import numpy as np
 
 from multiverso._native import capi
 
-#: The dtypes of tables, by their code in the C API.
+#: The dtypes of tables, by code in the C API. `table_dtype` returns these objects, so that code
+#: for small arrays can compare a table's dtype with ``is``.
 DTYPES: Final[dict[int, np.dtype[Any]]] = {
     capi.MV_FLOAT32: np.dtype(np.float32),
     capi.MV_FLOAT64: np.dtype(np.float64),
@@ -36,20 +37,20 @@ def table_dtype(dtype: object) -> tuple[int, np.dtype[Any]]:
 
     """
     try:
-        wanted = None if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
+        given = None if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
     except Exception:  # NumPy's parser also raises errors such as SyntaxError and KeyError.
-        wanted = None
+        given = None
     # None is excluded because NumPy considers it equal to float64.
-    if wanted is None or wanted not in CODES:
-        known = ", ".join(map(str, CODES))
-        msg = f"dtype: expected one of {known}, received {dtype!r}"
+    if given is None or given not in CODES:
+        allowed = ", ".join(map(str, CODES))
+        msg = f"dtype: expected one of {allowed}, received {dtype!r}"
         raise TypeError(msg)
-    return CODES[wanted], DTYPES[CODES[wanted]]
+    return CODES[given], DTYPES[CODES[given]]
 
 
 def require_table_dtype(dtype: str, what: str) -> None:
     """Raise TypeError unless tables can keep parameters of `dtype`; `what` names the parameters."""
     if dtype not in TABLE_DTYPES:
-        known = ", ".join(TABLE_DTYPES)
-        msg = f"{what}: expected one of the dtypes {known}, received {dtype}"
+        allowed = ", ".join(TABLE_DTYPES)
+        msg = f"{what}: expected one of the dtypes {allowed}, received {dtype}"
         raise TypeError(msg)

@@ -1,32 +1,37 @@
-"""Describes an exception in one line, which other ranks report as the reason why a rank left."""
+"""Describes an exception in one line: the reason that other ranks receive when this rank fails."""
 
+import os
 import traceback
 from pathlib import Path
 from types import TracebackType
 
-_PACKAGE = str(Path(__file__).parents[1])
+#: The frames that are not the user's: those of Multiverso, and of Python's imports and runpy.
+_SKIPPED = (str(Path(__file__).parents[1]) + os.sep, "<frozen ")
 
-#: The greatest number of characters in a description.
-_LIMIT = 300
+#: The greatest number of characters of a description, without the user's line at its end.
+_MAX_TEXT = 300
 
 
 def describe(error: BaseException) -> str:
     """Return a description such as ``"ValueError: bad batch (train.py:31)"``.
 
-    The place is the innermost line outside Multiverso. The traceback is searched first and then the
-    callers of this function, because a traceback starts where the exception is caught.
+    It ends with the innermost line outside Multiverso. The traceback leads only from the frame that
+    caught the exception to the one that raised it. If all its frames are inside Multiverso, the
+    callers of this function are searched.
     """
-    text = "".join(traceback.format_exception_only(error)[-1:]).strip()
-    if len(text) > _LIMIT:
-        text = text[: _LIMIT - 3] + "..."
-    place = _place(error.__traceback__)
-    return f"{text} ({place})" if place else text
+    summary = traceback.TracebackException(type(error), error, None, compact=True)
+    summary.__notes__ = None  # Otherwise the notes would follow the message, which is last.
+    text = " ".join(list(summary.format_exception_only())[-1].split())
+    if len(text) > _MAX_TEXT:
+        text = text[: _MAX_TEXT - 3] + "..."
+    line = _user_line(error.__traceback__)
+    return f"{text} ({line})" if line else text
 
 
-def _place(trace: TracebackType | None) -> str | None:
-    inner = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(trace)][::-1]
+def _user_line(traceback_: TracebackType | None) -> str | None:
+    inner = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(traceback_)]
     outer = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]
-    for file, line in inner + outer:
-        if not file.startswith((_PACKAGE, "<frozen")):
+    for file, line in inner[::-1] + outer:
+        if not file.startswith(_SKIPPED):
             return f"{Path(file).name}:{line}"
     return None

@@ -16,7 +16,9 @@ from multiverso._native.exception_text import describe
 from multiverso._version import __version__
 
 _PACKAGE: Final = Path(__file__).parents[1]
+_VARIABLE: Final = "MULTIVERSO_LIBRARY"
 
+#: The exception for each error status, with the message of the library as its argument.
 ERRORS: Final[dict[int, type[Exception]]] = {
     capi.MV_ERR_VALUE: ValueError,
     capi.MV_ERR_TYPE: TypeError,
@@ -40,7 +42,7 @@ ERRORS: Final[dict[int, type[Exception]]] = {
 
 def library_path() -> Path:
     """Return the expected path of the library: ``MULTIVERSO_LIBRARY``, or inside the package."""
-    override = os.environ.get("MULTIVERSO_LIBRARY")
+    override = os.environ.get(_VARIABLE)
     if override:
         return Path(override)
     names = {"win32": "Multiverso.dll", "darwin": "libmultiverso.dylib"}
@@ -48,16 +50,16 @@ def library_path() -> Path:
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """Load the library at `path`, check that it belongs to this package, declare its functions.
+    """Load the library at `path`, check that it has this version, and declare its functions.
 
     Raises
     ------
     ImportError
-        If the file is missing, is not a Multiverso library, or has another version.
+        If the file is missing, cannot be loaded, lacks a function, or has another version.
 
     """
     if not path.exists():
-        source = "MULTIVERSO_LIBRARY names" if "MULTIVERSO_LIBRARY" in os.environ else "expected at"
+        source = "MULTIVERSO_LIBRARY names" if os.environ.get(_VARIABLE) else "expected at"
         msg = (
             f"the Multiverso library is missing ({source} {path}). 'pip install .' builds it, "
             f"'pip install -e .' builds it in place; MULTIVERSO_LIBRARY can name one elsewhere."
@@ -110,14 +112,12 @@ def undeclared(name: str) -> Callable[..., int]:
 
 
 class _Signals:
-    """Runs signal handlers while the main thread waits in the library.
-
-    Python runs signal handlers only in the main thread, so other threads do not need this.
+    """Runs signal handlers while the main thread, which alone runs them, waits in the library.
 
     Attributes
     ----------
     error : BaseException or None
-        The exception that a signal handler raised during a wait.
+        The exception that a signal handler raised during a wait, until `take` returns it.
 
     """
 
@@ -125,7 +125,7 @@ class _Signals:
     _check: object = None
 
     def enable(self) -> None:
-        """Let the library run pending handlers every 20 ms while the main thread waits."""
+        """In the main thread, let waits in the library run pending handlers about every 20 ms."""
         if self._check is None and threading.current_thread() is threading.main_thread():
             handlers = self._run_handlers()
             next(handlers)
@@ -133,7 +133,7 @@ class _Signals:
             lib.MV_SetInterrupt(self._check, None)
 
     def take(self) -> BaseException | None:
-        """Return the error, if any, and prepare for the next one."""
+        """Return the error of this thread's last call, if any, and prepare for the next wait."""
         if self.error is None or threading.current_thread() is not threading.main_thread():
             return None
         error, self.error, self._check = self.error, None, None
@@ -141,8 +141,9 @@ class _Signals:
         return error
 
     def _run_handlers(self) -> Generator[int | None, None, None]:
-        # Python runs a signal handler where this code begins or resumes. A function would begin
-        # before any `try`, and ctypes would drop the exception; a generator resumes at the `yield`.
+        # This is a generator because Python runs the handler of a pending signal as soon as this
+        # code is entered. A function is entered before its `try`, so its exception would be lost in
+        # ctypes; a generator is entered at its `yield`, inside the `try`.
         text = _INTERRUPTED
         try:
             while True:
@@ -155,12 +156,13 @@ class _Signals:
 
 
 def _reason(error: BaseException) -> bytes:
-    """Return the reason that other ranks receive when an exception aborts a call."""
+    """Return the reason that other ranks receive when an exception ends a call."""
     return describe(error).encode(errors="replace")
 
 
 _INTERRUPTED: Final = ctypes.create_string_buffer(b"interrupted")
 _signals: Final = _Signals()
+#: Called on import, and again by each session, because another thread may run the import.
 enable_signals: Final = _signals.enable
 enable_signals()
 
@@ -169,31 +171,33 @@ def call(function: Callable[..., int], *arguments: object) -> None:
     """Call a function of the library and raise the exception for its status.
 
     Signal handlers run during a wait in the main thread, so that Ctrl-C works. An exception that a
-    handler raises aborts the call for all ranks that take part in the call.
+    handler raises ends the call, and aborts the session if other ranks take part in the call.
     """
     status = function(*arguments)
     if status:
-        _finish(status)
+        _complete(status)
 
 
-def _finish(status: int) -> None:
+def _complete(status: int) -> None:
+    """Wait for the end of a call that returned `status`, and raise its exception, if any."""
     try:
-        while status == capi.MV_PENDING:  # A wait in another thread returns after every slice.
+        while status == capi.MV_PENDING:  # Outside the main thread MV_Wait waits one slice.
             status = lib.MV_Wait()
-    except BaseException as error:  # Another thread has set an exception in this thread.
+    except BaseException as error:  # Another thread can raise an exception in this one.
         lib.MV_Cancel(_reason(error))
         raise
     raised = _signals.take()
     if raised is not None:
         raise raised
     if status:
-        raise exception(status)
+        raise exception_for(status)
 
 
 def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
-    """Call a function like `call`, but let another thread abort the call by setting `stop`.
+    """Do as `call` does, and let another thread cancel the library's call by setting `stop`.
 
-    The call then raises AbortedError within a slice. The main thread has no slices in its waits.
+    Within one slice, the ``wait_slice_ms`` of the session, AbortedError is then raised. In the main
+    thread `stop` has no effect, because the library divides only waits of other threads in slices.
     """
     status = function(*arguments)
     while status == capi.MV_PENDING:
@@ -203,11 +207,11 @@ def call_until(stop: threading.Event, function: Callable[..., int], *arguments: 
             raise errors.AbortedError(msg)
         status = lib.MV_Wait()
     if status:
-        raise exception(status)
+        raise exception_for(status)
 
 
-def exception(status: int) -> Exception:
-    """Return the exception for the last call of this thread that failed with `status`."""
+def exception_for(status: int) -> Exception:
+    """Return the exception for the last call of this thread, which failed with `status`."""
     message = lib.MV_LastError().decode(errors="replace")
     error = ERRORS.get(status, errors.InternalError)(message)
     if isinstance(error, errors.MultiversoError):
@@ -228,9 +232,9 @@ def _set_peer(error: errors.PeerError) -> None:
         return
     error.rank = raw.rank
     error.silent_for = raw.silent_for if raw.silent_for >= 0 else None
-    error.host, error.last_call, error.table = map(_text, (raw.host, raw.last_call, raw.table))
+    error.host, error.last_call, error.table = map(_decoded, (raw.host, raw.last_call, raw.table))
     error.last_checkpoint = None if raw.checkpoint is None else os.fsdecode(raw.checkpoint)
 
 
-def _text(raw: bytes | None) -> str | None:
+def _decoded(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Finds, verifies and reads checkpoints."""
+"""Finds checkpoints in a folder, and verifies and reads one of them."""
 
 import os
 import re
@@ -13,34 +13,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import capi
-from multiverso._native.checkpoint_calls import Directory, path_bytes
+from multiverso._native.checkpoint_calls import StrPath, path_bytes
 from multiverso._native.dtypes import DTYPES
 from multiverso._native.library import call, lib
 from multiverso.tables._updaters import UPDATERS
 
-_NAME: Final = re.compile(r"(?P<number>\d{6,})-step-(?P<step>\d+)")
+#: The name of a checkpoint's folder: its number in the order of saving, and its step.
+_FOLDER_NAME: Final = re.compile(r"(?P<number>\d{6,})-step-(?P<step>\d+)")
 _MODES: Final = {capi.MV_MODE_ASYNC: "async", capi.MV_MODE_SYNC: "sync"}
 _UPDATER_NAMES: Final = {code: name for name, (code, _) in UPDATERS.items()}
 
-#: The bytes that one call verifies, so that Python can run signal handlers between calls.
-_VERIFIED_AT_ONCE: Final = 64 << 20
+#: The bytes that one call verifies, few enough for Python to run signal handlers between calls.
+_BYTES_PER_CALL: Final = 64 << 20
 
 
-def saved_in(directory: Directory) -> list[Path]:
-    """Return the checkpoints in a folder, in the order of saving, or none without a folder."""
+def saved_in(directory: StrPath) -> list[Path]:
+    """Return the checkpoints in a folder, in the order of saving; none if the folder is missing."""
     folder = Path(directory)
     found = []
     if folder.is_dir():
         for path in folder.iterdir():
-            if match := _NAME.fullmatch(path.name):
+            if match := _FOLDER_NAME.fullmatch(path.name):
                 found.append((int(match["number"]), path))
     return [path for _, path in sorted(found)]
 
 
-def latest(directory: Directory) -> Path | None:
+def latest(directory: StrPath) -> Path | None:
     """Return the checkpoint that was saved last in a folder, or None.
 
-    Only the name of the checkpoint is read; loading the checkpoint verifies the contents.
+    Only the names in the folder are read; loading the checkpoint verifies its contents.
     """
     found = saved_in(directory)
     return found[-1] if found else None
@@ -67,7 +68,7 @@ class SavedTable:
     steps : int
         The number of updates of the table, if `counts` is 2.
     clocks : tuple of int
-        The number of adds of each worker, in sync mode and with bounded staleness.
+        The number of adds of each worker; counted in sync mode and with bounded staleness.
 
     """
 
@@ -83,7 +84,7 @@ class SavedTable:
 
 
 class Checkpoint:
-    """A checkpoint that is open for reading: a context manager that is not thread-safe.
+    """A checkpoint that is open for reading, by one thread at a time. It is a context manager.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ class Checkpoint:
     CheckpointIOError
         If there is no checkpoint, or the checkpoint cannot be read.
     CheckpointCorruptError
-        If the description is damaged. `verify` and `read` check the data.
+        If anything but the data is damaged. `verify` and `read` check the data.
 
     Attributes
     ----------
@@ -114,45 +115,44 @@ class Checkpoint:
     tables : tuple of SavedTable
         The descriptions of the tables.
     records : list of MV_CheckpointTable
-        The same descriptions as structs of the C API.
+        The descriptions of the tables as structs of the C API.
 
     """
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: StrPath) -> None:
         self._handle = capi.MV_Checkpoint()
         call(lib.MV_CheckpointOpen, path_bytes(directory), byref(self._handle))
         try:
-            self._describe()
+            self._set_attributes()
         except BaseException:
             self.close()
             raise
 
-    def _describe(self) -> None:
+    def _set_attributes(self) -> None:
         size = sizeof(capi.MV_CheckpointDescription)
         raw = capi.MV_CheckpointDescription(struct_size=size)
         call(lib.MV_CheckpointDescribe, self._handle, byref(raw))
         self.path = Path(os.fsdecode(raw.path))
         self.step: int = raw.step
         self.number: int = raw.number
-        # The number comes from a file and may be out of the range of dates.
+        # A file can contain any number. Dates end with the year 9999; 2**37 is in the year 6325.
         self.created = datetime.fromtimestamp(min(max(raw.created, 0), 2**37), UTC)
         self.mode = _MODES.get(raw.mode, "stale")
         self.library = raw.library.decode(errors="replace")
         self.num_files: int = raw.num_files
         self.num_bytes: int = raw.bytes
-        self.records = [self._describe_table(i) for i in range(raw.num_tables)]
-        self.tables = tuple(
-            self._table(i, table, raw.num_workers) for i, table in enumerate(self.records)
-        )
+        self.records = [self._record(i) for i in range(raw.num_tables)]
+        self.tables = tuple(self._saved_table(i, raw.num_workers) for i in range(raw.num_tables))
 
-    def _describe_table(self, number: int) -> capi.MV_CheckpointTable:
+    def _record(self, index: int) -> capi.MV_CheckpointTable:
         raw = capi.MV_CheckpointTable(struct_size=sizeof(capi.MV_CheckpointTable))
-        call(lib.MV_CheckpointDescribeTable, self._handle, number, byref(raw))
+        call(lib.MV_CheckpointDescribeTable, self._handle, index, byref(raw))
         return raw
 
-    def _table(self, number: int, raw: capi.MV_CheckpointTable, workers: int) -> SavedTable:
-        clocks = (c_int64 * workers)()
-        call(lib.MV_CheckpointClocks, self._handle, number, clocks, workers)
+    def _saved_table(self, index: int, num_workers: int) -> SavedTable:
+        raw = self.records[index]
+        clocks = (c_int64 * num_workers)()
+        call(lib.MV_CheckpointClocks, self._handle, index, clocks, num_workers)
         updater = _UPDATER_NAMES.get(raw.updater, f"updater {raw.updater}")
         options = UPDATERS[updater][1] if updater in UPDATERS else {}
         is_array = raw.kind == capi.MV_TABLE_ARRAY
@@ -179,9 +179,9 @@ class Checkpoint:
             If a file cannot be read.
 
         """
-        left = c_int64(1)
-        while left.value:
-            call(lib.MV_CheckpointVerify, self._handle, _VERIFIED_AT_ONCE, byref(left))
+        remaining = c_int64(1)
+        while remaining.value:
+            call(lib.MV_CheckpointVerify, self._handle, _BYTES_PER_CALL, byref(remaining))
 
     def read(self, table: str | int, slot: int | None = None) -> NDArray[Any]:
         """Return the parameters of a table, or an array of its updater's state.
@@ -218,7 +218,7 @@ class Checkpoint:
         return out
 
     def read_steps(self, table: str | int) -> NDArray[np.int32] | None:
-        """Return the number of updates of each row, shape (num_row,); None if not counted."""
+        """Return the updates of each row, shape (num_row,); None if they are not counted by row."""
         index = self._index(table)
         if self.tables[index].counts != 1:
             return None
@@ -226,8 +226,8 @@ class Checkpoint:
         self._read(index, capi.MV_AREA_STEPS, out)
         return out
 
-    def _read(self, number: int, area: int, out: NDArray[Any]) -> None:
-        call(lib.MV_CheckpointRead, self._handle, number, area, out.ctypes.data, out.nbytes)
+    def _read(self, index: int, area: int, out: NDArray[Any]) -> None:
+        call(lib.MV_CheckpointRead, self._handle, index, area, out.ctypes.data, out.nbytes)
 
     def _index(self, table: str | int) -> int:
         if isinstance(table, str):
@@ -254,7 +254,7 @@ class Checkpoint:
         return f"<multiverso.checkpoint.Checkpoint {str(self.path)!r} step={self.step}>"
 
 
-def verify(directory: Directory) -> None:
+def verify(directory: StrPath) -> None:
     """Verify a checkpoint, or the last one in a folder; see `Checkpoint.verify`."""
     with Checkpoint(directory) as checkpoint:
         checkpoint.verify()

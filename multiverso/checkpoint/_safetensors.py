@@ -1,4 +1,4 @@
-"""Converts checkpoints to files of the safetensors format, for other tools, and back."""
+"""Converts checkpoints to files of the safetensors format, which other tools read, and back."""
 
 import json
 import os
@@ -11,23 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import capi
-from multiverso._native.checkpoint_calls import Directory, save_options
+from multiverso._native.checkpoint_calls import StrPath, save_options
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import call, lib
 from multiverso.checkpoint._files import Checkpoint, SavedTable
 
-#: The key in the file's metadata for everything that a tensor cannot hold.
+#: The key in the file's metadata for updaters, options and the step, which are not tensors.
 _METADATA_KEY: Final = "multiverso"
 #: The most bytes in the name of a table in a checkpoint.
 _MAX_NAME_BYTES: Final = 63
 
 
-def export_safetensors(directory: Directory, file: Directory) -> None:
+def export_safetensors(directory: StrPath, file: StrPath) -> None:
     """Write the tables of a checkpoint to one file of the safetensors format.
 
-    A table becomes a tensor of the same name, and its updater's state becomes ``NAME.state.0`` and
-    so on. The file's metadata contains updaters, options and step, so that `import_safetensors`
-    can restore an equal checkpoint. The export needs memory for the whole checkpoint.
+    A table becomes a tensor of the same name, its updater's state ``NAME.state.0`` and so on, and
+    its update counts by row ``NAME.steps``. The file's metadata contains updaters, options and
+    step, but no clocks of workers. The export needs memory for the whole checkpoint.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ def export_safetensors(directory: Directory, file: Directory) -> None:
     tensors: dict[str, NDArray[Any]] = {}
     records = []
     with Checkpoint(directory) as checkpoint:
-        for number, table in enumerate(checkpoint.tables):
-            for name, array in _tensors_of(checkpoint, number, table):
+        for index, table in enumerate(checkpoint.tables):
+            for name, array in _tensors_of(checkpoint, index, table):
                 if name in tensors:
                     msg = f"expected tensors of different names, received two of {name!r}"
                     raise ValueError(msg)
                 tensors[name] = array
-            raw = checkpoint.records[number]
+            raw = checkpoint.records[index]
             records.append(
                 {
                     "name": table.name,
@@ -80,28 +80,24 @@ def export_safetensors(directory: Directory, file: Directory) -> None:
 
 
 def _tensors_of(
-    checkpoint: Checkpoint, number: int, table: SavedTable
+    checkpoint: Checkpoint, index: int, table: SavedTable
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    yield table.name, checkpoint.read(number)
+    yield table.name, checkpoint.read(index)
     for slot in range(table.slots):
-        yield f"{table.name}.state.{slot}", checkpoint.read(number, slot)
-    steps = checkpoint.read_steps(number)
+        yield f"{table.name}.state.{slot}", checkpoint.read(index, slot)
+    steps = checkpoint.read_steps(index)
     if steps is not None:
         yield f"{table.name}.steps", steps
 
 
 def import_safetensors(
-    file: Directory,
-    directory: Directory,
-    *,
-    step: int | None = None,
-    keep: int | None = None,
+    file: StrPath, directory: StrPath, *, step: int | None = None, keep: int | None = None
 ) -> None:
     """Write the tensors of a file of the safetensors format as a checkpoint.
 
-    A file from `export_safetensors` results in a checkpoint equal to the exported one. From any
-    other file, each tensor becomes a table of the same name with the updater "add": a matrix if the
-    tensor has two dimensions, otherwise an array. One process calls this; it is not collective.
+    A file from `export_safetensors` results in a checkpoint with the exported tables and step. From
+    any other file, each tensor becomes a table of the same name with the updater "add": a matrix if
+    the tensor has two dimensions, otherwise an array. One process calls this; it is not collective.
 
     Parameters
     ----------
@@ -128,12 +124,12 @@ def import_safetensors(
     try:
         with package.safe_open(file, framework="numpy") as opened:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-            text = (opened.metadata() or {}).get(_METADATA_KEY)
+            encoded = (opened.metadata() or {}).get(_METADATA_KEY)
     except package.SafetensorError as error:
         msg = f"{os.fspath(file)}: expected a safetensors file: {error}"
         raise ValueError(msg) from error
     try:
-        metadata = {} if text is None else json.loads(text)
+        metadata = {} if encoded is None else json.loads(encoded)
         records = [_record_of_tensor(name, tensors[name]) for name in sorted(tensors)]
         if metadata:
             records = [_record_of_metadata(entry, tensors) for entry in metadata["tables"]]
@@ -170,11 +166,12 @@ def _record_of_metadata(
     name = entry["name"]
     raw, parts = _record_of_tensor(name, tensors[name])
     slots, counting = int(entry["slots"]), int(entry["counting"])
-    for part in (f"{name}.state.{slot}" for slot in range(slots)):
-        if tensors[part].shape != parts[0].shape or tensors[part].dtype != parts[0].dtype:
-            msg = f"{part}: expected the shape and dtype of {name}"
+    for part_name in (f"{name}.state.{slot}" for slot in range(slots)):
+        part = tensors[part_name]
+        if part.shape != parts[0].shape or part.dtype != parts[0].dtype:
+            msg = f"{part_name}: expected the shape and dtype of {name}"
             raise ValueError(msg)
-        parts.append(tensors[part])
+        parts.append(part)
     if counting == 1:
         steps = tensors[f"{name}.steps"]
         if steps.shape != (raw.num_row,) or steps.dtype != np.int32:
@@ -186,8 +183,8 @@ def _record_of_metadata(
         raise ValueError(msg)
     raw.kind, raw.updater, raw.slots = int(entry["kind"]), int(entry["updater"]), slots
     raw.counting, raw.steps = counting, int(entry["steps"])
-    for place, value in enumerate(entry["hyper"]):
-        raw.hyper[place] = float(value)
+    for index, value in enumerate(entry["hyper"]):
+        raw.hyper[index] = float(value)
     return raw, parts
 
 

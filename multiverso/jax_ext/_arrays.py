@@ -2,8 +2,8 @@
 
 A JAX array never changes, and the program may keep it. So on the CPU the native pass works on fresh
 copies, which then become the new arrays. One compiled call makes all of them, which is faster than
-copying to a staging and making arrays from there. Arrays on other devices or of half precision go
-through a staging.
+copying to host memory and making arrays from there. Arrays on other devices or of half precision
+go through a host copy.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from multiverso._native.arrays import memory_at
 from multiverso._native.dtypes import TABLE_DTYPES
-from multiverso.sync._staging import Staging
+from multiverso.sync._host_copy import HostCopy
 
 
 class ArrayCopier:
@@ -50,44 +50,46 @@ class ArrayCopier:
         """Return copies of `arrays` that nothing else refers to, and their addresses on the CPU.
 
         Waits until the arrays have been computed. Returns None if an array is not of the table's
-        dtype or not on the CPU; use `read` then.
+        dtype, has no elements or is not on the CPU, or if JAX made no real copies: use `read` then.
         """
         self._locate(arrays)
-        unsuitable = self._is_cast or self._has_empty or self._copies_share_memory
-        if unsuitable or not self.is_on_cpu:
+        is_unsuitable = self._is_cast or self._has_empty or self._copies_share_memory
+        if is_unsuitable or not self.is_on_cpu:
             return None
         copies: list[jax.Array] = _copy_all(list(arrays))
         addresses = buffers_of(copies)
         if self._copies_share_memory is None:
             # JAX may optimize copies away. A compiled function does so either always or never.
             sources = {array.unsafe_buffer_pointer() for array in arrays}
-            distinct = {*addresses, *sources}
-            self._copies_share_memory = len(distinct) < len(addresses) + len(sources)
+            all_addresses = {*addresses, *sources}
+            self._copies_share_memory = len(all_addresses) < len(addresses) + len(sources)
             if self._copies_share_memory:
                 return None
         return copies, addresses
 
-    def read(self, arrays: Sequence[jax.Array], staging: Staging) -> None:
-        """Copy the values of `arrays` to `staging`, after waiting for their computation."""
+    def read(self, arrays: Sequence[jax.Array], host_copy: HostCopy) -> None:
+        """Copy the values of `arrays` to `host_copy`, after waiting for their computation."""
         self._locate(arrays)
         if not self.is_on_cpu or self._is_cast:
-            for view, array in zip(staging.views, arrays, strict=True):
+            for view, array in zip(host_copy.views, arrays, strict=True):
                 np.copyto(view, np.asarray(array), casting="same_kind")
             return
         buffers = buffers_of(arrays)
-        for view, address, buffer in zip(staging.views, staging.addresses, buffers, strict=True):
+        for view, address, buffer in zip(
+            host_copy.views, host_copy.addresses, buffers, strict=True
+        ):
             ctypes.memmove(address, buffer, view.nbytes)
 
-    def arrays_of(self, staging: Staging) -> list[jax.Array]:
-        """Return new arrays of the values in `staging`, which the caller may change afterwards."""
+    def arrays_of(self, host_copy: HostCopy) -> list[jax.Array]:
+        """Return new arrays of the values in `host_copy`, which the caller may then change."""
         # Compiling takes seconds for a thousand arrays, and most arrays are made only once.
         if self.is_on_cpu and self._has_made_arrays:
             if self._split is None:
-                self._split = _compiled_split(staging, self._dtype)
-            made: list[jax.Array] = jax.block_until_ready(self._split(staging.flat))
-            return made
+                self._split = _compiled_split(host_copy, self._dtype)
+            arrays: list[jax.Array] = jax.block_until_ready(self._split(host_copy.flat))
+            return arrays
         self._has_made_arrays = True
-        values = [np.array(view, self._dtype) for view in staging.views]
+        values = [np.array(view, self._dtype) for view in host_copy.views]
         # An explicit sharding would commit arrays on the default device to that device.
         return list(jax.device_put(values, None if self.is_on_cpu else self._shardings))
 
@@ -118,11 +120,11 @@ def memory_of(array: jax.Array) -> NDArray[Any]:
     return memory_at(address, array.shape, array.dtype)
 
 
-def _compiled_split(staging: Staging, dtype: Any) -> Any:
-    """Return a compiled function that makes the arrays of `staging` from `staging.flat`."""
+def _compiled_split(host_copy: HostCopy, dtype: Any) -> Any:
+    """Return a compiled function that makes the arrays of `host_copy` from `host_copy.flat`."""
     parts = [
         (begin, view.size, view.shape)
-        for begin, view in zip(staging.begins, staging.views, strict=True)
+        for begin, view in zip(host_copy.begins, host_copy.views, strict=True)
     ]
 
     def split(flat: jax.Array) -> list[jax.Array]:

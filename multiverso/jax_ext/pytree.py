@@ -1,4 +1,4 @@
-"""Synchronizes the parameters of a model, which are a pytree, between all workers."""
+"""Synchronizes parameters in a pytree, such as those of a model, between all workers."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from multiverso._native.dtypes import require_table_dtype
 from multiverso.jax_ext._arrays import ArrayCopier
-from multiverso.sync._staging import Staging, staged_tensors
+from multiverso.sync._host_copy import HostCopy, host_copy_tensors
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
 from multiverso.tables import ArrayTableHandler
@@ -60,7 +60,8 @@ class PytreeSync:
 
     def __init__(self, params: Any, name: str | None = None, *, overlap: bool = False) -> None:
         self._leaves: list[jax.Array] = []
-        self._given: list[jax.Array] | None = None
+        #: The leaves given to the constructor, until `params` is read or the first sync begins.
+        self._initial_leaves: list[jax.Array] | None = None
         self._sync = TensorSync(lambda: self._tensors_of(params), name, overlap)
 
     @property
@@ -76,7 +77,7 @@ class PytreeSync:
     @property
     def params(self) -> Any:
         """The values after the last sync, or the master's values before the first sync."""
-        self._given = None
+        self._initial_leaves = None
         return jax.tree.unflatten(self._structure, self._leaves)
 
     def sync(self, params: Any) -> Any:
@@ -102,9 +103,9 @@ class PytreeSync:
             As for `multiverso.sync.ParamSync.sync`.
 
         """
-        leaves = self._checked(params)
-        if self._given is not None:
-            self._leaves, self._given = self._given, None
+        leaves = self._checked_leaves(params)
+        if self._initial_leaves is not None:
+            self._leaves, self._initial_leaves = self._initial_leaves, None
             self._sync.restart()
         self._leaves = leaves
         self._sync.sync()
@@ -129,35 +130,36 @@ class PytreeSync:
             As for `sync`.
 
         """
-        self._leaves = self._checked(params)
+        self._leaves = self._checked_leaves(params)
         self._sync.wait()
         return self.params
 
     def _tensors_of(self, params: Any) -> list[Tensor]:
-        paths, self._structure = jax.tree_util.tree_flatten_with_path(params)
-        self._paths = [jax.tree_util.keystr(path) for path, _ in paths]
+        paths_and_leaves, self._structure = jax.tree_util.tree_flatten_with_path(params)
+        self._paths = [jax.tree_util.keystr(path) for path, _ in paths_and_leaves]
         self._leaves = [
-            _array_of(leaf, path) for path, (_, leaf) in zip(self._paths, paths, strict=True)
+            _array_of(leaf, path)
+            for path, (_, leaf) in zip(self._paths, paths_and_leaves, strict=True)
         ]
-        self._kinds = [(leaf.shape, leaf.dtype) for leaf in self._leaves]
+        self._shapes_and_dtypes = [(leaf.shape, leaf.dtype) for leaf in self._leaves]
         self._types = _types_of(self._leaves)
-        self._given = list(self._leaves)
-        return staged_tensors(
+        self._initial_leaves = list(self._leaves)
+        return host_copy_tensors(
             [leaf.shape for leaf in self._leaves],
             [leaf.dtype.name for leaf in self._leaves],
             [1.0] * len(self._leaves),
-            lambda places: _LeafStore(self._leaves_at, self._replace, places),
+            lambda indices: _LeafStore(self._leaves_at, self._replace, indices),
         )
 
-    def _leaves_at(self, places: list[int]) -> list[jax.Array]:
-        return [self._leaves[place] for place in places]
+    def _leaves_at(self, indices: list[int]) -> list[jax.Array]:
+        return [self._leaves[index] for index in indices]
 
-    def _replace(self, places: list[int], arrays: list[jax.Array]) -> None:
+    def _replace(self, indices: list[int], arrays: list[jax.Array]) -> None:
         self._leaves = list(self._leaves)
-        for place, array in zip(places, arrays, strict=True):
-            self._leaves[place] = array
+        for index, array in zip(indices, arrays, strict=True):
+            self._leaves[index] = array
 
-    def _checked(self, params: Any) -> list[jax.Array]:
+    def _checked_leaves(self, params: Any) -> list[jax.Array]:
         leaves, structure = jax.tree.flatten(params)
         if structure != self._structure:
             msg = f"params: expected the structure {self._structure}, received {structure}"
@@ -170,11 +172,11 @@ class PytreeSync:
             leaf if isinstance(leaf, jax.Array) else _array_of(leaf, path)
             for path, leaf in zip(self._paths, leaves, strict=True)
         ]
-        for path, array, kind in zip(self._paths, arrays, self._kinds, strict=True):
-            if (array.shape, array.dtype) != kind:
+        for path, array, expected in zip(self._paths, arrays, self._shapes_and_dtypes, strict=True):
+            if (array.shape, array.dtype) != expected:
                 msg = (
-                    f"params{path}: expected shape {kind[0]} and dtype {kind[1]} as at first, "
-                    f"received {array.shape}, {array.dtype}"
+                    f"params{path}: expected shape {expected[0]} and dtype {expected[1]} as at"
+                    f" first, received {array.shape}, {array.dtype}"
                 )
                 raise ValueError(msg)
         self._types = types
@@ -182,37 +184,37 @@ class PytreeSync:
 
 
 class _LeafStore:
-    """The store of the leaves of one dtype."""
+    """The store of the leaves with `indices`, which are of one dtype."""
 
     is_dense = False
 
-    def __init__(self, get: Any, replace: Any, places: list[int]) -> None:
+    def __init__(self, get: Any, replace: Any, indices: list[int]) -> None:
         self._get = get
         self._replace = replace
-        self._places = places
-        self._copier = ArrayCopier(get(places))
+        self._indices = indices
+        self._copier = ArrayCopier(get(indices))
         self._copies: list[jax.Array] = []
 
-    def read(self, staging: Staging) -> None:
-        """Copy the leaves to `staging`."""
-        self._copier.read(self._get(self._places), staging)
+    def read(self, host_copy: HostCopy) -> None:
+        """Copy the leaves to `host_copy`."""
+        self._copier.read(self._get(self._indices), host_copy)
 
-    def write(self, staging: Staging) -> None:
-        """Replace the leaves by new arrays of the values in `staging`."""
-        self._replace(self._places, self._copier.arrays_of(staging))
+    def write(self, host_copy: HostCopy) -> None:
+        """Replace the leaves by new arrays of the values in `host_copy`."""
+        self._replace(self._indices, self._copier.arrays_of(host_copy))
 
     def expose(self) -> list[int] | None:
         """Return the addresses of new copies of the leaves, or None."""
-        made = self._copier.copies_of(self._get(self._places))
-        if made is None:
+        copies = self._copier.copies_of(self._get(self._indices))
+        if copies is None:
             return None
-        self._copies, addresses = made
+        self._copies, addresses = copies
         return addresses
 
     def accept(self) -> None:
         """Replace the leaves by the copies."""
         copies, self._copies = self._copies, []
-        self._replace(self._places, copies)
+        self._replace(self._indices, copies)
 
 
 def _types_of(leaves: list[Any]) -> list[Any] | None:

@@ -18,7 +18,7 @@ import numpy as np
 from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.jax_ext._arrays import ArrayCopier, buffers_of, memory_of
 from multiverso.keras_ext._variables import ModelWeights, variable_dtype
-from multiverso.sync._staging import Staging, staged_tensors
+from multiverso.sync._host_copy import HostCopy, host_copy_tensors
 from multiverso.sync._tensor import Tensor
 
 #: The keys of the trainer's state: weights, and the other variables that steps change.
@@ -26,8 +26,8 @@ _WEIGHTS: Final = ("trainable_variables", "non_trainable_variables")
 _OTHERS: Final = ("optimizer_variables", "metrics_variables")
 
 
-class _TrainerState:
-    """The places of some variables in the state of a trainer during ``fit``."""
+class _StateArrays:
+    """The arrays of some variables in the state of a trainer during ``fit``."""
 
     def __init__(self, model_weights: ModelWeights, variables: list[Any]) -> None:
         self._model_weights = model_weights
@@ -41,29 +41,29 @@ class _TrainerState:
     def arrays(self) -> list[Any] | None:
         """Return the variables' arrays, or None if the state does not allow writing in place."""
         model = self._model_weights.trained
-        held = getattr(model, "_jax_state", None)
-        if not held or model._jax_state_synced or model.run_eagerly or not model.jit_compile:
+        state = getattr(model, "_jax_state", None)
+        if not state or model._jax_state_synced or model.run_eagerly or not model.jit_compile:
             return None
         # A weight moves within the state when it is frozen or unfrozen.
         if model is not self._model or self._flags != [v.trainable for v in self._weights]:
             self._model = model
             self._weights = list(model.weights)
             self._flags = [variable.trainable for variable in self._weights]
-            self._places = self._find(model, held)
+            self._places = self._find_places(model, state)
         if self._places is None:
             return None
-        return [held[key][index] for key, index in self._places]
+        return [state[key][index] for key, index in self._places]
 
-    def _find(self, model: Any, held: dict[str, Any]) -> list[tuple[str, int]] | None:
+    def _find_places(self, model: Any, state: dict[str, Any]) -> list[tuple[str, int]] | None:
         found: dict[int, tuple[str, int]] = {}
         for key in _WEIGHTS:
             variables = getattr(model, key)  # The order is that of jax_state_sync().
             shapes = [tuple(variable.shape) for variable in variables]
-            if shapes != [array.shape for array in held[key]]:
+            if shapes != [array.shape for array in state[key]]:
                 return None
             found |= {id(variable): (key, index) for index, variable in enumerate(variables)}
         # A step may return one array for two variables, such as those of the optimizer.
-        arrays = [array for key in _WEIGHTS + _OTHERS for array in held.get(key) or ()]
+        arrays = [array for key in _WEIGHTS + _OTHERS for array in state.get(key) or ()]
         pointers = [array.unsafe_buffer_pointer() for array in arrays if array.size]
         if len(set(pointers)) != len(pointers):
             return None
@@ -71,8 +71,8 @@ class _TrainerState:
         return None if None in places else places  # type: ignore[return-value]
 
 
-class _Store:
-    """The store of the variables of one dtype."""
+class _VariableStore:
+    """The store of `variables`, which are of one dtype."""
 
     is_dense = False
 
@@ -82,29 +82,31 @@ class _Store:
         arrays = [variable.value for variable in variables]
         self._copier = ArrayCopier(arrays)
         self._is_exact = TABLE_DTYPES[arrays[0].dtype.name] == arrays[0].dtype
-        self._state = _TrainerState(model_weights, variables) if self._copier.is_on_cpu else None
+        self._state_arrays = (
+            _StateArrays(model_weights, variables) if self._copier.is_on_cpu else None
+        )
         self._copies: list[Any] | None = None
 
-    def read(self, staging: Staging) -> None:
-        """Copy the values to `staging`."""
+    def read(self, host_copy: HostCopy) -> None:
+        """Copy the values to `host_copy`."""
         arrays = self.arrays()
         if arrays is None:
             _sync_state(self._model_weights.trained)
             arrays = [variable.value for variable in self._variables]
         elif self._is_exact:
-            _copy(buffers_of(arrays), staging.addresses, staging)
+            _copy_arrays(buffers_of(arrays), host_copy.addresses, host_copy)
             return
-        self._copier.read(arrays, staging)
+        self._copier.read(arrays, host_copy)
 
-    def write(self, staging: Staging) -> None:
-        """Set the values to `staging`, in place in the trainer's state or by new arrays."""
+    def write(self, host_copy: HostCopy) -> None:
+        """Set the values to `host_copy`, in place in the trainer's state or by new arrays."""
         arrays = self.arrays()
         if arrays is None:
-            self._replace(self._copier.arrays_of(staging))
+            self._replace(self._copier.arrays_of(host_copy))
         elif self._is_exact:
-            _copy(staging.addresses, buffers_of(arrays), staging)
+            _copy_arrays(host_copy.addresses, buffers_of(arrays), host_copy)
         else:
-            for array, view in zip(arrays, staging.views, strict=True):
+            for array, view in zip(arrays, host_copy.views, strict=True):
                 np.copyto(memory_of(array), view, casting="same_kind")
 
     def expose(self) -> list[int] | None:
@@ -114,10 +116,10 @@ class _Store:
         if arrays is not None:
             return buffers_of(arrays)
         _sync_state(self._model_weights.trained)
-        made = self._copier.copies_of([variable.value for variable in self._variables])
-        if made is None:
+        copies = self._copier.copies_of([variable.value for variable in self._variables])
+        if copies is None:
             return None
-        self._copies, addresses = made
+        self._copies, addresses = copies
         return addresses
 
     def accept(self) -> None:
@@ -127,8 +129,8 @@ class _Store:
             self._copies = None
 
     def arrays(self) -> list[Any] | None:
-        """Return the arrays to write in place, which may still be in computation, or None."""
-        return None if self._state is None else self._state.arrays()
+        """Return the arrays to write in place, which JAX may still be computing, or None."""
+        return None if self._state_arrays is None else self._state_arrays.arrays()
 
     def _replace(self, arrays: list[Any]) -> None:
         _sync_state(self._model_weights.trained)
@@ -136,9 +138,9 @@ class _Store:
             variable.assign(array)
 
 
-def _copy(sources: list[int], targets: list[int], staging: Staging) -> None:
-    """Copy arrays of the sizes of those in `staging` from `sources` to `targets`."""
-    for source, target, view in zip(sources, targets, staging.views, strict=True):
+def _copy_arrays(sources: list[int], targets: list[int], host_copy: HostCopy) -> None:
+    """Copy arrays of the sizes of those in `host_copy` from `sources` to `targets`."""
+    for source, target, view in zip(sources, targets, host_copy.views, strict=True):
         ctypes.memmove(target, source, view.nbytes)
 
 
@@ -148,12 +150,14 @@ def _sync_state(model: Any) -> None:
         model.jax_state_sync()
 
 
-def tensors_of(weights: ModelWeights, variables: list[Any], shares: list[float]) -> list[Tensor]:
+def tensors_of(
+    model_weights: ModelWeights, variables: list[Any], shares: list[float]
+) -> list[Tensor]:
     """Return the tensors of `variables`."""
-    _sync_state(weights.trained)
-    return staged_tensors(
+    _sync_state(model_weights.trained)
+    return host_copy_tensors(
         [tuple(variable.shape) for variable in variables],
         [variable_dtype(variable) for variable in variables],
         shares,
-        lambda places: _Store(weights, [variables[place] for place in places]),
+        lambda indices: _VariableStore(model_weights, [variables[index] for index in indices]),
     )

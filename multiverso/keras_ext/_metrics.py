@@ -9,10 +9,10 @@ import numpy as np
 from multiverso.api import current_session
 from multiverso.errors import MismatchError
 
-_VALIDATION = "val_"
+_VALIDATION_PREFIX = "val_"
 
 
-def _code_of(names: list[str]) -> int:
+def _checksum_of(names: list[str]) -> int:
     return zlib.crc32(" ".join(names).encode())
 
 
@@ -32,17 +32,18 @@ def average_over_workers(logs: dict[str, Any]) -> None:
     """
     session = current_session()
     names = sorted(name for name, value in logs.items() if isinstance(value, numbers.Real))
-    validated = [name for name in names if name.startswith(_VALIDATION)]
-    trained = [name for name in names if not name.startswith(_VALIDATION)]
-    codes = np.zeros((session.num_workers, 2), np.int64)
-    codes[session.worker_id] = _code_of(trained), _code_of(validated)
-    session.aggregate(codes)
-    same = (codes == codes[0]).all(axis=0)
-    if not same[0]:
-        msg = f"logs: expected the same metrics on all workers, received {', '.join(trained)} here"
+    validated_names = [name for name in names if name.startswith(_VALIDATION_PREFIX)]
+    trained_names = [name for name in names if not name.startswith(_VALIDATION_PREFIX)]
+    checksums = np.zeros((session.num_workers, 2), np.int64)
+    checksums[session.worker_id] = _checksum_of(trained_names), _checksum_of(validated_names)
+    session.aggregate(checksums)
+    are_equal = (checksums == checksums[0]).all(axis=0)
+    if not are_equal[0]:
+        received = ", ".join(trained_names)
+        msg = f"logs: expected the same metrics on all workers, received {received} here"
         raise MismatchError(msg)
-    chosen = [*trained, *validated] if same[1] else trained
-    if chosen:
-        values = np.array([float(logs[name]) for name in chosen])
+    averaged_names = [*trained_names, *validated_names] if are_equal[1] else trained_names
+    if averaged_names:
+        values = np.array([float(logs[name]) for name in averaged_names])
         session.aggregate(values)
-        logs.update(zip(chosen, (values / session.num_workers).tolist(), strict=True))
+        logs.update(zip(averaged_names, (values / session.num_workers).tolist(), strict=True))

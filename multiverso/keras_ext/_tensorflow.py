@@ -1,9 +1,9 @@
 """Weights of Keras on TensorFlow.
 
 One compiled call reads or writes all weights; a call for each weight would take longer than the
-rest of a sync. A variable shares its memory with the tensors that were read until it changes.
-So on the CPU the call gives each variable memory of its own, which the native pass changes in
-place. On other devices the values go through a staging.
+rest of a sync. Until a variable changes, it shares its memory with the tensors that were read from
+it. So on the CPU the call gives each variable memory of its own, which the native pass changes in
+place. On other devices the values go through a host copy.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import tensorflow as tf
 from multiverso._native.arrays import address, memory_at
 from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.keras_ext._variables import ModelWeights, variable_dtype
-from multiverso.sync._staging import Staging, Store, staged_tensors
+from multiverso.sync._host_copy import HostCopy, Store, host_copy_tensors
 from multiverso.sync._tensor import Tensor
 
 
@@ -27,30 +27,31 @@ class _HostStore:
     def __init__(self, variables: list[Any]) -> None:
         self._variables = variables
         self._held: list[Any] = []
-        self._own = _compiled(lambda: [_with_own_memory(variable) for variable in variables])
+        self._own_memory = _compiled(lambda: [_with_own_memory(variable) for variable in variables])
 
     def is_possible(self) -> bool:
-        """Return whether writing to the memory from `_own` changes only the variables."""
-        seen = [variable.read_value() for variable in self._variables]
-        taken = {*_addresses_of(seen)}
-        own = _addresses_of(self._own())
-        now = _addresses_of([variable.read_value() for variable in self._variables])
-        return own == now and len({*own}) == len(own) and taken.isdisjoint(own)
+        """Return whether writing to the memory from `_own_memory` changes only the variables."""
+        # `earlier_values` keeps the memory before, so that no variable can get it again.
+        earlier_values = [variable.read_value() for variable in self._variables]
+        earlier = {*_addresses_of(earlier_values)}
+        own = _addresses_of(self._own_memory())
+        current = _addresses_of([variable.read_value() for variable in self._variables])
+        return own == current and len({*own}) == len(own) and earlier.isdisjoint(own)
 
-    def read(self, staging: Staging) -> None:
-        """Copy the values to `staging`."""
-        for variable, view in zip(self._variables, staging.views, strict=True):
+    def read(self, host_copy: HostCopy) -> None:
+        """Copy the values to `host_copy`."""
+        for variable, view in zip(self._variables, host_copy.views, strict=True):
             np.copyto(view, np.asarray(variable.read_value()))
 
-    def write(self, staging: Staging) -> None:
-        """Set the variables to `staging`."""
-        for tensor, view in zip(self._own(), staging.views, strict=True):
+    def write(self, host_copy: HostCopy) -> None:
+        """Set the variables to `host_copy`."""
+        for tensor, view in zip(self._own_memory(), host_copy.views, strict=True):
             values = np.asarray(tensor)
             np.copyto(memory_at(address(values), values.shape, values.dtype), view)
 
     def expose(self) -> list[int]:
         """Return the addresses of the values."""
-        self._held = self._own()
+        self._held = self._own_memory()
         return _addresses_of(self._held)
 
     def accept(self) -> None:
@@ -60,18 +61,20 @@ class _HostStore:
 
 def _with_own_memory(variable: Any) -> Any:
     """Return the value of a variable after moving it to memory that nothing else uses."""
-    at, dtype, rank = variable.handle, variable.dtype, variable.shape.rank
+    handle, dtype, shape = variable.handle, variable.dtype, variable.shape
     operations = tf.raw_ops
-    if rank:
+    if shape.rank:
         # TensorFlow gives a variable its own memory before an update, even one of no elements.
-        none = tf.zeros([0], tf.int32)
-        operations.ResourceScatterUpdate(resource=at, indices=none, updates=tf.zeros([], dtype))
+        no_indices = tf.zeros([0], tf.int32)
+        operations.ResourceScatterUpdate(
+            resource=handle, indices=no_indices, updates=tf.zeros([], dtype)
+        )
     # The update has enabled copies on each read and assignment, but `value` must not be a copy.
-    operations.DisableCopyOnRead(resource=at)
-    value = operations.ReadVariableOp(resource=at, dtype=dtype)
-    if not rank:  # A scalar has no elements to update.
+    operations.DisableCopyOnRead(resource=handle)
+    value = operations.ReadVariableOp(resource=handle, dtype=dtype)
+    if not shape.rank:  # A scalar has no elements to update.
         value = operations.DeepCopy(x=value)
-        operations.AssignVariableOp(resource=at, value=value)
+        operations.AssignVariableOp(resource=handle, value=value)
     return value
 
 
@@ -82,27 +85,26 @@ class _DeviceStore:
 
     def __init__(self, variables: list[Any], dtype: str) -> None:
         sizes = [int(np.prod(variable.shape)) for variable in variables]
-        own = variables[0].dtype
 
         def join() -> Any:
             return tf.concat([tf.reshape(tf.cast(v, dtype), [-1]) for v in variables], 0)
 
         def split(flat: Any) -> None:
             for variable, part in zip(variables, tf.split(flat, sizes), strict=True):
-                value = tf.reshape(tf.cast(part, own), variable.shape)
+                value = tf.reshape(tf.cast(part, variables[0].dtype), variable.shape)
                 variable.assign(value, read_value=False)
 
         self._join = _compiled(join)
         self._split = _compiled(split, tf.TensorSpec([sum(sizes)], dtype))
 
-    def read(self, staging: Staging) -> None:
-        """Copy the values to `staging`."""
+    def read(self, host_copy: HostCopy) -> None:
+        """Copy the values to `host_copy`."""
         (flat,) = self._join()
-        np.copyto(staging.flat, np.asarray(flat))
+        np.copyto(host_copy.flat, np.asarray(flat))
 
-    def write(self, staging: Staging) -> None:
-        """Set the variables to `staging`."""
-        self._split(tf.constant(staging.flat))
+    def write(self, host_copy: HostCopy) -> None:
+        """Set the variables to `host_copy`."""
+        self._split(tf.constant(host_copy.flat))
 
     def expose(self) -> None:
         """Return None: the native pass cannot change the variables in place."""
@@ -120,7 +122,7 @@ def _compiled(function: Callable[..., Any], *specs: Any) -> Callable[..., list[A
     captured = list(compiled.captured_inputs)
     dtypes = [output.dtype for output in compiled.outputs]
     call = tf.raw_ops.StatefulPartitionedCall
-    return lambda *given: call(args=[*given, *captured], Tout=dtypes, f=compiled)
+    return lambda *arguments: call(args=[*arguments, *captured], Tout=dtypes, f=compiled)
 
 
 def _addresses_of(tensors: list[Any]) -> list[int]:
@@ -147,9 +149,9 @@ def _store_of(variables: list[Any]) -> Store:
 def tensors_of(weights: ModelWeights, variables: list[Any], shares: list[float]) -> list[Tensor]:
     """Return the tensors of `variables`."""
     values = [variable.value for variable in variables]
-    return staged_tensors(
+    return host_copy_tensors(
         [tuple(value.shape) for value in values],
         [variable_dtype(variable) for variable in variables],
         shares,
-        lambda places: _store_of([values[place] for place in places]),
+        lambda indices: _store_of([values[index] for index in indices]),
     )

@@ -11,7 +11,7 @@ from multiverso.sync._tensor import Tensor
 
 
 class ModelWeights:
-    """The weights of a model, by the way in which they are synchronized.
+    """The weights of a model, divided into parameters and statistics.
 
     Parameters
     ----------
@@ -37,11 +37,11 @@ class ModelWeights:
     """
 
     def __init__(self, model: Any) -> None:
-        made_trainable = _made_trainable(model)
+        created_trainable = _created_trainable(model)
         weights = list(model.weights)
-        self.parameters = [v for v in weights if id(v) in made_trainable or v.trainable]
-        chosen = set(map(id, self.parameters))
-        self.statistics = [v for v in weights if id(v) not in chosen]
+        self.parameters = [v for v in weights if id(v) in created_trainable or v.trainable]
+        parameter_ids = set(map(id, self.parameters))
+        self.statistics = [v for v in weights if id(v) not in parameter_ids]
         self.trained: Any = model
         if not self.parameters:
             msg = (
@@ -77,7 +77,7 @@ def variable_dtype(variable: Any) -> str:
     return str(keras.backend.standardize_dtype(variable.value.dtype))
 
 
-def _made_trainable(model: Any) -> set[int]:
+def _created_trainable(model: Any) -> set[int]:
     """Return the ids of the weights that were created as trainable, including frozen ones.
 
     A frozen layer reports all its weights as not trainable. Only the list in which it keeps a

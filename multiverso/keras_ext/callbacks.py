@@ -9,7 +9,7 @@ from multiverso.api import current_session
 from multiverso.keras_ext._metrics import average_over_workers
 from multiverso.keras_ext.param_manager import KerasParamManager
 from multiverso.sync._param_manager import SyncStatistics, checked_freq
-from multiverso.sync._tensor_sync import taking_part
+from multiverso.sync._tensor_sync import failing_on_all_ranks
 
 __all__ = ["MVCallback"]
 
@@ -19,9 +19,9 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     The constructor is collective, see `KerasParamManager`: all workers then have the master's
     weights. You can pass the callback to any number of calls of ``fit``, on all backends, with any
-    ``steps_per_execution``. Place it before callbacks that save or restore weights. Weights that
-    you set between two calls of ``fit``, or in a callback when one begins, change the table on the
-    master only, at its first sync; the other workers just continue from them.
+    ``steps_per_execution``. Place it before callbacks that save or restore weights. If you set
+    weights between two calls of ``fit``, or in a callback when ``fit`` begins, the master's first
+    sync adds this change to the table; the other workers do not add it.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     average_metrics : bool, optional
         True replaces the loss and the metrics by their mean over the workers at the end of each
         epoch, for later callbacks and the history; the workers wait for each other. Validation
-        metrics are averaged if all workers have them.
+        metrics are averaged if all workers have the same ones.
 
     Attributes
     ----------
@@ -66,12 +66,12 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         current_session()
-        with taking_part():
+        with failing_on_all_ranks():
             self.freq = checked_freq(freq)
         self.manager = KerasParamManager(model, sync_non_trainable, overlap=overlap)
         self._average_metrics = average_metrics
-        self._batch = 0  # The number of batches in this epoch.
-        self._batches = 0  # The number of batches since the last sync.
+        self._epoch_batches = 0
+        self._batches_since_sync = 0
         self._is_first_epoch = False
 
     def sync(self) -> None:
@@ -91,12 +91,12 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         # No method reads self.model, because that would make Keras copy its state back on JAX.
         _disable_async_calls()
         self.manager.set_trained(self._model)
-        self._batches = 0
+        self._batches_since_sync = 0
         self._is_first_epoch = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Reset the count of batches; in the first epoch, start from the current weights."""
-        self._batch = 0
+        self._epoch_batches = 0
         # The restart is too early in on_train_begin, where later callbacks may restore weights.
         if self._is_first_epoch and current_session().worker_id != 0:
             self.manager.restart()
@@ -105,11 +105,11 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Sync if `freq` batches have been trained since the last sync."""
         # With steps_per_execution, `batch` is the last batch of the execution.
-        done = batch + 1
-        self._batches += max(done - self._batch, 1)
-        self._batch = done
-        if self._batches >= self.freq:
-            self._batches %= self.freq
+        epoch_batches = batch + 1
+        self._batches_since_sync += max(epoch_batches - self._epoch_batches, 1)
+        self._epoch_batches = epoch_batches
+        if self._batches_since_sync >= self.freq:
+            self._batches_since_sync %= self.freq
             self.manager.sync_all_param()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

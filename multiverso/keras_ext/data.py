@@ -24,7 +24,7 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
     equal : bool, optional
         True gives all workers equally many samples and leaves out up to num_workers - 1 at the
         end, because in sync mode all workers must train equally many batches. False, the default in
-        async mode only, gives every sample to a worker.
+        async mode only, gives every sample to a worker. A tf.data.Dataset is always divided so.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
 
     """
     session = current_session()
-    worker, workers = session.worker_id, session.num_workers
+    worker, num_workers = session.worker_id, session.num_workers
     if worker < 0:
         msg = "shard: this rank is a server and not a worker"
         raise StateError(msg)
@@ -62,11 +62,12 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
         equal = session.options.mode != capi.MV_MODE_ASYNC
     end = None
     if lengths:
-        if lengths[0] < workers:
-            msg = f"shard: expected a sample for each of {workers} workers, received {lengths[0]}"
+        if lengths[0] < num_workers:
+            wanted = f"a sample for each of {num_workers} workers"
+            msg = f"shard: expected {wanted}, received {lengths[0]}"
             raise ValueError(msg)
-        end = lengths[0] - lengths[0] % workers if equal else lengths[0]
-    parts = tuple(_part(array, worker, workers, end) for array in arrays)
+        end = lengths[0] - lengths[0] % num_workers if equal else lengths[0]
+    parts = tuple(_part(array, worker, num_workers, end) for array in arrays)
     return parts[0] if len(parts) == 1 else parts
 
 
@@ -87,13 +88,13 @@ def _holds_arrays(value: Any) -> bool:
     return not any(isinstance(item, numbers.Number | str | bytes) for item in value)
 
 
-def _part(value: Any, worker: int, workers: int, end: int | None) -> Any:
+def _part(value: Any, worker: int, num_workers: int, end: int | None) -> Any:
     if value is None:
         return None
     if isinstance(value, dict):
-        return {key: _part(item, worker, workers, end) for key, item in value.items()}
+        return {key: _part(item, worker, num_workers, end) for key, item in value.items()}
     if _holds_arrays(value):
-        return type(value)(_part(item, worker, workers, end) for item in value)
+        return type(value)(_part(item, worker, num_workers, end) for item in value)
     if hasattr(value, "as_numpy_iterator"):
-        return value.shard(workers, worker)
-    return getattr(value, "iloc", value)[worker:end:workers]
+        return value.shard(num_workers, worker)
+    return getattr(value, "iloc", value)[worker:end:num_workers]

@@ -58,7 +58,7 @@ class KerasParamManager(ParamManager):
         *,
         overlap: bool = False,
     ) -> None:
-        def make() -> list[Tensor]:
+        def make_tensors() -> list[Tensor]:
             if not isinstance(model, keras.layers.Layer):
                 msg = f"model: expected a Keras model, received {type(model).__name__}"
                 raise TypeError(msg)
@@ -66,7 +66,7 @@ class KerasParamManager(ParamManager):
             self._model_weights = _variables.ModelWeights(model)
             return _variables.tensors_of(self._model_weights, shares)
 
-        super().__init__(make, getattr(model, "name", None), overlap)
+        super().__init__(make_tensors, getattr(model, "name", None), overlap)
         self.model = model
 
     def restart(self) -> None:
@@ -90,8 +90,8 @@ class KerasParamManager(ParamManager):
             If `trained` has none of the parameters.
 
         """
-        mine = set(map(id, self._model_weights.parameters))
-        if mine.isdisjoint(map(id, trained.weights)):
+        parameter_ids = set(map(id, self._model_weights.parameters))
+        if parameter_ids.isdisjoint(map(id, trained.weights)):
             msg = (
                 f"expected the model {self.model.name!r} in fit, or one that contains it, received "
                 f"{trained.name!r}, which has none of its parameters"

@@ -1,4 +1,4 @@
-"""Provides names that Lasagne 0.1 and Theano 1.0.5 use and their dependencies have removed.
+"""Restores names that Lasagne 0.1 and Theano 1.0.5 use and their dependencies have removed.
 
     from multiverso.lasagne_ext import old_names
 
@@ -28,7 +28,7 @@ import numpy as np
 
 __all__ = ["supply"]
 
-_ALIASES: Final = ("bool", "int", "float", "complex", "object", "str")
+_NUMPY_ALIASES: Final = ("bool", "int", "float", "complex", "object", "str")
 _DOWNSAMPLE: Final = "theano.tensor.signal.downsample"
 
 
@@ -41,22 +41,22 @@ def supply() -> None:
         If Theano is not installed.
 
     """
-    for name in _ALIASES:
-        if not _has(name):
+    for name in _NUMPY_ALIASES:
+        if not _numpy_has(name):
             setattr(np, name, getattr(builtins, name))
     signal = importlib.import_module("theano.tensor.signal")
     if _DOWNSAMPLE not in sys.modules and importlib.util.find_spec(_DOWNSAMPLE) is None:
-        module = _downsample(importlib.import_module("theano.tensor.signal.pool"))
+        module = _make_downsample(importlib.import_module("theano.tensor.signal.pool"))
         sys.modules[_DOWNSAMPLE] = signal.downsample = module  # type: ignore[attr-defined]
 
 
-def _has(name: str) -> bool:
+def _numpy_has(name: str) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy 1.20 to 1.23 warn about the names.
         return hasattr(np, name)
 
 
-def _downsample(pool: ModuleType) -> ModuleType:
+def _make_downsample(pool: ModuleType) -> ModuleType:
     def max_pool_2d(
         input: Any,  # Lasagne 0.1 passes these parameter names.
         ds: Any,

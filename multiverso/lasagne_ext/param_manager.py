@@ -7,7 +7,7 @@ from multiverso.api import current_session
 from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
 from multiverso.sync._tensor import Tensor
-from multiverso.sync._tensor_sync import taking_part
+from multiverso.sync._tensor_sync import failing_on_all_ranks
 from multiverso.theano_ext._tensors import SharedGroup, SharedTensor, name_of
 
 __all__ = ["LasagneParamManager", "MVNetParamManager"]
@@ -107,7 +107,7 @@ class MVNetParamManager(LasagneParamManager):
             stacklevel=2,
         )
         expected = current_session().worker_id == 0
-        with taking_part():
+        with failing_on_all_ranks():
             if is_master_worker is not None and bool(is_master_worker) != expected:
                 msg = (
                     f"is_master_worker: expected {expected}, the result of"

@@ -1,4 +1,4 @@
-"""Train a Keras model on all ranks of an MPI job, with the interface of mpi_learn.
+"""Trains a Keras model on all ranks of an MPI job, with an interface like that of mpi_learn.
 
     from multiverso.learn import Algo, H5Data, ModelFromJson, MPIManager
 
@@ -6,8 +6,8 @@
                          num_epochs=3, train_list=train_files, val_list=val_files)
     history = manager.train()
 
-The parameters are in a table to which each worker adds its gradients; the table's updater is the
-optimiser. Keras is imported when training begins.
+Workers exchange parameters through tables. By default each worker adds its gradients to the table
+of the parameters, whose updater is the optimizer. Importing this package does not import Keras.
 """
 
 from multiverso.learn._environment import choose_backend

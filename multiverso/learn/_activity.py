@@ -1,4 +1,4 @@
-"""Measures the time that a rank computes, waits and communicates, with an optional trace."""
+"""Measures how long a rank computes, waits and communicates, and can trace when it does."""
 
 import contextlib
 import time
@@ -23,25 +23,25 @@ class ActivityTimer:
 
     @contextlib.contextmanager
     def measure(self, activity: str) -> Iterator[None]:
-        """Add the time that the block takes to an activity."""
+        """Add the time that the `with` block takes to an activity."""
         begin = time.perf_counter()
         try:
             yield
         finally:
-            length = time.perf_counter() - begin
-            self.seconds[activity] += length
+            duration = time.perf_counter() - begin
+            self.seconds[activity] += duration
             if self._trace:
-                self.events.append((ACTIVITIES.index(activity), self._offset + begin, length))
+                self.events.append((ACTIVITIES.index(activity), self._offset + begin, duration))
 
 
-def chrome_trace(ranks: Mapping[int, Sequence[Event]]) -> dict[str, Any]:
+def chrome_trace(events_of_rank: Mapping[int, Sequence[Event]]) -> dict[str, Any]:
     """Return the events of each rank in the Trace Event Format, which Chrome and Perfetto show."""
-    start = min((events[0][1] for events in ranks.values() if events), default=0.0)
+    start = min((events[0][1] for events in events_of_rank.values() if events), default=0.0)
     trace: list[dict[str, Any]] = []
-    for rank, events in sorted(ranks.items()):
+    for rank, events in sorted(events_of_rank.items()):
         process = {"name": f"rank {rank}"}
         trace.append({"name": "process_name", "ph": "M", "pid": rank, "args": process})
-        for activity, begin, length in events:
-            times = {"ts": round((begin - start) * 1e6, 3), "dur": round(length * 1e6, 3)}
+        for activity, begin, duration in events:
+            times = {"ts": round((begin - start) * 1e6, 3), "dur": round(duration * 1e6, 3)}
             trace.append({"name": ACTIVITIES[activity], "ph": "X", "pid": rank, "tid": 0, **times})
     return {"traceEvents": trace, "displayTimeUnit": "ms"}

@@ -25,19 +25,9 @@ class Coordinator:
     the callbacks. Otherwise no worker waits: an epoch ends when the workers together have
     seen as many samples as the files contain, and the last epoch ends when all workers are done.
 
-    Parameters
-    ----------
-    context : RankContext
-        The context of the master.
-    replica, exchange : Replica, ParameterExchange
-        The master's copy of the model, used for validation and callbacks, and its exchange.
-    validation : Data or None
-        The data with the files for validation, if any.
-    samples : int or None
-        The number of samples in all training files, if the number is known.
-    epochs : range
-        The epochs to train, counted from 0.
-
+    `replica` is the master's copy of the model, for validation and callbacks, and `exchange` its
+    exchange. `validation` is the data with the files for validation, if any; `samples` the number
+    of samples in all training files, if known; `epochs` the epochs to train, counted from 0.
     """
 
     def __init__(
@@ -57,7 +47,7 @@ class Coordinator:
         self._samples_per_epoch = samples
         self._epochs = epochs
         self._epoch = epochs.start
-        self._workers = len(context.layout.workers)
+        self._num_workers = len(context.layout.workers)
         self._synchronous = training.synchronous
         self._channel = context.channel
         self.history = History()
@@ -69,29 +59,30 @@ class Coordinator:
         replica.model.stop_training = False
         self._learning_rate = self._model_learning_rate()
         self._progress = _ProgressBar(epochs, samples)
-        #: The number of samples and the metrics of each report of this epoch.
-        self._metrics: list[tuple[int, dict[str, float]]] = []
+        #: The number of samples and the metrics of each report in this epoch.
+        self._reports: list[tuple[int, dict[str, float]]] = []
         # Samples and updates are counted in this epoch, and in total.
         self._samples = self._updates = 0
         self._total_samples = self._total_updates = 0
-        self._passes: dict[int, int] = {}
-        self._first_pass_samples = 0
-        self._ended: set[int] = set()
-        self._done: set[int] = set()
-        self._validated: dict[str, float] = {}
-        self._validated_at = 0
+        #: For each worker that has ended an epoch, the number of epochs that it has ended.
+        self._worker_epochs: dict[int, int] = {}
+        self._first_epoch_samples = 0
+        self._ended_workers: set[int] = set()  # The workers that have ended this epoch.
+        self._done: set[int] = set()  # The workers that have ended all epochs.
+        self._validation_metrics: dict[str, float] = {}
+        self._validated_at = 0  # The total number of updates at the last validation.
         self._stopped = False
 
     @property
     def is_over(self) -> bool:
         """Whether all workers are done."""
-        return len(self._done) == self._workers
+        return len(self._done) == self._num_workers
 
     def begin(self) -> None:
         """Call the callbacks before training, so that their changes apply to the first batch."""
         self._callbacks.on_train_begin()
         self._begin_epoch()
-        self._channel.send_to_workers(messages.StartEpoch())
+        self._channel.broadcast(messages.StartEpoch())
 
     def receive(self, rank: int, message: messages.Message) -> None:
         """Handle a message of a worker or a sub-master."""
@@ -117,32 +108,34 @@ class Coordinator:
 
     def _receive_report(self, rank: int, report: messages.Report) -> None:
         if report.samples:
-            self._metrics.append((report.samples, report.metrics))
+            self._reports.append((report.samples, report.metrics))
         self._samples += report.samples
         self._total_samples += report.samples
         self._updates += report.updates
         self._total_updates += report.updates
-        if not self._passes.get(rank):
-            self._first_pass_samples += report.samples
+        if not self._worker_epochs.get(rank):
+            self._first_epoch_samples += report.samples
         if report.ended_epoch:
-            self._passes[rank] = self._passes.get(rank, 0) + 1
-            self._ended.add(rank)
-        if self._samples_per_epoch is None and len(self._passes) == self._workers:
-            self._samples_per_epoch = self._first_pass_samples
-        self._progress.update(report.samples, self._mean_metrics(), self._workers - len(self._done))
+            self._worker_epochs[rank] = self._worker_epochs.get(rank, 0) + 1
+            self._ended_workers.add(rank)
+        if self._samples_per_epoch is None and len(self._worker_epochs) == self._num_workers:
+            self._samples_per_epoch = self._first_epoch_samples
+        self._progress.update(
+            report.samples, self._mean_metrics(), self._num_workers - len(self._done)
+        )
         every = self._validate_every
         if every and not self._synchronous and self._total_updates - self._validated_at >= every:
             self._validate()
 
     def _epoch_is_over(self) -> bool:
         if self._synchronous:
-            return len(self._ended) == self._workers
+            return len(self._ended_workers) == self._num_workers
         if self.is_over:
             return True
         if self._samples_per_epoch is None or self._epoch == self._epochs.stop - 1:
             return False
-        over = self._epoch - self._epochs.start + 1
-        return self._total_samples >= over * self._samples_per_epoch
+        num_epochs = self._epoch - self._epochs.start + 1
+        return self._total_samples >= num_epochs * self._samples_per_epoch
 
     def _begin_epoch(self) -> None:
         self._callbacks.on_epoch_begin(self._epoch)
@@ -154,26 +147,26 @@ class Coordinator:
         self._exchange.fetch()
         every = self._validate_every
         if self._validation is not None and every != 0:
-            due = self._total_updates - self._validated_at
-            if every is None or due >= every or (last and due > 0):
+            new_updates = self._total_updates - self._validated_at
+            if every is None or new_updates >= every or (last and new_updates > 0):
                 self._validate()
-            logs.update({f"val_{name}": value for name, value in self._validated.items()})
-        self._validated = {}
+            logs.update({f"val_{name}": value for name, value in self._validation_metrics.items()})
+        self._validation_metrics = {}
         self.history.add_epoch(self._epoch, self._samples, self._updates, dict(logs))
         self._progress.end_epoch(self._epoch, logs)
         self._callbacks.on_epoch_end(self._epoch, logs)
-        self._metrics, self._ended = [], set()
+        self._reports, self._ended_workers = [], set()
         self._samples = self._updates = 0
         self._epoch += 1
         self._save(last=last or self._replica.model.stop_training)
         if self._replica.model.stop_training and not last:
             self._stopped = True
-            self._channel.send_to_workers(messages.StopTraining())
+            self._channel.broadcast(messages.StopTraining())
             return
         if not last:
             self._begin_epoch()
-        if self._synchronous:
-            self._channel.send_to_workers(messages.StartEpoch())
+        if self._synchronous:  # The workers wait for this order after each epoch, also the last.
+            self._channel.broadcast(messages.StartEpoch())
 
     def _save(self, last: bool) -> None:
         """Save a checkpoint if one is due after the finished epochs."""
@@ -181,20 +174,20 @@ class Coordinator:
         since_start = self._epoch - self._epochs.start
         due = last or since_start % training.checkpoint_interval == 0
         if training.checkpoint is not None and due:
-            self._channel.send_to_workers(messages.SaveCheckpoint(self._epoch))
+            self._channel.broadcast(messages.SaveCheckpoint(self._epoch))
             self._exchange.tables.save(training.checkpoint, self._epoch)
 
     def _mean_metrics(self) -> dict[str, float]:
         """Return the metrics of the epoch so far: means over its samples.
 
-        The sums of `math.fsum` are exact, so they do not depend on the order of the reports.
+        The sums do not depend on the order of the reports, because `math.fsum` rounds only once.
         """
         means = {}
-        for name in dict.fromkeys(name for _, metrics in self._metrics for name in metrics):
-            found = [(n, metrics[name]) for n, metrics in self._metrics if name in metrics]
-            total = sum(n for n, _ in found)
-            if all(math.isfinite(value) for _, value in found):
-                means[name] = math.fsum(n * value for n, value in found) / total
+        for name in dict.fromkeys(name for _, metrics in self._reports for name in metrics):
+            values = [(n, metrics[name]) for n, metrics in self._reports if name in metrics]
+            if all(math.isfinite(value) for _, value in values):
+                total = math.fsum(n * value for n, value in values)
+                means[name] = total / sum(n for n, _ in values)
             else:
                 means[name] = math.nan
         return means
@@ -212,45 +205,45 @@ class Coordinator:
                 return_dict=True,
                 callbacks=self._callbacks,
             )
-        self._validated = {name: float(value) for name, value in results.items()}
+        self._validation_metrics = {name: float(value) for name, value in results.items()}
         self._validated_at = self._total_updates
-        self.history.add_validation(self._epoch, self._total_updates, self._validated)
+        self.history.add_validation(self._epoch, self._total_updates, self._validation_metrics)
 
     def _model_learning_rate(self) -> float:
         return float(keras.ops.convert_to_numpy(self._replica.model.optimizer.learning_rate))
 
     def _pass_on_learning_rate(self) -> None:
-        """Apply a learning rate that a callback has set to the optimisers that train."""
+        """If a callback has set the learning rate, set that of the optimizers that train."""
         rate = self._model_learning_rate()
         if rate == self._learning_rate:
             return
         self._learning_rate = rate
         _log.info("epoch %d: the learning rate is %g", self._epoch + 1, rate)
         if self._training.algo.local_steps:
-            self._channel.send_to_workers(messages.SetLearningRate(rate))
+            self._channel.broadcast(messages.SetLearningRate(rate))
         else:
             self._exchange.set_learning_rate(rate)
 
 
 class _ProgressBar:
-    """Shows samples, metrics and running workers of each epoch, if standard error is a terminal."""
+    """Shows the current epoch if standard error is a terminal, and logs each epoch at its end."""
 
     def __init__(self, epochs: range, samples: int | None) -> None:
         self._epochs = epochs
         self._samples = samples
         self._bar: tqdm | None = None
-        self._next = epochs.start
+        self._epoch = epochs.start
         self._start = time.monotonic()
 
-    def update(self, samples: int, metrics: dict[str, float], workers: int) -> None:
+    def update(self, samples: int, metrics: dict[str, float], running: int) -> None:
         if self._bar is None:
             self._bar = tqdm(
                 total=self._samples,
-                desc=f"epoch {self._next + 1}/{self._epochs.stop}",
+                desc=f"epoch {self._epoch + 1}/{self._epochs.stop}",
                 unit=" samples",
                 disable=None,  # None disables the bar without a terminal.
             )
-        self._bar.set_postfix({**_rounded(metrics), "workers": workers}, refresh=False)
+        self._bar.set_postfix({**_rounded(metrics), "workers": running}, refresh=False)
         self._bar.update(samples)
 
     def end_epoch(self, epoch: int, logs: dict[str, float]) -> None:
@@ -260,7 +253,7 @@ class _ProgressBar:
         if self._bar is not None:
             self._bar.set_postfix(_rounded(logs))
         self.close()
-        self._next = epoch + 1
+        self._epoch = epoch + 1
 
     def close(self) -> None:
         if self._bar is not None:

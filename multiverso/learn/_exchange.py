@@ -14,7 +14,7 @@ from multiverso.learn._training_tables import (
 )
 
 if TYPE_CHECKING:
-    from multiverso.learn.replicas import Replica  # This module imports Keras.
+    from multiverso.learn.replicas import Replica  # It would import Keras.
 
 
 class ParameterExchange:
@@ -28,26 +28,27 @@ class ParameterExchange:
     ----------
     staleness : dict of int to int
         The number of this worker's updates with each staleness. The staleness of an update is the
-        number of updates that other workers made after this worker got the parameters from which
-        it computed the update.
+        number of updates that other workers (of the group, if there are groups) have counted since
+        this worker's previous exchange; in lock-step it is 0.
 
     """
 
     def __init__(self, context: RankContext, replica: "Replica", tables: TrainingTables) -> None:
         algo, group = context.training.algo, context.group
-        everyone = context.layout.workers
+        all_workers = context.layout.workers
         self.tables = tables
         self._shared = SharedParameters(tables) if group is None else GroupParameters(tables, group)
         self._elastic = algo.elastic
-        self._force = algo.force(len(everyone if group is None else group.workers))
-        self._workers = len(everyone)
+        self._elastic_force = algo.force(len(all_workers if group is None else group.workers))
+        self._num_workers = len(all_workers)
         self._synchronous = context.training.synchronous
         self._timer = context.timer
-        self._use(replica)
+        self._set_replica(replica)
 
-    def _use(self, replica: "Replica") -> None:
+    def _set_replica(self, replica: "Replica") -> None:
         self._replica = replica
         self._last_state = replica.state.copy()
+        #: The parameters after the last exchange; with elastic averaging, scratch memory.
         self._buffer: Array = np.empty_like(replica.weights)
         self._count = np.zeros(1, np.int64)
         self.staleness: dict[int, int] = {}
@@ -55,7 +56,7 @@ class ParameterExchange:
     def for_replica(self, replica: "Replica") -> "ParameterExchange":
         """Return an exchange with the same tables for another replica on this rank."""
         other = copy.copy(self)
-        other._use(replica)
+        other._set_replica(replica)
         return other
 
     def fetch(self) -> None:
@@ -70,8 +71,8 @@ class ParameterExchange:
             replica.push_state()
 
     def set_learning_rate(self, rate: float) -> None:
-        """Change the learning rate of the shared optimiser."""
-        self.tables.optimised.set_option(learning_rate=rate)
+        """Change the learning rate of the shared optimizer."""
+        self.tables.optimizer_table.set_option(learning_rate=rate)
 
     def fetch_count(self) -> None:
         """Read the update counter, from which the staleness of the next update is counted."""
@@ -86,59 +87,59 @@ class ParameterExchange:
             Number of batches since the last exchange.
         gradient : ndarray or None
             Mean gradient of the batches, which this method may change; None if the worker's own
-            optimiser has changed the parameters.
+            optimizer has changed the parameters.
 
         Returns
         -------
         bool
-            False if no batch needed an exchange: in lock-step no worker had a batch, which ends the
-            epoch; in the other modes this worker had no batch.
+            False if there was nothing to exchange and the epoch ends: in lock-step no worker had a
+            batch; otherwise this worker had none.
 
         """
-        active = self._count_update(batches)
-        if not active:
+        num_active = self._count_update(batches)
+        if not num_active:
             return False
         replica = self._replica
         with self._timer.measure("communicating"):
             if gradient is not None:
                 if not batches:
                     gradient.fill(0)
-                self._step(gradient, active)
+                self._step(gradient, num_active)
             elif self._elastic:
                 self._average_elastically()
             else:
-                self._send_local_steps(active)
+                self._send_local_steps(num_active)
             replica.push()
             if self.tables.state is not None:
                 replica.pull_state()
-                gained = (replica.state - self._last_state) / self._workers
-                self.tables.state.add_get(gained, out=replica.state)
+                share = (replica.state - self._last_state) / self._num_workers
+                self.tables.state.add_get(share, out=replica.state)
                 np.copyto(self._last_state, replica.state)
                 replica.push_state()
         return True
 
     def _count_update(self, batches: int) -> int:
-        """Count an update, if any; return the number of workers that make the update together."""
+        """Count the update, if any; return the number of workers whose batches it uses."""
         if not self._synchronous and not batches:
             return 0
-        # In lock-step, fast workers wait for slow workers in this block.
+        # In lock-step, this call waits until all workers have added to the counter.
         with self._timer.measure("waiting" if self._synchronous else "communicating"):
             before = int(self._count[0])
             self._shared.add_to_count(np.array([batches > 0], np.int64), self._count)
-        active = int(self._count[0]) - before
+        increase = int(self._count[0]) - before
         if batches:
             # In lock-step the parameters do not change while an update is computed.
-            staleness = 0 if self._synchronous else active - 1
+            staleness = 0 if self._synchronous else increase - 1
             self.staleness[staleness] = self.staleness.get(staleness, 0) + 1
-        return active if self._synchronous else 1
+        return increase if self._synchronous else 1
 
-    def _step(self, gradient: Array, active: int) -> None:
-        if active > 1:
-            gradient /= active
+    def _step(self, gradient: Array, num_active: int) -> None:
+        if num_active > 1:
+            gradient /= num_active
         self._shared.step(gradient, self._replica.weights)
 
     def _average_elastically(self) -> None:
-        """Move the worker's and the shared parameters towards each other (Zhang et al. 2015).
+        """Move the worker's and the shared parameters toward each other (Zhang et al. 2015).
 
         In lock-step all workers get the same shared parameters before any worker adds to them, as
         in equations 5 and 6 of the paper.
@@ -147,16 +148,16 @@ class ParameterExchange:
         replica.pull()
         self._shared.get(difference)
         np.subtract(replica.weights, difference, out=difference)
-        difference *= self._force
+        difference *= self._elastic_force
         self._shared.add(difference)
         replica.weights -= difference
 
-    def _send_local_steps(self, active: int) -> None:
+    def _send_local_steps(self, num_active: int) -> None:
         """Send the change since the last exchange, negated, as a gradient (DiLoCo)."""
         replica, last = self._replica, self._buffer
         replica.pull()
         np.subtract(last, replica.weights, out=last)
-        self._step(last, active)
+        self._step(last, num_active)
         np.copyto(last, replica.weights)
 
 
@@ -164,37 +165,32 @@ class GroupExchange:
     """Exchanges the parameters of a group with those of all workers, on the sub-master.
 
     The group as a whole acts like one worker that trains for `sync_every` updates between two
-    exchanges.
-
-    Attributes
-    ----------
-    exchanges : int
-        Number of exchanges.
-
+    exchanges. The attribute `exchanges` is the number of exchanges.
     """
 
     def __init__(self, context: RankContext, tables: TrainingTables) -> None:
         assert context.group is not None
         self._algo = context.training.algo
-        self._all = tables.parameters
-        self._group = GroupParameters(tables, context.group)
-        self._force = self._algo.force(len(context.layout.groups))
+        self._all_parameters = tables.parameters
+        self._group_parameters = GroupParameters(tables, context.group)
+        self._elastic_force = self._algo.force(len(context.layout.groups))
         self._timer = context.timer
-        self._now: Array = np.empty(self._all.size, self._all.dtype)
-        self._last = np.empty_like(self._now)
-        self._count, self._passed_on = np.zeros(1, np.int64), 0
+        self._current: Array = np.empty(self._all_parameters.size, self._all_parameters.dtype)
+        self._last = np.empty_like(self._current)
+        self._count = np.zeros(1, np.int64)
+        self._passed_on = 0  # The number of the group's updates that have been passed on.
         self.exchanges = 0
 
     def begin(self) -> None:
         """Set the parameters of the group to those of all workers."""
-        self._all.get(out=self._last)
-        self._group.get(self._now)
-        self._group.add(self._last - self._now)
+        self._all_parameters.get(out=self._last)
+        self._group_parameters.get(self._current)
+        self._group_parameters.add(self._last - self._current)
         self._passed_on += self.pending()
 
     def pending(self) -> int:
         """Return the number of updates of the group that have not been passed on."""
-        self._group.count(self._count)
+        self._group_parameters.count(self._count)
         return int(self._count[0]) - self._passed_on
 
     def pass_on(self) -> None:
@@ -206,17 +202,17 @@ class GroupExchange:
         """
         with self._timer.measure("communicating"):
             self._passed_on += self.pending()
-            now, last = self._now, self._last
-            self._group.get(now)
+            current, last = self._current, self._last
+            self._group_parameters.get(current)
             if self._algo.elastic:
-                self._all.get(out=last)
-                np.subtract(now, last, out=last)
-                last *= self._force
-                self._all.add(last, sync=True)
-                self._group.add(-last)
+                self._all_parameters.get(out=last)
+                np.subtract(current, last, out=last)
+                last *= self._elastic_force
+                self._all_parameters.add(last, sync=True)
+                self._group_parameters.add(-last)
             else:
-                # With local steps the shared optimiser uses the negated change as a gradient.
-                delta = last - now if self._algo.local_steps else now - last
-                self._all.add_get(delta, out=last)
-                self._group.add(last - now)
+                # With local steps the shared optimizer uses the negated change as a gradient.
+                delta = last - current if self._algo.local_steps else current - last
+                self._all_parameters.add_get(delta, out=last)
+                self._group_parameters.add(last - current)
         self.exchanges += 1

@@ -1,4 +1,4 @@
-"""The history of a training: metrics of every epoch, and the time for each activity."""
+"""The history of a training, which the command writes as JSON: metrics, counts and times."""
 
 import json
 import math
@@ -28,9 +28,9 @@ class History:
         For each group: rank of the sub-master, ranks of the workers, number of exchanges with the
         parameters of all workers, and the seconds waiting and communicating.
     staleness : dict of int to int
-        The number of updates by staleness, the number of updates by others before each update.
+        The number of updates of all workers with each staleness, as `ParameterExchange` defines it.
     first_epoch : int
-        The number of epochs before the restored checkpoint, or 0.
+        The first epoch, counted from 0: the number of epochs before the restored checkpoint, or 0.
 
     """
 
@@ -99,7 +99,7 @@ class History:
             "history": self.metrics,
             "epochs": self.epochs,
             "validations": self.validations,
-            "staleness": {str(late): count for late, count in sorted(self.staleness.items())},
+            "staleness": {str(number): count for number, count in sorted(self.staleness.items())},
             "workers": self.workers,
             "groups": self.groups,
             "train_time": self.epochs[-1]["time"] if self.epochs else 0.0,
@@ -109,19 +109,19 @@ class History:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file atomically.
 
-    Numbers that are not finite become null, and values of types that JSON lacks become text.
+    Numbers that are not finite become null. Keys, and values of types that JSON lacks, become text.
     """
-    text = json.dumps(_plain(value), indent=2, allow_nan=False)
+    text = json.dumps(_as_json(value), indent=2, allow_nan=False)
     unfinished = path.with_name(f".{path.name}.tmp")
     unfinished.write_text(text + "\n", "utf-8")
     unfinished.replace(path)
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _as_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_as_json(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int | str) else str(value)

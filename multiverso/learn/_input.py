@@ -12,8 +12,8 @@ from typing import Any
 class InputError(ValueError):
     """A model, a data file or an option cannot be used; the message gives the reason.
 
-    `MPIManager.train` raises InputError on all ranks, and before training starts if the cause can
-    be found by then.
+    `MPIManager.train` raises InputError on all ranks: before training starts, unless only training
+    can reveal the cause.
     """
 
 
@@ -25,7 +25,7 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def as_input_error(problem: str, *types: type[Exception]) -> Iterator[None]:
-    """Turn exceptions of `types` in the block into an InputError that begins with `problem`."""
+    """Turn an exception of `types`, by default of any, into an InputError about `problem`."""
     types = types or (Exception,)
     try:
         yield
@@ -34,19 +34,19 @@ def as_input_error(problem: str, *types: type[Exception]) -> Iterator[None]:
         raise InputError(f"{problem}: {reason}") from error
 
 
-def checked_integer(name: str, value: Any, least: int) -> int:
-    """Return `value` as an int; raise InputError unless it is an integer >= `least`."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
-        raise InputError(f"{name}: expected an integer >= {least}, received {value!r}")
+def checked_integer(name: str, value: Any, minimum: int) -> int:
+    """Return `value` as an int; raise InputError unless it is an integer >= `minimum`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < minimum:
+        raise InputError(f"{name}: expected an integer >= {minimum}, received {value!r}")
     return int(value)
 
 
-def checked_number(name: str, value: Any, most: float = math.inf) -> float:
-    """Return `value` as a float; raise InputError unless it is a number from 0 to `most`."""
+def checked_number(name: str, value: Any, maximum: float = math.inf) -> float:
+    """Return `value` as a float; raise InputError unless it is a number from 0 to `maximum`."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= float(value) <= most:
-        wanted = ">= 0" if most == math.inf else f"from 0 to {most:g}"
-        raise InputError(f"{name}: expected a number {wanted}, received {value!r}")
+    if not is_number or not 0 <= float(value) <= maximum:
+        bounds = ">= 0" if maximum == math.inf else f"from 0 to {maximum:g}"
+        raise InputError(f"{name}: expected a number {bounds}, received {value!r}")
     return float(value)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from multiverso.learn._input import InputError
@@ -10,39 +11,23 @@ from multiverso.learn._mpi import host_of_each_rank, rank_and_size
 
 @dataclass(frozen=True)
 class Group:
-    """Workers that exchange with the parameters of one sub-master.
+    """Workers that exchange with the parameters of one sub-master."""
 
-    Attributes
-    ----------
-    submaster : int
-        The rank that exchanges the group's parameters with those of all.
-    workers : tuple of int
-        The ranks that train.
-    row : int
-        The group's row in the tables of the groups. The sub-master's own part of the tables holds
-        the row, so the workers on its node exchange through shared memory.
-
-    """
-
+    #: The rank that exchanges the group's parameters with those of all workers.
     submaster: int
+    #: The ranks that train.
     workers: tuple[int, ...]
+    #: The group's row in the tables of the groups. The sub-master's node stores the row, so the
+    #: workers on that node exchange through shared memory.
     row: int
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The roles of all ranks. Rank 0 is the master, and also the worker of a single rank.
-
-    Attributes
-    ----------
-    size : int
-        Number of ranks.
-    groups : tuple of Group
-        The groups, empty if all workers exchange with the same parameters.
-
-    """
+    """The roles of all ranks. Rank 0 is the master, and if it is the only rank also the worker."""
 
     size: int
+    #: The groups, empty if all workers exchange with the same parameters.
     groups: tuple[Group, ...] = ()
 
     @property
@@ -60,7 +45,7 @@ class Layout:
         return None
 
     def session_role(self, rank: int) -> str:
-        """Return the role of `rank` in the session. With groups, workers hold no part of tables."""
+        """Return the role of `rank` in the session. With groups, workers store no rows."""
         return "worker" if self.groups and rank in self.workers else "all"
 
 
@@ -75,9 +60,9 @@ def layout_of(size: int, masters: int, nodes: Sequence[Any]) -> Layout:
     Parameters
     ----------
     size, masters : int
-        The number of ranks, and the number of ranks that do not train.
+        The number of ranks, and the number of masters: rank 0 and the sub-masters.
     nodes : sequence
-        The node of each rank, of any type that can be compared.
+        The node of each rank, of any type that can be sorted and hashed.
 
     Raises
     ------
@@ -88,26 +73,31 @@ def layout_of(size: int, masters: int, nodes: Sequence[Any]) -> Layout:
     if masters == 1:
         return Layout(size)
     groups = masters - 1
-    least = 1 + 2 * groups
-    if size < least:
+    minimum = 1 + 2 * groups
+    if size < minimum:
         raise InputError(
-            f"num_masters: expected {least} ranks or more for {masters} masters (the master, and a "
-            f"sub-master and a worker in each of {groups} group{'s' if groups > 1 else ''}), "
+            f"num_masters: expected {minimum} ranks or more for {masters} masters (the master, and "
+            f"a sub-master and a worker in each of {groups} group{'s' if groups > 1 else ''}), "
             f"received {size}"
         )
     ranks = sorted(range(1, size), key=lambda rank: (nodes[rank], rank))
     by_node: dict[Any, list[int]] = {}
     for rank in ranks:
         by_node.setdefault(nodes[rank], []).append(rank)
-    members = list(by_node.values())
-    if len(members) != groups or min(map(len, members)) < 2:
-        cuts = [number * len(ranks) // groups for number in range(groups + 1)]
-        members = [ranks[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False)]
-    # A table has a row for each rank that holds a part, in the order of nodes and ranks.
-    holders = sorted([0, *(each[0] for each in members)], key=lambda rank: (nodes[rank], rank))
+    members_of_groups = list(by_node.values())
+    if len(members_of_groups) != groups or min(map(len, members_of_groups)) < 2:
+        bounds = [index * len(ranks) // groups for index in range(groups + 1)]
+        members_of_groups = [ranks[begin:end] for begin, end in pairwise(bounds)]
+    # The tables of the groups have a row for each server. Tables are divided among the servers in
+    # the order of nodes and ranks, so with this order each server's node stores its row.
+    submasters = [members[0] for members in members_of_groups]
+    servers = sorted([0, *submasters], key=lambda rank: (nodes[rank], rank))
     return Layout(
         size,
-        tuple(Group(each[0], tuple(each[1:]), holders.index(each[0])) for each in members),
+        tuple(
+            Group(submaster, tuple(workers), servers.index(submaster))
+            for submaster, *workers in members_of_groups
+        ),
     )
 
 

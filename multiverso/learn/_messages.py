@@ -1,6 +1,14 @@
-"""The messages between the ranks of a training: one record type for each, sent as JSON.
+"""The messages between the ranks of a training: reports to the master, and its orders.
 
-Messages carry progress and orders only; parameters travel through tables.
+Parameters travel through tables instead. The order of the messages is:
+
+1. Every rank but the master sends `Ready` or `Failure`. The master then sends `ModelSize` to all
+   other ranks or, if any rank has failed, `Failure`.
+2. The master sends `StartEpoch`. The workers send a `Report` at the end of each epoch and, unless
+   in lock-step, twice a second. Any rank may send `Failure`, and the master any other order.
+3. Each worker sends `WorkerDone` to the master, or with groups to its sub-master. When the whole
+   group is done, the sub-master sends `GroupDone` and forwards each `WorkerDone`.
+4. When all workers are done, the master sends `EndTraining`.
 """
 
 import json
@@ -28,20 +36,11 @@ class Ready(Message):
 
 @dataclass(frozen=True)
 class ModelSize(Message):
-    """From the master: all ranks are ready. Sub-masters, which have no model, need the sizes.
+    """From the master: all ranks are ready. Sub-masters, which have no model, need the sizes."""
 
-    Attributes
-    ----------
-    weights, state : int
-        Number of trainable parameters, and of other floats such as running means.
-    dtype : str
-        "float32" or "float64".
-
-    """
-
-    weights: int
-    state: int
-    dtype: str
+    weights: int  # The number of trainable parameters.
+    state: int  # The number of other floats, such as running means.
+    dtype: str  # "float32" or "float64".
 
 
 @dataclass(frozen=True)
@@ -58,26 +57,17 @@ class Failure(Message):
 
 @dataclass(frozen=True)
 class Report(Message):
-    """To the master: the progress of a worker since its last report.
-
-    Attributes
-    ----------
-    metrics : dict of str to float
-        Mean loss and metrics over the samples since the last report.
-    ended_epoch : bool
-        Whether the worker has reached the end of its files.
-
-    """
+    """To the master: the progress of a worker since its last report."""
 
     samples: int
     updates: int
-    metrics: dict[str, float]
-    ended_epoch: bool
+    metrics: dict[str, float]  # The mean loss and metrics over these samples.
+    ended_epoch: bool  # Whether the worker has ended an epoch, also if it was told to stop.
 
 
 @dataclass(frozen=True)
 class WorkerDone(Message):
-    """To the sub-master or the master: a worker has finished, with the totals of its training."""
+    """To the sub-master or the master: a worker is done; the totals of its training."""
 
     rank: int
     samples: int
@@ -89,7 +79,7 @@ class WorkerDone(Message):
 
 @dataclass(frozen=True)
 class GroupDone(Message):
-    """To the master: all workers of a group have finished."""
+    """To the master: all workers of a group are done, and their updates have been passed on."""
 
     rank: int
     workers: list[int]
@@ -100,17 +90,17 @@ class GroupDone(Message):
 
 @dataclass(frozen=True)
 class StartEpoch(Message):
-    """From the master: start training or, in lock-step, the next epoch."""
+    """From the master: start training; in lock-step, go on after an epoch, also after the last."""
 
 
 @dataclass(frozen=True)
 class StopTraining(Message):
-    """From the master: do not start another epoch."""
+    """From the master: end the epoch after the current batch, and start no other."""
 
 
 @dataclass(frozen=True)
 class SetLearningRate(Message):
-    """From the master: use this learning rate in the worker's own optimiser."""
+    """From the master: use this learning rate in the worker's own optimizer."""
 
     rate: float
 
@@ -124,7 +114,7 @@ class SaveCheckpoint(Message):
 
 @dataclass(frozen=True)
 class EndTraining(Message):
-    """From the master: the master needs the tables no longer, so the session may end."""
+    """From the master: the session may end, because the master no longer needs the tables."""
 
 
 def encode(message: Message) -> bytes:
@@ -135,6 +125,6 @@ def encode(message: Message) -> bytes:
 def decode(data: bytes | bytearray) -> Message:
     """Return the message that `encode` converted to `data`."""
     name, fields = json.loads(data)
-    kinds: dict[str, Any] = {kind.__name__: kind for kind in Message.__subclasses__()}
-    message: Message = kinds[name](**fields)
+    types: dict[str, Any] = {cls.__name__: cls for cls in Message.__subclasses__()}
+    message: Message = types[name](**fields)
     return message

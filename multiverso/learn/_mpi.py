@@ -14,6 +14,7 @@ from multiverso._mpi import communicator
 from multiverso.errors import OperationTimeout
 from multiverso.learn._messages import Message, decode, encode
 
+#: The tag of all messages; any number would do, since a channel has its own communicator.
 _TAG: Final = 1
 
 #: The longest pause between two polls, in seconds.
@@ -38,22 +39,22 @@ def host_of_each_rank(comm: Any) -> list[int]:
     rank, size = rank_and_size(comm)
     if size == 1:
         return [0]
-    with _host(comm) as host:
+    with _host_communicator(comm) as host:
         lowest = host.bcast(rank)
     return list(comm.allgather(lowest))
 
 
 def once_per_host(comm: Any, function: Callable[[], T]) -> T:
-    """Return the result of `function` on the lowest rank of this host. Collective."""
+    """Return the result of `function`, called on the lowest rank of this host. Collective."""
     if rank_and_size(comm)[1] == 1:
         return function()
-    with _host(comm) as host:
-        found: T = host.bcast(function() if host.Get_rank() == 0 else None)
-    return found
+    with _host_communicator(comm) as host:
+        result: T = host.bcast(function() if host.Get_rank() == 0 else None)
+    return result
 
 
 @contextlib.contextmanager
-def _host(comm: Any) -> Iterator[Any]:
+def _host_communicator(comm: Any) -> Iterator[Any]:
     from mpi4py import MPI
 
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -64,18 +65,18 @@ def _host(comm: Any) -> Iterator[Any]:
 class Backoff:
     """Pauses between polls, each twice as long as the last, up to 2 ms.
 
-    `timeout` seconds after `restart`, `pause` raises OperationTimeout with `message`.
+    `pause` raises OperationTimeout with `message`, `timeout` seconds after the start or restart.
     """
 
-    def __init__(self, first: float, timeout: float, message: str) -> None:
-        self._first = first
+    def __init__(self, first_pause: float, timeout: float, message: str) -> None:
+        self._first_pause = first_pause
         self._timeout = timeout
         self._message = message
         self.restart()
 
     def restart(self) -> None:
         """Restart with the first pause and the full timeout."""
-        self._pause = self._first
+        self._pause = self._first_pause
         self._deadline = time.monotonic() + self._timeout
 
     def pause(self) -> None:
@@ -98,6 +99,7 @@ class Channel:
         self.rank, self.size = rank_and_size(comm)
         self.timeout = timeout
         self._comm = None if self.size == 1 else comm.Dup()
+        #: Requests with their data, which MPI may read until the request is complete.
         self._in_flight: list[tuple[Any, bytes]] = []
 
     def send(self, message: Message, rank: int) -> None:
@@ -107,8 +109,8 @@ class Channel:
         self._in_flight = [pair for pair in self._in_flight if not pair[0].Test()]
         self._in_flight.append((self._comm.Isend(data, rank, _TAG), data))
 
-    def send_to_workers(self, message: Message) -> None:
-        """Begin to send a message to every rank except the master."""
+    def broadcast(self, message: Message) -> None:
+        """Begin to send a message from the master to every other rank."""
         for rank in range(1, self.size):
             self.send(message, rank)
 
@@ -130,24 +132,23 @@ class Channel:
 
         Raises OperationTimeout, with `reason` in its message, if no message arrives in time.
         """
-        waiting = self.backoff(reason)
-        while (message := self.poll()) is None:
-            waiting.pause()
-        return message
+        backoff = self.backoff(reason)
+        while (received := self.poll()) is None:
+            backoff.pause()
+        return received
 
-    def backoff(self, reason: str, first: float = 1e-5) -> Backoff:
+    def backoff(self, reason: str, first_pause: float = 1e-5) -> Backoff:
         """Return the pauses of a wait, with an error message that contains `reason`."""
-        return Backoff(
-            first, self.timeout, f"rank {self.rank} waited {self.timeout:g} s for {reason}"
-        )
+        message = f"rank {self.rank} waited {self.timeout:g} s for {reason}"
+        return Backoff(first_pause, self.timeout, message)
 
     def close(self) -> None:
-        """Wait, at most for the timeout, until all messages are sent; free the communicator."""
+        """Wait until all messages are sent, and free the communicator; give up at the timeout."""
         assert self._comm is not None
-        waiting = self.backoff("its messages to be sent", _LONGEST_PAUSE)
+        backoff = self.backoff("its messages to be sent", _LONGEST_PAUSE)
         with contextlib.suppress(OperationTimeout):
             while not all(pair[0].Test() for pair in self._in_flight):
-                waiting.pause()
+                backoff.pause()
             self._comm.Free()
 
 
@@ -165,7 +166,7 @@ class LocalChannel(Channel):
     def send(self, message: Message, rank: int) -> None:
         self.deliver(message)
 
-    def send_to_workers(self, message: Message) -> None:
+    def broadcast(self, message: Message) -> None:
         self._orders.append(message)
 
     def poll(self) -> tuple[int, Message] | None:

@@ -1,7 +1,7 @@
-"""The optimisers of the master: their names and options, as in Keras, and their updaters.
+"""The optimizers of the parameter server and of the workers, with names and options as in Keras.
 
-The parameter server applies the optimisers. The master has an equivalent optimiser of
-Keras that does not train: callbacks change its learning rate, and ModelCheckpoint saves it.
+An optimizer of the server is a table's updater. The model of the master is compiled with Keras'
+equivalent, which does not train: callbacks change its learning rate, and ModelCheckpoint saves it.
 """
 
 import math
@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from multiverso.learn._input import InputError
 
-#: The Keras class of each optimiser, and its options; None means the default of the updater.
+#: For each updater, its class in Keras and its options; None means the default of the updater.
 # The learning rate of adadelta is 1 in the paper (Zeiler 2012) and in mpi_learn; with Keras' 0.001
-# the optimiser hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from
+# the optimizer hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from
 # ten thousand samples in three epochs.
-_KINDS: Final[dict[str, tuple[str, dict[str, float | None]]]] = {
+_KERAS_OPTIMIZERS: Final[dict[str, tuple[str, dict[str, float | None]]]] = {
     "sgd": ("SGD", {"learning_rate": 0.05}),
     "momentum": ("SGD", {"learning_rate": 0.01, "momentum": 0.9}),
     "nesterov": ("SGD", {"learning_rate": 0.01, "momentum": 0.9}),
@@ -34,7 +34,7 @@ _KINDS: Final[dict[str, tuple[str, dict[str, float | None]]]] = {
 }
 
 #: The names that `Algo` takes.
-OPTIMIZERS: Final = tuple(_KINDS)
+OPTIMIZERS: Final = tuple(_KERAS_OPTIMIZERS)
 
 #: Other names of options in old versions of Keras.
 _ALIASES: Final = {"lr": "learning_rate"}
@@ -42,74 +42,64 @@ _ALIASES: Final = {"lr": "learning_rate"}
 
 @dataclass(frozen=True)
 class ServerOptimizer:
-    """An optimiser that the parameter server applies.
+    """An optimizer that the parameter server applies."""
 
-    Attributes
-    ----------
-    name : str
-        The name that the user gave, in lower case.
-    updater : str
-        The updater of the table.
-    options : dict of str to float
-        The options given, and defaults that differ from the updater's.
-
-    """
-
-    name: str
-    updater: str
+    name: str  # The name that the user gave, in lower case.
+    updater: str  # The updater of the table.
+    #: The given options, and for the others the defaults of this module that are not None.
     options: dict[str, float]
 
     def keras_twin(self) -> Any:
-        """Return the equivalent optimiser of Keras, or SGD for dcasgd, with the same options."""
+        """Return the equivalent optimizer of Keras with the same options; for dcasgd plain SGD."""
         import keras
 
         options: dict[str, Any] = {**self.options}
         options.pop("variance_control", None)  # Keras has no such option.
         if self.updater == "nesterov":
             options["nesterov"] = True
-        return getattr(keras.optimizers, _KINDS[self.updater][0])(**options)
+        return getattr(keras.optimizers, _KERAS_OPTIMIZERS[self.updater][0])(**options)
 
 
 def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimizer:
-    """Return the optimiser with this name and with options that are named as in Keras.
+    """Return the optimizer with this name and with options that are named as in Keras.
 
     ``sgd`` with ``momentum`` is the updater "momentum", and with ``nesterov=True`` "nesterov".
 
     Raises
     ------
     InputError
-        If the optimiser or an option is unknown, or a value is not a finite number.
+        If there is no such optimizer or option, or a value is not a finite number.
 
     """
-    if not isinstance(name, str) or name.lower() not in _KINDS:
+    if not isinstance(name, str) or name.lower() not in _KERAS_OPTIMIZERS:
         raise InputError(f"optimizer: expected one of {', '.join(OPTIMIZERS)}, received {name!r}")
     updater = name.lower()
-    given = {_ALIASES.get(key, key): value for key, value in options.items() if value is not None}
+    options = {_ALIASES.get(key, key): value for key, value in options.items() if value is not None}
     if updater == "sgd":
-        nesterov = given.pop("nesterov", False)
-        if given.get("momentum") or nesterov:
+        nesterov = options.pop("nesterov", False)
+        if options.get("momentum") or nesterov:
             updater = "nesterov" if nesterov else "momentum"
-            given.setdefault("momentum", 0.0)
+            options.setdefault("momentum", 0.0)
         else:
-            given.pop("momentum", None)
-    defaults = _KINDS[updater][1]
-    for key, value in given.items():
+            options.pop("momentum", None)
+    defaults = _KERAS_OPTIMIZERS[updater][1]
+    for key, value in options.items():
         if key not in defaults:
             raise InputError(
                 f"optimizer {name}: expected options among {', '.join(defaults)}, received "
                 f"{key}={value!r}"
             )
-    values = {**{k: v for k, v in defaults.items() if v is not None}, **given}
+    values = {**{k: v for k, v in defaults.items() if v is not None}, **options}
     return ServerOptimizer(
-        name.lower(), updater, {key: _finite(key, value) for key, value in values.items()}
+        name.lower(), updater, {key: _finite_float(key, value) for key, value in values.items()}
     )
 
 
 def worker_optimizer(name: str, learning_rate: float | None, momentum: float) -> Any:
-    """Return the optimiser of Keras with which a worker trains its own parameters.
+    """Return the optimizer of Keras with which a worker trains its own parameters.
 
-    By default the learning rate is 0.05 for SGD, and Keras' default for other optimisers. Only SGD
-    has a momentum, which is Nesterov's as in EAMSGD (Zhang et al. 2015).
+    By default the learning rate is 0.05 for SGD, and Keras' default for other optimizers. Only SGD
+    uses `momentum`, as Nesterov's momentum like EAMSGD (Zhang et al. 2015).
     """
     import keras
 
@@ -121,11 +111,11 @@ def worker_optimizer(name: str, learning_rate: float | None, momentum: float) ->
         return keras.optimizers.get({"class_name": name, "config": options})
     except (ValueError, TypeError) as error:
         raise InputError(
-            f"worker_optimizer: expected the name of an optimiser of Keras, received {name!r}"
+            f"worker_optimizer: expected the name of an optimizer of Keras, received {name!r}"
         ) from error
 
 
-def _finite(name: str, value: Any) -> float:
+def _finite_float(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         raise InputError(f"{name}: expected a finite number, received {value!r}")
     return float(value)

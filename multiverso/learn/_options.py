@@ -18,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("model", help="the model: a JSON file from model.to_json(), or a .keras file")
     add("train_data", help="text file with the names of the HDF5 files for training, one per line")
     add("val_data", help="text file with the names of the HDF5 files for validation")
-    count, positive = _at_least(0), _at_least(1)
+    count, positive = _integer_from(0), _integer_from(1)
     _add(parser, "--trial-name NAME", "part of the names of the results", "train")
 
     add_option = partial(_add, parser.add_argument_group("data"))
@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     add_option = partial(_add, parser.add_argument_group("training"))
     add_option("--epochs N", "passes over the training files", 1, type=positive)
-    text = "the master's optimiser (default: adam; diloco: nesterov with learning_rate=0.7)"
+    text = "the master's optimizer (default: adam; diloco: nesterov with learning_rate=0.7)"
     add_option("--optimizer NAME", text)
     text = "its options as in Keras, such as learning_rate=0.01 momentum=0.9"
     add_option("--optimizer-params NAME=VALUE", text, [], nargs="+")
@@ -44,14 +44,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_option("--target-metric METRIC,<|>,X", "stop when METRIC is below (<) or above (>) X")
     text = "seed of random numbers; with --synchronous runs of one seed are bitwise identical"
     add_option("--seed N", text, type=count)
-    add_option("--checkpoint FOLDER", "save the parameters and the optimiser's state here")
+    add_option("--checkpoint FOLDER", "save the parameters and the optimizer's state here")
     add_option("--checkpoint-interval N", "epochs between two checkpoints", 1, type=positive)
     add_option("--restore FOLDER", "resume from the last checkpoint in this folder")
 
     add_option = partial(_add, parser.add_argument_group("how workers exchange"))
     text = (
         "Downpour SGD (sgd, downpour), Elastic Averaging SGD (easgd), or local steps, whose sum is "
-        "a gradient for the master's optimiser (diloco)"
+        "a gradient for the master's optimizer (diloco)"
     )
     add_option("--mode", text, "sgd", choices=("sgd", "downpour", "easgd", "diloco"))
     add_option("--easgd", "like --mode easgd", action="store_const", const="easgd", dest="mode")
@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "the master every --sync-every updates of their group; 1: no groups"
     )
     add_option("--masters N", text, 1, type=positive)
-    add_option("--worker-optimizer NAME", "easgd, diloco: the workers' optimiser", "sgd")
+    add_option("--worker-optimizer NAME", "easgd, diloco: the workers' optimizer", "sgd")
     text = "easgd: the elastic force of all workers together"
     add_option("--elastic-force X", text, 0.9, type=float)
     add_option("--elastic-lr X", "easgd, diloco: the workers' learning rate", type=float)
@@ -81,25 +81,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_option("--profile", text, False, action="store_true")
 
 
-def _add(group: Any, words: str, text: str, default: Any = None, **given: Any) -> None:
-    """Add an option such as ``--batch N``; the help text ends with the default, if any."""
-    name, _, metavar = words.partition(" ")
+def _add(group: Any, syntax: str, text: str, default: Any = None, **settings: Any) -> None:
+    """Add an option such as ``--batch N``, with `text` and the default, if any, as its help."""
+    name, _, metavar = syntax.partition(" ")
     if metavar:
-        given["metavar"] = metavar
+        settings["metavar"] = metavar
     if default is not None:
-        given["default"] = default
-        shown = " ".join(default) if isinstance(default, list) else default
-        if shown is not False and shown != "":
-            text += f" (default: {shown})"
-    group.add_argument(name, help=text, **given)
+        settings["default"] = default
+        default_text = " ".join(default) if isinstance(default, list) else default
+        if default_text is not False and default_text != "":
+            text += f" (default: {default_text})"
+    group.add_argument(name, help=text, **settings)
 
 
-def options_of(words: list[str]) -> dict[str, float | bool]:
-    """Return the options in words like ``learning_rate=0.1`` or ``momentum=0.9,nesterov=true``."""
+def options_of(arguments: list[str]) -> dict[str, float | bool]:
+    """Return the options in arguments such as ``momentum=0.9,nesterov=true``."""
     options: dict[str, float | bool] = {}
-    for word in ",".join(words).split(","):
-        name, _, value = word.strip().partition("=")
-        if not word.strip():
+    for assignment in map(str.strip, ",".join(arguments).split(",")):
+        name, _, value = assignment.partition("=")
+        if not assignment:
             continue
         if value.lower() in ("true", "false"):
             options[name] = value.lower() == "true"
@@ -108,24 +108,24 @@ def options_of(words: list[str]) -> dict[str, float | bool]:
             options[name] = float(value)
         except ValueError as error:
             raise InputError(
-                f"--optimizer-params: expected NAME=NUMBER, received {word.strip()!r}"
+                f"--optimizer-params: expected NAME=NUMBER, received {assignment!r}"
             ) from error
     return options
 
 
 def patience(text: str) -> tuple[str, str, int]:
-    """Return metric, "<" or ">", and number of epochs of ``val_loss,<,4`` or of ``4``."""
+    """Return (metric, "<" or ">", epochs), given ``val_loss,<,4`` or, short for it, ``4``."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) == 1:
         parts = ["val_loss", "<", parts[0]]
-    # In mpi_learn ~< means "less than before, on average".
+    # In mpi_learn ~< means "less than before, on average"; here it means the same as <.
     if len(parts) == 3 and parts[1].lstrip("~") in ("<", ">") and parts[2].isdigit():
         return _METRICS.get(parts[0], parts[0]), parts[1].lstrip("~"), int(parts[2])
     raise InputError(f"--early-stopping: expected N or METRIC,<,N or METRIC,>,N, received {text!r}")
 
 
-def limit(text: str) -> tuple[str, str, float]:
-    """Return metric, "<" or ">", and value of ``val_accuracy,>,0.97``."""
+def target(text: str) -> tuple[str, str, float]:
+    """Return (metric, "<" or ">", value), given for instance ``val_accuracy,>,0.97``."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) == 3 and parts[1] in ("<", ">"):
         with contextlib.suppress(ValueError):
@@ -133,12 +133,12 @@ def limit(text: str) -> tuple[str, str, float]:
     raise InputError(f"--target-metric: expected METRIC,<,X or METRIC,>,X, received {text!r}")
 
 
-def _at_least(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
+def _integer_from(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
         value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"expected an integer >= {least}, received {text}")
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"expected an integer >= {minimum}, received {text}")
         return value
 
-    number.__name__ = "integer"
-    return number
+    parse.__name__ = "integer"  # The errors of argparse contain this name.
+    return parse

@@ -1,4 +1,4 @@
-"""``multiverso-learn plot``: draws histories of trainings as PNG files."""
+"""``multiverso-learn plot``: draws the histories of trainings as PNG files."""
 
 import json
 from collections.abc import Sequence
@@ -27,35 +27,35 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
         If a file is not such a history, or the folder cannot be created.
 
     """
-    found = {name: _load(name) for name in dict.fromkeys(histories)}
+    history_of_path = {path: _load(path) for path in dict.fromkeys(histories)}
     from matplotlib.figure import Figure
 
     folder = Path(output)
     with as_input_error(f"cannot create the folder {folder}", OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    quantity = _quantity(found.values())
+    metric = _plotted_metric(history_of_path.values())
     written = []
     for name, x_label, y_label in (
-        ("accuracy_by_epoch", "epoch", quantity),
-        ("accuracy_by_time", "seconds", quantity),
+        ("accuracy_by_epoch", "epoch", metric),
+        ("accuracy_by_time", "seconds", metric),
         ("time_by_epoch", "epoch", "seconds per epoch"),
         ("staleness", "updates of others in between", "share of updates"),
     ):
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         axes = figure.add_subplot()
-        for place, (label, history) in enumerate(_labelled(found).items()):
-            color = f"C{place % 10}"
+        for index, (label, history) in enumerate(_labeled(history_of_path).items()):
+            color = f"C{index % 10}"  # The names of matplotlib's ten default colors.
             if name.startswith("accuracy"):
                 x = _column(history, name.removeprefix("accuracy_by_"))
-                _draw_curves(axes, label, history["history"], quantity, x, color)
+                _draw_curves(axes, label, history["history"], metric, x, color)
                 continue
             if name == "staleness":
                 x, heights = _staleness(history)
             else:
                 x, heights = _column(history, "epoch"), _column(history, "seconds")
-            width = 0.8 / len(found)
-            shift = (place - (len(found) - 1) / 2) * width
-            axes.bar([each + shift for each in x], heights, width, color=color, label=label)
+            width = 0.8 / len(history_of_path)  # The bars of one x leave a fifth of the room free.
+            shift = (index - (len(history_of_path) - 1) / 2) * width
+            axes.bar([center + shift for center in x], heights, width, color=color, label=label)
         if name == "time_by_epoch":
             axes.margins(y=0.25)  # This leaves room for the legend.
         axes.set_xlabel(x_label)
@@ -72,12 +72,12 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
 
 
 def _draw_curves(
-    axes: Any, label: str, metrics: Any, quantity: str, x: Sequence[float], color: str
+    axes: Any, label: str, values_of: Any, metric: str, x: Sequence[float], color: str
 ) -> None:
-    """Draw the curves of the training thin and dashed, and those of the validation solid."""
+    """Draw the training's curve thin and dashed, and the validation's curve solid."""
     for prefix, style in (("", "--"), ("val_", "-")):
-        if values := metrics.get(prefix + quantity):
-            points = [(at, y) for at, y in zip(x, values, strict=False) if y is not None]
+        if values := values_of.get(prefix + metric):
+            points = [point for point in zip(x, values, strict=False) if point[1] is not None]
             axes.plot(
                 *zip(*points, strict=True) if points else ([], []),
                 style,
@@ -94,38 +94,39 @@ def _column(history: Any, key: str) -> list[float]:
 
 
 def _staleness(history: Any) -> tuple[list[float], list[float]]:
-    found = sorted((int(late), number) for late, number in history["staleness"].items())
-    total = sum(number for _, number in found) or 1
-    return [late for late, _ in found], [number / total for _, number in found]
+    """Return each staleness that occurs, and its share of the updates."""
+    counts = sorted((int(number), count) for number, count in history["staleness"].items())
+    total = sum(count for _, count in counts) or 1
+    return [number for number, _ in counts], [count / total for _, count in counts]
 
 
-def _quantity(histories: Any) -> str:
+def _plotted_metric(histories: Any) -> str:
     names = [name for history in histories for name in history["history"]]
     return next((name for name in names if "accuracy" in name and name[:4] != "val_"), "loss")
 
 
-def _labelled(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the histories by short names if the names are unique, else by path."""
-    short = [Path(name).stem.removesuffix("_history") for name in found]
-    names = short if len(set(short)) == len(short) else list(found)
-    return dict(zip(names, found.values(), strict=True))
+def _labeled(history_of_path: dict[str, Any]) -> dict[str, Any]:
+    """Return the histories by their labels: short names if these are unique, else the paths."""
+    names = [Path(path).stem.removesuffix("_history") for path in history_of_path]
+    labels = names if len(set(names)) == len(names) else list(history_of_path)
+    return dict(zip(labels, history_of_path.values(), strict=True))
 
 
-def _load(name: str) -> Any:
-    text = read_text(name)
-    with as_input_error(f"cannot use {name}", ValueError):
+def _load(path: str) -> Any:
+    text = read_text(path)
+    with as_input_error(f"cannot use {path}", ValueError):
         history = json.loads(text)
     try:
-        kinds = [type(history[key]) for key in ("history", "epochs", "staleness")]
-        is_history = kinds == [dict, list, dict] and all(
-            isinstance(each[key], int | float)
-            for each in history["epochs"]
+        types = [type(history[key]) for key in ("history", "epochs", "staleness")]
+        is_history = types == [dict, list, dict] and all(
+            isinstance(epoch[key], int | float)
+            for epoch in history["epochs"]
             for key in ("epoch", "time", "seconds")
         )
     except (KeyError, TypeError):
         is_history = False
     if not is_history:
         raise InputError(
-            f"cannot use {name}: expected a history that multiverso-learn train has written"
+            f"cannot use {path}: expected a history that multiverso-learn train has written"
         )
     return history

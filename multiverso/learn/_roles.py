@@ -1,7 +1,7 @@
 """The roles of ranks in a training: master, sub-master and worker.
 
-Every rank first checks its input, makes its model, and tells the master. So all ranks learn of an
-error before training begins, and all ranks raise the error.
+Before training, the master and each worker check their input and make their models. Every rank
+reports to the master. If one rank has failed, the master tells all ranks, and each raises an error.
 """
 
 import copy
@@ -28,7 +28,7 @@ _log = logging.getLogger("multiverso")
 
 
 class Role:
-    """The part of one rank in a training; `model` and `outcome` are set on the master."""
+    """What one rank does in a training; `model` and `outcome` are set on the master at the end."""
 
     model: Any = None
     outcome: History | None = None
@@ -40,7 +40,7 @@ class Role:
         self.timer = context.timer
 
     def prepare(self) -> None:
-        """Check the input and make the model. All ranks call this."""
+        """Check the input and make the model; raise an error on all ranks if one has failed."""
         raise NotImplementedError
 
     def train(self, session: Any) -> Metrics | None:
@@ -55,7 +55,7 @@ class Role:
         raise NotImplementedError
 
     def data_with(self, files: Sequence[str]) -> Data:
-        """Return a copy of the data with `files`."""
+        """Return a copy of the data object, which reads `files`."""
         data = copy.copy(self.training.data)
         data.set_file_names(files)
         return data
@@ -65,8 +65,8 @@ class Role:
         from multiverso.learn.replicas import training_replica
 
         training = self.training
-        workers = len(self.context.layout.workers)
-        data = self.data_with(files_of_worker(training.train_list, worker, workers))
+        num_workers = len(self.context.layout.workers)
+        data = self.data_with(files_of_worker(training.train_list, worker, num_workers))
         batch = _first_batch(data, f"worker {worker}: ")
         _seed(training.seed, worker)
         return training_replica(training.model_builder.build_model(), training.algo, batch), data
@@ -79,13 +79,13 @@ class Role:
         training = self.training
         initial = (None, None) if replica is None else (replica.weights, replica.state)
         tables = TrainingTables(training.algo, model, self.context.layout, *initial)
-        done = 0 if training.restore is None else tables.load(training.restore)
-        if done >= training.num_epochs:
+        trained = 0 if training.restore is None else tables.load(training.restore)
+        if trained >= training.num_epochs:
             raise InputError(
                 f"cannot restore {training.restore}: expected a checkpoint before epoch "
-                f"{training.num_epochs}, the last one, received one after epoch {done}"
+                f"{training.num_epochs}, the last one, received one after epoch {trained}"
             )
-        return tables, range(done, training.num_epochs)
+        return tables, range(trained, training.num_epochs)
 
     def make_exchange(self, replica: Any) -> tuple[ParameterExchange, range]:
         """Create the tables; return the exchange of `replica` and the epochs to train. Collective.
@@ -93,9 +93,10 @@ class Role:
         With groups the call waits until the parameters of every group are set.
         """
         training = self.training
-        tables, epochs = self.make_tables(_size_of(replica), replica)
+        tables, epochs = self.make_tables(_model_size(replica), replica)
         if training.restore is not None and not training.algo.local_steps:
-            replica.set_learning_rate(tables.optimised.options["learning_rate"])
+            # The table has restored its learning rate. Callbacks read that of the model.
+            replica.set_learning_rate(tables.optimizer_table.options["learning_rate"])
         if self.context.layout.groups:
             api.barrier()
         return ParameterExchange(self.context, replica, tables), epochs
@@ -106,7 +107,7 @@ class Role:
             self.channel.send(_failure(error), 0)
 
     def wait_for_all(self) -> ModelSize:
-        """Wait until all ranks have made their models; return the size of the model."""
+        """Wait until all ranks are ready; return the model's size, or raise the error of one."""
         order = self.channel.wait("all ranks to make their models")[1]
         if isinstance(order, Failure):
             raise order.error()
@@ -138,9 +139,9 @@ class WorkerRole(Role):
 class SubMasterRole(Role):
     """A rank without a model that exchanges its group's parameters with those of all workers.
 
-    The exchange follows every `sync_every` updates of the group and the last update. The workers
-    tell the sub-master when they are done. The sub-master tells the master only after the exchange
-    of their last updates, so that the master saves complete parameters.
+    It exchanges after every `sync_every` updates of the group, before a checkpoint, and when all
+    workers of the group have told it that they are done. Only after this last exchange does it tell
+    the master, so that the master then saves complete parameters.
     """
 
     def prepare(self) -> None:
@@ -159,25 +160,26 @@ class SubMasterRole(Role):
 
     def _serve(self, workers: Sequence[int]) -> None:
         ranks = ", ".join(map(str, workers))
-        waiting = self.channel.backoff(f"its workers, the ranks {ranks}", first=1e-4)
-        before = 0
+        # Each poll also reads the counter of updates, so the first pause is longer than by default.
+        backoff = self.channel.backoff(f"its workers, the ranks {ranks}", first_pause=1e-4)
+        last_pending = 0
         while True:
             received = self.channel.poll()
             if received is not None and not self._handle(received[1], workers):
                 return
             pending = self.exchange.pending()
-            if received is not None or pending != before:
-                waiting.restart()
+            if received is not None or pending != last_pending:
+                backoff.restart()
             if pending >= self.training.algo.sync_every:
                 self.exchange.pass_on()
                 pending = 0
-            before = pending
+            last_pending = pending
             if received is None:
                 with self.timer.measure("waiting"):
-                    waiting.pause()
+                    backoff.pause()
 
     def _handle(self, message: Message, workers: Sequence[int]) -> bool:
-        """Handle a message of the master or of a worker; return whether training continues."""
+        """Handle a message of the master or a worker; return False if it is `EndTraining`."""
         match message:
             case WorkerDone():
                 self.done.append(message)
@@ -209,7 +211,7 @@ class MasterRole(Role):
         failure: Failure | None = None
         raised: Exception | None = None
         try:
-            self._prepare()
+            self._make_replicas()
         except Exception as error:
             failure, raised = _failure(error), error
         for _ in range(self.channel.size - 1):
@@ -217,20 +219,20 @@ class MasterRole(Role):
             if isinstance(message, Failure) and failure is None:
                 failure = Failure(f"rank {rank}: {message.text}", message.is_input_error)
         if failure is None:
-            self.channel.send_to_workers(_size_of(self.replica))
+            self.channel.broadcast(_model_size(self.replica))
             return
-        self.channel.send_to_workers(failure)
+        self.channel.broadcast(failure)
         raise failure.error() if raised is None else raised
 
-    def _prepare(self) -> None:
+    def _make_replicas(self) -> None:
         from multiverso.learn.replicas import validation_replica
 
         training = self.training
-        files, workers = len(training.train_list), len(self.context.layout.workers)
-        if files < workers:
+        num_files, num_workers = len(training.train_list), len(self.context.layout.workers)
+        if num_files < num_workers:
             raise InputError(
-                f"expected a file or more for each of the {workers} workers, received {files} "
-                f"{'file' if files == 1 else 'files'} for training"
+                f"expected a file or more for each of the {num_workers} workers, received "
+                f"{num_files} {'file' if num_files == 1 else 'files'} for training"
             )
         training.data.check([*training.train_list, *training.val_list])
         train_data = self.data_with(training.train_list)
@@ -241,7 +243,7 @@ class MasterRole(Role):
         batch = _first_batch(train_data if self.validation is None else self.validation)
         self.replica = validation_replica(model, training.algo, batch)
         if self.channel.size == 1:
-            self.trained, self.data = self.training_replica(0)
+            self.worker_replica, self.data = self.training_replica(0)
 
     def _train(self, session: Any) -> Metrics:
         from multiverso.learn._coordinator import Coordinator
@@ -259,12 +261,12 @@ class MasterRole(Role):
         self.model, self.outcome = self.replica.model, coordinator.history
         if self.training.profile is not None:
             write_json(self.training.profile, chrome_trace(coordinator.events))
-        self.channel.send_to_workers(messages.EndTraining())
+        self.channel.broadcast(messages.EndTraining())
         return metrics
 
     def report_failure(self, error: Exception) -> None:
         """Tell all ranks to end the training."""
-        self.channel.send_to_workers(_failure(error))
+        self.channel.broadcast(_failure(error))
 
     def _coordinate(self, coordinator: Any) -> None:
         coordinator.begin()
@@ -279,9 +281,9 @@ class MasterRole(Role):
     ) -> None:
         channel.deliver = lambda message: coordinator.receive(0, message)
         coordinator.begin()
-        own = exchange.for_replica(self.trained)
-        TrainingLoop(self.context, self.trained, own, self.data).train(epochs)
-        self.trained.finish()
+        worker_exchange = exchange.for_replica(self.worker_replica)
+        TrainingLoop(self.context, self.worker_replica, worker_exchange, self.data).train(epochs)
+        self.worker_replica.finish()
 
 
 def role_of(context: RankContext) -> Role:
@@ -293,21 +295,21 @@ def role_of(context: RankContext) -> Role:
     return SubMasterRole(context) if is_submaster else WorkerRole(context)
 
 
-def files_of_worker(files: Sequence[str], worker: int, workers: int) -> list[str]:
+def files_of_worker(files: Sequence[str], worker: int, num_workers: int) -> list[str]:
     """Return a worker's contiguous share of the files; shares differ by one file at most."""
-    each, more = divmod(len(files), workers)
-    begin = worker * each + min(worker, more)
-    return list(files[begin : begin + each + (worker < more)])
+    share, remainder = divmod(len(files), num_workers)
+    begin = worker * share + min(worker, remainder)
+    return list(files[begin : begin + share + (worker < remainder)])
 
 
-def _first_batch(data: Data, who: str = "") -> Any:
+def _first_batch(data: Data, prefix: str = "") -> Any:
     batch = next(iter(data.generate_data()), None)
     if batch is None:
-        raise InputError(f"{who}expected a batch from {data.file_names}, received none")
+        raise InputError(f"{prefix}expected a batch from {data.file_names}, received none")
     return batch
 
 
-def _size_of(replica: Any) -> ModelSize:
+def _model_size(replica: Any) -> ModelSize:
     return ModelSize(replica.weights.size, replica.state.size, replica.dtype.name)
 
 

@@ -13,14 +13,14 @@ from multiverso.learn._training import RankContext
 from multiverso.learn.data import Data, length_of
 
 if TYPE_CHECKING:
-    from multiverso.learn.replicas import Batch, Replica  # This module imports Keras.
+    from multiverso.learn.replicas import Batch, Replica  # It would import Keras.
 
 #: Seconds between two reports within an epoch.
 _REPORT_INTERVAL: Final = 0.5
 
 
 class TrainingLoop:
-    """Trains a replica on this rank's files, of which `data` makes batches."""
+    """Trains a replica on this worker's files, whose samples `data` yields in batches."""
 
     def __init__(
         self, context: RankContext, replica: "Replica", exchange: ParameterExchange, data: Data
@@ -31,19 +31,20 @@ class TrainingLoop:
         self._data = data
         self._channel = context.channel
         self._timer = context.timer
-        self._submaster = 0 if context.group is None else context.group.submaster
+        #: The rank that receives `WorkerDone`.
+        self._superior = 0 if context.group is None else context.group.submaster
         self._sync_every = training.algo.sync_every
         self._local_steps = training.algo.local_steps
         self._synchronous = training.synchronous
         self._checkpoint = training.checkpoint
         self._stopped = False
-        self._sum: NDArray[Any] | None = None
+        self._gradient_sum: NDArray[Any] | None = None
         if self._sync_every > 1 and not self._local_steps:
-            self._sum = np.empty_like(replica.gradient)
+            self._gradient_sum = np.empty_like(replica.gradient)
         # Samples and updates are counted since the last report, and in total.
         self._samples = self._updates = 0
         self._total_samples = self._total_updates = 0
-        self._reported = time.monotonic()
+        self._last_report = time.monotonic()
 
     def train(self, epochs: range) -> None:
         """Train on the files once for each of `epochs`, unless the master orders to stop.
@@ -62,7 +63,7 @@ class TrainingLoop:
                 self._obey_orders()
             if self._stopped:
                 break
-        done = messages.WorkerDone(
+        totals = messages.WorkerDone(
             self._channel.rank,
             self._total_samples,
             self._total_updates,
@@ -70,10 +71,10 @@ class TrainingLoop:
             self._timer.events,
             list(self._exchange.staleness.items()),
         )
-        self._channel.send(done, self._submaster)
+        self._channel.send(totals, self._superior)
 
     def wait_for_end(self) -> None:
-        """Wait until the master needs the tables no longer."""
+        """Wait until the master no longer needs the tables."""
         while not isinstance(self._next_order(), messages.EndTraining):
             pass
 
@@ -86,33 +87,33 @@ class TrainingLoop:
                 break
             self._updates += bool(count)
             if not self._synchronous:
-                if time.monotonic() - self._reported > _REPORT_INTERVAL:
+                if time.monotonic() - self._last_report > _REPORT_INTERVAL:
                     self._report()
                 self._obey_orders()
 
     def _compute(self, batches: "Iterator[Batch]") -> int:
         """Train on up to `sync_every` batches; return the number of batches."""
-        for done in range(self._sync_every):
+        for count in range(self._sync_every):
             with self._timer.measure("waiting"):
                 batch = next(batches, None)
             if batch is None:
-                return done
+                return count
             with self._timer.measure("computing"):
                 self._replica.step(batch)
-                if self._sum is not None:
-                    if done:
-                        self._sum += self._replica.gradient
+                if self._gradient_sum is not None:
+                    if count:
+                        self._gradient_sum += self._replica.gradient
                     else:
-                        np.copyto(self._sum, self._replica.gradient)
+                        np.copyto(self._gradient_sum, self._replica.gradient)
             self._samples += length_of(batch[0])
         return self._sync_every
 
     def _mean_gradient(self, count: int) -> NDArray[Any]:
-        if self._sum is None:
+        if self._gradient_sum is None:
             return self._replica.gradient
         if count > 1:
-            self._sum /= count
-        return self._sum
+            self._gradient_sum /= count
+        return self._gradient_sum
 
     def _report(self, ended_epoch: bool = False) -> None:
         metrics = self._replica.results() if self._samples else {}
@@ -120,7 +121,7 @@ class TrainingLoop:
         self._total_samples += self._samples
         self._total_updates += self._updates
         self._samples = self._updates = 0
-        self._reported = time.monotonic()
+        self._last_report = time.monotonic()
 
     def _wait_for_start(self) -> None:
         with self._timer.measure("waiting"):

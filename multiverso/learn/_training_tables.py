@@ -1,4 +1,4 @@
-"""The tables of a training: the parameters of all workers, and those of each group of workers."""
+"""The tables of a training: parameters of all workers and of groups, state, update counters."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -32,11 +32,11 @@ class TrainingTables:
     state : ArrayTableHandler or None
         Running means and the like; None if the model has no such state.
     counter : ArrayTableHandler or MatrixTableHandler
-        The number of updates; with groups, a row for each group.
+        The number of updates; with groups, of each group in the row `Group.row`.
     rows, steps : MatrixTableHandler or None
-        Two tables, in which the rows of a group add up to its parameters. The gradients' optimiser
-        works on `steps` (None without such an optimiser). Initial values and the changes of other
-        groups are added to `rows`, where they do not disturb the optimiser.
+        With groups, two tables: the sum of a group's rows is its parameters. The optimizer works on
+        `steps`, which is None if workers make local steps. Initial values and the changes of other
+        groups are added to `rows`, where they do not disturb the optimizer.
 
     """
 
@@ -49,8 +49,8 @@ class TrainingTables:
         state: Array | None,
     ) -> None:
         dtype = model.dtype
-        adding: dict[str, Any] = {"updater": "add"}
-        optimizer = adding
+        add: dict[str, Any] = {"updater": "add"}
+        optimizer = add
         if not algo.elastic and algo.optimizer is not None:
             optimizer = {"updater": algo.optimizer.updater, **algo.optimizer.options}
         steps_in_groups = bool(layout.groups) and not algo.local_steps
@@ -59,7 +59,7 @@ class TrainingTables:
             weights,
             dtype=dtype,
             name="parameters",
-            **(adding if steps_in_groups else optimizer),
+            **(add if steps_in_groups else optimizer),
         )
         self.state = (
             ArrayTableHandler(model.state, state, dtype=dtype, name="state")
@@ -72,7 +72,7 @@ class TrainingTables:
         if not layout.groups:
             self.counter = ArrayTableHandler(1, dtype="int64", name="updates")
             return
-        shape = (len(layout.groups) + 1, model.weights)
+        shape = (len(layout.groups) + 1, model.weights)  # The master's row is not used.
         initial = None if weights is None else np.broadcast_to(weights, shape)
         self.rows = MatrixTableHandler(*shape, initial, dtype=dtype, name="groups")
         if steps_in_groups:
@@ -80,8 +80,8 @@ class TrainingTables:
         self.counter = MatrixTableHandler(shape[0], 1, dtype="int64", name="updates")
 
     @property
-    def optimised(self) -> ArrayTableHandler | MatrixTableHandler:
-        """The table whose updater is the optimiser."""
+    def optimizer_table(self) -> ArrayTableHandler | MatrixTableHandler:
+        """The table whose updater is the optimizer, if the mode has one."""
         return self.parameters if self.steps is None else self.steps
 
     def save(self, folder: Path, epochs: int) -> None:
@@ -92,7 +92,7 @@ class TrainingTables:
         """Load the last checkpoint of a folder; return its number of trained epochs. Collective.
 
         Raises InputError on all ranks if the folder has no checkpoint, or a checkpoint of another
-        model or optimiser.
+        model or optimizer.
         """
         errors = (CheckpointCorruptError, CheckpointIOError, MismatchError)
         with as_input_error(f"cannot restore {folder}", *errors):
@@ -100,7 +100,7 @@ class TrainingTables:
 
 
 class SharedParameters:
-    """The parameters that a worker exchanges with, here those of all workers."""
+    """The parameters with which a replica exchanges, in this class those of all workers."""
 
     def __init__(self, tables: TrainingTables) -> None:
         self._table, self._counter = tables.parameters, tables.counter
@@ -114,16 +114,16 @@ class SharedParameters:
         self._table.add(delta, sync=True)
 
     def step(self, gradient: Array, out: Array) -> None:
-        """Let the optimiser make a step, and get the parameters. This may change `gradient`."""
+        """Let the optimizer make a step, and get the parameters. This may change `gradient`."""
         self._table.add_get(gradient, out=out)
 
     def count(self, out: Array) -> None:
         """Get the number of updates."""
         self._counter.get(out=out)
 
-    def add_to_count(self, number: Array, out: Array) -> None:
-        """Add to the number of updates, and get the sum."""
-        self._counter.add_get(number, out=out)
+    def add_to_count(self, increment: Array, out: Array) -> None:
+        """Add `increment` to the number of updates, and get the sum."""
+        self._counter.add_get(increment, out=out)
 
 
 class GroupParameters(SharedParameters):
@@ -149,7 +149,7 @@ class GroupParameters(SharedParameters):
 
     def step(self, gradient: Array, out: Array) -> None:
         if self._steps is None:
-            # The group applies the mean of its workers' local steps, so each adds its share.
+            # A gradient is a negated change, and the group applies the workers' mean change.
             gradient *= -self._share
             self.add(gradient)
         else:
@@ -159,7 +159,7 @@ class GroupParameters(SharedParameters):
     def count(self, out: Array) -> None:
         self._counter.get(self._row, out=out[None])
 
-    def add_to_count(self, number: Array, out: Array) -> None:
-        # Another worker may count an update between the two calls; both then get the larger number.
-        self._counter.add(number[None], self._row)
+    def add_to_count(self, increment: Array, out: Array) -> None:
+        # If another worker counts an update between the two calls, both workers get the larger sum.
+        self._counter.add(increment[None], self._row)
         self.count(out)

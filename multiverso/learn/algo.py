@@ -1,4 +1,4 @@
-"""The algorithm of a training: optimiser, loss, and how often workers exchange: `Algo`."""
+"""`Algo`, the algorithm of a training: its optimizer, its loss, and how the workers exchange."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ class Algo:
     Parameters
     ----------
     optimizer : str or None
-        The optimiser that the parameter server applies to the workers' gradients: "sgd",
+        The optimizer that the parameter server applies to the workers' gradients: "sgd",
         "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam" or "dcasgd". It may be None
         with ``mode="easgd"``, which does not use it.
     loss : str, callable, list or dict
@@ -27,28 +27,29 @@ class Algo:
     metrics : list, optional
         The metrics, as ``model.compile`` takes them; by default the accuracy.
     validate_every : int, optional
-        Updates between two validations; 0 means no validation; None, the default, once an epoch.
+        Updates between two validations, which in lock-step wait for the end of the epoch; 0 means
+        no validation; None, the default, one after each epoch.
     sync_every : int, optional
         Batches of a worker between two exchanges. With ``mode="sgd"`` the worker sends the mean of
         their gradients.
     mode : {"sgd", "easgd", "diloco"}
         "sgd", Downpour SGD (Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012): each
-        worker sends gradients, the optimiser applies them, and the worker continues with the new
+        worker sends gradients, the optimizer applies them, and the worker continues with the new
         parameters. "easgd" (Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD",
-        NIPS 2015): each worker trains its own parameters x with its own optimiser, and at every
-        exchange x and the centre c move towards each other by elastic_force * (x - c). "diloco"
+        NIPS 2015): each worker trains its own parameters x with its own optimizer, and at every
+        exchange x and the center c move toward each other by elastic_force * (x - c). "diloco"
         (Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models",
-        arXiv:2311.08105): each worker trains with its own optimiser, and sends the change of its
+        arXiv:2311.08105): each worker trains with its own optimizer, and sends the change of its
         parameters since the last exchange, negated, as a gradient; the paper uses "nesterov" with a
         learning rate of 0.7 as `optimizer`, "adamw" as `worker_optimizer`, and lock-step.
     worker_optimizer : str, optional
-        The workers' optimiser with "easgd" and "diloco", by its name in Keras. "sgd" by default.
+        The workers' optimizer with "easgd" and "diloco", by its name in Keras. "sgd" by default.
     elastic_force : float, optional
         The force of "easgd", from 0 to 1, the paper's alpha; by default 0.9 divided by the number
-        of workers.
+        of workers, or groups, that share the center.
     elastic_lr : float, optional
         The workers' learning rate with "easgd" and "diloco"; by default 0.05 for "sgd", and Keras'
-        default for other optimisers.
+        default for other optimizers.
     elastic_momentum : float, optional
         The workers' Nesterov momentum with "easgd" and "diloco", for "sgd"; 0 by default.
     **options : float
@@ -114,11 +115,11 @@ class Algo:
 
     @property
     def local_steps(self) -> bool:
-        """Whether workers train with an optimiser of their own."""
+        """Whether workers train with an optimizer of their own."""
         return self.mode != "sgd"
 
     def force(self, workers: int) -> float:
-        """Return the elastic force of each worker, given their number."""
+        """Return the elastic force of each of `workers` workers or groups."""
         return _DEFAULT_BETA / workers if self.elastic_force is None else self.elastic_force
 
     def compile_model(self, model: Any, optimizer: Any = None) -> None:
@@ -129,29 +130,29 @@ class Algo:
         model : keras.Model
             The model.
         optimizer : keras.optimizers.Optimizer, optional
-            The optimiser; by default Keras' equivalent of the one that trains the model.
+            The optimizer; by default Keras' equivalent of the one that trains the model.
 
         Raises
         ------
         InputError
-            If Keras has no such loss, metric or optimiser.
+            If Keras has no such loss, metric or optimizer.
 
         """
         import keras
 
-        for get, names, what in (
+        for get, names, argument in (
             (keras.losses.get, self.loss, "loss"),
             (keras.metrics.get, self.metrics, "metrics"),
         ):
-            for name in _names(names):
+            for name in _strings_in(names):
                 # Keras replaces these names by a metric that it chooses by the loss.
-                if what == "metrics" and name in ("accuracy", "acc", "crossentropy", "ce"):
+                if argument == "metrics" and name in ("accuracy", "acc", "crossentropy", "ce"):
                     continue
                 try:
                     get(name)
                 except (ValueError, TypeError) as error:
                     raise InputError(
-                        f"{what}: expected a name that Keras knows, received {name!r}"
+                        f"{argument}: expected a name that Keras knows, received {name!r}"
                     ) from error
         if optimizer is None and self.optimizer is not None and not self.local_steps:
             optimizer = self.optimizer.keras_twin()
@@ -164,19 +165,19 @@ class Algo:
             )
 
     def __repr__(self) -> str:
-        """Return the mode, the optimisers, the loss and `sync_every`."""
-        how = f"mode={self.mode!r}"
+        """Return the mode, the optimizers, the loss and `sync_every`."""
+        text = f"mode={self.mode!r}"
         if not self.elastic:
-            how += f", optimizer={self.optimizer}"
+            text += f", optimizer={self.optimizer}"
         if self.local_steps:
-            how += f", worker_optimizer={self.worker_optimizer!r}"
-        return f"<Algo {how}, loss={self.loss!r}, sync_every={self.sync_every}>"
+            text += f", worker_optimizer={self.worker_optimizer!r}"
+        return f"<Algo {text}, loss={self.loss!r}, sync_every={self.sync_every}>"
 
 
-def _names(names: Any) -> list[str]:
+def _strings_in(names: Any) -> list[str]:
     """Return the strings among names that may be nested in lists and dictionaries."""
     if isinstance(names, str):
         return [names]
     if isinstance(names, dict):
         names = list(names.values())
-    return [each for part in names for each in _names(part)] if isinstance(names, list) else []
+    return [name for part in names for name in _strings_in(part)] if isinstance(names, list) else []

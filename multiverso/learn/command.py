@@ -23,14 +23,14 @@ from multiverso.learn.model import ModelFromJson, ModelFromKeras
 __all__ = ["Parser", "is_master", "main", "train"]
 
 #: Environment variables in which launchers pass the rank; the first variable that is set counts.
-_RANKS: Final = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+_RANK_VARIABLES: Final = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 _TRAIN: Final = "Train a Keras model on all ranks of an MPI job."
 _PLOT: Final = "Draw the histories of trainings as PNG files."
 
 
 class Parser(argparse.ArgumentParser):
-    """Prints messages on the master only; the other ranks exit with the same code."""
+    """A parser that prints messages on the master only; the other ranks exit with the same code."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if is_master():
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
 def is_master() -> bool:
     """Return whether this process is rank 0, or was started without a launcher."""
-    return next((os.environ[name] for name in _RANKS if name in os.environ), "0") == "0"
+    return next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), "0") == "0"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--output", default=".", metavar="FOLDER", help="folder for the PNG files (default: .)"
     )
     plot.set_defaults(run=_plot)
-    given = parser.parse_args(arguments)
-    return _run(parser.prog, vars(given).pop("run"), given)
+    parsed = parser.parse_args(arguments)
+    return _run(parser.prog, vars(parsed).pop("run"), parsed)
 
 
 def train(arguments: Sequence[str] | None = None) -> int:
@@ -80,10 +80,10 @@ def train(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(
-    program: str, function: Callable[[argparse.Namespace], None], given: argparse.Namespace
+    program: str, function: Callable[[argparse.Namespace], None], parsed: argparse.Namespace
 ) -> int:
     try:
-        function(given)
+        function(parsed)
     except InputError as error:
         if is_master():
             sys.stderr.write(f"{program}: error: {error}\n")
@@ -91,120 +91,124 @@ def _run(
     return 0
 
 
-def _plot(given: argparse.Namespace) -> None:
+def _plot(parsed: argparse.Namespace) -> None:
     from multiverso.learn._plot import plot
 
-    for path in plot(given.histories, given.output):
+    for path in plot(parsed.histories, parsed.output):
         sys.stdout.write(f"wrote {path}\n")
 
 
-def _train(given: argparse.Namespace) -> None:
+def _train(parsed: argparse.Namespace) -> None:
     """Train with the given options, and write the results. Collective over the ranks of the job."""
-    logging.basicConfig(level=given.log_level.upper(), format="%(name)s: %(message)s")
-    files, validation = _files_in(given.train_data), _files_in(given.val_data)
+    logging.basicConfig(level=parsed.log_level.upper(), format="%(name)s: %(message)s")
+    train_files, val_files = _files_in(parsed.train_data), _files_in(parsed.val_data)
     comm = job_communicator()
-    rank, ranks = rank_and_size(comm)
+    rank, num_ranks = rank_and_size(comm)
     hosts = host_of_each_rank(comm)
-    layout = layout_of(ranks, given.masters, hosts)
-    algo = _algo(given, layout)
-    stopping = _stopping(given)
-    choose_backend(given.backend)
-    local = [worker for worker in layout.workers if hosts[worker] == hosts[rank]]
-    choose_gpu(comm, given.max_gpus, local.index(rank) if rank in local else None)
-    choose_threads(len(local))
-    is_saved = Path(given.model).suffix == ".keras"
-    stem = f"{Path(given.model).stem}_{given.trial_name}"
+    layout = layout_of(num_ranks, parsed.masters, hosts)
+    algo = _make_algo(parsed, layout)
+    make_callbacks = _stopping_callbacks(parsed)
+    choose_backend(parsed.backend)
+    host_workers = [worker for worker in layout.workers if hosts[worker] == hosts[rank]]
+    choose_gpu(comm, parsed.max_gpus, host_workers.index(rank) if rank in host_workers else None)
+    choose_threads(len(host_workers))
+    is_keras_file = Path(parsed.model).suffix == ".keras"
+    stem = f"{Path(parsed.model).stem}_{parsed.trial_name}"
     trace = Path(f"{stem}_trace.json")
     manager = MPIManager(
         comm,
         H5Data(
-            given.batch,
-            cache=given.cache_data,
-            preloading=given.preload_data,
-            features_name=given.features_name,
-            labels_name=given.labels_name,
+            parsed.batch,
+            cache=parsed.cache_data,
+            preloading=parsed.preload_data,
+            features_name=parsed.features_name,
+            labels_name=parsed.labels_name,
         ),
         algo,
-        ModelFromKeras(given.model) if is_saved else ModelFromJson(comm, given.model),
-        given.epochs,
-        files,
-        validation,
-        callbacks=stopping() if rank == 0 else None,
-        num_masters=given.masters,
-        synchronous=given.synchronous,
-        seed=given.seed,
-        profile=trace if given.profile else None,
-        checkpoint=given.checkpoint,
-        checkpoint_interval=given.checkpoint_interval,
-        restore=given.restore,
+        ModelFromKeras(parsed.model) if is_keras_file else ModelFromJson(comm, parsed.model),
+        parsed.epochs,
+        train_files,
+        val_files,
+        callbacks=make_callbacks() if rank == 0 else None,
+        num_masters=parsed.masters,
+        synchronous=parsed.synchronous,
+        seed=parsed.seed,
+        profile=trace if parsed.profile else None,
+        checkpoint=parsed.checkpoint,
+        checkpoint_interval=parsed.checkpoint_interval,
+        restore=parsed.restore,
     )
     manager.train()
     if manager.outcome is None:
         return
-    workers = len(layout.workers)
-    arguments = {**vars(given), "ranks": ranks, "workers": workers, "mode": algo.mode}
+    num_workers = len(layout.workers)
+    arguments = {**vars(parsed), "ranks": num_ranks, "workers": num_workers, "mode": algo.mode}
     outcome = manager.outcome.as_dict(arguments)
     history, model = Path(f"{stem}_history.json"), Path(f"{stem}_model.keras")
     write_json(history, outcome)
     manager.model.save(model)
-    written = [str(history), str(model), *([str(trace)] if given.profile else [])]
-    sys.stdout.write(f"{_summary(outcome, workers)}\nwrote {', '.join(written)}\n")
+    written = [str(history), str(model), *([str(trace)] if parsed.profile else [])]
+    sys.stdout.write(f"{_summary(outcome, num_workers)}\nwrote {', '.join(written)}\n")
 
 
-def _algo(given: argparse.Namespace, layout: Layout) -> Algo:
-    # The largest number of workers, or of groups, that share the force of one elastic centre.
-    workers = max(
-        len(layout.groups) or len(layout.workers), *(len(each.workers) for each in layout.groups), 1
+def _make_algo(parsed: argparse.Namespace, layout: Layout) -> Algo:
+    # The largest number of workers, or of groups, that share the force of one elastic center.
+    num_sharing = max(
+        len(layout.groups) or len(layout.workers),
+        *(len(group.workers) for group in layout.groups),
+        1,
     )
-    options = _options.options_of(given.optimizer_params)
-    if given.learning_rate is not None:
-        options["learning_rate"] = given.learning_rate
-    elastic = given.mode == "easgd"
-    if given.optimizer is None:
-        given.optimizer = "adam"
-        if given.mode == "diloco":  # The paper uses these optimisers.
-            given.optimizer = "nesterov"
+    options = _options.options_of(parsed.optimizer_params)
+    if parsed.learning_rate is not None:
+        options["learning_rate"] = parsed.learning_rate
+    elastic = parsed.mode == "easgd"
+    if parsed.optimizer is None:
+        parsed.optimizer = "adam"
+        if parsed.mode == "diloco":  # The paper uses these optimizers.
+            parsed.optimizer = "nesterov"
             options.setdefault("learning_rate", 0.7)
-    if not 0 <= given.elastic_force <= workers:
+    if not 0 <= parsed.elastic_force <= num_sharing:
         kind = "workers in a group, or of groups" if layout.groups else "workers"
         raise InputError(
-            f"--elastic-force: expected a number from 0 to {workers}, the number of {kind}, "
-            f"received {given.elastic_force:g}"
+            f"--elastic-force: expected a number from 0 to {num_sharing}, the number of {kind}, "
+            f"received {parsed.elastic_force:g}"
         )
     return Algo(
-        None if elastic else given.optimizer,
-        loss=given.loss,
-        metrics=given.metrics,
-        validate_every=given.validate_every,
-        sync_every=given.sync_every,
-        mode="sgd" if given.mode == "downpour" else given.mode,
-        worker_optimizer=given.worker_optimizer,
+        None if elastic else parsed.optimizer,
+        loss=parsed.loss,
+        metrics=parsed.metrics,
+        validate_every=parsed.validate_every,
+        sync_every=parsed.sync_every,
+        mode="sgd" if parsed.mode == "downpour" else parsed.mode,
+        worker_optimizer=parsed.worker_optimizer,
         # The option is the paper's beta, the force of all workers together.
-        elastic_force=given.elastic_force / workers,
-        elastic_lr=given.elastic_lr,
-        elastic_momentum=given.elastic_momentum,
+        elastic_force=parsed.elastic_force / num_sharing,
+        elastic_lr=parsed.elastic_lr,
+        elastic_momentum=parsed.elastic_momentum,
         **({} if elastic else options),
     )
 
 
-def _stopping(given: argparse.Namespace) -> Callable[[], list[Any]]:
+def _stopping_callbacks(parsed: argparse.Namespace) -> Callable[[], list[Any]]:
     """Check the options that stop a training; return a function that makes their callbacks."""
-    patience = _options.patience(given.early_stopping) if given.early_stopping is not None else None
-    target = _options.limit(given.target_metric) if given.target_metric is not None else None
+    patience = (
+        _options.patience(parsed.early_stopping) if parsed.early_stopping is not None else None
+    )
+    target = _options.target(parsed.target_metric) if parsed.target_metric is not None else None
 
-    def callbacks() -> list[Any]:
+    def make() -> list[Any]:
         import keras
 
-        made = []
+        callbacks = []
         if patience is not None:
             metric, relation, epochs = patience
             mode = "min" if relation == "<" else "max"
-            made.append(keras.callbacks.EarlyStopping(metric, mode=mode, patience=epochs))
+            callbacks.append(keras.callbacks.EarlyStopping(metric, mode=mode, patience=epochs))
         if target is not None:
-            made.append(_target_callback(*target))
-        return made
+            callbacks.append(_target_callback(*target))
+        return callbacks
 
-    return callbacks
+    return make
 
 
 def _target_callback(metric: str, relation: str, target: float) -> Any:
@@ -221,7 +225,7 @@ def _target_callback(metric: str, relation: str, target: float) -> Any:
 
 
 def _files_in(path: str) -> list[str]:
-    """Return the files that a list names, in the current folder or in the folder of the list.
+    """Return the files that a list names, in the current folder or beside the list.
 
     Raises
     ------
@@ -233,18 +237,18 @@ def _files_in(path: str) -> list[str]:
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         if not (name := line.strip()):
             continue
-        beside = Path(path).parent / name
+        beside_list = Path(path).parent / name
         if not Path(name).is_file():
-            if not beside.is_file():
+            if not beside_list.is_file():
                 raise InputError(f"line {number} of {path}: no such file: {name}")
-            name = str(beside)
+            name = str(beside_list)
         names.append(name)
     if not names:
         raise InputError(f"the list {path}: expected names of files, found none")
     return names
 
 
-def _summary(outcome: dict[str, Any], workers: int) -> str:
+def _summary(outcome: dict[str, Any], num_workers: int) -> str:
     last = [
         f"{name} {values[-1]:.4f}"
         for name, values in outcome["history"].items()
@@ -252,6 +256,6 @@ def _summary(outcome: dict[str, Any], workers: int) -> str:
     ]
     epochs = len(outcome["epochs"])
     return (
-        f"{epochs} epoch{'s' if epochs != 1 else ''} on {workers} worker"
-        f"{'s' if workers != 1 else ''} in {outcome['train_time']:.1f} s: {', '.join(last)}"
+        f"{epochs} epoch{'s' if epochs != 1 else ''} on {num_workers} worker"
+        f"{'s' if num_workers != 1 else ''} in {outcome['train_time']:.1f} s: {', '.join(last)}"
     )

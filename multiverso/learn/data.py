@@ -1,4 +1,4 @@
-"""Batches of training data: the base class `Data`."""
+"""`Data`, the base class of objects that make batches of the samples in files."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ Nested = Any
 class Data:
     """Makes batches of the samples in files. Override `generate_data`, or only `load_data`.
 
-    Each worker has its own object and its own share of the files.
+    Each worker has a copy of the object, with its own share of the files.
 
     Parameters
     ----------
@@ -69,30 +69,30 @@ class Data:
             the last one: a batch may contain the end of one file and the beginning of the next.
 
         """
-        left: tuple[Nested, Nested] | None = None
-        for features, labels in self._loaded():
+        incomplete: tuple[Nested, Nested] | None = None
+        for features, labels in self._load_files():
             begin, size = 0, length_of(features)
-            if left is not None:
-                begin = min(self.batch_size - length_of(left[0]), size)
-                left = (
-                    _joined(left[0], _cut(features, 0, begin)),
-                    _joined(left[1], _cut(labels, 0, begin)),
+            if incomplete is not None:
+                begin = min(self.batch_size - length_of(incomplete[0]), size)
+                incomplete = (
+                    _joined(incomplete[0], _cut(features, 0, begin)),
+                    _joined(incomplete[1], _cut(labels, 0, begin)),
                 )
-                if length_of(left[0]) < self.batch_size:
+                if length_of(incomplete[0]) < self.batch_size:
                     continue
-                yield left
-                left = None
+                yield incomplete
+                incomplete = None
             for start in range(begin, size, self.batch_size):
                 end = start + self.batch_size
                 batch = _cut(features, start, end), _cut(labels, start, end)
                 if end <= size:
                     yield batch
                 else:
-                    left = batch
-        if left is not None:
-            yield left
+                    incomplete = batch
+        if incomplete is not None:
+            yield incomplete
 
-    def _loaded(self) -> Iterator[tuple[Nested, Nested]]:
+    def _load_files(self) -> Iterator[tuple[Nested, Nested]]:
         for name in self.file_names:
             yield self.load_data(name)
 
@@ -109,18 +109,18 @@ class Data:
         raise NotImplementedError(msg)
 
     def count_data(self) -> int | None:
-        """Return the number of samples in the files, or None if the number is unknown.
+        """Return the number of samples in the files, or None, the default, if it is unknown.
 
         With None, the first epoch ends when every worker has trained on its files once.
         """
         return None
 
     def check(self, file_names: Sequence[str]) -> None:
-        """Raise InputError if a file cannot be used. Only the master calls this, once."""
+        """Raise InputError if a file cannot be used. Only the master calls it; here a no-op."""
 
 
 def length_of(data: Nested) -> int:
-    """Return the number of samples in an array or a list of arrays."""
+    """Return the number of samples in an array, or in each array of a list or dict."""
     while isinstance(data, list | tuple | dict):
         data = next(iter(data.values())) if isinstance(data, dict) else data[0]
     return int(np.shape(data)[0])
@@ -134,6 +134,6 @@ def _cut(data: Nested, begin: int, end: int) -> Nested:
 
 def _joined(first: Nested, second: Nested) -> Nested:
     if isinstance(first, list | tuple):
-        return [_joined(one, other) for one, other in zip(first, second, strict=True)]
+        return [_joined(*parts) for parts in zip(first, second, strict=True)]
     joined: NDArray[Any] = np.concatenate((first, second))
     return joined

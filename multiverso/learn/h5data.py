@@ -1,4 +1,4 @@
-"""Batches from HDF5 files that are checked before training, read ahead and cached: `H5Data`."""
+"""`H5Data`, batches from HDF5 files, which are checked, read ahead and cached."""
 
 import hashlib
 import os
@@ -79,11 +79,11 @@ class H5Data(Data):
                 features = _read(_member(file, self.features_name, file_name))
                 return features, _read(_member(file, self.labels_name, file_name))
         except OSError as error:
-            raise _unreadable(file_name, error) from error
+            raise _read_error(file_name, error) from error
 
     def count_data(self) -> int | None:
-        """Return the number of samples in the files, without reading them."""
-        return sum(self._length(name)[0] for name in self.file_names)
+        """Return the number of samples according to the headers of the files."""
+        return sum(self._samples_and_shapes(name)[0] for name in self.file_names)
 
     def check(self, file_names: Sequence[str]) -> None:
         """Raise InputError if a file is missing, corrupt or empty, or the shapes of samples differ.
@@ -92,7 +92,7 @@ class H5Data(Data):
         """
         first: tuple[str, Any] | None = None
         for name in file_names:
-            _, shapes = self._length(name)
+            _, shapes = self._samples_and_shapes(name)
             if first is None:
                 first = name, shapes
             elif shapes != first[1]:
@@ -101,29 +101,28 @@ class H5Data(Data):
                     f"{first[0]}, received {shapes}"
                 )
 
-    def _loaded(self) -> Iterator[tuple[Nested, Nested]]:
+    def _load_files(self) -> Iterator[tuple[Nested, Nested]]:
         if not self.preloading:
-            yield from super()._loaded()
+            yield from super()._load_files()
             return
         names = iter(self.file_names)
         reader = ThreadPoolExecutor(1, "multiverso-preloading")
         try:
-            ahead = deque(
+            futures = deque(
                 reader.submit(self.load_data, name) for name in islice(names, self.preloading)
             )
-            while ahead:
-                loaded = ahead.popleft().result()
-                ahead.extend(reader.submit(self.load_data, name) for name in islice(names, 1))
+            while futures:
+                loaded = futures.popleft().result()
+                futures.extend(reader.submit(self.load_data, name) for name in islice(names, 1))
                 yield loaded
         finally:
             reader.shutdown(cancel_futures=True)
 
-    def _length(self, name: str) -> tuple[int, list[tuple[int, ...]]]:
+    def _samples_and_shapes(self, name: str) -> tuple[int, list[tuple[int, ...]]]:
         """Return the number of samples in a file, and the shapes of a sample."""
         try:
             with h5py.File(name, "r") as file:
-                sizes = {}
-                shapes = []
+                sizes, shapes = {}, []
                 keys = (self.features_name, self.labels_name)
                 for key, member in [(key, _member(file, key, name)) for key in keys]:
                     datasets = list(_datasets(member))
@@ -132,10 +131,10 @@ class H5Data(Data):
                             f"cannot use {name}: expected arrays in its group '{key}', found none"
                         )
                     for dataset in datasets:
-                        sizes[dataset.name.strip("/")] = _samples(dataset, name)
+                        sizes[dataset.name.strip("/")] = _num_samples(dataset, name)
                         shapes.append(dataset.shape[1:])
         except OSError as error:
-            raise _unreadable(name, error) from error
+            raise _read_error(name, error) from error
         if len(set(sizes.values())) > 1:
             found = ", ".join(f"{size} in '{key}'" for key, size in sizes.items())
             raise InputError(
@@ -156,7 +155,7 @@ def _member(file: h5py.File, key: str, name: str) -> Any:
     return file[key]
 
 
-def _samples(dataset: Any, name: str) -> int:
+def _num_samples(dataset: Any, name: str) -> int:
     if dataset.shape is None or not dataset.shape or dataset.dtype.kind not in "biuf":
         raise InputError(
             f"cannot use {name}: expected numbers with one row for each sample in "
@@ -179,18 +178,18 @@ def _read(member: Any) -> Nested:
     return np.asarray(member[...])
 
 
-def _unreadable(name: str, error: OSError) -> InputError:
+def _read_error(name: str, error: OSError) -> InputError:
     if not Path(name).exists():
         return InputError(f"cannot read {name}: no such file")
     return InputError(f"cannot read {name} as HDF5: {first_line(error)}")
 
 
 def _cached(name: str, folder: Path) -> Path:
-    """Return the path of an up-to-date copy of the file, and make the copy if needed."""
+    """Return the path of a copy of the file in `folder`, made if there is none of this version."""
     source = Path(name).absolute()
     with as_input_error(f"cannot copy {name} to the cache {folder}", OSError):
-        state = source.stat()
-        key = f"{source} {state.st_size} {state.st_mtime_ns}"
+        stat = source.stat()
+        key = f"{source} {stat.st_size} {stat.st_mtime_ns}"
         copy = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}-{source.name}"
         if not copy.exists():
             folder.mkdir(parents=True, exist_ok=True)

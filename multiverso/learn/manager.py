@@ -1,4 +1,4 @@
-"""Training of a model by all ranks of an MPI job: `MPIManager`."""
+"""`MPIManager`, which trains a model on all ranks of an MPI job."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -35,9 +35,9 @@ class MPIManager:
     data : Data
         The object that makes batches of the files.
     algo : Algo
-        The optimiser, the loss, and the options of the exchanges.
+        The optimizer, the loss, and the options of the exchanges.
     model_builder : ModelBuilder
-        The object that makes the model on every rank; the master's weights are used.
+        The object that makes the model on the master and the workers, with the master's weights.
     num_epochs : int
         Number of passes over the training files.
     train_list : iterable of str
@@ -53,22 +53,22 @@ class MPIManager:
         the master and the sub-masters. Workers then exchange with the parameters of their group,
         which the sub-master holds. After every `sync_every` updates of the group the sub-master
         exchanges the parameters of the group with those of all workers. A group is a node if ranks
-        other than the master are on as many nodes as there are sub-masters, else a contiguous range
-        of ranks. Groups cannot be combined with `synchronous`.
+        other than the master are on as many nodes as there are sub-masters, two or more on each,
+        else a contiguous range of ranks. Groups cannot be combined with `synchronous`.
     synchronous : bool, optional
         With True, workers run in lock-step, each update uses the mean of their gradients, and two
-        runs with the same `seed` are bitwise identical. With False, each has its own speed.
+        runs with the same `seed` are bitwise identical. With False, each runs at its speed.
     seed : int, optional
         The seed of Keras' random numbers; worker number w uses ``seed + w``.
     profile : path, optional
-        File to which the master writes a trace of all workers, for Chrome or Perfetto.
+        File for a trace of all workers and sub-masters, for Chrome or Perfetto.
     checkpoint : path, optional
         A folder, visible on all nodes, for the last two checkpoints of the parameters, running
-        means and the state of the optimiser.
+        means and the state of the optimizer.
     checkpoint_interval : int, optional
         Epochs between two checkpoints; another checkpoint is saved at the end.
     restore : path, optional
-        A folder with checkpoints of the same model and optimiser. Training resumes after the epoch
+        A folder with checkpoints of the same model and optimizer. Training resumes after the epoch
         of the last checkpoint. The number of workers may differ.
     timeout : float, optional
         The longest time that a rank waits for other ranks at any point, in seconds.
@@ -160,7 +160,8 @@ class MPIManager:
         InputError
             On all ranks, if the model, a file, or an option cannot be used.
         RuntimeError
-            If another rank has failed for another reason; that rank raises the original error.
+            If a rank has failed for another reason. The master, and a worker that fails after the
+            start of training, raise their original errors instead.
         MultiversoError
             If a rank is lost or does not respond in time.
 
@@ -168,7 +169,7 @@ class MPIManager:
         comm = job_communicator() if self.comm is None else self.comm
         layout = find_layout(comm, self.num_masters)
         channel = open_channel(comm, self.timeout)
-        # Attributes are read here, because the user may have changed them after the constructor.
+        # The attributes are read only now, because the user may have changed them.
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
         timer = ActivityTimer(trace=self.profile is not None)
         role = role_of(RankContext(Training(**settings), channel, layout, timer))
@@ -179,8 +180,8 @@ class MPIManager:
                 role=layout.session_role(channel.rank),
                 comm=comm,
                 timeout=self.timeout,
-            ) as joined:
-                metrics = role.train(joined)
+            ) as opened:
+                metrics = role.train(opened)
         except StoppedError as error:
             raise RuntimeError(str(error)) from None
         channel.close()

@@ -1,4 +1,4 @@
-"""How each rank makes its model: `ModelBuilder`, `ModelFromJson` and `ModelFromKeras`."""
+"""The builders that make a model on each rank: from Python, from JSON, or from a .keras file."""
 
 import os
 from typing import Any
@@ -31,7 +31,9 @@ class ModelBuilder:
         self.comm = comm
 
     def build_model(self) -> Any:
-        """Return a new Keras model. Every rank calls this once. The master's weights are used.
+        """Return a new Keras model. The weights of the model on the master are used.
+
+        The master and every worker call it once; a single rank, which is both, calls it twice.
 
         Raises
         ------

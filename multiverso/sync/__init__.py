@@ -33,9 +33,9 @@ class ParamSync:
     arrays : iterable of array
         NumPy arrays of any shape, or objects that share their memory with NumPy, such as PyTorch
         tensors on the CPU. Their dtypes may be float32, float64, int32, int64, float16, and the
-        bfloat16 of the package ml_dtypes, in any mixture. The arrays are kept, and must not share
-        memory with each other. Arrays that are C-contiguous and not of half precision are updated
-        in place; the others need a copy. Half precision is summed in float32.
+        bfloat16 of the package ml_dtypes, in any mixture. `ParamSync` refers to the arrays,
+        which must not share memory with each other. Arrays that are C-contiguous and not of half
+        precision are updated in place; the others need a copy. Half precision is summed in float32.
     name : str, optional
         The name in messages, "parameters" by default.
     overlap : bool, optional
@@ -46,9 +46,8 @@ class ParamSync:
         How a worker's delta is applied, as for `ArrayTableHandler`. "add", the default, adds it.
         An optimizer uses the negative delta as the gradient of one step: many local steps become
         one step on the server, which with "nesterov" is DiLoCo (Douillard et al.,
-        arXiv:2311.08105). With "easgd" each worker keeps its own values, and a sync moves the
-        arrays and the table towards each other (Zhang et al., NIPS 2015, in the order of
-        mpi_learn).
+        arXiv:2311.08105). With "easgd" each worker keeps its own values: a sync moves the table
+        toward the arrays, then these toward the table's new values (Zhang et al., NIPS 2015).
     **options : float
         Options of the updater, as for `ArrayTableHandler`.
 
@@ -103,7 +102,7 @@ class ParamSync:
         return self._sync.tables
 
     def sync(self) -> None:
-        """Add this worker's delta since the last sync, and fetch the deltas of all workers.
+        """Add this worker's delta since the last sync, and fetch the values with all deltas.
 
         With the updater "add", arrays and table become ``table + (array - last array)``: one add
         and one get, in one pass over the memory. The call waits for other workers if the mode

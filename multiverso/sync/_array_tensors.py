@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from multiverso._native.arrays import address, require_writable, view_of
 from multiverso._native.dtypes import TABLE_DTYPES, require_table_dtype
 from multiverso.sync._movable import MovableTensor
-from multiverso.sync._tensor import Group, Tensor
+from multiverso.sync._tensor import Tensor, TensorGroup
 
 
 class PlainArray:
     """A C-contiguous array of a table's dtype, on which the native pass works directly."""
 
     is_fixed = True
-    group: Group | None = None
+    group: TensorGroup | None = None
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.dtype = TABLE_DTYPES[array.dtype.name]
@@ -41,7 +41,7 @@ class PlainArray:
 
 
 class CopiedArray(MovableTensor):
-    """An array that is not contiguous, not in native byte order or of half precision."""
+    """An array of half precision, or not contiguous, or not in native byte order."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         super().__init__(array.shape, array.dtype.newbyteorder("=").name)
@@ -100,23 +100,23 @@ def tensors_of(arrays: Iterable[object], what: str = "arrays") -> list[Tensor]:
 def require_apart(arrays: list[NDArray[Any]], what: str) -> None:
     """Raise ValueError if two arrays share memory, whose delta a sync would add twice."""
     bounds = sorted((*_bounds(array), index) for index, array in enumerate(arrays) if array.size)
-    # The end and the index of the array with the highest end so far.
-    reach, holder = 0, -1
+    # The highest end of the arrays before, and the index of the array with that end.
+    highest_end, holder = 0, -1
     for begin, end, index in bounds:
-        if begin < reach and np.shares_memory(arrays[index], arrays[holder]):
+        if begin < highest_end and np.shares_memory(arrays[index], arrays[holder]):
             first, second = sorted((index, holder))
             msg = (
                 f"{what}: expected arrays with separate memory, but [{first}] and [{second}] share"
             )
             raise ValueError(msg)
-        if end > reach:
-            reach, holder = end, index
+        if end > highest_end:
+            highest_end, holder = end, index
 
 
 def _bounds(array: NDArray[Any]) -> tuple[int, int]:
-    """Return the first and the end address of an array's memory."""
+    """Return the addresses of the first byte of an array's memory and of the byte after it."""
     low = high = address(array)
-    for stride, n in zip(array.strides, array.shape, strict=True):
-        low += min(0, stride * (n - 1))
-        high += max(0, stride * (n - 1))
+    for stride, extent in zip(array.strides, array.shape, strict=True):
+        low += min(0, stride * (extent - 1))
+        high += max(0, stride * (extent - 1))
     return low, high + array.itemsize

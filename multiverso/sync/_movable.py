@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from multiverso._native import arrays
 from multiverso._native.dtypes import TABLE_DTYPES
-from multiverso.sync._master_copy import MasterCopy
-from multiverso.sync._tensor import Group, Tensor
+from multiverso.sync._table_copy import TableCopy
+from multiverso.sync._tensor import Tensor, TensorGroup
 
 
 class MovableTensor:
@@ -30,9 +30,9 @@ class MovableTensor:
 
     Attributes
     ----------
-    needs_master : bool
-        Whether the parameters cannot hold the values of the table, see `MasterCopy`.
-    group : Group or None
+    needs_table_copy : bool
+        Whether the parameters cannot hold the values of the table; see `TableCopy`.
+    group : TensorGroup or None
         The group through which the tensor is accessed.
 
     """
@@ -43,11 +43,11 @@ class MovableTensor:
         self.dtype = TABLE_DTYPES[dtype]
         self.shape = shape
         self.size = math.prod(shape)
-        self.needs_master = share != 1 or self.dtype.name != dtype
-        self.group: Group | None = None
+        self.needs_table_copy = share != 1 or self.dtype.name != dtype
+        self.group: TensorGroup | None = None
         self._share = share
         self._copy: NDArray[Any] | None = None
-        self._master: MasterCopy | None = None
+        self._table_copy: TableCopy | None = None
         self._in_place = False
 
     def locate(self) -> int | None:
@@ -89,9 +89,9 @@ class MovableTensor:
         return np.ascontiguousarray(self.read()).reshape(-1)
 
     def assign(self, values: NDArray[Any]) -> None:
-        """Set the parameters, and the master copy, to `values`."""
+        """Set the parameters, and the table copy, to `values`."""
         shaped = values.reshape(self.shape)
-        if self.needs_master:
+        if self.needs_table_copy:
             np.copyto(self._make_copy(), shaped)
         self.replace(shaped)
         self._record()
@@ -103,10 +103,10 @@ class MovableTensor:
         if address is not None:
             return address
         copy = self._make_copy()
-        if self._master is None:
+        if self._table_copy is None:
             self.read_into(copy)
         else:
-            self._master.add_delta(self.read())
+            self._table_copy.add_delta(self.read())
         return arrays.address(copy)
 
     def settle(self) -> None:
@@ -120,25 +120,25 @@ class MovableTensor:
     def _make_copy(self) -> NDArray[Any]:
         if self._copy is None:
             self._copy = self.allocate()
-            if self.needs_master:
+            if self.needs_table_copy:
                 self.read_into(self._copy)
-                self._master = MasterCopy(self._copy, self._share)
+                self._table_copy = TableCopy(self._copy, self._share)
         return self._copy
 
     def _record(self) -> None:
-        if self._master is not None:
-            self._master.record(self.read())
+        if self._table_copy is not None:
+            self._table_copy.record(self.read())
 
 
 class MovableGroup:
-    """Base of groups whose tensors are all changed in place, if the native pass can do so.
+    """Base of groups whose tensors the native pass changes in place, if it can do so for all.
 
-    If the native pass cannot, each tensor is accessed alone.
+    Otherwise each tensor is accessed alone.
 
     Parameters
     ----------
     tensors : list of MovableTensor
-        Tensors of one dtype that need no master copy.
+        Tensors of one dtype that need no table copy.
 
     """
 
@@ -162,15 +162,15 @@ class MovableGroup:
         self.addresses = None
 
 
-def grouped(tensors: Iterable[Any], make_group: Callable[[list[Any]], Group]) -> list[Tensor]:
-    """Return `tensors`, in one group for each dtype unless a tensor needs a master copy."""
-    members = list(tensors)
+def grouped(tensors: Iterable[Any], make_group: Callable[[list[Any]], TensorGroup]) -> list[Tensor]:
+    """Return `tensors`, after grouping those of one dtype that need no table copy."""
+    all_tensors = list(tensors)
     by_dtype: dict[np.dtype[Any], list[Any]] = {}
-    for tensor in members:
-        if not tensor.needs_master:
+    for tensor in all_tensors:
+        if not tensor.needs_table_copy:
             by_dtype.setdefault(tensor.dtype, []).append(tensor)
-    for group_members in by_dtype.values():
-        group = make_group(group_members)
-        for tensor in group_members:
+    for members in by_dtype.values():
+        group = make_group(members)
+        for tensor in members:
             tensor.group = group
-    return members
+    return all_tensors

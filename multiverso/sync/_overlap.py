@@ -22,12 +22,12 @@ from multiverso import _session
 from multiverso._native.arrays import memory_at
 from multiverso.errors import OperationTimeout
 
-#: The number of elements that are processed at once, few enough to stay in the cache.
+#: The number of elements that are processed at once, few enough to stay in a core's cache.
 _BLOCK: Final = 1 << 14
-#: An exchange is considered stuck this many seconds after the deadline of its calls.
-_GRACE: Final = 10.0
+#: An exchange is stuck if it runs for this many seconds longer than the session's timeout.
+_GRACE_SECONDS: Final = 10.0
 #: A wait returns to Python after this many seconds, so that Python can run signal handlers.
-_SLICE: Final = 0.1
+_JOIN_SECONDS: Final = 0.1
 
 
 class Exchange:
@@ -35,14 +35,8 @@ class Exchange:
 
     Collective calls of the session first wait for the run, and leaving the session stops the run.
 
-    Parameters
-    ----------
-    run : callable
-        The function. Its argument is an event; it must return soon after the event is set. An
-        exception that the function raises is kept for `take_error`.
-    name : str
-        The name of the exchange in messages.
-
+    The argument of the function is an event; the function must return soon after the event is set.
+    `take_error` returns an exception that it raised. Messages contain `name`.
     """
 
     def __init__(self, run: Callable[[threading.Event], None], name: str) -> None:
@@ -57,9 +51,9 @@ class Exchange:
         """Start a run; `wait` must have returned for the last run."""
         self._stop.clear()
         self._session.exchanges.add(self)
-        # A daemon does not delay the end of the process, and the session is left at that end.
+        # A daemon thread does not delay the end of the process, which also leaves the session.
         self._thread = threading.Thread(
-            target=self._work, name=f"multiverso: {self._name}", daemon=True
+            target=self._run_once, name=f"multiverso: {self._name}", daemon=True
         )
         self._thread.start()
 
@@ -67,19 +61,19 @@ class Exchange:
         """Wait for the end of the run; raise OperationTimeout if the run is stuck."""
         if self._thread is None:
             return
-        limit = self._session.options.timeout + _GRACE
-        deadline = time.monotonic() + limit
+        timeout = self._session.options.timeout + _GRACE_SECONDS
+        deadline = time.monotonic() + timeout
         while self._thread.is_alive():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                msg = f"{self._name}: the background exchange did not finish within {limit:.0f} s"
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                msg = f"{self._name}: the background exchange did not finish within {timeout:.0f} s"
                 raise OperationTimeout(msg)
-            self._thread.join(min(left, _SLICE))
+            self._thread.join(min(remaining, _JOIN_SECONDS))
         self._thread = None
         self._session.exchanges.discard(self)
 
     def take_error(self) -> BaseException | None:
-        """Return the exception of the last run, if any, once."""
+        """Return the exception of the last run, if any, and forget it."""
         error, self._error = self._error, None
         return error
 
@@ -87,7 +81,7 @@ class Exchange:
         """Request the end of the run without waiting; a stopped run has no result."""
         self._stop.set()
 
-    def _work(self) -> None:
+    def _run_once(self) -> None:
         try:
             self._run(self._stop)
         except BaseException as error:
@@ -95,23 +89,14 @@ class Exchange:
 
 
 class Snapshot:
-    """The copies of a table's parameters that a background exchange works with.
+    """The arrays S and T of the description of this module, for one table.
 
-    Parameters
-    ----------
-    values : ndarray, one dimension
-        The current parameters.
-
-    Attributes
-    ----------
-    received : ndarray
-        T in the description of this module, on which the native pass works.
-
+    Both begin as `values`, the current parameters in one dimension.
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
         self._sent = values.copy()  # S
-        self.received = values.copy()
+        self.received = values.copy()  # T, on which the native pass works
 
     def begin(self) -> None:
         """Copy the values to send to the memory of the native pass."""
@@ -120,7 +105,8 @@ class Snapshot:
     def apply(self, addresses: list[int], sizes: list[int], is_sent: bool) -> None:
         """Set the parameters at `addresses` to M = T + (M - S).
 
-        If `is_sent`, the next exchange begins with these values (S = M); otherwise S = T.
+        If `is_sent`, the next exchange sends these values, so S = M. Otherwise S = T, and the delta
+        M - S is kept for the next call.
         """
         buffer = np.empty(_BLOCK, self._sent.dtype)
         end = 0
@@ -131,8 +117,8 @@ class Snapshot:
             parameters = memory_at(address, (size,), self._sent.dtype)
             for low in range(0, size, _BLOCK):
                 high = min(low + _BLOCK, size)
-                mine, sent = parameters[low:high], self._sent[begin + low : begin + high]
+                current, sent = parameters[low:high], self._sent[begin + low : begin + high]
                 received = self.received[begin + low : begin + high]
-                delta = np.subtract(mine, sent, out=buffer[: high - low])
-                np.add(delta, received, out=mine)
-                np.copyto(sent, mine if is_sent else received)
+                delta = np.subtract(current, sent, out=buffer[: high - low])
+                np.add(delta, received, out=current)
+                np.copyto(sent, current if is_sent else received)

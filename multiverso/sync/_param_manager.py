@@ -1,7 +1,7 @@
-"""The base of the parameter managers of all adapters but JAX.
+"""`ParamManager`, the base of the parameter managers of all adapters but JAX.
 
-A manager provides the tensors of a model. This module makes the syncs, and decides how statistics,
-which no gradient changes, are added to the table.
+A manager provides the tensors of a model, which `ParamManager` syncs. `Shares` decides how much of
+the delta of statistics, which no gradient changes, is added to the table.
 """
 
 import operator
@@ -27,7 +27,7 @@ class Shares:
     choice : {"average", "master", False}
         Whether statistics are averaged, taken from the master, or not synchronized.
     argument : str
-        The name of this choice in messages.
+        The name of the argument `choice` in messages.
 
     Raises
     ------
@@ -41,31 +41,31 @@ class Shares:
             msg = f"{argument}: expected one of {_CHOICES}, received {choice!r}"
             raise ValueError(msg)
         session = current_session()
-        self._mean = 1.0 / session.num_workers if choice == "average" else None
-        self._only_master = 1.0 if session.worker_id == 0 else 0.0
+        self._mean_share = 1.0 / session.num_workers if choice == "average" else None
+        self._master_share = 1.0 if session.worker_id == 0 else 0.0
         self._are_synced = choice is not False
 
     def of(self, dtype: str) -> float | None:
         """Return the share of statistics of this dtype, or None if they are not synchronized.
 
-        It is 0 to 1. Integers are not averaged but taken from the master.
+        Integers are not averaged but taken from the master.
         """
         if not self._are_synced or dtype not in TABLE_DTYPES:
             return None
         is_float = TABLE_DTYPES[dtype].kind == "f"
-        return self._mean if self._mean is not None and is_float else self._only_master
+        return self._mean_share if self._mean_share is not None and is_float else self._master_share
 
 
 def checked_freq(freq: object) -> int:
     """Return the steps between two syncs; raise ValueError unless `freq` is an int >= 1."""
     try:
-        number = 0 if isinstance(freq, bool) else operator.index(freq)  # type: ignore[arg-type]
+        steps = 0 if isinstance(freq, bool) else operator.index(freq)  # type: ignore[arg-type]
     except TypeError:
-        number = 0
-    if number < 1:
+        steps = 0
+    if steps < 1:
         msg = f"freq: expected an int >= 1, received {freq!r}"
         raise ValueError(msg)
-    return number
+    return steps
 
 
 class ParamManager:
@@ -73,7 +73,7 @@ class ParamManager:
 
     Parameters
     ----------
-    make : callable
+    make_tensors : callable
         A function that returns the tensors. If it raises, other ranks get a `MismatchError`.
     name : str or None
         The name of the model in messages.
@@ -83,9 +83,9 @@ class ParamManager:
     """
 
     def __init__(
-        self, make: Callable[[], Sequence[Tensor]], name: str | None, overlap: bool
+        self, make_tensors: Callable[[], Sequence[Tensor]], name: str | None, overlap: bool
     ) -> None:
-        self._sync = TensorSync(make, name, overlap)
+        self._sync = TensorSync(make_tensors, name, overlap)
 
     @property
     def tables(self) -> tuple[ArrayTableHandler, ...]:
@@ -93,7 +93,7 @@ class ParamManager:
         return self._sync.tables
 
     def sync_all_param(self) -> None:
-        """Add this worker's delta since the last sync, and fetch the deltas of all workers.
+        """Add this worker's delta since the last sync, and fetch the values with all deltas.
 
         Raises
         ------

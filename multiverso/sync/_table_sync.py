@@ -1,4 +1,8 @@
-"""The synchronization of the tensors of one dtype with a table."""
+"""The synchronization of the tensors of one dtype with a table, by the native pass.
+
+The native pass is a call of `MV_ParamSyncRun`, which adds the deltas of all tensors to the table
+and writes the new values to the tensors, in one pass over the memory.
+"""
 
 import threading
 import weakref
@@ -12,14 +16,14 @@ from numpy.typing import NDArray
 from multiverso._native import arrays, capi
 from multiverso._native.library import call, call_until, lib
 from multiverso.sync._overlap import Snapshot
-from multiverso.sync._tensor import Group, Tensor
+from multiverso.sync._tensor import Tensor, TensorGroup
 from multiverso.tables import ArrayTableHandler
 
-_run: Final = lib.MV_ParamSyncRun
+_run_native_pass: Final = lib.MV_ParamSyncRun
 
 
 class TableSync:
-    """Keeps the tensors of one dtype equal to a table, by the library's ParamSync.
+    """Keeps the tensors of one dtype in sync with a table.
 
     The constructor is collective over the workers.
 
@@ -35,7 +39,7 @@ class TableSync:
     """
 
     def __init__(self, tensors: list[Tensor], table: ArrayTableHandler, overlap: bool) -> None:
-        # A collective get prevents a start from values that already include another's updates.
+        # The get is collective, so that no worker starts from values with another's updates.
         values = table.get(sync=True)
         self._table = table
         self._tensors = tensors
@@ -53,14 +57,14 @@ class TableSync:
             if tensor.is_fixed:
                 self._addresses[index] = tensor.address()
         self._movable = _movable_by_group(tensors)
-        # The addresses in `_addresses` for each entry of `_movable`, with which `_locate` finds
-        # out whether it must write `_addresses`.
+        # The addresses in `_addresses` for each entry of `_movable`, with which `_locate` checks
+        # whether it must update `_addresses`.
         self._located: list[list[int]] = [[] for _ in self._movable]
 
     def _create(self, values: NDArray[Any]) -> None:
         """Create the native object, which measures the deltas of the tensors from `values`."""
         self._snapshot = Snapshot(values) if self._overlap else None
-        self._resumes = False
+        self._resumes = False  # Whether the next exchange resumes the last one.
         sizes = [values.size] if self._overlap else self._sizes
         self._handle = capi.MV_ParamSync()
         call(
@@ -89,22 +93,22 @@ class TableSync:
         """Add the deltas to the table and set the tensors to its values, in one native pass."""
         self._locate()
         try:
-            call(_run, self._handle, self._addresses, self._count)
+            call(_run_native_pass, self._handle, self._addresses, self._count)
         finally:
             # An interrupted pass leaves complete values in the elements that the pass has changed.
             self._settle()
 
     def _locate(self) -> None:
         """Update `_addresses` for the tensors that may have moved."""
-        for number, (group, indices, tensors) in enumerate(self._movable):
+        for entry, (group, indices, tensors) in enumerate(self._movable):
             addresses = None if group is None else group.addresses
             if addresses is None:
                 addresses = [tensor.address() for tensor in tensors]
-            if addresses != self._located[number]:
-                self._located[number] = []  # An interrupt in the loop leaves a mixture.
+            if addresses != self._located[entry]:
+                self._located[entry] = []  # An interrupt in the loop leaves a mixture.
                 for index, address in zip(indices, addresses, strict=True):
                     self._addresses[index] = address
-                self._located[number] = addresses
+                self._located[entry] = addresses
 
     def _settle(self) -> None:
         for group, _, tensors in self._movable:
@@ -113,7 +117,7 @@ class TableSync:
                     tensor.settle()
 
     def begin(self) -> None:
-        """Make the next `exchange` a new one, which sends the values of the last `apply`."""
+        """Let the next `exchange` not resume, but send the values of the last `apply`."""
         self._resumes = False
 
     def exchange(self, stop: threading.Event) -> None:
@@ -126,7 +130,7 @@ class TableSync:
             self._snapshot.begin()
             self._resumes = True
         addresses = (c_void_p * 1)(arrays.address(self._snapshot.received))
-        call_until(stop, _run, self._handle, addresses, c_int64(1))
+        call_until(stop, _run_native_pass, self._handle, addresses, c_int64(1))
 
     def apply(self, is_sent: bool) -> None:
         """Set the tensors to the result of the last exchange plus their delta since its start.
@@ -142,9 +146,9 @@ class TableSync:
 
 def _movable_by_group(
     tensors: Sequence[Tensor],
-) -> list[tuple[Group | None, list[int], list[Tensor]]]:
+) -> list[tuple[TensorGroup | None, list[int], list[Tensor]]]:
     """Return the tensors that are not fixed, with their indices, by group or None if ungrouped."""
-    groups: dict[int, tuple[Group | None, list[int], list[Tensor]]] = {}
+    groups: dict[int, tuple[TensorGroup | None, list[int], list[Tensor]]] = {}
     for index, tensor in enumerate(tensors):
         if not tensor.is_fixed:
             _, indices, members = groups.setdefault(id(tensor.group), (tensor.group, [], []))

@@ -20,7 +20,7 @@ class Tensor(Protocol):
         The number of elements.
     is_fixed : bool
         Whether the native pass works on the tensor's memory, at an address that never changes.
-    group : Group or None
+    group : TensorGroup or None
         The group through which the framework is accessed.
 
     """
@@ -44,7 +44,7 @@ class Tensor(Protocol):
         """Copy the result of the native pass to the parameters, unless it changed them in place."""
 
 
-class Group(Protocol):
+class TensorGroup(Protocol):
     """Tensors that are read from and written to a framework together.
 
     Attributes

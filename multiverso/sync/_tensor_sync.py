@@ -17,24 +17,23 @@ from multiverso._native.arguments import flag
 from multiverso.errors import StateError
 from multiverso.sync._overlap import Exchange
 from multiverso.sync._table_sync import TableSync, joined
-from multiverso.sync._tensor import Group, Tensor
+from multiverso.sync._tensor import Tensor, TensorGroup
 from multiverso.tables import ArrayTableHandler
 
-#: The most bytes of the user's name, so that the name of a table has room for the layout.
+#: The most bytes of the user's name and of a shape; together they fit into the name of a table.
 _NAME_BYTES: Final = 24
-#: The most bytes of a layout.
-_LAYOUT_BYTES: Final = 36
+_SHAPE_BYTES: Final = 36
 
 
 class TensorSync:
-    """Keeps tensors equal to tables.
+    """Keeps tensors in sync with a table for each dtype.
 
     The constructor is collective: all ranks pass tensors of the same shapes. The tables and the
     tensors of all workers start with the master's values.
 
     Parameters
     ----------
-    make : callable
+    make_tensors : callable
         A function that returns the tensors. If it raises, other ranks get a `MismatchError`.
     name : str or None
         The name in messages, "parameters" by default.
@@ -56,18 +55,18 @@ class TensorSync:
 
     def __init__(
         self,
-        make: Callable[[], Sequence[Tensor]],
+        make_tensors: Callable[[], Sequence[Tensor]],
         name: str | None,
         overlap: bool = False,
         updater: str = "add",
         **options: float | None,
     ) -> None:
         session = _session.current()
-        with taking_part():
+        with failing_on_all_ranks():
             name = _checked_name(name)
             flag(overlap, "overlap")
-            tensors = make()
-            self._groups: list[Group] = _groups_of(tensors)
+            tensors = make_tensors()
+            self._groups: list[TensorGroup] = _groups_of(tensors)
             for group in self._groups:
                 group.load()
             self._tensors = tensors
@@ -102,11 +101,11 @@ class TensorSync:
                 group.scatter()
         self._exchange: Exchange | None = None
         if overlap and self._table_syncs is not None:
-            self._exchange = Exchange(_passes(self._table_syncs), name)
+            self._exchange = Exchange(_exchange_of(self._table_syncs), name)
 
     def sync(self) -> None:
         """Add the deltas of the tensors to the tables, and set the tensors to the new values."""
-        syncs = self._of_worker()
+        syncs = self._require_table_syncs()
         if self._session.options.requires_finite:
             self._require_finite()
         if self._exchange is not None:
@@ -130,7 +129,7 @@ class TensorSync:
 
     def wait(self) -> None:
         """Wait for the exchange of the last sync, and apply its result to the tensors."""
-        syncs = self._of_worker()
+        syncs = self._require_table_syncs()
         if self._exchange is not None:
             self._wait_for(self._exchange)
             self._apply(syncs, is_sent=False)
@@ -138,7 +137,7 @@ class TensorSync:
     def _wait_for(self, exchange: Exchange) -> None:
         exchange.wait()
         if (error := exchange.take_error()) is not None:
-            # The pass is resumed for a caller that handles the error and continues.
+            # Resume the exchange, because the caller may handle the error and continue.
             exchange.start()
             raise error
 
@@ -151,9 +150,9 @@ class TensorSync:
             group.scatter()
 
     def restart(self) -> None:
-        """Measure the deltas from the current values, so that past changes are not added."""
+        """Measure the deltas from the current values, so that earlier changes are not added."""
         self.wait()
-        syncs = self._of_worker()
+        syncs = self._require_table_syncs()
         for group in self._groups:
             group.load()
         for sync in syncs:
@@ -161,24 +160,25 @@ class TensorSync:
 
     def _require_finite(self) -> None:
         """Raise ValueError if a tensor is not finite, before anything changes."""
-        now = {
+        values_of_groups = {
             id(tensor): values
             for group in self._groups
             for tensor, values in zip(group.tensors, group.values(), strict=True)
         }
-        for number, tensor in enumerate(self._tensors):
-            values = now[id(tensor)] if id(tensor) in now else tensor.values()
+        for index, tensor in enumerate(self._tensors):
+            values = values_of_groups.get(id(tensor))
+            values = tensor.values() if values is None else values
             shaped = values.reshape(tensor.shape)
-            arrays.require_finite(shaped, f"{self.name}, tensor {number}")
+            arrays.require_finite(shaped, f"{self.name}, tensor {index}")
 
-    def _of_worker(self) -> list[TableSync]:
+    def _require_table_syncs(self) -> list[TableSync]:
         if self._table_syncs is None:
             msg = f"{self.name}: this rank is a server and not a worker"
             raise StateError(msg)
         return self._table_syncs
 
 
-def _passes(syncs: list[TableSync]) -> Callable[[threading.Event], None]:
+def _exchange_of(syncs: list[TableSync]) -> Callable[[threading.Event], None]:
     """Return a function that makes the exchanges of all tables."""
 
     def run(stop: threading.Event) -> None:
@@ -189,8 +189,8 @@ def _passes(syncs: list[TableSync]) -> Callable[[threading.Event], None]:
 
 
 @contextlib.contextmanager
-def taking_part() -> Iterator[None]:
-    """On an exception, let the other ranks fail too instead of waiting for this rank's table."""
+def failing_on_all_ranks() -> Iterator[None]:
+    """If the block raises, let the other ranks fail too: they wait for this rank's table."""
     try:
         yield
     except Exception:
@@ -216,7 +216,7 @@ def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     return [group for group in groups.values() if any(tensor.size for tensor in group)]
 
 
-def _groups_of(tensors: Sequence[Tensor]) -> list[Group]:
+def _groups_of(tensors: Sequence[Tensor]) -> list[TensorGroup]:
     """Return the groups of the tensors, without duplicates."""
     return list({id(tensor.group): tensor.group for tensor in tensors if tensor.group}.values())
 
@@ -230,7 +230,7 @@ def _with_layout(name: str, tensors: Sequence[Tensor]) -> str:
     short = name.encode()[:_NAME_BYTES].decode(errors="ignore")
     if len(tensors) == 1:
         shape = f"shape {tensors[0].shape}"
-        if len(shape) <= _LAYOUT_BYTES:
+        if len(shape) <= _SHAPE_BYTES:
             return f"{short}, {shape}"
     layout = ",".join(f"{tensor.dtype}{tensor.shape}" for tensor in tensors)
     return f"{short} ({len(tensors)} tensors, layout {zlib.crc32(layout.encode()):08x})"

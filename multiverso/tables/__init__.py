@@ -1,6 +1,6 @@
 """Tables: arrays and matrices of parameters that every worker can add to and get from."""
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -9,9 +9,11 @@ from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
 from multiverso._native.library import call, lib
 from multiverso.tables._row_ids import as_row_ids
-from multiverso.tables._table import COLLECTIVE, PLAIN, Table
+from multiverso.tables._table import NO_FLAGS, Table
 
 __all__ = ["ArrayTableHandler", "MatrixTableHandler"]
+
+_run: Final = lib.MV_TableRun
 
 
 class ArrayTableHandler(Table):
@@ -28,7 +30,7 @@ class ArrayTableHandler(Table):
         The type of the elements, in any form that NumPy accepts.
     updater : str, optional
         How `add` applies a delta. "add" makes ``w += delta``. "sgd", "momentum", "nesterov",
-        "adagrad", "rmsprop", "adadelta", "adam" and "dcasgd" make one step of that optimiser, with
+        "adagrad", "rmsprop", "adadelta", "adam" and "dcasgd" make one step of that optimizer, with
         the delta as the gradient. "easgd" makes ``w += elastic_force * (delta - w)``, with the
         worker's own parameters as the delta. docs/updaters.md has the formulas and their sources.
         All but "add" require float32 or float64.
@@ -72,6 +74,7 @@ class ArrayTableHandler(Table):
     """
 
     __slots__ = ()
+    _kind = capi.MV_TABLE_ARRAY
 
     def __init__(
         self,
@@ -84,21 +87,15 @@ class ArrayTableHandler(Table):
         **options: float | None,
     ) -> None:
         super().__init__(
-            capi.MV_TABLE_ARRAY,
-            lambda: (integer(size, "size", 1),),
-            init_value,
-            dtype,
-            updater,
-            name,
-            options,
+            lambda: (integer(size, "size", 1),), init_value, dtype, updater, name, options
         )
 
     def get(self, sync: bool = False, out: Any = None) -> Any:
         """Return the whole table.
 
-        The result contains all earlier adds of this worker, and at least those of the other
-        workers before the last barrier. In sync mode the call waits for the other workers' adds of
-        the round, and the result contains exactly those.
+        The result contains all earlier adds of this worker, and at least the adds of the other
+        workers before the last barrier. In sync mode the call waits for as many adds of each other
+        worker as this one has made, and the result contains exactly those.
 
         Parameters
         ----------
@@ -120,7 +117,8 @@ class ArrayTableHandler(Table):
         StateError
             If this rank is not a worker, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
-            With ``sync=True`` or in sync mode, if another worker does not make the call.
+            With ``sync=True`` or in sync mode, if another worker does not make the call; in a job
+            of several nodes, if a server does not answer.
 
         Examples
         --------
@@ -145,7 +143,7 @@ class ArrayTableHandler(Table):
             C-contiguous array of that dtype is not copied.
         sync : bool, optional
             The argument has no effect; older scripts pass it. An add always waits until the
-            servers of all nodes have received the delta, so that later gets contain the delta.
+            servers have received the delta, so that this worker's later gets contain the delta.
 
         Raises
         ------
@@ -155,7 +153,8 @@ class ArrayTableHandler(Table):
         StateError
             If this rank is not a worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
-            In a session with rounds, if another worker does not make the same calls.
+            In sync mode or with staleness, if another worker takes no part in the rounds; in a job
+            of several nodes, if a server does not answer.
 
         """
         self._add(data)
@@ -196,6 +195,7 @@ class MatrixTableHandler(Table):
     """
 
     __slots__ = ()
+    _kind = capi.MV_TABLE_MATRIX
 
     def __init__(
         self,
@@ -209,13 +209,7 @@ class MatrixTableHandler(Table):
         **options: float | None,
     ) -> None:
         super().__init__(
-            capi.MV_TABLE_MATRIX,
-            lambda: _matrix_shape(num_row, num_col),
-            init_value,
-            dtype,
-            updater,
-            name,
-            options,
+            lambda: _matrix_shape(num_row, num_col), init_value, dtype, updater, name, options
         )
 
     @property
@@ -231,9 +225,9 @@ class MatrixTableHandler(Table):
     def get(self, row_ids: Any = None, sync: bool = False, out: Any = None) -> Any:
         """Return the whole table, or some rows.
 
-        The result contains all earlier adds of this worker, and at least those of the other
-        workers before the last barrier. In sync mode the call waits for the other workers' adds of
-        the round, and the result contains exactly those.
+        The result contains all earlier adds of this worker, and at least the adds of the other
+        workers before the last barrier. In sync mode the call waits for as many adds of each other
+        worker as this one has made, and the result contains exactly those.
 
         Parameters
         ----------
@@ -260,7 +254,8 @@ class MatrixTableHandler(Table):
         StateError
             If this rank is not a worker, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
-            With ``sync=True`` or in sync mode, if another worker does not make the call.
+            With ``sync=True`` or in sync mode, if another worker does not make the call; in a job
+            of several nodes, if a server does not answer.
 
         """
         if row_ids is None:
@@ -270,19 +265,11 @@ class MatrixTableHandler(Table):
         if out is None:
             out = np.empty(shape, self._dtype)
         buffer, target = arrays.as_output(out, self._dtype, shape)
-        if np.may_share_memory(ids, buffer):
+        if np.may_share_memory(ids, buffer):  # The library reads `ids` while it writes to `buffer`.
             ids = ids.copy()
-        call(
-            lib.MV_TableRun,
-            self._handle,
-            b"get_rows",
-            arrays.pointer(ids),
-            len(ids),
-            None,
-            arrays.pin(buffer),
-            buffer.size,
-            COLLECTIVE if sync else PLAIN,
-        )
+        flags = self._collective_flags() if sync else NO_FLAGS
+        ids_pin, sink = arrays.pointer(ids), arrays.pin(buffer)
+        call(_run, self._handle, b"get_rows", ids_pin, len(ids), None, sink, buffer.size, flags)
         if buffer is not target:
             np.copyto(target, buffer)
         return out
@@ -300,7 +287,7 @@ class MatrixTableHandler(Table):
             array of that dtype is not copied.
         row_ids : array_like of int with shape (n,), optional
             The rows that the delta is for; all rows by default. With "add" and "sgd", a row that
-            occurs twice gets one update after the other; with "easgd" a row must not occur twice;
+            occurs twice gets two updates, one after the other; with "easgd" no row may occur twice;
             with the other updaters such a row gets one update with the sum of its deltas.
         sync : bool, optional
             As for `ArrayTableHandler.add`.
@@ -316,7 +303,8 @@ class MatrixTableHandler(Table):
         StateError
             If this rank is not a worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
-            In a session with rounds, if another worker does not make the same calls.
+            In sync mode or with staleness, if another worker takes no part in the rounds; in a job
+            of several nodes, if a server does not answer.
 
         """
         if row_ids is None:
@@ -325,17 +313,8 @@ class MatrixTableHandler(Table):
         ids = as_row_ids(row_ids, self._shape[0])
         shape = (len(ids), self._shape[1])
         delta = self._delta_of(data, (shape, (shape[0] * shape[1],)))
-        call(
-            lib.MV_TableRun,
-            self._handle,
-            b"add_rows",
-            arrays.pointer(ids),
-            len(ids),
-            arrays.pointer(delta),
-            None,
-            delta.size,
-            PLAIN,
-        )
+        ids_pin, source = arrays.pointer(ids), arrays.pointer(delta)
+        call(_run, self._handle, b"add_rows", ids_pin, len(ids), source, None, delta.size, NO_FLAGS)
 
 
 def _matrix_shape(num_row: object, num_col: object) -> tuple[int, int]:

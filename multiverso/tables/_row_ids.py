@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from multiverso._native.arrays import as_array
 
 _INT64: Final = np.dtype(np.int64)
-_MAX: Final = 2**63 - 1
+_INT64_MAX: Final = 2**63 - 1
 
 
 def as_row_ids(row_ids: object, num_row: int) -> NDArray[np.int64]:
@@ -27,7 +27,7 @@ def as_row_ids(row_ids: object, num_row: int) -> NDArray[np.int64]:
     ValueError
         If `row_ids` does not have one dimension.
     IndexError
-        If an id does not fit into 64 bits, or `row_ids` is a range that leaves the table.
+        If an id does not fit into 64 bits, or `row_ids` is a range with ids outside the table.
 
     """
     if type(row_ids) is np.ndarray and row_ids.dtype is _INT64 and row_ids.ndim == 1:
@@ -48,9 +48,9 @@ def as_row_ids(row_ids: object, num_row: int) -> NDArray[np.int64]:
         msg = f"row_ids: expected one dimension, received shape {array.shape}"
         raise ValueError(msg)
     if array.dtype.kind == "u" and array.dtype.itemsize == _INT64.itemsize:
-        above = np.flatnonzero(array > _MAX)
-        if above.size:
-            _out_of_range(int(above[0]), int(array[above[0]]), num_row)
+        positions = np.flatnonzero(array > _INT64_MAX)
+        if positions.size:
+            _raise_out_of_range(int(positions[0]), int(array[positions[0]]), num_row)
     return np.require(array, _INT64, ("C", "A"))
 
 
@@ -60,8 +60,8 @@ def _from_sequence(row_ids: list[Any] | tuple[Any, ...], num_row: int) -> NDArra
         return np.array(row_ids, dtype=_INT64)
     except OverflowError:
         for position, value in enumerate(row_ids):
-            if not 0 <= int(value) <= _MAX:
-                _out_of_range(position, int(value), num_row)
+            if not 0 <= int(value) <= _INT64_MAX:
+                _raise_out_of_range(position, int(value), num_row)
         raise
 
 
@@ -71,25 +71,25 @@ def _from_range(row_ids: range, num_row: int) -> NDArray[np.int64]:
         return np.empty(0, _INT64)
     start, step = row_ids[0], row_ids.step
     if not 0 <= start < num_row:
-        _out_of_range(0, start, num_row)
+        _raise_out_of_range(0, start, num_row)
     if not 0 <= row_ids[-1] < num_row:
         # The distance from `start` to the last row of the table in the direction of the range.
         inside = num_row - 1 - start if step > 0 else start
         position = inside // abs(step) + 1
-        _out_of_range(position, row_ids[position], num_row)
-    count = len(row_ids)
+        _raise_out_of_range(position, row_ids[position], num_row)
+    count = len(row_ids)  # The step of a range of one row may not fit into 64 bits.
     return np.arange(count, dtype=_INT64) * (step if count > 1 else 1) + start
 
 
 def _require_ints(row_ids: Iterable[object]) -> None:
-    kinds = set(map(type, row_ids))
-    wrong = tuple(k for k in kinds if issubclass(k, bool) or not issubclass(k, int | np.integer))
+    types = set(map(type, row_ids))  # A few types are checked faster than many ids.
+    wrong = tuple(t for t in types if issubclass(t, bool) or not issubclass(t, int | np.integer))
     if wrong:
         position, value = next((i, v) for i, v in enumerate(row_ids) if type(v) in wrong)
         msg = f"row_ids[{position}]: expected an int, received {value!r}"
         raise TypeError(msg)
 
 
-def _out_of_range(position: int, value: int, num_row: int) -> NoReturn:
+def _raise_out_of_range(position: int, value: int, num_row: int) -> NoReturn:
     msg = f"row_ids[{position}]: expected 0 to {num_row - 1}, received {value}"
     raise IndexError(msg)

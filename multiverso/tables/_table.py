@@ -1,11 +1,11 @@
-"""The base class of array and matrix tables: creation, and the calls on the whole table."""
+"""The base class of array and matrix tables: their creation, and the calls on a whole table."""
 
 import logging
 import math
 import weakref
 from collections.abc import Callable
 from ctypes import addressof, byref, c_int32, c_int64, sizeof
-from typing import Any, Final, NoReturn, SupportsIndex
+from typing import Any, ClassVar, Final, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,24 +14,24 @@ from multiverso import _session
 from multiverso._native import arrays, capi, checkpoint_calls, library
 from multiverso._native.arguments import text
 from multiverso._native.arrays import pin
-from multiverso._native.checkpoint_calls import Directory
+from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import call, lib
 from multiverso.tables._updaters import UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
 
-# These are globals, because a call on a small table takes less than a microsecond.
+# Globals, because looking up attributes would slow down the calls on small tables.
 _ndarray: Final = np.ndarray
 _table_get: Final = lib.MV_TableGet
 _table_add: Final = lib.MV_TableAdd
 _table_add_get: Final = lib.MV_TableAddGet
-# All arguments of the fast functions are ctypes objects, for arrays that need no conversion.
+# For arrays that need no conversion. All arguments of these functions are ctypes objects.
 _get_fast: Final = library.undeclared("MV_TableGet")
 _add_fast: Final = library.undeclared("MV_TableAdd")
 _add_get_fast: Final = library.undeclared("MV_TableAddGet")
-PLAIN: Final = c_int32(0)
-COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
+NO_FLAGS: Final = c_int32(0)
+_COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
 
 
 class Table:
@@ -55,34 +55,35 @@ class Table:
         "_updater",
     )
 
+    _kind: ClassVar[int]  # MV_TABLE_ARRAY or MV_TABLE_MATRIX
+
     def __init__(
         self,
-        kind: int,
-        shape: Callable[[], tuple[int, ...]],
+        checked_shape: Callable[[], tuple[int, ...]],
         init_value: object,
         dtype: object,
         updater: object,
         name: object,
         options: dict[str, Any],
     ) -> None:
-        """Create the table together with all ranks; `shape` returns its shape or raises."""
+        """Create the table together with all ranks; `checked_shape` raises for an invalid shape."""
         session = _session.current()
         session.settle()
         raw = capi.MV_TableOptions()
         call(lib.MV_TableOptionsInit, byref(raw))
-        raw.kind = kind
+        raw.kind = self._kind
         try:
             raw.name = None if name is None else text(name, "name").encode()
             self._updater = set_updater(raw, updater, options)
             raw.dtype, self._dtype = table_dtype(dtype)
-            self._shape = shape()
+            self._shape = checked_shape()
             self._input_shapes = _input_shapes(self._shape)
             self._requires_finite = session.options.requires_finite and self._dtype.kind == "f"
             # nan_policy="error" must scan every delta, so it disables the fast path of adds.
             self._fast_add_shape = None if self._requires_finite else self._shape
-            # If ranks may be lost, any worker may become the master, so each passes its value.
+            # If ranks may be lost, any worker may become the master, so each passes its values.
             may_be_master = session.worker_id == 0 or session.options.continues
-            initial = _initial(init_value, self._dtype, self._input_shapes, may_be_master)
+            initial = _initial_values(init_value, self._dtype, self._input_shapes, may_be_master)
         except Exception:
             _create_invalid(session, raw)
             raise
@@ -91,16 +92,17 @@ class Table:
             raw.init_value = arrays.address(initial)
         self._handle = capi.MV_Table()
         call(lib.MV_TableCreate, session.handle, byref(raw), byref(self._handle))
-        # The finalizer's copy of the handle outlives the table; freeing a stale handle is a no-op.
+        # The finalizer's copy of the handle outlives this object. Once the session has freed the
+        # table, the handle is stale, and MV_TableFree has no effect.
         free = weakref.finalize(self, lib.MV_TableFree, capi.MV_Table(self._handle.value))
-        free.atexit = False
+        free.atexit = False  # The end of the session frees the table.
         self._count = c_int64(math.prod(self._shape))
         self._nbytes = self._count.value * self._dtype.itemsize
-        self._name = name if isinstance(name, str) else f"table {self._describe().id}"
+        self._name = name if isinstance(name, str) else f"table {self._description().id}"
 
     @property
     def name(self) -> str:
-        """The name of the table in messages."""
+        """The name of the table in messages and checkpoints."""
         return self._name
 
     @property
@@ -126,8 +128,8 @@ class Table:
     @property
     def options(self) -> dict[str, float]:
         """The current options of the updater, which are the same for all ranks."""
-        hyper = self._describe().hyper
-        return {name: hyper[place] for name, place in UPDATERS[self._updater][1].items()}
+        hyper = self._description().hyper
+        return {name: hyper[index] for name, index in UPDATERS[self._updater][1].items()}
 
     def set_option(self, **options: float) -> None:
         """Change options of the updater, such as ``learning_rate``, for all ranks.
@@ -154,46 +156,50 @@ class Table:
 
         """
         values = hyper_values(self._updater, options)
-        for place, value in values.items():
-            call(lib.MV_TableCheckHyper, self._handle, place, value)
-        for place, value in values.items():
-            call(lib.MV_TableSetHyper, self._handle, place, value)
+        for index, value in values.items():
+            call(lib.MV_TableCheckHyper, self._handle, index, value)
+        for index, value in values.items():
+            call(lib.MV_TableSetHyper, self._handle, index, value)
 
-    def save(
-        self,
-        directory: Directory,
-        *,
-        step: int | None = None,
-        keep: int | None = None,
-    ) -> None:
+    def save(self, directory: StrPath, *, step: int | None = None, keep: int | None = None) -> None:
         """Save only this table. Collective over all ranks.
 
-        Parameters and errors are those of `multiverso.save`. The checkpoint can also be loaded
-        into a table of another name.
+        Parameters and errors are those of `multiverso.save`; the save is never in the background.
+        The checkpoint can also be loaded into a table of another name.
         """
+        self._settle()
         raw = checkpoint_calls.save_options(directory, step, keep)
         call(lib.MV_TableSave, self._handle, byref(raw))
 
-    def load(self, directory: Directory, *, missing_ok: bool = False) -> int | None:
+    def load(self, directory: StrPath, *, missing_ok: bool = False) -> int | None:
         """Load only this table. Collective over all ranks.
 
         Parameters, result and errors are those of `multiverso.load`. From a checkpoint of several
-        tables, the one with the name of this table is loaded.
+        tables, the one with the name of this table is loaded; the only table may have any name.
         """
+        self._settle()
         step: int | None = checkpoint_calls.load(
             lib.MV_TableLoad, self._handle, directory, missing_ok
         )
         return step
 
-    def _describe(self) -> capi.MV_TableDescription:
+    def _description(self) -> capi.MV_TableDescription:
         raw = capi.MV_TableDescription(struct_size=sizeof(capi.MV_TableDescription))
         call(lib.MV_TableDescribe, self._handle, byref(raw))
         return raw
 
-    def _get(self, sync: bool, out: Any) -> Any:
-        flags = COLLECTIVE if sync else PLAIN
-        if sync and (session := _session.find()) is not None:
+    def _settle(self) -> None:
+        """Wait for the exchanges in flight, which a collective call must not overlap."""
+        if (session := _session.find()) is not None:
             session.settle()
+
+    def _collective_flags(self) -> c_int32:
+        """Return the flags of a collective get, when no exchange is in flight any more."""
+        self._settle()
+        return _COLLECTIVE
+
+    def _get(self, sync: bool, out: Any) -> Any:
+        flags = self._collective_flags() if sync else NO_FLAGS
         if (
             type(out) is _ndarray
             and out.dtype is self._dtype
@@ -282,7 +288,7 @@ class Table:
         return out
 
     def _delta_of(self, data: Any, shapes: tuple[tuple[int, ...], ...]) -> NDArray[Any]:
-        """Return `data` as an array that the library can add."""
+        """Return `data` as an array that the library can add; raise an error if it is invalid."""
         delta = arrays.as_input(data, self._dtype, shapes, "data")
         if self._requires_finite:
             arrays.require_finite(delta, "data")
@@ -308,30 +314,30 @@ def _input_shapes(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return (shape,) if len(shape) == 1 else (shape, (math.prod(shape),))
 
 
-def _initial(
-    value: object, dtype: np.dtype[Any], shapes: tuple[tuple[int, ...], ...], is_master: bool
+def _initial_values(
+    value: object, dtype: np.dtype[Any], shapes: tuple[tuple[int, ...], ...], is_used: bool
 ) -> NDArray[Any] | None:
-    """Return the initial value for the library, or None for zeros or unless this is the master."""
+    """Return the initial values for the library; None means zeros, or that they are not used."""
     if value is None:
         return None
     given = arrays.as_array(value, "init_value")
-    scalar = given.ndim == 0
-    wanted = ((),) if scalar else shapes
-    if not is_master:
-        # An unused value is checked too, so that a wrong one raises on the rank that passes it.
-        arrays.checked_input(given, dtype, wanted, "init_value")
+    is_scalar = given.ndim == 0
+    allowed = ((),) if is_scalar else shapes
+    if not is_used:
+        # An unused value is checked too, so that an invalid one raises on the rank that passes it.
+        arrays.checked_input(given, dtype, allowed, "init_value")
         return None
-    array = arrays.as_input(given, dtype, wanted, "init_value")
-    if not scalar:
+    array = arrays.as_input(given, dtype, allowed, "init_value")
+    if not is_scalar:
         return array
     # A new table is zero already; passing zeros would touch all of its pages.
     return np.full(shapes[0], array, dtype) if any(array.tobytes()) else None
 
 
 def _create_invalid(session: _session.Session, raw: capi.MV_TableOptions) -> None:
-    """Take part in the creation with invalid options, so that the other ranks do not wait.
+    """Take part in the creation with invalid options: the other ranks then fail and do not wait.
 
-    The caller raises its own exception; the library's error says only that the options differ.
+    The library's error is only logged, because the caller raises the exception that led to it.
     """
     raw.num_row = 0
     handle = capi.MV_Table()

@@ -1,4 +1,4 @@
-"""The updaters by name: their codes and their options."""
+"""The names, codes and options of the updaters."""
 
 from ctypes import byref
 from typing import Any, Final
@@ -43,7 +43,7 @@ def set_updater(raw: capi.MV_TableOptions, updater: object, options: dict[str, A
     Raises
     ------
     TypeError
-        If `updater` is not a str or lacks such an option, or a value is not a number.
+        If `updater` is not a str, an option is not the updater's, or a value is not a number.
     ValueError
         If the updater is unknown, or a value is not finite.
 
@@ -70,7 +70,7 @@ def hyper_values(updater: str, options: dict[str, Any]) -> dict[int, float]:
     indices = UPDATERS[updater][1]
     for name, value in options.items():
         if name not in indices:
-            known = ", ".join(indices) or "no options"
-            msg = f"{name}: updater '{updater}' has {known}, received {name}={value!r}"
+            existing = ", ".join(indices) or "no options"
+            msg = f"{name}: updater '{updater}' has {existing}, received {name}={value!r}"
             raise TypeError(msg)
     return {indices[name]: finite(value, name) for name, value in options.items()}

@@ -23,14 +23,9 @@ class SharedTensor(MovableTensor):
     Parameters
     ----------
     variable : shared variable
-        A variable that `checked_value` accepts. Its shape must not change.
+        A variable that `checked_value` accepts, kept as `variable`. Its shape must not change.
     share : float, optional
         The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
-
-    Attributes
-    ----------
-    variable : shared variable
-        As given.
 
     """
 
@@ -49,7 +44,7 @@ class SharedTensor(MovableTensor):
                 f" {self.shape}, received {shape}"
             )
             raise ValueError(msg)
-        if self.needs_master or not _is_suitable(stored, self.dtype):
+        if self.needs_table_copy or not _is_suitable(stored, self.dtype):
             return None
         return _address(stored)
 
@@ -87,24 +82,24 @@ class SharedGroup(MovableGroup):
     def __init__(self, tensors: list[SharedTensor]) -> None:
         super().__init__(tensors)
         self._dtype = tensors[0].dtype
-        self._variables = [(one.variable, one.shape) for one in tensors]
-        # The shape of each variable and a weak reference to its array.
+        self._variables = [(tensor.variable, tensor.shape) for tensor in tensors]
+        # Each variable with its shape and a weak reference to its array, valid with the addresses.
         self._located: list[tuple[Any, tuple[int, ...], Callable[[], Any]]] = []
-        self._found: list[int] | None = None
+        self._found_addresses: list[int] | None = None
 
     def gather(self) -> None:
         """Set `addresses` if all values are suitable arrays."""
-        if self._found is None or not self._is_unchanged():
-            self._found = self._find()
-        self.addresses = self._found
+        if self._found_addresses is None or not self._is_unchanged():
+            self._found_addresses = self._find_addresses()
+        self.addresses = self._found_addresses
 
     def _is_unchanged(self) -> bool:
         dtype = self._dtype
         # One loop reads the storage itself, because after a batch no variable is in the caches.
-        for variable, shape, located in self._located:
+        for variable, shape, located_array in self._located:
             value = variable.container.storage[0]
             if (
-                value is not located()
+                value is not located_array()
                 or value.shape != shape
                 or value.dtype != dtype
                 or not value.flags.carray
@@ -112,16 +107,16 @@ class SharedGroup(MovableGroup):
                 return False
         return True
 
-    def _find(self) -> list[int] | None:
+    def _find_addresses(self) -> list[int] | None:
         dtype = self._dtype
-        self._located, found = [], []
+        self._located, addresses = [], []
         for variable, shape in self._variables:
             value = variable.container.storage[0]
             if not _is_suitable(value, dtype) or value.shape != shape:
                 return None
             self._located.append((variable, shape, weakref.ref(value)))
-            found.append(_address(value))
-        return found
+            addresses.append(_address(value))
+        return addresses
 
 
 def _is_suitable(value: Any, dtype: np.dtype[Any]) -> bool:

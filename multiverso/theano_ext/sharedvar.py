@@ -1,7 +1,7 @@
 """Shared variables of PyTensor, Theano and Aesara that all workers train together.
 
 Each worker has its own copy of a variable and trains it as usual. `mv_sync` adds the delta of the
-copy since the last sync to a table, and sets the copy to the sum of all workers' deltas::
+copy since the last sync to a table, and sets the copy to the table's new value::
 
     from multiverso.theano_ext import sharedvar
 
@@ -11,7 +11,7 @@ copy since the last sync to a table, and sets the copy to the sum of all workers
         train(*batch)
         sharedvar.sync_all_mv_shared_vars()
 
-Which framework
+Framework
     The first of PyTensor, Aesara and Theano that the program has imported. If it has imported
     none, the first that can be imported.
 
@@ -36,7 +36,7 @@ from typing import Any
 
 import multiverso as mv
 from multiverso.api import current_session
-from multiverso.sync._tensor_sync import TensorSync, taking_part
+from multiverso.sync._tensor_sync import TensorSync, failing_on_all_ranks
 from multiverso.theano_ext._backend import choose_backend
 from multiverso.theano_ext._tensors import SharedTensor, name_of
 
@@ -91,7 +91,7 @@ class MVSharedVariable:
 
     """
 
-    __slots__ = ()  # see _synchronized_class
+    __slots__ = ()  # `_synchronized_class` says why.
     _mv_link: _Link | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -170,7 +170,7 @@ def mv_shared(
 
     """
     current_session()
-    with taking_part():
+    with failing_on_all_ranks():
         variable = choose_backend().shared(
             value, name=name, strict=strict, allow_downcast=allow_downcast, **kwargs
         )
@@ -237,21 +237,21 @@ def _synchronized_class(framework_class: Any) -> Any:
         __doc__ = MVSharedVariable.__doc__
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            # Python also calls this on a result of MVSharedVariable(), which is initialized. An
-            # object that the framework creates from the class, for instance in clone(), is not.
+            # Python also calls this method on a result of MVSharedVariable(), which is initialized
+            # already, unlike an object that the framework creates from the class, as in clone().
             if "container" not in self.__dict__:
                 super().__init__(*args, **kwargs)
 
         def clone(self, *args: Any, **kwargs: Any) -> Any:
             """Return the framework's clone, which shares the value and the table."""
-            twin = super().clone(*args, **kwargs)
-            twin._mv_link = self._mv_link
-            return twin
+            copy = super().clone(*args, **kwargs)
+            copy._mv_link = self._mv_link
+            return copy
 
         def __copy__(self) -> Any:
-            twin = type(self).__new__(type(self))
-            twin.__dict__.update(self.__dict__)
-            return twin
+            copy = type(self).__new__(type(self))
+            copy.__dict__.update(self.__dict__)
+            return copy
 
         def __reduce_ex__(self, protocol: Any) -> Any:
             # The table is not pickled. The class has no importable name, so unpickling creates it
@@ -265,6 +265,6 @@ def _synchronized_class(framework_class: Any) -> Any:
 
 
 def _blank(framework_class: Any) -> Any:
-    """Return a variable without attributes, for pickle to fill."""
+    """Return a variable without attributes, for pickle to fill; pickles contain this name."""
     variable_class = _synchronized_class(framework_class)
     return variable_class.__new__(variable_class)

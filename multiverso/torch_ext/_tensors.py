@@ -35,16 +35,12 @@ class TorchTensor(MovableTensor):
     Parameters
     ----------
     tensor : torch.Tensor
-        A tensor of one of `TABLE_DTYPES`, on any device. Its shape and dtype must not change.
+        A tensor of one of `TABLE_DTYPES`, on any device, kept as `tensor`. Its shape and dtype must
+        not change.
     name : str
         The name of the tensor in messages.
     share : float, optional
         The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
-
-    Attributes
-    ----------
-    tensor : torch.Tensor
-        As given.
 
     """
 
@@ -53,18 +49,19 @@ class TorchTensor(MovableTensor):
         self.tensor = tensor
         self._table_dtype: torch.dtype = getattr(torch, self.dtype.name)
         self._name = name
-        self._kind = (tensor.shape, tensor.dtype)
+        self._expected = (tensor.shape, tensor.dtype)
 
     def locate(self) -> int | None:
-        """Return the address of a contiguous tensor on the CPU."""
+        """Return the address of a contiguous tensor on the CPU; None for any other tensor."""
         tensor = self.tensor
-        if (tensor.shape, tensor.dtype) != self._kind:
+        if (tensor.shape, tensor.dtype) != self._expected:
+            shape, dtype = self._expected
             msg = (
-                f"{self._name}: expected shape {tuple(self._kind[0])} and dtype {self._kind[1]} as "
-                f"when it was attached, received {tuple(tensor.shape)}, {tensor.dtype}"
+                f"{self._name}: expected shape {tuple(shape)} and dtype {dtype} as when it was "
+                f"attached, received {tuple(tensor.shape)}, {tensor.dtype}"
             )
             raise ValueError(msg)
-        if self.needs_master or not tensor.is_cpu or not tensor.is_contiguous():
+        if self.needs_table_copy or not tensor.is_cpu or not tensor.is_contiguous():
             return None
         return int(tensor.data_ptr())
 
@@ -106,13 +103,13 @@ class TorchGroup(MovableGroup):
 
     def __init__(self, tensors: list[TorchTensor]) -> None:
         super().__init__(tensors)
-        self._inner = [one.tensor for one in tensors]
-        self._shapes = [tensor.shape for tensor in self._inner]
-        self._dtypes = [tensor.dtype for tensor in self._inner]
+        self._torch_tensors = [tensor.tensor for tensor in tensors]
+        self._shapes = [tensor.shape for tensor in self._torch_tensors]
+        self._dtypes = [tensor.dtype for tensor in self._torch_tensors]
 
     def gather(self) -> None:
-        """Set `addresses` if all tensors are contiguous, on the CPU and of their first shapes."""
-        tensors = self._inner
+        """Set `addresses` if all are contiguous, on the CPU and unchanged in shape and dtype."""
+        tensors = self._torch_tensors
         self.addresses = None
         if (
             [tensor.shape for tensor in tensors] == self._shapes
@@ -124,5 +121,5 @@ class TorchGroup(MovableGroup):
     def scatter(self) -> None:
         """Tell autograd that the native pass has changed the tensors."""
         if self.addresses is not None:
-            _increment_all(self._inner)
+            _increment_all(self._torch_tensors)
             self.addresses = None

@@ -7,7 +7,7 @@ import torch
 
 from multiverso.api import current_session
 from multiverso.sync._param_manager import SyncStatistics, checked_freq
-from multiverso.sync._tensor_sync import taking_part
+from multiverso.sync._tensor_sync import failing_on_all_ranks
 from multiverso.torch_ext.param_manager import TorchParamManager
 
 __all__ = ["DistributedOptimizer"]
@@ -44,7 +44,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     """
 
-    # Optimizer.__init__ is not called, because groups, state and hooks are the wrapped optimizer's.
+    # This does not call Optimizer.__init__: groups, state and hooks are the wrapped optimizer's.
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -55,7 +55,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         overlap: bool = False,
     ) -> None:
         current_session()
-        with taking_part():
+        with failing_on_all_ranks():
             if not isinstance(optimizer, torch.optim.Optimizer):
                 kind = type(optimizer).__name__
                 msg = f"optimizer: expected a torch.optim.Optimizer, received {kind}"

@@ -92,13 +92,13 @@ def _tensors_of(module: object, sync_buffers: object) -> list[Tensor]:
 
 
 def _parameters_of(module: torch.nn.Module) -> Iterator[TorchTensor]:
-    views = []
+    arrays = []
     for name, parameter in module.named_parameters():
         if torch.nn.parameter.is_lazy(parameter):
             msg = f"parameter {name}: expected a shape, received a lazy one; run a batch first"
             raise ValueError(msg)
         require_table_dtype(dtype_of(parameter), f"parameter {name}")
         if parameter.device.type == "cpu" and parameter.dtype != torch.bfloat16:
-            views.append(parameter.detach().numpy())
+            arrays.append(parameter.detach().numpy())
         yield TorchTensor(parameter, f"parameter {name}")
-    _array_tensors.require_apart(views, "parameters")
+    _array_tensors.require_apart(arrays, "parameters")

@@ -1,4 +1,4 @@
-// Backoff tells how long a poller sleeps between two looks. PollUntil polls with a Backoff.
+// How long a polling thread sleeps between two polls (Backoff), and a loop that polls (PollUntil).
 #ifndef MULTIVERSO_BASE_BACKOFF_H_
 #define MULTIVERSO_BASE_BACKOFF_H_
 
@@ -11,12 +11,12 @@
 namespace multiverso {
 
 // The sleep is zero at first, then an eighth of the time since the last event, up to a limit. So a
-// poller sees an event late by at most an eighth of the time it waited, and an idle poller has
-// negligible overhead.
+// poller sees an event late by at most an eighth of the time that it has waited, and an idle poller
+// has negligible overhead.
 class Backoff {
  public:
-  // About a round trip between two machines, so that a sequence of calls does not sleep. Where
-  // ranks outnumber cores, longer spinning would take the core from the awaited rank.
+  // The time before the first sleep: about a round trip between two machines, so that a sequence of
+  // calls does not sleep. Where ranks outnumber cores, more would keep the awaited rank waiting.
   static constexpr std::chrono::microseconds kEager{60};
 
   explicit Backoff(std::chrono::microseconds longest, Instant since = Clock::now())
@@ -25,7 +25,7 @@ class Backoff {
   // Records that an event has happened now.
   void Reset() { since_ = Clock::now(); }
 
-  // Returns the time to sleep. Zero tells the caller to yield the core and look again.
+  // Returns the time to sleep. Zero tells the caller to yield the core and poll again.
   std::chrono::microseconds Next(Instant now, std::chrono::microseconds eager = kEager) const {
     const auto idle = std::chrono::duration_cast<std::chrono::microseconds>(now - since_);
     if (idle < eager) return std::chrono::microseconds(0);
@@ -37,12 +37,12 @@ class Backoff {
   Instant since_;
 };
 
-// Calls look() at least once, until its status is not pending or `until` has passed. Returns the
-// last status.
-template <class Look>
-Status PollUntil(Instant until, const Backoff& backoff, const Look& look) {
+// Calls poll() at least once, until it returns another status than pending or `until` has passed.
+// Returns the last status.
+template <class Poll>
+Status PollUntil(Instant until, const Backoff& backoff, const Poll& poll) {
   for (;;) {
-    const Status status = look();
+    const Status status = poll();
     if (!status.pending()) return status;
     const Instant now = Clock::now();
     if (now >= until) return status;

@@ -1,4 +1,4 @@
-// Arithmetic on counts and bytes that notices overflow instead of wrapping.
+// Arithmetic on numbers of elements and bytes: sums and products that detect overflow, rounding.
 #ifndef MULTIVERSO_BASE_CHECKED_H_
 #define MULTIVERSO_BASE_CHECKED_H_
 
@@ -21,9 +21,9 @@ inline bool CheckedAdd(int64_t a, int64_t b, int64_t* sum) {
   return true;
 }
 
-// Returns the smallest multiple of `unit` (> 0) that is >= value. Both are far from overflow.
+// RoundUp returns the smallest multiple of `unit` that is >= value, DivideUp that multiple divided
+// by `unit`. Both require that unit > 0 and that value + unit does not overflow.
 constexpr int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-
 constexpr int64_t DivideUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
 }  // namespace multiverso

@@ -1,4 +1,4 @@
-// Monotonic time, and how long a call may wait.
+// Monotonic time, and what ends a wait: a deadline, the end of a slice, or an interrupt.
 #ifndef MULTIVERSO_BASE_CLOCK_H_
 #define MULTIVERSO_BASE_CLOCK_H_
 
@@ -18,27 +18,28 @@ namespace multiverso {
 using Clock = std::chrono::steady_clock;
 using Instant = Clock::time_point;
 
-// Interrupt lets the caller abort a waiting call. Only the waiting thread uses it.
+// Interrupt asks the caller of a waiting call whether to abort the call. One thread uses it: the
+// thread that makes the call.
 class Interrupt {
  public:
   // Returns the reason for aborting the call, or nothing to continue waiting.
   using Ask = std::function<std::optional<std::string>()>;
-  // The least time between two questions, because each one may take the interpreter's lock.
-  static constexpr std::chrono::milliseconds kEvery{20};
+  // The shortest time between two questions, since a question may take the Python interpreter's
+  // lock.
+  static constexpr std::chrono::milliseconds kMinInterval{20};
 
-  explicit Interrupt(Ask ask) : ask_(std::move(ask)), next_(Clock::now() + kEvery) {}
+  explicit Interrupt(Ask ask) : ask_(std::move(ask)), next_(Clock::now() + kMinInterval) {}
 
-  // Makes Check call `first` with the reason as soon as the call is aborted.
-  void OnAbort(std::function<void(const Status&)> first) { first_ = std::move(first); }
-
+  // Makes Check call `action` with the aborted status when the caller aborts the call.
+  void OnAbort(std::function<void(const Status&)> action) { on_abort_ = std::move(action); }
   // Returns ok, or aborted with the reason once the caller has aborted the call.
   const Status& Check(Instant now) {
     if (!status_.ok() || now < next_) return status_;
-    next_ = now + kEvery;
+    next_ = now + kMinInterval;
     const std::optional<std::string> reason = ask_();
     if (!reason.has_value()) return status_;
     status_ = Status(Code::kAborted, *reason);
-    if (first_) first_(status_);
+    if (on_abort_) on_abort_(status_);
     return status_;
   }
   // Returns the result of the last Check.
@@ -46,8 +47,8 @@ class Interrupt {
 
  private:
   Ask ask_;
-  std::function<void(const Status&)> first_;
-  Instant next_;
+  std::function<void(const Status&)> on_abort_;
+  Instant next_;  // when to ask again
   Status status_;
 };
 
@@ -55,14 +56,15 @@ class Interrupt {
 struct WaitLimit {
   // The call fails with a timeout after this instant.
   Instant deadline;
-  // The call returns pending after this instant, for callers that have other work in between.
+  // The end of the slice: a call that still waits then returns pending, since its caller has other
+  // work, and the caller calls again.
   Instant slice_end = Instant::max();
   Interrupt* interrupt = nullptr;  // may be null
 
-  Instant first() const { return std::min(deadline, slice_end); }
+  Instant earliest() const { return std::min(deadline, slice_end); }
   bool is_interrupted() const { return interrupt != nullptr && !interrupt->status().ok(); }
-  // Call this about every 50 ms during a wait, which ends unless the result is ok. The result is
-  // aborted if the caller aborted the call, and pending at the end of the slice.
+  // A waiting call calls this about every 50 ms, and returns the result unless it is ok: aborted if
+  // the caller aborts the call, pending after the end of the slice. The deadline is not checked.
   Status Check(Instant now) const {
     if (interrupt != nullptr) MV_RETURN_IF_NOT_OK(interrupt->Check(now));
     return now >= slice_end ? Status::Pending() : Status::Ok();
@@ -78,15 +80,15 @@ inline double SecondsBetween(Instant from, Instant to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Returns an instant in nanoseconds of Clock, which all processes of a machine share, so that the
-// processes can exchange instants.
-inline int64_t Nanoseconds(Instant at) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
+// Returns `instant` in nanoseconds. Clock is the same in all processes of a machine, so they can
+// exchange these numbers.
+inline int64_t Nanoseconds(Instant instant) {
+  return std::chrono::nanoseconds(instant.time_since_epoch()).count();
 }
 inline int64_t NanosecondsNow() { return Nanoseconds(Clock::now()); }
 
-// Returns a time that is up to some milliseconds old. This takes a fifth of the time of
-// NanosecondsNow, since the system stores the time at each of its ticks.
+// Returns a time that may be some milliseconds old. On Linux a call takes a fifth of the time of
+// NanosecondsNow, since the kernel stores this time at each of its ticks.
 inline int64_t RecentNanoseconds() {
 #if defined(CLOCK_MONOTONIC_COARSE)
   timespec now{};

@@ -1,4 +1,4 @@
-// Features that compilers spell differently.
+// Compiler features beyond standard C++, as macros that are harmless where a feature is missing.
 #ifndef MULTIVERSO_BASE_COMPILER_H_
 #define MULTIVERSO_BASE_COMPILER_H_
 

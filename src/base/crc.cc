@@ -35,8 +35,8 @@ constexpr Tables MakeTables() {
   }
   for (size_t k = 1; k < 8; ++k) {
     for (size_t byte = 0; byte < 256; ++byte) {
-      const uint32_t before = tables[k - 1][byte];
-      tables[k][byte] = (before >> 8) ^ tables[0][before & 0xFFU];
+      const uint32_t previous = tables[k - 1][byte];
+      tables[k][byte] = (previous >> 8) ^ tables[0][previous & 0xFFU];
     }
   }
   return tables;
@@ -46,36 +46,36 @@ constexpr Tables kTables = MakeTables();
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-bool HasInstruction() { return __builtin_cpu_supports("sse4.2") != 0; }
+bool HasCrcInstruction() { return __builtin_cpu_supports("sse4.2") != 0; }
 
-__attribute__((target("sse4.2"))) uint32_t ByInstruction(const unsigned char* at, int64_t bytes,
-                                                         uint32_t remainder) {
+__attribute__((target("sse4.2"))) uint32_t AppendByInstruction(const unsigned char* input,
+                                                               int64_t bytes, uint32_t remainder) {
   uint64_t wide = remainder;
-  for (; bytes >= 8; at += 8, bytes -= 8) {
+  for (; bytes >= 8; input += 8, bytes -= 8) {
     uint64_t word = 0;
-    std::memcpy(&word, at, 8);
+    std::memcpy(&word, input, 8);
     wide = _mm_crc32_u64(wide, word);
   }
   auto narrow = static_cast<uint32_t>(wide);
-  for (; bytes > 0; ++at, --bytes) narrow = _mm_crc32_u8(narrow, *at);
+  for (; bytes > 0; ++input, --bytes) narrow = _mm_crc32_u8(narrow, *input);
   return narrow;
 }
 
 #elif MV_HAS_CRC_INSTRUCTION
 
-bool HasInstruction() {
+bool HasCrcInstruction() {
   constexpr unsigned long kHwcapCrc32 = 1UL << 7;  // NOLINT: the type of getauxval
   return (getauxval(AT_HWCAP) & kHwcapCrc32) != 0;
 }
 
-__attribute__((target("+crc"))) uint32_t ByInstruction(const unsigned char* at, int64_t bytes,
-                                                       uint32_t remainder) {
-  for (; bytes >= 8; at += 8, bytes -= 8) {
+__attribute__((target("+crc"))) uint32_t AppendByInstruction(const unsigned char* input,
+                                                             int64_t bytes, uint32_t remainder) {
+  for (; bytes >= 8; input += 8, bytes -= 8) {
     uint64_t word = 0;
-    std::memcpy(&word, at, 8);
+    std::memcpy(&word, input, 8);
     remainder = __builtin_aarch64_crc32cx(remainder, word);
   }
-  for (; bytes > 0; ++at, --bytes) remainder = __builtin_aarch64_crc32cb(remainder, *at);
+  for (; bytes > 0; ++input, --bytes) remainder = __builtin_aarch64_crc32cb(remainder, *input);
   return remainder;
 }
 
@@ -83,30 +83,31 @@ __attribute__((target("+crc"))) uint32_t ByInstruction(const unsigned char* at, 
 
 }  // namespace
 
-uint32_t PortableCrc32c(const void* data, int64_t bytes, uint32_t before) {
-  const auto* at = static_cast<const unsigned char*>(data);
-  uint32_t remainder = ~before;
-  for (; bytes >= 8; at += 8, bytes -= 8) {
-    uint32_t next = kTables[3][at[4]] ^ kTables[2][at[5]] ^ kTables[1][at[6]] ^ kTables[0][at[7]];
+uint32_t PortableCrc32c(const void* data, int64_t bytes, uint32_t crc) {
+  const auto* input = static_cast<const unsigned char*>(data);
+  uint32_t remainder = ~crc;
+  for (; bytes >= 8; input += 8, bytes -= 8) {
+    uint32_t updated =
+        kTables[3][input[4]] ^ kTables[2][input[5]] ^ kTables[1][input[6]] ^ kTables[0][input[7]];
     for (size_t i = 0; i < 4; ++i) {
-      next ^= kTables[7 - i][at[i] ^ ((remainder >> (8 * i)) & 0xFFU)];
+      updated ^= kTables[7 - i][input[i] ^ ((remainder >> (8 * i)) & 0xFFU)];
     }
-    remainder = next;
+    remainder = updated;
   }
-  for (; bytes > 0; ++at, --bytes) {
-    remainder = (remainder >> 8) ^ kTables[0][(remainder ^ *at) & 0xFFU];
+  for (; bytes > 0; ++input, --bytes) {
+    remainder = (remainder >> 8) ^ kTables[0][(remainder ^ *input) & 0xFFU];
   }
   return ~remainder;
 }
 
-uint32_t Crc32c(const void* data, int64_t bytes, uint32_t before) {
+uint32_t Crc32c(const void* data, int64_t bytes, uint32_t crc) {
 #if MV_HAS_CRC_INSTRUCTION
-  static const bool has_instruction = HasInstruction();
-  if (has_instruction) {
-    return ~ByInstruction(static_cast<const unsigned char*>(data), bytes, ~before);
+  static const bool has_crc_instruction = HasCrcInstruction();
+  if (has_crc_instruction) {
+    return ~AppendByInstruction(static_cast<const unsigned char*>(data), bytes, ~crc);
   }
 #endif
-  return PortableCrc32c(data, bytes, before);
+  return PortableCrc32c(data, bytes, crc);
 }
 
 }  // namespace multiverso

@@ -1,4 +1,4 @@
-// The element types a table can have.
+// DType: the element type of a table.
 #ifndef MULTIVERSO_BASE_DTYPE_H_
 #define MULTIVERSO_BASE_DTYPE_H_
 

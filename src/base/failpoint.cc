@@ -17,13 +17,13 @@
 namespace multiverso {
 namespace {
 
-// Returns the ACTION of "NAME@N=ACTION" among the comma-separated settings, or an empty string if
-// no setting has that place.
-std::string ActionAt(const std::string& setting, const std::string& place) {
-  for (size_t begin = 0; begin < setting.size();) {
-    const size_t end = std::min(setting.find(',', begin), setting.size());
-    const std::string part = setting.substr(begin, end - begin);
-    if (part.rfind(place + "=", 0) == 0) return part.substr(place.size() + 1);
+// Returns the ACTION of the setting PLACE=ACTION among the comma-separated `settings`, where
+// `place` is NAME@N: the N-th hit of failpoint NAME. Returns "" if there is no such setting.
+std::string ActionAt(const std::string& settings, const std::string& place) {
+  for (size_t begin = 0; begin < settings.size();) {
+    const size_t end = std::min(settings.find(',', begin), settings.size());
+    const std::string setting = settings.substr(begin, end - begin);
+    if (setting.rfind(place + "=", 0) == 0) return setting.substr(place.size() + 1);
     begin = end + 1;
   }
   return "";
@@ -32,9 +32,9 @@ std::string ActionAt(const std::string& setting, const std::string& place) {
 }  // namespace
 
 bool HitFailpoint(const char* name) {
-  const char* const setting = std::getenv("MULTIVERSO_FAILPOINTS");
-  if (setting == nullptr) return false;
-  // The count is static, since failpoints belong to the whole process and only tests set them.
+  const char* const settings = std::getenv("MULTIVERSO_FAILPOINTS");
+  if (settings == nullptr) return false;
+  // The counts are static, since failpoints belong to the whole process and only tests set them.
   static std::mutex mutex;
   static std::map<std::string, int> hits;
   std::string place = name;
@@ -42,7 +42,7 @@ bool HitFailpoint(const char* name) {
     const std::lock_guard<std::mutex> guard(mutex);
     place += "@" + std::to_string(++hits[name]);
   }
-  const std::string action = ActionAt(setting, place);
+  const std::string action = ActionAt(settings, place);
   if (action == "kill") kill(getpid(), SIGKILL);
   if (action == "sleep") std::this_thread::sleep_for(std::chrono::seconds(1));
   if (!action.empty() && action != "kill" && action != "sleep" && action != "error") {

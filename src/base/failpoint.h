@@ -1,4 +1,4 @@
-// Failpoints: places at which a test can inject a failure, more precisely than a signal could.
+// Failpoints: places at which a test can inject a failure, more precisely than with a signal.
 //
 // They exist only in the library that the tests build for themselves, with MULTIVERSO_FAILPOINTS
 // defined; elsewhere a failpoint is the constant false. The environment variable
@@ -16,7 +16,8 @@
 
 namespace multiverso {
 
-// Counts a hit of failpoint `name` and returns true for the action `error`. Thread-safe.
+// Counts a hit of failpoint `name` and carries out the action that is set for this hit. Returns
+// true if the action is `error`. Thread-safe.
 bool HitFailpoint(const char* name);
 
 }  // namespace multiverso

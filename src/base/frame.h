@@ -1,6 +1,6 @@
 // Frame: the format of the messages listed in FrameKind: a magic number, the kind of message, a
-// header and further bytes. Values lie as in memory, since all machines of a job are alike. A
-// reader never trusts a message: the reader checks the frame and the bounds of every read.
+// header and further bytes. Values are sent as they are in memory (raw_bytes.h). A receiver never
+// trusts a message: FrameReader checks the magic number, the kind and the bounds of every read.
 #ifndef MULTIVERSO_BASE_FRAME_H_
 #define MULTIVERSO_BASE_FRAME_H_
 
@@ -16,7 +16,7 @@ enum class FrameKind : uint32_t {
   kStartup = 1,   // MpiTransport
   kConnection,    // PeerConnections
   kControl,       // ControlChannel: a control message
-  kLateRanks,     // ControlChannel: the answer to a question
+  kLateRanks,     // ControlChannel: the answer to the question for late ranks
   kContribution,  // LeaderExchange
 };
 
@@ -47,27 +47,27 @@ class FrameReader {
   template <class Header>
   bool ReadHeader(FrameKind kind, Header* header) {
     uint32_t magic = 0;
-    FrameKind its_kind{};
-    return Read(&magic) && magic == kFrameMagic && Read(&its_kind) && its_kind == kind &&
+    FrameKind actual_kind{};
+    return Read(&magic) && magic == kFrameMagic && Read(&actual_kind) && actual_kind == kind &&
            Read(header);
   }
-  // Reads the next value. Returns false if the rest is too short.
+  // Reads the next value. Returns false if fewer bytes remain.
   template <class T>
   bool Read(T* value) {
-    return ReadRaw(bytes_, &at_, value);
+    return ReadRaw(bytes_, &position_, value);
   }
-  // Reads the next `count` bytes. Returns false if the rest is too short.
+  // Reads the next `count` bytes. Returns false if fewer bytes remain.
   bool ReadText(size_t count, std::string* text) {
     if (remaining() < count) return false;
-    text->assign(bytes_, at_, count);
-    at_ += count;
+    text->assign(bytes_, position_, count);
+    position_ += count;
     return true;
   }
-  size_t remaining() const { return bytes_.size() - at_; }
+  size_t remaining() const { return bytes_.size() - position_; }
 
  private:
   const std::string& bytes_;
-  size_t at_ = 0;
+  size_t position_ = 0;
 };
 
 }  // namespace multiverso

@@ -1,4 +1,4 @@
-// Warnings that cannot be returned to a caller, such as a lock recovered from a dead rank.
+// Warnings that no caller receives as a status, such as a lock recovered from a dead rank.
 #ifndef MULTIVERSO_BASE_LOG_H_
 #define MULTIVERSO_BASE_LOG_H_
 
@@ -6,7 +6,7 @@
 
 namespace multiverso {
 
-// Prints one line to standard error, unless MULTIVERSO_LOG is "off".
+// Prints one line to standard error, unless the environment variable MULTIVERSO_LOG is "off".
 void LogWarning(const std::string& text);
 
 }  // namespace multiverso

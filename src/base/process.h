@@ -1,4 +1,4 @@
-// This process, as the operating system knows it.
+// This process: its id, the cores it can use, and the children that it forks.
 #ifndef MULTIVERSO_BASE_PROCESS_H_
 #define MULTIVERSO_BASE_PROCESS_H_
 
@@ -8,14 +8,15 @@ namespace multiverso {
 
 int64_t ProcessId();
 
-// Returns the number of online cores of the machine, at least one.
+// Returns the number of online cores of the machine, or 1 if the number is unknown.
 int64_t OnlineCores();
 
-// Returns the number of cores that this process may run on, at least one.
+// Returns the number of cores that this process may run on: on Linux 1 if the number is unknown, on
+// Windows all online cores.
 int64_t AllowedCores();
 
-// Calls `function` in every child that this process forks from now on. Returns false if the system
-// refuses. Does nothing on systems without fork.
+// Registers `function` to be called in every child that this process forks from now on. Returns
+// false if the system refuses. Does nothing on Windows, which has no fork.
 bool CallInForkedChildren(void (*function)());
 
 }  // namespace multiverso

@@ -1,4 +1,5 @@
-// Status: the result of every function below the C API that can fail. No exceptions cross a layer.
+// Status and Result: how functions below the C API report failure. They throw only what the
+// standard library throws, such as std::bad_alloc.
 #ifndef MULTIVERSO_BASE_STATUS_H_
 #define MULTIVERSO_BASE_STATUS_H_
 
@@ -38,13 +39,13 @@ enum class Code : int32_t {
 struct FileFault {
   std::string path;
   int32_t error_number = 0;  // errno, or 0
-  int64_t position = 0;      // bytes written before, or the offset of the fault
+  int64_t position = 0;      // bytes written before the error, or the offset of the fault
 };
 
 // The rank that an error is about, and the known facts about it.
 struct PeerFault {
   int32_t rank = -1;
-  double silent_for = -1;  // seconds since its last heartbeat; negative if unknown
+  double silent_for = -1;  // seconds since the rank's last heartbeat; negative if unknown
   // Empty if unknown:
   std::string host;
   std::string last_call;
@@ -86,7 +87,7 @@ class [[nodiscard]] Status {
     return content_ && content_->peer.rank >= 0 ? &content_->peer : nullptr;
   }
 
-  // Returns the error with `context` in front of its text.
+  // Returns an error with `context` in front of its text, and other statuses unchanged.
   Status In(const std::string& context) const {
     if (ok() || pending()) return *this;
     Content content = content_ ? *content_ : Content();
@@ -94,7 +95,7 @@ class [[nodiscard]] Status {
     return Status(code_, std::move(content));
   }
 
-  // Returns the error, marked as being about the rank in `peer`.
+  // Returns an error marked as being about the rank in `peer`, and other statuses unchanged.
   Status About(PeerFault peer) const {
     if (ok() || pending()) return *this;
     Content content = content_ ? *content_ : Content();
@@ -116,7 +117,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Content> content_;
 };
 
-// A T, or the error that prevented it.
+// A T, or the status (not ok) of the failure to produce one.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -138,7 +139,7 @@ class [[nodiscard]] Result {
 
 }  // namespace multiverso
 
-// Returns the status of `expr` from the calling function unless it is ok. Pending is not ok.
+// Returns from the enclosing function with the status of `expr` unless it is ok. Pending is not ok.
 #define MV_RETURN_IF_NOT_OK(expr)             \
   do {                                        \
     ::multiverso::Status mv_status_ = (expr); \

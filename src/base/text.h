@@ -1,4 +1,4 @@
-// Functions that build message texts.
+// Texts for messages: concatenation, plurals, and copies to arrays of fixed size.
 #ifndef MULTIVERSO_BASE_TEXT_H_
 #define MULTIVERSO_BASE_TEXT_H_
 
@@ -17,10 +17,10 @@ std::string StrCat(const Parts&... parts) {
   return out.str();
 }
 
-// Returns "" or "s", for counts in messages.
+// Returns the ending of a noun that follows `count` in a message.
 inline const char* Plural(int64_t count) { return count == 1 ? "" : "s"; }
 
-// Copies as much of `text` as fits and always appends a zero byte.
+// Copies as many bytes of `text` as fit before a final zero byte, which is always written.
 template <size_t N>
 void CopyText(char (&destination)[N], const std::string& text) {
   const size_t length = text.size() < N - 1 ? text.size() : N - 1;

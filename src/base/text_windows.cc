@@ -26,9 +26,11 @@ std::string ErrorText(DWORD error) {
   const DWORD length =
       FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, nullptr, error, 0,
                      text, static_cast<DWORD>(sizeof(text) / sizeof(text[0])), nullptr);
-  std::string words = length == 0 ? "unknown" : Narrow(text);
-  while (!words.empty() && (words.back() == '\n' || words.back() == '\r')) words.pop_back();
-  return StrCat(words, " (error ", error, ")");
+  std::string reason = length == 0 ? "unknown" : Narrow(text);
+  while (!reason.empty() && (reason.back() == '\n' || reason.back() == '\r')) {
+    reason.pop_back();
+  }
+  return StrCat(reason, " (error ", error, ")");
 }
 
 }  // namespace multiverso::windows

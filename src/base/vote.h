@@ -1,5 +1,5 @@
-// Vote: how one rank fared in a step of a collective call. Each rank sends its vote to the others,
-// so that the first failure, in rank order, becomes the result on every rank.
+// Vote: one rank's result of a step of a collective call. Each rank sends its vote to the others.
+// The first failure in rank order can then become the result on every rank.
 #ifndef MULTIVERSO_BASE_VOTE_H_
 #define MULTIVERSO_BASE_VOTE_H_
 
@@ -11,7 +11,7 @@
 
 namespace multiverso {
 
-// Ranks exchange a vote as bytes.
+// Ranks exchange votes as raw bytes, so a long text of an error is cut off.
 struct Vote {
   int32_t code = 0;
   char text[300] = {};

@@ -1,5 +1,5 @@
-// The interface of Windows, without the macros that clash with other names, and helpers for its
-// callers. Only files whose names end in _windows include this file.
+// The Windows API, without the macros that clash with other names, and conversions for its callers.
+// Only files that end in _windows.cc include this file.
 #ifndef MULTIVERSO_BASE_WINDOWS_H_
 #define MULTIVERSO_BASE_WINDOWS_H_
 
@@ -16,13 +16,13 @@
 
 namespace multiverso::windows {
 
-// Handles have 32 significant bits, in 32-bit and 64-bit processes.
+// A handle as a number and back. Handles have 32 significant bits, also in 64-bit processes.
 inline int NumberOf(HANDLE handle) { return static_cast<int>(reinterpret_cast<intptr_t>(handle)); }
 inline HANDLE HandleOf(int number) {
   return reinterpret_cast<HANDLE>(static_cast<intptr_t>(number));
 }
 
-// Conversions between UTF-8, which this library uses for paths, and UTF-16 of Windows.
+// Conversions between UTF-8, which this library uses for paths, and the UTF-16 of Windows.
 std::wstring Wide(const std::string& text);
 std::string Narrow(const wchar_t* text);
 

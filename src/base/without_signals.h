@@ -1,5 +1,5 @@
-// WithoutSignals: threads started in its scope do not receive signals, which belong to the threads
-// of the program.
+// WithoutSignals: blocks all signals in the current thread while the object lives. Threads that are
+// started meanwhile never receive signals, which are left to the threads of the program.
 #ifndef MULTIVERSO_BASE_WITHOUT_SIGNALS_H_
 #define MULTIVERSO_BASE_WITHOUT_SIGNALS_H_
 

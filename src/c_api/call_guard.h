@@ -1,7 +1,7 @@
-// CallGuard: keeps two threads of a rank from making calls that only one thread at a time may make.
+// CallGuard: keeps a thread out of a call while another thread of the rank is in such a call.
 //
-// Collective calls, and the rounds of a table, must be made in the same order on every rank. Two
-// concurrent calls of two threads have no order, so the second thread gets an error.
+// Every rank must make its collective calls, and its calls on a table with rounds, in the same
+// order. Concurrent calls of two threads have no order, so the second thread gets an error.
 #ifndef MULTIVERSO_C_API_CALL_GUARD_H_
 #define MULTIVERSO_C_API_CALL_GUARD_H_
 
@@ -14,7 +14,7 @@
 
 namespace multiverso::c_api {
 
-// A guard holds its flag while the guard lives, unless another thread holds the flag.
+// A guard holds its flag while the guard lives, unless the flag was set already.
 class CallGuard {
  public:
   // A null flag means that the call needs no guard.
@@ -29,14 +29,14 @@ class CallGuard {
   CallGuard& operator=(const CallGuard&) = delete;
   CallGuard& operator=(CallGuard&&) = delete;
 
-  // Returns StateError if another thread holds the flag. `on` is "session" or "table".
-  Status Check(const char* on) const { return is_denied_ ? Denied(on) : Status::Ok(); }
-  // Keeps the flag set for ever, so that no further call is possible.
+  // Returns StateError if another guard holds the flag. `object` names what the flag belongs to.
+  Status Check(const char* object) const { return is_denied_ ? Denied(object) : Status::Ok(); }
+  // Leaves the flag set forever, so that no further call is possible.
   void Keep() { flag_ = nullptr; }
 
  private:
-  static MV_NOINLINE Status Denied(const char* on) {
-    return Status(Code::kState, StrCat("another thread is in a call on this ", on,
+  static MV_NOINLINE Status Denied(const char* object) {
+    return Status(Code::kState, StrCat("another thread is in a call on this ", object,
                                        " that all ranks make together: expected one thread at a "
                                        "time"));
   }

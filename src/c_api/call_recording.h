@@ -1,4 +1,4 @@
-// Records of C API calls in the rank's flight recorder.
+// Collective calls of the C API, and the records of calls in the rank's flight recorder.
 #ifndef MULTIVERSO_C_API_CALL_RECORDING_H_
 #define MULTIVERSO_C_API_CALL_RECORDING_H_
 
@@ -15,7 +15,7 @@
 
 namespace multiverso::c_api {
 
-// Begins the record of a collective call.
+// Begins the record of a collective call of the session.
 inline FlightRecorder::Entry* RecordCall(const SessionEntry& session, CallKind call,
                                          int64_t bytes = 0) {
   return session.session->context()->memory()->recorder()->Begin(call, /*table=*/-1, bytes);
@@ -30,14 +30,14 @@ inline FlightRecorder::Entry* RecordCollectiveGet(const Table& table, int64_t co
 
 // Begins the record of a call that moves `count` elements of a table.
 inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, int64_t count) {
-  FlightRecorder* const log = table.context()->memory()->recorder();
+  FlightRecorder* const recorder = table.context()->memory()->recorder();
   const int64_t bytes = count * SizeOf(table.spec().type());
-  if (ReturnsData(kind)) log->CountGet(table.id(), bytes);
-  if (IsAdd(kind)) log->CountAdd(table.id(), bytes);
-  return log->Begin(CallOf(kind), table.id(), bytes);
+  if (ReturnsData(kind)) recorder->CountGet(table.id(), bytes);
+  if (IsAdd(kind)) recorder->CountAdd(table.id(), bytes);
+  return recorder->Begin(CallOf(kind), table.id(), bytes);
 }
 
-// Returns the slice of a collective call, or 0 if the call waits for neither ranks nor files.
+// Returns the slice of a collective call, or 0 if the call waits for no other rank and no file.
 inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind call) {
   const bool uses_files = call == CallKind::kSave || call == CallKind::kSaveWait ||
                           call == CallKind::kLoad ||
@@ -46,15 +46,16 @@ inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind cal
                                                            : std::chrono::milliseconds(0);
 }
 
-// Runs `body`, a collective call of the session, with RunCall and records the call.
+// Runs `body`, a collective call of the session, with RunCall, and records it. Returns StateError
+// if this thread has a pending call or another thread is in a collective call of the session.
 inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
                             std::function<Status(SessionEntry*, Interrupt*)> body) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
-  auto together = UsingTogether(session);
-  if (!together.ok()) return together.status();
-  SessionEntry* const entry = together.value()->use.get();
+  auto collective_use = UseForCollectiveCall(session);
+  if (!collective_use.ok()) return collective_use.status();
+  SessionEntry* const entry = collective_use.value()->use.get();
   FlightRecorder::Entry* const record = RecordCall(*entry, call, bytes);
-  return RunCall(SliceOf(*entry, call), [held = together.value(), entry, record,
+  return RunCall(SliceOf(*entry, call), [held = collective_use.value(), entry, record,
                                          body = std::move(body)](Interrupt* interrupt) {
     const Status status = body(entry, interrupt);
     record->End(status.code());

@@ -13,6 +13,7 @@
 namespace multiverso::c_api {
 namespace {
 
+// Returns the path without slashes at its end.
 Result<std::string> FolderOf(const char* directory) {
   if (directory == nullptr || directory[0] == '\0') {
     return Status(Code::kValue, "directory: expected a path, received none");
@@ -22,11 +23,8 @@ Result<std::string> FolderOf(const char* directory) {
   return folder;
 }
 
-Result<CheckpointRequest> WishOf(const MV_SaveOptions* options) {
-  if (options == nullptr || options->struct_size != sizeof(MV_SaveOptions)) {
-    return Status(Code::kValue,
-                  StrCat("MV_SaveOptions.struct_size: expected ", sizeof(MV_SaveOptions)));
-  }
+Result<CheckpointRequest> RequestOf(const MV_SaveOptions* options) {
+  MV_RETURN_IF_NOT_OK(CheckStruct(options, "MV_SaveOptions"));
   if (options->step < -1) {
     return Status(Code::kValue, StrCat("step: expected 0 or more, received ", options->step));
   }
@@ -44,7 +42,7 @@ Result<CheckpointRequest> WishOf(const MV_SaveOptions* options) {
 }
 
 Status Save(MV_Session session, const MV_SaveOptions* options, int64_t table) {
-  Result<CheckpointRequest> request = WishOf(options);
+  Result<CheckpointRequest> request = RequestOf(options);
   if (!request.ok()) return request.status();
   request->table = table;
   return RunCollective(session, CallKind::kSave, 0,
@@ -73,12 +71,12 @@ Status Load(MV_Session session, const char* directory, int32_t flags, int64_t ta
                        });
 }
 
-// Finds the session of a table, and the table's number in the session.
-Status Find(MV_Table table, MV_Session* session, int64_t* number) {
+// Finds the session of a table, and the id of the table in the session.
+Status FindSession(MV_Table table, MV_Session* session, int64_t* id) {
   const TableUse use = Using(table);
   if (!use) return WhyStale("table");
   *session = use->session->handle;
-  *number = use->table->id();
+  *id = use->table->id();
   return Status::Ok();
 }
 
@@ -107,7 +105,6 @@ int32_t MV_SessionSave(MV_Session session, const MV_SaveOptions* options) {
 
 int32_t MV_SessionSaveWait(MV_Session session) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
     return RunCollective(session, CallKind::kSaveWait, 0,
                          [](SessionEntry* entry, Interrupt* interrupt) {
                            return entry->session->SaveWait(interrupt);
@@ -126,9 +123,9 @@ int32_t MV_TableSave(MV_Table table, const MV_SaveOptions* options) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     MV_Session session = nullptr;
-    int64_t number = 0;
-    MV_RETURN_IF_NOT_OK(Find(table, &session, &number));
-    return Save(session, options, number);
+    int64_t id = 0;
+    MV_RETURN_IF_NOT_OK(FindSession(table, &session, &id));
+    return Save(session, options, id);
   });
 }
 
@@ -136,8 +133,8 @@ int32_t MV_TableLoad(MV_Table table, const char* directory, int32_t flags, int64
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     MV_Session session = nullptr;
-    int64_t number = 0;
-    MV_RETURN_IF_NOT_OK(Find(table, &session, &number));
-    return Load(session, directory, flags, number, step);
+    int64_t id = 0;
+    MV_RETURN_IF_NOT_OK(FindSession(table, &session, &id));
+    return Load(session, directory, flags, id, step);
   });
 }

@@ -24,13 +24,13 @@ namespace {
 static_assert(MV_AREA_STEPS == kStepsArea);
 static_assert(MV_HYPER_COUNT <= kSavedHypers);
 
-// The time that MV_CheckpointClose waits for another thread's call.
-constexpr auto kLongestCall = std::chrono::minutes(2);
+// How long MV_CheckpointClose waits for another thread's call on the checkpoint.
+constexpr auto kCloseTimeout = std::chrono::minutes(2);
 
 struct CheckpointEntry {
   std::unique_ptr<CheckpointReader> reader;
   std::mutex mutex;      // held while reading
-  int64_t verified = 0;  // number of verified blocks
+  int64_t verified = 0;  // number of blocks that MV_CheckpointVerify has verified
 };
 
 HandleTable<CheckpointEntry>& Checkpoints() {
@@ -41,12 +41,10 @@ HandleTable<CheckpointEntry>& Checkpoints() {
 
 using CheckpointUse = HandleTable<CheckpointEntry>::Use;
 
-uintptr_t Number(MV_Checkpoint handle) { return reinterpret_cast<uintptr_t>(handle); }
-
 // Runs body(entry) on an open checkpoint, one thread at a time, since reading uses one buffer.
 template <class Body>
-Status With(MV_Checkpoint checkpoint, Body body) {
-  const CheckpointUse use(&Checkpoints(), Number(checkpoint));
+Status WithCheckpoint(MV_Checkpoint checkpoint, Body body) {
+  const CheckpointUse use(&Checkpoints(), HandleNumber(checkpoint));
   if (!use) return WhyStale("checkpoint");
   const std::lock_guard<std::mutex> guard(use->mutex);
   return body(use.get());
@@ -58,11 +56,9 @@ Status CheckTable(const CheckpointEntry* entry, int64_t table) {
   return Status(Code::kIndex, StrCat("table: expected 0 to ", tables - 1, ", received ", table));
 }
 
+// Returns the table as a checkpoint stores it, or an error if it is not valid.
 Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
-  if (table.struct_size != sizeof(MV_CheckpointTable)) {
-    return Status(Code::kValue,
-                  StrCat("MV_CheckpointTable.struct_size: expected ", sizeof(MV_CheckpointTable)));
-  }
+  MV_RETURN_IF_NOT_OK(CheckStruct(&table, "MV_CheckpointTable"));
   TableSpec spec;
   spec.kind = table.kind;
   spec.dtype = table.dtype;
@@ -99,10 +95,10 @@ int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
       return Status(Code::kValue, "MV_CheckpointOpen: expected a path, received none");
     }
     FileSystem* const files = LocalFileSystem();
-    const Result<std::string> found = CheckpointFolder(files, directory).Resolve();
-    if (!found.ok()) return found.status();
-    if (found.value().empty()) return IoFailure(directory, "find a checkpoint in", ENOENT);
-    auto reader = CheckpointReader::Open(files, found.value());
+    const Result<std::string> folder = CheckpointFolder(files, directory).Resolve();
+    if (!folder.ok()) return folder.status();
+    if (folder.value().empty()) return IoFailure(directory, "find a checkpoint in", ENOENT);
+    auto reader = CheckpointReader::Open(files, folder.value());
     if (!reader.ok()) return reader.status();
     auto entry = std::make_unique<CheckpointEntry>();
     entry->reader = std::move(reader.value());
@@ -116,10 +112,8 @@ int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
 
 int32_t MV_CheckpointDescribe(MV_Checkpoint checkpoint, MV_CheckpointDescription* description) {
   return Guard([&]() -> Status {
-    if (description == nullptr || description->struct_size != sizeof(MV_CheckpointDescription)) {
-      return Status(Code::kValue, "MV_CheckpointDescription.struct_size: expected its size");
-    }
-    return With(checkpoint, [&](CheckpointEntry* entry) {
+    MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_CheckpointDescription"));
+    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) {
       const Manifest& manifest = entry->reader->manifest();
       description->number = manifest.number;
       description->step = manifest.step;
@@ -140,10 +134,8 @@ int32_t MV_CheckpointDescribe(MV_Checkpoint checkpoint, MV_CheckpointDescription
 int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
                                    MV_CheckpointTable* description) {
   return Guard([&]() -> Status {
-    if (description == nullptr || description->struct_size != sizeof(MV_CheckpointTable)) {
-      return Status(Code::kValue, "MV_CheckpointTable.struct_size: expected its size");
-    }
-    return With(checkpoint, [&](CheckpointEntry* entry) -> Status {
+    MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_CheckpointTable"));
+    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
       MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
       const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
       const auto number = static_cast<uint32_t>(table);
@@ -166,7 +158,7 @@ int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
 int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* clocks,
                             int64_t count) {
   return Guard([&]() -> Status {
-    return With(checkpoint, [&](CheckpointEntry* entry) -> Status {
+    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
       MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
       const auto& saved = entry->reader->manifest().tables[static_cast<size_t>(table)].clocks;
       if (count != static_cast<int64_t>(saved.size()) || (count > 0 && clocks == nullptr)) {
@@ -184,10 +176,10 @@ int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_
     if (left == nullptr || most_bytes < 1) {
       return Status(Code::kValue, "MV_CheckpointVerify: expected at least 1 byte");
     }
-    return With(checkpoint, [&](CheckpointEntry* entry) -> Status {
+    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
       const int64_t blocks = entry->reader->blocks();
-      const int64_t most = most_bytes / kBlockBytes + 1;
-      const int64_t end = std::min(blocks, entry->verified + most);
+      const int64_t count = most_bytes / kBlockBytes + 1;
+      const int64_t end = std::min(blocks, entry->verified + count);
       const WaitLimit no_limit = WaitLimit::Until(Instant::max());
       MV_RETURN_IF_NOT_OK(entry->reader->Verify(entry->verified, end, no_limit));
       entry->verified = end;
@@ -200,19 +192,19 @@ int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_
 int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area, void* out,
                           int64_t bytes) {
   return Guard([&]() -> Status {
-    return With(checkpoint, [&](CheckpointEntry* entry) -> Status {
+    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
       MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
       const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
       if (area < 0 || area > MV_AREA_STEPS || !saved.has_area(static_cast<uint32_t>(area))) {
         return Status(Code::kIndex, StrCat("area: the table has no area ", area));
       }
-      const auto number = static_cast<uint32_t>(area);
-      const int64_t expected = saved.num_row * saved.row_bytes(number);
+      const auto area_number = static_cast<uint32_t>(area);
+      const int64_t expected = saved.num_row * saved.row_bytes(area_number);
       if (bytes != expected || out == nullptr) {
         return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
       }
-      const int64_t element_bytes = number == kStepsArea ? 4 : SizeOf(saved.type());
-      return entry->reader->Read(static_cast<uint32_t>(table), number, 0, saved.num_row,
+      const int64_t element_bytes = area_number == kStepsArea ? 4 : SizeOf(saved.type());
+      return entry->reader->Read(static_cast<uint32_t>(table), area_number, 0, saved.num_row,
                                  WaitLimit::Until(Instant::max()),
                                  [&](int64_t first, int64_t count, const char* data) {
                                    std::memcpy(static_cast<char*>(out) + first * element_bytes,
@@ -226,9 +218,9 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
 int32_t MV_CheckpointClose(MV_Checkpoint checkpoint) {
   return Guard([&]() -> Status {
     const std::unique_ptr<CheckpointEntry> entry(
-        Checkpoints().Close(Number(checkpoint), Clock::now() + kLongestCall));
+        Checkpoints().Close(HandleNumber(checkpoint), Clock::now() + kCloseTimeout));
     if (entry != nullptr) return Status::Ok();
-    if (!CheckpointUse(&Checkpoints(), Number(checkpoint))) return WhyStale("checkpoint");
+    if (!CheckpointUse(&Checkpoints(), HandleNumber(checkpoint))) return WhyStale("checkpoint");
     return Status(Code::kTimeout, "another thread is still reading the checkpoint");
   });
 }
@@ -242,15 +234,15 @@ int32_t MV_CheckpointWrite(const MV_SaveOptions* options, const MV_CheckpointTab
       return Status(Code::kValue, "MV_CheckpointWrite: expected options and tables");
     }
     std::vector<MemoryTable> all;
-    size_t next = 0;
+    size_t next_area = 0;
     for (int64_t i = 0; i < num_tables; ++i) {
       Result<SavedTable> record = RecordOf(tables[i]);
       if (!record.ok()) return record.status();
       MemoryTable table;
       table.record = std::move(record.value());
       table.steps = static_cast<uint64_t>(tables[i].steps);
-      for (uint32_t place = 0; place < table.record.num_areas(); ++place) {
-        table.areas.push_back(areas[next++]);
+      for (uint32_t area = 0; area < table.record.num_areas(); ++area) {
+        table.areas.push_back(areas[next_area++]);
       }
       all.push_back(std::move(table));
     }

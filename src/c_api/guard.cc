@@ -5,17 +5,17 @@
 namespace multiverso::c_api {
 namespace {
 
-std::string& Text() {
+std::string& ErrorText() {
   thread_local std::string text;
   return text;
 }
 
-FileFault& File() {
+FileFault& ErrorFile() {
   thread_local FileFault file;
   return file;
 }
 
-PeerFault& Peer() {
+PeerFault& ErrorPeer() {
   thread_local PeerFault peer;
   return peer;
 }
@@ -26,31 +26,31 @@ int32_t Report(const Status& status) noexcept {
   if (status.ok() || status.pending()) return static_cast<int32_t>(status.code());
   (void)Report(status.code(), status.text().c_str());
   try {
-    if (status.file() != nullptr) File() = *status.file();
-    if (status.peer() != nullptr) Peer() = *status.peer();
+    if (status.file() != nullptr) ErrorFile() = *status.file();
+    if (status.peer() != nullptr) ErrorPeer() = *status.peer();
   } catch (const std::exception&) {
-    File().path.clear();
-    Peer().rank = -1;
+    ErrorFile().path.clear();
+    ErrorPeer().rank = -1;
   }
   return static_cast<int32_t>(status.code());
 }
 
 int32_t Report(Code code, const char* text) noexcept {
-  File().path.clear();
-  Peer().rank = -1;
+  ErrorFile().path.clear();
+  ErrorPeer().rank = -1;
   // Report still returns the code if there is no memory for the text.
   try {
-    Text() = text;
+    ErrorText() = text;
   } catch (const std::exception&) {
-    Text().clear();
+    ErrorText().clear();
   }
   return static_cast<int32_t>(code);
 }
 
-const FileFault& LastFile() { return File(); }
+const FileFault& LastFile() { return ErrorFile(); }
 
-const PeerFault& LastPeer() { return Peer(); }
+const PeerFault& LastPeer() { return ErrorPeer(); }
 
-const char* LastError() { return Text().c_str(); }
+const char* LastError() { return ErrorText().c_str(); }
 
 }  // namespace multiverso::c_api

@@ -1,4 +1,4 @@
-// Guard: converts the statuses and exceptions of C++ for the callers of the C API.
+// Guard: runs the body of a C API function, and converts its status or exception to a result in C.
 #ifndef MULTIVERSO_C_API_GUARD_H_
 #define MULTIVERSO_C_API_GUARD_H_
 
@@ -7,18 +7,27 @@
 #include <new>
 
 #include "base/status.h"
+#include "base/text.h"
 
 namespace multiverso::c_api {
 
-// Stores the text for this thread's MV_LastError and returns the number.
+// Returns the number of `status`. Stores an error for MV_LastError, MV_LastErrorFile and
+// MV_LastErrorPeer of this thread.
 int32_t Report(const Status& status) noexcept;
-// Works as Report, but without a Status, which would need memory.
+// Reports an error about no file and no rank, without a Status, which would need memory.
 int32_t Report(Code code, const char* text) noexcept;
 const char* LastError();
 // Returns the file that the last error is about; the path is empty if it is about no file.
 const FileFault& LastFile();
 // Returns the rank that the last error is about; it is negative if the error is about no rank.
 const PeerFault& LastPeer();
+
+// Returns ValueError unless `argument` is a struct of the size that this version knows as `name`.
+template <class Struct>
+Status CheckStruct(const Struct* argument, const char* name) {
+  if (argument != nullptr && argument->struct_size == sizeof(Struct)) return Status::Ok();
+  return Status(Code::kValue, StrCat(name, ".struct_size: expected ", sizeof(Struct)));
+}
 
 // Runs `body`, which returns a Status, and reports the status or the exception that `body` throws.
 template <class Body>

@@ -3,8 +3,9 @@
 //
 // A handle consists of a slot's index and the generation of its content. A use costs two atomic
 // additions. The lowest two bits of a generation are the state of the slot: free, open, or closing
-// (no new use begins, and the slot cannot be reused yet). After a fork all slots of the child get a
-// new generation, which makes every handle stale in the child without a check on the fast path.
+// (no new use begins, and the slot cannot be reused yet). In a forked child Forget gives every slot
+// that is not free a new generation. So no handle of the parent is valid in the child, and a use
+// need not check for forks.
 #ifndef MULTIVERSO_C_API_HANDLES_H_
 #define MULTIVERSO_C_API_HANDLES_H_
 
@@ -18,19 +19,24 @@
 
 namespace multiverso::c_api {
 
+inline uintptr_t HandleNumber(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }
+
+// Sleeps for a moment while Close waits.
+void SleepBetweenPolls();
+
 // A HandleTable is thread-safe. It does not own the objects.
 template <class Object>
 class HandleTable {
   struct Slot;
 
  public:
-  static constexpr uint32_t kChunks = 256;
-  static constexpr uint32_t kPerChunk = 256;
+  static constexpr uint32_t kPages = 256;
+  static constexpr uint32_t kSlotsPerPage = 256;
 
   // Returns a new handle, or 0 if 65 536 handles are open.
   uintptr_t Open(Object* object) {
     const std::lock_guard<std::mutex> guard(mutex_);
-    for (uint32_t index = 0; index < kChunks * kPerChunk; ++index) {
+    for (uint32_t index = 0; index < kPages * kSlotsPerPage; ++index) {
       Slot* slot = SlotAt(index, /*create=*/true);
       const uint32_t generation = slot->generation.load();
       if (generation % kStates != kFree) continue;
@@ -41,53 +47,50 @@ class HandleTable {
     return 0;
   }
 
-  // Makes the handle stale and waits until no thread uses it. Returns null if the handle was stale,
-  // or if a thread still used the handle at the deadline; the handle then stays valid.
+  // Makes the handle stale, waits until no thread uses it, and returns its object. Returns null if
+  // the handle was stale already. Returns null, too, if a thread still uses the handle at the
+  // deadline, and makes the handle valid again.
   Object* Close(uintptr_t handle, Instant deadline) {
     Slot* slot = Find(handle);
-    const uint32_t free = GenerationOf(handle) - kOpen;
-    uint32_t open = free + kOpen;
-    if (slot == nullptr || !slot->generation.compare_exchange_strong(open, free + kClosing)) {
+    const uint32_t base = GenerationOf(handle) - kOpen;  // the generation without the state
+    uint32_t expected = base + kOpen;
+    if (slot == nullptr || !slot->generation.compare_exchange_strong(expected, base + kClosing)) {
       return nullptr;
     }
     while (slot->users.load() != 0) {
       if (Clock::now() >= deadline) {
-        slot->generation.store(free + kOpen);
+        slot->generation.store(base + kOpen);
         return nullptr;
       }
-      SleepBriefly();
+      SleepBetweenPolls();
     }
     Object* const object = slot->object;
-    slot->generation.store(free + kStates);
+    slot->generation.store(base + kStates);
     return object;
   }
 
-  // Makes all handles stale in a forked child, which has no other threads. Calls `last` with each
-  // object, since the object is unreachable afterwards.
-  template <class Last>
-  void Forget(const Last& last) {
-    for (auto& entry : chunks_) {
-      Chunk* chunk = entry.load();
-      if (chunk == nullptr) continue;
-      for (Slot& slot : chunk->slots) {
+  // Makes all handles stale in a forked child, which has no other threads. Calls `on_forget` with
+  // each open handle's object, which no handle reaches any more.
+  template <class OnForget>
+  void Forget(const OnForget& on_forget) {
+    for (auto& entry : pages_) {
+      Page* page = entry.load();
+      if (page == nullptr) continue;
+      for (Slot& slot : page->slots) {
         const uint32_t generation = slot.generation.load();
         if (generation % kStates != kFree) {
-          if (generation % kStates == kOpen) last(slot.object);
+          if (generation % kStates == kOpen) on_forget(slot.object);
           slot.generation.store(generation / kStates * kStates + kStates);
         }
       }
     }
   }
 
-  void Forget() {
-    Forget([](Object*) {});
-  }
-
   // Returns all open handles.
-  std::vector<uintptr_t> All() {
+  std::vector<uintptr_t> OpenHandles() {
     const std::lock_guard<std::mutex> guard(mutex_);
     std::vector<uintptr_t> handles;
-    for (uint32_t index = 0; index < kChunks * kPerChunk; ++index) {
+    for (uint32_t index = 0; index < kPages * kSlotsPerPage; ++index) {
       const Slot* const slot = SlotAt(index, /*create=*/false);
       const uint32_t generation = slot == nullptr ? kFree : slot->generation.load();
       if (generation % kStates != kOpen) continue;
@@ -134,8 +137,8 @@ class HandleTable {
     std::atomic<uint32_t> users{0};
     Object* object = nullptr;
   };
-  struct Chunk {
-    Slot slots[kPerChunk];
+  struct Page {
+    Slot slots[kSlotsPerPage];
   };
 
   static_assert(sizeof(uintptr_t) == 8, "a handle holds two 32-bit numbers");
@@ -143,34 +146,25 @@ class HandleTable {
 
   Slot* Find(uintptr_t handle) {
     const auto number = static_cast<uint32_t>(handle & 0xffffffffU);
-    if (number == 0 || number > kChunks * kPerChunk || GenerationOf(handle) % kStates != kOpen) {
+    if (number == 0 || number > kPages * kSlotsPerPage || GenerationOf(handle) % kStates != kOpen) {
       return nullptr;
     }
     return SlotAt(number - 1, /*create=*/false);
   }
 
   Slot* SlotAt(uint32_t index, bool create) {
-    std::atomic<Chunk*>& entry = chunks_[index / kPerChunk];
-    Chunk* chunk = entry.load(std::memory_order_acquire);
-    if (chunk == nullptr && create) {
-      chunk = new Chunk;  // NOLINT: lives as long as the process, so that no handle can dangle
-      entry.store(chunk, std::memory_order_release);
+    std::atomic<Page*>& entry = pages_[index / kSlotsPerPage];
+    Page* page = entry.load(std::memory_order_acquire);
+    if (page == nullptr && create) {
+      page = new Page;  // NOLINT: lives as long as the process, so that no handle can dangle
+      entry.store(page, std::memory_order_release);
     }
-    return chunk == nullptr ? nullptr : &chunk->slots[index % kPerChunk];
+    return page == nullptr ? nullptr : &page->slots[index % kSlotsPerPage];
   }
 
-  static void SleepBriefly();
-
   std::mutex mutex_;
-  std::atomic<Chunk*> chunks_[kChunks] = {};
+  std::atomic<Page*> pages_[kPages] = {};
 };
-
-void SleepBetweenLooks();
-
-template <class Object>
-void HandleTable<Object>::SleepBriefly() {
-  SleepBetweenLooks();
-}
 
 }  // namespace multiverso::c_api
 

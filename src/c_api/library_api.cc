@@ -1,4 +1,4 @@
-// The part of the C API that is about the library itself, errors and waiting.
+// The part of the C API that describes the library and the last error, and controls waits.
 #include <string>
 
 #include "base/text.h"
@@ -15,27 +15,27 @@ using multiverso::Status;
 using multiverso::c_api::Guard;
 
 // The internal status codes equal the codes of the public header.
-#define MV_SAME(name, code) static_assert(name == static_cast<int32_t>(Code::code))
-MV_SAME(MV_OK, kOk);
-MV_SAME(MV_PENDING, kPending);
-MV_SAME(MV_ERR_VALUE, kValue);
-MV_SAME(MV_ERR_TYPE, kType);
-MV_SAME(MV_ERR_INDEX, kIndex);
-MV_SAME(MV_ERR_MEMORY, kMemory);
-MV_SAME(MV_ERR_STATE, kState);
-MV_SAME(MV_ERR_HANDLE, kHandle);
-MV_SAME(MV_ERR_FORKED, kForked);
-MV_SAME(MV_ERR_MISMATCH, kMismatch);
-MV_SAME(MV_ERR_TIMEOUT, kTimeout);
-MV_SAME(MV_ERR_PEER_LOST, kPeerLost);
-MV_SAME(MV_ERR_ABORTED, kAborted);
-MV_SAME(MV_ERR_TRANSPORT, kTransport);
-MV_SAME(MV_ERR_LAUNCHER, kLauncher);
-MV_SAME(MV_ERR_UNSUPPORTED, kUnsupported);
-MV_SAME(MV_ERR_INTERNAL, kInternal);
-MV_SAME(MV_ERR_CHECKPOINT_IO, kCheckpointIo);
-MV_SAME(MV_ERR_CHECKPOINT_CORRUPT, kCheckpointCorrupt);
-#undef MV_SAME
+#define MV_ASSERT_EQUAL(name, code) static_assert(name == static_cast<int32_t>(Code::code))
+MV_ASSERT_EQUAL(MV_OK, kOk);
+MV_ASSERT_EQUAL(MV_PENDING, kPending);
+MV_ASSERT_EQUAL(MV_ERR_VALUE, kValue);
+MV_ASSERT_EQUAL(MV_ERR_TYPE, kType);
+MV_ASSERT_EQUAL(MV_ERR_INDEX, kIndex);
+MV_ASSERT_EQUAL(MV_ERR_MEMORY, kMemory);
+MV_ASSERT_EQUAL(MV_ERR_STATE, kState);
+MV_ASSERT_EQUAL(MV_ERR_HANDLE, kHandle);
+MV_ASSERT_EQUAL(MV_ERR_FORKED, kForked);
+MV_ASSERT_EQUAL(MV_ERR_MISMATCH, kMismatch);
+MV_ASSERT_EQUAL(MV_ERR_TIMEOUT, kTimeout);
+MV_ASSERT_EQUAL(MV_ERR_PEER_LOST, kPeerLost);
+MV_ASSERT_EQUAL(MV_ERR_ABORTED, kAborted);
+MV_ASSERT_EQUAL(MV_ERR_TRANSPORT, kTransport);
+MV_ASSERT_EQUAL(MV_ERR_LAUNCHER, kLauncher);
+MV_ASSERT_EQUAL(MV_ERR_UNSUPPORTED, kUnsupported);
+MV_ASSERT_EQUAL(MV_ERR_INTERNAL, kInternal);
+MV_ASSERT_EQUAL(MV_ERR_CHECKPOINT_IO, kCheckpointIo);
+MV_ASSERT_EQUAL(MV_ERR_CHECKPOINT_CORRUPT, kCheckpointCorrupt);
+#undef MV_ASSERT_EQUAL
 static_assert(MV_ABI_VERSION == multiverso::kAbi);
 
 #if defined(__clang__)

@@ -1,4 +1,4 @@
-// The part of the C API that looks at the jobs of a node from outside.
+// The part of the C API that describes the ranks of a node to other processes (`multiverso top`).
 #include <cstring>
 #include <string>
 
@@ -15,9 +15,9 @@ int32_t MV_NodeDescribe(const char* path, char* json, int64_t room, int64_t* len
     if (path == nullptr || length == nullptr || room < 0 || (room > 0 && json == nullptr)) {
       return Status(Code::kValue, "MV_NodeDescribe: expected a path, room and a length");
     }
-    const Result<NodeSnapshot> view = NodeSnapshot::OfFile(path);
-    if (!view.ok()) return view.status();
-    const std::string text = view.value().Json();
+    const Result<NodeSnapshot> snapshot = NodeSnapshot::OfFile(path);
+    if (!snapshot.ok()) return snapshot.status();
+    const std::string text = snapshot.value().Json();
     *length = static_cast<int64_t>(text.size());
     if (*length <= room) std::memcpy(json, text.data(), text.size());
     return Status::Ok();

@@ -1,4 +1,4 @@
-// The part of the C API that is about the parameters of models.
+// The part of the C API that synchronizes the tensors of a model with a table.
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -14,8 +14,8 @@
 namespace multiverso::c_api {
 namespace {
 
-// The time that MV_ParamSyncFree waits for another thread's call before it fails.
-constexpr auto kLongestCall = std::chrono::minutes(2);
+// How long MV_ParamSyncFree waits for another thread's sync of the same tensors.
+constexpr auto kCloseTimeout = std::chrono::minutes(2);
 
 struct ParamSyncEntry {
   MV_Table table;  // a handle, since the table may be released first
@@ -29,9 +29,7 @@ HandleTable<ParamSyncEntry>& ParamSyncs() {
   return *syncs;
 }
 
-uintptr_t Number(MV_ParamSync handle) { return reinterpret_cast<uintptr_t>(handle); }
-
-// A sync in use by one thread. The guard is destroyed before the use, which keeps the flag alive.
+// A sync that one thread uses. The guard is destroyed before `entry`, which has the guard's flag.
 struct ExclusiveSync {
   HandleTable<ParamSyncEntry>::Use entry;
   CallGuard guard;
@@ -39,8 +37,8 @@ struct ExclusiveSync {
 
 Status Run(MV_ParamSync handle, void* const* tensors, int64_t num_tensors) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
-  HandleTable<ParamSyncEntry>::Use entry(&ParamSyncs(), Number(handle));
-  if (!entry) return WhyStale("synchronisation");
+  HandleTable<ParamSyncEntry>::Use entry(&ParamSyncs(), HandleNumber(handle));
+  if (!entry) return WhyStale("synchronization");
   TableUse use = Using(entry->table);
   if (!use) return WhyStale("table");
   CallGuard guard(&entry->is_running);
@@ -70,13 +68,13 @@ int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_te
     if (sync == nullptr) return Status(Code::kValue, "MV_ParamSyncCreate: received null");
     const TableUse use = Using(table);
     if (!use) return WhyStale("table");
-    auto made = ParamSync::Make(*use->table, counts, num_tensors, values);
-    if (!made.ok()) return made.status().In("MV_ParamSyncCreate");
+    auto created = ParamSync::Make(*use->table, counts, num_tensors, values);
+    if (!created.ok()) return created.status().In("MV_ParamSyncCreate");
     auto entry = std::make_unique<ParamSyncEntry>();
     entry->table = table;
-    entry->sync = std::move(made.value());
+    entry->sync = std::move(created.value());
     const uintptr_t handle = ParamSyncs().Open(entry.get());
-    if (handle == 0) return Status(Code::kMemory, "too many synchronisations");
+    if (handle == 0) return Status(Code::kMemory, "too many synchronizations");
     (void)entry.release();  // NOLINT: MV_ParamSyncFree deletes it
     *sync = reinterpret_cast<MV_ParamSync>(handle);
     return Status::Ok();
@@ -91,10 +89,10 @@ int32_t MV_ParamSyncFree(MV_ParamSync sync) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     const std::unique_ptr<ParamSyncEntry> entry(
-        ParamSyncs().Close(Number(sync), Clock::now() + kLongestCall));
+        ParamSyncs().Close(HandleNumber(sync), Clock::now() + kCloseTimeout));
     if (entry != nullptr) return Status::Ok();
-    if (!HandleTable<ParamSyncEntry>::Use(&ParamSyncs(), Number(sync))) {
-      return WhyStale("synchronisation");
+    if (!HandleTable<ParamSyncEntry>::Use(&ParamSyncs(), HandleNumber(sync))) {
+      return WhyStale("synchronization");
     }
     return Status(Code::kTimeout, "another thread is still at a sync of these parameters");
   });

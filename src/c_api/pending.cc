@@ -13,11 +13,11 @@ namespace {
 // A call that a helper thread makes on behalf of the thread that owns this object.
 class PendingCall {
  public:
-  PendingCall(std::chrono::milliseconds slice, Body body) : slice_(slice) {
+  PendingCall(std::chrono::milliseconds slice, CallBody body) : slice_(slice) {
     std::packaged_task<Status()> task([this, body = std::move(body)] {
       Interrupt interrupt([this] {
         const std::lock_guard<std::mutex> guard(mutex_);
-        return cancelled_;
+        return cancel_reason_;
       });
       return body(&interrupt);
     });
@@ -25,7 +25,7 @@ class PendingCall {
     const WithoutSignals without_signals;
     helper_ = std::thread(std::move(task));
   }
-  // A thread that ends cancels its pending call and waits for the helper thread to finish.
+  // Cancels a call that has not ended when its thread ends, and waits for the helper thread.
   ~PendingCall() { Cancel("the thread that made the call has ended"); }
   PendingCall(const PendingCall&) = delete;
   PendingCall& operator=(const PendingCall&) = delete;
@@ -42,7 +42,7 @@ class PendingCall {
   void Cancel(const std::string& reason) {
     {
       const std::lock_guard<std::mutex> guard(mutex_);
-      if (!cancelled_.has_value()) cancelled_ = reason;
+      if (!cancel_reason_.has_value()) cancel_reason_ = reason;
     }
     if (helper_.joinable()) helper_.join();
   }
@@ -50,7 +50,7 @@ class PendingCall {
  private:
   const std::chrono::milliseconds slice_;
   std::mutex mutex_;
-  std::optional<std::string> cancelled_;
+  std::optional<std::string> cancel_reason_;  // set if the call is cancelled
   std::future<Status> result_;
   std::thread helper_;
 };
@@ -58,7 +58,7 @@ class PendingCall {
 struct ThreadState {
   MV_InterruptCheck check = nullptr;
   void* argument = nullptr;
-  bool is_asking = false;  // whether `check` is running
+  bool is_asking = false;  // true while `check` runs
   std::unique_ptr<PendingCall> pending;
 
   std::optional<std::string> Ask() {
@@ -71,12 +71,12 @@ struct ThreadState {
 };
 
 ThreadState& StateOfThisThread() {
-  thread_local ThreadState mine;
-  return mine;
+  thread_local ThreadState state;
+  return state;
 }
 
-Status CheckNotAsking(const ThreadState& mine) {
-  if (!mine.is_asking) return Status::Ok();
+Status CheckNotAsking(const ThreadState& state) {
+  if (!state.is_asking) return Status::Ok();
   return Status(Code::kState,
                 "this thread waits in a call, which runs its MV_SetInterrupt function: return from "
                 "the function first");
@@ -84,58 +84,58 @@ Status CheckNotAsking(const ThreadState& mine) {
 
 }  // namespace
 
-Status RunCall(std::chrono::milliseconds slice, Body body) {
-  ThreadState& mine = StateOfThisThread();
-  if (mine.check != nullptr) {
-    Interrupt interrupt([&mine] { return mine.Ask(); });
+Status RunCall(std::chrono::milliseconds slice, CallBody body) {
+  ThreadState& state = StateOfThisThread();
+  if (state.check != nullptr) {
+    Interrupt interrupt([&state] { return state.Ask(); });
     const Status status = body(&interrupt);
     return interrupt.status().ok() ? status : interrupt.status();
   }
   if (slice.count() == 0) return body(nullptr);
-  mine.pending = std::make_unique<PendingCall>(slice, std::move(body));
+  state.pending = std::make_unique<PendingCall>(slice, std::move(body));
   return WaitForPending();
 }
 
 Status WaitForPending() {
-  ThreadState& mine = StateOfThisThread();
-  if (mine.pending == nullptr) {
+  ThreadState& state = StateOfThisThread();
+  if (state.pending == nullptr) {
     return Status(Code::kState, "MV_Wait: this thread has no pending call");
   }
-  const bool asks = mine.check != nullptr;
-  while (!mine.pending->IsDoneWithin(asks ? Interrupt::kEvery : mine.pending->slice())) {
-    if (!asks) return Status::Pending();
-    const std::optional<std::string> reason = mine.Ask();
+  const bool can_ask = state.check != nullptr;
+  while (!state.pending->IsDoneWithin(can_ask ? Interrupt::kMinInterval : state.pending->slice())) {
+    if (!can_ask) return Status::Pending();
+    const std::optional<std::string> reason = state.Ask();
     if (!reason.has_value()) continue;
     MV_RETURN_IF_NOT_OK(CancelPending(*reason));
     return Status(Code::kAborted, *reason);
   }
-  const std::unique_ptr<PendingCall> done = std::move(mine.pending);
+  const std::unique_ptr<PendingCall> done = std::move(state.pending);
   return done->TakeResult();
 }
 
 Status CancelPending(const std::string& reason) {
-  ThreadState& mine = StateOfThisThread();
-  MV_RETURN_IF_NOT_OK(CheckNotAsking(mine));
-  if (mine.pending == nullptr) return Status::Ok();
-  mine.pending->Cancel(reason);
-  mine.pending.reset();
+  ThreadState& state = StateOfThisThread();
+  MV_RETURN_IF_NOT_OK(CheckNotAsking(state));
+  if (state.pending == nullptr) return Status::Ok();
+  state.pending->Cancel(reason);
+  state.pending.reset();
   return Status::Ok();
 }
 
 bool ForgetPending() { return StateOfThisThread().pending.release() != nullptr; }
 
 Status CheckNothingPending() {
-  const ThreadState& mine = StateOfThisThread();
-  MV_RETURN_IF_NOT_OK(CheckNotAsking(mine));
-  if (mine.pending == nullptr) return Status::Ok();
+  const ThreadState& state = StateOfThisThread();
+  MV_RETURN_IF_NOT_OK(CheckNotAsking(state));
+  if (state.pending == nullptr) return Status::Ok();
   return Status(Code::kState,
                 "this thread has a pending call: finish it with MV_Wait or MV_Cancel first");
 }
 
 void SetInterrupt(MV_InterruptCheck check, void* argument) {
-  ThreadState& mine = StateOfThisThread();
-  mine.check = check;
-  mine.argument = argument;
+  ThreadState& state = StateOfThisThread();
+  state.check = check;
+  state.argument = argument;
 }
 
 }  // namespace multiverso::c_api

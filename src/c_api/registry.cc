@@ -14,30 +14,29 @@
 namespace multiverso::c_api {
 namespace {
 
-std::atomic<int32_t> sessions_open{0};
-std::atomic<bool> forked{false};
-std::atomic<bool> lost_any{false};
+std::atomic<int32_t> num_open_sessions{0};
+std::atomic<bool> was_forked{false};
+std::atomic<bool> has_lost_ranks{false};
 
 void AfterForkInChild() {
-  // sessions_open does not count a session that is being opened, but its call is pending.
+  // num_open_sessions does not count a session that the pending call of this thread opens.
   const bool was_pending = ForgetPending();
-  if (sessions_open.load() == 0 && !was_pending) return;
-  forked.store(true);
-  Tables().Forget();
-  // The child closes its connections, which would hide the parent's death from the other ranks.
+  if (num_open_sessions.load() == 0 && !was_pending) return;
+  was_forked.store(true);
+  Tables().Forget([](TableEntry*) {});
+  // The child closes its copies of the parent's connections. As long as a copy is open, the other
+  // ranks do not notice the parent's death.
   Sessions().Forget([](SessionEntry* entry) { entry->session->CloseInForkedChild(); });
 }
-
-uintptr_t Number(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }
 
 std::vector<uintptr_t> TablesOf(SessionEntry* session) {
   const std::lock_guard<std::mutex> guard(session->tables_mutex);
   return session->tables;
 }
 
-// Closes a table's handle and releases the table. The caller keeps the session in use.
+// Withdraws a table of `session`, which the caller keeps in use.
 Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
-  const std::unique_ptr<TableEntry> entry(Tables().Close(Number(table), deadline));
+  const std::unique_ptr<TableEntry> entry(Tables().Close(HandleNumber(table), deadline));
   if (entry == nullptr) {
     return Using(table) ? Status(Code::kTimeout, "another thread is still using the table")
                         : WhyStale("table");
@@ -45,7 +44,7 @@ Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
   {
     const std::lock_guard<std::mutex> guard(session->tables_mutex);
     auto& handles = session->tables;
-    handles.erase(std::remove(handles.begin(), handles.end(), Number(table)), handles.end());
+    handles.erase(std::remove(handles.begin(), handles.end(), HandleNumber(table)), handles.end());
   }
   session->session->ReleaseTable(entry->table);
   return Status::Ok();
@@ -53,7 +52,7 @@ Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
 
 // Leaves all sessions without destroying them, since other threads may be in a call.
 void LeaveSessions() {
-  for (const uintptr_t handle : Sessions().All()) {
+  for (const uintptr_t handle : Sessions().OpenHandles()) {
     const SessionUse use(&Sessions(), handle);
     if (!use) continue;
     use->session->Leave("its program ended without closing the session");
@@ -63,7 +62,7 @@ void LeaveSessions() {
 
 }  // namespace
 
-void SleepBetweenLooks() { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
+void SleepBetweenPolls() { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
 
 HandleTable<SessionEntry>& Sessions() {
   static auto* const table = new HandleTable<SessionEntry>;
@@ -75,32 +74,32 @@ HandleTable<TableEntry>& Tables() {
   return *table;
 }
 
-SessionUse Using(MV_Session session) { return SessionUse(&Sessions(), Number(session)); }
-TableUse Using(MV_Table table) { return TableUse(&Tables(), Number(table)); }
+SessionUse Using(MV_Session session) { return SessionUse(&Sessions(), HandleNumber(session)); }
+TableUse Using(MV_Table table) { return TableUse(&Tables(), HandleNumber(table)); }
 
 Status WatchForks() {
-  static const bool registered = CallInForkedChildren(AfterForkInChild);
-  if (!registered) return Status(Code::kMemory, "forks of this process cannot be watched for");
+  static const bool is_registered = CallInForkedChildren(AfterForkInChild);
+  if (!is_registered) return Status(Code::kMemory, "forks of this process cannot be watched for");
   return CheckNotForked();
 }
 
 void LeaveSessionsAtExit() {
   // If the registration fails, the other ranks report a timeout.
-  [[maybe_unused]] static const int registered = std::atexit(LeaveSessions);
+  [[maybe_unused]] static const int failure = std::atexit(LeaveSessions);
 }
 
-Result<std::shared_ptr<CollectiveUse>> UsingTogether(MV_Session session) {
+Result<std::shared_ptr<CollectiveUse>> UseForCollectiveCall(MV_Session session) {
   SessionUse use = Using(session);
   if (!use) return WhyStale("session");
   SessionEntry* const entry = use.get();
-  auto together = std::make_shared<CollectiveUse>(
+  auto collective_use = std::make_shared<CollectiveUse>(
       CollectiveUse{std::move(use), CallGuard(&entry->in_collective_call)});
-  MV_RETURN_IF_NOT_OK(together->guard.Check("session"));
-  return together;
+  MV_RETURN_IF_NOT_OK(collective_use->guard.Check("session"));
+  return collective_use;
 }
 
 Status CheckNotForked() {
-  if (!forked.load(std::memory_order_relaxed)) return Status::Ok();
+  if (!was_forked.load(std::memory_order_relaxed)) return Status::Ok();
   return Status(Code::kForked,
                 "this process was forked from one with an open session, which only the parent can "
                 "use: open sessions after the fork, or start children with 'spawn'");
@@ -113,11 +112,11 @@ Status WhyStale(const char* what) {
 
 void NoteLosses(const Session& session) {
   if (session.context()->peers()->LostRanks().empty()) return;
-  lost_any.store(true);
-  MpiCommunicator::ExpectNoEnd();
+  has_lost_ranks.store(true);
+  MpiCommunicator::SkipFinalizeAtExit();
 }
 
-bool HasLostAny() { return lost_any.load(); }
+bool HasLostRanks() { return has_lost_ranks.load(); }
 
 Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry) {
   const uintptr_t number = Sessions().Open(entry.get());
@@ -125,7 +124,7 @@ Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry) {
   const auto handle = reinterpret_cast<MV_Session>(number);
   entry->handle = handle;
   (void)entry.release();  // NOLINT: Withdraw deletes it
-  sessions_open.fetch_add(1);
+  num_open_sessions.fetch_add(1);
   return handle;
 }
 
@@ -151,7 +150,7 @@ Status Withdraw(MV_Table table) {
     if (!use) return WhyStale("table");
     owner = use->session->handle;
   }
-  // The session stays in use to the end of this function: another thread may be closing it.
+  // The session stays in use until this function returns, since another thread may be closing it.
   const SessionUse session = Using(owner);
   if (!session) return WhyStale("table");
   return WithdrawFrom(session.get(), table, session->session->NextDeadline());
@@ -170,17 +169,17 @@ Status Withdraw(MV_Session session) {
     const Status status = Withdraw(reinterpret_cast<MV_Table>(table));
     if (status.code() == Code::kTimeout) return status;
   }
-  std::unique_ptr<SessionEntry> entry(Sessions().Close(Number(session), deadline));
+  std::unique_ptr<SessionEntry> entry(Sessions().Close(HandleNumber(session), deadline));
   if (entry == nullptr) {
     return Using(session) ? Status(Code::kTimeout, "another thread is still using the session")
                           : WhyStale("session");
   }
-  sessions_open.fetch_sub(1);
+  num_open_sessions.fetch_sub(1);
   // Another thread may have created a table before the handle was closed.
   for (const uintptr_t table : TablesOf(entry.get())) {
     const Status status = WithdrawFrom(entry.get(), reinterpret_cast<MV_Table>(table), deadline);
     if (status.code() == Code::kTimeout) {
-      (void)entry.release();  // NOLINT: leaked, since another thread still uses it
+      (void)entry.release();  // NOLINT: leaked, since another thread still uses the table
       return status;
     }
   }

@@ -1,4 +1,5 @@
-// Registry: the open sessions and tables of the C API.
+// Registry: the handles of the open sessions and tables, and what a fork or the end of the process
+// does to them.
 #ifndef MULTIVERSO_C_API_REGISTRY_H_
 #define MULTIVERSO_C_API_REGISTRY_H_
 
@@ -23,7 +24,7 @@ struct SessionEntry {
   MV_Session handle = nullptr;
   std::chrono::milliseconds slice{0};  // 0 makes calls block
   std::atomic<bool> in_collective_call{false};
-  // The handles that become stale when the session ends.
+  // The handles of the session's tables.
   std::mutex tables_mutex;
   std::vector<uintptr_t> tables;
 };
@@ -50,7 +51,7 @@ struct CollectiveUse {
   SessionUse use;
   CallGuard guard;
 };
-Result<std::shared_ptr<CollectiveUse>> UsingTogether(MV_Session session);
+Result<std::shared_ptr<CollectiveUse>> UseForCollectiveCall(MV_Session session);
 
 // Returns the error for an invalid handle: closed, never valid, or from before a fork.
 Status WhyStale(const char* what);
@@ -65,20 +66,21 @@ Status Withdraw(MV_Table table);
 // session's timeout for other threads' calls on the handles.
 Status Withdraw(MV_Session session);
 
-// Makes open sessions leave at process exit before MPI is finalised: MPI_Finalize would otherwise
-// wait for ranks that wait for this rank. Called after a session has been opened over MPI, since
-// exit handlers run in reverse order of their registration.
+// Makes open sessions leave at process exit, before MPI is finalized: MPI_Finalize would otherwise
+// wait for ranks that wait for this rank. Called after MPI has been initialized, since exit
+// handlers run in reverse order of their registration.
 void LeaveSessionsAtExit();
 
-// NoteLosses records, before the session ends, whether the session continued without a lost rank.
-// HasLostAny returns whether any session of this process has done so.
+// Records, before the session ends, whether it continued without a lost rank. HasLostRanks returns
+// whether any session did.
 void NoteLosses(const Session& session);
-bool HasLostAny();
+bool HasLostRanks();
 
-// Returns ForkedError in a child of a process that had a session open or was opening a session.
+// Returns ForkedError in a child that was forked while a session was open, or by a thread that had
+// a pending call to open one.
 Status CheckNotForked();
-// Works as CheckNotForked, and from now on notices forks of this process. Called before a session
-// is opened.
+// Returns the result of CheckNotForked, and lets it notice forks from now on. Called before a
+// session is opened.
 Status WatchForks();
 
 }  // namespace multiverso::c_api

@@ -1,4 +1,4 @@
-// The part of the C API that is about sessions.
+// The part of the C API for sessions: open, describe, close, and collective calls without tables.
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,6 +24,13 @@ static_assert(MV_ROLE_WORKER == static_cast<int32_t>(Role::kWorker));
 static_assert(MV_ROLE_SERVER == static_cast<int32_t>(Role::kServer));
 static_assert(MV_LOSS_FAILS == static_cast<int32_t>(OnLoss::kFail));
 static_assert(MV_LOSS_CONTINUES == static_cast<int32_t>(OnLoss::kContinue));
+
+Status CheckMilliseconds(const char* name, int64_t value, int64_t least) {
+  constexpr int64_t kYear = int64_t{365} * 24 * 3600 * 1000;  // practically forever
+  if (value >= least && value <= kYear) return Status::Ok();
+  return Status(Code::kValue,
+                StrCat(name, ": expected ", least, " to ", kYear, ", received ", value));
+}
 
 Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session) {
   if (options == nullptr || session == nullptr) {
@@ -57,20 +64,9 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
         "on_loss: a session can go on without a lost rank in async mode only: rounds need "
         "every worker");
   }
-  constexpr int64_t kYear = int64_t{365} * 24 * 3600 * 1000;
-  if (options->timeout_ms < 1 || options->timeout_ms > kYear) {
-    return Status(Code::kValue,
-                  StrCat("timeout_ms: expected 1 to ", kYear, ", received ", options->timeout_ms));
-  }
-  if (options->peer_timeout_ms < 1 || options->peer_timeout_ms > kYear) {
-    return Status(Code::kValue, StrCat("peer_timeout_ms: expected 1 to ", kYear, ", received ",
-                                       options->peer_timeout_ms));
-  }
-  if (options->wait_slice_ms < 0 || options->wait_slice_ms > kYear) {
-    return Status(Code::kValue, StrCat("wait_slice_ms: expected 0 to ", kYear, ", received ",
-                                       options->wait_slice_ms));
-  }
-  return Status::Ok();
+  MV_RETURN_IF_NOT_OK(CheckMilliseconds("timeout_ms", options->timeout_ms, 1));
+  MV_RETURN_IF_NOT_OK(CheckMilliseconds("peer_timeout_ms", options->peer_timeout_ms, 1));
+  return CheckMilliseconds("wait_slice_ms", options->wait_slice_ms, 0);
 }
 
 Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& options) {
@@ -122,28 +118,28 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     wanted.peer_timeout = std::chrono::milliseconds(options->peer_timeout_ms);
     const auto slice = std::chrono::milliseconds(options->wait_slice_ms);
     const bool over_mpi = options->transport == MV_TRANSPORT_MPI;
-    // The transport is held by a shared_ptr, since a std::function must be copyable.
-    auto ranks = std::make_shared<std::unique_ptr<Transport>>(std::move(transport.value()));
-    return RunCall((*ranks)->size() > 1 ? slice : std::chrono::milliseconds(0),
-                   [wanted, ranks, slice, session, over_mpi](Interrupt* interrupt) -> Status {
-                     auto opened = OpenSession(wanted, std::move(*ranks), interrupt);
-                     if (!opened.ok()) return opened.status();
-                     if (over_mpi) LeaveSessionsAtExit();
-                     auto entry = std::make_unique<SessionEntry>();
-                     entry->session = std::move(opened.value());
-                     entry->slice = slice;
-                     const Result<MV_Session> handle = Publish(std::move(entry));
-                     if (handle.ok()) *session = handle.value();
-                     return handle.status();
-                   });
+    // The transport is held by a shared_ptr, since the body of a call must be copyable.
+    auto held_transport =
+        std::make_shared<std::unique_ptr<Transport>>(std::move(transport.value()));
+    return RunCall(
+        (*held_transport)->size() > 1 ? slice : std::chrono::milliseconds(0),
+        [wanted, held_transport, slice, session, over_mpi](Interrupt* interrupt) -> Status {
+          auto opened = OpenSession(wanted, std::move(*held_transport), interrupt);
+          if (!opened.ok()) return opened.status();
+          if (over_mpi) LeaveSessionsAtExit();
+          auto entry = std::make_unique<SessionEntry>();
+          entry->session = std::move(opened.value());
+          entry->slice = slice;
+          const Result<MV_Session> handle = Publish(std::move(entry));
+          if (handle.ok()) *session = handle.value();
+          return handle.status();
+        });
   });
 }
 
 int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description) {
   return Guard([&]() -> Status {
-    if (description == nullptr || description->struct_size != sizeof(MV_SessionDescription)) {
-      return Status(Code::kValue, "MV_SessionDescription.struct_size: expected its size");
-    }
+    MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_SessionDescription"));
     const SessionUse use = Using(session);
     if (!use) return WhyStale("session");
     const Membership& members = use->session->members();
@@ -176,7 +172,7 @@ int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t
   });
 }
 
-int32_t MV_HasLostRanks(void) { return HasLostAny() ? 1 : 0; }
+int32_t MV_HasLostRanks(void) { return HasLostRanks() ? 1 : 0; }
 
 int32_t MV_SessionBarrier(MV_Session session) {
   return Guard([&]() -> Status {
@@ -226,22 +222,23 @@ int32_t MV_SessionFinish(MV_Session session) {
 int32_t MV_SessionClose(MV_Session session) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    auto together = UsingTogether(session);
-    if (!together.ok()) return together.status();
-    SessionEntry* const entry = together.value()->use.get();
+    auto collective_use = UseForCollectiveCall(session);
+    if (!collective_use.ok()) return collective_use.status();
+    SessionEntry* const entry = collective_use.value()->use.get();
     FlightRecorder::Entry* const record = RecordCall(*entry, CallKind::kClose);
-    return RunCall(SliceOf(*entry, CallKind::kClose), [held = std::move(together.value()), session,
-                                                       record](Interrupt* interrupt) mutable {
-      const Status status = held->use->session->Close(interrupt);
-      record->End(status.code());
-      NoteLosses(*held->use->session);
-      // Withdraw waits until no call uses the handle, so this call ends its use first. Keep
-      // ensures that no other collective call follows.
-      held->guard.Keep();
-      held.reset();
-      const Status withdrawn = Withdraw(session);
-      return status.ok() ? withdrawn : status;
-    });
+    return RunCall(
+        SliceOf(*entry, CallKind::kClose),
+        [held = std::move(collective_use.value()), session, record](Interrupt* interrupt) mutable {
+          const Status status = held->use->session->Close(interrupt);
+          record->End(status.code());
+          NoteLosses(*held->use->session);
+          // Withdraw waits until no call uses the handle, so this call ends its use first. Keep
+          // ensures that no other collective call follows.
+          held->guard.Keep();
+          held.reset();
+          const Status withdrawn = Withdraw(session);
+          return status.ok() ? withdrawn : status;
+        });
   });
 }
 

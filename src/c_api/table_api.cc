@@ -1,4 +1,4 @@
-// The part of the C API that is about tables.
+// The part of the C API that creates, describes and frees tables, and runs operations on them.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -51,7 +51,7 @@ Status CheckFlags(RequestKind kind, int32_t flags) {
                                      ", received ", flags));
 }
 
-// Returns the kind that MV_TableRun names `operation`.
+// Returns the kind of request that MV_TableRun calls `operation`.
 Result<RequestKind> KindOf(const char* operation) {
   const std::string_view wanted = operation == nullptr ? "null" : operation;
   std::string known;
@@ -63,20 +63,22 @@ Result<RequestKind> KindOf(const char* operation) {
   return Status(Code::kValue, StrCat("operation: expected one of ", known, ", received ", wanted));
 }
 
+// The body of a call that runs a request on a table.
 struct RequestCall {
-  RequestCall(const Request& made) : request(made) {}  // NOLINT: a request is a call
+  RequestCall(const Request& wanted) : request(wanted) {}  // NOLINT: meant to convert
 
   Request request;
   Table* table = nullptr;
-  std::shared_ptr<const MergedRows> merged;  // the rows that the request refers to, or null
+  std::shared_ptr<const MergedRows> merged;  // the request's rows if they were merged, else null
 
   Status operator()(Progress* progress, const WaitLimit& limit) const {
     return table->Run(request, progress, limit);
   }
+  // Replaces an add to duplicate rows by an add to distinct rows, if the updater needs that.
   Status MergeDuplicates() {
-    auto made = table->MergeDuplicates(request);
-    if (!made.ok()) return made.status();
-    merged = std::move(made.value());
+    auto result = table->MergeDuplicates(request);
+    if (!result.ok()) return result.status();
+    merged = std::move(result.value());
     if (merged == nullptr) return Status::Ok();
     const RowDelta rows = merged->delta();
     request = Request::AddRows(rows.ids, rows.count, rows.values);
@@ -84,7 +86,7 @@ struct RequestCall {
   }
 };
 
-// Runs a request that refers to `count` elements of the caller's memory.
+// Runs a request whose delta or result has `count` elements in the caller's memory.
 Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flags = 0) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
   TableUse use = Using(handle);
@@ -102,10 +104,7 @@ Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flag
 }
 
 Result<TableSpec> SpecOf(const MV_TableOptions* options) {
-  if (options == nullptr || options->struct_size != sizeof(MV_TableOptions)) {
-    return Status(Code::kValue,
-                  StrCat("MV_TableOptions.struct_size: expected ", sizeof(MV_TableOptions)));
-  }
+  MV_RETURN_IF_NOT_OK(CheckStruct(options, "MV_TableOptions"));
   TableSpec spec;
   spec.kind = options->kind;
   spec.dtype = options->dtype;
@@ -137,10 +136,7 @@ int32_t MV_TableOptionsInit(MV_TableOptions* options) {
 
 int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater) {
   return Guard([&]() -> Status {
-    if (options == nullptr || options->struct_size != sizeof(MV_TableOptions)) {
-      return Status(Code::kValue,
-                    StrCat("MV_TableOptions.struct_size: expected ", sizeof(MV_TableOptions)));
-    }
+    MV_RETURN_IF_NOT_OK(CheckStruct(options, "MV_TableOptions"));
     const auto kind = static_cast<UpdaterKind>(updater);
     MV_RETURN_IF_NOT_OK(MakeUpdater(kind, DType::kFloat32).status());
     options->updater = updater;
@@ -169,9 +165,7 @@ int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Ta
 
 int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description) {
   return Guard([&]() -> Status {
-    if (description == nullptr || description->struct_size != sizeof(MV_TableDescription)) {
-      return Status(Code::kValue, "MV_TableDescription.struct_size: expected its size");
-    }
+    MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_TableDescription"));
     const TableUse use = Using(table);
     if (!use) return WhyStale("table");
     const TableSpec& spec = use->table->spec();

@@ -1,4 +1,4 @@
-// The functions with which the C API makes a call on a table.
+// How the C API makes a call on a table: at once, or as a waiting call (pending.h).
 #ifndef MULTIVERSO_C_API_TABLE_CALL_H_
 #define MULTIVERSO_C_API_TABLE_CALL_H_
 
@@ -16,7 +16,7 @@
 
 namespace multiverso::c_api {
 
-// A call that has to wait. The guard is destroyed before the use, which keeps the flag alive.
+// A call that may wait. The guard is destroyed before `use`, which keeps the guard's flag alive.
 struct WaitingCall {
   TableUse use;
   CallGuard guard;
@@ -25,14 +25,15 @@ struct WaitingCall {
   bool is_collective;  // other ranks cannot continue without this call
 };
 
-// Runs `body`, which owns its arguments, to its end.
+// Runs `body`, which owns its arguments, with RunCall, and ends the record of the call.
 Status RunWaiting(WaitingCall call, std::function<Status(const WaitLimit&)> body);
 
-// Makes the checked get that all workers make together.
+// Makes a collective get, which Table::Check has accepted.
 Status RunCollectiveGet(TableUse use, const Request& get, int64_t count);
 
-// Runs `body`, a Status(Progress*, const WaitLimit&), which makes a checked call of kind `kind`. A
-// call that need not wait reads no clock, allocates no memory and does not copy `body`.
+// Runs `body`, a Status(Progress*, const WaitLimit&), which makes a call of kind `kind` that
+// Table::Check has accepted. A call that need not wait reads no clock, allocates no memory and does
+// not copy `body`.
 template <class Body>
 Status RunTableCall(TableUse* use, RequestKind kind, int64_t count, const Body& body) {
   const Table& table = *(*use)->table;
@@ -42,6 +43,7 @@ Status RunTableCall(TableUse* use, RequestKind kind, int64_t count, const Body& 
   FlightRecorder::Entry* const record = RecordCall(table, kind, count);
   Progress progress;
   if (table.RunsHere(kind)) {
+    // The slice has ended before the call, so the call returns pending where it would have to wait.
     const Status status = body(&progress, WaitLimit{Instant::max(), Instant::min()});
     if (status.ok()) {
       record->EndAtOnce(Code::kOk);

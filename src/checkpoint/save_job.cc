@@ -71,7 +71,7 @@ Status SaveJob::AwaitCommitted(const WaitLimit& limit) {
 
 Status SaveJob::Await(const bool* done, const Status* status, const WaitLimit& limit) {
   std::unique_lock<std::mutex> guard(mutex_);
-  while (!changed_.wait_until(guard, std::min(limit.first(), Clock::now() + kLook),
+  while (!changed_.wait_until(guard, std::min(limit.earliest(), Clock::now() + kLook),
                               [&] { return *done; })) {
     const Instant now = Clock::now();
     if (now >= limit.deadline) {

@@ -42,7 +42,7 @@ bool RoundService::Poll() {
   }
   bool any = false;
   const Status status = PollAll(&any);
-  AbortIf(failure_.Filter(status));
+  AbortIf(failure_.Defer(status));
   CleanUp();
   return any;
 }

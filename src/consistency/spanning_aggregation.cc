@@ -122,7 +122,7 @@ Status SpanningAggregation::Sum(const WaitLimit& limit) {
   Instant look = Clock::now() + kLook;
   while (summed_ < ChunkEnd(chunk_)) {
     bool any = false;
-    const Status stepped = failure_.is_set() ? failure_.Get() : failure_.Filter(StepLink(&any));
+    const Status stepped = failure_.is_set() ? failure_.Get() : failure_.Defer(StepLink(&any));
     if (!stepped.ok() && !stepped.pending()) return stepped;
     const Instant now = Clock::now();
     if (now >= look) {

@@ -217,7 +217,7 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
     CallLeader();
   }
   for (;;) {
-    const Instant look = std::min(limit.first(), Clock::now() + kCheckInterval);
+    const Instant look = std::min(limit.earliest(), Clock::now() + kCheckInterval);
     if (SleepUntil(&words_->moves, &words_->sleepers, look, done)) break;
     const Status status = CheckAwaited(call, limit, waits_for);
     // The awaited condition may have become true between the two checks.

@@ -73,7 +73,7 @@ bool ControlChannel::ReceiveAndCheck() {
   bool received_any = false;
   messenger_->Advance();
   const Status received =
-      failure_.is_set() ? failure_.Get() : failure_.Filter(ReceiveAll(&received_any));
+      failure_.is_set() ? failure_.Get() : failure_.Defer(ReceiveAll(&received_any));
   // A failure caused by a lost rank aborts nothing: the ranks that wait for that rank report it.
   if (!received.ok() && !received.pending() && !(MayMeanLoss(received) && peers_->AnyLost())) {
     memory_->RecordAbort(members_->rank(), received);

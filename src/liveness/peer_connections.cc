@@ -184,7 +184,7 @@ Status PeerConnections::AwaitSettled(const WaitLimit& limit) {
     const Instant now = Clock::now();
     if (now >= start_deadline_ || now >= limit.deadline) break;
     MV_RETURN_IF_NOT_OK(limit.Check(now));
-    settled_.wait_until(guard, std::min({limit.first(), start_deadline_, now + kCheckInterval}));
+    settled_.wait_until(guard, std::min({limit.earliest(), start_deadline_, now + kCheckInterval}));
   }
   return Status::Ok();
 }

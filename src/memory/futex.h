@@ -1,5 +1,5 @@
-// Functions that sleep on a word of shared memory and wake the sleepers. Only this unit knows the
-// platform's system calls for sleeping.
+// Futexes: waiting for a change of a word of shared memory, first by polling, then asleep.
+// Only futex_linux.cc and futex_windows.cc make the system calls.
 #ifndef MULTIVERSO_MEMORY_FUTEX_H_
 #define MULTIVERSO_MEMORY_FUTEX_H_
 
@@ -15,11 +15,12 @@ namespace multiverso {
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free, "words are shared between processes");
 
-// Sleeps while *word == expected, at most until `until`. May return early for any reason (a wake, a
-// signal), so the caller checks its condition again.
+// Sleeps while *word == expected, at most until `until`. May return early for any reason (WakeWord,
+// a signal), so the caller checks its condition again.
 void SleepOnWord(std::atomic<uint32_t>* word, uint32_t expected, Instant until);
 
-// Wakes up to `count` sleepers of any process.
+// Wakes up to `count` sleepers of any process. On Windows it wakes one or all sleepers of this
+// process, and sleepers of other processes wake up by themselves every millisecond.
 void WakeWord(std::atomic<uint32_t>* word, int count);
 constexpr int kWakeAll = 1 << 30;
 
@@ -37,27 +38,27 @@ inline void CpuRelax() {
 // Gives the core to another runnable thread, if there is one.
 void YieldCore();
 
-// Tells how long to poll for a condition before going to sleep. Most waits are short, and a sleep
-// with its wake-up costs tens of microseconds. With more ranks than cores, though, polling keeps
-// the awaited rank from running.
+// How long to poll for a condition before a sleep. Most waits are short, and a sleep with its
+// wake-up costs tens of microseconds. With more ranks than cores, though, polling keeps the awaited
+// rank from running.
 struct SpinPolicy {
-  int looks;   // polls that only read the word
-  int yields;  // further polls that give the core away in between
+  int relaxed_polls;   // polls between which the thread keeps its core
+  int yielding_polls;  // further polls, between which the thread offers its core
 };
 // For waits in which every rank has a core of its own.
 constexpr SpinPolicy kOwnCore{200, 200};
-// For waits in which ranks share cores: the awaited rank runs sooner if the waiting rank leaves its
-// core. It yields only a few times, because the scheduler may give the core to another process.
+// For waits in which ranks share cores: the awaited rank runs sooner if the waiting rank sleeps.
+// The waiting rank yields only a few times, because the scheduler may prefer another process.
 constexpr SpinPolicy kSharedCore{4, 8};
 
 // Polls done() for about as long as a short wait takes. Returns whether done() became true.
 template <class Done>
 bool SpinUntil(Done done, const SpinPolicy& spin_policy = kOwnCore) {
-  for (int i = 0; i < spin_policy.looks; ++i) {
+  for (int i = 0; i < spin_policy.relaxed_polls; ++i) {
     if (done()) return true;
     CpuRelax();
   }
-  for (int i = 0; i < spin_policy.yields; ++i) {
+  for (int i = 0; i < spin_policy.yielding_polls; ++i) {
     if (done()) return true;
     YieldCore();
   }
@@ -65,7 +66,7 @@ bool SpinUntil(Done done, const SpinPolicy& spin_policy = kOwnCore) {
 }
 
 // Sleeps on `word` until done() is true, at most until `until`. Returns done(). The thread that
-// makes done() true then calls WakeSleepers, or changes the word and wakes its sleepers.
+// makes done() true then calls WakeSleepers, or itself changes the word and calls WakeWord.
 template <class Done>
 bool SleepUntil(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
                 Done done) {

@@ -1,4 +1,4 @@
-// How much memory this machine can give to one table.
+// Checks whether this machine has enough memory for a table, or for the copy of one.
 #ifndef MULTIVERSO_MEMORY_LIMITS_H_
 #define MULTIVERSO_MEMORY_LIMITS_H_
 
@@ -8,15 +8,16 @@
 
 namespace multiverso {
 
-// Returns physical memory plus swap, or the limit of this process's control group if it is lower.
+// Returns the size of memory and swap (page file) together, or of the container's memory if that is
+// smaller. Returns the largest number if the size is unknown.
 int64_t MemoryCeiling();
 
-// Returns MemoryError if this machine can never provide `bytes`. Segments are sparse, so the kernel
-// would promise any size and later kill a rank that touches the pages, far from the call that asked
-// for too much.
+// Returns MemoryError if `bytes` exceeds MemoryCeiling. Segments are sparse, so the kernel would
+// promise any size, and later kill a rank that touches the pages, far from the call that asked for
+// too much.
 Status CheckFitsInMemory(int64_t bytes);
 
-// Returns MemoryError if `bytes` are not free now. Use this for memory that is touched at once.
+// Returns MemoryError if less than `bytes` is free now, for memory that is about to be touched.
 Status CheckIsFree(int64_t bytes);
 
 }  // namespace multiverso

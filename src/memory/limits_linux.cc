@@ -10,7 +10,8 @@
 namespace multiverso {
 namespace {
 
-// Returns the number in a control group's file, or the largest number if the file has none.
+// Returns the number in a limit file of the root control group, or the largest number without one.
+// Only the root group that a container sees has limits.
 int64_t ReadLimit(const char* path) {
   std::FILE* file = std::fopen(path, "re");
   if (file == nullptr) return std::numeric_limits<int64_t>::max();

@@ -7,7 +7,8 @@
 namespace multiverso {
 namespace {
 
-MEMORYSTATUSEX Memory() {
+// Returns the state of the memory; ullTotalPageFile is 0 if the state is unknown.
+MEMORYSTATUSEX MemoryState() {
   MEMORYSTATUSEX memory{};
   memory.dwLength = sizeof(memory);
   if (GlobalMemoryStatusEx(&memory) == 0) memory.ullTotalPageFile = 0;
@@ -18,7 +19,7 @@ MEMORYSTATUSEX Memory() {
 
 int64_t MemoryCeiling() {
   // ullTotalPageFile is the size of memory and page file together.
-  const MEMORYSTATUSEX memory = Memory();
+  const MEMORYSTATUSEX memory = MemoryState();
   return memory.ullTotalPageFile == 0 ? std::numeric_limits<int64_t>::max()
                                       : static_cast<int64_t>(memory.ullTotalPageFile);
 }
@@ -32,7 +33,7 @@ Status CheckFitsInMemory(int64_t bytes) {
 
 Status CheckIsFree(int64_t bytes) {
   MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
-  const MEMORYSTATUSEX memory = Memory();
+  const MEMORYSTATUSEX memory = MemoryState();
   const auto available = static_cast<int64_t>(memory.ullAvailPhys);
   if (memory.ullTotalPageFile == 0 || bytes <= available) return Status::Ok();
   return Status(Code::kMemory, StrCat("cannot hold ", bytes, " bytes more: ", available,

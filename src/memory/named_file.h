@@ -1,4 +1,4 @@
-// Files that replace anonymous shared memory where the kernel or a sandbox refuses it.
+// Files that replace anonymous shared memory: on Windows, and where Linux or a sandbox refuses it.
 #ifndef MULTIVERSO_MEMORY_NAMED_FILE_H_
 #define MULTIVERSO_MEMORY_NAMED_FILE_H_
 
@@ -14,9 +14,9 @@ struct NamedFile {
   std::string path;
 };
 
-// Creates an empty file that can grow to `bytes`, on Linux in /dev/shm if there is room, else in
-// TMPDIR or /tmp. On Linux, a creator locks its file while it lives, and this function removes
-// files whose creators died before they unlinked them.
+// Creates an empty file for a segment of `bytes` bytes: on Windows in the temporary folder, on
+// Linux where there is room, in /dev/shm or else in TMPDIR or /tmp. On Linux a creator locks its
+// file while it has the file open, and this function removes older files that are not locked.
 Result<NamedFile> CreateNamedFile(int64_t bytes);
 
 }  // namespace multiverso

@@ -20,9 +20,9 @@ namespace {
 
 constexpr char kPrefix[] = "multiverso-segment-";
 // Younger files are kept, since a creator needs a moment between creating its file and locking it.
-constexpr int kYoungSeconds = 60;
+constexpr int kOrphanSeconds = 60;
 
-// Removes files in `directory` that their creators no longer lock.
+// Removes this user's files in `directory` that their creators no longer lock.
 void RemoveOrphans(const std::string& directory) {
   DIR* listing = opendir(directory.c_str());
   if (listing == nullptr) return;
@@ -39,7 +39,7 @@ void RemoveOrphans(const std::string& directory) {
     if (fd < 0) continue;
     struct stat info{};
     if (fstat(fd, &info) == 0 && info.st_uid == geteuid() &&
-        info.st_mtime + kYoungSeconds < std::time(nullptr) && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        info.st_mtime + kOrphanSeconds < std::time(nullptr) && flock(fd, LOCK_EX | LOCK_NB) == 0) {
       unlink(path.c_str());
     }
     close(fd);
@@ -55,14 +55,14 @@ bool HasRoom(const std::string& directory, int64_t bytes) {
 }  // namespace
 
 Result<NamedFile> CreateNamedFile(int64_t bytes) {
-  const char* temporary = std::getenv("TMPDIR");
+  const char* tmpdir = std::getenv("TMPDIR");
   const std::vector<std::string> directories = {
-      "/dev/shm", temporary != nullptr && temporary[0] == '/' ? temporary : "/tmp"};
-  std::string tried;
+      "/dev/shm", tmpdir != nullptr && tmpdir[0] == '/' ? tmpdir : "/tmp"};
+  std::string failures;
   for (const std::string& directory : directories) {
     RemoveOrphans(directory);
     if (!HasRoom(directory, bytes)) {
-      tried += StrCat(" ", directory, " (not enough room)");
+      failures += StrCat(" ", directory, " (not enough room)");
       continue;
     }
     uint64_t random = 0;
@@ -76,10 +76,10 @@ Result<NamedFile> CreateNamedFile(int64_t bytes) {
       flock(file.fd, LOCK_EX | LOCK_NB);
       return file;
     }
-    tried += StrCat(" ", directory, " (", std::strerror(errno), ")");
+    failures += StrCat(" ", directory, " (", std::strerror(errno), ")");
   }
   return Status(Code::kMemory, StrCat("no place for a shared segment of ", bytes,
-                                      " bytes; tried anonymous memory and", tried));
+                                      " bytes; tried anonymous memory and", failures));
 }
 
 }  // namespace multiverso

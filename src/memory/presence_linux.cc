@@ -30,8 +30,7 @@ Status MarkPresent(int fd, int index) {
 
 bool IsPresent(int fd, int index) {
   struct flock lock = ByteLock(index);
-  // After an error the state is unknown, and declaring a live process dead would be the worse
-  // mistake.
+  // After an error the answer is unknown, and to declare a live process dead is the worse mistake.
   if (fcntl(fd, F_GETLK, &lock) != 0) return true;
   return lock.l_type != F_UNLCK;
 }

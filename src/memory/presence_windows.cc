@@ -5,31 +5,33 @@
 namespace multiverso {
 namespace {
 
-// The offset is far behind the end of the file, because on Windows other processes can neither read
-// nor write a locked byte.
-constexpr DWORD kFarHigh = 0x40000000;
 // IsPresent takes the lock for a moment, so MarkPresent repeats a failed attempt.
-constexpr int kTries = 100;
+constexpr int kMaxAttempts = 100;
 
-bool Lock(int fd, int index) {
+// Returns the place of the byte that stands for `index`. The byte is far beyond the end of the
+// file, because on Windows other processes can neither read nor write a locked byte.
+OVERLAPPED PlaceOf(int index) {
   OVERLAPPED place{};
   place.Offset = static_cast<DWORD>(index);
-  place.OffsetHigh = kFarHigh;
+  place.OffsetHigh = 0x40000000;
+  return place;
+}
+
+bool Lock(int fd, int index) {
+  OVERLAPPED place = PlaceOf(index);
   return LockFileEx(windows::HandleOf(fd), LOCKFILE_EXCLUSIVE_LOCK | LOCKFILE_FAIL_IMMEDIATELY, 0,
                     1, 0, &place) != 0;
 }
 
 void Unlock(int fd, int index) {
-  OVERLAPPED place{};
-  place.Offset = static_cast<DWORD>(index);
-  place.OffsetHigh = kFarHigh;
+  OVERLAPPED place = PlaceOf(index);
   UnlockFileEx(windows::HandleOf(fd), 0, 1, 0, &place);
 }
 
 }  // namespace
 
 Status MarkPresent(int fd, int index) {
-  for (int i = 0; i < kTries; ++i) {
+  for (int i = 0; i < kMaxAttempts; ++i) {
     if (Lock(fd, index)) return Status::Ok();
     Sleep(1);
   }

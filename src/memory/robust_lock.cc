@@ -7,28 +7,22 @@
 namespace multiverso {
 namespace {
 
-constexpr auto kLivenessCheck = std::chrono::milliseconds(20);
-constexpr int kLooks = 100;
-constexpr int kYields = 30;
+constexpr auto kLivenessCheckInterval = std::chrono::milliseconds(20);
+// A lock is usually held for microseconds, so most waits end while the waiter polls.
+constexpr SpinPolicy kSpinPolicy{100, 30};
 
 }  // namespace
 
 RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Instant until) {
-  for (int i = 0; i < kLooks; ++i) {
-    CpuRelax();
-    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Outcome::kTaken;
-  }
-  for (int i = 0; i < kYields; ++i) {
-    YieldCore();
-    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Outcome::kTaken;
-  }
-  // From here on this thread takes the lock with the sleepers' bit set. Others may be asleep too,
-  // which this thread cannot know, so its release wakes one sleeper, at worst needlessly.
-  const uint32_t mine = Mark(owner) | kSleepers;
+  const auto try_take = [&] { return word.load(std::memory_order_relaxed) == 0 && TryTake(owner); };
+  if (SpinUntil(try_take, kSpinPolicy)) return Outcome::kTaken;
+  // From here on this thread takes the lock with the sleepers' bit set, since it cannot know
+  // whether other threads sleep. So its release wakes one sleeper, at worst needlessly.
+  const uint32_t own_mark = Mark(owner) | kSleepers;
   for (;;) {
     uint32_t seen = word.load(std::memory_order_relaxed);
     if (seen == 0) {
-      if (word.compare_exchange_strong(seen, mine, std::memory_order_acquire)) {
+      if (word.compare_exchange_strong(seen, own_mark, std::memory_order_acquire)) {
         return Outcome::kTaken;
       }
       continue;
@@ -37,17 +31,17 @@ RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, I
         !word.compare_exchange_strong(seen, seen | kSleepers, std::memory_order_relaxed)) {
       continue;
     }
-    const uint32_t holder = seen | kSleepers;
+    const uint32_t held = seen | kSleepers;
     const Instant now = Clock::now();
     if (now >= until) return Outcome::kTimedOut;
-    SleepOnWord(&word, holder, std::min(until, now + kLivenessCheck));
-    if (word.load(std::memory_order_relaxed) != holder) continue;
-    // No holder released the lock in the meantime. If its holder has died, exactly one waiter
-    // succeeds in replacing the dead holder's mark with its own.
-    const int holder_rank = static_cast<int>(holder & ~kSleepers) - 1;
-    if (!probe.IsAlive(holder_rank)) {
-      uint32_t expected = holder;
-      if (word.compare_exchange_strong(expected, mine, std::memory_order_acquire)) {
+    SleepOnWord(&word, held, std::min(until, now + kLivenessCheckInterval));
+    if (word.load(std::memory_order_relaxed) != held) continue;
+    // The word names the same holder as before the sleep. If the holder has died, exactly one
+    // waiter succeeds in replacing the dead holder's mark with its own.
+    const int holder = static_cast<int>(held & ~kSleepers) - 1;
+    if (!probe.IsAlive(holder)) {
+      uint32_t expected = held;
+      if (word.compare_exchange_strong(expected, own_mark, std::memory_order_acquire)) {
         return Outcome::kRecovered;
       }
     }

@@ -4,8 +4,8 @@
 // The lock is one 32-bit word: 0 when free, otherwise the holder (its local rank plus 1) and a bit
 // that marks sleepers. Taking a free lock is one compare-and-swap and releasing it one exchange, so
 // a lock per row access is affordable; a pthread robust mutex costs several times as much.
-// Robustness costs nothing until a wait takes long: a waiter that has slept for kLivenessCheck asks
-// the OwnerProbe whether the holder's process still exists, and takes the lock over if not.
+// Robustness costs nothing until a wait takes long: a waiter that has slept for 20 ms asks the
+// OwnerProbe whether the holder's process still exists, and takes the lock over if not.
 //
 // An owner is a process, not a thread. Threads of one rank exclude each other as ranks do, and no
 // thread of this library ends while it holds a lock, because a waiter could not notice that.
@@ -26,7 +26,7 @@ class OwnerProbe {
   virtual bool IsAlive(int owner) const = 0;
 };
 
-// A free lock is zero, so sparse memory is a valid array of free locks.
+// A free lock is zero, so new memory of a segment is an array of free locks.
 struct RobustLock {
   std::atomic<uint32_t> word{0};
 
@@ -50,7 +50,8 @@ struct RobustLock {
     if ((word.exchange(0, std::memory_order_release) & kSleepers) != 0) WakeOne();
   }
 
-  // Returns the holder's local rank or -1, only for messages, since the holder may change at once.
+  // Returns the holder's local rank, or -1 if the lock is free. The holder may change at any time,
+  // so the result is good only for messages.
   int Holder() const {
     return static_cast<int>(word.load(std::memory_order_relaxed) & ~kSleepers) - 1;
   }

@@ -1,11 +1,11 @@
 // Segment: a piece of memory, private to this process or shared by the ranks of a node.
 //
-// Segments are sparse (a page costs memory when it is first touched) and leave nothing behind. A
-// shared segment is a memfd: it has no name, it disappears with the last process that maps it, and
-// it does not depend on the size of /dev/shm. The other ranks of the node open the memfd through
-// /proc/<pid>/fd. If the kernel has no memfd, or with MULTIVERSO_SEGMENTS=file where ranks cannot
-// open /proc/<pid>/fd, a segment is a file (CreateNamedFile) that is unlinked as soon as every rank
-// has mapped it. On Windows a segment is a temporary file that disappears with its last handle.
+// Segments are sparse: a page costs memory when it is first touched. A shared segment is a memfd:
+// it has no name, it disappears with the last process that maps it, and it does not depend on the
+// size of /dev/shm. The other ranks of the node open it through /proc/<pid>/fd. If the kernel has
+// no memfd, or if MULTIVERSO_SEGMENTS=file is set because ranks cannot open /proc/<pid>/fd, a
+// shared segment is a file (CreateNamedFile) that is unlinked as soon as every rank has mapped it.
+// On Windows a shared segment is a temporary file that disappears with its last handle.
 #ifndef MULTIVERSO_MEMORY_SEGMENT_H_
 #define MULTIVERSO_MEMORY_SEGMENT_H_
 
@@ -16,13 +16,13 @@
 
 namespace multiverso {
 
-// The bytes that a rank sends to other ranks of the node, so that they can open a segment.
+// What other ranks of the node need to open a shared segment. Ranks exchange it as raw bytes.
 struct SegmentLocator {
   int64_t bytes = 0;
-  int64_t pid = 0;  // the creator, whose descriptor is opened unless `path` is set
+  int64_t pid = 0;  // the creator's; its descriptor is opened unless `path` is set
   int32_t fd = -1;  // the descriptor in the creator
   int32_t unused = 0;
-  char path[104] = {};  // the path of a named segment, else empty
+  char path[104] = {};  // the path if the segment is a file, else empty
 };
 
 // Owns one mapping and, until Seal(), the descriptor behind it. A segment is not thread-safe.
@@ -33,9 +33,9 @@ class Segment {
   Segment(Segment&& other) noexcept { *this = std::move(other); }
   Segment& operator=(Segment&& other) noexcept;
 
-  // Creates zero-filled memory for this process alone, in huge pages where the kernel provides
-  // them. Returns MemoryError if this machine does not have that much memory. The `spare` bytes are
-  // only address space, little of which is ever touched.
+  // Creates zero-filled memory for this process alone. Large segments use huge pages where the
+  // kernel provides them. Returns MemoryError if this machine does not have `bytes` of memory.
+  // Another `spare` bytes follow, of which the caller touches so few that they are not checked.
   static Result<Segment> CreatePrivate(int64_t bytes, int64_t spare = 0);
   // Creates zero-filled memory that other ranks of the node can open by its locator.
   static Result<Segment> CreateShared(int64_t bytes, int64_t spare = 0);
@@ -47,7 +47,8 @@ class Segment {
   int fd() const { return fd_; }  // the value of a handle on Windows
   SegmentLocator locator() const;
 
-  // Removes the segment's name, if it has one. Call it when every rank has mapped the segment.
+  // Removes the segment's name, if it has one; Windows does that by itself. Call it when every rank
+  // has mapped the segment.
   void Unlink();
   // Unlinks the segment and closes its descriptor. Call it when no rank will open the segment or
   // query presence on it any more.
@@ -62,7 +63,7 @@ class Segment {
   int64_t bytes_ = 0;
   int fd_ = -1;
   bool is_view_ = false;  // a view of a file, which Windows releases differently
-  std::string path_;      // set if named, created by this process and not unlinked yet
+  std::string path_;      // of a file that this process created and has not unlinked yet
 };
 
 }  // namespace multiverso

@@ -16,16 +16,16 @@
 namespace multiverso {
 namespace {
 
+constexpr int64_t kPage = 4096;
 constexpr int64_t kHugePage = int64_t{2} << 20;
-// Smaller mappings stay in small pages, because rounding a 4 kB table up to 2 MB would waste the
-// rest.
+// Smaller mappings stay in small pages, since much of their last huge page would be wasted.
 constexpr int64_t kHugePageThreshold = 2 * kHugePage;
 
 Status MemoryError(const char* call, int64_t bytes) {
   return Status(Code::kMemory, StrCat(call, " of ", bytes, " bytes: ", std::strerror(errno)));
 }
 
-bool PreferFiles() {
+bool FilesAreRequested() {
   const char* setting = std::getenv("MULTIVERSO_SEGMENTS");
   return setting != nullptr && std::strcmp(setting, "file") == 0;
 }
@@ -34,26 +34,26 @@ bool PreferFiles() {
 
 Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
   MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
-  const int64_t all = bytes + spare;
+  const int64_t total = bytes + spare;
   Segment segment;
-  if (!PreferFiles()) segment.fd_ = memfd_create("multiverso", MFD_CLOEXEC);
+  if (!FilesAreRequested()) segment.fd_ = memfd_create("multiverso", MFD_CLOEXEC);
   if (segment.fd_ < 0) {
     Result<NamedFile> file = CreateNamedFile(bytes);
     if (!file.ok()) return file.status();
     segment.fd_ = file->fd;
     segment.path_ = file->path;
   }
-  if (ftruncate(segment.fd_, all) != 0) return MemoryError("ftruncate", all);
-  MV_RETURN_IF_NOT_OK(segment.Map(all, /*shared=*/true));
+  if (ftruncate(segment.fd_, total) != 0) return MemoryError("ftruncate", total);
+  MV_RETURN_IF_NOT_OK(segment.Map(total, /*shared=*/true));
   return segment;
 }
 
 Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
-  const bool named = locator.path[0] != '\0';
+  const bool is_named = locator.path[0] != '\0';
   const std::string path =
-      named ? std::string(locator.path) : StrCat("/proc/", locator.pid, "/fd/", locator.fd);
+      is_named ? std::string(locator.path) : StrCat("/proc/", locator.pid, "/fd/", locator.fd);
   Segment segment;
-  segment.fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC | (named ? O_NOFOLLOW : 0));
+  segment.fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC | (is_named ? O_NOFOLLOW : 0));
   if (segment.fd_ < 0) {
     return Status(Code::kMemory,
                   StrCat("cannot open the shared segment ", path, ": ", std::strerror(errno)));
@@ -70,21 +70,21 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
 Status Segment::Map(int64_t bytes, bool shared) {
   const bool huge = bytes >= kHugePageThreshold;
   int64_t reserved = 0;
-  if (!CheckedAdd(RoundUp(bytes, 4096), huge ? kHugePage : 0, &reserved)) {
+  if (!CheckedAdd(RoundUp(bytes, kPage), huge ? kHugePage : 0, &reserved)) {
     return Status(Code::kMemory, StrCat("cannot map ", bytes, " bytes"));
   }
-  // Address space is reserved first, because huge pages need an address that is a multiple of their
-  // size.
+  // More address space is reserved first, since huge pages need an address that is a multiple of
+  // their size.
   const auto length = static_cast<size_t>(reserved);
   void* area = mmap(nullptr, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (area == MAP_FAILED) return MemoryError("mmap", bytes);
   auto start = reinterpret_cast<uintptr_t>(area);
   const uintptr_t aligned = huge ? (start + kHugePage - 1) / kHugePage * kHugePage : start;
-  const auto mapped = static_cast<size_t>(RoundUp(bytes, 4096));
+  const auto mapped = static_cast<size_t>(RoundUp(bytes, kPage));
   const int flags = MAP_FIXED | MAP_NORESERVE | (shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
-  void* at = mmap(reinterpret_cast<void*>(aligned), mapped, PROT_READ | PROT_WRITE, flags,
-                  shared ? fd_ : -1, 0);
-  if (at == MAP_FAILED) {
+  void* mapping = mmap(reinterpret_cast<void*>(aligned), mapped, PROT_READ | PROT_WRITE, flags,
+                       shared ? fd_ : -1, 0);
+  if (mapping == MAP_FAILED) {
     const Status status = MemoryError("mmap", bytes);
     munmap(area, length);
     return status;
@@ -94,10 +94,10 @@ Status Segment::Map(int64_t bytes, bool shared) {
   const uintptr_t end = aligned + mapped;
   if (start + length > end) munmap(reinterpret_cast<void*>(end), start + length - end);
   // MADV_HUGEPAGE is a hint. A kernel that ignores the hint makes the segment slower, not wrong.
-  if (huge) madvise(at, mapped, MADV_HUGEPAGE);
+  if (huge) madvise(mapping, mapped, MADV_HUGEPAGE);
   // A forked child may not use the session, so it does not need to keep the memory alive.
-  madvise(at, mapped, MADV_DONTFORK);
-  data_ = static_cast<char*>(at);
+  madvise(mapping, mapped, MADV_DONTFORK);
+  data_ = static_cast<char*>(mapping);
   bytes_ = bytes;
   return Status::Ok();
 }
@@ -122,6 +122,6 @@ void Segment::Seal() {
   fd_ = -1;
 }
 
-void Segment::Unmap() { munmap(data_, static_cast<size_t>(RoundUp(bytes_, 4096))); }
+void Segment::Unmap() { munmap(data_, static_cast<size_t>(RoundUp(bytes_, kPage))); }
 
 }  // namespace multiverso

@@ -1,6 +1,3 @@
-#include <cstring>
-
-#include "base/checked.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/windows.h"
@@ -54,25 +51,25 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
 }
 
 Status Segment::Map(int64_t bytes, bool shared) {
-  void* at = nullptr;
+  void* address = nullptr;
   if (!shared) {
-    at =
+    address =
         VirtualAlloc(nullptr, static_cast<size_t>(bytes), MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
-    if (at == nullptr) return MemoryError("VirtualAlloc", bytes);
+    if (address == nullptr) return MemoryError("VirtualAlloc", bytes);
   } else {
-    // Windows extends a file that is shorter with zeros.
+    // This fills the file up to its new size with zeros.
     HANDLE const mapping =
         CreateFileMappingW(windows::HandleOf(fd_), nullptr, PAGE_READWRITE,
                            static_cast<DWORD>(bytes >> 32), static_cast<DWORD>(bytes), nullptr);
     if (mapping == nullptr) return MemoryError("CreateFileMapping", bytes);
-    at = MapViewOfFile(mapping, FILE_MAP_ALL_ACCESS, 0, 0, static_cast<size_t>(bytes));
-    const DWORD why = GetLastError();
+    address = MapViewOfFile(mapping, FILE_MAP_ALL_ACCESS, 0, 0, static_cast<size_t>(bytes));
+    const DWORD error = GetLastError();
     CloseHandle(mapping);  // the view keeps the mapping open
-    SetLastError(why);
-    if (at == nullptr) return MemoryError("MapViewOfFile", bytes);
+    SetLastError(error);
+    if (address == nullptr) return MemoryError("MapViewOfFile", bytes);
     is_view_ = true;
   }
-  data_ = static_cast<char*>(at);
+  data_ = static_cast<char*>(address);
   bytes_ = bytes;
   return Status::Ok();
 }
@@ -94,7 +91,7 @@ SegmentLocator Segment::locator() const {
   return locator;
 }
 
-// There is nothing to do, because the file is deleted with its last handle.
+// The file needs no unlinking, because Windows deletes it with its last handle.
 void Segment::Unlink() {}
 
 void Segment::Seal() {

@@ -1,4 +1,4 @@
-// Copies to memory that is not read again soon, bypassing the caches where the processor can.
+// Copies that bypass the caches, where the processor can do so, to memory that is not read soon.
 #ifndef MULTIVERSO_MEMORY_STREAMING_COPY_H_
 #define MULTIVERSO_MEMORY_STREAMING_COPY_H_
 
@@ -11,16 +11,17 @@
 
 namespace multiverso {
 
-// Says whether the copied data is read again soon.
+// When the copy is read.
 enum class ReadAgain { kSoon, kLate };
 
-// Copies as memcpy does. An ordinary store first reads the cache line that it writes to, so a copy
-// moves three bytes per byte. memcpy avoids that read only for copies much larger than a stripe.
+// Has the result of memcpy. An ordinary store first reads the cache line that it writes to, so an
+// ordinary copy of one byte moves three bytes to or from memory. memcpy avoids the read of the line
+// only for copies much larger than a stripe.
 inline void StreamingCopy(char* to, const char* from, int64_t bytes) {
 #if defined(__SSE2__)
   constexpr int64_t kVector = sizeof(__m128i);
-  const auto beyond = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kVector);
-  const int64_t head = beyond == 0 ? 0 : kVector - beyond;
+  const auto misalignment = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kVector);
+  const int64_t head = misalignment == 0 ? 0 : kVector - misalignment;
   if (bytes > head + kVector) {
     std::memcpy(to, from, static_cast<size_t>(head));
     to += head;

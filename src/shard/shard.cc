@@ -53,7 +53,7 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
   StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
   for (;;) {
-    const Instant until = std::min(limit.first(), Clock::now() + kLook);
+    const Instant until = std::min(limit.earliest(), Clock::now() + kLook);
     switch (lock->Take(user_.local_rank, *user_.probe, until)) {
       case RobustLock::Outcome::kTaken:
         return Status::Ok();

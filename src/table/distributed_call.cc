@@ -159,7 +159,7 @@ Status DistributedCall::StepPipelines(bool* progressed) {
     Status status = pipelines_[i].Step(progressed);
     // With failover, the pipeline itself keeps errors that may mean a loss, until it is redirected.
     if (!survives_losses()) {
-      status = failure_.Filter(status);
+      status = failure_.Defer(status);
     } else if (status.code() == Code::kPeerLost && pipelines_[i].replaced() >= 0) {
       status = rank_context_->peers()->About(pipelines_[i].replaced(), status);
     }

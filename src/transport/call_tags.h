@@ -10,7 +10,7 @@
 
 namespace multiverso {
 
-// Several threads may take and give back tags at once.
+// Several threads may take and give back tags concurrently.
 class CallTags {
  public:
   // Returns a free tag, or -1 if no tag is free. The tag of a call that was abandoned with messages

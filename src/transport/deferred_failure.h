@@ -1,7 +1,7 @@
-// DeferredFailure: holds back a failure of the messenger for a moment.
+// DeferredFailure: holds back a failure of the messenger for a second.
 //
 // When a rank dies, MPI may report an error that does not name the dead rank. PeerConnections or
-// ControlChannel learns the name a little later, so a waiting rank holds the error back until then.
+// ControlChannel learns a little later which rank it is, and the wait ends with that error instead.
 #ifndef MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
 #define MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
 
@@ -18,15 +18,15 @@ class DeferredFailure {
   // Returns whether a failure is held back. The messenger must not be used after a failure.
   bool is_set() const { return !failure_.ok(); }
 
-  // Returns `status`, or pending if the status may mean a loss and is held back from now on.
-  Status Filter(const Status& status) {
+  // Returns `status` or, if it may mean the loss of a rank, holds it back and returns pending.
+  Status Defer(const Status& status) {
     if (!MayMeanLoss(status)) return status;
     failure_ = status;
     until_ = Clock::now() + std::chrono::seconds(1);
     return Status::Pending();
   }
 
-  // Returns pending for a second, then the failure: by then the dead rank should be known.
+  // Returns pending until a second after the failure, then the failure itself.
   Status Get() const { return Clock::now() < until_ ? Status::Pending() : failure_; }
 
  private:

@@ -1,4 +1,4 @@
-// Launcher: the program that started this process as part of a job, and the MPI next to it.
+// Finds the launcher (the program that started this process as part of a job) and its MPI.
 //
 // A Python, conda or Spack environment has its MPI in a folder that the dynamic linker does not
 // search, but the environment's mpirun is an ancestor of every rank. So if <prefix>/bin/mpirun is
@@ -11,10 +11,11 @@
 
 namespace multiverso {
 
-// Returns the executables of this process's ancestors, as far as they are readable, nearest first.
+// Returns the executables of this process's ancestors, nearest first, without unreadable ones.
 std::vector<std::string> AncestorPrograms();
 
-// Returns the files named in `names` in the library folders of the launchers among `programs`.
+// Returns the paths of the existing files with these names in the library folders of those programs
+// that are launchers.
 std::vector<std::string> LibrariesOfLaunchers(const std::vector<std::string>& programs,
                                               const std::vector<std::string>& names);
 

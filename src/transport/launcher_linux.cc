@@ -10,9 +10,9 @@
 namespace multiverso {
 namespace {
 
-constexpr int kMostAncestors = 32;
+constexpr int kMaxAncestors = 32;
 
-// mpirun and mpiexec are often scripts or links, so the programs that they run count too.
+// mpirun and mpiexec are often scripts or links, so the programs that they run are launchers too.
 bool IsLauncher(const std::string& name) {
   for (const char* stem : {"mpirun", "mpiexec", "hydra_", "prte", "orte"}) {
     if (name.rfind(stem, 0) == 0) return true;
@@ -36,7 +36,7 @@ int ParentOf(int pid) {
 std::vector<std::string> AncestorPrograms() {
   std::vector<std::string> programs;
   int pid = getppid();
-  for (int i = 0; i < kMostAncestors && pid > 1; ++i, pid = ParentOf(pid)) {
+  for (int i = 0; i < kMaxAncestors && pid > 1; ++i, pid = ParentOf(pid)) {
     char path[4096];
     const ssize_t length = readlink(StrCat("/proc/", pid, "/exe").c_str(), path, sizeof(path));
     if (length > 0) programs.emplace_back(path, static_cast<size_t>(length));

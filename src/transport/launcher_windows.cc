@@ -2,7 +2,7 @@
 
 namespace multiverso {
 
-// Windows itself searches the folder of MPI, so the launcher is not needed to find MPI.
+// Windows finds MPI on its own search path, so the launcher is not needed.
 std::vector<std::string> AncestorPrograms() { return {}; }
 
 std::vector<std::string> LibrariesOfLaunchers(const std::vector<std::string>& /*programs*/,

@@ -8,7 +8,7 @@
 
 namespace multiverso {
 
-Status Messenger::CheckLives(int rank) const {
+Status Messenger::CheckAlive(int rank) const {
   if (has_died_ == nullptr || !has_died_(rank)) return Status::Ok();
   return Status(Code::kPeerLost, StrCat("rank ", rank, " has died"));
 }

@@ -1,8 +1,8 @@
 // Messenger: messages between the ranks of a job that spans nodes.
 //
 // Messages from one rank to another with the same tag are received in the order in which they were
-// sent; nothing else is ordered. A call starts a message, and further calls test the message. No
-// call waits unless its comment says so.
+// sent; nothing else is ordered. Send and Receive start a message, and Test reports its end. No
+// function waits unless its comment says so.
 #ifndef MULTIVERSO_TRANSPORT_MESSENGER_H_
 #define MULTIVERSO_TRANSPORT_MESSENGER_H_
 
@@ -18,18 +18,18 @@
 
 namespace multiverso {
 
-// The purpose of a message. A call takes one of the tags from kFirstCallTag on and holds the tag
-// until the last message of the call has been received (CallTags).
+// The purpose of a message. A call on a table takes a tag from kFirstCallTag on for its replies,
+// and holds the tag until the last reply has been received (CallTags).
 enum MessageTag : int {
   kControlTag = 1,   // to a service thread: ControlChannel
   kExchangeTag = 2,  // between leaders, plus the number of the group: LeaderExchange
   kAnswerTag = 4,    // to the leader that asked for late ranks: ControlChannel
   kRequestTag = 5,   // to a service thread: ShardService
-  kErrorTag = 6,     // to a caller, the error behind an empty reply: ShardService
+  kErrorTag = 6,     // to a caller, the reason why the next reply is empty: ShardService
   kClockTag = 7,     // between leaders: ClockExchange
   kFirstCallTag = 16,
   kLastCallTag = 12287,
-  // Between the leaders of neighbouring nodes: ChainLink. These tags are above all tags of values.
+  // Between the leaders of neighboring nodes: ChainLink. These tags are above all tags of values.
   kFirstChainTag = 24576,
 };
 // Table n uses tag kFirstChainTag + n % kTableChains, and sums without a table use kAggregateTag.
@@ -37,18 +37,17 @@ enum MessageTag : int {
 constexpr int kTableChains = 8191;
 constexpr int kAggregateTag = kFirstChainTag + kTableChains;
 
-// Returns the tag of values that follow a request to a server. The tag differs from the call's tag,
-// since the server's own rank may have a call with the same tag in flight.
+// Returns the tag of the row ids and values that follow a request to a server. It differs from the
+// call's tag, since the server's own rank may have a call with that tag in flight.
 constexpr int ValuesTag(int call_tag) { return call_tag + kLastCallTag + 1; }
 static_assert(ValuesTag(kLastCallTag) < kFirstChainTag);
 
-// Returns whether a messenger's failure may mean that a rank has died. PeerStatus learns a little
-// later which rank has died.
+// Returns whether a messenger's failure may mean that a rank has died.
 inline bool MayMeanLoss(const Status& status) {
   return status.code() == Code::kTransport || status.code() == Code::kPeerLost;
 }
 
-// Several threads may use a messenger at once.
+// Several threads may use a messenger concurrently.
 class Messenger {
  public:
   // A message in flight, which uses the caller's bytes until Test or Withdraw reports its end.
@@ -67,18 +66,17 @@ class Messenger {
   // crash when it sends to a dead process. Call this before any other function.
   void RefuseIf(std::function<bool(int)> has_died) { has_died_ = std::move(has_died); }
 
-  // Starts a message of less than 2^31 bytes.
+  // Send and Receive start a message of less than 2^31 bytes.
   virtual Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) = 0;
   virtual Status Receive(int from, int tag, void* buffer, int64_t bytes, Ticket* ticket) = 0;
   // Sets *done to whether the message is over. At the end of a receive, *received is the number of
-  // bytes received. A message that is longer than the buffer ends the receive with an error.
+  // bytes received. A message longer than the buffer ends the receive with an error.
   virtual Status Test(Ticket* ticket, bool* done, int64_t* received) = 0;
-  // Cancels a receive. Returns false if a message is already arriving: the caller must test the
-  // receive further.
+  // Cancels a receive. Returns false if its message is already arriving: then test it further.
   virtual bool Withdraw(Ticket* ticket) = 0;
-  // Receives a message from rank `from` or kAnyRank, if one has arrived. A message of more than
-  // `most` bytes is dropped and received as an empty message.
-  virtual Status Take(int from, int tag, int64_t most, std::string* bytes, bool* got) = 0;
+  // Receives a message from rank `from` or kAnyRank, if one has begun to arrive, and waits for its
+  // end. A message of more than `max_bytes` is dropped and received as an empty message.
+  virtual Status Take(int from, int tag, int64_t max_bytes, std::string* bytes, bool* got) = 0;
   // Closes the messenger. Call this when all ranks have agreed to end and no message is in flight.
   virtual void Close() {}
 
@@ -88,11 +86,12 @@ class Messenger {
   bool Advance();
   // Waits until all posted messages are over, at most until `until`. Returns false if some are not.
   bool AwaitPosted(Instant until);
-  // Waits as AwaitPosted does, then abandons the remaining messages. Send no message afterwards.
+  // Waits as AwaitPosted does, then abandons the other messages. Send no message afterwards.
   bool Drain(Instant until);
 
  protected:
-  Status CheckLives(int rank) const;
+  // Returns PeerLostError if `rank` has died according to RefuseIf.
+  Status CheckAlive(int rank) const;
 
  private:
   struct Posted {

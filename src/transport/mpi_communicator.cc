@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <list>
-#include <thread>
 #include <utility>
 
 #include "base/process.h"
@@ -14,42 +13,30 @@
 namespace multiverso {
 namespace {
 
-// Returns whether this process made the first call, and not its parent before a fork.
-bool IsInitialiser() {
-  static const int64_t initialiser = ProcessId();
-  return ProcessId() == initialiser;
+// Returns whether this process made the first call of this function, and not its parent before a
+// fork. The process that initializes MPI makes that call.
+bool IsInitializer() {
+  static const int64_t initializer = ProcessId();
+  return ProcessId() == initializer;
 }
 
-std::atomic<bool>& NoEndIsExpected() {
-  static std::atomic<bool> is_expected{false};
-  return is_expected;
+std::atomic<bool>& SkipsFinalize() {
+  static std::atomic<bool> skips{false};
+  return skips;
 }
 
-// Finalises MPI at process exit, unless an earlier exit handler, such as mpi4py's, has done so.
+// Finalizes MPI at process exit, unless an earlier exit handler, such as mpi4py's, has done so.
 template <class Handle>
 void FinalizeAtExit() {
-  // Finalising MPI in a forked child would finalise the parent's MPI too.
-  if (!IsInitialiser() || NoEndIsExpected().load()) return;
+  // A forked child that finalized MPI would finalize the parent's MPI too.
+  if (!IsInitializer() || SkipsFinalize().load()) return;
   const Result<MpiLibrary> library = MpiLibrary::Find("");
-  Functions<Handle> mpi{};
+  MpiFunctions<Handle> mpi{};
   int finalized = 1;
   if (library.ok() && mpi.Load(library.value()).ok() && mpi.Finalized(&finalized) == kMpiSuccess &&
       finalized == 0) {
     mpi.Finalize();
   }
-}
-
-// Keeps the count out of duplicates, since a duplicate is another communicator with its own count.
-template <class Handle>
-int IsNotCopied(Handle /*old*/, int /*key*/, void* /*state*/, void* /*value*/, void* /*copy*/,
-                int* is_copied) {
-  *is_copied = 0;
-  return kMpiSuccess;
-}
-
-template <class Handle>
-int NeedsNoEnd(Handle /*comm*/, int /*key*/, void* /*value*/, void* /*state*/) {
-  return kMpiSuccess;
 }
 
 template <class Handle>
@@ -59,18 +46,19 @@ class CommunicatorOf final : public MpiCommunicator {
     MV_RETURN_IF_NOT_OK(mpi_.Load(library));
     constants_ = ConstantsOf(library, Handle{});
     comm_ = handle == nullptr ? constants_.world : *static_cast<const Handle*>(handle);
-    int yes = 0;
-    MV_RETURN_IF_NOT_OK(Check(mpi_.Finalized(&yes), "MPI_Finalized"));
-    if (yes != 0) return Status(Code::kState, "MPI has been finalised in this process");
-    MV_RETURN_IF_NOT_OK(Check(mpi_.Initialized(&yes), "MPI_Initialized"));
-    if (yes == 0) {
-      (void)IsInitialiser();
+    int is_finalized = 0;
+    MV_RETURN_IF_NOT_OK(Check(mpi_.Finalized(&is_finalized), "MPI_Finalized"));
+    if (is_finalized != 0) return Status(Code::kState, "MPI has been finalized in this process");
+    int is_initialized = 0;
+    MV_RETURN_IF_NOT_OK(Check(mpi_.Initialized(&is_initialized), "MPI_Initialized"));
+    if (is_initialized == 0) {
+      (void)IsInitializer();
       int provided = 0;
       MV_RETURN_IF_NOT_OK(
           Check(mpi_.Init_thread(nullptr, nullptr, kThreadMultiple, &provided), "MPI_Init_thread"));
       std::atexit(FinalizeAtExit<Handle>);
     }
-    char text[8192] = {};
+    char text[8192] = {};  // MPI_MAX_LIBRARY_VERSION_STRING of MPICH, which is the larger one
     int length = 0;
     if (mpi_.Get_library_version(text, &length) == kMpiSuccess) {
       description_ = std::string(text).substr(0, std::string(text).find_first_of("\r\n"));
@@ -85,20 +73,22 @@ class CommunicatorOf final : public MpiCommunicator {
   std::string Describe() const override { return description_; }
 
   Status CountUse(int64_t* count) override {
-    // The count is an attribute, since MPI may reuse the handle of a freed communicator.
+    // The count is an attribute, since MPI may reuse the handle of a freed communicator. Duplicates
+    // are other communicators with their own counts, so the attribute is not copied.
     static const int key = [this] {
-      int made = -1;
+      const auto delete_nothing = [](Handle, int, void*, void*) { return kMpiSuccess; };
+      int new_key = -1;
       const int code =
-          mpi_.Comm_create_keyval(IsNotCopied<Handle>, NeedsNoEnd<Handle>, &made, nullptr);
-      return code == kMpiSuccess ? made : -1;
+          mpi_.Comm_create_keyval(CopyNoAttribute<Handle>, delete_nothing, &new_key, nullptr);
+      return code == kMpiSuccess ? new_key : -1;
     }();
     if (key == -1) return Status(Code::kTransport, "MPI_Comm_create_keyval failed");
     void* value = nullptr;
-    int is_there = 0;
+    int has_count = 0;
     MV_RETURN_IF_NOT_OK(
-        Check(mpi_.Comm_get_attr(comm_, key, &value, &is_there), "MPI_Comm_get_attr"));
-    // The attribute is the number itself and not a pointer.
-    *count = (is_there != 0 ? reinterpret_cast<intptr_t>(value) : 0) + 1;
+        Check(mpi_.Comm_get_attr(comm_, key, &value, &has_count), "MPI_Comm_get_attr"));
+    // The attribute's value is the count itself, not a pointer to it.
+    *count = (has_count != 0 ? reinterpret_cast<intptr_t>(value) : 0) + 1;
     return Check(
         mpi_.Comm_set_attr(comm_, key, reinterpret_cast<void*>(static_cast<intptr_t>(*count))),
         "MPI_Comm_set_attr");
@@ -112,7 +102,7 @@ class CommunicatorOf final : public MpiCommunicator {
                  "MPI_Isend");
   }
 
-  Status TryReceive(int tag, const WaitLimit& limit, std::string* bytes, bool* got) override {
+  Status TryReceive(int tag, Instant deadline, std::string* bytes, bool* got) override {
     *got = false;
     int flag = 0;
     Handle message{};
@@ -122,20 +112,10 @@ class CommunicatorOf final : public MpiCommunicator {
     if (flag == 0) return Status::Ok();
     int count = 0;
     MV_RETURN_IF_NOT_OK(Check(mpi_.Get_count(&status, constants_.byte, &count), "MPI_Get_count"));
-    bytes->resize(static_cast<size_t>(count));
-    Handle request{};
-    MV_RETURN_IF_NOT_OK(Check(
-        mpi_.Imrecv(bytes->data(), count, constants_.byte, &message, &request), "MPI_Imrecv"));
-    // The message is matched, so MPI already transfers it and this wait depends on no program.
-    for (flag = 0; flag == 0;) {
-      MV_RETURN_IF_NOT_OK(Check(mpi_.Test(&request, &flag, &status), "MPI_Test"));
-      if (flag == 0 && Clock::now() >= limit.deadline) {
-        return Status(Code::kTimeout, "a message from another rank began to arrive and stopped");
-      }
-      if (flag == 0) std::this_thread::yield();
-    }
-    *got = true;
-    return Status::Ok();
+    const Status received = mpi_.ReceiveMatched(&message, count, constants_.byte, deadline, bytes);
+    *got = received.ok();
+    if (!received.pending()) return received;
+    return Status(Code::kTimeout, "a message from another rank began to arrive and stopped");
   }
 
   Status Advance() override {
@@ -157,10 +137,10 @@ class CommunicatorOf final : public MpiCommunicator {
     static constexpr const char* kNames[] = {"SINGLE", "FUNNELED", "SERIALIZED"};
     return Status(
         Code::kUnsupported,
-        StrCat("a job that spans nodes needs MPI_THREAD_MULTIPLE, and MPI was initialised "
+        StrCat("a job that spans nodes needs MPI_THREAD_MULTIPLE, and MPI was initialized "
                "with MPI_THREAD_",
                level >= 0 && level < 3 ? kNames[level] : "?",
-               ": initialise it with MPI_Init_thread(..., MPI_THREAD_MULTIPLE), which is "
+               ": initialize it with MPI_Init_thread(..., MPI_THREAD_MULTIPLE), which is "
                "mpi4py's default"));
   }
 
@@ -175,9 +155,10 @@ class CommunicatorOf final : public MpiCommunicator {
     if (flag == 0) return Status::Pending();
     MV_RETURN_IF_NOT_OK(Check(mpi_.Comm_set_errhandler(duplicate_, constants_.errors_return),
                               "MPI_Comm_set_errhandler"));
-    auto made = std::make_unique<MpiMessenger<Handle>>(mpi_, constants_, duplicate_, rank_, size_);
-    MV_RETURN_IF_NOT_OK(made->WatchForFinalize());
-    *messenger = std::move(made);
+    auto opened =
+        std::make_unique<MpiMessenger<Handle>>(mpi_, constants_, duplicate_, rank_, size_);
+    MV_RETURN_IF_NOT_OK(opened->WatchForFinalize());
+    *messenger = std::move(opened);
     return Status::Ok();
   }
 
@@ -189,8 +170,8 @@ class CommunicatorOf final : public MpiCommunicator {
 
   Status Check(int code, const char* function) const { return mpi_.Check(code, function); }
 
-  Functions<Handle> mpi_{};
-  Constants<Handle> constants_{};
+  MpiFunctions<Handle> mpi_{};
+  MpiConstants<Handle> constants_{};
   Handle comm_{};
   Handle duplicate_{};
   Handle duplication_{};  // the request of MPI_Comm_idup
@@ -209,7 +190,7 @@ Result<std::unique_ptr<MpiCommunicator>> OpenAs(const MpiLibrary& library, const
 
 }  // namespace
 
-void MpiCommunicator::ExpectNoEnd() { NoEndIsExpected().store(true); }
+void MpiCommunicator::SkipFinalizeAtExit() { SkipsFinalize().store(true); }
 
 Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Open(const MpiLibrary& library,
                                                                const void* handle) {

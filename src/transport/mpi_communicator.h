@@ -1,4 +1,4 @@
-// MpiCommunicator: the operations that Multiverso needs from MPI, for any family of MPI.
+// MpiCommunicator: what Multiverso does with an MPI communicator, with the MPI of either family.
 #ifndef MULTIVERSO_TRANSPORT_MPI_COMMUNICATOR_H_
 #define MULTIVERSO_TRANSPORT_MPI_COMMUNICATOR_H_
 
@@ -15,36 +15,38 @@ namespace multiverso {
 // Only one thread at a time may use a communicator.
 class MpiCommunicator {
  public:
-  // Lets this process exit without MPI_Finalize. Call this if a session continues without a lost
-  // rank, because MPI_Finalize might wait for that rank.
-  static void ExpectNoEnd();
+  // Makes this process exit without MPI_Finalize if Open initialized MPI. Call this if a session
+  // continues without a lost rank, because MPI_Finalize might wait for that rank.
+  static void SkipFinalizeAtExit();
 
   virtual ~MpiCommunicator() = default;
 
   // Opens the MPI_Comm at address `handle`, or MPI_COMM_WORLD if `handle` is null. If MPI is not
-  // initialised yet, Open initialises MPI, and MPI is finalised when the process exits.
+  // initialized yet, Open initializes MPI, and MPI is finalized when the process exits.
   static Result<std::unique_ptr<MpiCommunicator>> Open(const MpiLibrary& library,
                                                        const void* handle);
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // Returns the first line of the MPI's version text, and the library's path.
   virtual std::string Describe() const = 0;
-  // Counts the uses of this communicator in this process. Ranks that have used the communicator
-  // equally often get the same number, whatever else each rank has done.
+  // Sets *count to the number of uses of this communicator in this process, including this one.
+  // Ranks that have used the communicator equally often get the same number.
   virtual Status CountUse(int64_t* count) = 0;
 
-  // Starts a message, whose bytes are kept until they are sent.
+  // Starts a message, and keeps its bytes until they are sent.
   virtual Status Send(int to, int tag, std::string bytes) = 0;
-  // Receives the next message with that tag from any rank, if one has arrived.
-  virtual Status TryReceive(int tag, const WaitLimit& limit, std::string* bytes, bool* got) = 0;
-  // Makes progress with messages in flight.
+  // Receives the next message with that tag from any rank, if one has begun to arrive; waits until
+  // `deadline` for the rest of it.
+  virtual Status TryReceive(int tag, Instant deadline, std::string* bytes, bool* got) = 0;
+  // Makes progress with the messages that Send has started.
   virtual Status Advance() = 0;
   virtual bool AllSent() const = 0;
 
   // Returns UnsupportedError unless several threads may use MPI at once.
   virtual Status CheckThreadLevel() const = 0;
-  // Collective: the two calls open a messenger over a duplicate of the communicator. PollDuplicate
-  // returns pending until all ranks take part.
+  // Collective: BeginDuplicate, and PollDuplicate repeated as long as it returns pending, open a
+  // messenger over a duplicate of the communicator.
   virtual Status BeginDuplicate() = 0;
   virtual Status PollDuplicate(std::unique_ptr<Messenger>* messenger) = 0;
 };

@@ -1,28 +1,32 @@
-// The MPI functions and constants that Multiverso uses. They are declared here because there is no
-// mpi.h at build time. Handles are pointers in Open MPI, and ints in MPICH and every MPI that
-// shares the binary interface of MPICH.
+// The MPI functions and constants that Multiverso uses, declared here because there is no mpi.h at
+// build time. Handles are pointers in Open MPI, and ints in MPICH and every MPI that shares the
+// binary interface of MPICH.
 #ifndef MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
 #define MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
 
+#include <string>
+#include <thread>
 #include <type_traits>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "transport/mpi_library.h"
 
 namespace multiverso {
 
-constexpr int kThreadMultiple = 3;  // in both families
+constexpr int kThreadMultiple = 3;  // MPI_THREAD_MULTIPLE in both families
 constexpr int kMpiSuccess = 0;
 
-// Room for an MPI_Status, which has at most 64 bytes in both families. Only MPI reads the bytes.
+// Room for an MPI_Status, which has at most 64 bytes in both families. Only MPI uses the bytes.
 struct alignas(16) OpaqueStatus {
   char bytes[64];
 };
 
-// The constants that differ between the families.
+// The constants that differ between the families. The numbers are part of MPICH's binary interface.
 template <class Handle>
-struct Constants {
+struct MpiConstants {
   Handle world;
   Handle self;
   Handle byte;
@@ -30,18 +34,25 @@ struct Constants {
   int any_source;
 };
 
-inline Constants<void*> ConstantsOf(const MpiLibrary& library, void* /*chooses the overload*/) {
+inline MpiConstants<void*> ConstantsOf(const MpiLibrary& library, void* /*chooses the overload*/) {
   return {library.Symbol("ompi_mpi_comm_world"), library.Symbol("ompi_mpi_comm_self"),
           library.Symbol("ompi_mpi_byte"), library.Symbol("ompi_mpi_errors_return"), -1};
 }
 
-inline Constants<int> ConstantsOf(const MpiLibrary& /*library*/, int /*chooses the overload*/) {
+inline MpiConstants<int> ConstantsOf(const MpiLibrary& /*library*/, int /*chooses the overload*/) {
   return {0x44000000, 0x44000001, 0x4c00010d, 0x54000001, -2};
 }
 
-// The functions, without the prefix MPI_.
+// For MPI_Comm_create_keyval: keeps the attribute out of duplicates of the communicator.
 template <class Handle>
-struct Functions {
+int CopyNoAttribute(Handle, int, void*, void*, void*, int* is_copied) {
+  *is_copied = 0;
+  return kMpiSuccess;
+}
+
+// The functions; their names lack the prefix MPI_.
+template <class Handle>
+struct MpiFunctions {
   int (*Initialized)(int*);
   int (*Finalized)(int*);
   int (*Init_thread)(int*, char***, int, int*);
@@ -105,6 +116,28 @@ struct Functions {
     return status;
   }
 
+  // Receives a message of `count` bytes that Improbe has matched. It arrives soon, unless its
+  // sender is suspended or dies. Returns pending at the deadline; then the buffer is leaked, since
+  // MPI may still write to it.
+  Status ReceiveMatched(Handle* message, int count, Handle byte, Instant deadline,
+                        std::string* bytes) const {
+    bytes->reserve(64);  // on the heap, where the buffer keeps its address when it is leaked
+    bytes->resize(static_cast<size_t>(count));
+    Handle request{};
+    MV_RETURN_IF_NOT_OK(Check(Imrecv(bytes->data(), count, byte, message, &request), "MPI_Imrecv"));
+    OpaqueStatus status{};
+    for (int flag = 0;;) {
+      MV_RETURN_IF_NOT_OK(Check(Test(&request, &flag, &status), "MPI_Test"));
+      if (flag != 0) return Status::Ok();
+      if (Clock::now() >= deadline) {
+        (void)new std::string(std::move(*bytes));  // NOLINT: see above
+        return Status::Pending();
+      }
+      std::this_thread::yield();
+    }
+  }
+
+  // Returns the error that `code`, the result of `function`, means.
   Status Check(int code, const char* function) const {
     if (code == kMpiSuccess) return Status::Ok();
     char text[1024] = {};

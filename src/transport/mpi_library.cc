@@ -11,7 +11,7 @@ namespace multiverso {
 void* MpiLibrary::Symbol(const char* name) const { return SymbolOf(handle_, name); }
 
 Result<MpiLibrary> MpiLibrary::Find(const std::string& path) {
-  const std::vector<std::string> loaded = LoadedMpis();
+  const std::vector<std::string> loaded = LoadedMpiLibraries();
   if (loaded.size() > 1) {
     return Status(Code::kLauncher, StrCat("two MPI libraries in this process, ", loaded[0], " and ",
                                           loaded[1], ": keep the one that mpirun belongs to"));
@@ -23,9 +23,9 @@ Result<MpiLibrary> MpiLibrary::Find(const std::string& path) {
   } else {
     std::vector<std::string> candidates = {path};
     if (path.empty()) {
-      candidates = MpiNames();
-      const std::vector<std::string> beside = LibrariesOfLaunchers(AncestorPrograms(), candidates);
-      candidates.insert(candidates.begin(), beside.begin(), beside.end());
+      candidates = MpiLibraryNames();
+      const std::vector<std::string> nearby = LibrariesOfLaunchers(AncestorPrograms(), candidates);
+      candidates.insert(candidates.begin(), nearby.begin(), nearby.end());
     }
     for (const std::string& candidate : candidates) {
       library.handle_ = OpenLibrary(candidate);

@@ -19,7 +19,7 @@ class MpiLibrary {
  public:
   // Returns the library that is loaded already. Otherwise opens `path` or, if `path` is empty, a
   // library next to the launcher (launcher.h) or with a usual name. Returns LauncherError if no
-  // library is found or two are loaded.
+  // library is found, if the library is no MPI, or if two are loaded.
   static Result<MpiLibrary> Find(const std::string& path);
 
   MpiFamily family() const { return family_; }

@@ -1,4 +1,4 @@
-// MpiMessenger: a Messenger over a communicator of its own, for one kind of MPI handles.
+// MpiMessenger: a Messenger over an MPI communicator of its own, for one type of MPI handles.
 #ifndef MULTIVERSO_TRANSPORT_MPI_MESSENGER_H_
 #define MULTIVERSO_TRANSPORT_MPI_MESSENGER_H_
 
@@ -9,7 +9,6 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -22,11 +21,11 @@ namespace multiverso {
 // MPI_COMM_SELF, so the deletion of an attribute closes the gate.
 struct MpiGate {
   std::shared_timed_mutex mutex;  // held shared during a call
-  // Set before waiting for the calls in flight, so that a polling thread cannot keep the gate open
-  // by beginning new calls.
+  // Set before Close waits for the calls in flight, so that a polling thread cannot keep Close
+  // waiting with new calls.
   std::atomic<bool> is_closed{false};
 
-  // A call of MPI in flight. It converts to false if the gate is closed and MPI must not be called.
+  // A call of MPI in flight. Converts to false if the gate is closed: MPI must not be called.
   class Call {
    public:
     explicit Call(MpiGate* gate) : lock_(gate->mutex, std::defer_lock) {
@@ -40,16 +39,12 @@ struct MpiGate {
     std::shared_lock<std::shared_timed_mutex> lock_;
   };
 
-  static Status Closed() {
-    return Status(Code::kState, "MPI was finalised while a session that spans nodes was open");
+  static Status ClosedError() {
+    return Status(Code::kState, "MPI was finalized while a session that spans nodes was open");
   }
 
-  template <class Handle>
-  static int Copy(Handle, int, void*, void*, void*, int* copied) {
-    *copied = 0;
-    return kMpiSuccess;
-  }
-  // Deletes `value`, a std::shared_ptr<MpiGate>* that the attribute owns.
+  // Called when the attribute is deleted. Deletes `value`, a std::shared_ptr<MpiGate>* that the
+  // attribute owns.
   template <class Handle>
   static int Close(Handle, int, void* value, void*) {
     const std::unique_ptr<std::shared_ptr<MpiGate>> gate(
@@ -61,20 +56,21 @@ struct MpiGate {
   }
 };
 
-// MPI_THREAD_MULTIPLE makes MPI's own functions thread-safe, so no lock serialises the calls.
+// MPI_THREAD_MULTIPLE makes MPI's own functions thread-safe, so no lock serializes the calls.
 template <class Handle>
 class MpiMessenger final : public Messenger {
  public:
   // Takes ownership of `comm`.
-  MpiMessenger(const Functions<Handle>& mpi, const Constants<Handle>& constants, Handle comm,
+  MpiMessenger(const MpiFunctions<Handle>& mpi, const MpiConstants<Handle>& constants, Handle comm,
                int rank, int size)
       : mpi_(mpi), constants_(constants), comm_(comm), rank_(rank), size_(size) {}
 
   // Makes MPI_Finalize close the gate. Call this before any other function.
   Status WatchForFinalize() {
-    MV_RETURN_IF_NOT_OK(mpi_.Check(
-        mpi_.Comm_create_keyval(&MpiGate::Copy<Handle>, &MpiGate::Close<Handle>, &keyval_, nullptr),
-        "MPI_Comm_create_keyval"));
+    MV_RETURN_IF_NOT_OK(
+        mpi_.Check(mpi_.Comm_create_keyval(&CopyNoAttribute<Handle>, &MpiGate::Close<Handle>,
+                                           &keyval_, nullptr),
+                   "MPI_Comm_create_keyval"));
     auto value = std::make_unique<std::shared_ptr<MpiGate>>(gate_);
     MV_RETURN_IF_NOT_OK(
         mpi_.Check(mpi_.Comm_set_attr(constants_.self, keyval_, value.get()), "MPI_Comm_set_attr"));
@@ -87,8 +83,8 @@ class MpiMessenger final : public Messenger {
 
   Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) override {
     const MpiGate::Call calling(gate_.get());
-    if (!calling) return MpiGate::Closed();
-    MV_RETURN_IF_NOT_OK(CheckLives(to));
+    if (!calling) return MpiGate::ClosedError();
+    MV_RETURN_IF_NOT_OK(CheckAlive(to));
     Handle request{};
     MV_RETURN_IF_NOT_OK(mpi_.Check(
         mpi_.Isend(data, static_cast<int>(bytes), constants_.byte, to, tag, comm_, &request),
@@ -98,7 +94,7 @@ class MpiMessenger final : public Messenger {
 
   Status Receive(int from, int tag, void* buffer, int64_t bytes, Ticket* ticket) override {
     const MpiGate::Call calling(gate_.get());
-    if (!calling) return MpiGate::Closed();
+    if (!calling) return MpiGate::ClosedError();
     Handle request{};
     MV_RETURN_IF_NOT_OK(mpi_.Check(
         mpi_.Irecv(buffer, static_cast<int>(bytes), constants_.byte, from, tag, comm_, &request),
@@ -112,7 +108,7 @@ class MpiMessenger final : public Messenger {
       // MPI no longer uses the bytes after MPI_Finalize, so the message is over.
       *done = true;
       ticket->is_open = false;
-      return MpiGate::Closed();
+      return MpiGate::ClosedError();
     }
     Handle request = RequestOf(*ticket);
     OpaqueStatus status{};
@@ -140,10 +136,10 @@ class MpiMessenger final : public Messenger {
     }
     Handle request = RequestOf(*ticket);
     mpi_.Cancel(&request);
-    // MPI cancels a receive locally, so the receive ends at once unless a message has matched.
+    // MPI cancels a receive locally, so a few tests show its end unless a message has matched.
     OpaqueStatus status{};
     int flag = 0;
-    for (int looks = 0; looks < 100 && flag == 0; ++looks) {
+    for (int tests = 0; tests < 100 && flag == 0; ++tests) {
       if (mpi_.Test(&request, &flag, &status) != kMpiSuccess) flag = 1;
     }
     if (flag != 0) {
@@ -154,10 +150,10 @@ class MpiMessenger final : public Messenger {
     return flag != 0;
   }
 
-  Status Take(int from, int tag, int64_t most, std::string* bytes, bool* got) override {
+  Status Take(int from, int tag, int64_t max_bytes, std::string* bytes, bool* got) override {
     *got = false;
     const MpiGate::Call calling(gate_.get());
-    if (!calling) return MpiGate::Closed();
+    if (!calling) return MpiGate::ClosedError();
     int flag = 0;
     Handle message{};
     OpaqueStatus status{};
@@ -169,28 +165,14 @@ class MpiMessenger final : public Messenger {
     MV_RETURN_IF_NOT_OK(
         mpi_.Check(mpi_.Get_count(&status, constants_.byte, &count), "MPI_Get_count"));
     // A message that is too long is received into an empty buffer, and MPI's error is ignored.
-    const bool fits = count >= 0 && count <= most;
-    bytes->resize(fits ? static_cast<size_t>(count) : 0);
-    Handle request{};
-    int code = mpi_.Imrecv(bytes->data(), fits ? count : 0, constants_.byte, &message, &request);
-    // The message is matched, so MPI already transfers it and this wait depends on no program.
-    const Instant deadline = Clock::now() + std::chrono::seconds(5);
-    for (flag = 0; code == kMpiSuccess && flag == 0;) {
-      code = mpi_.Test(&request, &flag, &status);
-      if (code != kMpiSuccess || flag != 0) break;
-      if (Clock::now() >= deadline) {
-        // MPI may still write to the buffer, so the buffer is leaked.
-        (void)new std::string(std::move(*bytes));  // NOLINT: see above
-        return Status(Code::kTransport, "a message from another rank began to arrive and stopped");
-      }
-      std::this_thread::yield();
+    const bool fits = count >= 0 && count <= max_bytes;
+    const Status received = mpi_.ReceiveMatched(&message, fits ? count : 0, constants_.byte,
+                                                Clock::now() + std::chrono::seconds(5), bytes);
+    if (received.pending()) {
+      return Status(Code::kTransport, "a message from another rank began to arrive and stopped");
     }
-    if (!fits) {
-      *got = true;
-      return Status::Ok();
-    }
-    *got = code == kMpiSuccess;
-    return mpi_.Check(code, "MPI_Imrecv");
+    *got = !fits || received.ok();
+    return fits ? received : Status::Ok();
   }
 
   void Close() override {
@@ -199,6 +181,7 @@ class MpiMessenger final : public Messenger {
       if (!calling) return;
       mpi_.Comm_free(&comm_);
     }
+    // Deleting the attribute closes the gate, which waits for all calls, so the Call above is over.
     mpi_.Comm_delete_attr(constants_.self, keyval_);
     mpi_.Comm_free_keyval(&keyval_);
   }
@@ -218,8 +201,8 @@ class MpiMessenger final : public Messenger {
     return Status::Ok();
   }
 
-  Functions<Handle> mpi_;
-  Constants<Handle> constants_;
+  MpiFunctions<Handle> mpi_;
+  MpiConstants<Handle> constants_;
   Handle comm_;
   int rank_;
   int size_;

@@ -12,13 +12,14 @@
 namespace multiverso {
 namespace {
 
-constexpr int kTag = 0x4d56;  // below 32767, the largest tag that every MPI allows
+constexpr int kTag = 0x4d56;  // "MV"; below 32767, the largest tag that every MPI allows
 // How long ranks other than rank 0 wait after the deadline for rank 0 to name the late ranks.
 constexpr auto kGrace = std::chrono::seconds(2);
-// The longest sleep between polls, which lets the awaited rank run where ranks outnumber cores.
-constexpr std::chrono::milliseconds kLongestNap{2};
+constexpr std::chrono::milliseconds kMaxSleep{2};  // between polls
+constexpr size_t kEntryBytes = sizeof(uint32_t) + Transport::kMaxBytes;
 
-// Returns the number of ranks in the launcher's environment variable, or 1 if no variable is set.
+// Returns the number of ranks that the launcher's environment variable gives, and sets *variable to
+// its name. Returns 1 if no variable gives more.
 int RanksLaunched(const char** variable) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     const char* value = std::getenv(name);
@@ -58,9 +59,9 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Open(const std::string& mpi_
 }
 
 MpiTransport::~MpiTransport() {
-  // Messages are small and their receivers are polling, so draining is quick. If a receiver has
-  // died, MPI may use the buffers forever, so they must not be freed.
-  (void)Drain(Clock::now() + std::chrono::milliseconds(200));
+  // Messages are small and their receivers are polling, so this wait is short. If a receiver has
+  // died, MPI may use the messages' bytes forever, so they must not be freed.
+  (void)SendAll(Clock::now() + std::chrono::milliseconds(200));
   if (!communicator_->AllSent()) (void)communicator_.release();  // NOLINT: see above
 }
 
@@ -72,24 +73,23 @@ Status MpiTransport::SendTo(int to, const Status& verdict, const std::string& bo
 }
 
 Status MpiTransport::Begin(const std::string& mine) {
-  if (mine.size() > kMostBytes) return Status(Code::kInternal, "exchange of too many bytes");
+  if (mine.size() > kMaxBytes) return Status(Code::kInternal, "exchange of too many bytes");
   ++exchange_;
-  // Entries of fixed size make the list of all ranks' bytes easy to parse.
   const auto length = static_cast<uint32_t>(mine.size());
   std::string entry(reinterpret_cast<const char*>(&length), sizeof(length));
   entry += mine;
-  entry.resize(sizeof(length) + kMostBytes);
+  entry.resize(kEntryBytes);
   if (rank() != 0) return SendTo(0, Status::Ok(), entry);
-  hellos_.assign(static_cast<size_t>(size()), std::string());
-  came_.assign(static_cast<size_t>(size()), false);
-  hellos_[0] = std::move(entry);
-  came_[0] = true;
+  entries_.assign(static_cast<size_t>(size()), std::string());
+  has_arrived_.assign(static_cast<size_t>(size()), false);
+  entries_[0] = std::move(entry);
+  has_arrived_[0] = true;
   return Status::Ok();
 }
 
 Status MpiTransport::Receive(const WaitLimit& limit, Header* header, std::string* body, bool* got) {
   std::string bytes;
-  MV_RETURN_IF_NOT_OK(communicator_->TryReceive(kTag, limit, &bytes, got));
+  MV_RETURN_IF_NOT_OK(communicator_->TryReceive(kTag, limit.deadline, &bytes, got));
   if (!*got) return Status::Ok();
   *got = false;
   FrameReader reader(bytes);
@@ -108,20 +108,19 @@ Status MpiTransport::Receive(const WaitLimit& limit, Header* header, std::string
 }
 
 Status MpiTransport::Gather(const WaitLimit& limit, std::string* list) {
-  const size_t entry_bytes = sizeof(uint32_t) + kMostBytes;
   Header header{};
   std::string body;
   bool got = true;
   while (got) {
     MV_RETURN_IF_NOT_OK(Receive(limit, &header, &body, &got));
-    if (!got || body.size() != entry_bytes) continue;
-    hellos_[static_cast<size_t>(header.sender)] = body;
-    came_[static_cast<size_t>(header.sender)] = true;
+    if (!got || body.size() != kEntryBytes) continue;
+    entries_[static_cast<size_t>(header.sender)] = body;
+    has_arrived_[static_cast<size_t>(header.sender)] = true;
   }
-  if (std::count(came_.begin(), came_.end(), false) != 0) return Status::Pending();
-  for (const std::string& hello : hellos_) *list += hello;
+  if (std::count(has_arrived_.begin(), has_arrived_.end(), false) != 0) return Status::Pending();
+  for (const std::string& entry : entries_) *list += entry;
   for (int i = 1; i < size(); ++i) MV_RETURN_IF_NOT_OK(SendTo(i, Status::Ok(), *list));
-  return Drain(limit.deadline);
+  return SendAll(limit.deadline);
 }
 
 Status MpiTransport::TakeList(const WaitLimit& limit, std::string* list) {
@@ -132,50 +131,49 @@ Status MpiTransport::TakeList(const WaitLimit& limit, std::string* list) {
   return header.verdict == 0 ? Status::Ok() : Status(static_cast<Code>(header.verdict), *list);
 }
 
-Status MpiTransport::GiveUpWaiting() {
+Status MpiTransport::ReportLateRanks() {
   std::vector<int> late;
   for (int i = 0; i < size(); ++i) {
-    if (!came_[static_cast<size_t>(i)]) late.push_back(i);
+    if (!has_arrived_[static_cast<size_t>(i)]) late.push_back(i);
   }
   const Status verdict(Code::kTimeout, StrCat("waited for ", NameRanks(late)));
   for (int i = 1; i < size(); ++i) MV_RETURN_IF_NOT_OK(SendTo(i, verdict, ""));
   return verdict;
 }
 
-Status MpiTransport::Drain(Instant deadline) {
-  const Status drained = PollUntil(deadline, Backoff(kLongestNap), [&] {
+Status MpiTransport::SendAll(Instant deadline) {
+  const Status sent = PollUntil(deadline, Backoff(kMaxSleep), [&] {
     MV_RETURN_IF_NOT_OK(communicator_->Advance());
     return communicator_->AllSent() ? Status::Ok() : Status::Pending();
   });
-  if (!drained.pending()) return drained;
+  if (!sent.pending()) return sent;
   return Status(Code::kTimeout, "a rank stopped receiving during the start");
 }
 
 Result<std::vector<std::string>> MpiTransport::Exchange(const std::string& mine,
                                                         const WaitLimit& limit) {
-  const size_t entry_bytes = sizeof(uint32_t) + kMostBytes;
   const Instant deadline = rank() == 0 ? limit.deadline : limit.deadline + kGrace;
   std::string list;
   MV_RETURN_IF_NOT_OK(Begin(mine));
-  const Status received = PollUntil(deadline, Backoff(kLongestNap), [&] {
+  const Status received = PollUntil(deadline, Backoff(kMaxSleep), [&] {
     MV_RETURN_IF_NOT_OK(communicator_->Advance());
     const Status status = rank() == 0 ? Gather(limit, &list) : TakeList(limit, &list);
     if (status.pending()) MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
     return status;
   });
   if (received.pending()) {
-    return rank() == 0 ? GiveUpWaiting() : Status(Code::kTimeout, "waited for rank 0");
+    return rank() == 0 ? ReportLateRanks() : Status(Code::kTimeout, "waited for rank 0");
   }
   MV_RETURN_IF_NOT_OK(received);
-  if (list.size() != entry_bytes * static_cast<size_t>(size())) {
+  if (list.size() != kEntryBytes * static_cast<size_t>(size())) {
     return Status(Code::kTransport, StrCat("startup list of ", list.size(), " bytes, expected ",
-                                           entry_bytes * static_cast<size_t>(size())));
+                                           kEntryBytes * static_cast<size_t>(size())));
   }
   std::vector<std::string> all;
-  for (size_t at = 0; at < list.size(); at += entry_bytes) {
+  for (size_t at = 0; at < list.size(); at += kEntryBytes) {
     uint32_t length = 0;
     std::memcpy(&length, list.data() + at, sizeof(length));
-    if (length > kMostBytes) return Status(Code::kTransport, "broken startup list");
+    if (length > kMaxBytes) return Status(Code::kTransport, "broken startup list");
     all.push_back(list.substr(at + sizeof(length), length));
   }
   return all;
@@ -184,7 +182,7 @@ Result<std::vector<std::string>> MpiTransport::Exchange(const std::string& mine,
 Result<std::unique_ptr<Messenger>> MpiTransport::Connect(const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(communicator_->BeginDuplicate());
   std::unique_ptr<Messenger> messenger;
-  const Status connected = PollUntil(limit.deadline, Backoff(kLongestNap), [&] {
+  const Status connected = PollUntil(limit.deadline, Backoff(kMaxSleep), [&] {
     const Status status = communicator_->PollDuplicate(&messenger);
     if (status.pending()) MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
     return status;

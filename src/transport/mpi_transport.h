@@ -1,9 +1,10 @@
 // MpiTransport: the startup exchange over MPI, with deadlines, which MPI's own collectives lack.
 //
-// Every rank sends its bytes to rank 0. Rank 0 sends every rank the whole list or, at the deadline,
-// the numbers of the late ranks. So every other rank can name a rank that never called init.
-// Messages carry the numbers of the session and of the exchange, so that messages of an abandoned
-// attempt are recognised and dropped.
+// Every rank sends its bytes to rank 0 in an entry of fixed size: their length (uint32_t), the
+// bytes, and padding. Rank 0 sends every rank the entries of all ranks or, at the deadline, an
+// error that names the late ranks. So every other rank can name a rank that never called init.
+// Messages carry the numbers of the session and of the exchange: those of an earlier session or
+// another exchange are dropped, and one of a later session is an error.
 #ifndef MULTIVERSO_TRANSPORT_MPI_TRANSPORT_H_
 #define MULTIVERSO_TRANSPORT_MPI_TRANSPORT_H_
 
@@ -37,22 +38,24 @@ class MpiTransport final : public Transport {
 
   struct Header;
   Status SendTo(int to, const Status& verdict, const std::string& body);
-  // Sets *got to whether a message of this exchange was received.
+  // Sets *got to whether a message of this exchange was received; drops a message of another.
   Status Receive(const WaitLimit& limit, Header* header, std::string* body, bool* got);
+  // Sends this rank's entry; rank 0 keeps its own.
   Status Begin(const std::string& mine);
-  // Runs on rank 0. Returns pending until all ranks' bytes have arrived, then sends the list.
+  // Runs on rank 0. Returns pending until all entries have arrived, then sends the list of them.
   Status Gather(const WaitLimit& limit, std::string* list);
   // Runs on the other ranks. Returns pending until rank 0 has sent the list.
   Status TakeList(const WaitLimit& limit, std::string* list);
-  Status GiveUpWaiting();
+  // Runs on rank 0. Sends the other ranks, and returns, the error that names the late ranks.
+  Status ReportLateRanks();
   // Waits until all messages are sent, which is quick because their receivers are polling.
-  Status Drain(Instant deadline);
+  Status SendAll(Instant deadline);
 
   std::unique_ptr<MpiCommunicator> communicator_;
-  int64_t session_;  // its number among the sessions on this communicator
+  int64_t session_;  // the number of this session among those on this communicator
   int64_t exchange_ = 0;
-  std::vector<std::string> hellos_;  // on rank 0, by rank
-  std::vector<bool> came_;
+  std::vector<std::string> entries_;  // on rank 0, by rank
+  std::vector<bool> has_arrived_;
 };
 
 }  // namespace multiverso

@@ -1,4 +1,4 @@
-// The shared libraries of this process, as the platform's loader knows them.
+// Shared libraries at run time: which MPI is loaded, how to load one, and the addresses of symbols.
 #ifndef MULTIVERSO_TRANSPORT_SHARED_LIBRARY_H_
 #define MULTIVERSO_TRANSPORT_SHARED_LIBRARY_H_
 
@@ -7,11 +7,12 @@
 
 namespace multiverso {
 
-// Returns the files of the MPI libraries that this process has loaded.
-std::vector<std::string> LoadedMpis();
+// Returns the MPI libraries that this process has loaded: their paths on Linux, their file names on
+// Windows.
+std::vector<std::string> LoadedMpiLibraries();
 
-// Returns the usual file names of MPI libraries on this platform, the likeliest first.
-std::vector<std::string> MpiNames();
+// Returns the usual file names of MPI libraries on this platform, the most likely first.
+std::vector<std::string> MpiLibraryNames();
 
 // Returns null if the library cannot be opened. Handles are never closed.
 void* OpenLibrary(const std::string& path);

@@ -20,7 +20,7 @@ bool LooksLikeMpi(const std::string& path) {
   return false;
 }
 
-int CollectMpi(struct dl_phdr_info* info, size_t /*size*/, void* data) {
+int AppendIfMpi(struct dl_phdr_info* info, size_t /*size*/, void* data) {
   if (info->dlpi_name != nullptr && LooksLikeMpi(info->dlpi_name)) {
     static_cast<std::vector<std::string>*>(data)->emplace_back(info->dlpi_name);
   }
@@ -29,15 +29,15 @@ int CollectMpi(struct dl_phdr_info* info, size_t /*size*/, void* data) {
 
 }  // namespace
 
-std::vector<std::string> LoadedMpis() {
+std::vector<std::string> LoadedMpiLibraries() {
   std::vector<std::string> paths;
-  dl_iterate_phdr(CollectMpi, &paths);
+  dl_iterate_phdr(AppendIfMpi, &paths);
   return paths;
 }
 
-std::vector<std::string> MpiNames() {
-  // Open MPI's launcher sets this variable, and only Open MPI (libmpi.so.40) understands it.
+std::vector<std::string> MpiLibraryNames() {
   std::vector<std::string> names = {"libmpi.so.12", "libmpich.so.12", "libmpi.so.40"};
+  // Open MPI's launcher sets this variable, so Open MPI (libmpi.so.40) comes first.
   if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
     std::rotate(names.begin(), names.begin() + 2, names.end());
   }
@@ -45,7 +45,7 @@ std::vector<std::string> MpiNames() {
 }
 
 void* OpenLibrary(const std::string& path) {
-  // RTLD_GLOBAL is needed, since MPI's plug-ins look for MPI's symbols among the program's.
+  // RTLD_GLOBAL is needed, since the plug-ins of an MPI look for its symbols in the global scope.
   return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
 }
 

@@ -3,14 +3,14 @@
 
 namespace multiverso {
 
-std::vector<std::string> MpiNames() { return {"msmpi.dll", "impi.dll"}; }
+std::vector<std::string> MpiLibraryNames() { return {"msmpi.dll", "impi.dll"}; }
 
-std::vector<std::string> LoadedMpis() {
-  std::vector<std::string> paths;
-  for (const std::string& name : MpiNames()) {
-    if (FindLoadedLibrary(name) != nullptr) paths.push_back(name);
+std::vector<std::string> LoadedMpiLibraries() {
+  std::vector<std::string> loaded;
+  for (const std::string& name : MpiLibraryNames()) {
+    if (FindLoadedLibrary(name) != nullptr) loaded.push_back(name);
   }
-  return paths;
+  return loaded;
 }
 
 void* OpenLibrary(const std::string& path) {

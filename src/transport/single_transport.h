@@ -1,4 +1,4 @@
-// SingleTransport: a job of one rank, which needs no other rank and no MPI.
+// SingleTransport: the Transport of a job of one rank, which needs no MPI.
 #ifndef MULTIVERSO_TRANSPORT_SINGLE_TRANSPORT_H_
 #define MULTIVERSO_TRANSPORT_SINGLE_TRANSPORT_H_
 

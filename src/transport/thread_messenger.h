@@ -1,12 +1,11 @@
 // ThreadMessenger: a Messenger between ranks that are threads of one process, for tests. It delays
-// and reorders messages as MPI may: only messages between the same two ranks with the same tag stay
+// and reorders messages as MPI may: only messages from one rank to another with the same tag stay
 // in order.
 #ifndef MULTIVERSO_TRANSPORT_THREAD_MESSENGER_H_
 #define MULTIVERSO_TRANSPORT_THREAD_MESSENGER_H_
 
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,19 +18,19 @@
 
 namespace multiverso {
 
-// The messages of one job. Several threads may use a MailRoom at once.
+// The messages of one job. Several threads may use a MailRoom concurrently.
 class MailRoom {
  public:
-  // A message can be received after its receiver has looked a random number of times, up to
-  // `longest_delay`.
-  MailRoom(int size, int longest_delay, uint64_t seed);
+  // A message can be received after its receiver has called Test or Take a random number of times,
+  // up to `max_delay`.
+  MailRoom(int size, int max_delay, uint64_t seed);
 
   int size() const { return static_cast<int>(boxes_.size()); }
   uint64_t Send(int from, int to, int tag, const void* data, int64_t bytes);
   uint64_t Receive(int from, int to, int tag, void* buffer, int64_t bytes);
   Status Test(int rank, uint64_t ticket, bool* done, int64_t* received);
   bool Withdraw(uint64_t ticket);
-  bool Take(int from, int to, int tag, int64_t most, std::string* bytes);
+  bool Take(int from, int to, int tag, int64_t max_bytes, std::string* bytes);
 
  private:
   struct Message {
@@ -39,33 +38,33 @@ class MailRoom {
     const void* data;  // the sender's bytes, or null if they were buffered
     std::string copy;  // the buffered bytes
     int64_t bytes;
-    int delay;
+    int delay;  // calls of Test or Take until it can be received
     const void* begin() const { return data != nullptr ? data : copy.data(); }
   };
-  struct Waiting {  // a receive
+  struct PostedReceive {
     uint64_t ticket;
     void* buffer;
     int64_t bytes;
   };
-  using Line = std::pair<int, int>;  // from, tag
+  using Channel = std::pair<int, int>;  // sender, tag
   struct Box {
-    std::map<Line, std::deque<Message>> messages;
-    std::map<Line, std::deque<Waiting>> receives;
+    std::map<Channel, std::deque<Message>> messages;
+    std::map<Channel, std::deque<PostedReceive>> receives;
   };
-  struct Over {
+  struct Completion {
     int64_t bytes;
-    bool was_cut;
+    bool is_truncated;
   };
 
   // Shortens the delays of the messages to `rank`, and delivers the messages that are due.
-  void Look(int rank);
-  void Deliver(const Message& message, const Waiting& receive);
+  void DeliverDue(int rank);
+  void Deliver(const Message& message, const PostedReceive& receive);
 
   std::mutex mutex_;
   std::vector<Box> boxes_;
-  std::map<uint64_t, Over> over_;  // by ticket; the caller has not tested these yet
+  std::map<uint64_t, Completion> completions_;  // by ticket, until the caller tests the message
   uint64_t next_ticket_ = 1;
-  int longest_delay_;
+  int max_delay_;
   std::mt19937_64 random_;
 };
 
@@ -79,7 +78,7 @@ class ThreadMessenger final : public Messenger {
   Status Receive(int from, int tag, void* buffer, int64_t bytes, Ticket* ticket) override;
   Status Test(Ticket* ticket, bool* done, int64_t* received) override;
   bool Withdraw(Ticket* ticket) override;
-  Status Take(int from, int tag, int64_t most, std::string* bytes, bool* got) override;
+  Status Take(int from, int tag, int64_t max_bytes, std::string* bytes, bool* got) override;
 
  private:
   std::shared_ptr<MailRoom> room_;

@@ -1,5 +1,5 @@
-// ThreadTransport: ranks as threads of one process, so that a test can run many of them, also under
-// a sanitizer or a debugger.
+// ThreadTransport: the Transport of ranks that are threads of one process. With it a test can run
+// many ranks, also under a sanitizer or a debugger.
 #ifndef MULTIVERSO_TRANSPORT_THREAD_TRANSPORT_H_
 #define MULTIVERSO_TRANSPORT_THREAD_TRANSPORT_H_
 
@@ -14,13 +14,13 @@
 
 namespace multiverso {
 
-// The state that the ranks of one job share. The ranks' threads may use a hub at once.
+// The state that the ranks of one job share. Their threads may use the hub concurrently.
 class ThreadHub {
  public:
-  // Messages between nodes are delayed by up to `longest_delay` looks of the receiver, at random.
-  explicit ThreadHub(int size, int longest_delay = 0, uint64_t seed = 0);
+  // `max_delay` and `seed` are those of the MailRoom.
+  explicit ThreadHub(int size, int max_delay = 0, uint64_t seed = 0);
 
-  int size() const { return static_cast<int>(rounds_.size()); }
+  int size() const { return static_cast<int>(exchanges_.size()); }
   Result<std::vector<std::string>> Exchange(int rank, const std::string& bytes,
                                             const WaitLimit& limit);
   const std::shared_ptr<MailRoom>& mail() const { return mail_; }
@@ -28,9 +28,9 @@ class ThreadHub {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<int64_t> rounds_;  // number of exchanges that each rank has begun
-  // Bytes of two rounds are enough, since no rank begins round n + 2 before all have finished round
-  // n.
+  std::vector<int64_t> exchanges_;  // number of exchanges that each rank has begun
+  // The bytes of even and of odd exchanges; no rank begins exchange n + 2 before all have ended
+  // exchange n.
   std::vector<std::string> bytes_[2];
   std::shared_ptr<MailRoom> mail_;
 };

@@ -1,4 +1,4 @@
-// Transport: the exchange of bytes between the ranks of a job before they share memory.
+// Transport: how the ranks of a job exchange bytes before they share memory, and open a Messenger.
 #ifndef MULTIVERSO_TRANSPORT_TRANSPORT_H_
 #define MULTIVERSO_TRANSPORT_TRANSPORT_H_
 
@@ -19,22 +19,22 @@ class Transport {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Returns a description for messages to the user, such as "MPICH 5.0.2".
+  // Returns the name of the transport for messages to the user, such as the version of MPI.
   virtual std::string Describe() const = 0;
 
-  // Collective: returns the bytes of all ranks in rank order, at most kMostBytes of each rank. A
+  // Collective: returns the bytes of all ranks in rank order. Each rank sends kMaxBytes at most. A
   // timeout error names the late ranks.
-  static constexpr size_t kMostBytes = 1024;
+  static constexpr size_t kMaxBytes = 1024;
   virtual Result<std::vector<std::string>> Exchange(const std::string& mine,
                                                     const WaitLimit& limit) = 0;
 
-  // Only jobs that span nodes need a messenger. The check fails if this rank cannot have a
-  // messenger. Connect is collective and opens the messenger.
+  // Only jobs that span nodes need a messenger. CheckCanConnect returns an error if this rank
+  // cannot have one. Connect is collective and opens the messenger.
   virtual Status CheckCanConnect() const = 0;
   virtual Result<std::unique_ptr<Messenger>> Connect(const WaitLimit& limit) = 0;
 };
 
-// Returns "rank 2" or "ranks 1 and 3", or the first eight of many ranks "and 5 more".
+// Returns "no rank", "rank 2", "ranks 1 and 3", or the first eight of more ranks "and 5 more".
 std::string NameRanks(const std::vector<int>& ranks);
 
 }  // namespace multiverso

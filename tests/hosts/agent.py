@@ -1,6 +1,6 @@
-"""The launch agent, which an mpirun calls like ssh: ``agent [-x] HOST COMMAND ...``.
+"""The launch agent, which an mpirun calls in place of ssh: ``agent [-x] HOST COMMAND ...``.
 
-Both launchers pass the command as they would to ssh: as words to be joined and given to a shell.
+The mpirun of either MPI expects that the agent, like ssh, gives the joined arguments to a shell.
 """
 
 import os
@@ -10,13 +10,13 @@ import hosts
 
 
 def main() -> None:
-    """Replace this process by the command, on that host."""
+    """Replace this process by the command on the host."""
     arguments = sys.argv[1:]
     while arguments[0].startswith("-"):
-        del arguments[0]
-    address, *words = arguments
-    command = hosts.enter(address, "sh", "-c", " ".join(words))
-    os.execvp(command[0], command)
+        del arguments[0]  # an option of ssh
+    address, *command = arguments
+    command_line = hosts.enter(address, "sh", "-c", " ".join(command))
+    os.execvp(command_line[0], command_line)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Makes the harness, its programs and the hosts importable."""
+"""Lets the tests import the harness, its programs and hosts.py."""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Hosts for tests: network namespaces that are joined by veth pairs.
+"""Simulates hosts on this machine: network namespaces that virtual cables (veth pairs) connect.
 
-A host is a network namespace with one interface and one address. Its processes have their own
-process ids, host name and shared memory objects. MPI therefore uses TCP between two hosts, and
-Multiverso finds that their ranks share no memory. All addresses are inside these namespaces.
+A host is a network namespace with one interface and one address. A command that `enter` runs on a
+host also has its own process ids, host name and System V memory. MPI therefore uses TCP between
+hosts, and Multiverso finds that their ranks share no memory. No address is valid outside.
 
 ``python hosts.py COMMAND ...`` creates two hosts, runs the command with ``MULTIVERSO_TEST_HOSTS``
 set for `mpirun`, and removes the hosts, however the command ends.
@@ -19,18 +19,18 @@ from types import TracebackType
 from typing import Self
 
 #: The variable with the hosts for `mpirun` and `agent`: a JSON object of address to namespace.
-VARIABLE = "MULTIVERSO_TEST_HOSTS"
+HOSTS_VARIABLE = "MULTIVERSO_TEST_HOSTS"
 
-#: The variable with the Python that runs `mpirun` and `agent`, and whose mpirun they use.
-PYTHON = "MULTIVERSO_TEST_PYTHON"
+#: The variable with the Python that runs `mpirun` and `agent`, and whose environment has the MPI.
+PYTHON_VARIABLE = "MULTIVERSO_TEST_PYTHON"
 
 #: Seconds that a command of iproute2 may take; it needs milliseconds.
-LIMIT = 20
+TIMEOUT = 20
 
-_numbers = itertools.count()
+_instance_numbers = itertools.count()
 
 
-def missing() -> str:
+def why_unavailable() -> str:
     """Return why hosts cannot be created on this machine, or an empty string."""
     for program in ("ip", "unshare"):
         if shutil.which(program) is None:
@@ -45,17 +45,17 @@ def missing() -> str:
 
 
 class Hosts:
-    """Hosts that exist inside a ``with Hosts(2) as hosts`` block.
+    """Hosts that exist inside a ``with`` block.
 
     Parameters
     ----------
     count : int
-        Number of hosts. A switch in its own namespace connects them.
+        The number of hosts. A switch, in its own namespace, connects them.
 
     """
 
     def __init__(self, count: int) -> None:
-        self._prefix = f"mvtest{os.getpid()}-{next(_numbers)}"
+        self._prefix = f"mvtest{os.getpid()}-{next(_instance_numbers)}"
         self._switch = f"{self._prefix}switch"
         self.namespaces = {f"10.77.0.{i + 1}": f"{self._prefix}host{i}" for i in range(count)}
 
@@ -67,10 +67,10 @@ class Hosts:
     @property
     def environ(self) -> dict[str, str]:
         """The variables for `mpirun` and `agent`."""
-        return {VARIABLE: json.dumps(self.namespaces), PYTHON: sys.executable}
+        return {HOSTS_VARIABLE: json.dumps(self.namespaces), PYTHON_VARIABLE: sys.executable}
 
     def pull_cable(self, address: str) -> None:
-        """Drop all packets from and to a host; no process is notified."""
+        """Drop all packets from and to a host, without an error in any process."""
         self._set_cable(address, "down")
 
     def plug_in_cable(self, address: str) -> None:
@@ -119,7 +119,7 @@ class Hosts:
 
 def enter(address: str, *command: str) -> list[str]:
     """Return the command line that runs `command` on the host with this address."""
-    namespaces = json.loads(os.environ[VARIABLE])
+    namespaces = json.loads(os.environ[HOSTS_VARIABLE])
     name = "host-" + address.rpartition(".")[2]
     return [
         *("ip", "netns", "exec", namespaces[address]),
@@ -129,14 +129,14 @@ def enter(address: str, *command: str) -> list[str]:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=LIMIT)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=TIMEOUT)
 
 
 def main() -> int:
-    """Run the given command with two hosts."""
+    """Run the command in the arguments with two hosts; return its exit code."""
     with Hosts(2) as hosts:
-        done = subprocess.run(sys.argv[1:], env={**os.environ, **hosts.environ}, check=False)
-    return done.returncode
+        completed = subprocess.run(sys.argv[1:], env={**os.environ, **hosts.environ}, check=False)
+    return completed.returncode
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Jobs on two hosts, which are network namespaces: TCP messages, and a launch agent."""
+"""Jobs on two simulated hosts: messages over TCP, a killed host, and a pulled network cable."""
 
 import contextlib
 import functools
@@ -23,18 +23,19 @@ MPIRUN = Path(__file__).with_name("mpirun")
 
 @pytest.fixture(scope="module")
 def two_hosts():
-    reason = hosts.missing()
+    reason = hosts.why_unavailable()
     if reason:
         pytest.skip(reason)
-    with hosts.Hosts(2) as both:
-        yield both
+    with hosts.Hosts(2) as pair:
+        yield pair
 
 
-def received(namespaces):
-    """Return the number of bytes that each host has received."""
+def received_bytes(namespaces, since=(0, 0)):
+    """Return the number of bytes that each host has received since an earlier call."""
     command = ("ip", "-json", "-statistics", "-n")
     links = [output_of(*command, name, "link", "show", "eth0") for name in namespaces]
-    return [json.loads(link)[0]["stats64"]["rx"]["bytes"] for link in links]
+    totals = [json.loads(link)[0]["stats64"]["rx"]["bytes"] for link in links]
+    return [total - earlier for total, earlier in zip(totals, since, strict=True)]
 
 
 def run(two_hosts, program, *arguments, np, **environ):
@@ -48,26 +49,25 @@ def cases(two_hosts):
     @functools.cache
     def run_cases(program, np):
         seed = os.environ.get("MULTIVERSO_TEST_SEED", str(semantics.SEED))
-        before = received(two_hosts.namespaces.values())
+        before = received_bytes(two_hosts.namespaces.values())
         result = run(two_hosts, program, np=np, MULTIVERSO_TEST_SEED=seed)
-        after = received(two_hosts.namespaces.values())
-        return result, [more - less for more, less in zip(after, before, strict=True)]
+        return result, received_bytes(two_hosts.namespaces.values(), since=before)
 
     return run_cases
 
 
-#: Programs with cases, and ranks.
+#: Programs with cases, and numbers of ranks.
 JOBS = [("semantics.py", 2), ("semantics.py", 4), ("consistency.py", 3)]
 
 
 @pytest.mark.parametrize(("program", "np"), JOBS)
 def test_ranks_share_memory_on_a_host_and_send_messages_between_hosts(cases, program, np):
-    result, crossed = cases(program, np)
+    result, byte_counts = cases(program, np)
     per_host = -(-np // 2)
     for rank, report in result.check().reports.items():
         assert report["num_nodes"] == 2
         assert report["node"] == rank // per_host
-    assert min(crossed) > 10**6, crossed
+    assert min(byte_counts) > 10**6, byte_counts
 
 
 @pytest.mark.parametrize(("program", "np"), JOBS)
@@ -78,34 +78,33 @@ def test_cases_pass_on_two_hosts(cases, program, np):
 
 
 def test_deltas_for_the_other_host_cross_the_network(two_hosts):
-    before = received(two_hosts.namespaces.values())
+    before = received_bytes(two_hosts.namespaces.values())
     run(two_hosts, "nodes.py", "tables_are_freed", "3", np=2).check()
-    after = received(two_hosts.namespaces.values())
-    for more, less in zip(after, before, strict=True):
-        assert more - less > 3 * 32 * 2**20  # half of each of three deltas of 64 MB
+    for count in received_bytes(two_hosts.namespaces.values(), since=before):
+        assert count > 3 * 32 * 2**20  # half of each of three deltas of 64 MB
 
 
 def test_traffic_of_a_sync_round_is_independent_of_the_number_of_workers(two_hosts):
-    sizes = {}
+    bytes_per_round = {}
     for np in (2, 4):
         options = {"np": np, "mpirun": MPIRUN, **two_hosts.environ}
         with launch.Job("nodes.py", "sync_rounds", "20", **options) as job:
             job.wait_for("ready")
-            before = received(two_hosts.namespaces.values())
+            before = received_bytes(two_hosts.namespaces.values())
             job.announce("go")
             job.wait_for("made")
-            after = received(two_hosts.namespaces.values())
+            received = received_bytes(two_hosts.namespaces.values(), since=before)
             job.announce("counted")
             job.finish().check()
-        sizes[np] = [(more - less) / 20 for more, less in zip(after, before, strict=True)]
-    for one, two in zip(sizes[2], sizes[4], strict=True):
-        # A round sends a sum in one direction and the total in the other.
-        assert one > 0.9e6
-        assert two < 1.02 * one
+        bytes_per_round[np] = [count / 20 for count in received]
+    for with_two, with_four in zip(bytes_per_round[2], bytes_per_round[4], strict=True):
+        # A round sends a partial sum of 1 MB in one direction and the sum in the other.
+        assert with_two > 0.9e6
+        assert with_four < 1.02 * with_two
 
 
-def process_of(job, rank):
-    """Return the process id of a rank in this namespace; its host assigns another."""
+def outer_pid(job, rank):
+    """Return the process id of a rank outside its host, where it has another one."""
     marks = {f"{launch.MARK}={job.folder}".encode()}
     ranks = {f"{name}={rank}".encode() for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK")}
     found = []
@@ -117,13 +116,13 @@ def process_of(job, rank):
             ids = re.search(r"^NSpid:\s+(.*)$", (entry / "status").read_text("ascii"), re.MULTILINE)
             if int(ids.group(1).split()[-1]) == job.pid(rank):
                 found.append(int(entry.name))
-    (process,) = found
-    return process
+    (pid,) = found
+    return pid
 
 
-def lose_a_host(two_hosts, mode, patience):
+def start_three_ranks(two_hosts, mode, peer_timeout):
     """Return a job of three ranks whose last rank is alone on its host."""
-    arguments = ("loses_nodes", mode, patience, "shielded")
+    arguments = ("loses_nodes", mode, peer_timeout, "shielded")
     return launch.Job("losses.py", *arguments, np=3, mpirun=MPIRUN, **two_hosts.environ)
 
 
@@ -131,11 +130,11 @@ def lose_a_host(two_hosts, mode, patience):
 def test_only_rank_of_a_host_is_named_at_once_when_it_is_killed(two_hosts, mode):
     if mpirun_vendor(find_mpirun())[0] == "Open MPI":
         pytest.skip("Open MPI itself ends a job over TCP when one of its connections breaks")
-    # The session's timeout exceeds the wall limit, so only detection of the death ends the calls.
-    with lose_a_host(two_hosts, mode, "600") as job:
+    # The timeouts of the session exceed that of the job, so only the death ends the calls.
+    with start_three_ranks(two_hosts, mode, "600") as job:
         job.wait_for("ready")
         pid = job.pid(2)
-        os.kill(process_of(job, 2), signal.SIGKILL)
+        os.kill(outer_pid(job, 2), signal.SIGKILL)
         job.announce("killed")
         result = job.finish().check_clean()
     for rank in (0, 1):
@@ -145,32 +144,32 @@ def test_only_rank_of_a_host_is_named_at_once_when_it_is_killed(two_hosts, mode)
 
 
 def test_unreachable_host_is_named_after_the_timeout(two_hosts):
-    far = two_hosts.addresses[1]
-    with lose_a_host(two_hosts, "async", "2") as job:
+    unreachable = two_hosts.addresses[1]
+    with start_three_ranks(two_hosts, "async", "2") as job:
         job.wait_for("ready")
-        two_hosts.pull_cable(far)
+        two_hosts.pull_cable(unreachable)
         try:
             job.announce("killed")
             job.wait_for("called")
         finally:
-            two_hosts.plug_in_cable(far)
+            two_hosts.plug_in_cable(unreachable)
         result = job.finish().check_clean()
     for rank in range(3):
         kind, message = result.reports[rank]["call"]
         assert kind == "PeerLostError", message
-        assert "has sent no heartbeat for" in message
+        assert "has received no heartbeat for" in message
         assert re.search(r"with rows \d+ to \d+", message), message
 
 
-def test_hosts_are_removed_if_the_command_fails():
-    reason = hosts.missing()
+def test_hosts_are_removed_if_the_block_raises():
+    reason = hosts.why_unavailable()
     if reason:
         pytest.skip(reason)
-    both = hosts.Hosts(2)
-    namespaces = list(both.namespaces.values())
+    pair = hosts.Hosts(2)
+    namespaces = list(pair.namespaces.values())
 
     def fail_inside():
-        with both:
+        with pair:
             assert all(name in output_of("ip", "netns", "list") for name in namespaces)
             raise ZeroDivisionError
 

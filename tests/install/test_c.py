@@ -15,7 +15,7 @@ import launch
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-COOKBOOK = ROOT / "examples" / "c"
+EXAMPLES = ROOT / "examples" / "c"
 BUILD = ROOT / "build" / "cmake"
 CMAKE = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
 REGRESSION = r"{} worker\(s\) found 1\.00 -2\.00 0\.50"
@@ -30,15 +30,15 @@ class TestInstalledPackage(unittest.TestCase):
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory(prefix="multiverso-c-")
         cls.addClassCleanup(folder.cleanup)
-        cls.top = Path(folder.name)
-        installed = cls.top / "installed"
+        cls.folder = Path(folder.name)
+        installed = cls.folder / "installed"
         run(CMAKE, "--install", BUILD, "--prefix", installed)
-        # An installation may be moved.
-        cls.prefix = installed.rename(cls.top / "moved")
+        # Its files contain relative paths only, so it also works after a move.
+        cls.prefix = installed.rename(cls.folder / "moved")
 
     def test_cmake_finds_the_library_and_programs_run_on_one_and_three_ranks(self):
-        build = self.top / "build"
-        run(CMAKE, "-S", COOKBOOK, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        build = self.folder / "build"
+        run(CMAKE, "-S", EXAMPLES, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
         run(CMAKE, "--build", build)
         for name, expected in (("linear_regression", REGRESSION), ("histogram", HISTOGRAM)):
             with self.subTest(name):
@@ -48,9 +48,9 @@ class TestInstalledPackage(unittest.TestCase):
                 self.assertEqual(len(re.findall(expected.format(3), job.output)), 1, job.output)
 
     def test_cmake_rejects_another_version(self):
-        project = self.top / "other"
+        project = self.folder / "other"
         project.mkdir()
-        text = (COOKBOOK / "CMakeLists.txt").read_text("utf-8")
+        text = (EXAMPLES / "CMakeLists.txt").read_text("utf-8")
         text = text.replace("find_package(multiverso 0.1", "find_package(multiverso 99.0")
         self.assertIn("99.0", text)
         (project / "CMakeLists.txt").write_text(text, "utf-8")
@@ -59,11 +59,11 @@ class TestInstalledPackage(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("pkg-config"), "needs pkg-config: apt install pkg-config")
     def test_pkg_config_finds_the_library(self):
-        (found,) = self.prefix.rglob("multiverso.pc")
-        where = {"PKG_CONFIG_PATH": str(found.parent)}
-        flags = run("pkg-config", "--cflags", "--libs", "multiverso", **where).split()
-        libdir = run("pkg-config", "--variable=libdir", "multiverso", **where).strip()
-        program = self.top / "linear_regression"
-        source = COOKBOOK / "linear_regression.c"
+        (pc_file,) = self.prefix.rglob("multiverso.pc")
+        environ = {"PKG_CONFIG_PATH": str(pc_file.parent)}
+        flags = run("pkg-config", "--cflags", "--libs", "multiverso", **environ).split()
+        libdir = run("pkg-config", "--variable=libdir", "multiverso", **environ).strip()
+        program = self.folder / "linear_regression"
+        source = EXAMPLES / "linear_regression.c"
         run("cc", "-std=c99", source, "-o", program, *flags, f"-Wl,-rpath,{libdir}")
         self.assertRegex(run(program), REGRESSION.format(1))

@@ -33,19 +33,18 @@ class TestInstall(unittest.TestCase):
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory(prefix="multiverso-install-")
         cls.addClassCleanup(folder.cleanup)
-        cls.top = Path(folder.name)
-        # A copy without the egg-info of earlier builds, from which setuptools would add files that
-        # MANIFEST.in lacks, and without caches that other tests write at the same time.
+        cls.tmp = Path(folder.name)
+        # A copy without the egg-info of earlier builds, whose files setuptools would add even if
+        # MANIFEST.in lacks them, and without caches that other tests write at the same time.
         patterns = (".*env*", ".git", ".*_cache", "build", "*.egg-info", "__pycache__")
         ignored = shutil.ignore_patterns(*patterns)
-        tree = shutil.copytree(ROOT, cls.top / "tree", ignore=ignored)
+        source = shutil.copytree(ROOT, cls.tmp / "tree", ignore=ignored)
         build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
-        run(sys.executable, "-c", build, cls.top, cwd=tree)
-        (cls.sdist,) = cls.top.glob("*.tar.gz")
-        run(
-            sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", cls.top, cls.sdist, cwd=cls.top
-        )
-        (cls.wheel,) = cls.top.glob("*.whl")
+        run(sys.executable, "-c", build, cls.tmp, cwd=source)
+        (cls.sdist,) = cls.tmp.glob("*.tar.gz")
+        run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", cls.tmp, cls.sdist,
+            cwd=cls.tmp, CMAKE_ARGS="-DMULTIVERSO_PRECOMPILE=ON")  # fmt: skip
+        (cls.wheel,) = cls.tmp.glob("*.whl")
 
     def test_sdist_contains_all_sources_and_no_build_output(self):
         with tarfile.open(self.sdist) as archive:
@@ -66,7 +65,7 @@ class TestInstall(unittest.TestCase):
         self.assertLessEqual({LIBRARY, "multiverso/py.typed", "multiverso/errors.py"}, names)
         self.assertEqual([n for n in names if ".so" in n], [LIBRARY])
         self.assertEqual({n.split("/")[0].partition("-")[0] for n in names}, {"multiverso"})
-        # The folder of the package is a prefix for C programs.
+        # The folder of the package is an install prefix for C programs.
         for name in (
             "include/multiverso/c_api.h",
             "share/cmake/multiverso/multiverso-config.cmake",
@@ -76,18 +75,18 @@ class TestInstall(unittest.TestCase):
             self.assertIn(f"multiverso/{name}", names)
 
     def test_wheel_runs_in_a_new_environment(self):
-        venv.create(self.top / "env", with_pip=True)
-        python = self.top / "env" / "bin" / "python"
-        run(python, "-m", "pip", "install", "-q", self.wheel, cwd=self.top)
-        version, place, *values = run(python, "-I", "-c", PROGRAM, cwd=self.top).split()
+        venv.create(self.tmp / "env", with_pip=True)
+        python = self.tmp / "env" / "bin" / "python"
+        run(python, "-m", "pip", "install", "-q", self.wheel, cwd=self.tmp)
+        version, module, *values = run(python, "-I", "-c", PROGRAM, cwd=self.tmp).split()
         self.assertIn(f"-{version}-", self.wheel.name)
-        self.assertTrue(Path(place).is_relative_to(self.top / "env"), place)
+        self.assertTrue(Path(module).is_relative_to(self.tmp / "env"), module)
         self.assertEqual([float(value) for value in values], [11, 22, 33])
         # With the package as the prefix, a C program finds the same library.
-        build = self.top / "build-c"
-        prefix = f"-DCMAKE_PREFIX_PATH={Path(place).parent}"
-        run("cmake", "-S", ROOT / "examples" / "c", "-B", build, prefix, cwd=self.top)
-        run("cmake", "--build", build, cwd=self.top)
+        build = self.tmp / "build-c"
+        prefix = f"-DCMAKE_PREFIX_PATH={Path(module).parent}"
+        run("cmake", "-S", ROOT / "examples" / "c", "-B", build, prefix, cwd=self.tmp)
+        run("cmake", "--build", build, cwd=self.tmp)
         self.assertIn(
-            "1 worker(s) found 1.00 -2.00", run(build / "linear_regression", cwd=self.top)
+            "1 worker(s) found 1.00 -2.00", run(build / "linear_regression", cwd=self.tmp)
         )

@@ -1,4 +1,4 @@
-"""A number that no float holds, as an option or a timeout, was an OverflowError."""
+"""Options and timeouts too large for a float raised OverflowError instead of ValueError."""
 
 import unittest
 
@@ -6,7 +6,7 @@ import multiverso as mv
 
 
 class TestNumbersBeyondFloats(unittest.TestCase):
-    def test_they_are_a_value_error(self):
+    def test_too_large_integers_raise_value_error(self):
         with self.assertRaisesRegex(ValueError, "timeout: expected a finite number of seconds"):
             mv.init(timeout=10**400)
         with mv.session():

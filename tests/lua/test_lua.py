@@ -1,4 +1,4 @@
-"""The binding for LuaJIT: its own tests on 1, 2 and 4 ranks, its example, and how jobs end."""
+"""The Lua binding: its busted tests on 1, 2 and 4 ranks, its example, and how its jobs end."""
 
 import re
 import shutil
@@ -19,30 +19,30 @@ HEADER = ROOT / "src" / "include" / "multiverso" / "c_api.h"
 CAPI = ROOT / "lua" / "multiverso" / "capi.lua"
 
 
-def have_lua():
-    """Return whether LuaJIT and its busted are installed."""
-    search = ("luajit", "-e", "require 'busted.runner'")
-    return shutil.which("luajit") is not None and run_command(*search)[0] == 0
+def has_lua():
+    """Return whether LuaJIT, and busted for LuaJIT, are installed."""
+    load_busted = ("luajit", "-e", "require 'busted.runner'")
+    return shutil.which("luajit") is not None and run_command(*load_busted)[0] == 0
 
 
 def run(*arguments, np, **options):
     return launch.run("luajit.py", *map(str, arguments), np=np, **options)
 
 
-def statements(text):
-    """Return the declarations of a C text without comments, with single spaces."""
+def declarations(text):
+    """Return the declarations in C code, without comments and with single spaces."""
     text = re.sub(r"/\*.*?\*/|^#.*?$|MV_EXPORT", " ", text, flags=re.DOTALL | re.MULTILINE)
     count = re.search(r"#define MV_HYPER_COUNT (\d+)", HEADER.read_text("utf-8"))[1]
     text = text.replace("MV_HYPER_COUNT", count)
-    found = re.findall(r"typedef struct \w+ \{.*?\} \w+;|[^;{}]+;", text, re.DOTALL)
-    return {" ".join(statement.split()) for statement in found}
+    matches = re.findall(r"typedef struct \w+ \{.*?\} \w+;|[^;{}]+;", text, re.DOTALL)
+    return {" ".join(statement.split()) for statement in matches}
 
 
 class TestDeclarations(unittest.TestCase):
     def test_functions_and_structs_match_the_header(self):
-        declared = statements(re.search(r"\[\[(.*?)\]\]", CAPI.read_text("utf-8"), re.DOTALL)[1])
+        declared = declarations(re.search(r"\[\[(.*?)\]\]", CAPI.read_text("utf-8"), re.DOTALL)[1])
         self.assertGreater(len(declared), 20)
-        self.assertEqual(declared - statements(HEADER.read_text("utf-8")), set())
+        self.assertEqual(declared - declarations(HEADER.read_text("utf-8")), set())
 
     def test_constants_match_the_header(self):
         text = HEADER.read_text("utf-8")
@@ -55,7 +55,7 @@ class TestDeclarations(unittest.TestCase):
     def test_detects_a_changed_declaration(self):
         text = HEADER.read_text("utf-8")
         self.assertNotEqual(
-            statements(text), statements(text.replace("int64_t staleness", "int32_t staleness"))
+            declarations(text), declarations(text.replace("int64_t staleness", "int32_t staleness"))
         )
 
 
@@ -67,7 +67,7 @@ class TestRockspec(unittest.TestCase):
         self.assertEqual(installed, modules)
 
 
-@unittest.skipUnless(have_lua(), "needs LuaJIT and busted: apt install luajit lua-busted lua-unit")
+@unittest.skipUnless(has_lua(), "needs LuaJIT and busted: apt install luajit lua-busted lua-unit")
 class TestBinding(unittest.TestCase):
     def test_busted_tests_pass_on_every_rank(self):
         for np in (1, 2, 4):

@@ -18,20 +18,20 @@ PROGRAM = Path(__file__).parents[2] / "benchmarks" / "adapters.py"
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
 @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two cores")
-class TestTheBenchmark(unittest.TestCase):
+class TestAdapterBenchmark(unittest.TestCase):
     def test_adapter_benchmark_measures_one_and_two_workers(self):
         with TemporaryDirectory() as folder:
             target = Path(folder, "report.json")
             arguments = ["torch", "--quick", "--silent", "--seconds", "1", "--batches", "2"]
             arguments += ["--json", str(target)]
             runs = []
-            for np, more in ((1, []), (2, []), (1, ["--all-cores"])):
-                run(PROGRAM, *arguments, *more, np=np, OMP_NUM_THREADS="1").check()
+            for np, extra_arguments in ((1, []), (2, []), (1, ["--all-cores"])):
+                run(PROGRAM, *arguments, *extra_arguments, np=np, OMP_NUM_THREADS="1").check()
                 report = json.loads(target.read_text("utf-8"))
                 self.assertIn("torch", report["environment"]["frameworks"])
                 runs += report["runs"]
         self.assertEqual([run["ranks"] for run in runs], [1, 2, 1])
-        names = [[one["name"] for one in run["cases"][0]["series"]] for run in runs]
+        names = [[series["name"] for series in run["cases"][0]["series"]] for run in runs]
         self.assertEqual(names[0], ["with Multiverso", "plain training"])
         self.assertEqual(names[1], ["2 workers", "one worker", "both plain"])
         self.assertEqual(names[2], names[0])

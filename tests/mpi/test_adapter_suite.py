@@ -6,7 +6,7 @@ import adapter_suite
 import pytest
 
 import launch
-from case_jobs import CaseJobs, in_one, on_nodes, on_ranks
+from case_jobs import CaseJobs, in_one_job, on_nodes, on_ranks
 
 pytestmark = pytest.mark.frameworks
 
@@ -20,39 +20,35 @@ ADAPTERS = [
     ("keras", "torch", ["keras", "torch"]),
     ("lasagne", "", ["lasagne"]),
 ]
-# Any of the three suffices, and the adapter uses it.
+# The adapter uses the first of the three that is installed.
 THEANOS = [name for name in ("pytensor", "aesara", "theano") if importlib.util.find_spec(name)]
 ADAPTERS += [("theano", "", [name]) for name in THEANOS[:1]]
 
-#: Seconds; frameworks start and compile slowly.
-LIMIT = 2 * launch.WALL_LIMIT
-
-HERE = [
+INSTALLED = [
     (adapter, backend)
     for adapter, backend, modules in ADAPTERS
     if all(importlib.util.find_spec(module) for module in modules)
 ]
 
-#: These also run on 2 and 4 ranks and on several nodes: adapters that work in place, and one that
+#: Adapters that also run on 2 and 4 ranks and on two nodes: two that work in place, and one that
 #: copies. The others resemble one of the two, and their frameworks start slowly.
-SPREAD = ("numpy", "torch", "jax")
+MANY_LAYOUTS = ("numpy", "torch", "jax")
 
 
 def jobs_of(adapter, backend):
     """Return the jobs in which an adapter's cases run."""
     options = {
         "arguments": (adapter,),
-        "limit": LIMIT,
         "KERAS_BACKEND": backend,
         **launch.ONE_THREAD,
     }
     jobs = on_ranks(1, 3, **options)
-    if adapter in SPREAD:
+    if adapter in MANY_LAYOUTS:
         jobs |= on_ranks(2, 4, **options) | on_nodes((3, 2), **options)
     name = f"{adapter}_on_{backend}" if backend else adapter
-    return {f"{name}_{job}": started_with for job, started_with in in_one(jobs).items()}
+    return {f"{name}_{job}": options for job, options in in_one_job(jobs).items()}
 
 
-JOBS = {job: options for here in HERE for job, options in jobs_of(*here).items()}
+JOBS = {job: options for names in INSTALLED for job, options in jobs_of(*names).items()}
 
 TestAdapters = CaseJobs(adapter_suite, JOBS).tests()

@@ -1,8 +1,10 @@
-"""Errors about another rank name it, its host, its last call and the last checkpoint."""
+"""Errors about another rank name that rank, its host, its last call and the last checkpoint."""
 
 import pytest
 
 import launch
+
+pytestmark = pytest.mark.slow
 
 KINDS = {"lost": "PeerLostError", "late": "OperationTimeout", "aborts": "AbortedError"}
 
@@ -25,20 +27,19 @@ def test_error_describes_the_failed_rank(how, call, per_node, tmp_path):
         report = result.reports[rank]
         kind, message = report.get("error") or ("none", result.output)
         assert kind == KINDS[how], message
-        about = report["error_about"]
-        assert about["rank"] == LAST, message
+        attributes = report["error_about"]
+        assert attributes["rank"] == LAST, message
         assert f"rank {LAST}" in message
-        assert about["host"].startswith(report["host"]), about
+        assert attributes["host"].startswith(report["host"]), attributes
         assert report["host"] in message
-        assert about["table"] == ("weights" if call == "add_get" else None)
-        assert about["last_checkpoint"].startswith(str(tmp_path))
-        assert about["last_checkpoint"] in message
-        # The value is 0, and so unknown, for a rank that was heard from a moment ago.
-        assert about["silent_for"] is None or about["silent_for"] > 0
+        assert attributes["table"] == ("weights" if call == "add_get" else None)
+        assert attributes["last_checkpoint"].startswith(str(tmp_path))
+        assert attributes["last_checkpoint"] in message
+        assert attributes["silent_for"] is None or attributes["silent_for"] > 0
         if per_node == NP:
             # The age of the call depends on when the error is formatted.
-            last_call = about["last_call"].split(",")[0]
+            last_call = attributes["last_call"].split(",")[0]
             assert last_call.startswith(call if how == "aborts" else "barrier")
             assert last_call in message
         else:  # the last call of a rank on another node is unknown here
-            assert about["last_call"] is None
+            assert attributes["last_call"] is None

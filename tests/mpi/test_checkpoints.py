@@ -1,4 +1,4 @@
-"""Checkpoints of several ranks load in jobs of other sizes and survive kills."""
+"""Checkpoints load in jobs of any number of ranks, and a killed job leaves a complete one."""
 
 import os
 import random
@@ -20,22 +20,23 @@ def run(*arguments, np, per_node=None, **options):
 
 
 def check_loads(folder, mode, saved, jobs):
+    # Each worker w added (w + 1) * (1 + 10 + 100) to every element.
     expected = 111 * sum(range(1, saved[0]["workers"] + 1))
     for np, per_node in jobs:
         loaded = run("load", folder, mode, np=np, per_node=per_node).check().reports
         for rank in range(np):
             assert loaded[rank]["step"] == 17
             assert loaded[rank]["sum"] == expected
-            assert loaded[rank]["same"]
+            assert loaded[rank]["uniform"]
         assert loaded[0].get("digest") == saved[0].get("digest")
 
 
 @pytest.mark.parametrize(
-    ("np", "per_node", "how"),
+    ("np", "per_node", "background"),
     [(4, None, "foreground"), (1, None, "background"), (3, 2, "background")],
 )
-def test_job_of_any_size_resumes_from_a_checkpoint(np, per_node, how, tmp_path):
-    saved = run("save", tmp_path, "async", how, np=np, per_node=per_node).check().reports
+def test_job_of_any_size_resumes_from_a_checkpoint(np, per_node, background, tmp_path):
+    saved = run("save", tmp_path, "async", background, np=np, per_node=per_node).check().reports
     checkpoints.verify(tmp_path)
     check_loads(tmp_path, "async", saved, [(2, 1), (3, None)])
 
@@ -61,41 +62,41 @@ def test_checkpoint_contains_only_complete_rounds(mode, per_node, loaded_by, tmp
 
 def test_kill_during_save_leaves_the_old_or_the_new_checkpoint_complete(tmp_path):
     seed = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
-    draw = random.Random(seed)
-    last = 0
-    for number in range(KILLS):
-        np = 2 + number % 2
-        with launch.Job("checkpoints.py", "goes_on", str(tmp_path), np=np) as job:
+    rng = random.Random(seed)
+    last_step = 0
+    for attempt in range(KILLS):
+        np = 2 + attempt % 2
+        with launch.Job("checkpoints.py", "saves_until_killed", str(tmp_path), np=np) as job:
             job.wait_for("busy")
-            time.sleep(draw.random() * 0.3)
-            job.signal(draw.randrange(np), signal.SIGKILL)
+            time.sleep(rng.random() * 0.3)
+            job.signal(rng.randrange(np), signal.SIGKILL)
             result = job.finish().check_clean()
         for rank in range(np):
-            why = f"MULTIVERSO_TEST_SEED={seed}\n{result.output}"
-            assert result.reports[rank]["whole"], why
-            assert result.reports[rank]["step"] == last, why
+            details = f"MULTIVERSO_TEST_SEED={seed}\n{result.output}"
+            assert result.reports[rank]["complete"], details
+            assert result.reports[rank]["step"] == last_step, details
         for path in checkpoints.saved_in(tmp_path):
             with checkpoints.Checkpoint(path) as opened:
                 opened.verify()
                 assert (opened.read("up") == opened.step).all()
                 assert (opened.read("down") == -opened.step).all()
-                last = opened.step
+                last_step = opened.step
 
 
 def test_save_failure_of_one_rank_fails_on_every_rank(tmp_path):
-    result = run("full_on_one", tmp_path, np=3).check()
+    result = run("one_rank_cannot_write", tmp_path, np=3).check()
     for rank in range(3):
         kind, message = result.reports[rank]["error"]
         assert kind == "CheckpointIOError"
         assert "rank 2" in message
         assert str(tmp_path) in message
-        assert result.reports[rank]["whole"]
+        assert result.reports[rank]["complete"]
     assert [path.name for path in tmp_path.iterdir()] == ["000001-step-2"]
     checkpoints.verify(tmp_path)
 
 
 def test_save_names_a_rank_that_died_before_it(tmp_path):
-    result = run("dies_before", tmp_path, np=3)
+    result = run("saves_after_a_death", tmp_path, np=3)
     assert not result.timed_out
     for rank in range(2):
         kind, message = result.reports[rank]["error"]
@@ -106,7 +107,7 @@ def test_save_names_a_rank_that_died_before_it(tmp_path):
 
 
 def test_saving_to_different_folders_raises_mismatch(tmp_path):
-    result = run("different", tmp_path, np=2).check()
+    result = run("saves_to_different_folders", tmp_path, np=2).check()
     for rank in range(2):
         kind, message = result.reports[rank]["error"]
         assert kind == "MismatchError"

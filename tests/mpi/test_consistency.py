@@ -1,4 +1,4 @@
-"""Sync mode, bounded staleness and aggregate: the cases of programs/consistency.py."""
+"""Sync mode, bounded staleness and aggregate: one test per case of programs/consistency.py."""
 
 import consistency
 

@@ -1,4 +1,4 @@
-"""The example of local steps with an outer optimiser: what it measures, draws and refuses."""
+"""The DiLoCo example: what it measures, draws and refuses."""
 
 import importlib.util
 import json
@@ -20,7 +20,7 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
 @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}")
-class TestDiLoCo(unittest.TestCase):
+class TestDiLoCoExample(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -30,9 +30,9 @@ class TestDiLoCo(unittest.TestCase):
 
     def test_fewer_exchanges_send_fewer_bytes_and_still_reduce_the_loss(self):
         report, picture = self.folder / "two.json", self.folder / "two.png"
-        words = ["--samples", "320", "--batch-size", "4", "--sync-every", "1", "10"]
-        words += ["--inner-rate", "3e-3", "--text", str(self.text)]
-        launch.run(PROGRAM, *words, "--json", str(report), np=2).check()
+        arguments = ["--samples", "320", "--batch-size", "4", "--sync-every", "1", "10"]
+        arguments += ["--inner-rate", "3e-3", "--text", str(self.text)]
+        launch.run(PROGRAM, *arguments, "--json", str(report), np=2).check()
         runs = json.loads(report.read_text("utf-8"))["runs"]
         self.assertEqual([(run["workers"], run["sync_every"]) for run in runs], [(2, 1), (2, 10)])
         for run in runs:
@@ -47,7 +47,7 @@ class TestDiLoCo(unittest.TestCase):
             check=True,
             capture_output=True,
             text=True,
-            timeout=launch.WALL_LIMIT,
+            timeout=launch.JOB_TIMEOUT,
         )
         self.assertIn("2 workers, H 10: validation loss", drawn.stdout)
         self.assertEqual(picture.read_bytes()[:4], b"\x89PNG")
@@ -55,18 +55,18 @@ class TestDiLoCo(unittest.TestCase):
     def test_invalid_input_prints_one_sentence(self):
         empty = self.folder / "empty"
         empty.touch()
-        for words, wanted in (
+        for arguments, wanted in (
             (["--text", "none"], "cannot read none: "),
             (["--text", str(empty)], "or more, received 0"),
             ([str(self.text)], "as a report"),
         ):
-            with self.subTest(words=words):
+            with self.subTest(arguments=arguments):
                 ended = subprocess.run(
-                    [sys.executable, PROGRAM, *words],
+                    [sys.executable, PROGRAM, *arguments],
                     capture_output=True,
                     text=True,
                     check=False,
-                    timeout=launch.WALL_LIMIT,
+                    timeout=launch.JOB_TIMEOUT,
                 )
                 self.assertEqual(ended.returncode, 2, ended.stderr)
                 self.assertIn(wanted, ended.stderr)

@@ -1,4 +1,4 @@
-"""Ranks that make different calls in sync mode get a MismatchError."""
+"""Ranks that make different calls in sync mode, or with bounded staleness, get a MismatchError."""
 
 import functools
 
@@ -7,16 +7,16 @@ from disagreements import PROGRAMS
 
 import launch
 
-#: Ranks and ranks per node: all on one node, and on two or three.
-JOBS = [(2, 2), (3, 3), (4, 4), (2, 1), (3, 1), (4, 2)]
+#: Ranks, and ranks per node: all ranks on one node, on two nodes, and on three.
+LAYOUTS = [(2, 2), (3, 3), (4, 4), (2, 1), (3, 1), (4, 2)]
 
 
 @functools.cache
-def disagreements(np, per_node):
+def result_of_all_programs(np, per_node):
     return launch.run("disagreements.py", np=np, **launch.on_nodes(np, per_node))
 
 
-# One worker beside a server has no worker to disagree with.
+# Of two ranks, one is a server, so the other has no worker to disagree with.
 @pytest.mark.parametrize(
     ("np", "per_node", "program"),
     [
@@ -24,13 +24,13 @@ def disagreements(np, per_node):
             *(np, per_node, program),
             id=f"{np} ranks, {per_node} per node: {program.name}",
         )
-        for np, per_node in JOBS
+        for np, per_node in LAYOUTS
         for program in PROGRAMS.values()
         if np > 2 or not program.server
     ],
 )
 def test_different_calls_raise_mismatch_on_every_rank(np, per_node, program):
-    result = disagreements(np, per_node)
+    result = result_of_all_programs(np, per_node)
     for rank in range(int(program.server), np):
         outcomes = result.reports.get(rank, {}).get("outcomes", {})
         assert program.name in outcomes, f"rank {rank} did not run it:\n{result.output}"
@@ -45,6 +45,6 @@ def test_different_calls_raise_mismatch_on_every_rank(np, per_node, program):
         assert message.count("rank ") >= 2
 
 
-@pytest.mark.parametrize(("np", "per_node"), JOBS)
+@pytest.mark.parametrize(("np", "per_node"), LAYOUTS)
 def test_failed_sessions_leave_nothing_behind(np, per_node):
-    disagreements(np, per_node).check()
+    result_of_all_programs(np, per_node).check()

@@ -12,13 +12,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def command(tmp_path):
-    """Return a function that makes a program like mpirun which runs ``multiverso ...``."""
+    """Return a function that makes an "mpirun", which executes ``multiverso ...`` in a job."""
 
     def make(*arguments):
         path = tmp_path / "command"
-        words = [sys.executable, "-m", "multiverso", *arguments]
+        command_line = [sys.executable, "-m", "multiverso", *arguments]
         path.write_text(
-            f"#!{sys.executable}\nimport os, sys\nos.execv(sys.executable, {words!r})\n",
+            f"#!{sys.executable}\nimport os, sys\nos.execv(sys.executable, {command_line!r})\n",
             "utf-8",
         )
         path.chmod(0o755)
@@ -28,17 +28,17 @@ def command(tmp_path):
 
 
 @pytest.fixture
-def mpirun(tmp_path):
-    """Return a function that makes an mpirun of the given vendor and behavior."""
+def fake_mpirun(tmp_path):
+    """Return a function that makes an mpirun of a vendor, which executes a shell command."""
 
-    def make(vendor, does):
+    def make(vendor, command):
         path = tmp_path / "mpirun"
         version = {
             "MPICH": "HYDRA build details: Version: 5.0",
             "Open MPI": "mpirun (Open MPI) 5.0",
         }
         path.write_text(
-            f'#!/bin/sh\n[ "$1" = --version ] && echo "{version[vendor]}" && exit\n{does}\n',
+            f'#!/bin/sh\n[ "$1" = --version ] && echo "{version[vendor]}" && exit\n{command}\n',
             "utf-8",
         )
         path.chmod(0o755)
@@ -48,18 +48,19 @@ def mpirun(tmp_path):
 
 
 def run_command(command, *arguments):
-    """Return the exit code and the printed JSON."""
+    """Run a command as a job; return its exit code and the JSON that it printed."""
+    # The command ignores its arguments, so there is no such program.
     result = launch.run("none.py", np=1, mpirun=command(*arguments, "--json")).check_clean()
     return result.returncode, json.loads(result.output)
 
 
-def the_vendor(command):
+def vendor_of_this_mpi(command):
     return run_command(command, "info")[1]["mpi"]["vendor"]
 
 
 def test_info_reports_the_mpi(command):
-    code, found = run_command(command, "info")
-    assert code == 0
+    exit_code, found = run_command(command, "info")
+    assert exit_code == 0
     assert found["mpi"]["vendor"] == found["launcher"]["vendor"]
     assert "libmpi" in found["mpi"]["library"]
     assert found["launcher"]["path"] == str(launch.find_mpirun())
@@ -67,34 +68,34 @@ def test_info_reports_the_mpi(command):
 
 
 def test_doctor_passes_on_a_working_machine(command):
-    code, findings = run_command(command, "doctor")
+    exit_code, findings = run_command(command, "doctor")
     states = {finding["check"]: finding["state"] for finding in findings}
-    assert code == 0, findings
+    assert exit_code == 0, findings
     assert "broken" not in states.values()
     assert states["mpi"] == states["launcher"] == states["segments"] == states["hello"] == "ok"
 
 
-def test_doctor_kills_hanging_ranks(command, mpirun):
-    # It has a child outside of its group, as ranks are; `check_clean` detects survivors.
-    hangs = mpirun(the_vendor(command), "setsid sleep 1000 &\nsleep 1000")
-    code, findings = run_command(command, "doctor", "--limit", "1", "--mpirun", hangs)
-    assert code == 1
+def test_doctor_kills_hanging_ranks(command, fake_mpirun):
+    # The launcher has a child outside its process group, as ranks are; `check_clean` detects it.
+    hangs = fake_mpirun(vendor_of_this_mpi(command), "setsid sleep 1000 &\nsleep 1000")
+    exit_code, findings = run_command(command, "doctor", "--limit", "1", "--mpirun", hangs)
+    assert exit_code == 1
     assert findings[-1]["state"] == "broken"
     assert "within 1 s" in findings[-1]["found"]
 
 
-def test_doctor_quotes_a_failing_launcher(command, mpirun):
-    fails = mpirun(the_vendor(command), "echo 'no slots left' >&2; exit 7")
-    code, findings = run_command(command, "doctor", "--mpirun", fails)
-    assert code == 1
+def test_doctor_quotes_a_failing_launcher(command, fake_mpirun):
+    fails = fake_mpirun(vendor_of_this_mpi(command), "echo 'no slots left' >&2; exit 7")
+    exit_code, findings = run_command(command, "doctor", "--mpirun", fails)
+    assert exit_code == 1
     assert "exited with 7" in findings[-1]["found"]
     assert "no slots left" in findings[-1]["found"]
 
 
-def test_doctor_detects_a_launcher_of_another_mpi(command, mpirun):
-    other = "MPICH" if the_vendor(command) == "Open MPI" else "Open MPI"
-    code, findings = run_command(command, "doctor", "--mpirun", mpirun(other, "exit 0"))
-    assert code == 1
+def test_doctor_detects_a_launcher_of_another_mpi(command, fake_mpirun):
+    other = "MPICH" if vendor_of_this_mpi(command) == "Open MPI" else "Open MPI"
+    exit_code, findings = run_command(command, "doctor", "--mpirun", fake_mpirun(other, "exit 0"))
+    assert exit_code == 1
     launcher = next(finding for finding in findings if finding["check"] == "launcher")
     assert launcher["state"] == "broken"
     assert "--mpirun" in launcher["advice"]

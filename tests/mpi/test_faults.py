@@ -1,4 +1,4 @@
-"""The effects of a fault of one rank on the other ranks and on later jobs."""
+"""Faults of one rank: which errors the other ranks get, and that the job leaves nothing behind."""
 
 import re
 import signal
@@ -11,10 +11,10 @@ import launch
 
 ROOT = Path(__file__).parents[2]
 
-
 COLLECTIVE_CALLS = ("create", "barrier", "collective_get")
 ROUND_CALLS = ("add_get", "get", "aggregate")
 
+#: What the errors quote about the end of a script, for each way in which `faults.ends` ends it.
 REASONS = {
     "exception": ["ValueError: bad batch 17", "faults.py:"],
     "block": ["KeyError", "lost in the block", "faults.py:"],
@@ -50,17 +50,17 @@ def test_late_rank_is_named_in_timeout_and_learns_of_it(np, per_node, calls):
         kind, message = result.errors(np - 1, name=call)[0]
         expected = {"AbortedError", "PeerLostError"}
         if np > per_node:
-            # The message of the abort may find the rank already waiting in the same call.
+            # The rank may time out in the call before the message about the abort arrives.
             expected.add("OperationTimeout")
             if call in ROUND_CALLS:
-                # It may also overtake the calls before it, or arrive after them.
+                # The message may also arrive before or after those about calls, which then differ.
                 expected.add("MismatchError")
         assert kind in expected, f"{call}: {message}"
         assert "waited" in message or re.search(rf"rank [0-{np - 2}]\b", message), message
 
 
 def test_ranks_deadlocked_over_two_tables_are_named_in_timeout():
-    result = launch.run("faults.py", "crossed", np=2).check_clean()
+    result = launch.run("faults.py", "deadlocks_over_two_tables", np=2).check_clean()
     for kind, message in result.errors(0, 1):
         assert kind in ("OperationTimeout", "AbortedError"), message
         assert "of table 'weights'" in message or "of table 'biases'" in message
@@ -99,8 +99,8 @@ def test_ctrl_c_ends_a_wait_and_aborts_the_session(np, per_node, calls):
             assert "KeyboardInterrupt" in message
 
 
-# A file has a name until every rank has mapped it. A job that is killed before that leaves it to
-# the next job, which is why files are only the fallback for segments.
+# A segment in a file has a name until every rank has mapped it. A job that is killed before leaves
+# the file to the next job, so files are only a fallback, and "create" is not tested with them.
 @pytest.mark.parametrize(
     ("when", "segments", "per_node"),
     [
@@ -147,7 +147,7 @@ def test_killed_rank_is_named_to_the_ranks_in_its_round(per_node, calls, mode):
         assert calls == "aggregate" or "table 'weights'" in message
 
 
-# The end of a script concerns its own process only, so each way is tested at one place of the job.
+# The end of a script concerns its own process only, so each way is tested on the last rank only.
 @pytest.mark.parametrize(
     ("per_node", "how", "call", "returncode"),
     [
@@ -187,7 +187,7 @@ def test_forked_children_do_not_disturb_the_job(how):
 
 
 @pytest.mark.parametrize(
-    ("order", "np", "also"),
+    ("function", "np", "expected"),
     [
         ("mpi4py_before", 3, {}),
         ("mpi4py_after", 1, {}),
@@ -198,25 +198,25 @@ def test_forked_children_do_not_disturb_the_job(how):
         ("mpi4py_finalized_before_shutdown", 3, {"values": True}),
     ],
 )
-def test_mpi4py_in_the_same_process(order, np, also):
-    result = launch.run("faults.py", order, np=np).check()
+def test_mpi4py_in_the_same_process(function, np, expected):
+    result = launch.run("faults.py", function, np=np).check()
     for rank in range(np):
         report = result.reports[rank]
         assert report["size"] == np
-        if "error" in also:
-            assert report["error"][0] == also["error"]
-        if "values" in also:
+        if "error" in expected:
+            assert report["error"][0] == expected["error"]
+        if "values" in expected:
             assert report["values"] == [np]
 
 
 def other_mpiruns():
     """Return the mpirun of each environment of this project that has another MPI."""
-    here = Path(sys.prefix).resolve()
-    found = [path for path in ROOT.glob(".venv*/bin/mpirun") if path.parents[1].resolve() != here]
-    return [path for path in found if _family(path) != _family(Path(sys.executable))]
+    paths = ROOT.glob(".venv*/bin/mpirun")
+    return [path for path in paths if _is_open_mpi(path) != _is_open_mpi(Path(sys.executable))]
 
 
-def _family(program):
+def _is_open_mpi(program):
+    """Return whether a program belongs to an environment with Open MPI."""
     return (program.parent / "ompi_info").exists()
 
 

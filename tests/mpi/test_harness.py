@@ -1,4 +1,4 @@
-"""The harness of these tests leaves no processes behind."""
+"""The harness leaves no processes behind, and repeats tests that are stuck in MPI."""
 
 import shutil
 import signal
@@ -27,17 +27,17 @@ with launch.Job("faults.py", "killed", "work", np=2, survives=sys.argv[2] == "su
 """
 
 
-@pytest.mark.parametrize("how", ["plain", "survives"])
-def test_killing_the_test_run_kills_its_job(how):
-    command = [sys.executable, "-c", TEST_RUN, str(Path(launch.__file__).parent), how]
+@pytest.mark.parametrize("launcher_mode", ["plain", "survives"])
+def test_killing_the_test_run_kills_its_job(launcher_mode):
+    command = [sys.executable, "-c", TEST_RUN, str(Path(launch.__file__).parent), launcher_mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
         folder = run.stdout.readline().strip()
-        assert folder, "the job did not begin"
+        assert folder, "the job did not start"
         mark = f"{launch.MARK}={folder}"
-        began = job_watchdog.processes(mark)
+        pids = job_watchdog.processes(mark)
         run.send_signal(signal.SIGKILL)
     try:
-        assert len(began) >= 3  # mpirun and two ranks
+        assert len(pids) >= 3  # mpirun and two ranks
         deadline = time.monotonic() + launch.GRACE
         while Path(folder).exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -48,26 +48,30 @@ def test_killing_the_test_run_kills_its_job(how):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def write_program(folder, seconds):
+    """Return the path of a program that logs that it is stuck in MPI, and ends later."""
+    code = f"print({launch.STUCK_IN_MPI.decode()!r}, '9 s'); time.sleep({seconds})"
+    (folder / "program.py").write_text(f"import time; {code}")
+    return folder / "program.py"
+
+
 def test_job_stuck_in_mpi_is_ended_and_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "GRACE", 0.5)
-    program = tmp_path / "stuck.py"
-    program.write_text(f"import time\nprint({launch.STUCK.decode()!r}, '9 s')\ntime.sleep(1e6)\n")
+    program = write_program(tmp_path, seconds=1e6)
     folders = []
 
     @launch.again_where_mpi_is_stuck
-    def lose():
+    def get_stuck():
         with launch.Job(program, np=1) as job:
             folders.append(job.folder)
             job.finish()
 
     with pytest.raises(launch.MpiStuckError, match="9 s"):
-        lose()
+        get_stuck()
     assert len(folders) == 3
     assert not any(folder.exists() for folder in folders)
 
 
-def test_job_that_resumes_is_not_treated_as_stuck(tmp_path):
-    program = tmp_path / "slow.py"
-    program.write_text(f"import time\nprint({launch.STUCK.decode()!r}, '9 s')\ntime.sleep(1)\n")
-    result = launch.run(program, np=1).check()
+def test_job_that_ends_after_the_log_message_is_not_treated_as_stuck(tmp_path):
+    result = launch.run(write_program(tmp_path, seconds=1), np=1).check()
     assert "9 s" in result.output

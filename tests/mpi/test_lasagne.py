@@ -5,11 +5,11 @@ import importlib.util
 import lasagne_params
 import pytest
 
-from case_jobs import CaseJobs, in_one, on_ranks
+from case_jobs import CaseJobs, in_one_job, on_ranks
 
 pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.skipif(importlib.util.find_spec("lasagne") is None, reason="needs Lasagne"),
 ]
 
-TestNetworks = CaseJobs(lasagne_params, in_one(on_ranks(1, 2, 3, 4))).tests()
+TestNetworks = CaseJobs(lasagne_params, in_one_job(on_ranks(1, 2, 3, 4))).tests()

@@ -19,14 +19,14 @@ EXAMPLE = (
     / "Deep_Residual_Learning_CIFAR-10.py"
 )
 MISSING = [name for name in ("lasagne", "tqdm") if importlib.util.find_spec(name) is None]
-RECORD = 1 + 3 * 32 * 32
-COMPILING = 500.0  # seconds for a job that compiles the network first
+RECORD_BYTES = 1 + 3 * 32 * 32  # a label, and an image of 32 x 32 pixels in three colors
+COMPILE_TIMEOUT = 500.0  # seconds for a job that compiles the network first
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
-class TestTheExample(unittest.TestCase):
+class TestResidualNetwork(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -35,14 +35,14 @@ class TestTheExample(unittest.TestCase):
     def result(self, *arguments, ranks):
         path = self.folder / "result.json"
         options = ("--json", str(path), "--batch-size", "6", *arguments)
-        job = run(EXAMPLE, *options, np=ranks, limit=COMPILING).check()
+        job = run(EXAMPLE, *options, np=ranks, timeout=COMPILE_TIMEOUT).check()
         self.assertEqual(job.output.count("test error"), 1, job.output)
         return json.loads(path.read_text("utf-8"))
 
     def test_files_of_cifar10_in_lock_step_twice(self):
         rng = np.random.default_rng(0)
         for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
-            records = rng.integers(0, 256, (6, RECORD)).astype(np.uint8)
+            records = rng.integers(0, 256, (6, RECORD_BYTES)).astype(np.uint8)
             records[:, 0] %= 10
             (self.folder / f"{name}.bin").write_bytes(records.tobytes())
         options = ("--data", str(self.folder), "--depth", "8", "--epochs", "2", "--sync")

@@ -19,14 +19,14 @@ MISSING = [name for name in ("keras", "h5py", "tqdm") if importlib.util.find_spe
 BACKENDS = [
     name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name) is not None
 ]
-LIMIT = 400.0  # seconds; Keras and its backends are slow to import
+TIMEOUT = 400.0  # seconds, because Keras and its backends are slow to import
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 
 def trained(*scenarios, ranks, backend="torch"):
     """Run scenarios in one job; return the report of each rank."""
-    job = run(PROGRAM, *scenarios, np=ranks, limit=LIMIT, KERAS_BACKEND=backend)
+    job = run(PROGRAM, *scenarios, np=ranks, timeout=TIMEOUT, KERAS_BACKEND=backend)
     return job.check().reports
 
 
@@ -48,8 +48,8 @@ class OutcomeTestCase(unittest.TestCase):
         history = outcome["history"]
         self.assertEqual(set(map(len, history.values())), {4})
         self.assertLess(history["loss"][-1], history["loss"][0])
-        # Asynchronously the first epoch may end late, with well trained parameters, so its
-        # validation is no reference. The loss of random guessing is 1.1.
+        # The validation after the first epoch is no reference: an asynchronous epoch may end late,
+        # with parameters of later epochs. The loss of random guessing is ln 3 = 1.1.
         self.assertLess(history["val_loss"][-1], 1.0)
         if accurate:
             self.assertGreater(history["val_accuracy"][-1], 0.9)
@@ -62,8 +62,8 @@ class OutcomeTestCase(unittest.TestCase):
         for name, (first, second) in pairs.items():
             with self.subTest(name):
                 if name == "diloco":  # the order of roundings differs
-                    for one, other in zip(first["weights"], second["weights"], strict=True):
-                        self.assertAlmostEqual(one, other, delta=1e-3)
+                    for pair in zip(first["weights"], second["weights"], strict=True):
+                        self.assertAlmostEqual(*pair, delta=1e-3)
                 else:
                     self.assertEqual(first, second)
 
@@ -76,15 +76,15 @@ class TestTrainings(OutcomeTestCase):
         # so that all ranks have made equally many models and Keras gives the next ones equal names.
         # Of its five ranks, 3 and 4 act as a second node: a group, or a remote worker.
         scenarios = ["groups/5/3"]
-        scenarios += [f"{name}/3" for name in ("modes", "twice", "callbacks", "restored", "wrong")]
-        cls.reports = trained(*scenarios, "like_keras/2", "few/1", ranks=5)
+        scenarios += ["modes/3", "twice/3", "callbacks/3", "restored/3", "invalid/3"]
+        cls.reports = trained(*scenarios, "like_keras/2", "combinations/1", ranks=5)
 
-    def of(self, scenario, ranks=3):
+    def reports_of(self, scenario, ranks=3):
         """Return the reports of a scenario, by rank."""
         return [self.reports[rank][scenario] for rank in range(ranks)]
 
-    def test_every_optimiser_and_mode_reduces_the_loss(self):
-        master, *workers = self.of("modes")
+    def test_every_optimizer_and_mode_reduces_the_loss(self):
+        master, *workers = self.reports_of("modes")
         self.assertEqual(len(master), 20)
         for name, outcome in master.items():
             with self.subTest(name):
@@ -93,22 +93,22 @@ class TestTrainings(OutcomeTestCase):
             self.assertEqual(set(outcomes.values()), {None})
 
     def test_two_runs_in_lock_step_are_bitwise_identical(self):
-        self.check_equal(self.of("twice")[0])
+        self.check_equal(self.reports_of("twice")[0])
 
     def test_single_rank_is_master_and_worker(self):
-        for name, outcome in self.of("few", 1)[0].items():
+        for name, outcome in self.reports_of("combinations", 1)[0].items():
             with self.subTest(name):
                 self.check_outcome(name, outcome, workers=0)
 
     def test_one_worker_makes_the_same_steps_as_keras(self):
-        found = self.of("like_keras", 2)[0]
+        found = self.reports_of("like_keras", 2)[0]
         self.assertEqual(len(found), 9)
         for name, difference in found.items():
             with self.subTest(name):
                 self.assertLess(difference, 1e-4)
 
     def test_callbacks_get_the_shared_model_and_can_stop_or_change_the_learning_rate(self):
-        reports = self.of("callbacks")
+        reports = self.reports_of("callbacks")
         report = reports[0]
         history = report["history"]
         # EarlyStopping stops the training because it expects a rising loss.
@@ -122,24 +122,24 @@ class TestTrainings(OutcomeTestCase):
         self.assertEqual(reports[1:], [None, None])
 
     def test_training_resumes_from_a_checkpoint(self):
-        found, *others = self.of("restored")
+        found, *others = self.reports_of("restored")
         for name in ("adam synchronous", "adam asynchronous", "easgd synchronous"):
             with self.subTest(name):
-                whole, rest, first = found[name]
-                self.assertEqual(first, 2)
-                for metric, values in rest["history"].items():
+                whole, resumed, first_epoch = found[name]
+                self.assertEqual(first_epoch, 2)
+                for metric, values in resumed["history"].items():
                     self.assertEqual(len(values), 2)
                     if name == "adam synchronous":
                         self.assertEqual(values, whole["history"][metric][2:])
-                    self.assertLess(rest["history"]["loss"][0], whole["history"]["loss"][0])
+                    self.assertLess(resumed["history"]["loss"][0], whole["history"]["loss"][0])
         self.assertEqual(len(self.reports[0]["kept"]), 2)
         for outcome in (found, *others):
             self.assertIn("cannot restore no such folder: ", outcome["nothing"])
-            self.assertIn("sgd", outcome["another optimiser"])
+            self.assertIn("sgd", outcome["another optimizer"])
             self.assertIn("received one after epoch 4", outcome["all epochs"])
 
     def test_groups_exchange_through_their_sub_masters(self):
-        reports = self.of("groups", 5)
+        reports = self.reports_of("groups", 5)
         master, *others = reports
         for name in ("adam", "easgd", "diloco"):
             for masters, members, workers in (
@@ -150,7 +150,7 @@ class TestTrainings(OutcomeTestCase):
                     outcome = master[f"{name} of {masters}"]
                     self.check_trained(outcome)
                     self.assertEqual([rank for rank, _ in outcome["workers"]], workers)
-                    self.assertEqual([each[:2] for each in outcome["groups"]], members)
+                    self.assertEqual([group[:2] for group in outcome["groups"]], members)
                     for *_, exchanges in outcome["groups"]:
                         self.assertGreater(exchanges, 0)
                         self.assertLessEqual(exchanges, outcome["updates"] + 1)
@@ -158,35 +158,35 @@ class TestTrainings(OutcomeTestCase):
         for name, difference in master["like_keras"].items():
             with self.subTest(name):
                 self.assertLess(difference, 1e-4)
-        outcome, first = master["restored"]
-        self.assertEqual((first, len(outcome["history"]["loss"])), (2, 2))
+        outcome, first_epoch = master["restored"]
+        self.assertEqual((first_epoch, len(outcome["history"]["loss"])), (2, 2))
         self.assertGreater(outcome["history"]["val_accuracy"][-1], 0.9)
         for report in reports[:3]:
-            self.assertIn("expected 5 ranks or more for 3 masters", report["few ranks"])
+            self.assertIn("expected 5 ranks or more for 3 masters", report["too few ranks"])
         self.assertEqual(
             others[-1], dict.fromkeys(f"{name} of 3" for name in ("adam", "easgd", "diloco"))
         )
 
     def test_invalid_input_ends_the_training_on_all_ranks(self):
-        reports = self.of("wrong")
+        reports = self.reports_of("invalid")
         wanted = {
             "files": ("InputError", "2 workers, received 1 file"),
             "loss": ("InputError", "'no loss'"),
             "metrics": ("InputError", "'no metric'"),
-            "worker's optimiser": ("InputError", "'none'"),
+            "worker's optimizer": ("InputError", "'none'"),
             "shapes": ("InputError", "the data do not fit the model"),
             "model": ("RuntimeError", "expected build_model() to be overridden"),
             "data": ("RuntimeError", "rank 2: OSError: the disk is gone"),
         }
         # The rank that failed raises its original error.
-        own = {
+        original_errors = {
             ("model", 0): ("NotImplementedError", "expected build_model() to be overridden"),
             ("data", 2): ("OSError", "the disk is gone"),
         }
-        for name, others in wanted.items():
+        for name, expected in wanted.items():
             for rank, report in enumerate(reports):
                 with self.subTest(name, rank=rank):
-                    kind, text = own.get((name, rank), others)
+                    kind, text = original_errors.get((name, rank), expected)
                     self.assertEqual(report[name][0], kind)
                     self.assertIn(text, report[name][1])
         self.assertEqual([report["end"] for report in reports], [True, False, False])
@@ -196,8 +196,8 @@ class TestTrainings(OutcomeTestCase):
 class TestOtherBackends(OutcomeTestCase):
     def test_other_backends_learn_and_are_reproducible(self):
         for backend in {*BACKENDS} - {"torch"}:
-            report = trained("few/3", "twice/3", ranks=3, backend=backend)[0]
-            for name, outcome in report["few"].items():
+            report = trained("combinations/3", "twice/3", ranks=3, backend=backend)[0]
+            for name, outcome in report["combinations"].items():
                 with self.subTest(name, backend=backend):
                     self.check_outcome(name, outcome, workers=2)
             self.check_equal(report["twice"])
@@ -212,22 +212,22 @@ class TestExamplePrograms(unittest.TestCase):
             shutil.copytree(EXAMPLES / name, Path(folder.name) / name)
         self.folder = Path(folder.name) / "mpi_learn"
 
-    def drive(self, *arguments, ranks):
+    def run_driver(self, *arguments, ranks):
         """Run MPIDriver.py; return its result."""
-        options = {"np": ranks, "limit": LIMIT, "cwd": self.folder}
+        options = {"np": ranks, "timeout": TIMEOUT, "cwd": self.folder}
         with Job(self.folder / "MPIDriver.py", *arguments, **options) as job:
             return job.finish().check_clean()
 
-    def make(self, *words):
+    def run_program(self, *arguments):
         """Run another program of the example without MPI."""
-        subprocess.run([sys.executable, *words], cwd=self.folder, check=True, timeout=LIMIT)
+        subprocess.run([sys.executable, *arguments], cwd=self.folder, check=True, timeout=TIMEOUT)
 
     def test_learns_digits_in_three_epochs_and_rejects_a_corrupt_file(self):
-        self.make("BuildModel.py", "mnist")
-        self.make("models/get_mnist.py")
+        self.run_program("BuildModel.py", "mnist")
+        self.run_program("models/get_mnist.py")
         files = ("mnist_arch.json", "train_mnist.list", "test_mnist.list")
         loss = ("--loss", "categorical_crossentropy")
-        result = self.drive(*files, *loss, "--epochs", "3", "--profile", ranks=3).check()
+        result = self.run_driver(*files, *loss, "--epochs", "3", "--profile", ranks=3).check()
         history = json.loads((self.folder / "mnist_arch_train_history.json").read_text("utf-8"))
         self.assertGreaterEqual(history["history"]["val_accuracy"][-1], 0.95, result.output)
         arguments = history["args"]
@@ -242,7 +242,7 @@ class TestExamplePrograms(unittest.TestCase):
         broken = self.folder / "broken.h5"
         broken.write_bytes((self.folder / "mnist_train_0.h5").read_bytes()[:5000])
         (self.folder / "broken.list").write_text("mnist_test_0.h5\nbroken.h5\n", "utf-8")
-        result = self.drive("mnist_arch.json", "broken.list", files[2], *loss, ranks=2)
+        result = self.run_driver("mnist_arch.json", "broken.list", files[2], *loss, ranks=2)
         self.assertEqual(result.returncode, 2, result.output)
         self.assertEqual(result.output.count("error:"), 1, result.output)
         self.assertIn("cannot read broken.h5 as HDF5", result.output)

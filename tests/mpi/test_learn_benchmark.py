@@ -20,16 +20,16 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
 @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}")
-class TestTheBenchmarkOfLearn(unittest.TestCase):
+class TestLearnBenchmark(unittest.TestCase):
     def test_learn_benchmark_measures_steps_and_updates(self):
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder, "report.json")
-            words = ["--quick", "--sample", "0.02", "--silent", "--backend", "torch"]
-            launch.run(LEARN, *words, "--json", str(target), np=3, limit=400.0).check()
-            single, double = json.loads(target.read_text("utf-8"))["runs"]
+            arguments = ["--quick", "--sample", "0.02", "--silent", "--backend", "torch"]
+            launch.run(LEARN, *arguments, "--json", str(target), np=3, timeout=400.0).check()
+            one_worker, two_workers = json.loads(target.read_text("utf-8"))["runs"]
         found = [
-            (run["ranks"], case["operation"], [one["name"] for one in case["series"]])
-            for run in (single, double)
+            (run["ranks"], case["operation"], [series["name"] for series in case["series"]])
+            for run in (one_worker, two_workers)
             for case in run["cases"]
         ]
         wanted = [
@@ -38,15 +38,15 @@ class TestTheBenchmarkOfLearn(unittest.TestCase):
             (2, "training step", ["Multiverso, 2 workers", "one worker"]),
         ]
         self.assertEqual(found, wanted)
-        for case in (*single["cases"], *double["cases"]):
-            for one in case["series"]:
-                self.assertGreater(min(one["seconds"]), 0)
-        bars = [bar["reference"] for bar in (*single["bars"], *double["bars"])]
+        for case in (*one_worker["cases"], *two_workers["cases"]):
+            for series in case["series"]:
+                self.assertGreater(min(series["seconds"]), 0)
+        bars = [bar["reference"] for bar in (*one_worker["bars"], *two_workers["bars"])]
         self.assertEqual(bars, ["plain Keras", "mpi_learn's protocol", "one worker"])
 
 
-class TestItsStandIn(unittest.TestCase):
-    def test_reference_optimizer_is_adam(self):
+class TestReferenceOptimizer(unittest.TestCase):
+    def test_its_steps_are_those_of_adam(self):
         sys.path.insert(0, str(LEARN.parent))
         try:
             from mpi_learn_protocol import NumPyAdam
@@ -56,5 +56,5 @@ class TestItsStandIn(unittest.TestCase):
         (weights,) = optimizer.apply([np.zeros(2, np.float32)], [np.float32([2.0, -3.0])])
         # The size of the first step is the learning rate, whatever the gradient.
         np.testing.assert_allclose(weights, [-0.5, 0.5], rtol=1e-5)
-        again, other = optimizer.apply([weights], [np.float32([2.0, -3.0])])[0]
-        np.testing.assert_allclose([again, other], [-1.0, 1.0], rtol=1e-5)
+        (weights,) = optimizer.apply([weights], [np.float32([2.0, -3.0])])
+        np.testing.assert_allclose(weights, [-1.0, 1.0], rtol=1e-5)

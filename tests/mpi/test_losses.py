@@ -1,4 +1,4 @@
-"""After ranks are killed the others continue without them, or all of them name the lost ranks."""
+"""After ranks are killed, the other ranks continue, or get errors that name the killed ranks."""
 
 import contextlib
 import os
@@ -15,21 +15,21 @@ import pytest
 import launch
 from multiverso import checkpoint as checkpoints
 
-#: The number of jobs that lose a rank, in each mode.
+#: The number of repetitions of a test that kills a rank at random; all but the first are slow.
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "4"))
-NUMBERS = [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, KILLS))]
+REPETITIONS = [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, KILLS))]
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
-
+#: Adds of each rank to each table, as in programs/losses.py.
 ADDS = 400
 
 
 @pytest.fixture(scope="module")
-def draw():
+def rng():
     return random.Random(SEED)
 
 
-def lose(*arguments, np, per_node, victims, delay):
-    """Run ranks and kill some; return the result, the adds of those, and the time of the kill."""
+def run_and_kill(*arguments, np, per_node, victims, delay):
+    """Run a job and kill ranks; return its result, the adds of these ranks, and when they died."""
     nodes = launch.on_nodes(np, per_node)
     with launch.Job("losses.py", *arguments, np=np, survives=True, **nodes) as job:
         job.wait_for("busy")
@@ -47,31 +47,31 @@ def lose(*arguments, np, per_node, victims, delay):
     return result, adds, killed_at
 
 
-def check(result, adds, np, folder):
-    """All survivors read the same values, and every acknowledged add is in them once."""
+def check_survivors(result, adds, np, folder):
+    """Check that survivors read equal values, which contain every acknowledged add once."""
     survivors = [rank for rank in range(np) if rank not in adds]
     reports = [result.reports.get(rank, {}) for rank in survivors]
     assert all(report.get("ended") for report in reports), (
         f"MULTIVERSO_TEST_SEED={SEED}\n{result.output}\n{result.reports}"
     )
     assert len({report["digest"] for report in reports}) == 1
-    broken = {rank: report["broken"] for rank, report in zip(survivors, reports, strict=True)}
+    maybe_partial = {rank: result.reports[rank]["maybe_partial"] for rank in survivors}
     for rank, report in zip(survivors, reports, strict=True):
         assert report["lost"] == sorted(adds)
         assert report["master"] == (rank == survivors[0])
-        assert report["late"] == [5.0 + len(survivors)] * 10
+        assert report["new_table"] == [5.0 + len(survivors)] * 10
         for other in survivors:
-            at_least = ADDS - broken[other][0]
-            assert at_least <= report["least"][other] <= report["most"][other] <= ADDS
-            assert 2 * (ADDS - broken[other][1]) <= report["rows"][other] <= 2 * ADDS
+            at_least = ADDS - maybe_partial[other][0]
+            assert at_least <= report["min_counts"][other] <= report["max_counts"][other] <= ADDS
+            assert 2 * (ADDS - maybe_partial[other][1]) <= report["row_counts"][other] <= 2 * ADDS
         for victim, (whole, rows) in adds.items():
             # The last add may have been in flight, and applied in part.
-            assert whole <= report["least"][victim] <= report["most"][victim] <= whole + 1
-            assert 2 * rows <= report["rows"][victim] <= 2 * rows + 2
-        assert report["again"] == report["least"]
+            least, most = report["min_counts"][victim], report["max_counts"][victim]
+            assert whole <= least <= most <= whole + 1
+            assert 2 * rows <= report["row_counts"][victim] <= 2 * rows + 2
+        assert report["reloaded"] == report["min_counts"]
     with checkpoints.Checkpoint(folder) as saved:
         saved.verify()
-    return sum(sum(one) for one in broken.values())
 
 
 @pytest.mark.parametrize(
@@ -83,35 +83,35 @@ def check(result, adds, np, folder):
     ],
 )
 @launch.again_where_mpi_is_stuck
-def test_survivors_keep_every_acknowledged_add(number, per_node, draw, tmp_path):
+def test_survivors_keep_every_acknowledged_add(number, per_node, rng, tmp_path):
     folder = tempfile.mkdtemp(dir=tmp_path)
-    options = {"victims": [draw.randrange(4)], "delay": draw.random() * 0.3 * (6 - per_node)}
-    result, adds, _ = lose("continues", folder, np=4, per_node=per_node, **options)
-    check(result, adds, 4, folder)
+    options = {"victims": [rng.randrange(4)], "delay": rng.random() * 0.3 * (6 - per_node)}
+    result, adds, _ = run_and_kill("continues", folder, np=4, per_node=per_node, **options)
+    check_survivors(result, adds, 4, folder)
 
 
 @pytest.mark.slow
-def test_survivors_continue_after_a_rank_leaves(draw, tmp_path):
-    leaver = draw.randrange(4)
+def test_survivors_continue_after_a_rank_leaves(rng, tmp_path):
+    leaver = rng.randrange(4)
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "2"}
     arguments = ("continues", str(tmp_path), str(leaver))
     with launch.Job("losses.py", *arguments, np=4, survives=True, **nodes) as job:
         job.announce("killed")
         result = job.finish().check_clean()
         adds = {leaver: struct.unpack("2q", (job.folder / f"adds-{leaver}").read_bytes())}
-    check(result, adds, 4, tmp_path)
+    check_survivors(result, adds, 4, tmp_path)
     # A rank that leaves has no call in flight.
-    assert result.reports[(leaver + 1) % 4]["most"][leaver] == ADDS // 3
+    assert result.reports[(leaver + 1) % 4]["max_counts"][leaver] == ADDS // 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, KILLS))
 @launch.again_where_mpi_is_stuck
-def test_survivors_on_all_nodes_save_load_and_shut_down(number, draw, tmp_path):
+def test_survivors_on_all_nodes_save_load_and_shut_down(number, rng, tmp_path):
     folder = tempfile.mkdtemp(dir=tmp_path)
-    victim = draw.randrange(4)
-    result, _, _ = lose(
-        "saves", folder, np=4, per_node=2, victims=[victim], delay=draw.random() * 1.0
+    victim = rng.randrange(4)
+    result, _, _ = run_and_kill(
+        "saves", folder, np=4, per_node=2, victims=[victim], delay=rng.random() * 1.0
     )
     for rank in sorted({0, 1, 2, 3} - {victim}):
         report = result.reports.get(rank, {})
@@ -147,33 +147,33 @@ def test_session_fails_when_a_node_loses_its_last_rank(tmp_path):
 
 
 @pytest.mark.slow
-def test_survivors_on_three_nodes_continue(draw, tmp_path):
-    victims = [draw.randrange(2), 2 + draw.randrange(2)]
-    result, adds, _ = lose(
-        "continues", str(tmp_path), np=6, per_node=2, victims=victims, delay=draw.random() * 1.2
+def test_survivors_on_three_nodes_continue(rng, tmp_path):
+    victims = [rng.randrange(2), 2 + rng.randrange(2)]
+    result, adds, _ = run_and_kill(
+        "continues", str(tmp_path), np=6, per_node=2, victims=victims, delay=rng.random() * 1.2
     )
-    check(result, adds, 6, tmp_path)
+    check_survivors(result, adds, 6, tmp_path)
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-def test_every_survivor_of_a_round_names_the_dead_rank(number, draw, record_property):
-    victim = draw.randrange(4)
-    options = {"victims": [victim], "delay": draw.random() * 0.3}
-    result, _, killed_at = lose("names_the_dead", np=4, per_node=4, **options)
+@pytest.mark.parametrize("number", REPETITIONS)
+def test_every_survivor_of_a_round_names_the_dead_rank(number, rng, record_property):
+    victim = rng.randrange(4)
+    options = {"victims": [victim], "delay": rng.random() * 0.3}
+    result, _, killed_at = run_and_kill("names_the_dead", np=4, per_node=4, **options)
     for rank in range(4):
         if rank == victim:
             continue
         kind, message = result.reports.get(rank, {}).get("error", ("none", result.output))
         assert kind == "PeerLostError", message
         assert f"rank {victim} " in message
-        record_property("seconds", result.reports[rank]["at"] - killed_at)
+        record_property("seconds", result.reports[rank]["error_time"] - killed_at)
 
 
 def test_suspended_rank_is_excluded_and_learns_of_it():
-    with launch.Job("losses.py", "is_stopped", "2", np=3) as job:
+    with launch.Job("losses.py", "waits_for_a_suspended_rank", "2", np=3) as job:
         job.wait_for("ready")
         job.signal(1, signal.SIGSTOP)
-        job.announce("stopped")
+        job.announce("suspended")
         for rank in (0, 2):
             job.wait_for_report(rank)
         job.signal(1, signal.SIGCONT)
@@ -188,10 +188,10 @@ def test_suspended_rank_is_excluded_and_learns_of_it():
 
 
 def test_briefly_suspended_rank_continues():
-    with launch.Job("losses.py", "is_stopped", "60", np=2) as job:
+    with launch.Job("losses.py", "waits_for_a_suspended_rank", "60", np=2) as job:
         job.wait_for("ready")
         job.signal(1, signal.SIGSTOP)
-        job.announce("stopped")
+        job.announce("suspended")
         time.sleep(0.5)
         job.signal(1, signal.SIGCONT)
         result = job.finish().check()
@@ -211,9 +211,11 @@ def node_of(rank, per_node):
 @launch.again_where_mpi_is_stuck
 def test_node_whose_ranks_all_die_is_named_at_once(np, per_node, nodes, mode):
     victims = [rank for rank in range(np) if node_of(rank, per_node) in nodes]
-    spread = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
-    # No deadline passes before the job's wall limit.
-    with launch.Job("losses.py", "loses_nodes", mode, "600", np=np, survives=True, **spread) as job:
+    options = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+    # No timeout of the session passes before that of the job.
+    with launch.Job(
+        "losses.py", "loses_nodes", mode, "600", np=np, survives=True, **options
+    ) as job:
         job.wait_for("ready")
         pids = {rank: job.pid(rank) for rank in victims}
         for rank in victims:
@@ -233,11 +235,11 @@ def test_node_whose_ranks_all_die_is_named_at_once(np, per_node, nodes, mode):
             assert re.search(r"with rows \d+ to \d+", result.reports[survivor]["call"][1])
 
 
-def stop(job, rank):
-    """Suspend a rank, and wait until all of its threads have stopped, which may take a moment."""
+def suspend(job, rank):
+    """Suspend a rank, and wait until all of its threads have stopped."""
     job.signal(rank, signal.SIGSTOP)
     threads = Path(f"/proc/{job.pid(rank)}/task")
-    while not all(" T " in (one / "stat").read_text("ascii") for one in threads.iterdir()):
+    while not all(" T " in (thread / "stat").read_text("ascii") for thread in threads.iterdir()):
         time.sleep(0.01)
 
 
@@ -245,7 +247,7 @@ def test_silent_single_rank_node_is_named_after_peer_timeout():
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
     with launch.Job("losses.py", "loses_nodes", "async", "2", np=2, survives=True, **nodes) as job:
         job.wait_for("ready")
-        stop(job, 1)
+        suspend(job, 1)
         job.announce("killed")
         job.wait_for("called", 0)
         job.signal(1, signal.SIGKILL)

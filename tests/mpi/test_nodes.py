@@ -1,4 +1,4 @@
-"""Jobs that span nodes: every rank, or every two ranks, act as a node of their own."""
+"""Jobs on one machine whose ranks act as several nodes, of one rank or two."""
 
 import signal
 
@@ -9,7 +9,7 @@ import launch
 from case_jobs import CaseJobs, on_nodes
 
 #: Ranks and ranks per node. If two of three ranks share a node, the third is alone on its node.
-SIZES = [(2, 1), (3, 1), (3, 2), (4, 2)]
+LAYOUTS = [(2, 1), (3, 1), (3, 2), (4, 2)]
 
 
 def run(program, *arguments, np, per_node, **options):
@@ -17,17 +17,17 @@ def run(program, *arguments, np, per_node, **options):
     return launch.run(program, *arguments, np=np, **nodes, **options)
 
 
-RUNS = CaseJobs(semantics, on_nodes(*SIZES))
+CASE_JOBS = CaseJobs(semantics, on_nodes(*LAYOUTS))
 
-TestTables = RUNS.tests()
+TestTables = CASE_JOBS.tests()
 
 
 @pytest.mark.parametrize(
     ("np", "per_node", "job"),
-    [(*size, job) for size, job in zip(SIZES, RUNS.jobs, strict=True)],
+    [(*layout, job) for layout, job in zip(LAYOUTS, CASE_JOBS.jobs, strict=True)],
 )
 def test_ranks_report_their_nodes(np, per_node, job):
-    for rank, report in RUNS.result(job).check().reports.items():
+    for rank, report in CASE_JOBS.result(job).check().reports.items():
         assert report["node"] == rank // per_node
         assert report["num_nodes"] == -(-np // per_node)
         assert report["local"] == min(per_node, np - rank // per_node * per_node)
@@ -41,26 +41,26 @@ def test_rejects_invalid_ranks_per_node():
 
 @pytest.mark.slow
 def test_released_tables_are_freed_on_all_nodes():
-    # Open MPI also runs as users start it, with the components that it chooses.
+    # This job also shows that Open MPI works with the components that it chooses by default.
     result = run("nodes.py", "tables_are_freed", "8", np=2, per_node=1, OMPI_MCA_btl="")
     reports = result.check().reports
     for rank in (0, 1):
-        # The limit is eight halves of 64 MB, which tables that are not freed would exceed.
+        # Eight tables that are not freed would keep eight halves of 64 MB.
         assert reports[rank]["shared"] < 200 * 2**20
 
 
 def test_ctrl_c_ends_a_wait_for_a_hanging_server():
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
-    with launch.Job("nodes.py", "interrupted", np=2, **nodes) as running:
-        running.wait_for("stop-me", 1)
-        running.signal(1, signal.SIGSTOP)
-        running.announce("stopped")
-        running.wait_for("waiting", 0)
-        running.signal(0, signal.SIGINT)
-        running.wait_for_report(0)
-        running.signal(1, signal.SIGCONT)
-        running.announce("over")
-        result = running.finish().check_clean()
+    with launch.Job("nodes.py", "waits_for_a_suspended_server", np=2, **nodes) as waiting_job:
+        waiting_job.wait_for("to-suspend", 1)
+        waiting_job.signal(1, signal.SIGSTOP)
+        waiting_job.announce("suspended")
+        waiting_job.wait_for("waiting", 0)
+        waiting_job.signal(0, signal.SIGINT)
+        waiting_job.wait_for_report(0)
+        waiting_job.signal(1, signal.SIGCONT)
+        waiting_job.announce("over")
+        result = waiting_job.finish().check_clean()
     assert result.reports[0]["error"][0] == "KeyboardInterrupt"
 
 
@@ -69,11 +69,11 @@ def test_finalizing_mpi_early_raises_state_error():
     for rank in (0, 1):
         kind, message = result.reports[rank]["error"]
         assert kind == "StateError"
-        assert "MPI was finalised" in message
+        assert "MPI was finalized" in message
 
 
 def test_mpi_without_thread_support_is_rejected():
-    result = run("nodes.py", "threads_are_needed", np=2, per_node=1).check_clean()
+    result = run("nodes.py", "initializes_mpi_without_threads", np=2, per_node=1).check_clean()
     for rank in (0, 1):
         kind, message = result.reports[rank]["error"]
         assert kind == "UnsupportedError"

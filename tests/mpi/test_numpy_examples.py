@@ -1,4 +1,4 @@
-"""The examples that need only NumPy match one worker on any number of ranks."""
+"""The NumPy examples: any number of workers is as good as one; errors for invalid input."""
 
 import importlib.util
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import WALL_LIMIT, run
+from launch import JOB_TIMEOUT, run
 
 FOLDER = Path(__file__).parents[2] / "examples" / "numpy"
 MISSING = [name for name in ("sklearn", "tqdm") if importlib.util.find_spec(name) is None]
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
-class UsesExample(unittest.TestCase):
+class ExampleTestCase(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -32,37 +32,37 @@ class UsesExample(unittest.TestCase):
         run(FOLDER / example, "--json", str(path), *arguments, np=ranks).check()
         return json.loads(path.read_text("utf-8"))
 
-    def refusal(self, example, *arguments):
+    def error_of(self, example, *arguments):
         done = subprocess.run(
             [sys.executable, str(FOLDER / example), *arguments],
             capture_output=True,
             text=True,
-            timeout=WALL_LIMIT,
+            timeout=JOB_TIMEOUT,
             check=False,
         )
         self.assertEqual(done.returncode, 2, done.stderr)
         return done.stderr
 
 
-class TestLogisticRegression(UsesExample):
+class TestLogisticRegression(ExampleTestCase):
     def test_any_number_of_workers_matches_one(self):
-        alone = self.result("logistic_regression.py", ranks=1)
-        self.assertLess(alone["test_error"], 0.06)
+        one_worker = self.result("logistic_regression.py", ranks=1)
+        self.assertLess(one_worker["test_error"], 0.06)
         for ranks, arguments in ((2, []), (4, []), (3, ["--sync"])):
             with self.subTest(ranks=ranks, arguments=arguments):
                 result = self.result("logistic_regression.py", *arguments, ranks=ranks)
                 self.assertEqual(result["workers"], ranks)
-                self.assertEqual(result["updates"], alone["updates"])
-                self.assertLessEqual(abs(result["test_error"] - alone["test_error"]), POINT)
+                self.assertEqual(result["updates"], one_worker["updates"])
+                self.assertLessEqual(abs(result["test_error"] - one_worker["test_error"]), POINT)
 
     def test_missing_data_prints_one_sentence(self):
-        said = self.refusal("logistic_regression.py", "--data", str(self.folder / "none.npz"))
-        self.assertIn("none.npz", said)
-        self.assertEqual(len(said.splitlines()), 1)
+        message = self.error_of("logistic_regression.py", "--data", str(self.folder / "none.npz"))
+        self.assertIn("none.npz", message)
+        self.assertEqual(len(message.splitlines()), 1)
 
 
-class TestWordVectors(UsesExample):
-    """A text of two subjects that share no word, whose words have neighbors of the same subject."""
+class TestWordVectors(ExampleTestCase):
+    """Trainings on a text whose chapters are about two subjects that share no word."""
 
     def setUp(self):
         super().setUp()
@@ -70,7 +70,7 @@ class TestWordVectors(UsesExample):
         subjects = [[f"{name}{letter}" for letter in "abcdefgh"] for name in ("x", "y")]
         chapters = [rng.choice(subjects[i % 2], 1000) for i in range(30)]
         self.text = self.folder / "text.txt"
-        self.text.write_text("\n".join(" ".join(one) for one in chapters), "utf-8")
+        self.text.write_text("\n".join(" ".join(words) for words in chapters), "utf-8")
 
     def test_words_of_one_subject_are_neighbors(self):
         options = ["--text", str(self.text), "--words", "xa ye unheard", "--dimension", "8"]
@@ -85,6 +85,6 @@ class TestWordVectors(UsesExample):
                 self.assertLess(result["costs"][-1], result["costs"][0])
 
     def test_missing_or_empty_text_prints_one_sentence(self):
-        self.assertIn("none.txt", self.refusal("word2vec.py", "--text", "none.txt"))
+        self.assertIn("none.txt", self.error_of("word2vec.py", "--text", "none.txt"))
         self.text.write_text("1 2 3", "utf-8")
-        self.assertIn("--min-count", self.refusal("word2vec.py", "--text", str(self.text)))
+        self.assertIn("--min-count", self.error_of("word2vec.py", "--text", str(self.text)))

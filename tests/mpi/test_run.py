@@ -9,20 +9,22 @@ import launch
 
 SCRIPT = str(launch.PROGRAMS / "runs.py")
 
-#: The harness knows the process of the command under this number, as if it were a rank.
-RUN = 999
+pytestmark = pytest.mark.slow
+
+#: The rank as which the harness knows the process of ``multiverso run``, so that it can signal it.
+RUNNER = 999
 
 
 @pytest.fixture
 def run_command(tmp_path):
-    """Return a function that makes a program like mpirun which runs ``multiverso run``."""
+    """Return a function that makes an "mpirun", which executes ``multiverso run``."""
 
     def make(*options):
         path = tmp_path / "mpirun"
         path.write_text(
             f"#!{sys.executable}\n"
             "import os, sys\n"
-            f"with open(os.path.join(os.environ['{launch.MARK}'], 'pid-{RUN}'), 'w') as file:\n"
+            f"with open(os.path.join(os.environ['{launch.MARK}'], 'pid-{RUNNER}'), 'w') as file:\n"
             "    file.write(str(os.getpid()))\n"
             f"command = [sys.executable, '-m', 'multiverso', 'run', *{options!r}]\n"
             # The arguments after -np N are python, -X, faulthandler and the script.
@@ -61,7 +63,7 @@ def test_run_restarts_from_the_last_checkpoint(run_command, tmp_path):
     assert "restart 2 of 3" in result.output
     assert "restart 3 of 3" not in result.output
     for rank in range(2):
-        assert result.reports[rank] == {"first": 2, "whole": True}
+        assert result.reports[rank] == {"first_step": 2, "complete": True}
 
 
 def test_run_fails_after_the_last_restart(run_command):
@@ -74,9 +76,9 @@ def test_run_fails_after_the_last_restart(run_command):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_leaves_no_processes(signum, run_command):
-    with launch.Job("runs.py", "works", np=2, mpirun=run_command("--restarts", "2")) as job:
+    with launch.Job("runs.py", "sleeps", np=2, mpirun=run_command("--restarts", "2")) as job:
         job.wait_for("busy")
-        job.signal(RUN, signum)
+        job.signal(RUNNER, signum)
         result = job.finish().check_clean()
     assert result.returncode == 128 + signum, result.output
     assert "restart" not in result.output

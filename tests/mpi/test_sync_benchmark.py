@@ -1,4 +1,4 @@
-"""The benchmark of sync mode runs on several ranks and checks itself."""
+"""The benchmark of sync mode measures rounds and sums, and compares them with MPI."""
 
 import json
 from pathlib import Path
@@ -20,8 +20,8 @@ def test_sync_benchmark_compares_rounds_and_sums_with_mpi(tmp_path):
     assert run["ranks"] == 2
     assert [case["operation"] for case in run["cases"]] == ["round", "aggregate"]
     for case in run["cases"]:
-        names = [one["name"] for one in case["series"]]
+        names = [series["name"] for series in case["series"]]
         assert names[:2] == ["Multiverso", "MPI Allreduce"]
-        assert all(min(one["seconds"]) > 0 for one in case["series"])
-    against = {bar["reference"] for bar in run["bars"]}
-    assert "MPI Allreduce" in against
+        assert all(min(series["seconds"]) > 0 for series in case["series"])
+    references = {bar["reference"] for bar in run["bars"]}
+    assert "MPI Allreduce" in references

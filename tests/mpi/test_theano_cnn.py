@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import WALL_LIMIT, run
+from launch import JOB_TIMEOUT, run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "theano" / "cnn.py"
 MISSING = [name for name in ("sklearn", "tqdm") if importlib.util.find_spec(name) is None]
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
-class TestTheExample(unittest.TestCase):
+class TestConvolutionalNetwork(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -37,13 +37,13 @@ class TestTheExample(unittest.TestCase):
         return json.loads(path.read_text("utf-8"))
 
     def test_four_workers_match_one(self):
-        alone = self.result(ranks=1)
-        self.assertLess(alone["test_error"], 0.05)
-        together = self.result(ranks=4)
-        in_step = self.result("--sync", ranks=4)
-        for result, points in ((together, 1), (in_step, 0.5)):
-            self.assertEqual((result["workers"], result["updates"]), (4, alone["updates"]))
-            difference = abs(result["test_error"] - alone["test_error"])
+        one_worker = self.result(ranks=1)
+        self.assertLess(one_worker["test_error"], 0.05)
+        asynchronous = self.result(ranks=4)
+        synchronous = self.result("--sync", ranks=4)
+        for result, points in ((asynchronous, 1), (synchronous, 0.5)):
+            self.assertEqual((result["workers"], result["updates"]), (4, one_worker["updates"]))
+            difference = abs(result["test_error"] - one_worker["test_error"])
             self.assertLessEqual(difference, points * POINT)
 
     def test_sync_runs_are_bitwise_identical(self):
@@ -72,7 +72,7 @@ class TestTheExample(unittest.TestCase):
             [sys.executable, str(EXAMPLE), "--data", str(path)],
             capture_output=True,
             text=True,
-            timeout=WALL_LIMIT,
+            timeout=JOB_TIMEOUT,
             check=False,
         )
         self.assertEqual(done.returncode, 2)

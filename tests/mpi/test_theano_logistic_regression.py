@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import WALL_LIMIT, run
+from launch import JOB_TIMEOUT, run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "theano" / "logistic_regression.py"
-NEEDS = ("sklearn", "tqdm")
+NEEDED = ("sklearn", "tqdm")
 BACKENDS = ("pytensor", "aesara", "theano")
-MISSING = [name for name in NEEDS if importlib.util.find_spec(name) is None]
+MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 if not any(map(importlib.util.find_spec, BACKENDS)):
     MISSING.append("PyTensor, Aesara or Theano")
 
@@ -27,20 +27,20 @@ EPOCHS = "40"
 pytestmark = pytest.mark.slow
 
 
-def alone(*arguments, **environ):
+def run_alone(*arguments, **environ):
     """Run the example in one process without mpirun."""
     return subprocess.run(
         [sys.executable, str(EXAMPLE), *arguments],
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=WALL_LIMIT,
+        timeout=JOB_TIMEOUT,
         check=False,
     )
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
-class UsesExample(unittest.TestCase):
+class ExampleTestCase(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -49,7 +49,7 @@ class UsesExample(unittest.TestCase):
 
     def plain(self, *arguments):
         """Return the result of one process that cannot load Multiverso."""
-        done = alone(
+        done = run_alone(
             "--plain", "--json", str(self.json), *arguments, MULTIVERSO_LIBRARY="/nonexistent"
         )
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -66,7 +66,7 @@ class UsesExample(unittest.TestCase):
         self.assertGreater(result["seconds"], 0)
 
 
-class TestTraining(UsesExample):
+class TestTraining(ExampleTestCase):
     def test_any_number_of_workers_matches_one(self):
         reference = self.plain("--epochs", EPOCHS)
         self.assertEqual((reference["workers"], reference["epochs"]), (1, int(EPOCHS)))
@@ -84,7 +84,7 @@ class TestTraining(UsesExample):
     @pytest.mark.one_mpi
     def test_without_mpirun(self):
         reference = self.plain("--epochs", EPOCHS, "--seed", "3")
-        done = alone("--epochs", EPOCHS, "--seed", "3", "--json", str(self.json))
+        done = run_alone("--epochs", EPOCHS, "--seed", "3", "--json", str(self.json))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assert_as_good(json.loads(self.json.read_text("utf-8")), reference)
 
@@ -110,12 +110,12 @@ class TestTraining(UsesExample):
 
     @pytest.mark.one_mpi
     def test_reads_a_copy_of_mnist(self):
-        random = np.random.default_rng(0)
-        centres = random.normal(size=(10, 28, 28))
+        rng = np.random.default_rng(0)
+        centers = rng.normal(size=(10, 28, 28))
 
         def images(count):
-            labels = random.integers(0, 10, count).astype(np.uint8)
-            pixels = 128 + 20 * centres[labels] + 60 * random.normal(size=(count, 28, 28))
+            labels = rng.integers(0, 10, count).astype(np.uint8)
+            pixels = 128 + 20 * centers[labels] + 60 * rng.normal(size=(count, 28, 28))
             return pixels.clip(0, 255).astype(np.uint8), labels
 
         x_train, y_train = images(1200)
@@ -128,7 +128,7 @@ class TestTraining(UsesExample):
 
 
 @pytest.mark.one_mpi
-class TestWrongUse(UsesExample):
+class TestWrongUse(ExampleTestCase):
     def assert_one_sentence(self, returncode, output, text):
         self.assertEqual(returncode, 2, output)
         self.assertEqual(output.count("error: "), 1, output)
@@ -166,18 +166,18 @@ class TestWrongUse(UsesExample):
         self.assert_one_sentence(job.returncode, job.output, "cannot use elsewhere.npz")
 
     def test_without_mpirun(self):
-        for more in ([], ["--plain"]):
-            done = alone("--data", str(self.folder / "nothing"), *more)
+        for extra_arguments in ([], ["--plain"]):
+            done = run_alone("--data", str(self.folder / "nothing"), *extra_arguments)
             self.assertEqual(done.stdout, "")
             self.assert_one_sentence(done.returncode, done.stderr, "no such file or folder")
 
     def test_unwritable_result_prints_one_sentence(self):
-        done = alone("--plain", "--epochs", "1", "--json", str(self.folder / "no" / "folder.json"))
+        done = run_alone("--plain", "--epochs", "1", "--json", str(self.folder / "no/folder.json"))
         self.assertRegex(done.stdout, r"test error \d")
         self.assert_one_sentence(done.returncode, done.stderr, "cannot write")
 
     def test_rejects_options_out_of_range(self):
         for wrong in (["--epochs", "0"], ["--batch-size", "-1"], ["--learning-rate", "nan"]):
-            done = alone(*wrong)
+            done = run_alone(*wrong)
             self.assertEqual(done.returncode, 2)
             self.assertIn(f"{wrong[0]}: invalid positive", done.stderr)

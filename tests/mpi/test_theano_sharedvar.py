@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 import theano_sharedvar
 
-from case_jobs import CaseJobs, in_one, on_ranks
+from case_jobs import CaseJobs, in_one_job, on_ranks
 
 BACKENDS = ("pytensor", "aesara", "theano")
 
@@ -16,4 +16,4 @@ pytestmark = [
     ),
 ]
 
-TestSharedVariables = CaseJobs(theano_sharedvar, in_one(on_ranks(1, 2, 3, 4))).tests()
+TestSharedVariables = CaseJobs(theano_sharedvar, in_one_job(on_ranks(1, 2, 3, 4))).tests()

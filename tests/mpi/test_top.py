@@ -18,30 +18,30 @@ def top(*arguments):
     package = str(Path(multiverso.__file__).parents[1])
     environ = {**os.environ, "PYTHONPATH": package, "COLUMNS": "200"}
     command = [sys.executable, "-m", "multiverso", "top", "--once", "--interval", "0.2", *arguments]
-    ended = subprocess.run(
+    done = subprocess.run(
         command, env=environ, capture_output=True, text=True, timeout=60, check=False
     )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def look(job):
-    """Return the description of a job when all ranks but the first wait in a barrier."""
-    mine = {job.pid(rank) for rank in range(job.np)}
+def nodes_in_barrier(job):
+    """Return what top shows of a job's nodes when all ranks but the first wait in a barrier."""
+    pids = {job.pid(rank) for rank in range(job.np)}
     for _ in range(50):
-        jobs = json.loads(top("--json"))
-        found = [one for one in jobs if {member["pid"] for member in one["members"]} <= mine]
-        members = [member for one in found for member in one["members"]]
-        if all(one["rank"] == 0 or one["call"].startswith("barrier, in") for one in members):
+        all_nodes = json.loads(top("--json"))
+        nodes = [node for node in all_nodes if {rank["pid"] for rank in node["members"]} <= pids]
+        members = [member for node in nodes for member in node["members"]]
+        if all(rank["rank"] == 0 or rank["call"].startswith("barrier, in") for rank in members):
             break
-    return found
+    return nodes
 
 
 @pytest.mark.parametrize(("np", "per_node"), [(1, "1"), (3, "3"), (4, "2")])
 def test_top_shows_the_calls_of_the_ranks(np, per_node):
     with launch.Job("top.py", np=np, MULTIVERSO_RANKS_PER_NODE=per_node) as job:
-        job.wait_for("waiting", 0)
-        nodes = look(job)
+        job.wait_for("ready", 0)
+        nodes = nodes_in_barrier(job)
         job.announce("seen")
         job.finish().check()
     assert sum(len(node["members"]) for node in nodes) == np
@@ -63,7 +63,7 @@ def test_top_shows_the_calls_of_the_ranks(np, per_node):
 def test_top_draws_tables():
     pytest.importorskip("rich")
     with launch.Job("top.py", np=2) as job:
-        job.wait_for("waiting", 0)
+        job.wait_for("ready", 0)
         pid = job.pid(1)
         drawn = top()
         job.announce("seen")

@@ -5,11 +5,11 @@ import importlib.util
 import pytest
 import torch_params
 
-from case_jobs import CaseJobs, in_one, on_ranks
+from case_jobs import CaseJobs, in_one_job, on_ranks
 
 pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch"),
 ]
 
-TestModules = CaseJobs(torch_params, in_one(on_ranks(1, 2, 3, 4, OMP_NUM_THREADS="1"))).tests()
+TestModules = CaseJobs(torch_params, in_one_job(on_ranks(1, 2, 3, 4, OMP_NUM_THREADS="1"))).tests()

@@ -1,4 +1,4 @@
-"""The programs of docs/tutorial.md print the same on several workers as on one."""
+"""The programs of docs/tutorial.md print on three workers what the page shows for one."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```$\s*^```output\n(?P<output>.*?)^```$", re.DOTALL | re.MULTILINE
 )
-COMPILING = 400.0  # seconds for a job that compiles first
+COMPILE_TIMEOUT = 400.0  # seconds for a job that compiles first
 
 pytestmark = pytest.mark.one_mpi
 
@@ -30,7 +30,7 @@ def frameworks_of(code):
     return names - {"multiverso", "numpy"} - sys.stdlib_module_names
 
 
-class TestTheTutorial(unittest.TestCase):
+class TestTutorial(unittest.TestCase):
     @pytest.mark.slow
     def test_three_workers_print_the_same_as_one(self):
         self.check_blocks(with_frameworks=False)
@@ -52,7 +52,7 @@ class TestTheTutorial(unittest.TestCase):
                     self.skipTest(f"needs {', '.join(missing)}")
                 script = Path(folder, "block.py")
                 script.write_text(block["code"], "utf-8")
-                job = run(script, np=3, limit=COMPILING).check()
+                job = run(script, np=3, timeout=COMPILE_TIMEOUT).check()
                 # Only the master prints; Theano adds its own messages.
                 printed = job.output.splitlines()
                 for line in block["output"].splitlines():

@@ -1,4 +1,4 @@
-"""The unit tests also run under nosetests."""
+"""The unit tests pass under nosetests too."""
 
 import contextlib
 import os
@@ -15,14 +15,14 @@ UNIT = ROOT / "tests" / "unit"
 SUPPORT = str(UNIT / "support")
 NOSETESTS = Path(sys.executable).with_name("nosetests")
 
-#: Seconds: a multiple of the time on a busy machine, and less than pytest's own limit.
-LIMIT = 550
+#: Seconds: a multiple of the usual time, and less than the 600 s after which pytest ends the test.
+TIMEOUT = 550
 
 
 @pytest.mark.slow
 def test_unit_tests_pass_with_nosetests():
     process = subprocess.Popen(
-        # The code of the pages does not depend on who runs it.
+        # -e excludes the code blocks of the pages, which do not depend on the test runner.
         [str(NOSETESTS), "-e", "python_blocks", *sorted(map(str, UNIT.rglob("test_*.py")))],
         env={
             **os.environ,
@@ -36,8 +36,8 @@ def test_unit_tests_pass_with_nosetests():
         start_new_session=True,
     )
     try:
-        printed, _ = process.communicate(timeout=LIMIT)
-    finally:  # kills the processes that its tests have started too
+        printed, _ = process.communicate(timeout=TIMEOUT)
+    finally:  # kills also the processes that the tests have started
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -1,4 +1,4 @@
-"""The site that `make docs` has built: complete, without dead links or resources of other sites."""
+"""The site that `make docs` built is complete, without dead links or resources of other sites."""
 
 import re
 import unittest
@@ -27,7 +27,7 @@ FETCHED = {
     "use": ("href",),
     "video": ("poster", "src"),
 }
-OUTSIDE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+OTHER_SITE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 CSS_FETCH = re.compile(r"""(?:url\(|@import)\s*["']?\s*((?:[a-z]+:)?//[^"')\s]+)""", re.IGNORECASE)
 
 #: The questions of the first page, and the page with each answer.
@@ -41,29 +41,28 @@ QUESTIONS = {
 }
 
 
-class Reader(HTMLParser):
+class PageReader(HTMLParser):
     """Collects the ids, links, classes and fetched addresses of a page."""
 
     def __init__(self):
         super().__init__()
         self.ids, self.links, self.fetched, self.classes = set(), [], [], set()
-        self.texts = {}
 
     def handle_starttag(self, tag, attrs):
         """Record the ids, links, classes and addresses of an element."""
-        given = {name: value or "" for name, value in attrs}
-        self.ids |= {given[name] for name in ("id", "name") if name in given}
-        self.classes |= set(given.get("class", "").split())
-        if tag == "a" and "href" in given:
-            self.links.append(given["href"])
-        self.fetched += [given[name] for name in FETCHED.get(tag, ()) if name in given]
-        self.fetched += CSS_FETCH.findall(given.get("style", ""))
+        attributes = {name: value or "" for name, value in attrs}
+        self.ids |= {attributes[name] for name in ("id", "name") if name in attributes}
+        self.classes |= set(attributes.get("class", "").split())
+        if tag == "a" and "href" in attributes:
+            self.links.append(attributes["href"])
+        self.fetched += [attributes[name] for name in FETCHED.get(tag, ()) if name in attributes]
+        self.fetched += CSS_FETCH.findall(attributes.get("style", ""))
 
 
 @cache
 def read(page):
-    """Return a Reader of this page."""
-    reader = Reader()
+    """Return a reader that has read this page."""
+    reader = PageReader()
     reader.feed((SITE / page).read_text("utf-8"))
     return reader
 
@@ -76,12 +75,12 @@ def inner_links(page):
         if not parts.scheme and not parts.netloc:
             here = PurePosixPath("/", page)
             path = here.parent / unquote(parts.path) if parts.path else here
-            found.append((_normal(path), unquote(parts.fragment)))
+            found.append((_file_of(path), unquote(parts.fragment)))
     return found
 
 
-def _normal(path):
-    """Return a path without `..`, relative to the site; of a folder, that of its index."""
+def _file_of(path):
+    """Return the file of a path, relative to the site and without `..`; of a folder, its index."""
     parts = []
     for part in path.parts[1:]:
         if part == "..":
@@ -92,22 +91,22 @@ def _normal(path):
     return name if PurePosixPath(name).suffix else f"{name}/index.html".lstrip("/")
 
 
-def addresses_outside(html):
+def fetched_from_other_sites(html):
     """Return the addresses of other sites that a browser fetches to show this HTML."""
-    reader = Reader()
+    reader = PageReader()
     reader.feed(html)
     styles = "".join(re.findall(r"<style[^>]*>(.*?)</style>", html, re.DOTALL))
-    return [a for a in reader.fetched if OUTSIDE.match(a)] + CSS_FETCH.findall(styles)
+    return [url for url in reader.fetched if OTHER_SITE.match(url)] + CSS_FETCH.findall(styles)
 
 
 class TestSite(unittest.TestCase):
     def test_every_document_is_reachable_from_the_first_page(self):
-        reached, waiting = set(), ["index.html"]
-        while waiting:
-            page = waiting.pop()
+        reached, unread = set(), ["index.html"]
+        while unread:
+            page = unread.pop()
             if page not in reached:
                 reached.add(page)
-                waiting += [to for to, _ in inner_links(page) if to.endswith(".html")]
+                unread += [target for target, _ in inner_links(page) if target.endswith(".html")]
         documents = {f"{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
         self.assertGreater(len(documents), 10)
         self.assertEqual(documents - reached, set())
@@ -116,16 +115,16 @@ class TestSite(unittest.TestCase):
         for page in PAGES:
             if page == "404.html":  # its addresses begin at the root of a server
                 continue
-            for to, anchor in inner_links(page):
-                with self.subTest(f"{page}: {to}#{anchor}"):
-                    self.assertTrue((SITE / to).is_file())
-                    if anchor and to.endswith(".html"):
-                        self.assertIn(anchor, read(to).ids)
+            for target, anchor in inner_links(page):
+                with self.subTest(f"{page}: {target}#{anchor}"):
+                    self.assertTrue((SITE / target).is_file())
+                    if anchor and target.endswith(".html"):
+                        self.assertIn(anchor, read(target).ids)
 
     def test_no_page_fetches_from_another_site(self):
         for page in PAGES:
             with self.subTest(page):
-                self.assertEqual(addresses_outside((SITE / page).read_text("utf-8")), [])
+                self.assertEqual(fetched_from_other_sites((SITE / page).read_text("utf-8")), [])
         for sheet in SITE.rglob("*.css"):
             with self.subTest(sheet.name):
                 self.assertEqual(CSS_FETCH.findall(sheet.read_text("utf-8")), [])
@@ -151,7 +150,7 @@ class TestSite(unittest.TestCase):
             self.assertIn(f"multiverso.{name}", ids)
 
 
-class TestChecks(unittest.TestCase):
+class TestHelpers(unittest.TestCase):
     def test_finds_addresses_of_other_sites(self):
         for html in (
             '<script src="https://cdn.example/x.js"></script>',
@@ -161,12 +160,12 @@ class TestChecks(unittest.TestCase):
             "<style>@import 'https://a.example/x.css';</style>",
         ):
             with self.subTest(html):
-                self.assertEqual(len(addresses_outside(html)), 1)
+                self.assertEqual(len(fetched_from_other_sites(html)), 1)
 
     def test_ignores_links_and_files_of_the_site(self):
         html = '<a href="https://a.example">x</a><img src="x.svg"><link href="a/b.css">'
-        self.assertEqual(addresses_outside(html), [])
+        self.assertEqual(fetched_from_other_sites(html), [])
 
-    def test_normal_resolves_parents_and_folders(self):
-        self.assertEqual(_normal(PurePosixPath("/source/src/../../a.html")), "a.html")
-        self.assertEqual(_normal(PurePosixPath("/source")), "source/index.html")
+    def test_file_of_resolves_parents_and_folders(self):
+        self.assertEqual(_file_of(PurePosixPath("/source/src/../../a.html")), "a.html")
+        self.assertEqual(_file_of(PurePosixPath("/source")), "source/index.html")

@@ -1,10 +1,10 @@
-"""The GPU that a process gets from the variables of its launcher."""
+"""local_rank and assign_device: the GPU of a process, from the variables of its launcher."""
 
 import os
 import unittest
 from unittest import mock
 
-from folders import InFolder
+from folders import FolderTestCase
 
 import multiverso as mv
 from multiverso import devices
@@ -14,32 +14,36 @@ MPICH = {"PMI_SIZE": "4", "PMI_RANK": "2", "MPI_LOCALNRANKS": "2", "MPI_LOCALRAN
 SRUN = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "2"}
 
 
-def environ(**variables):
+def only_env(**variables):
+    """Return a patch with which the environment has only these variables."""
     return mock.patch.dict(os.environ, variables, clear=True)
 
 
 class TestLocalRank(unittest.TestCase):
     def test_local_rank_reads_the_variables_of_launchers(self):
         for variables, expected in ((OPEN_MPI, 3), (MPICH, 1), (SRUN, 2)):
-            with self.subTest(expected), environ(**variables):
+            with self.subTest(expected), only_env(**variables):
                 self.assertEqual(mv.local_rank(), expected)
 
     def test_local_rank_is_zero_without_a_launcher(self):
         for variables in ({}, {"SLURM_LOCALID": "5", "SLURM_JOB_ID": "1"}):
-            with environ(**variables):
+            with only_env(**variables):
                 self.assertEqual(mv.local_rank(), 0)
 
     def test_local_rank_fails_if_the_launcher_does_not_provide_it(self):
         for variables in ({"PMI_SIZE": "4"}, OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "x"}):
-            with environ(**variables), self.assertRaisesRegex(mv.LauncherError, "received none"):
+            with (
+                only_env(**variables),
+                self.assertRaisesRegex(mv.LauncherError, "received none"),
+            ):
                 mv.local_rank()
 
 
-class TestAssignDevice(InFolder):
+class TestAssignDevice(FolderTestCase):
     def test_processes_share_the_given_devices_in_turn(self):
         for rank, expected in enumerate(["0", "1", "2", "0"]):
             variables = OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": str(rank)}
-            with environ(**variables):
+            with only_env(**variables):
                 self.assertEqual(mv.assign_device([0, 1, 2]), expected)
                 self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], expected)
 
@@ -51,17 +55,20 @@ class TestAssignDevice(InFolder):
             ("", None),
             ("-1", None),
         ):
-            with self.subTest(listed), environ(**MPICH, CUDA_VISIBLE_DEVICES=listed):
+            with self.subTest(listed), only_env(**MPICH, CUDA_VISIBLE_DEVICES=listed):
                 self.assertEqual(mv.assign_device(), expected)
                 self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], expected or listed)
 
     def test_devices_default_to_those_of_the_driver(self):
-        with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", self.folder / "none"):
+        with (
+            only_env(**OPEN_MPI),
+            mock.patch.object(devices, "_DRIVER_GPUS", self.folder / "none"),
+        ):
             self.assertIsNone(mv.assign_device())
             self.assertNotIn("CUDA_VISIBLE_DEVICES", os.environ)
         for name in ("0000:01:00.0", "0000:02:00.0"):
             (self.folder / name).mkdir()
-        with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", self.folder):
+        with only_env(**OPEN_MPI), mock.patch.object(devices, "_DRIVER_GPUS", self.folder):
             self.assertEqual(mv.assign_device(), "1")
 
     def test_rejects_invalid_devices(self):

@@ -1,4 +1,4 @@
-"""Dependencies point down and have no cycles, in the C++ core and in the Python package."""
+"""Files depend only on lower layers and not in cycles, in the C++ core and the Python package."""
 
 import ast
 import re
@@ -6,20 +6,21 @@ import unittest
 from collections.abc import Iterator
 from pathlib import Path
 
-from folders import InFolder
+from folders import FolderTestCase
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# The folders of src/ from low to high. A folder that is not listed here is a fault.
+# The folders of src/ from the lowest layer to the highest. A folder that is not listed is a fault.
 CORE_LAYERS = (
     *("base", "memory", "shard", "transport", "node", "liveness", "group", "consistency"),
     *("checkpoint", "table", "session", "c_api"),
 )
-# The public header belongs to the layer that implements it.
+# The folder of the public header, which belongs to the layer that implements it: c_api.
 PUBLIC = "include"
 
-# The modules and packages of multiverso/ from low to high; those in one line are peers.
-# `__init__` is the public interface, which the adapters above it use like any other program.
+# The modules and packages of multiverso/ from the lowest layer to the highest. Those on one line
+# may import each other, if that makes no cycle. `__init__` is the public interface, which the
+# adapters above it use like any other program.
 PACKAGE_LAYERS = (
     ("_version", "errors"),
     ("_mpi", "_native"),
@@ -33,7 +34,9 @@ PACKAGE_LAYERS = (
     ("jax_ext", "keras_ext", "lasagne_ext", "learn", "theano_ext", "torch_ext"),
 )
 
-COMMENT = re.compile(
+# Literals are matched too, so that comment marks in a literal do not begin a comment. A quote after
+# a digit, as in 1'000, does not begin a literal.
+COMMENT_OR_LITERAL = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'""",
     re.DOTALL,
 )
@@ -44,24 +47,24 @@ MPI_NAME = re.compile(r"\bMPI_\w+|\bmpi\.h\b")
 
 
 def code_of(path: Path) -> str:
-    """Return the text of a file without comments, which may mention anything, but with strings."""
-    return COMMENT.sub(lambda m: " " if m["comment"] else m[0], path.read_text("utf-8"))
+    """Return the text of a file without its comments, which may mention anything; strings stay."""
+    return COMMENT_OR_LITERAL.sub(lambda m: " " if m["comment"] else m[0], path.read_text("utf-8"))
 
 
 def core_files(src: Path) -> Iterator[Path]:
-    """Yield every C and C++ file under `src`, in a stable order."""
+    """Yield every C and C++ file under `src`, sorted by path."""
     suffixes = {".h", ".hpp", ".c", ".cc", ".cpp", ".inc"}
     yield from sorted(path for path in src.rglob("*") if path.suffix in suffixes)
 
 
 def core_layer(path: Path, src: Path) -> str:
-    """Return the layer a file of the core belongs to."""
+    """Return the layer of a file of the core."""
     folder = path.relative_to(src).parts[0]
     return "c_api" if folder == PUBLIC else folder
 
 
 def includes(path: Path, src: Path) -> Iterator[tuple[str, Path | None]]:
-    """Yield what the file at `path` includes, and the included file if it is under `src`."""
+    """Yield each path that a file includes, with the file under `src` at this path, or None."""
     for include in INCLUDE.finditer(code_of(path)):
         beside = [path.parent] if include["bracket"] == '"' else []
         targets = ((folder / include["path"]).resolve() for folder in [*beside, src, src / PUBLIC])
@@ -70,7 +73,7 @@ def includes(path: Path, src: Path) -> Iterator[tuple[str, Path | None]]:
 
 
 def include_faults(src: Path) -> list[str]:
-    """Return one line for each include that points up, and for each folder without a layer."""
+    """Return a line for each include of a higher layer and each file in a folder without one."""
     faults = []
     for path in core_files(src):
         layer = core_layer(path, src)
@@ -79,15 +82,16 @@ def include_faults(src: Path) -> list[str]:
             faults.append(f"{name}: expected a folder of {CORE_LAYERS}, received {layer}")
             continue
         for included, target in includes(path, src):
-            # A missing file still names the folder of its layer; <memory> is the standard library.
-            other = core_layer(target, src.resolve()) if target else included.split("/")[0]
-            if "/" in included and other in CORE_LAYERS[CORE_LAYERS.index(layer) + 1 :]:
-                faults.append(f"{name}: {layer} includes {included} of {other} above it")
+            # The path of a missing file still begins with its layer. A path without a folder, such
+            # as <memory>, is in the standard library.
+            other_layer = core_layer(target, src.resolve()) if target else included.split("/")[0]
+            if "/" in included and other_layer in CORE_LAYERS[CORE_LAYERS.index(layer) + 1 :]:
+                faults.append(f"{name}: {layer} includes {included} of {other_layer} above it")
     return faults
 
 
 def unit_graph(src: Path) -> dict[str, set[str]]:
-    """Return the units that each unit includes; a unit is a header with its source files."""
+    """Return the other units that each unit includes; a unit is a header with its source file."""
     graph: dict[str, set[str]] = {}
     for path in core_files(src):
         unit = str(path.relative_to(src).with_suffix(""))
@@ -98,7 +102,7 @@ def unit_graph(src: Path) -> dict[str, set[str]]:
 
 
 def mpi_faults(src: Path) -> list[str]:
-    """Return one line for each name of MPI outside the transport layer."""
+    """Return a line for each name of MPI in the code of another layer than transport."""
     return [
         f"{path.relative_to(src)}: {name}"
         for path in core_files(src)
@@ -108,7 +112,7 @@ def mpi_faults(src: Path) -> list[str]:
 
 
 def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes below `tree`, except those that only a type checker reads."""
+    """Yield the nodes below `tree`, without blocks of ``if TYPE_CHECKING``."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
@@ -117,14 +121,14 @@ def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def imported_modules(path: Path, package: Path) -> Iterator[str]:
-    """Yield the modules of `package` that the file at `path` imports, as dotted names within it."""
-    # A relative import of one dot starts from this package.
-    here = [package.name, *path.relative_to(package).parent.parts]
+    """Yield the modules of `package` that a file imports, as dotted names without the package's."""
+    # The package of the file, from which a relative import with one dot starts.
+    own_package = [package.name, *path.relative_to(package).parent.parts]
     for node in runtime_nodes(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             targets = [alias.name.split(".") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = here[: len(here) - node.level + 1] if node.level else []
+            base = own_package[: len(own_package) - node.level + 1] if node.level else []
             base = [*base, *(node.module.split(".") if node.module else [])]
             targets = [[*base, alias.name] for alias in node.names]
         else:
@@ -135,7 +139,7 @@ def imported_modules(path: Path, package: Path) -> Iterator[str]:
 
 
 def module_of(names: list[str], package: Path) -> str:
-    """Return the module that `names` lead to; the last name may be of an object in the module."""
+    """Return the module of an imported name; the last of `names` may be an object in the module."""
     for end in range(len(names), 0, -1):
         path = package.joinpath(*names[:end])
         if path.with_suffix(".py").is_file() or (path / "__init__.py").is_file():
@@ -154,23 +158,23 @@ def module_graph(package: Path) -> dict[str, set[str]]:
 
 
 def import_faults(package: Path) -> list[str]:
-    """Return one line for each import that points up, and for each module without a layer."""
-    rank = {module: index for index, modules in enumerate(PACKAGE_LAYERS) for module in modules}
+    """Return a line for each import of a higher layer, and for each module without a layer."""
+    height = {module: index for index, modules in enumerate(PACKAGE_LAYERS) for module in modules}
     faults = []
     for module, imported in module_graph(package).items():
         layer = module.partition(".")[0]
-        if layer not in rank:
+        if layer not in height:
             faults.append(f"{module}: expected a module of {PACKAGE_LAYERS}, received {layer}")
             continue
         for other in sorted(imported):
-            above = other.partition(".")[0]
-            if above != layer and rank.get(above, -1) > rank[layer]:
+            other_layer = other.partition(".")[0]
+            if other_layer != layer and height.get(other_layer, -1) > height[layer]:
                 faults.append(f"{module}: {layer} imports {other} above it")
     return faults
 
 
 def cycles(graph: dict[str, set[str]]) -> list[str]:
-    """Return one line for each cycle that a walk through `graph` finds."""
+    """Return a line for each cycle that a depth-first search finds: none only if there is none."""
     found, finished, trail = [], set(), []
 
     def visit(node: str) -> None:
@@ -208,7 +212,7 @@ class TestTheTree(unittest.TestCase):
         self.assertGreater(len(list((ROOT / "multiverso").rglob("*.py"))), 5)
 
 
-class TestTheChecks(InFolder):
+class TestTheChecks(FolderTestCase):
     """The checks find each fault in a tree with that fault, and no fault in a valid tree."""
 
     def write(self, name, *lines):

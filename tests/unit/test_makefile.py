@@ -13,7 +13,7 @@ PYTEST = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["py
 class TestMakefile(unittest.TestCase):
     def test_runs_in_the_first_environment_complement_each_other(self):
         for expression in ("not slow and not frameworks", "slow or frameworks"):
-            self.assertIn(f',-m "{expression}"))', MAKEFILE)  # no list of files
+            self.assertIn(f',-m "{expression}"))', MAKEFILE)  # and no list of files follows
         self.assertEqual(PYTEST["ini_options"]["testpaths"], ["tests"])
 
     def test_folders_that_pytest_leaves_out_have_a_run(self):

@@ -30,11 +30,11 @@ def read_elf(*command):
 
 
 class TestVersion(unittest.TestCase):
-    def test_version_is_written_in_one_file(self):
-        here = re.compile(re.escape(multiverso.__version__))
+    def test_no_other_file_repeats_the_version(self):
+        version = re.compile(re.escape(multiverso.__version__))
         for name in ("pyproject.toml", "setup.py", "CMakeLists.txt", "multiverso/__init__.py"):
             with self.subTest(name):
-                self.assertIsNone(here.search((ROOT / name).read_text("utf-8")))
+                self.assertIsNone(version.search((ROOT / name).read_text("utf-8")))
         self.assertIn("version", PROJECT["dynamic"])
 
 

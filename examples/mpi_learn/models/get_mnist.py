@@ -18,16 +18,16 @@ import numpy as np
 sys.path.append(str(Path(__file__).resolve().parents[2] / "common"))
 from digit_images import DataError, load_digit_images  # noqa: E402
 
-PIXELS = 28
+PIXELS = 28  # the side of an image
 MARGIN = 4  # around a digit, as in MNIST
-SHIFTS = (0, -1, 1, -2, 2)
+SHIFTS = (0, -1, 1, -2, 2)  # pixels
 
 
 def enlarged(images, side):
     """Return square images enlarged to `side` pixels by linear interpolation."""
-    old = images.shape[1]
-    positions = np.linspace(0, old - 1, side)
-    low = np.minimum(positions.astype(int), old - 2)
+    old_side = images.shape[1]
+    positions = np.linspace(0, old_side - 1, side)
+    low = np.minimum(positions.astype(int), old_side - 2)
     weight = (positions - low).astype(np.float32)
     rows = images[:, low] * (1 - weight[:, None]) + images[:, low + 1] * weight[:, None]
     return rows[:, :, low] * (1 - weight) + rows[:, :, low + 1] * weight
@@ -40,29 +40,29 @@ def like_mnist(part):
         raise DataError(f"expected square images, found {part.images.shape[1]} pixels")
     images = part.images.reshape(-1, side, side)
     if side != PIXELS:
-        around = ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN))
-        images = np.pad(enlarged(images, PIXELS - 2 * MARGIN), around)
+        margins = ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN))
+        images = np.pad(enlarged(images, PIXELS - 2 * MARGIN), margins)
     return images, part.labels
 
 
 def shifted(images, labels):
-    """Return the images with copies shifted in all directions, shuffled."""
+    """Return 25 copies of each image, shifted by up to two pixels, in random order."""
     copies = [np.roll(images, (down, right), (1, 2)) for down in SHIFTS for right in SHIFTS]
     # Shuffling gives each file, and so each worker, images of all kinds.
     order = np.random.default_rng(0).permutation(len(copies) * len(labels))
     return np.concatenate(copies)[order], np.tile(labels, len(copies))[order]
 
 
-def write(name, images, labels, count):
+def write(name, images, labels, num_files):
     """Write mnist_NAME_*.h5 and NAME_mnist.list."""
     names = []
-    for index, part in enumerate(np.array_split(np.arange(len(labels)), count)):
+    for index, part in enumerate(np.array_split(np.arange(len(labels)), num_files)):
         names.append(f"mnist_{name}_{index}.h5")
         with h5py.File(names[-1], "w") as file:
             file["features"] = images[part][..., np.newaxis].astype(np.float32)
             file["labels"] = np.eye(10, dtype=np.float32)[labels[part]]
-    Path(f"{name}_mnist.list").write_text("".join(f"{each}\n" for each in names), "utf-8")
-    print(f"wrote {name}_mnist.list: {len(labels)} images in {count} files")
+    Path(f"{name}_mnist.list").write_text("".join(f"{line}\n" for line in names), "utf-8")
+    print(f"wrote {name}_mnist.list: {len(labels)} images in {num_files} files")
 
 
 def parse_arguments():
@@ -71,10 +71,10 @@ def parse_arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "train_files", nargs="?", type=int, default=24, help="number of files (default 24)"
+        "train_files", nargs="?", type=int, default=24, help="number of training files (default 24)"
     )
     parser.add_argument(
-        "test_files", nargs="?", type=int, default=4, help="number of files (default 4)"
+        "test_files", nargs="?", type=int, default=4, help="number of test files (default 4)"
     )
     parser.add_argument("--data", type=Path, metavar="PATH", help="a copy of MNIST")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""The models that BuildModel.py can build, by name."""
+"""Small Keras models for images of digits, which BuildModel.py builds by name."""
 
 from keras import Input, Sequential, layers
 
@@ -20,7 +20,7 @@ def mnist():
 
 
 def mnist_dense():
-    """Return a network of two dense layers for the same images."""
+    """Return a network of two dense layers for 28 x 28 images of ten classes."""
     return Sequential(
         [
             Input((28, 28, 1)),

@@ -49,7 +49,7 @@ def convolution(incoming, filters, stride=1, rectify=True):
 
 
 class Shortcut(layers.Layer):
-    """Parameter-free shortcut: every second pixel of each image, padded with channels of zeros."""
+    """A shortcut without parameters: every second row and column, and channels of zeros."""
 
     def get_output_shape_for(self, input_shape):
         """Return half the side and twice the channels."""
@@ -68,11 +68,11 @@ def residual_block(incoming, filters, halves):
     stack = convolution(incoming, filters, stride=2 if halves else 1)
     stack = convolution(stack, filters, rectify=False)
     shortcut = Shortcut(incoming) if halves else incoming
-    both = layers.ElemwiseSumLayer([stack, shortcut])
-    return layers.NonlinearityLayer(both, lasagne.nonlinearities.rectify)
+    total = layers.ElemwiseSumLayer([stack, shortcut])
+    return layers.NonlinearityLayer(total, lasagne.nonlinearities.rectify)
 
 
-def build(depth):
+def build_network(depth):
     """Return the network of `depth` = 6 n + 2 layers, which returns class probabilities."""
     stack = convolution(layers.InputLayer((None, *cifar10.SHAPE)), residual.FILTERS)
     for third in range(3):
@@ -124,7 +124,7 @@ def test_error(count_wrong, data):
 def train(args, mv, param_manager, data):
     """Train on `data`; return the result on the master, None elsewhere."""
     lasagne.random.set_rng(np.random.RandomState(args.seed))
-    network = build(args.depth)
+    network = build_network(args.depth)
     rate = theano.shared(np.float32(args.learning_rate))
     update, count_wrong = compile_functions(network, rate)
     # MULTIVERSO: all workers start from the master's network.
@@ -140,14 +140,14 @@ def train(args, mv, param_manager, data):
     for epoch in range(args.epochs):
         order = residual.order_of(args, epoch, len(data.train))
         rate.set_value(np.float32(residual.learning_rate(args, epoch)))
-        cost, mine, begin = 0.0, 0, time.perf_counter()
+        cost, num_my_batches, begin = 0.0, 0, time.perf_counter()
         # MULTIVERSO: each worker takes every num_workers-th batch.
         starts = range(0, batches, mv.num_workers())
         for step, first in enumerate(starts, 1):
             index = first + mv.worker_id()
             if index < batches:
                 batch = order[index * args.batch_size : (index + 1) * args.batch_size]
-                mine += 1
+                num_my_batches += 1
                 images = residual.augmented(data.train[batch], args, epoch, index)
                 cost += float(update(images, data.train_labels[batch]))
             if step % args.freq == 0 or step == len(starts):
@@ -156,8 +156,8 @@ def train(args, mv, param_manager, data):
         seconds = time.perf_counter() - begin  # without the test
         if master:  # MULTIVERSO: one worker tests and prints for all.
             error = test_error(count_wrong, data) if args.test_each else None
-            history.append({"cost": cost / mine, "seconds": seconds, "test_error": error})
-            progress.set_postfix_str(f"cost {cost / mine:.3f}", refresh=False)
+            history.append({"cost": cost / num_my_batches, "seconds": seconds, "test_error": error})
+            progress.set_postfix_str(f"cost {cost / num_my_batches:.3f}", refresh=False)
             progress.update()
     progress.close()
     # MULTIVERSO: wait until every worker has added its last batch, then fetch the result.

@@ -1,4 +1,4 @@
-"""Copies of the model on the ranks, with one module for each backend of Keras."""
+"""Replicas, the copies of the model on the ranks, with one module for each backend of Keras."""
 
 import importlib
 import logging
@@ -34,7 +34,7 @@ def training_replica(
         A batch with which the model is tested.
     gradients : {"framework", "difference"}, optional
         "framework" captures the gradients of ``train_step``. "difference" computes them from the
-        change that a step of SGD makes, for models whose ``train_step`` gives none.
+        change that a step of SGD makes, for models whose ``train_step`` passes on none.
 
     Raises
     ------
@@ -50,12 +50,12 @@ def training_replica(
         )
     if gradients == "difference" and not algo.local_steps:
         algo.compile_model(model, keras.optimizers.SGD(1.0))
-        return DifferenceReplica(_tested(model, sample))
+        return DifferenceReplica(_built(model, sample))
     algo.compile_model(model, None if algo.local_steps else GradientCapture())
     module = importlib.import_module(f"{__name__}._{backend}")
-    replica: Replica = getattr(module, f"{_BACKENDS[backend]}Replica")(_tested(model, sample))
-    is_of_keras = type(model).train_step.__module__.startswith("keras.")
-    if algo.local_steps or is_of_keras or _gives_gradients(replica, sample):
+    replica: Replica = getattr(module, f"{_BACKENDS[backend]}Replica")(_built(model, sample))
+    has_own_step = not type(model).train_step.__module__.startswith("keras.")
+    if algo.local_steps or not has_own_step or _gives_gradients(replica, sample):
         return replica
     replica.finish()
     _log.warning("the model's train_step gives no gradients: they are computed from steps of SGD")
@@ -65,14 +65,14 @@ def training_replica(
 def validation_replica(model: Any, algo: Algo, sample: Batch) -> Replica:
     """Return the replica of the master, which is not trained; see `training_replica` for errors."""
     algo.compile_model(model)
-    replica = Replica(_tested(model, sample))
+    replica = Replica(_built(model, sample))
     replica.pull()
     replica.pull_state()
     return replica
 
 
-def _tested(model: Any, sample: Batch) -> Any:
-    """Build the compiled model by an evaluation of a batch; return the model."""
+def _built(model: Any, sample: Batch) -> Any:
+    """Evaluate a batch, which builds the compiled model and tests the batch; return the model."""
     features, labels, weights = unpack(sample)
     with as_input_error("the data do not fit the model"):  # Frameworks raise errors of many types.
         model.test_on_batch(features, labels, sample_weight=weights)
@@ -81,16 +81,16 @@ def _tested(model: Any, sample: Batch) -> Any:
 
 
 def _gives_gradients(replica: Replica, sample: Batch) -> bool:
-    """Return whether the model's own ``train_step`` passes gradients to the optimiser."""
+    """Return whether the model's own ``train_step`` passes gradients to the optimizer."""
     replica.pull_state()
     state = replica.state.copy()
     try:
         replica.step(sample)
         gives = replica.model.optimizer.gradients is not None
-    except Exception as error:  # The model may need real steps.
+    except Exception as error:  # A train_step may need an optimizer that changes the weights.
         _log.debug("the model's train_step failed: %s", error)
         gives = False
-    replica.results()
+    replica.results()  # This resets the metrics.
     np.copyto(replica.state, state)
     replica.push_state()
     return gives

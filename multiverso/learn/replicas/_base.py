@@ -22,14 +22,14 @@ class Replica:
     Parameters
     ----------
     model : keras.Model
-        A built and compiled model, with `GradientCapture` as optimiser if gradients are needed.
+        A built and compiled model, with `GradientCapture` as optimizer if gradients are needed.
 
     Attributes
     ----------
     weights : ndarray of float32 or float64, shape (size,)
         The trainable parameters at the last `pull` or `push`.
     gradient : ndarray of the same dtype and shape
-        The gradient of the last batch, if the optimiser is a `GradientCapture`.
+        The gradient of the last batch, unless the optimizer of the model made a step instead.
     state : ndarray of the same dtype, one dimension
         Other floats of the model, such as running means, at the last `pull_state` or `push_state`.
 
@@ -53,18 +53,18 @@ class Replica:
         self.shapes = [tuple(variable.shape) for variable in variables]
         self.weights: NDArray[Any] = np.empty(_size(self.shapes), self.dtype)
         self.gradient: NDArray[Any] = np.zeros_like(self.weights)
-        places = [
-            place
-            for place, variable in enumerate(model.non_trainable_variables)
+        indices = [
+            index
+            for index, variable in enumerate(model.non_trainable_variables)
             if str(variable.dtype) in _FLOATS
         ]
-        shapes = [tuple(model.non_trainable_variables[place].shape) for place in places]
+        shapes = [tuple(model.non_trainable_variables[index].shape) for index in indices]
         self.state: NDArray[Any] = np.empty(_size(shapes), self.dtype)
         #: Views of `state`, each with its index in the model's non-trainable variables.
-        self.state_pieces = list(zip(pieces_of(self.state, shapes), places, strict=True))
+        self.state_pieces = list(zip(pieces_of(self.state, shapes), indices, strict=True))
 
     def step(self, batch: Batch) -> None:
-        """Train on a batch: set `gradient`, or let the model's optimiser make a step."""
+        """Train on a batch: set `gradient`, or let the model's optimizer make a step."""
         raise NotImplementedError
 
     def pull(self) -> None:
@@ -82,21 +82,21 @@ class Replica:
     def pull_state(self) -> None:
         """Copy the other floats of the model to `state`."""
         variables = self.model.non_trainable_variables
-        for piece, place in self.state_pieces:
-            piece[...] = keras.ops.convert_to_numpy(variables[place].value)
+        for piece, index in self.state_pieces:
+            piece[...] = keras.ops.convert_to_numpy(variables[index].value)
 
     def push_state(self) -> None:
         """Copy `state` to the other floats of the model."""
         variables = self.model.non_trainable_variables
-        for piece, place in self.state_pieces:
-            variables[place].assign(piece.copy())
+        for piece, index in self.state_pieces:
+            variables[index].assign(piece.copy())
 
     def results(self) -> dict[str, float]:
         """Return loss and metrics since the last call, and reset both."""
         return take_results(self.model)
 
     def set_learning_rate(self, value: float) -> None:
-        """Change the learning rate of the model's own optimiser."""
+        """Change the learning rate of the model's own optimizer."""
         self.model.optimizer.learning_rate = value
 
     def finish(self) -> None:
@@ -105,15 +105,17 @@ class Replica:
 
 def take_results(model: Any) -> dict[str, float]:
     """Return loss and metrics of a model, and reset both."""
-    results = {name: float(value) for name, value in _flat(model.get_metrics_result()).items()}
+    results = {
+        name: float(value) for name, value in _without_nesting(model.get_metrics_result()).items()
+    }
     model.reset_metrics()
     return results
 
 
-def _flat(results: dict[str, Any]) -> dict[str, Any]:
+def _without_nesting(results: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in results.items():
-        flat.update(_flat(value) if isinstance(value, dict) else {name: value})
+        flat.update(_without_nesting(value) if isinstance(value, dict) else {name: value})
     return flat
 
 
@@ -122,7 +124,7 @@ def _size(shapes: list[tuple[int, ...]]) -> int:
 
 
 def pieces_of(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
-    """Return consecutive views of a flat array or tensor, with these shapes."""
+    """Return the consecutive parts of a flat array or tensor, in these shapes, as views."""
     pieces, end = [], 0
     for shape in shapes:
         begin, end = end, end + int(np.prod(shape))

@@ -1,4 +1,4 @@
-"""Obtains gradients: an optimiser captures them, or the change by a step reveals them."""
+"""Two ways to obtain gradients: an optimizer that captures them, and the change by an SGD step."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,14 +11,14 @@ from multiverso.learn.replicas._base import Batch, Replica, unpack
 
 
 class GradientCapture(keras.optimizers.Optimizer):
-    """An optimiser that keeps the gradients of a training step instead of applying them.
+    """An optimizer that keeps the gradients of a training step instead of applying them.
 
     The model's own ``train_step`` computes the gradients, so its losses, metrics, sample weights
     and layers that behave differently in training all work as in Keras.
 
     Attributes
     ----------
-    gradients : list of tensor or None
+    gradients : list of tensor, or None before the first step
         The last gradients, one for each trainable variable; None for a variable without gradient.
 
     """
@@ -45,9 +45,9 @@ class GradientCapture(keras.optimizers.Optimizer):
 
 
 class DifferenceReplica(Replica):
-    """A replica for models whose ``train_step`` passes no gradients to the optimiser.
+    """A replica for models whose ``train_step`` passes no gradients to the optimizer.
 
-    As in mpi_learn, the model's optimiser is SGD with learning rate 1, whose step changes the
+    As in mpi_learn, the model's optimizer is SGD with learning rate 1, whose step changes the
     weights by the gradient. So the gradient is the weights before the step minus those after it.
     """
 

@@ -10,7 +10,10 @@ from multiverso.learn.replicas._base import Batch, Replica, pieces_of, take_resu
 
 
 class JaxReplica(Replica):
-    """A replica that keeps all values itself; only `finish` updates the model's variables."""
+    """A replica that keeps all values itself.
+
+    Only `finish` updates the model's variables, except those of metrics, which `results` updates.
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
@@ -18,12 +21,12 @@ class JaxReplica(Replica):
         if not self._captures and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         self._trainable = [variable.value for variable in model.trainable_variables]
-        self._flatten = jax.jit(_flat)
+        self._flatten = jax.jit(_concatenated)
         self._unflatten = jax.jit(lambda flat: pieces_of(flat, self.shapes))
         self._flat_weights = self._flatten(self._trainable)
-        self._others = [variable.value for variable in model.non_trainable_variables]
-        self._optimizer = [variable.value for variable in model.optimizer.variables]
-        self._metrics = [variable.value for variable in model.metrics_variables]
+        self._non_trainable = [variable.value for variable in model.non_trainable_variables]
+        self._optimizer_values = [variable.value for variable in model.optimizer.variables]
+        self._metrics_values = [variable.value for variable in model.metrics_variables]
 
         def gradient_step(flat: Any, others: Any, optimizer: Any, metrics: Any, data: Any) -> Any:
             state = (pieces_of(flat, self.shapes), others, optimizer, metrics)
@@ -32,7 +35,7 @@ class JaxReplica(Replica):
                 jnp.zeros_like(value) if gradient is None else gradient
                 for gradient, value in zip(gradients, trainable, strict=True)
             ]
-            return _flat(gradients), others, metrics
+            return _concatenated(gradients), others, metrics
 
         def whole_step(state: Any, data: Any) -> Any:
             return model.train_step(state, data)[1]
@@ -46,14 +49,18 @@ class JaxReplica(Replica):
     def step(self, batch: Batch) -> None:
         data = unpack(batch)
         if self._captures:
-            gradient, self._others, self._metrics = self._gradient_step(
-                self._flat_weights, self._others, self._optimizer, self._metrics, data
+            gradient, self._non_trainable, self._metrics_values = self._gradient_step(
+                self._flat_weights,
+                self._non_trainable,
+                self._optimizer_values,
+                self._metrics_values,
+                data,
             )
             np.copyto(self.gradient, gradient)
             return
-        state = (self._trainable, self._others, self._optimizer, self._metrics)
+        state = (self._trainable, self._non_trainable, self._optimizer_values, self._metrics_values)
         state = self._whole_step(state, data)
-        self._trainable, self._others, self._optimizer, self._metrics = state
+        self._trainable, self._non_trainable, self._optimizer_values, self._metrics_values = state
 
     def pull(self) -> None:
         np.copyto(
@@ -66,41 +73,41 @@ class JaxReplica(Replica):
             self._trainable = self._unflatten(self._flat_weights)
 
     def pull_state(self) -> None:
-        for piece, place in self.state_pieces:
-            piece[...] = self._others[place]
+        for piece, index in self.state_pieces:
+            piece[...] = self._non_trainable[index]
 
     def push_state(self) -> None:
-        self._others = list(self._others)
-        for piece, place in self.state_pieces:
-            self._others[place] = jnp.array(piece, self._others[place].dtype)
+        self._non_trainable = list(self._non_trainable)
+        for piece, index in self.state_pieces:
+            self._non_trainable[index] = jnp.array(piece, self._non_trainable[index].dtype)
 
     def results(self) -> dict[str, float]:
         variables = self.model.metrics_variables
-        for variable, value in zip(variables, self._metrics, strict=True):
+        for variable, value in zip(variables, self._metrics_values, strict=True):
             variable.assign(value)
         results = take_results(self.model)
-        self._metrics = [variable.value for variable in variables]
+        self._metrics_values = [variable.value for variable in variables]
         return results
 
     def set_learning_rate(self, value: float) -> None:
         super().set_learning_rate(value)
-        wanted = self.model.optimizer._learning_rate
-        for place, variable in enumerate(self.model.optimizer.variables):
-            if variable is wanted:
-                self._optimizer = list(self._optimizer)
-                self._optimizer[place] = variable.value
+        learning_rate = self.model.optimizer._learning_rate
+        for index, variable in enumerate(self.model.optimizer.variables):
+            if variable is learning_rate:
+                self._optimizer_values = list(self._optimizer_values)
+                self._optimizer_values[index] = variable.value
 
     def finish(self) -> None:
         model = self.model
         trainable = self._unflatten(self._flat_weights) if self._captures else self._trainable
         for variables, values in (
             (model.trainable_variables, trainable),
-            (model.non_trainable_variables, self._others),
-            (model.optimizer.variables, self._optimizer),
+            (model.non_trainable_variables, self._non_trainable),
+            (model.optimizer.variables, self._optimizer_values),
         ):
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
 
 
-def _flat(tensors: list[Any]) -> Any:
+def _concatenated(tensors: list[Any]) -> Any:
     return jnp.concatenate([jnp.ravel(tensor) for tensor in tensors])

@@ -1,4 +1,4 @@
-"""The replica for TensorFlow: one graph from flat parameters to a flat gradient."""
+"""The replica for TensorFlow: a graph from flat parameters to a flat gradient."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from multiverso.learn.replicas._base import Batch, Replica, unpack
 
 
 class TensorFlowReplica(Replica):
-    """A replica whose variables are assigned from `weights` at the beginning of a step."""
+    """A replica that assigns `weights` to its variables when a step captures gradients."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
@@ -27,14 +27,14 @@ class TensorFlowReplica(Replica):
                     model.optimizer.gradients, self._variables, strict=True
                 )
             ]
-            return _flat(gradients)
+            return _concatenated(gradients)
 
         def whole_step(data: Any) -> None:
             model.train_step(data)
 
         eager = model.run_eagerly
-        self._gradient_step = _graph(gradient_step, model, eager)
-        self._whole_step = _graph(whole_step, model, eager)
+        self._gradient_step = _compiled(gradient_step, model, eager)
+        self._whole_step = _compiled(whole_step, model, eager)
         self.pull()
         self.pull_state()
 
@@ -47,7 +47,7 @@ class TensorFlowReplica(Replica):
             self._whole_step(data)
 
     def pull(self) -> None:
-        np.copyto(self.weights, _flat(self._variables).numpy())
+        np.copyto(self.weights, _concatenated(self._variables).numpy())
 
     def push(self) -> None:
         if not self._captures:  # A step that captures gradients assigns the weights itself.
@@ -64,12 +64,12 @@ class TensorFlowReplica(Replica):
             variable.assign(tf.reshape(flat[begin:end], shape))
 
 
-def _graph(function: Any, model: Any, eager: bool) -> Any:
+def _compiled(function: Any, model: Any, eager: bool) -> Any:
     if eager:
         return function
-    compiled = bool(model.jit_compile) and model.jit_compile != "auto"
-    return tf.function(function, reduce_retracing=True, jit_compile=compiled)
+    jit_compile = bool(model.jit_compile) and model.jit_compile != "auto"
+    return tf.function(function, reduce_retracing=True, jit_compile=jit_compile)
 
 
-def _flat(tensors: list[Any]) -> Any:
+def _concatenated(tensors: list[Any]) -> Any:
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)

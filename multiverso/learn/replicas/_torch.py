@@ -11,7 +11,7 @@ from multiverso.learn.replicas._base import Batch, Replica, pieces_of, unpack
 class TorchReplica(Replica):
     """A replica whose `weights`, on the CPU, is the memory of the model's parameters.
 
-    A table that writes to `weights` writes to the model, so nothing is copied.
+    There a table that writes to `weights` writes to the model. On a GPU the values are copied.
     """
 
     def __init__(self, model: Any) -> None:
@@ -66,5 +66,5 @@ class TorchReplica(Replica):
     def push_state(self) -> None:
         variables = self.model.non_trainable_variables
         with torch.no_grad():
-            for piece, place in self.state_pieces:
-                variables[place].value.copy_(torch.from_numpy(np.ascontiguousarray(piece)))
+            for piece, index in self.state_pieces:
+                variables[index].value.copy_(torch.from_numpy(np.ascontiguousarray(piece)))

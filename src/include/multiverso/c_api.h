@@ -2,19 +2,19 @@
  *
  * Conventions
  * - A function that can fail returns an int32_t status: MV_OK, MV_PENDING, or an MV_ERR_ code.
- *   Results come back through out pointers, which are written only on MV_OK.
- * - MV_LastError() explains the calling thread's last error, in words.
+ *   Results come back through out pointers. What these point to is valid only on MV_OK.
+ * - MV_LastError() explains the calling thread's last error in a text.
  * - Sizes, counts, row ids and milliseconds are int64_t; counts are elements, never bytes.
  * - Nothing exits, aborts, throws or installs a signal handler. A stale handle is a status.
  * - Waiting. With MV_SessionOptions.wait_slice_ms == 0 a call blocks until it is done or its
  *   deadline passes. With a positive slice, a call that has to wait longer than the slice returns
  *   MV_PENDING: its arguments must then stay valid, and the same thread calls MV_Wait() until it
- *   no longer returns MV_PENDING, or MV_Cancel(). A thread that has called MV_SetInterrupt blocks
- *   whatever the slice, and its function is called during the wait. Either keeps a binding
- *   responsive to signals without the library knowing about them.
- * - Every function may be called from any thread; collective calls of one session must be made in
- *   the same order on every rank, so one thread at a time makes them, and with MV_MODE_SYNC and
- *   MV_MODE_STALE one thread at a time calls a table: another gets MV_ERR_STATE.
+ *   no longer returns MV_PENDING, or MV_Cancel(). A thread that has set a function with
+ *   MV_SetInterrupt blocks whatever the slice, and the function is called during the wait. With a
+ *   slice or a function a binding stays responsive to signals, which the library does not handle.
+ * - Every function may be called from any thread. Collective calls of one session must be made in
+ *   the same order on every rank, so one thread at a time makes them; with MV_MODE_SYNC and
+ *   MV_MODE_STALE one thread at a time calls a table. A second thread gets MV_ERR_STATE.
  */
 #ifndef MULTIVERSO_C_API_H_
 #define MULTIVERSO_C_API_H_
@@ -35,28 +35,28 @@
 extern "C" {
 #endif
 
-/* Raised when a function or a struct below changes incompatibly. */
+/* Increased when a function or a struct below changes incompatibly. */
 #define MV_ABI_VERSION 3
 
 /* ---- Status codes. The numbers never change. ------------------------------------------------ */
 #define MV_OK 0
-#define MV_PENDING 1             /* not done yet: call MV_Wait() to continue, or MV_Cancel() */
-#define MV_ERR_VALUE (-1)        /* an argument has the wrong value, size or shape */
-#define MV_ERR_TYPE (-2)         /* an argument has the wrong type */
-#define MV_ERR_INDEX (-3)        /* a row id is out of range; nothing was changed */
-#define MV_ERR_MEMORY (-4)       /* not enough memory; the message says how much is missing */
-#define MV_ERR_STATE (-5)        /* the call does not fit the state of the session or the role */
-#define MV_ERR_HANDLE (-6)       /* the handle was never valid or has been closed */
-#define MV_ERR_FORKED (-7)       /* the process was forked after the session was opened */
-#define MV_ERR_MISMATCH (-8)     /* the ranks did not make the same call; names both sides */
-#define MV_ERR_TIMEOUT (-9)      /* the deadline passed; names the late ranks */
-#define MV_ERR_PEER_LOST (-10)   /* a rank died or left; names it */
-#define MV_ERR_ABORTED (-11)     /* another rank aborted the session; names it and its reason */
-#define MV_ERR_TRANSPORT (-12)   /* MPI reported an error */
-#define MV_ERR_LAUNCHER (-13)    /* no MPI, two MPIs, or a launcher of another MPI */
-#define MV_ERR_UNSUPPORTED (-14) /* this build or machine cannot do it; says what can */
+#define MV_PENDING 1           /* not done yet: call MV_Wait() to continue, or MV_Cancel() */
+#define MV_ERR_VALUE (-1)      /* an argument has the wrong value, size or shape */
+#define MV_ERR_TYPE (-2)       /* an argument has the wrong type */
+#define MV_ERR_INDEX (-3)      /* a row id or another index is out of range; nothing was changed */
+#define MV_ERR_MEMORY (-4)     /* not enough memory; the message says how much is missing */
+#define MV_ERR_STATE (-5)      /* the call does not fit the state of the session or the role */
+#define MV_ERR_HANDLE (-6)     /* the handle was never valid or has been closed */
+#define MV_ERR_FORKED (-7)     /* the process was forked after the session was opened */
+#define MV_ERR_MISMATCH (-8)   /* the ranks did not make the same call; the message names both */
+#define MV_ERR_TIMEOUT (-9)    /* the deadline passed; the message names the late ranks */
+#define MV_ERR_PEER_LOST (-10) /* a rank died or left; the message names it */
+#define MV_ERR_ABORTED (-11)   /* the call was cancelled, or a rank aborted the session */
+#define MV_ERR_TRANSPORT (-12) /* MPI reported an error */
+#define MV_ERR_LAUNCHER (-13)  /* no MPI, two MPIs, or a launcher of another MPI */
+#define MV_ERR_UNSUPPORTED (-14) /* this build or machine cannot; the message says what can */
 #define MV_ERR_INTERNAL (-15)    /* a bug in Multiverso */
-/* With MV_LastErrorFile: */
+/* For these two, MV_LastErrorFile names the file: */
 #define MV_ERR_CHECKPOINT_IO (-16)      /* a file could not be written or read */
 #define MV_ERR_CHECKPOINT_CORRUPT (-17) /* a file is not what was written */
 
@@ -72,7 +72,7 @@ extern "C" {
 /* What happens when a rank dies, or leaves without closing. MV_LOSS_CONTINUES needs
  * MV_MODE_ASYNC. */
 #define MV_LOSS_FAILS 0     /* calls that need the rank get MV_ERR_PEER_LOST */
-#define MV_LOSS_CONTINUES 1 /* collective calls continue without it */
+#define MV_LOSS_CONTINUES 1 /* collective calls continue without the rank */
 
 #define MV_TRANSPORT_SINGLE 0 /* one rank, no MPI */
 #define MV_TRANSPORT_MPI 1    /* the ranks of an MPI communicator */
@@ -85,8 +85,8 @@ extern "C" {
 #define MV_INT32 2
 #define MV_INT64 3
 
-/* What an add does with a delta d; docs/updaters.md has the formulas and which hyper-parameters
- * each has. All but MV_UPDATER_ADD are for MV_FLOAT32 and MV_FLOAT64. */
+/* What an add does to the parameters w with a delta d; docs/updaters.md has the formulas and the
+ * hyper-parameters of each updater. Only MV_UPDATER_ADD is for MV_INT32 and MV_INT64, too. */
 #define MV_UPDATER_ADD 0      /* w += d */
 #define MV_UPDATER_SGD 1      /* w -= learning_rate * d; from here on d is a gradient */
 #define MV_UPDATER_MOMENTUM 2 /* Polyak's momentum */
@@ -96,7 +96,7 @@ extern "C" {
 #define MV_UPDATER_ADADELTA 6
 #define MV_UPDATER_ADAM 7   /* bias correction counts the updates of each row */
 #define MV_UPDATER_EASGD 8  /* w += elastic_force * (d - w): d is the worker's parameters */
-#define MV_UPDATER_DCASGD 9 /* sgd that makes up for what w has changed since the worker's get */
+#define MV_UPDATER_DCASGD 9 /* sgd that compensates for the change of w since the worker's get */
 
 /* Hyper-parameters of updaters: the index into MV_TableOptions.hyper. */
 #define MV_HYPER_LEARNING_RATE 0             /* finite */
@@ -131,7 +131,7 @@ typedef struct MV_FileError {
   int32_t error_number; /* errno, or 0 */
   int32_t reserved;
   int64_t position; /* bytes written before the error, or its position in the file */
-  const char* path; /* NULL if that error is about no file. Valid until the thread's next call */
+  const char* path; /* NULL if the error is about no file. Valid until the thread's next call */
 } MV_FileError;
 
 /* Returns the file that the calling thread's last failing call was about. */
@@ -154,17 +154,17 @@ typedef struct MV_PeerError {
 MV_EXPORT int32_t MV_LastErrorPeer(MV_PeerError* error);
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
-/* Continues the calling thread's pending call for one more slice. MV_ERR_STATE without one. */
+/* Continues the calling thread's pending call for one more slice. MV_ERR_STATE if there is none. */
 MV_EXPORT int32_t MV_Wait(void);
-/* Cancels the calling thread's pending call. If other ranks take part in it, the session is aborted
- * with this reason, since they can no longer complete it. A no-op without a pending call. */
+/* Cancels the calling thread's pending call, if there is one. If other ranks take part in the call,
+ * the session is aborted with this reason, since they can no longer complete the call. */
 MV_EXPORT int32_t MV_Cancel(const char* reason);
 /* Called about every 20 ms by a thread that waits in a call. If it returns NULL, the call
  * continues. Otherwise the result is the reason for which the call is cancelled, as by MV_Cancel;
- * the call returns MV_ERR_ABORTED, and the text must stay valid until then. Calls on sessions and
- * tables inside the function fail with MV_ERR_STATE. */
+ * the call returns MV_ERR_ABORTED, and the text must stay valid until then. Inside the function
+ * all calls on sessions and tables fail with MV_ERR_STATE, except descriptions. */
 typedef const char* (*MV_InterruptCheck)(void* argument);
-/* Sets the function that later waits of the calling thread call; NULL, the default, for none. */
+/* Sets the function that later waits of the calling thread call. NULL, the default, means none. */
 MV_EXPORT int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
@@ -175,10 +175,10 @@ typedef struct MV_SessionOptions {
   int32_t transport;       /* MV_TRANSPORT_ */
   int32_t on_loss;         /* MV_LOSS_ */
   int64_t staleness;       /* of MV_MODE_STALE: rounds, >= 1 (0 would be MV_MODE_SYNC) */
-  int64_t timeout_ms;      /* deadline of any single call; default 120 000 */
+  int64_t timeout_ms;      /* of any call; saves and loads get more; default 120 000 */
   int64_t wait_slice_ms;   /* see "Waiting" above; default 0 */
   const void* mpi_comm;    /* address of an MPI_Comm, or NULL for MPI_COMM_WORLD */
-  const char* mpi_path;    /* libmpi to open if the process holds none yet, or NULL to search */
+  const char* mpi_path;    /* MPI library to load if none is loaded yet, or NULL to search */
   int64_t peer_timeout_ms; /* how long a rank may send no heartbeat; default 30 000 */
 } MV_SessionOptions;
 
@@ -190,7 +190,7 @@ typedef struct MV_SessionDescription {
   int64_t server_id;   /* dense, in rank order; -1 if this rank is not a server */
   int64_t num_workers;
   int64_t num_servers;
-  int64_t master_rank; /* rank of the first remaining worker, whose initial values are used */
+  int64_t master_rank; /* rank of the first worker that is not lost; its initial values are used */
   int64_t node;        /* dense number of this rank's node */
   int64_t num_nodes;
   int64_t local_rank; /* of this rank among the ranks of its node */
@@ -202,33 +202,35 @@ MV_EXPORT int32_t MV_SessionOptionsInit(MV_SessionOptions* options);
 /* Collective. Versions, modes and timeouts of the ranks are compared (MV_ERR_MISMATCH). */
 MV_EXPORT int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session);
 MV_EXPORT int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description);
-/* Not collective. Returns the lost ranks of a session that continues without them, in order; up to
- * `room` of them are written. */
+/* Not collective. Returns the lost ranks of a session that continues without them, in order.
+ * `count` receives their number, and `ranks` up to `room` of them. */
 MV_EXPORT int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t* count);
-/* Returns 1 if an ended session of this process had continued without a lost rank, else 0.
- * MPI_Finalize may wait for that rank forever, so the process should end without it. */
+/* Returns 1 if an ended session of this process had continued without a lost rank, else 0. If 1,
+ * the process should end without MPI_Finalize, which may wait for the lost rank forever. */
 MV_EXPORT int32_t MV_HasLostRanks(void);
 /* Collective. Every get after the barrier sees every add that any rank called before it. */
 MV_EXPORT int32_t MV_SessionBarrier(MV_Session session);
 /* Collective over the workers. Sums `count` elements of every worker in place: all get the same
  * bits, summed in worker order. */
 MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count);
-/* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; the others
- * continue without it. It may still get, which returns the state after the last complete round, and
- * must still close the session. */
+/* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; the other
+ * workers continue without it. This worker may still get the state after the last complete round,
+ * and must still close the session. */
 MV_EXPORT int32_t MV_SessionFinish(MV_Session session);
 /* Collective. Waits for the other ranks to close, frees all tables and the session. The handle is
- * stale afterwards, whatever the status (except MV_PENDING). */
+ * stale afterwards, also after an error, unless this process is still in another call on the
+ * session (MV_ERR_STATE, MV_ERR_TIMEOUT). */
 MV_EXPORT int32_t MV_SessionClose(MV_Session session);
-/* Not collective, returns at once: this rank leaves. Ranks that wait for it get MV_ERR_PEER_LOST
- * with the reason. Frees all tables and the session. */
+/* Not collective: this rank leaves without waiting for others. Ranks that wait for it get
+ * MV_ERR_PEER_LOST with the reason, or continue without it (MV_LOSS_CONTINUES). Frees all tables
+ * and the session, after waiting for other threads' calls on them. */
 MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
 
 /* ---- Looking at jobs from outside ------------------------------------------------------------ */
-/* Describes the ranks of a node without disturbing them, as a JSON object of `length` characters in
- * `json`. `path` is the descriptor /proc/PID/fd/N of one of their processes, because shared memory
- * has no other name. MV_ERR_UNSUPPORTED if it is not a node of this version of Multiverso. Nothing
- * is written if `room` is too small. */
+/* Describes the ranks of a node without disturbing them, as a JSON object of `length` characters,
+ * which is written to `json` if it fits the `room` there. `path` is /proc/PID/fd/N, the descriptor
+ * of the node's control segment in one of their processes, because the segment has no other name.
+ * MV_ERR_UNSUPPORTED if the file is not a control segment of this version of Multiverso. */
 MV_EXPORT int32_t MV_NodeDescribe(const char* path, char* json, int64_t room, int64_t* length);
 
 /* ---- Tables --------------------------------------------------------------------------------- */
@@ -240,7 +242,7 @@ typedef struct MV_TableOptions {
   int64_t num_col;              /* >= 1; 1 for an array */
   int32_t updater;              /* MV_UPDATER_ */
   int32_t reserved;             /* 0 */
-  double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_; those the updater does not have do not count */
+  double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_; those that the updater does not have are ignored */
   const char* name;             /* for messages; NULL for "table N" */
   const void* init_value;       /* num_row * num_col elements, or NULL for zeros. Read on the
                                    master only, so other ranks may pass NULL. */
@@ -264,16 +266,18 @@ typedef struct MV_TableDescription {
 MV_EXPORT int32_t MV_TableOptionsInit(MV_TableOptions* options);
 /* Sets the updater, and `hyper` to its defaults. */
 MV_EXPORT int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater);
-/* Collective. When it returns MV_OK on any rank, the master's initial value is in force. On any
- * other status no rank has the table and the session stays usable. */
+/* Collective. On MV_OK the table has the master's initial value. If the options differ or a rank
+ * cannot create the table, all ranks get an error, none has the table, and the session stays
+ * usable. */
 MV_EXPORT int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options,
                                  MV_Table* table);
 MV_EXPORT int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description);
-/* Releases this rank's hold. The memory goes when every rank has released it. Not collective. */
+/* Not collective. Releases the table on this rank. When every rank has done so, its memory is
+ * freed. */
 MV_EXPORT int32_t MV_TableFree(MV_Table table);
 
-/* Flags of get. With MV_COLLECTIVE all workers call it and get bitwise identical values, which
- * include every add before the call and none after it. In MV_MODE_SYNC every get is collective. */
+/* A flag of gets: all workers make the get together and receive bitwise identical values, which
+ * include every add before the get and none after it. In MV_MODE_SYNC every get is collective. */
 #define MV_COLLECTIVE 1
 
 /* Runs an operation by name: "get", "add", "add_get", "get_rows" or "add_rows". Operations on rows
@@ -283,58 +287,57 @@ MV_EXPORT int32_t MV_TableFree(MV_Table table);
 MV_EXPORT int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids,
                               int64_t num_ids, const void* delta, void* out, int64_t count,
                               int32_t flags);
-/* The whole table, row by row. `count` must be num_row * num_col. Workers only. */
+/* The whole table, row by row. `count` must be num_row * num_col. Only workers may get and add. */
 MV_EXPORT int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count);
-/* Adds and reads back in one pass over the memory. `delta` and `out` may be the same. */
+/* Adds, and gets the result in the same pass over the memory. `delta` and `out` may be the same. */
 MV_EXPORT int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count);
 /* Rows of a matrix by id, in the given order; `count` must be num_ids * num_col. All ids are
- * checked before any data moves. A get returns a duplicate row each time; an add applies each,
- * except that a nonlinear updater receives their sum and MV_UPDATER_EASGD rejects them
- * (MV_ERR_VALUE). */
+ * checked before any data moves. A get returns the row of a duplicate id each time. An add applies
+ * each of its deltas, except that a nonlinear updater receives their sum and MV_UPDATER_EASGD
+ * rejects duplicates (MV_ERR_VALUE). */
 MV_EXPORT int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                                   void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                                   const void* delta, int64_t count);
 /* MV_OK if MV_TableSetHyper would accept the value; otherwise MV_ERR_VALUE with an explanation. */
 MV_EXPORT int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value);
-/* Changes a hyper-parameter (MV_HYPER_) of the table's updater for all ranks, from the next add
- * on. */
+/* Changes a hyper-parameter (MV_HYPER_) of the table's updater for the next adds of all ranks. */
 MV_EXPORT int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value);
 
 /* ---- Parameters of models ------------------------------------------------------------------- */
 /* Synchronizes tensors that a program trains with a table that holds their elements, tensor after
  * tensor. The tensors have the table's dtype and counts[i] >= 0 elements. `values` are the common
- * initial values: the result of a get on the table, to which the caller has set the tensors. They
- * are copied. Not collective. The object outlives the table, and is freed separately. */
+ * initial values: the result of a get on the table, to which the caller has set the tensors. The
+ * values are copied. Not collective. The object outlives the table, and is freed separately. */
 MV_EXPORT int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_tensors,
                                      const void* values, MV_ParamSync* sync);
 /* Adds the delta of the tensors since the last sync, and sets them to the table's parameters. An
  * updater that takes gradients receives the negated delta; MV_UPDATER_EASGD receives the tensors,
- * which then move by elastic_force towards the table. The sync is one add and one get of the mode,
- * without further memory. If the table lies on this node and the mode is not MV_MODE_SYNC, it is
- * one pass over the memory. tensors[i] is the current address of tensor i; the tensors do not
+ * which then move by elastic_force toward the table. The sync is one add and one get of the mode,
+ * without further memory. If the table lies on this node and the mode is not MV_MODE_SYNC, the sync
+ * is one pass over the memory. tensors[i] is the current address of tensor i; the tensors do not
  * overlap, and no other thread writes to them. Workers only. In MV_MODE_ASYNC and MV_MODE_STALE you
  * can repeat a call that failed or was cancelled: the next call does the rest, and nothing is lost
  * or added twice. In MV_MODE_SYNC, and for a table on several nodes, no call can follow a failed
- * one (MV_ERR_STATE), and the tensors are unchanged. */
+ * one (MV_ERR_STATE), and a failed call leaves the tensors unchanged. */
 MV_EXPORT int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_tensors);
 /* Not collective. The table is not freed. */
 MV_EXPORT int32_t MV_ParamSyncFree(MV_ParamSync sync);
 
 /* ---- Checkpoints ---------------------------------------------------------------------------- */
-/* A checkpoint is a folder in a folder of checkpoints. docs/checkpoint-format.md says what is in
- * it. All ranks see the same folder under the same path. */
+/* A checkpoint is a folder in a folder of checkpoints, which all ranks see under the same path.
+ * docs/checkpoint-format.md describes its files. */
 typedef struct MV_SaveOptions {
   int64_t struct_size;   /* sizeof(MV_SaveOptions), set by MV_SaveOptionsInit */
   const char* directory; /* of the checkpoints; created if missing */
-  int64_t step;          /* >= 0, counted by the caller; -1 for the last step plus 1 */
+  int64_t step;          /* >= 0, counted by the caller; -1 for the last checkpoint's plus 1 */
   int64_t keep;          /* checkpoints to keep, including the new one; 0 for all */
   int32_t background;    /* not 0: written in the background, from a copy in memory */
   int32_t reserved;      /* 0 */
 } MV_SaveOptions;
 
-/* Fills in the defaults: step -1, all are kept, in the foreground. */
+/* Fills in the defaults: step -1, all checkpoints are kept, in the foreground. */
 MV_EXPORT int32_t MV_SaveOptionsInit(MV_SaveOptions* options);
 /* Collective over all ranks. Saves all tables that all ranks have, with their updaters' state,
  * hyper-parameters and clocks. The checkpoint contains every add before the call and none after it.
@@ -344,7 +347,7 @@ MV_EXPORT int32_t MV_SessionSave(MV_Session session, const MV_SaveOptions* optio
 /* Collective. Waits until the save in the background is complete. */
 MV_EXPORT int32_t MV_SessionSaveWait(MV_Session session);
 
-/* Flag of load: a missing checkpoint is not an error, and sets the step to -1. */
+/* A flag of loads: a missing checkpoint is not an error, and sets the step to -1. */
 #define MV_MISSING_OK 1
 
 /* Collective. Sets the tables, which must be the saved ones, to the contents of the checkpoint; any
@@ -356,7 +359,8 @@ MV_EXPORT int32_t MV_SessionLoad(MV_Session session, const char* directory, int3
 MV_EXPORT int32_t MV_TableSave(MV_Table table, const MV_SaveOptions* options);
 MV_EXPORT int32_t MV_TableLoad(MV_Table table, const char* directory, int32_t flags, int64_t* step);
 
-/* Reads a checkpoint without a session, by one thread at a time. */
+/* Checkpoints can be read without a session. Calls of several threads on one checkpoint run one
+ * after the other. */
 typedef struct MV_CheckpointDescription {
   int64_t struct_size; /* set by the caller to sizeof(MV_CheckpointDescription) */
   int64_t number;      /* in the order of saving */
@@ -368,8 +372,8 @@ typedef struct MV_CheckpointDescription {
   int64_t bytes;       /* of all files */
   int32_t mode;        /* MV_MODE_ */
   int32_t reserved;    /* 0 */
-  const char* path;    /* these are valid until the checkpoint is closed */
-  const char* library; /* the version that wrote it */
+  const char* path;    /* this and `library` are valid until the checkpoint is closed */
+  const char* library; /* the version of Multiverso that wrote it */
 } MV_CheckpointDescription;
 
 typedef struct MV_CheckpointTable {
@@ -382,12 +386,12 @@ typedef struct MV_CheckpointTable {
   int32_t slots;                /* of the updater's state, each of the table's size */
   int32_t counting;             /* 0 no steps, 1 an int32 per row in MV_AREA_STEPS, 2 in `steps` */
   int32_t reserved;             /* 0 */
-  int64_t steps;                /* updates of the table, if counting is 2 */
+  int64_t steps;                /* updates of the table if counting is 2 */
   double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_ */
   const char* name;             /* valid until the checkpoint is closed */
 } MV_CheckpointTable;
 
-/* Areas of a table: 0 for the parameters, 1 + k for state slot k, and this for steps. */
+/* The area of the steps of a table. Area 0 is the parameters, and 1 + k is state slot k. */
 #define MV_AREA_STEPS 65536
 
 /* Opens the checkpoint that MV_SessionLoad would load. MV_ERR_CHECKPOINT_IO with ENOENT if it is
@@ -397,13 +401,13 @@ MV_EXPORT int32_t MV_CheckpointDescribe(MV_Checkpoint checkpoint,
                                         MV_CheckpointDescription* description);
 MV_EXPORT int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
                                              MV_CheckpointTable* description);
-/* Returns the adds of each of the `count` workers. */
+/* Returns the number of adds of each of the `count` workers to a table. */
 MV_EXPORT int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* clocks,
                                       int64_t count);
-/* Checks up to `most_bytes` bytes of data, from the end of the last call on. `left` receives the
- * number of unchecked bytes. */
+/* Checks about `most_bytes` bytes of data, in whole blocks, from the end of the last call on.
+ * `left` receives the number of unchecked bytes, rounded up to whole blocks: 0 at the end. */
 MV_EXPORT int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left);
-/* Reads an area of a table; `bytes` is its size. */
+/* Reads an area of a table. `bytes` must be its size. */
 MV_EXPORT int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
                                     void* out, int64_t bytes);
 MV_EXPORT int32_t MV_CheckpointClose(MV_Checkpoint checkpoint);

@@ -8,9 +8,9 @@ namespace {
 TEST(WaitLimit, EndsAtTheSliceOrTheDeadline) {
   const Instant soon = Clock::now();
   const Instant later = soon + std::chrono::seconds(1);
-  EXPECT_EQ((WaitLimit{soon, later}.first()), soon);
-  EXPECT_EQ((WaitLimit{later, soon}.first()), soon);
-  EXPECT_EQ(WaitLimit::Until(later).first(), later);
+  EXPECT_EQ((WaitLimit{soon, later}.earliest()), soon);
+  EXPECT_EQ((WaitLimit{later, soon}.earliest()), soon);
+  EXPECT_EQ(WaitLimit::Until(later).earliest(), later);
   EXPECT_TRUE((WaitLimit{later, soon}.Check(soon).pending()));
   EXPECT_TRUE(WaitLimit::Until(later).Check(later).ok());
 }
@@ -27,16 +27,16 @@ TEST(Interrupt, AsksPeriodicallyUntilTheCallIsGivenUp) {
     ++gave_up;
   });
   const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
-  Instant now = Clock::now() - Interrupt::kEvery;
+  Instant now = Clock::now() - Interrupt::kMinInterval;
   EXPECT_TRUE(limit.Check(now).ok());
   EXPECT_EQ(asked, 0);
-  now = Clock::now() + Interrupt::kEvery;
+  now = Clock::now() + Interrupt::kMinInterval;
   EXPECT_TRUE(limit.Check(now).ok());
   EXPECT_TRUE(limit.Check(now).ok());
   EXPECT_EQ(asked, 1);
   EXPECT_FALSE(limit.is_interrupted());
   for (int i = 0; i < 3; ++i) {
-    now += Interrupt::kEvery;
+    now += Interrupt::kMinInterval;
     EXPECT_EQ(limit.Check(now).code(), Code::kAborted);
   }
   EXPECT_EQ(asked, 2);

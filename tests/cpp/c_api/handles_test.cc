@@ -45,9 +45,9 @@ TEST_F(Handles, LeadToTheirObjects) {
   EXPECT_EQ(Get(second), &second_);
 }
 
-TEST_F(Handles, AllListsTheOpenOnes) {
+TEST_F(Handles, OpenHandlesListsTheOpenOnes) {
   const auto is_listed = [&](uintptr_t handle) {
-    const std::vector<uintptr_t> all = table_.All();
+    const std::vector<uintptr_t> all = table_.OpenHandles();
     return std::count(all.begin(), all.end(), handle) == 1;
   };
   const uintptr_t first = table_.Open(&first_);
@@ -122,7 +122,7 @@ TEST_F(Handles, UseCanBeMoved) {
 TEST_F(Handles, ForgetMakesAllStaleAndFreesTheirSlots) {
   const uintptr_t first = table_.Open(&first_);
   const uintptr_t second = table_.Open(&second_);
-  table_.Forget();
+  table_.Forget([](int*) {});
   EXPECT_EQ(Get(first), nullptr);
   EXPECT_EQ(Get(second), nullptr);
   const uintptr_t third = table_.Open(&first_);

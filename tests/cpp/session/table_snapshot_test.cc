@@ -59,7 +59,7 @@ TEST_P(TableCopying, EndsWhenItIsInterrupted) {
   const std::vector<Section> sections(1, WholeOf(0, kSize));
   std::vector<char> to(static_cast<size_t>(TableSnapshot::BytesOf(sections)));
   Interrupt interrupt = InterruptAtOnce();
-  std::this_thread::sleep_for(Interrupt::kEvery);
+  std::this_thread::sleep_for(Interrupt::kMinInterval);
   TableSnapshot snapshot({table}, sections, to.data());
   const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
   EXPECT_EQ(snapshot.Copy(GetParam(), limit).code(), Code::kAborted);

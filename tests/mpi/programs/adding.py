@@ -1,4 +1,4 @@
-"""Cases about concurrent adds: no add is lost."""
+"""Cases about concurrent adds, none of which may be lost."""
 
 import os
 import random
@@ -60,9 +60,9 @@ def add_get_returns_every_state_once():
     seen = [int(table.add_get(np.ones(1, np.int64))[0]) for _ in range(rounds)]
     equal(seen, sorted(set(seen)))
     states = mv.ArrayTableHandler(mv.size() * rounds + 1, dtype="int32")
-    mine = np.zeros(states.size, np.int32)
-    mine[seen] = 1
-    states.add(mine)
+    seen_counts = np.zeros(states.size, np.int32)
+    seen_counts[seen] = 1
+    states.add(seen_counts)
     mv.barrier()
     equal(states.get(), [0] + [1] * (states.size - 1))
 
@@ -85,8 +85,7 @@ def learning_rate_is_shared_by_all_ranks():
 
 @case
 def random_programs_agree_with_a_model():
-    for number in range(12):
-        seed = SEED + number
+    for seed in range(SEED, SEED + 12):
         try:
             _random_program(seed)
         except BaseException:
@@ -98,43 +97,43 @@ def _random_program(seed):
     common = random.Random(seed)  # the same on every rank
     dtype = common.choice(("float32", "float64", "int32", "int64"))
     rows, columns = common.randrange(1, 30), common.choice((1, 2, 5, 64, 3000))
-    start = np.random.default_rng(seed).integers(-9, 10, (rows, columns)).astype(dtype)
-    matrix = mv.MatrixTableHandler(rows, columns, start, dtype=dtype)
+    expected = np.random.default_rng(seed).integers(-9, 10, (rows, columns)).astype(dtype)
+    matrix = mv.MatrixTableHandler(rows, columns, expected, dtype=dtype)
     for phase in range(common.randrange(1, 5)):
         # Integers make the result independent of the order in which the adds arrive.
         for rank in range(mv.size()):
             added = _program_of(rank, seed + 1000 * phase, rows, columns, dtype, matrix)
-            start = start + added
+            expected = expected + added
         mv.barrier()
-        equal(matrix.get(), start)
+        equal(matrix.get(), expected)
         ids = [common.randrange(rows) for _ in range(5)]
-        equal(matrix.get(ids, sync=True), start[ids])
+        equal(matrix.get(ids, sync=True), expected[ids])
         mv.barrier()
 
 
 def _program_of(rank, seed, rows, columns, dtype, matrix):
-    """Return the adds of the program of `rank`, and run it if that is this rank."""
+    """Return the sum of the adds of the program of `rank`, and run it if that is this rank."""
     rng = random.Random(seed * 31 + rank)
-    numbers = np.random.default_rng(seed * 31 + rank)
-    mine = rank == mv.rank()
+    value_rng = np.random.default_rng(seed * 31 + rank)
+    is_this_rank = rank == mv.rank()
     total = np.zeros((rows, columns), dtype)
     for _ in range(rng.randrange(25)):
         kind = rng.randrange(4)
         ids = [rng.randrange(rows) for _ in range(rng.randrange(2 * rows))]
-        some = numbers.integers(-9, 10, (len(ids), columns)).astype(dtype)
-        whole = numbers.integers(-9, 10, (rows, columns)).astype(dtype)
+        row_delta = value_rng.integers(-9, 10, (len(ids), columns)).astype(dtype)
+        whole_delta = value_rng.integers(-9, 10, (rows, columns)).astype(dtype)
         if kind == 0:
-            np.add.at(total, ids, some)
-            if mine:
-                matrix.add(some, ids)
+            np.add.at(total, ids, row_delta)
+            if is_this_rank:
+                matrix.add(row_delta, ids)
         elif kind == 1:
-            total += whole
-            if mine:
-                matrix.add(whole)
+            total += whole_delta
+            if is_this_rank:
+                matrix.add(whole_delta)
         elif kind == 2:
-            total += whole
-            if mine:
-                equal(matrix.add_get(whole).shape, (rows, columns))
-        elif mine:
+            total += whole_delta
+            if is_this_rank:
+                equal(matrix.add_get(whole_delta).shape, (rows, columns))
+        elif is_this_rank:
             equal(matrix.get(ids).shape, (len(ids), columns))
     return total

@@ -1,4 +1,4 @@
-"""Aggregate: arrays of any size, dtype and layout, in all modes."""
+"""Cases about `mv.aggregate`: arrays of any size, dtype and memory layout, in all modes."""
 
 import functools
 import random
@@ -11,25 +11,25 @@ from round_model import DTYPES, values_of
 
 import multiverso as mv
 
-#: Sizes in bytes at which the algorithm of a sum may change.
+#: Sizes in bytes at which an aggregation may change its algorithm.
 EDGES = [2**power for power in (14, 17, 18, 19, 20, 21, 22)]
 
-
-#: The number of random values that larger arrays repeat. No power of two is a multiple of it.
+#: Larger arrays repeat this many random values. It is odd, so that two pieces of an array at
+#: multiples of a power of two differ, and an exchange of the two is detected.
 PERIOD = 99_991
 
 
-def _parts(count, dtype, seed):
-    """Return the array of each worker, and their sum in worker order."""
-    parts = []
+def _arrays_and_sum(count, dtype, seed):
+    """Return the arrays of all workers, and their sum in worker order."""
+    arrays = []
     for worker_id in range(mv.num_workers()):
         rng = np.random.default_rng([seed, worker_id])
-        parts.append(np.resize(values_of(rng, min(count, PERIOD), dtype), count))
-    return parts, functools.reduce(np.add, parts)
+        arrays.append(np.resize(values_of(rng, min(count, PERIOD), dtype), count))
+    return arrays, functools.reduce(np.add, arrays)
 
 
-def _aggregate(parts, expected, count):
-    mine = parts[mv.worker_id()][:count].copy()
+def _check_aggregate(arrays, expected, count):
+    mine = arrays[mv.worker_id()][:count].copy()
     assert mv.aggregate(mine) is mine
     same_bits(mine, expected[:count])
 
@@ -40,11 +40,11 @@ def aggregate_sums_any_size_and_dtype_in_worker_order():
     for dtype in DTYPES:
         counts = [1, 2, 3, 17, 3 * EDGES[-1] // np.dtype(dtype).itemsize + 5]
         for edge in EDGES:
-            counts += [edge // np.dtype(dtype).itemsize + more for more in (-1, 0, 1)]
+            counts += [edge // np.dtype(dtype).itemsize + offset for offset in (-1, 0, 1)]
         rng.shuffle(counts)
-        parts, expected = _parts(max(counts), dtype, SEED)
+        arrays, expected = _arrays_and_sum(max(counts), dtype, SEED)
         for count in counts:
-            _aggregate(parts, expected, count)
+            _check_aggregate(arrays, expected, count)
 
 
 @case()
@@ -53,17 +53,16 @@ def aggregate_in_all_modes_between_calls_on_tables():
     for mode in ({}, {"sync": True}, {"staleness": 2}):
         with mv.session(**mode, timeout=TIMEOUT):
             table = mv.ArrayTableHandler(10)
-            for number in range(1, repeats(100)):
+            for count in range(1, repeats(100)):
                 table.add(np.ones(10))
-                _aggregate(*_parts(number, "float64", number), number)
-                assert table.get(sync=True)[0] == number * mv.num_workers()
+                _check_aggregate(*_arrays_and_sum(count, "float64", seed=count), count)
+                assert table.get(sync=True)[0] == count * mv.num_workers()
                 mv.barrier()
     mv.init(timeout=TIMEOUT)
 
 
 @case()
 def aggregate_of_any_shape_and_layout():
-    n = mv.num_workers()
     for array in (
         np.ones((3, 4, 5), np.float32),
         np.asfortranarray(np.ones((30, 40))),
@@ -72,7 +71,7 @@ def aggregate_of_any_shape_and_layout():
         np.ones(()),
     ):
         assert mv.aggregate(array) is array
-        equal(array, np.full(array.shape, n))
+        equal(array, np.full(array.shape, mv.num_workers()))
 
 
 @case()

@@ -1,4 +1,4 @@
-"""ParamSync on any number of ranks: one start, all deltas, errors that reach every rank."""
+"""ParamSync on any number of ranks: equal initial values, no lost delta, errors on every rank."""
 
 import numpy as np
 import worker
@@ -14,12 +14,12 @@ CASES = {}
 case = registrar(CASES)
 
 
-def gains(rounds):
-    """Return the sum of all deltas in some rounds; each worker adds its number, counted from 1."""
+def sum_of_deltas(rounds):
+    """Return the sum of all deltas to an element when worker w adds w + 1 in each round."""
     return rounds * mv.num_workers() * (mv.num_workers() + 1) / 2
 
 
-def of_every_kind(value):
+def arrays_of_every_kind(value):
     """Return arrays of several dtypes, shapes and layouts that all hold one value."""
     whole = np.full((6, 50), value, np.float32)
     return [
@@ -31,46 +31,46 @@ def of_every_kind(value):
     ]
 
 
-def all_equal(arrays, number):
+def check_all_equal(arrays, value):
     for array in arrays:
-        equal(array, np.full(array.shape, number))
+        equal(array, np.full(array.shape, value))
 
 
-def sums(in_step=False):
-    """All workers start from the master's values and end with all deltas."""
-    arrays = of_every_kind(mv.worker_id() + 10)
+def check_training(lock_step=False):
+    """Check that all workers start with the master's values and end with all deltas."""
+    arrays = arrays_of_every_kind(mv.worker_id() + 10)
     sync = ParamSync(arrays)
-    all_equal(arrays, 10)
-    for number in range(1, ROUNDS + 1):
+    check_all_equal(arrays, 10)
+    for step in range(1, ROUNDS + 1):
         for array in arrays:
             array += mv.worker_id() + 1
         sync.sync()
-        if in_step:
-            all_equal(arrays, 10 + gains(number))
+        if lock_step:
+            check_all_equal(arrays, 10 + sum_of_deltas(step))
     mv.barrier()
-    all_equal([table.get(sync=True) for table in sync.tables], 10 + gains(ROUNDS))
-    if not in_step:
+    check_all_equal([table.get(sync=True) for table in sync.tables], 10 + sum_of_deltas(ROUNDS))
+    if not lock_step:
         sync.sync()
-        all_equal(arrays, 10 + gains(ROUNDS))
+        check_all_equal(arrays, 10 + sum_of_deltas(ROUNDS))
 
 
 @case()
 def workers_start_from_the_master_and_receive_all_deltas():
-    sums()
+    check_training()
 
 
 @case(sync=True)
-def in_sync_mode_after_every_round():
-    sums(in_step=True)
+def sync_mode_has_all_deltas_after_every_round():
+    check_training(lock_step=True)
 
 
 @case(staleness=2)
-def with_bounded_staleness():
-    sums()
+def bounded_staleness_loses_no_delta():
+    check_training()
 
 
-def wrong_on_the_first(arrays, error, *texts):
-    """Rank 0 gets `error` and the others a MismatchError; then all continue."""
+def check_errors_of_wrong_arrays(arrays, error, *texts):
+    """Check that rank 0 gets `error` and the others a MismatchError, and that all can continue."""
     if mv.size() == 1:
         return
     right = [np.zeros(2), np.zeros(3)]
@@ -89,17 +89,17 @@ def wrong_on_the_first(arrays, error, *texts):
 
 @case()
 def no_arrays_on_one_rank():
-    wrong_on_the_first([], ValueError, "expected parameters")
+    check_errors_of_wrong_arrays([], ValueError, "expected parameters")
 
 
 @case()
 def other_sizes_on_one_rank_though_as_many_elements():
-    wrong_on_the_first([np.zeros(3), np.zeros(2)], mv.MismatchError, "layout")
+    check_errors_of_wrong_arrays([np.zeros(3), np.zeros(2)], mv.MismatchError, "layout")
 
 
 @case()
 def another_dtype_on_one_rank():
-    wrong_on_the_first([np.zeros(2), np.zeros(3, np.float32)], mv.MismatchError, "float")
+    check_errors_of_wrong_arrays([np.zeros(2), np.zeros(3, np.float32)], mv.MismatchError, "float")
 
 
 @case()

@@ -1,6 +1,8 @@
-"""One rank makes the others fail; ``blame.py HOW CALL FOLDER`` selects how, and in which call.
+"""The last rank makes a call of the other ranks fail: ``blame.py HOW CALL FOLDER``.
 
-Every rank but the last reports its error and all attributes that describe the failed rank.
+HOW is ``lost`` (the rank is killed), ``late`` (it never makes the call) or ``aborts`` (it raises an
+exception in the call). The other ranks announce "begins" before the call, and "gave-up" after they
+have reported the error and its attributes. A rank that aborts announces "aborted" before that.
 """
 
 import os
@@ -20,7 +22,7 @@ OTHERS = range(LAST)
 
 
 def main(how, call, folder):
-    """Complete two rounds and a checkpoint; then the last rank fails instead of the third round."""
+    """Complete two rounds and a checkpoint; then the last rank fails in the call of the others."""
     mv.init(sync=True, timeout=2.0 if how == "late" else 60.0)
     table = mv.ArrayTableHandler(5, name="weights")
     calls = {"add_get": lambda: table.add_get(np.ones(5)), "barrier": mv.barrier}
@@ -30,30 +32,31 @@ def main(how, call, folder):
     mv.barrier()
     worker.report(host=socket.gethostname())
     if worker.RANK == LAST:
-        _go_wrong(how, calls[call])
+        _fail(how, calls[call])
     else:
         if how == "aborts":
-            worker.wait_for("wrong", LAST)
+            worker.wait_for("aborted", LAST)
         worker.announce("begins")
-        worker.report_call(_until_it_fails, calls[call])
+        worker.report_call(_repeat, calls[call])
         worker.announce("gave-up")
     # MPI can no longer be shut down cleanly.
     sys.stdout.flush()
     os._exit(0)
 
 
-def _until_it_fails(call):
-    """Make the call, repeatedly if the earlier calls of a rank on another node let it succeed."""
+def _repeat(call):
+    """Repeat the call until it raises: the first may only need what the failed rank did before."""
     while True:
         call()
 
 
-def _go_wrong(how, call):
+def _fail(how, call):
+    """Fail as HOW says, and wait until the other ranks have reported their errors."""
     if how == "aborts":
-        signal.signal(signal.SIGALRM, _give_up)
+        signal.signal(signal.SIGALRM, _raise_error)
         threading.Thread(target=_interrupt_when_waiting, daemon=True).start()
         worker.report_call(call)
-        worker.announce("wrong")
+        worker.announce("aborted")
     for rank in OTHERS:
         worker.wait_for("begins", rank)
     if how == "lost":
@@ -64,13 +67,14 @@ def _go_wrong(how, call):
 
 def _interrupt_when_waiting():
     main_thread = threading.main_thread().ident
+    # The function of multiverso._native that calls the library is named "call".
     while sys._current_frames()[main_thread].f_code.co_name != "call":
         time.sleep(0.01)
-    time.sleep(0.5)  # past the first slice of the wait
+    time.sleep(0.5)  # until the library waits
     signal.pthread_kill(main_thread, signal.SIGALRM)
 
 
-def _give_up(signum, frame):
+def _raise_error(signum, frame):
     raise ValueError("bad batch 17")
 
 

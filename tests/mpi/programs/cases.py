@@ -1,12 +1,12 @@
 """Cases that every rank runs, each in its own session, and the helpers to write them.
 
-Every rank reports that it has begun a case, so that a hang has a name, and then "ok" or its
-traceback. The other ranks of a failing case report what they observe: they are notified when the
-failing rank leaves its session.
+Every rank reports that it has begun a case, so that the report names a case that hangs, and then
+"ok" or its traceback. If a case fails on one rank, that rank leaves its session, which ends the
+calls of the other ranks with errors, and these ranks report their tracebacks too.
 
-A job may run its cases in several places one after the other: in sessions of its first rank alone,
+A job may run its cases in several layouts one after the other: in sessions of its first rank alone,
 of its first two ranks, and so on, on one node or on several. This saves the slow start of a
-framework. The test lists the places in PLACES, and the outcomes are named "PLACE: case".
+framework. The test lists the layouts (`LAYOUTS`), and the outcomes are named "LAYOUT: case".
 """
 
 import os
@@ -24,16 +24,16 @@ TIMEOUT = 40.0
 #: The seed of all random choices, printed when a case fails.
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "20261121"))
 
-#: Ranks and ranks per node, as in "3/2". If unset, the whole job is the only place.
-PLACES = os.environ.get("MULTIVERSO_TEST_PLACES", "").split()
+#: Ranks and ranks per node, as in "3/2". If unset, the whole job is the only layout.
+LAYOUTS = os.environ.get("MULTIVERSO_TEST_LAYOUTS", "").split()
 
 #: The cases that a test selects; if unset, all cases run.
 SELECTED = os.environ.get("MULTIVERSO_TEST_CASES", "").split()
 
-#: Seconds that a rank may wait for ranks that take part in more places.
-PATIENCE = 400.0
+#: Seconds that a rank may wait for the ranks of a layout in which it takes no part.
+LAYOUT_TIMEOUT = 400.0
 
-_place = {}  # the communicator of the sessions of the current place
+_layout = {}  # "comm": the communicator of the sessions of the current layout
 
 CASES = {}
 
@@ -65,20 +65,20 @@ def registrar(cases):
 
 
 def case(function):
-    """Register a function in `CASES`, in a session without options."""
+    """Register a function in `CASES` as a case whose session has no options."""
     return registrar(CASES)()(function)
 
 
-def repeats(number):
-    """Return how often a case repeats an action that runs ``number`` times on one node.
+def repeats(count):
+    """Return how often a case repeats an action: `count` times on one node.
 
-    On several nodes, where each call is a message, the number is divided by ten.
+    On several nodes, where each call is a message, the count is divided by ten.
     """
-    return number if api.current_session().num_nodes == 1 else number // 10
+    return count if api.current_session().num_nodes == 1 else count // 10
 
 
 def equal(actual, expected):
-    """Compare arrays or other values exactly."""
+    """Check that two arrays or other values are exactly equal."""
     np.testing.assert_array_equal(actual, expected)
 
 
@@ -94,9 +94,9 @@ def raises(error, call, *texts):
     raise AssertionError(f"expected {error.__name__}, but nothing was raised")
 
 
-def everywhere(value, length=64):
-    """Return the text of every rank, in rank order. Collective."""
-    data = np.frombuffer(str(value).encode().ljust(length, b"\0"), np.uint8)
+def texts_of_ranks(text, length=64):
+    """Return the texts, of at most `length` bytes, of all ranks in rank order. Collective."""
+    data = np.frombuffer(text.encode().ljust(length, b"\0"), np.uint8)
     table = mv.MatrixTableHandler(mv.size(), length, dtype="int32")
     table.add([data], [mv.rank()])
     mv.barrier()
@@ -104,13 +104,13 @@ def everywhere(value, length=64):
 
 
 def open_session(**options):
-    """Open the session of a case, with the options that differ from the default."""
-    session = mv.init(**{"timeout": TIMEOUT, "comm": _place.get("comm"), **options})
+    """Open a session with these options in the current layout, and report this rank's node."""
+    session = mv.init(**{"timeout": TIMEOUT, "comm": _layout.get("comm"), **options})
     worker.report(node=session.node, num_nodes=session.num_nodes, local=session.local_size)
 
 
 def run_all(cases=CASES):
-    """Run all cases, in the order in which they are written, in each place.
+    """Run all cases, in the order in which they are written, in each layout.
 
     Parameters
     ----------
@@ -121,25 +121,25 @@ def run_all(cases=CASES):
     worker.begin()
     worker.report(seed=SEED)
     outcomes = {}
-    if not PLACES:
+    if not LAYOUTS:
         _run(cases, "", outcomes)
         return
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    for place in PLACES:
-        ranks, per_node = map(int, place.split("/"))
+    for layout in LAYOUTS:
+        ranks, per_node = map(int, layout.split("/"))
         inside = world.rank < ranks
-        _place["comm"] = world.Split(0 if inside else MPI.UNDEFINED)
+        _layout["comm"] = world.Split(0 if inside else MPI.UNDEFINED)
         os.environ["MULTIVERSO_RANKS_PER_NODE"] = str(per_node)
         if inside:
-            _run(cases, f"{place}: ", outcomes)
+            _run(cases, f"{layout}: ", outcomes)
         # The ranks sleep here. Waiting in MPI would take a core from the ranks that still run.
-        worker.meet(f"end of {ranks} ranks, {per_node} a node", PATIENCE)
+        worker.meet(f"end of {ranks} ranks, {per_node} a node", LAYOUT_TIMEOUT)
 
 
 def _run(cases, prefix, outcomes):
-    """Run the selected cases in one place and add their outcomes."""
+    """Run the selected cases in one layout and add their outcomes."""
     for case_name, function in cases.items():
         if SELECTED and case_name not in SELECTED:
             continue

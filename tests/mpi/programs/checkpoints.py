@@ -1,4 +1,4 @@
-"""Ranks that save and load; ``checkpoints.py NAME FOLDER ...`` runs one of the functions below."""
+"""Ranks that save and load checkpoints: ``checkpoints.py FUNCTION FOLDER ...`` runs a function."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ import multiverso as mv
 SIZE = 100_003
 
 
-def _mode(mode):
+def _session_options(mode):
     return {"sync": {"sync": True}, "stale": {"staleness": 2}}.get(mode, {})
 
 
@@ -27,7 +27,7 @@ def _tables():
     )
 
 
-def _digest_after(tables):
+def _train_and_report_digest(tables):
     """Continue training on the master alone, and report a digest of the tables afterwards."""
     if mv.is_master_worker():
         tables[1].add(np.linspace(-1, 1, SIZE))
@@ -38,46 +38,46 @@ def _digest_after(tables):
 
 def save(folder, mode, background):
     """Train, save, and continue training."""
-    with mv.session(**_mode(mode)):
+    with mv.session(**_session_options(mode)):
         tables = _tables()
-        rounds = mode in ("sync", "stale")
+        has_rounds = mode in ("sync", "stale")
         for step in range(3):
             tables[0].add(np.full(SIZE, (mv.worker_id() + 1) * 10**step))
-            # Every worker adds in rounds, so the sum is the same for any number of workers.
-            if mv.is_master_worker() or rounds:
+            # In rounds every worker must add; all but the master add zeros.
+            if mv.is_master_worker() or has_rounds:
                 scale = 1.0 if mv.is_master_worker() else 0.0
                 tables[1].add(scale * np.linspace(1, 2, SIZE))
                 tables[2].add(np.full((2, 77), scale), [step, 300])
         mv.save(folder, step=17, background=background == "background")
-        if not rounds:
-            _digest_after(tables)
+        if not has_rounds:
+            _train_and_report_digest(tables)
         mv.wait_for_save()
         worker.report(workers=mv.num_workers())
 
 
 def load(folder, mode):
     """Load, and report the state at once and after more training."""
-    with mv.session(**_mode(mode)):
+    with mv.session(**_session_options(mode)):
         tables = _tables()
         worker.report(step=mv.load(folder))
         sums = tables[0].get()
-        worker.report(sum=float(sums[0]), same=bool((sums == sums[0]).all()))
+        worker.report(sum=float(sums[0]), uniform=bool((sums == sums[0]).all()))
         if mode == "async":
             mv.barrier()
-            _digest_after(tables)
+            _train_and_report_digest(tables)
         mv.barrier()
 
 
-def goes_on(folder):
+def saves_until_killed(folder):
     """Resume from the last checkpoint, if any, and save repeatedly until the job is killed."""
     worker.begin()
     with mv.session():
         up = mv.ArrayTableHandler(50_021, name="up")
         down = mv.MatrixTableHandler(101, 33, updater="sgd", learning_rate=1.0, name="down")
         step = mv.load(folder, missing_ok=True) or 0
-        whole = (up.get() == step).all() and (down.get() == -step).all()
+        complete = (up.get() == step).all() and (down.get() == -step).all()
         mv.barrier()
-        worker.report(step=step, whole=bool(whole))
+        worker.report(step=step, complete=bool(complete))
         worker.announce("busy")
         while True:
             step += 1
@@ -87,20 +87,20 @@ def goes_on(folder):
             mv.save(folder, step=step, keep=3, background=step % 2 == 0)
 
 
-def full_on_one(folder):
-    """Save while one rank cannot write its whole file."""
+def one_rank_cannot_write(folder):
+    """Save while the file of one rank cannot be written completely."""
     with mv.session():
         table = mv.ArrayTableHandler(1_000_000, np.ones(1_000_000))
         if worker.RANK == worker.SIZE - 1:
             resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
         worker.report_call(mv.save, folder)
-        worker.report(whole=bool((table.get() == 1).all()))
+        worker.report(complete=bool((table.get() == 1).all()))
         mv.barrier()
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
         mv.save(folder, step=2)
 
 
-def dies_before(folder):
+def saves_after_a_death(folder):
     """Save after the last rank has died."""
     worker.shield()
     worker.begin()
@@ -114,8 +114,8 @@ def dies_before(folder):
     os._exit(0)
 
 
-def different(folder):
-    """Save to different folders."""
+def saves_to_different_folders(folder):
+    """Save to a different folder on each rank."""
     with mv.session():
         table = mv.ArrayTableHandler(10)
         worker.report_call(mv.save, os.path.join(folder, str(worker.RANK)))

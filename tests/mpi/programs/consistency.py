@@ -4,10 +4,10 @@ import aggregation  # noqa: F401 (importing a module registers its cases)
 import random_rounds  # noqa: F401
 import rounds  # noqa: F401
 import staleness  # noqa: F401
-from cases import SEED, run_all
+from cases import run_all
 from modes import CASES
 
-__all__ = ["CASES", "SEED"]
+__all__ = ["CASES"]
 
 if __name__ == "__main__":
     run_all(CASES)

@@ -25,12 +25,12 @@ def second_init_gives_the_same_session():
 
 @case
 def session_can_be_opened_again_and_again():
-    for number in range(20):
+    for step in range(20):
         mv.shutdown()
         assert not mv.is_initialized()
         mv.init(timeout=TIMEOUT)
-        table = mv.ArrayTableHandler(2, [number, 0])
-        equal(table.get(), [number, 0])
+        table = mv.ArrayTableHandler(2, [step, 0])
+        equal(table.get(), [step, 0])
 
 
 @case
@@ -50,14 +50,14 @@ def sessions_of_parts_of_the_job():
     with mv.session(comm=MPI.COMM_SELF, timeout=TIMEOUT):
         equal((mv.rank(), mv.size()), (0, 1))
         equal(mv.ArrayTableHandler(1, worker.RANK).get(), [worker.RANK])
-    half = MPI.COMM_WORLD.Split(worker.RANK % 2, -worker.RANK)  # in reverse order
-    with mv.session(comm=half, timeout=TIMEOUT):
-        equal((mv.rank(), mv.size()), (half.Get_rank(), half.Get_size()))
+    half_comm = MPI.COMM_WORLD.Split(worker.RANK % 2, -worker.RANK)  # in reverse order
+    with mv.session(comm=half_comm, timeout=TIMEOUT):
+        equal((mv.rank(), mv.size()), (half_comm.Get_rank(), half_comm.Get_size()))
         table = mv.ArrayTableHandler(1)
         table.add([1])
         mv.barrier()
-        equal(table.get(), [half.Get_size()])
-    half.Free()
+        equal(table.get(), [half_comm.Get_size()])
+    half_comm.Free()
     mv.init(timeout=TIMEOUT)
     equal(mv.size(), worker.SIZE)
 
@@ -67,14 +67,14 @@ def ranks_with_different_earlier_sessions_open_one_together():
     from mpi4py import MPI
 
     mv.shutdown()
-    for _ in range(worker.RANK):  # each rank has opened another number of sessions alone
+    for _ in range(worker.RANK):  # each rank opens a different number of sessions alone
         with mv.session(comm=MPI.COMM_SELF, timeout=TIMEOUT):
             pass
-    part = MPI.COMM_WORLD.Split(min(worker.RANK, 1))  # the first rank alone, the others together
+    later_ranks = MPI.COMM_WORLD.Split(min(worker.RANK, 1))  # the last ranks together
     if worker.RANK > 0:
-        with mv.session(comm=part, timeout=TIMEOUT):
+        with mv.session(comm=later_ranks, timeout=TIMEOUT):
             mv.barrier()
-    part.Free()
+    later_ranks.Free()
     for _ in range(2):
         with mv.session(timeout=TIMEOUT):
             equal(mv.size(), worker.SIZE)
@@ -118,27 +118,27 @@ def roles_number_workers_and_servers_densely():
 
 @case
 def only_the_master_init_value_is_used():
-    for mine, expected in (
+    for initial, expected in (
         (np.arange(5) + mv.rank(), [0, 1, 2, 3, 4]),
         (10 + mv.rank(), [10] * 5),
         (np.arange(5) if mv.rank() == 0 else None, [0, 1, 2, 3, 4]),
     ):
-        equal(mv.ArrayTableHandler(5, mine).get(), expected)
+        equal(mv.ArrayTableHandler(5, initial).get(), expected)
     zeros = mv.ArrayTableHandler(5, None if mv.rank() == 0 else np.ones(5))
     equal(zeros.get(), np.zeros(5))
 
 
 @case
 def init_value_is_in_force_when_the_constructor_returns():
-    for number in range(50):
-        table = mv.ArrayTableHandler(1 + 977 * number, number + 1)
-        assert (table.get() == number + 1).all()
+    for step in range(50):
+        table = mv.ArrayTableHandler(1 + 977 * step, step + 1)
+        assert (table.get() == step + 1).all()
 
 
 @case
 def different_tables_raise_mismatch_on_every_rank():
     last = mv.rank() == mv.size() - 1
-    different = (
+    disagreeing_calls = (
         (lambda: mv.ArrayTableHandler(4 if last else 3, name="w"), ("4", "3")),
         (lambda: mv.ArrayTableHandler(3, dtype="int32" if last else "float32"), ("int32",)),
         (lambda: mv.ArrayTableHandler(3, updater="sgd" if last else "add"), ("sgd", "add")),
@@ -151,7 +151,7 @@ def different_tables_raise_mismatch_on_every_rank():
             (str(2**33), f"rank {mv.size() - 1}"),
         ),
     )
-    for create, texts in different:
+    for create, texts in disagreeing_calls:
         if mv.size() > 1:
             raises(mv.MismatchError, create, *texts, "rank 0", f"rank {mv.size() - 1}")
         usable = mv.ArrayTableHandler(3, 5)
@@ -162,7 +162,7 @@ def different_tables_raise_mismatch_on_every_rank():
 
 @case
 def invalid_arguments_on_one_rank_reach_every_rank():
-    wrong = (
+    invalid_calls = (
         lambda: mv.ArrayTableHandler(3, [1, 2], name="weights"),
         lambda: mv.ArrayTableHandler(0, name="weights"),
         lambda: mv.ArrayTableHandler(2.5, name="weights"),
@@ -171,13 +171,13 @@ def invalid_arguments_on_one_rank_reach_every_rank():
         lambda: mv.ArrayTableHandler(3, updater="no such", name="weights"),
         lambda: mv.ArrayTableHandler(3, learning_rate=1.0, name="weights"),
     )
-    for where in {0, mv.size() - 1}:
-        for create in wrong:
-            if mv.rank() == where:
+    for invalid_rank in {0, mv.size() - 1}:
+        for create in invalid_calls:
+            if mv.rank() == invalid_rank:
                 raises((ValueError, TypeError), create)
             else:
-                right = lambda: mv.ArrayTableHandler(3, name="weights")  # noqa: E731
-                raises(mv.MismatchError, right, "weights", f"rank {where}", "invalid")
+                valid_call = lambda: mv.ArrayTableHandler(3, name="weights")  # noqa: E731
+                raises(mv.MismatchError, valid_call, "weights", f"rank {invalid_rank}", "invalid")
             equal(mv.ArrayTableHandler(1, 7).get(), [7])
 
 

@@ -1,4 +1,4 @@
-"""Programs whose ranks make different calls in sync mode, one session each.
+"""Programs whose ranks make different calls in sync mode, each in its own session.
 
 Every rank runs all `PROGRAMS` and reports the first error of each.
 """
@@ -22,22 +22,22 @@ LAST = worker.SIZE - 1
 
 @dataclass(frozen=True)
 class Program:
-    """The calls of the ranks after some rounds; then all of them call `shutdown`.
+    """The calls of the ranks after some rounds; all ranks that get no error then call `shutdown`.
 
     Attributes
     ----------
-    calls, others : str
-        Names of calls, separated by commas: those of the last rank, and of the others.
+    last_rank, others : str
+        The calls of the last rank, and of each other rank: names, separated by commas.
     texts : tuple of str
         Parts of the message of every rank's MismatchError; empty if no error is expected.
     staleness : int
         The staleness of the session; 0 is sync mode.
     server : bool
-        Whether rank 0 is only a server, which makes only the calls of all ranks.
+        Whether rank 0 is only a server, which makes only calls that concern all ranks.
 
     """
 
-    calls: str
+    last_rank: str
     others: str
     texts: tuple[str, ...] = ()
     staleness: int = 0
@@ -46,18 +46,18 @@ class Program:
     @property
     def name(self):
         """The name of the program."""
-        more = f", staleness {self.staleness}" if self.staleness else ""
-        return f"{self.calls}, others {self.others}{more}{', server' * self.server}"
+        staleness = f", staleness {self.staleness}" if self.staleness else ""
+        return f"{self.last_rank}, others {self.others}{staleness}{', server' * self.server}"
 
 
 _ROUND = f"round {ROUNDS} of table 'weights'"
 
-#: The call in which a rank waits after these calls, while another rank makes none.
-_LATEST = {"add": "add", "add,get": "get", "add_get": "add", "add_rows": "add", "get": "get"}
+#: The call that the error names for a rank whose extra calls are these.
+_NAMED_CALL = {"add": "add", "add,get": "get", "add_get": "add", "add_rows": "add", "get": "get"}
 
 _DIFFERENT = [
-    Program(calls, others, (_ROUND, *texts))
-    for calls, others, *texts in (
+    Program(last_rank, others, (_ROUND, *texts))
+    for last_rank, others, *texts in (
         ("add", "get", "called add", "called get"),
         ("get", "add,get", "called get", "called add"),
         ("add_get", "get", "called add", "called get"),
@@ -68,34 +68,34 @@ _DIFFERENT = [
     )
 ]
 
-_FEWER = [
-    Program(then, f"{more},{then}", (_ROUND, f"called {name}", f"called {_LATEST[more]}"))
+_EXTRA_CALLS = [
+    Program(then, f"{extra},{then}", (_ROUND, f"called {name}", f"called {named_call}"))
     for then, name in (
         ("barrier", "barrier"),
         ("create", "the creation of a table"),
         ("shutdown", "shutdown"),
     )
-    for more in _LATEST
-    if (more, then) != ("get", "shutdown")  # a trailing get is not an error
+    for extra, named_call in _NAMED_CALL.items()
+    if (extra, then) != ("get", "shutdown")  # a trailing get is not an error
 ]
 
-_AGGREGATES = [
+_NOT_ALL_AGGREGATE = [
     Program("aggregate", "barrier", ("called aggregate", "called barrier")),
     Program("barrier", "aggregate_large", ("called aggregate", "called barrier")),
     Program("create", "aggregate", ("called aggregate", "called the creation of a table")),
     Program("nothing", "aggregate", ("called aggregate", "called shutdown")),
 ]
 
-_SIZES = [
-    Program("aggregate", "aggregate_more", ("of 10 float64", "of 11 float64")),
+_AGGREGATED_ARRAYS = [
+    Program("aggregate", "aggregate_longer", ("of 10 float64", "of 11 float64")),
     Program("aggregate_large", "aggregate", ("of 1000000 float64", "of 10 float64")),
-    Program("aggregate_none", "aggregate", ("of 0 float64", "of 10 float64")),
-    Program("aggregate", "aggregate_other", ("of 10 float64", "of 10 int64")),
+    Program("aggregate_empty", "aggregate", ("of 0 float64", "of 10 float64")),
+    Program("aggregate", "aggregate_integers", ("of 10 float64", "of 10 int64")),
 ]
 
 _WITH_A_SERVER = [
-    Program(one.calls, one.others, one.texts, server=True)
-    for one in [*_DIFFERENT[-2:], *_AGGREGATES, _FEWER[0], _FEWER[-1]]
+    Program(program.last_rank, program.others, program.texts, server=True)
+    for program in [*_DIFFERENT[-2:], *_NOT_ALL_AGGREGATE, _EXTRA_CALLS[0], _EXTRA_CALLS[-1]]
 ]
 
 _STALE = [
@@ -104,7 +104,7 @@ _STALE = [
     Program("create", "add,add,get", ("called add", "called the creation of a table"), 1),
 ]
 
-_RIGHT = [
+_WITHOUT_ERROR = [
     Program("get", "nothing"),
     Program("finish", "add_get,add_get,get"),
     Program("finish,barrier", "add,add,barrier,get"),
@@ -116,7 +116,8 @@ _RIGHT = [
 PROGRAMS = {
     program.name: program
     for program in (
-        *_DIFFERENT, *_FEWER, *_AGGREGATES, *_SIZES, *_WITH_A_SERVER, *_STALE, *_RIGHT
+        *_DIFFERENT, *_EXTRA_CALLS, *_NOT_ALL_AGGREGATE, *_AGGREGATED_ARRAYS,
+        *_WITH_A_SERVER, *_STALE, *_WITHOUT_ERROR,
     )
 }  # fmt: skip
 
@@ -131,10 +132,10 @@ def _calls(table):
         "get_rows": lambda: table.get([3, 3]),
         "add_get": lambda: table.add_get(ones),
         "aggregate": lambda: mv.aggregate(np.ones(10)),
-        "aggregate_more": lambda: mv.aggregate(np.ones(11)),
-        "aggregate_none": lambda: mv.aggregate(np.ones(0)),
+        "aggregate_longer": lambda: mv.aggregate(np.ones(11)),
+        "aggregate_empty": lambda: mv.aggregate(np.ones(0)),
         "aggregate_large": lambda: mv.aggregate(np.ones(10**6)),
-        "aggregate_other": lambda: mv.aggregate(np.ones(10, np.int64)),
+        "aggregate_integers": lambda: mv.aggregate(np.ones(10, np.int64)),
         "barrier": mv.barrier,
         "create": lambda: mv.ArrayTableHandler(7, name="later"),
         "finish": mv.finish,
@@ -144,11 +145,11 @@ def _calls(table):
 
 
 def _run(program):
-    """Return the first error of this rank as [type, message, call], or None."""
+    """Run a program; return this rank's first error as [type, message, call], or None."""
     role = "server" if program.server and worker.RANK == 0 else "all"
     mv.init(staleness=program.staleness, role=role, timeout=TIMEOUT)
     table = mv.MatrixTableHandler(*SHAPE, name="weights")
-    names = (program.calls if worker.RANK == LAST else program.others).split(",")
+    names = (program.last_rank if worker.RANK == LAST else program.others).split(",")
     if mv.worker_id() < 0:
         names = [name for name in names if name in ("barrier", "create")]
     else:

@@ -1,6 +1,6 @@
-"""Ranks that experience faults; ``faults.py NAME ...`` runs one of the functions below.
+"""Ranks that experience faults: ``faults.py FUNCTION ...`` runs one of the functions below.
 
-Every rank reports the first error of each call.
+Ranks report the error of a call, or None, under the name of the call or as "error".
 """
 
 import os
@@ -15,13 +15,13 @@ from cases import TIMEOUT
 import multiverso as mv
 from multiverso import api
 
-#: Seconds of timeout in sessions whose deadline passes.
-SHORT = 1.0
+#: The timeout, in seconds, of sessions whose calls must time out.
+SHORT_TIMEOUT = 1.0
 
 LAST = worker.SIZE - 1
 
 #: Whether the ranks are on several nodes.
-NODES = "MULTIVERSO_RANKS_PER_NODE" in os.environ
+SPANS_NODES = "MULTIVERSO_RANKS_PER_NODE" in os.environ
 
 #: Rounds of a table in sync mode before the fault.
 ROUNDS = 5
@@ -53,8 +53,8 @@ def _ones():
     return np.ones((SIZE // 4, 4), np.float32)
 
 
-def _open(call, **options):
-    """Open the session of a call and return its table, after some rounds if the call has rounds."""
+def _open_session(call, **options):
+    """Open a session, in sync mode if `call` needs rounds, and return a table after some rounds."""
     if call not in ROUND_CALLS:
         mv.init(**options)
         return mv.ArrayTableHandler(3, name="weights")
@@ -67,32 +67,32 @@ def _open(call, **options):
 
 
 def _sessions(*calls, **options):
-    """Open a session for each call; wait for all ranks before it, and leave it afterwards."""
+    """Yield each call with a table of its own session, which all ranks open at the same time."""
     for call in calls:
         worker.meet(f"opens-{call}")
-        yield call, _open(call, **options)
+        yield call, _open_session(call, **options)
         if mv.is_initialized():
             api.current_session().leave(f"{call} is over")
 
 
 def late(*calls):
     """All ranks but the last make each call; the last arrives after the others have timed out."""
-    for call, table in _sessions(*calls, timeout=SHORT):
+    for call, table in _sessions(*calls, timeout=SHORT_TIMEOUT):
         if worker.RANK == LAST:
             for rank in range(LAST):
                 worker.wait_for(f"timed-out-{call}", rank)
-        elif call == "get":  # of a round to which the last rank has not added
+        elif call == "get":  # waits only for a round that this rank has joined
             table.add(_ones())
         worker.report_call(CALLS[call], table, name=call)
-        if worker.RANK == LAST and NODES and worker.reported(call) is None:
-            # Its part of the round reached the other node before the message about the timeout.
+        if worker.RANK == LAST and SPANS_NODES and worker.reported(call) is None:
+            # The call may complete before the message about the timeout arrives; the next cannot.
             worker.report_call(CALLS[call], table, name=call)
         worker.announce(f"timed-out-{call}")
 
 
-def crossed():
-    """Each of two ranks waits in one table for the other rank, which waits in the next table."""
-    first = _open("add_get", timeout=SHORT)
+def deadlocks_over_two_tables():
+    """Each of two ranks waits in one table for the other rank, which waits in the other table."""
+    first = _open_session("add_get", timeout=SHORT_TIMEOUT)
     second = mv.ArrayTableHandler(3, name="biases")
     for table in (first, second) if worker.RANK == LAST else (second, first):
         worker.report_call(table.add_get, np.ones(table.shape))
@@ -101,7 +101,7 @@ def crossed():
 
 
 def late_init():
-    """All ranks but the last open the session; the last one has only initialized MPI."""
+    """All ranks but the last open a session; the last one only initializes MPI."""
     from mpi4py import MPI  # MPI_Init waits for every rank and has no deadline
 
     MPI.COMM_WORLD.Barrier()
@@ -109,7 +109,7 @@ def late_init():
         for rank in range(LAST):
             worker.wait_for("gave-up", rank)
         return
-    worker.report_call(lambda: mv.init(timeout=SHORT))
+    worker.report_call(lambda: mv.init(timeout=SHORT_TIMEOUT))
     worker.announce("gave-up")
 
 
@@ -127,31 +127,32 @@ def interrupted(*calls):
             worker.announce(f"interrupted-{call}")
         else:
             worker.wait_for(f"interrupted-{call}", 0)
-            joined = "add_get" if call in ("get", "get_rows") else call
-            worker.report_call(CALLS[joined], table, name=call)
+            arriving_call = "add_get" if call in ("get", "get_rows") else call
+            worker.report_call(CALLS[arriving_call], table, name=call)
 
 
 def _announce_when_waiting(call):
     """Announce that the main thread is inside a call of the library."""
-    main = threading.main_thread().ident
-    while sys._current_frames()[main].f_code.co_name != "call":
+    main_thread = threading.main_thread().ident
+    # The function of multiverso._native that calls the library is named "call".
+    while sys._current_frames()[main_thread].f_code.co_name != "call":
         time.sleep(0.01)
-    time.sleep(0.5)  # past the first slice of the wait
+    time.sleep(0.5)  # until the library waits
     worker.announce(f"waiting-{call}")
 
 
 def killed(when):
-    """Busy ranks, one of which is killed; the job never ends by itself."""
+    """Announce "busy" at the point `when` and go on forever, until the test kills a rank."""
     if when == "start":
-        _idle()
+        _announce_and_sleep()
     mv.init()
     if when == "init":
-        _idle()
+        _announce_and_sleep()
     table = mv.ArrayTableHandler(100_000)
     matrix = mv.MatrixTableHandler(1000, 10)
     if when == "barrier":
         if worker.RANK == 1:
-            _idle()
+            _announce_and_sleep()
         worker.announce("busy")
         mv.barrier()
     if when == "create":
@@ -165,16 +166,16 @@ def killed(when):
         matrix.get(sync=True)
 
 
-def _idle():
+def _announce_and_sleep():
     worker.announce("busy")
     while True:
         time.sleep(1)
 
 
 def killed_in_calls(calls, mode="sync"):
-    """Ranks repeat some calls until the test kills one of them."""
+    """Repeat some calls until the test kills a rank."""
     names = calls.split(",")
-    table = _open(names[0], **({"staleness": 2, "sync": False} if mode == "stale" else {}))
+    table = _open_session(names[0], **({"staleness": 2, "sync": False} if mode == "stale" else {}))
     for name in names:
         CALLS[name](table)
     worker.announce("busy")
@@ -188,8 +189,8 @@ def killed_in_calls(calls, mode="sync"):
 
 
 def ends(how, call="barrier"):
-    """End the script of the last rank in some way while the others wait for it in a call."""
-    table = _open(call)
+    """End the script of the last rank as `how` says while the other ranks wait for it in a call."""
+    table = _open_session(call)
     if worker.RANK == LAST:
         if how == "exception":
             raise ValueError("bad batch 17")
@@ -204,7 +205,7 @@ def ends(how, call="barrier"):
 
 def forks(how):
     """Every rank forks a child that tries to use the session and ends."""
-    if how == "mpi4py":  # which also finalizes MPI when a child ends as a script does
+    if how == "mpi4py":  # it would finalize MPI in a child that ends normally
         from mpi4py import MPI
 
         MPI.COMM_WORLD.Barrier()
@@ -220,7 +221,7 @@ def forks(how):
                 continue
             os._exit(9)
         if how == "mpi4py":
-            os._exit(5)  # as the children of multiprocessing end
+            os._exit(5)  # as multiprocessing ends its children
         sys.exit(5)
     worker.report(child=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     table.add(np.ones(4))

@@ -1,4 +1,4 @@
-"""A Keras model that all workers train, seen from each rank, on the backend of KERAS_BACKEND."""
+"""Keras models that all workers train, on the backend of KERAS_BACKEND; each rank reports them."""
 
 import worker
 
@@ -13,7 +13,7 @@ from multiverso.keras_ext import KerasParamManager, MVCallback, shard  # noqa: E
 MODES = {"async": {}, "sync": {"sync": True}, "stale": {"staleness": 2}}
 
 
-def model_of(learning_rate=0.05):
+def make_model(learning_rate=0.05):
     """Return a model with batch normalization and different weights on each worker."""
     model = keras.Sequential(
         [
@@ -33,21 +33,21 @@ def model_of(learning_rate=0.05):
     return model
 
 
-def flat(model):
+def flat_weights(model):
     arrays = [keras.ops.convert_to_numpy(weight) for weight in model.weights]
     return np.concatenate([array.ravel() for array in arrays])
 
 
-def held(manager):
+def table_values(manager):
     return np.concatenate([table.get() for table in manager.tables])
 
 
-def trained(freq):
+def train(freq):
     """Train on this worker's part of the data; return the model, its callback and its history."""
     keras.utils.set_random_seed(1 + mv.worker_id())
     x = np.random.default_rng(5).normal(size=(60, 3)).astype(np.float32)
     x, y = shard(x, x.sum(axis=1, keepdims=True))
-    model = model_of()
+    model = make_model()
     callback = MVCallback(model, freq=freq, average_metrics=True)
     history = model.fit(x, y, batch_size=4, epochs=4, verbose=0, callbacks=[callback]).history
     mv.barrier()
@@ -55,26 +55,27 @@ def trained(freq):
     return model, callback, history
 
 
-def fitting(mode, name):
-    """All workers end with the tables' values, a better model, and averaged metrics."""
+def report_fit(mode, name):
+    """Report the weights, whether they equal the tables' values, and the metrics of a training."""
     with mv.session(**MODES[mode]):
-        model, callback, history = trained(freq=2)
+        model, callback, history = train(freq=2)
+        weights, values = flat_weights(model), table_values(callback.manager)
         result = {
-            "table": bool((np.sort(flat(model)) == np.sort(held(callback.manager))).all()),
-            "weights": flat(model).tolist(),
+            "equals_tables": np.array_equal(np.sort(weights), np.sort(values)),
+            "weights": weights.tolist(),
             "history": history,
         }
         mv.barrier()
     worker.report(**{name: result})
 
 
-def statistics():
-    """Statistics are averaged, taken from the master, or left to each worker."""
+def report_statistics():
+    """Report a statistic that is averaged, taken from the master, or left to each worker."""
     with mv.session():
         me = mv.worker_id()
-        seen = {}
+        values = {}
         for choice in ("average", "master", False):
-            model = model_of()
+            model = make_model()
             statistic = model.layers[1].moving_mean
             statistic.assign(np.full(4, 100 + me))  # only the master's value is used
             manager = KerasParamManager(model, choice)
@@ -83,14 +84,14 @@ def statistics():
             mv.barrier()
             manager.sync_all_param()
             mv.barrier()
-            seen[str(choice)] = keras.ops.convert_to_numpy(statistic).tolist()
-        worker.report(statistics=seen)
+            values[str(choice)] = keras.ops.convert_to_numpy(statistic).tolist()
+        worker.report(statistics=values)
 
 
-def restored():
-    """Set weights on workers other than the master, which must not be added."""
+def report_restored_weights():
+    """Report whether a `fit` ignores weights that workers other than the master have set."""
     with mv.session():
-        model = model_of(learning_rate=0.0)
+        model = make_model(learning_rate=0.0)
         callback = MVCallback(model, sync_non_trainable=False)
         start = callback.manager.tables[0].get(sync=True)
         if not mv.is_master_worker():
@@ -98,23 +99,23 @@ def restored():
         x = np.ones((8, 3), np.float32)
         model.fit(x, x[:, :1], batch_size=4, verbose=0, callbacks=[callback])
         mv.barrier()
-        worker.report(restored=bool((callback.manager.tables[0].get() == start).all()))
+        worker.report(tables_unchanged=bool((callback.manager.tables[0].get() == start).all()))
 
 
-def wrong():
-    """Make errors on one rank, which must reach every rank."""
+def report_errors():
+    """Report the errors that each rank gets when rank 0 passes a wrong argument."""
     with mv.session():
-        model = model_of()
+        model = make_model()
         worker.report_call(lambda: MVCallback(model, freq=0 if mv.rank() == 0 else 1), name="freq")
-        other = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+        other_model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
         worker.report_call(
-            lambda: KerasParamManager(other if mv.rank() == 0 else model), name="model"
+            lambda: KerasParamManager(other_model if mv.rank() == 0 else model), name="model"
         )
 
 
 for mode in MODES:
-    fitting(mode, mode)
-fitting("sync", "sync again")
-statistics()
-restored()
-wrong()
+    report_fit(mode, mode)
+report_fit("sync", "sync again")
+report_statistics()
+report_restored_weights()
+report_errors()

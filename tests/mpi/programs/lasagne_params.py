@@ -1,4 +1,4 @@
-"""Lasagne networks on any number of ranks: what adapter_suite.py does not cover."""
+"""Cases about Lasagne networks on any number of ranks that adapter_suite.py does not cover."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from cases import equal, registrar, run_all
 
 import multiverso as mv
 
-# Only ranks import these, so a test that reads the names of the cases does not need Lasagne.
+# Only ranks import these modules, so pytest can read the names of the cases without Lasagne.
 T = lasagne = theano = LasagneParamManager = None
 
 CASES = {}
@@ -17,7 +17,7 @@ CASES = {}
 case = registrar(CASES)
 
 
-def network_of(value):
+def make_network(value):
     """Return a layer whose weights and biases all have one value."""
     return lasagne.layers.DenseLayer(
         lasagne.layers.InputLayer((None, 2)),
@@ -30,7 +30,7 @@ def network_of(value):
 
 @case(sync=True)
 def training_functions_step_with_the_gradients_of_all_workers():
-    network = network_of(1.0)
+    network = make_network(1.0)
     x = T.matrix("x")
     cost = T.sum(lasagne.layers.get_output(network, x))
     parameters = lasagne.layers.get_all_params(network, trainable=True)
@@ -47,8 +47,8 @@ def training_functions_step_with_the_gradients_of_all_workers():
     equal(bias, np.full(2, 1 - 4 * 0.5 * mv.num_workers()))
 
 
-def statistics_with(choice):
-    """Return an untrained mean and an untrained count after workers have seen different data."""
+def statistics_after_sync(choice):
+    """Return a mean and a count that each worker changed differently, after a sync."""
 
     class Statistic(lasagne.layers.Layer):
         def __init__(self, incoming, value):
@@ -58,7 +58,7 @@ def statistics_with(choice):
             self.count = self.add_param(theano.shared(np.int64([0])), (1,), trainable=False)
 
     me = mv.worker_id()
-    network = Statistic(network_of(0), 100 + me)  # only the master's value is used
+    network = Statistic(make_network(0), 100 + me)  # only the master's value is used
     manager = LasagneParamManager(network, sync_non_trainable=choice)
     network.mean.set_value(network.mean.get_value() + np.float32(6 * (me + 1)))
     network.count.set_value(network.count.get_value() + me + 1)
@@ -70,9 +70,9 @@ def statistics_with(choice):
 def statistics_follow_the_sync_option():
     me, workers = mv.worker_id(), mv.num_workers()
     # Counts are not averaged; they are taken from the master.
-    equal(statistics_with("average"), [100 + 3.0 * (workers + 1), 1])
-    equal(statistics_with("master"), [106.0, 1])
-    equal(statistics_with(False), [100.0 + me + 6 * (me + 1), me + 1])
+    equal(statistics_after_sync("average"), [100 + 3.0 * (workers + 1), 1])
+    equal(statistics_after_sync("master"), [106.0, 1])
+    equal(statistics_after_sync(False), [100.0 + me + 6 * (me + 1), me + 1])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Trainings with multiverso.learn, several in one job; each rank reports their outcomes.
+"""Scenarios of multiverso.learn, several in one job; each rank reports what a scenario returns.
 
 Each argument is a scenario and its number of ranks: in ``modes/3`` the first three ranks train, and
 the others sleep. In ``groups/5/3`` five ranks train, three of them on the first node.
@@ -24,16 +24,16 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
-#: Longest time that a rank may wait for the ranks that train without it, in seconds.
-PATIENCE = 400.0
+#: Seconds that a rank may wait for the ranks that train without it.
+SCENARIO_TIMEOUT = 400.0
 
-PLACES, CLASSES = 6, 3
+FEATURES, CLASSES = 6, 3
 FILES = [f"file {number}" for number in range(6)]
-SAMPLES = [40, 60, 50, 50, 70, 30]  # in FILES
+SAMPLES = [40, 60, 50, 50, 70, 30]  # of each of the FILES
 VALIDATION = ["file for validation"]
 
-NORM = keras.layers.BatchNormalization
-NORM_AND_RANDOM = (NORM, lambda: keras.layers.Dropout(0.2))
+BATCH_NORM = keras.layers.BatchNormalization
+NORM_AND_DROPOUT = (BATCH_NORM, lambda: keras.layers.Dropout(0.2))
 
 OPTIMIZERS = {
     "sgd": {"learning_rate": 0.25},
@@ -51,19 +51,19 @@ MODES = {
     "diloco": {"elastic_lr": 0.25, "sync_every": 3},
 }
 
-_place = {"comm": MPI.COMM_WORLD}  # of the ranks of the current scenario
+_scenario = {"comm": MPI.COMM_WORLD}  # the communicator of the current scenario
 
 
 class Clusters(Data):
-    """Points around three centres, different points in each file."""
+    """Points around three centers, different points in each file."""
 
     def load_data(self, file_name):
         rng = np.random.default_rng(zlib.crc32(file_name.encode()))
         size = SAMPLES[FILES.index(file_name)] if file_name in FILES else 90
         labels = rng.integers(0, CLASSES, size)
-        centres = 2 * np.eye(CLASSES, PLACES, dtype=np.float32)
-        noise = 0.5 * rng.standard_normal((size, PLACES), dtype=np.float32)
-        return centres[labels] + noise, labels
+        centers = 2 * np.eye(CLASSES, FEATURES, dtype=np.float32)
+        noise = 0.5 * rng.standard_normal((size, FEATURES), dtype=np.float32)
+        return centers[labels] + noise, labels
 
 
 class Dense(ModelBuilder):
@@ -76,7 +76,7 @@ class Dense(ModelBuilder):
     def build_model(self):
         return keras.Sequential(
             [
-                keras.Input((PLACES,)),
+                keras.Input((FEATURES,)),
                 keras.layers.Dense(8, activation="tanh"),
                 *(layer() for layer in self.between),
                 keras.layers.Dense(CLASSES, activation="softmax"),
@@ -86,8 +86,8 @@ class Dense(ModelBuilder):
 
 def manager_of(algo, **options):
     """Return the manager of a short training."""
-    given = {
-        "comm": _place["comm"],
+    defaults = {
+        "comm": _scenario["comm"],
         "data": Clusters(10),
         "model_builder": Dense(),
         "num_epochs": 4,
@@ -96,41 +96,41 @@ def manager_of(algo, **options):
         "seed": 7,
         "timeout": 100.0,
     }
-    return MPIManager(algo=algo, **{**given, **options})
+    return MPIManager(algo=algo, **{**defaults, **options})
 
 
 def algo_of(name, mode="sgd", **options):
-    """Return an algorithm with the options of its mode, or of its optimiser."""
+    """Return an algorithm with the options of its mode, or of its optimizer."""
     given = MODES[mode] if mode in MODES else OPTIMIZERS[name]
     given = {"loss": "sparse_categorical_crossentropy", "mode": mode, **given, **options}
     return Algo(name, **given)
 
 
-def comm_of(size):
-    """Return a communicator of the first `size` ranks, None on the others; collective."""
-    comm = _place["comm"].Split(0 if worker.RANK < size else MPI.UNDEFINED)
+def split_comm(size):
+    """Return a communicator of the first `size` ranks, or None on the other ranks; collective."""
+    comm = _scenario["comm"].Split(0 if worker.RANK < size else MPI.UNDEFINED)
     return None if comm == MPI.COMM_NULL else comm
 
 
-def outcome_of(manager):
+def train(manager):
     """Train; return the outcome without times on the master, else None."""
     history = manager.train()
     if history is None:
         return None
-    found = manager.outcome.as_dict({})
+    outcome = manager.outcome.as_dict({})
     return {
         "history": history,
-        "weights": [float(each.sum()) for each in manager.model.get_weights()],
-        "samples": [each["samples"] for each in found["epochs"]],
-        "workers": [(each["rank"], each["samples"]) for each in found["workers"]],
-        "updates": sum(each["updates"] for each in found["workers"]),
-        "staleness": found["staleness"],
-        "groups": [[each["rank"], each["workers"], each["exchanges"]] for each in found["groups"]],
+        "weights": [float(array.sum()) for array in manager.model.get_weights()],
+        "samples": [entry["samples"] for entry in outcome["epochs"]],
+        "workers": [(entry["rank"], entry["samples"]) for entry in outcome["workers"]],
+        "updates": sum(entry["updates"] for entry in outcome["workers"]),
+        "staleness": outcome["staleness"],
+        "groups": [[g["rank"], g["workers"], g["exchanges"]] for g in outcome["groups"]],
     }
 
 
 def modes():
-    """Train with every optimiser and mode, asynchronously and in lock-step."""
+    """Train with every optimizer and mode, asynchronously and in lock-step."""
     found = {}
     for synchronous in (False, True):
         algos = {name: algo_of(name) for name in OPTIMIZERS} | {
@@ -138,20 +138,20 @@ def modes():
             "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5),
         }
         for name, algo in algos.items():
-            outcome = outcome_of(manager_of(algo, synchronous=synchronous))
+            outcome = train(manager_of(algo, synchronous=synchronous))
             found[f"{name} {'synchronous' if synchronous else 'asynchronous'}"] = outcome
     return found
 
 
-def few():
-    """Train with a few of these, for backends that are slow to compile."""
+def combinations():
+    """Train with three optimizers, modes and models, for backends that are slow to compile."""
     runs = {
         "adam asynchronous": (algo_of("adam"), False, Dense()),
         "easgd synchronous": (algo_of(None, "easgd"), True, Dense()),
-        "nesterov synchronous": (algo_of("nesterov", sync_every=2), True, Dense(*NORM_AND_RANDOM)),
+        "nesterov synchronous": (algo_of("nesterov", sync_every=2), True, Dense(*NORM_AND_DROPOUT)),
     }
     return {
-        name: outcome_of(manager_of(algo, synchronous=synchronous, model_builder=builder))
+        name: train(manager_of(algo, synchronous=synchronous, model_builder=builder))
         for name, (algo, synchronous, builder) in runs.items()
     }
 
@@ -162,22 +162,22 @@ def twice():
     given = {"synchronous": True, "num_epochs": 2}
     for name, algo in (("adam", algo_of("adam", sync_every=3)), ("easgd", algo_of(None, "easgd"))):
         found[name] = [
-            outcome_of(manager_of(algo, model_builder=Dense(*NORM_AND_RANDOM), **given))
+            train(manager_of(algo, model_builder=Dense(*NORM_AND_DROPOUT), **given))
             for _ in range(2)
         ]
-    # The mean of one local step of each worker is a step with the mean gradient.
+    # Steps of size 1 with the mean of single local steps are steps with the mean gradient.
     found["diloco"] = [
-        outcome_of(manager_of(algo, **given))
+        train(manager_of(algo, **given))
         for algo in (algo_of("sgd", "diloco", learning_rate=1.0, sync_every=1), algo_of("sgd"))
     ]
     return found
 
 
 def like_keras(optimizers=tuple(OPTIMIZERS), **options):
-    """Train with one worker, and with Keras on the same batches."""
+    """Return by how much weights differ between one worker and Keras on the same batches."""
     found = {}
     algos = {name: algo_of(name) for name in optimizers}
-    # This outer optimiser applies the local steps unchanged.
+    # This outer optimizer applies the local steps unchanged.
     algos["diloco"] = algo_of("sgd", "diloco", learning_rate=1.0, worker_optimizer="adam")
     given = {"val_list": None, "num_epochs": 2, "synchronous": True, **options}
     for name, algo in algos.items():
@@ -198,29 +198,29 @@ def like_keras(optimizers=tuple(OPTIMIZERS), **options):
 
 
 def groups():
-    """Train with two groups of one worker, one group of two, and one group of one."""
+    """Train with two groups of one worker, with one group of two, and with one group of one."""
     found = {}
     algos = {
         "adam": algo_of("adam", sync_every=2),
         "easgd": algo_of(None, "easgd"),
         "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5),
     }
-    five, four, three = map(comm_of, (5, 4, 3))
+    five, four, three = map(split_comm, (5, 4, 3))
     for comm, masters in ((five, 3), (four, 2)):
         for name, algo in algos.items() if comm is not None else ():
-            given = {"comm": comm, "num_masters": masters, "model_builder": Dense(NORM)}
-            found[f"{name} of {masters}"] = outcome_of(manager_of(algo, **given))
+            given = {"comm": comm, "num_masters": masters, "model_builder": Dense(BATCH_NORM)}
+            found[f"{name} of {masters}"] = train(manager_of(algo, **given))
     if three is not None:
         alone = {"comm": three, "num_masters": 2, "synchronous": False}
         found["like_keras"] = like_keras(("sgd", "adam"), **alone)
         folder = f"{os.environ['MULTIVERSO_TEST_JOB']}/groups"
         manager_of(algos["adam"], num_epochs=2, checkpoint=folder, **alone).train()
         manager = manager_of(algos["adam"], restore=folder, **alone)
-        found["restored"] = outcome_of(manager), manager.outcome and manager.outcome.first_epoch
+        found["restored"] = train(manager), manager.outcome and manager.outcome.first_epoch
         try:
             manager_of(algos["adam"], **{**alone, "num_masters": 3}).train()
         except InputError as error:
-            found["few ranks"] = str(error)
+            found["too few ranks"] = str(error)
     return found
 
 
@@ -264,20 +264,20 @@ def restored():
         ("easgd synchronous", algo_of(None, "easgd"), True),
     ):
         folder = f"{os.environ['MULTIVERSO_TEST_JOB']}/{name}"
-        given = {"synchronous": synchronous, "model_builder": Dense(NORM)}
-        whole = outcome_of(manager_of(algo, **given))
+        given = {"synchronous": synchronous, "model_builder": Dense(BATCH_NORM)}
+        whole = train(manager_of(algo, **given))
         manager_of(algo, num_epochs=2, checkpoint=folder, checkpoint_interval=5, **given).train()
         manager = manager_of(algo, restore=folder, checkpoint=folder, **given)
-        found[name] = [whole, outcome_of(manager), manager.outcome and manager.outcome.first_epoch]
+        found[name] = [whole, train(manager), manager.outcome and manager.outcome.first_epoch]
         kept = sorted(os.listdir(folder))
         worker.report(kept=kept)
     for name, algo, options in (
         ("nothing", algo_of("adam"), {"restore": "no such folder"}),
-        ("another optimiser", algo_of("sgd"), {"restore": folder}),
+        ("another optimizer", algo_of("sgd"), {"restore": folder}),
         ("all epochs", algo_of(None, "easgd"), {"restore": folder, "synchronous": True}),
     ):
         try:
-            manager_of(algo, model_builder=Dense(NORM), **options).train()
+            manager_of(algo, model_builder=Dense(BATCH_NORM), **options).train()
         except InputError as error:
             found[name] = str(error)
     return found
@@ -292,52 +292,52 @@ class Failing(Clusters):
 
     def load_data(self, file_name):
         self.loads += 1
-        if worker.RANK == _place["comm"].size - 1 and self.loads > 5:
+        if worker.RANK == _scenario["comm"].size - 1 and self.loads > 5:
             raise OSError("the disk is gone")
         return super().load_data(file_name)
 
 
-def wrong():
+def invalid():
     """Train with invalid input, and then with valid input."""
-    cases = {
+    options_of = {
         "files": {"train_list": FILES[:1]},
         "loss": {"algo": Algo("adam", loss="no loss")},
         "metrics": {"algo": Algo("adam", loss="mse", metrics=["no metric"])},
-        "worker's optimiser": {"algo": algo_of(None, "easgd", worker_optimizer="none")},
+        "worker's optimizer": {"algo": algo_of(None, "easgd", worker_optimizer="none")},
         "shapes": {"algo": Algo("adam", loss="categorical_crossentropy")},
         "model": {"model_builder": ModelBuilder()},
         "data": {"data": Failing()},
     }
     found = {}
-    for name, options in cases.items():
+    for name, options in options_of.items():
         algo = options.pop("algo", algo_of("adam"))
         try:
             manager_of(algo, **options).train()
         except (InputError, RuntimeError, NotImplementedError, OSError) as error:
             found[name] = [type(error).__name__, str(error)]
-    found["end"] = outcome_of(manager_of(algo_of("adam"), num_epochs=1)) is not None
+    found["end"] = train(manager_of(algo_of("adam"), num_epochs=1)) is not None
     return found
 
 
 SCENARIOS = {
-    each.__name__: each
-    for each in (modes, few, twice, like_keras, groups, callbacks, restored, wrong)
+    function.__name__: function
+    for function in (modes, combinations, twice, like_keras, groups, callbacks, restored, invalid)
 }
 
 
-def main(words):
+def main(arguments):
     """Run each scenario on its ranks."""
-    for word in words:
-        name, ranks, *per_node = word.split("/")
-        _place["comm"] = MPI.COMM_WORLD
-        comm = comm_of(int(ranks))
+    for argument in arguments:
+        name, ranks, *per_node = argument.split("/")
+        _scenario["comm"] = MPI.COMM_WORLD
+        comm = split_comm(int(ranks))
         with mock.patch.dict(os.environ):
             if per_node:
                 os.environ["MULTIVERSO_RANKS_PER_NODE"] = per_node[0]
             if comm is not None:
-                _place["comm"] = comm
+                _scenario["comm"] = comm
                 worker.report(**{name: SCENARIOS[name]()})
-        worker.meet(f"end of {name}", PATIENCE)
+        worker.meet(f"end of {name}", SCENARIO_TIMEOUT)
 
 
 try:

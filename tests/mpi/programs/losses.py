@@ -1,4 +1,4 @@
-"""Ranks that lose others; ``losses.py NAME ...`` runs one of the functions below."""
+"""Ranks that lose other ranks: ``losses.py FUNCTION ...`` runs one of the functions below."""
 
 import os
 import sys
@@ -7,60 +7,60 @@ import zlib
 
 import numpy as np
 import worker
-from survivors import Acknowledged, counts_of, meet
+from survivors import Acknowledged, counts_of, make_collective_call
 
 import multiverso as mv
 
-#: Elements of the table: several stripes, and several chunks for each server.
+#: Elements of the array: several stripes, and several chunks for each server.
 SIZE = 40_000
 ROWS = 64
-#: Adds of each worker to each of the two tables, and the number between two collective calls.
+#: Adds of each worker to each of the two tables, and to each between two collective calls.
 ADDS = 400
-BETWEEN = 40
-#: The number of bits that count one worker's adds.
+ADDS_BETWEEN_CALLS = 40
+#: The number of bits of an element that count the adds of one worker; the lowest are worker 0's.
 BITS = 60 // worker.SIZE
 
 
 def continues(folder, leaver="-1"):
-    """Add to tables, with collective calls, and report the tables after some ranks are killed."""
+    """Add to two tables; report them after ranks are killed, or `leaver` has ended its script."""
     mv.init(on_peer_lost="continue")
     whole = mv.ArrayTableHandler(SIZE, dtype="int64", name="whole")
     rows = mv.MatrixTableHandler(ROWS, 100, dtype="int64", name="rows")
-    mine = 1 << (BITS * worker.RANK)
-    delta = np.full(SIZE, mine)
-    row_delta = np.full((2, 100), mine)
+    one_add = 1 << (BITS * worker.RANK)
+    delta = np.full(SIZE, one_add)
+    row_delta = np.full((2, 100), one_add)
     acknowledged = Acknowledged()
-    broken = [0, 0]
+    maybe_partial = [0, 0]
     worker.announce("busy")
-    for number in range(ADDS):
-        if number == ADDS // 3 and worker.RANK == int(leaver):
+    for step in range(ADDS):
+        if step == ADDS // 3 and worker.RANK == int(leaver):
             sys.exit(3)  # without a message
-        if _add(lambda: whole.add(delta), broken, 0):
-            acknowledged.note(0)
-        ids = [number % ROWS, (number + ROWS // 2) % ROWS]
-        if _add(lambda ids=ids: rows.add(row_delta, ids), broken, 1):
-            acknowledged.note(1)
-        if number % BETWEEN == 0:
-            meet(number // BETWEEN, least=1, sync=True)
-            _check_own(whole, acknowledged.counts[0], broken[0])
+        if _add(lambda: whole.add(delta), maybe_partial, 0):
+            acknowledged.count(0)
+        ids = [step % ROWS, (step + ROWS // 2) % ROWS]
+        if _add(lambda ids=ids: rows.add(row_delta, ids), maybe_partial, 1):
+            acknowledged.count(1)
+        if step % ADDS_BETWEEN_CALLS == 0:
+            make_collective_call(step // ADDS_BETWEEN_CALLS, min_workers=1, sync=True)
+            _check_own_adds(whole, acknowledged.counts[0], maybe_partial[0])
     worker.announce("added")
     worker.wait_for("killed")
     mv.barrier()
-    worker.report(lost=mv.lost_ranks(), master=mv.is_master_worker(), broken=broken)
+    worker.report(lost=mv.lost_ranks(), master=mv.is_master_worker(), maybe_partial=maybe_partial)
     values = whole.get(sync=True)
     sums = rows.get().sum(axis=0)
     worker.report(
-        least=counts_of(values.min(), BITS),
-        most=counts_of(values.max(), BITS),
-        rows=counts_of(sums[0], BITS),
+        min_counts=counts_of(values.min(), BITS),
+        max_counts=counts_of(values.max(), BITS),
+        row_counts=counts_of(sums[0], BITS),
     )
     worker.report(digest=zlib.crc32(values.tobytes()))
     mv.save(folder)
     mv.load(folder)
-    late = mv.ArrayTableHandler(10, 5)
-    late.add(np.ones(10))
+    new_table = mv.ArrayTableHandler(10, 5)
+    new_table.add(np.ones(10))
     mv.barrier()
-    worker.report(late=late.get().tolist(), again=counts_of(whole.get().min(), BITS))
+    worker.report(new_table=new_table.get().tolist(), reloaded=counts_of(whole.get().min(), BITS))
     mv.shutdown()
     worker.report(ended=True)
 
@@ -70,18 +70,18 @@ def saves(folder):
     mv.init(on_peer_lost="continue")
     table = mv.MatrixTableHandler(ROWS, 100, 3, name="rows")
     worker.announce("busy")
-    for number in range(8):
+    for step in range(8):
         for call in (mv.save, mv.load):
-            _until_all_have(lambda call=call: call(folder))
-        if number % 2 == 0:
-            _until_all_have(lambda: mv.save(folder, background=True))
-            _until_all_have(mv.wait_for_save)
+            _repeat_until_it_succeeds(lambda call=call: call(folder))
+        if step % 2 == 0:
+            _repeat_until_it_succeeds(lambda: mv.save(folder, background=True))
+            _repeat_until_it_succeeds(mv.wait_for_save)
     worker.report(values=[float(table.get().min()), float(table.get().max())])
     mv.shutdown()
     worker.report(ended=True)
 
 
-def _until_all_have(call):
+def _repeat_until_it_succeeds(call):
     """Repeat a collective call that failed on all ranks because one was lost during it."""
     while True:
         try:
@@ -105,27 +105,27 @@ def loses_a_node(folder):
     worker.report_call(mv.barrier, name="barrier")
 
 
-def _add(call, broken, table):
-    """Make an add, which may stay partial if the server that handles it dies."""
+def _add(call, maybe_partial, table):
+    """Make an add; return whether it is acknowledged, else count it as one that may be partial."""
     try:
         call()
     except mv.PeerLostError as error:
         if "may be there" not in str(error) or error.rank is None:
             raise
-        broken[table] += 1
+        maybe_partial[table] += 1
         return False
     return True
 
 
-def _check_own(table, count, broken):
-    """Every acknowledged add of this worker is readable exactly once."""
+def _check_own_adds(table, count, maybe_partial):
+    """Check that the table contains every acknowledged add of this worker once."""
     values = table.get()
     for value in (values.min(), values.max()):
-        assert count <= counts_of(value, BITS)[worker.RANK] <= count + broken
+        assert count <= counts_of(value, BITS)[worker.RANK] <= count + maybe_partial
 
 
 def names_the_dead():
-    """Add in rounds until a rank is killed, and report when and how this rank learns of it."""
+    """Add in rounds until a rank is killed, and report the error and when this rank got it."""
     mv.init(True)
     table = mv.ArrayTableHandler(1000, name="rounds")
     worker.announce("busy")
@@ -134,21 +134,21 @@ def names_the_dead():
             table.add(np.ones(1000))
             table.get()
     except mv.PeerLostError as error:
-        worker.report(error=["PeerLostError", str(error)], at=time.monotonic())
+        worker.report(error=["PeerLostError", str(error)], error_time=time.monotonic())
 
 
-def is_stopped(patience):
-    """Wait in a barrier for rank 1, which is suspended meanwhile."""
-    mv.init(peer_timeout=float(patience))
+def waits_for_a_suspended_rank(peer_timeout):
+    """Wait in a barrier for rank 1, which the test suspends before it arrives."""
+    mv.init(peer_timeout=float(peer_timeout))
     worker.announce("ready")
     if worker.RANK == 1:
-        worker.wait_for("stopped")  # and makes no progress until it resumes
+        worker.wait_for("suspended")
     worker.report_call(mv.barrier)
 
 
-def loses_nodes(mode, patience):
-    """Use rows on other nodes, some of which die; report the errors of that and of a barrier."""
-    mv.init(mode == "sync", peer_timeout=float(patience), timeout=600.0)
+def loses_nodes(mode, peer_timeout):
+    """Use rows on nodes of which some die, then call a barrier; report the errors of both calls."""
+    mv.init(mode == "sync", peer_timeout=float(peer_timeout), timeout=600.0)
     table = mv.MatrixTableHandler(10, 3, name="spread")
     table.add(np.ones((10, 3)))
     table.get()
@@ -167,7 +167,7 @@ if __name__ == "__main__":
         worker.shield()
     worker.begin()
     globals()[name](*arguments)
-    # A killed rank cannot finalize MPI either.
+    # MPI_Finalize would wait for the killed ranks.
     if name in ("names_the_dead", "loses_nodes"):
         sys.stdout.flush()
         os._exit(0)

@@ -1,4 +1,5 @@
--- A job whose rank 1 ends in some way while the others wait for it: lua_ends.lua <how>
+-- Rank 1 ends, or is interrupted, while the other ranks wait for it in a barrier: lua_ends.lua HOW.
+-- Each rank that leaves the barrier writes its outcome to the report of tests/launch.py.
 local multiverso = require 'multiverso'
 local how = arg[1]
 multiverso.init(false, { timeout = 60 })
@@ -6,9 +7,8 @@ if multiverso.rank() == 1 then
   if how == 'error' then error('nothing left') end
   if how == 'exit' then os.exit(3) end
   if how == 'return' then return end
-  if how == 'shutdown' then multiverso.shutdown() end
 end
--- Ctrl-C comes here on rank 1, for 'interrupt', and the others wait for it in a second barrier.
+-- The test interrupts rank 1 in the second barrier, which rank 0 enters when rank 1 has reported.
 if how == 'interrupt' then
   multiverso.barrier()
   local folder = os.getenv('MULTIVERSO_TEST_JOB')

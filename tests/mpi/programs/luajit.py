@@ -1,4 +1,4 @@
-"""Executes LuaJIT with this project's Lua modules: ``luajit.py <script> <arguments>``."""
+"""Executes LuaJIT with this project's Lua modules: ``luajit.py SCRIPT ARGUMENT...``."""
 
 import os
 import sys

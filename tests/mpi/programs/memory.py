@@ -1,4 +1,4 @@
-"""The memory of tables. The kernel counts memory that the ranks of a node share once."""
+"""Measures the memory of a table, as the kernel divides it among the ranks that map its pages."""
 
 import re
 from pathlib import Path
@@ -12,13 +12,13 @@ SIZE = 32 * 2**20  # float32: 128 MiB
 
 
 def shared_bytes():
-    """Return this rank's share of the shared memory that it maps, in bytes."""
+    """Return this rank's part of the shared memory that it maps, in bytes."""
     text = Path("/proc/self/smaps_rollup").read_text("utf-8")
     return int(re.search(r"Pss_Shmem: +(\d+) kB", text)[1]) * 1024
 
 
 def main():
-    """Report the share before and after the creation of a table, and after touching it."""
+    """Report by how much creating, touching and freeing a table changes this rank's part."""
     worker.begin()
     with mv.session():
         mv.barrier()

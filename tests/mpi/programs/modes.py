@@ -1,4 +1,4 @@
-"""Cases in sessions with a mode, and the helpers to write them."""
+"""The registry of the cases that consistency.py runs, and helpers to write them."""
 
 import os
 import time
@@ -7,7 +7,7 @@ import numpy as np
 import worker
 from cases import SEED, equal, registrar
 
-#: Random programs per case; use some hundreds for a long run.
+#: The number of random programs per case; use some hundreds for a long run.
 PROGRAMS = int(os.environ.get("MULTIVERSO_TEST_PROGRAMS", "6"))
 
 CASES = {}
@@ -16,19 +16,19 @@ case = registrar(CASES)
 
 
 def same_bits(actual, expected):
-    """Compare arrays bitwise, including the signs of zeros."""
+    """Check that two arrays are bitwise equal, including the signs of zeros."""
     equal(actual, expected)
     assert np.asarray(actual).tobytes() == expected.tobytes(), "equal, but not the same bits"
 
 
 def dawdle(rng):
-    """Let the other ranks advance for a random time, or not."""
+    """Sleep at random, so that other ranks get ahead: in a tenth of the calls, for up to 3 ms."""
     if rng.random() < 0.1:
         time.sleep(rng.random() * 3e-3)
 
 
 def for_seeds(function, *arguments):
-    """Call a function with one seed after the other; report the seed that fails."""
+    """Call a function with each seed; if it fails, report the seed."""
     for seed in range(SEED, SEED + PROGRAMS):
         try:
             function(seed, *arguments)

@@ -1,4 +1,4 @@
-"""Stands for ``python -m multiverso ARGUMENT...``."""
+"""Runs ``python -m multiverso ARGUMENT...``: the harness can start only files, not modules."""
 
 import runpy
 

@@ -1,4 +1,4 @@
-"""Executes a compiled program: ``native.py <program> <arguments>``."""
+"""Executes a compiled program as a rank of the harness: ``native.py PROGRAM ARGUMENT...``."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Ranks of several nodes; ``nodes.py NAME ...`` runs one of the functions below."""
+"""Ranks on several nodes: ``nodes.py FUNCTION ...`` runs one of the functions below."""
 
 import os
 import resource
@@ -14,20 +14,20 @@ LAST = worker.SIZE - 1
 
 
 def tables_are_freed(count):
-    """Create and release tables of 64 MB; none may remain on any node."""
+    """Create and release tables of 64 MB, and report the shared memory that stays mapped."""
     with mv.session():
         for _ in range(int(count)):
             table = mv.ArrayTableHandler(16 * 2**20)
             table.add(np.ones(16 * 2**20, np.float32))
             del table
             mv.barrier()
-            time.sleep(0.3)  # the service threads clean up periodically
+            time.sleep(0.3)  # in which the service thread unmaps the table
         with open("/proc/self/statm", encoding="ascii") as statm:
             worker.report(shared=int(statm.read().split()[2]) * resource.getpagesize())
 
 
 def idles():
-    """Do nothing for some seconds and report the processor time used."""
+    """Sleep for some seconds and report the share of a core that this rank used."""
     with mv.session():
         table = mv.ArrayTableHandler(1000)
         table.add(np.ones(1000))
@@ -35,8 +35,8 @@ def idles():
         seconds = float(os.environ.get("MULTIVERSO_TEST_IDLE_SECONDS", "3"))
         before = time.process_time()
         time.sleep(seconds)
-        used = time.process_time() - before
-        worker.report(share=used / seconds)
+        cpu_seconds = time.process_time() - before
+        worker.report(share=cpu_seconds / seconds)
         mv.barrier()
 
 
@@ -51,7 +51,7 @@ def finalizes_early():
     worker.report_call(lambda: table.add(np.ones(4)))
 
 
-def threads_are_needed():
+def initializes_mpi_without_threads():
     """Open a session after MPI was initialized without thread support."""
     import mpi4py
 
@@ -60,7 +60,7 @@ def threads_are_needed():
 
 
 def sync_rounds(count):
-    """Make some rounds of sync mode with a table of 1 MB when the test asks for it."""
+    """Make `count` sync rounds with a table of 1 MB, between "go" of the test and "made"."""
     with mv.session(sync=True):
         table = mv.ArrayTableHandler(250_000)
         ones = np.ones(250_000, np.float32)
@@ -72,15 +72,15 @@ def sync_rounds(count):
         worker.wait_for("counted")
 
 
-def interrupted():
+def waits_for_a_suspended_server():
     """Rank 0 waits for a suspended server until the test interrupts it."""
     mv.init(timeout=60)
     table = mv.ArrayTableHandler(1000)
     mv.barrier()
     if worker.RANK == LAST:
-        worker.announce("stop-me")
+        worker.announce("to-suspend")
     elif worker.RANK == 0:
-        worker.wait_for("stopped")
+        worker.wait_for("suspended")
         worker.announce("waiting")
         worker.report_call(table.get)
     worker.wait_for("over")

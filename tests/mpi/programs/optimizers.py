@@ -1,4 +1,4 @@
-"""The updaters on any number of ranks, bitwise against the NumPy model of tests/unit."""
+"""Cases that compare the updaters, on any number of ranks, bitwise with their NumPy model."""
 
 import functools
 import sys
@@ -39,8 +39,8 @@ def rows_of(delta, start):
 def workers_taking_turns_match_one_program_bitwise():
     rng = np.random.default_rng(SEED)  # the same on every rank
     for name, options in OPTIONS.items():
-        for number, shape in enumerate(SHAPES):
-            start = rng.standard_normal(shape).astype(("float32", "float64")[number % 2])
+        for index, shape in enumerate(SHAPES):
+            start = rng.standard_normal(shape).astype(("float32", "float64")[index % 2])
             table, model = table_of(name, start, **options), model_of(name, start, **options)
             for turn in range(2 * mv.num_workers()):
                 who = turn % mv.num_workers()
@@ -97,8 +97,8 @@ def rows_count_their_own_updates():
     rows = 3 * mv.num_workers() + 1
     matrix = mv.MatrixTableHandler(rows, 4, dtype="float64", updater="adam", **OPTIONS["adam"])
     times = np.arange(rows) % 7
-    for number in range(7):
-        ids = np.flatnonzero(times > number)
+    for index in range(7):
+        ids = np.flatnonzero(times > index)
         matrix.add(np.ones((len(ids), 4)), ids)
     mv.barrier()
     expected = np.zeros((rows, 4))
@@ -156,14 +156,14 @@ def elastic_averaging_of_workers_taking_turns():
     arrays = [np.full(30_000, 0.0)]
     sync = ParamSync(arrays, updater="easgd", elastic_force=0.25)
     arrays[0] += mv.worker_id() + 1
-    centre = 0.0
+    center = 0.0
     for who in range(mv.num_workers()):
-        centre += 0.25 * (who + 1 - centre)
+        center += 0.25 * (who + 1 - center)
         if who == mv.worker_id():
             sync.sync()
-            equal(arrays[0], np.full(30_000, who + 1 + 0.25 * (centre - (who + 1))))
+            equal(arrays[0], np.full(30_000, who + 1 + 0.25 * (center - (who + 1))))
         mv.barrier()
-    equal(sync.tables[0].get(), np.full(30_000, centre))
+    equal(sync.tables[0].get(), np.full(30_000, center))
 
 
 @case(sync=True)
@@ -171,8 +171,8 @@ def sync_round_is_one_update_with_the_sum():
     workers, me = mv.num_workers(), mv.worker_id()
     rng = np.random.default_rng(SEED)
     for name, options in OPTIONS.items():
-        for number, shape in enumerate(SHAPES):
-            start = rng.standard_normal(shape).astype(("float32", "float64")[number % 2])
+        for index, shape in enumerate(SHAPES):
+            start = rng.standard_normal(shape).astype(("float32", "float64")[index % 2])
             table, model = table_of(name, start, **options), model_of(name, start, **options)
             for turn in range(4):
                 deltas = rng.standard_normal((workers, *shape)).astype(start.dtype)
@@ -196,18 +196,18 @@ def sync_round_updates_each_row_with_the_sum_of_its_deltas():
             start = rng.standard_normal((rows, columns)).astype(np.float32)
             table, model = table_of(name, start, **options), model_of(name, start, **options)
             for turn in range(5):
-                named = [rng.random(rows) < 0.4 for _ in range(workers)]
-                whole = rng.random(workers) < (0, 0.3, 0.6, 0, 1)[turn]
+                names_row = [rng.random(rows) < 0.4 for _ in range(workers)]
+                adds_whole = rng.random(workers) < (0, 0.3, 0.6, 0, 1)[turn]
                 deltas = rng.standard_normal((workers, rows, columns)).astype(np.float32)
                 for row in range(rows):
-                    terms = [deltas[w][row] for w in range(workers) if whole[w] or named[w][row]]
-                    if terms:
-                        total = functools.reduce(np.add, terms)
-                        model.add(total[None], [row], worker=None, terms=len(terms))
-                if whole[me]:
+                    adders = [w for w in range(workers) if adds_whole[w] or names_row[w][row]]
+                    if adders:
+                        total = functools.reduce(np.add, (deltas[w][row] for w in adders))
+                        model.add(total[None], [row], worker=None, terms=len(adders))
+                if adds_whole[me]:
                     table.add(deltas[me])
                 else:
-                    table.add(deltas[me][named[me]], np.flatnonzero(named[me]))
+                    table.add(deltas[me][names_row[me]], np.flatnonzero(names_row[me]))
                 same_bits(table.get(), model.values)
 
 
@@ -216,15 +216,15 @@ def elastic_averaging_in_rounds():
     workers, me = mv.num_workers(), mv.worker_id()
     array = np.zeros(30_000)
     sync = ParamSync([array], updater="easgd", elastic_force=0.125)
-    places, centre = np.zeros(workers), 0.0
+    local_values, center = np.zeros(workers), 0.0
     for _ in range(5):
-        places += np.arange(1, workers + 1)
+        local_values += np.arange(1, workers + 1)
         array += me + 1
-        centre += 0.125 * (places.sum() - workers * centre)
-        places += 0.125 * (centre - places)
+        center += 0.125 * (local_values.sum() - workers * center)
+        local_values += 0.125 * (center - local_values)
         sync.sync()
-        equal(sync.tables[0].get(), np.full(30_000, centre))
-        equal(array, np.full(30_000, places[me]))
+        equal(sync.tables[0].get(), np.full(30_000, center))
+        equal(array, np.full(30_000, local_values[me]))
 
 
 if __name__ == "__main__":

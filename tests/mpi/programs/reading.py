@@ -4,7 +4,7 @@ import hashlib
 import random
 
 import numpy as np
-from cases import case, equal, everywhere, raises, repeats
+from cases import case, equal, raises, repeats, texts_of_ranks
 
 import multiverso as mv
 
@@ -12,12 +12,12 @@ import multiverso as mv
 @case
 def barrier_is_a_fence():
     table, matrix = mv.ArrayTableHandler(1000), mv.MatrixTableHandler(30, 7)
-    for number in range(1, 60):
+    for step in range(1, 60):
         table.add(np.ones(1000, np.float32))
         matrix.add(np.ones((2, 7)), [mv.rank(), 29])
         mv.barrier()
-        equal(table.get(), np.full(1000, number * mv.size()))
-        equal(matrix.get([29, 0]), [[number * mv.size()] * 7, [number] * 7])
+        equal(table.get(), np.full(1000, step * mv.size()))
+        equal(matrix.get([29, 0]), [[step * mv.size()] * 7, [step] * 7])
         mv.barrier()
 
 
@@ -26,12 +26,12 @@ def worker_sees_its_own_adds_immediately():
     table, matrix = mv.ArrayTableHandler(mv.size()), mv.MatrixTableHandler(mv.size(), 3)
     mine = np.zeros(mv.size(), np.float32)
     mine[mv.rank()] = 1
-    for number in range(1, repeats(2000)):
+    for step in range(1, repeats(2000)):
         table.add(mine)
         matrix.add([[1, 2, 3]], [mv.rank()])
-        assert table.get()[mv.rank()] == number
-        equal(matrix.get([mv.rank()]), [[number, 2 * number, 3 * number]])
-        assert matrix.get()[mv.rank(), 2] == 3 * number
+        assert table.get()[mv.rank()] == step
+        equal(matrix.get([mv.rank()]), [[step, 2 * step, 3 * step]])
+        assert matrix.get()[mv.rank(), 2] == 3 * step
 
 
 @case
@@ -51,16 +51,16 @@ def collective_get_contains_exactly_the_adds_before_it():
     table = mv.ArrayTableHandler(257)
     matrix = mv.MatrixTableHandler(40, 3)
     rng = random.Random(mv.rank())
-    for number in range(1, repeats(100)):
+    for step in range(1, repeats(100)):
         for _ in range(rng.randrange(300)):  # the ranks arrive at different times
             pass
         table.add(np.ones(257, np.float32))
-        equal(table.get(sync=True), np.full(257, number * mv.size()))
+        equal(table.get(sync=True), np.full(257, step * mv.size()))
         matrix.add(np.ones((40, 3), np.float32))
-        equal(matrix.get(sync=True), np.full((40, 3), number * mv.size()))
+        equal(matrix.get(sync=True), np.full((40, 3), step * mv.size()))
         rows = [rng.randrange(40) for _ in range(rng.randrange(5))]  # each rank its own
         matrix.add(np.ones((40, 3), np.float32))
-        equal(matrix.get(rows, sync=True), np.full((len(rows), 3), number * mv.size() + mv.size()))
+        equal(matrix.get(rows, sync=True), np.full((len(rows), 3), step * mv.size() + mv.size()))
         matrix.add(-np.ones((40, 3), np.float32))
         mv.barrier()
 
@@ -71,7 +71,7 @@ def collective_get_is_bitwise_identical_on_all_workers():
     table = mv.ArrayTableHandler(1003)
     for _ in range(20):
         table.add(rng.standard_normal(1003).astype(np.float32))
-        bits = everywhere(hashlib.sha256(table.get(sync=True).tobytes()).hexdigest())
+        bits = texts_of_ranks(hashlib.sha256(table.get(sync=True).tobytes()).hexdigest())
         equal(bits, [bits[0]] * mv.size())
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: Extents of tables: less than one element per worker, parts of a stripe, several stripes, rows
-#: larger than a stripe.
-ARRAYS = (1, 2, 3, 5, 1000, 16_384, 16_385, 70_001)
-MATRICES = ((1, 1), (7, 3), (2, 1000), (40, 64), (3000, 7), (3, 20_000))
+#: Sizes and shapes of tables with fewer elements than workers, parts of a stripe, several stripes,
+#: and rows larger than a stripe.
+ARRAY_SIZES = (1, 2, 3, 5, 1000, 16_384, 16_385, 70_001)
+MATRIX_SHAPES = ((1, 1), (7, 3), (2, 1000), (40, 64), (3000, 7), (3, 20_000))
 DTYPES = ("float32", "float64", "int32", "int64")
 
-#: The number of adds that a worker can be ahead before it has to wait for the others.
+#: The number of adds by which a worker can be ahead without waiting for the others.
 ADDS_AHEAD = 4
 
 
@@ -27,7 +27,7 @@ class TableModel:
     ----------
     initial : ndarray
         The initial values.
-    rate : float, optional
+    learning_rate : float, optional
         The learning rate of the updater "sgd"; None selects the updater "add".
 
     Attributes
@@ -37,8 +37,8 @@ class TableModel:
 
     """
 
-    def __init__(self, initial, rate=None):
-        self.rate = rate
+    def __init__(self, initial, learning_rate=None):
+        self.learning_rate = learning_rate
         self.states = [initial]
 
     def apply(self, adds):
@@ -55,19 +55,19 @@ class TableModel:
         self.states.append(values)
 
     def _updated(self, values, total):
-        if self.rate is None:
+        if self.learning_rate is None:
             return values + total
-        return values - values.dtype.type(self.rate) * total
+        return values - values.dtype.type(self.learning_rate) * total
 
 
 def _sum_of_rows(adds):
     """Return the sum of each row that any of the adds names."""
     total = {}
     for ids, delta in adds:
-        mine = {}
+        own_sums = {}
         for row, values in enumerate(delta) if ids is None else zip(ids, delta, strict=True):
-            mine[row] = mine[row] + values if row in mine else values
-        for row, values in mine.items():
+            own_sums[row] = own_sums[row] + values if row in own_sums else values
+        for row, values in own_sums.items():
             total[row] = total[row] + values if row in total else values
     return total
 
@@ -91,15 +91,15 @@ class Spec:
 
     shape: tuple
     dtype: str
-    rate: float | None
+    learning_rate: float | None
 
     @classmethod
     def draw(cls, rng):
-        """Return a random one."""
-        shape = rng.choice(MATRICES) if rng.random() < 0.6 else (rng.choice(ARRAYS),)
+        """Return a random specification."""
+        shape = rng.choice(MATRIX_SHAPES) if rng.random() < 0.6 else (rng.choice(ARRAY_SIZES),)
         dtype = rng.choice(DTYPES)
-        rate = 0.1 if dtype.startswith("float") and rng.random() < 0.4 else None
-        return cls(shape, dtype, rate)
+        learning_rate = 0.1 if dtype.startswith("float") and rng.random() < 0.4 else None
+        return cls(shape, dtype, learning_rate)
 
 
 @dataclass
@@ -109,9 +109,9 @@ class Phase:
     Attributes
     ----------
     rounds, gets : list of int
-        Their number for each table.
+        The number of rounds, and of gets by each worker, for each table.
     any_order : bool
-        Whether each worker visits the tables in an order of its own.
+        Whether each worker makes its calls on different tables in an order of its own.
     workers : list of int
         The workers that have not finished before the phase.
 
@@ -144,28 +144,28 @@ class Program:
         self.phases = []
         workers = list(range(num_workers))
         for _ in range(rng.randrange(2, 7)):
-            most = rng.choice((1, 1, ADDS_AHEAD, 2 * ADDS_AHEAD + 1))
+            max_count = rng.choice((1, 1, ADDS_AHEAD, 2 * ADDS_AHEAD + 1))
             self.phases.append(
                 Phase(
-                    rounds=[rng.randrange(most + 1) for _ in self.specs],
+                    rounds=[rng.randrange(max_count + 1) for _ in self.specs],
                     gets=[rng.choice((0, 1, 1, 2)) for _ in self.specs],
-                    # A worker that is further ahead in one table waits there for a worker that
-                    # waits in the next.
-                    any_order=most <= ADDS_AHEAD and rng.random() < 0.5,
+                    # Otherwise two workers, each too far ahead in another table, would wait for
+                    # each other.
+                    any_order=max_count <= ADDS_AHEAD and rng.random() < 0.5,
                     workers=workers,
                 )
             )
             if finishes and len(workers) > 1 and rng.random() < 0.5:
                 workers = sorted(rng.sample(workers, rng.randrange(1, len(workers))))
 
-    def add(self, table, number, worker):
-        """Return (row ids or None, delta): the add of `worker` to a table in round `number`."""
+    def add(self, table, round_index, worker):
+        """Return (row ids or None, delta): the add of `worker` to a table in a round."""
         spec = self.specs[table]
-        rng = np.random.default_rng([self.seed, table, number, worker])
-        # In a third of the rounds every worker adds the whole table, in a third rows; the rest mix
-        # both.
-        kind = random.Random(f"{self.seed} {table} {number}").randrange(3)
-        if len(spec.shape) == 1 or kind == 0 or (kind == 1 and rng.random() < 0.5):
+        rng = np.random.default_rng([self.seed, table, round_index, worker])
+        # Workers add the whole matrix in a third of the rounds and rows in another third. In the
+        # other rounds each worker draws one of the two.
+        round_kind = random.Random(f"{self.seed} {table} {round_index}").randrange(3)
+        if len(spec.shape) == 1 or round_kind == 0 or (round_kind == 1 and rng.random() < 0.5):
             return None, values_of(rng, spec.shape, spec.dtype)
         rows, columns = spec.shape
         ids = rng.integers(0, rows, rng.integers(0, 2 * min(rows, 20)))
@@ -180,10 +180,11 @@ class Program:
 
     def models(self):
         """Return a model of each table, with the states after all rounds of the program."""
-        models = [TableModel(self.initial(i), spec.rate) for i, spec in enumerate(self.specs)]
+        rates = [spec.learning_rate for spec in self.specs]
+        models = [TableModel(self.initial(i), rate) for i, rate in enumerate(rates)]
         for phase in self.phases:
             for i, model in enumerate(models):
                 for _ in range(phase.rounds[i]):
-                    number = len(model.states) - 1
-                    model.apply([self.add(i, number, worker) for worker in phase.workers])
+                    round_index = len(model.states) - 1
+                    model.apply([self.add(i, round_index, worker) for worker in phase.workers])
         return models

@@ -1,11 +1,11 @@
-"""Rounds of sync mode: the values that a get returns, participation, and finished workers."""
+"""Cases about sync rounds: the values that a get returns, who takes part, and finished workers."""
 
 import hashlib
 import random
 
 import numpy as np
 import worker
-from cases import SEED, TIMEOUT, equal, everywhere, raises, repeats
+from cases import SEED, TIMEOUT, equal, raises, repeats, texts_of_ranks
 from modes import case, dawdle
 from round_model import ADDS_AHEAD
 
@@ -14,14 +14,14 @@ import multiverso as mv
 
 @case(sync=True)
 def get_after_j_adds_has_exactly_j_adds_of_every_worker():
-    n = mv.num_workers()
+    workers = mv.num_workers()
     table = mv.ArrayTableHandler(20_000, 5, dtype="int64")
     equal(table.get(), np.full(20_000, 5))
     ones = np.ones(20_000, np.int64)
-    for number in range(1, repeats(200)):
+    for step in range(1, repeats(200)):
         table.add(ones)
-        assert (table.get() == 5 + number * n).all()
-        assert (table.add_get(ones) == 5 + (number + 1) * n).all()
+        assert (table.get() == 5 + step * workers).all()
+        assert (table.add_get(ones) == 5 + (step + 1) * workers).all()
         table.add(-ones)
 
 
@@ -29,18 +29,18 @@ def get_after_j_adds_has_exactly_j_adds_of_every_worker():
 def same_program_is_bitwise_identical_in_two_runs():
     def digests(pace):
         rng = np.random.default_rng([SEED, mv.rank()])
-        late = random.Random(f"{pace} {mv.rank()}")
+        delay_rng = random.Random(f"{pace} {mv.rank()}")
         table = mv.ArrayTableHandler(40_001, updater="sgd")
-        found = []
+        values = []
         for _ in range(20):
-            dawdle(late)
+            dawdle(delay_rng)
             got = table.add_get(rng.standard_normal(40_001).astype(np.float32))
-            found.append(hashlib.sha256(got.tobytes()).hexdigest())
-        return found
+            values.append(hashlib.sha256(got.tobytes()).hexdigest())
+        return values
 
     first = digests(1)
     equal(digests(2), first)
-    equal(everywhere(first[-1]), [first[-1]] * mv.size())
+    equal(texts_of_ranks(first[-1]), [first[-1]] * mv.size())
 
 
 @case(sync=True)
@@ -69,8 +69,8 @@ def gets_without_adds_do_not_wait_for_the_next_round():
 @case(sync=True)
 def table_smaller_than_the_number_of_workers():
     table = mv.ArrayTableHandler(1)
-    for number in range(1, repeats(500)):
-        equal(table.add_get([1]), [number * mv.num_workers()])
+    for step in range(1, repeats(500)):
+        equal(table.add_get([1]), [step * mv.num_workers()])
 
 
 @case(sync=True)
@@ -87,23 +87,23 @@ def invalid_arguments_do_not_join_a_round():
 
 @case(sync=True)
 def learning_rate_set_between_get_and_add_holds_from_that_round_on():
-    n = mv.num_workers()
+    workers = mv.num_workers()
     table = mv.ArrayTableHandler(30_000, dtype="float64", updater="sgd", learning_rate=1.0)
     expected = 0.0
-    for number in range(1, 50):
+    for step in range(1, 50):
         if mv.is_master_worker():
-            table.set_option(learning_rate=number)
+            table.set_option(learning_rate=step)
         table.add(np.ones(30_000))
-        expected -= number * n
+        expected -= step * workers
         equal(table.get(), np.full(30_000, expected))
 
 
 @case(sync=True)
 def tables_can_be_freed_at_different_times():
-    for number in range(20):
-        table = mv.ArrayTableHandler(5000, number)
+    for step in range(20):
+        table = mv.ArrayTableHandler(5000, step)
         table.add(np.ones(5000))
-        equal(table.get(), np.full(5000, number + mv.num_workers()))
+        equal(table.get(), np.full(5000, step + mv.num_workers()))
         if mv.rank() % 2:
             del table
     mv.barrier()
@@ -119,21 +119,19 @@ def modes_of_the_ranks_are_compared():
     mv.init(sync=True, timeout=TIMEOUT)
 
 
-# ---- Finishing -------------------------------------------------------------------------------
-
-
 @case(sync=True)
 def others_continue_exactly_after_finish():
     batches = 3 * (mv.worker_id() + 1)  # the first worker has less data
     rounds = 3 * mv.num_workers()
-    total = np.cumsum([sum(r < 3 * (w + 1) for w in range(mv.num_workers())) * 1.0
-                       for r in range(rounds)])  # fmt: skip
+    # The sum of ones after each round, to which the workers that still have batches add.
+    sums = np.cumsum([sum(r < 3 * (w + 1) for w in range(mv.num_workers())) * 1.0
+                      for r in range(rounds)])  # fmt: skip
     table = mv.ArrayTableHandler(33_000)
-    for number in range(batches):
-        equal(table.add_get(np.ones(33_000)), np.full(33_000, total[number]))
+    for step in range(batches):
+        equal(table.add_get(np.ones(33_000)), np.full(33_000, sums[step]))
     mv.finish()
     mv.barrier()
-    equal(table.get(), np.full(33_000, total[-1]))
+    equal(table.get(), np.full(33_000, sums[-1]))
 
 
 @case(sync=True)
@@ -164,10 +162,10 @@ def finished_worker_sees_only_complete_rounds():
         last = 0.0
         while last < rounds * (mv.size() - 1):
             got = table.get()
-            assert (got == got[0]).all(), "a round in part"
+            assert (got == got[0]).all(), "part of a round"
             assert got[0] >= last
             last = got[0]
     else:
-        for number in range(1, rounds + 1):
-            assert table.add_get(np.ones(50_000))[-1] == number * max(1, mv.size() - 1)
+        for step in range(1, rounds + 1):
+            assert table.add_get(np.ones(50_000))[-1] == step * max(1, mv.size() - 1)
     mv.barrier()

@@ -1,4 +1,4 @@
-"""Scripts for ``multiverso run`` and ``python -m multiverso``; ``runs.py NAME ...`` runs one."""
+"""Scripts for ``multiverso run`` and ``python -m multiverso``: ``runs.py FUNCTION ...``."""
 
 import os
 import signal
@@ -11,19 +11,19 @@ import worker
 import multiverso as mv
 
 
-def _work():
-    """Do work that involves no other rank, until the process is killed."""
-    deadline = time.monotonic() + worker.PATIENCE
+def _sleep():
+    """Sleep until the process is killed, for at most `worker.WAIT_TIMEOUT` seconds."""
+    deadline = time.monotonic() + worker.WAIT_TIMEOUT
     while time.monotonic() < deadline:
         time.sleep(0.01)
 
 
 def fails(how):
-    """Fail on the last rank while the others are busy."""
+    """Fail on the last rank while the others sleep."""
     mv.init()
     worker.announce("busy")
     if worker.RANK != worker.SIZE - 1:
-        _work()
+        _sleep()
     for rank in range(worker.SIZE):
         worker.wait_for("busy", rank)
     if how == "exit":
@@ -31,27 +31,27 @@ def fails(how):
     raise ValueError("bad batch 17")
 
 
-def works():
-    """Stay busy."""
+def sleeps():
+    """Open a session and sleep until the test ends the job."""
     worker.begin()
     mv.init()
     worker.announce("busy")
-    _work()
+    _sleep()
 
 
 def resumes(folder):
-    """Resume from the last checkpoint; the process is killed before the second and the third."""
+    """Resume from the last checkpoint; a rank is killed after each of the first two checkpoints."""
     with mv.session():
         table = mv.ArrayTableHandler(1000, name="w")
-        first = mv.load(folder, missing_ok=True) or 0
-        for step in range(first, 3):
+        first_step = mv.load(folder, missing_ok=True) or 0
+        for step in range(first_step, 3):
             if mv.is_master_worker():
                 table.add(np.ones(1000))
             mv.save(folder, step=step + 1)
-            if first == step < 2 and worker.RANK == worker.SIZE - 1:
+            if first_step == step < 2 and worker.RANK == worker.SIZE - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             mv.barrier()
-        worker.report(first=first, whole=bool((table.get() == 3).all()))
+        worker.report(first_step=first_step, complete=bool((table.get() == 3).all()))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""Bounded staleness, and get(sync=True) in all modes."""
+"""Cases about bounded staleness, and about get(sync=True) in all modes."""
 
 import hashlib
 import random
 
 import numpy as np
-from cases import TIMEOUT, equal, everywhere, raises
+from cases import TIMEOUT, equal, raises, texts_of_ranks
 from modes import case, dawdle
 
 import multiverso as mv
 
 
-def _within_bound(staleness, pace):
-    """Each worker counts its adds in its own element; no two counts may differ by too much."""
+def _check_bound(staleness, pace):
+    """Count each worker's adds in its own element, and check by how much the counts differ."""
     rng = random.Random(f"{pace} {mv.rank()}")
     me, n = mv.worker_id(), mv.num_workers()
     table, matrix = mv.ArrayTableHandler(n, dtype="int64"), mv.MatrixTableHandler(n, 3)
@@ -27,8 +27,7 @@ def _within_bound(staleness, pace):
             seen = table.get()
         matrix.add([[1, 2, 3]], [me])
         assert seen[me] == made, "not its own adds"
-        # The comparison uses the worker's own count, because rows on several nodes are read at
-        # different times.
+        # Only the own count is exact: counts stored on several nodes are read at different times.
         assert abs(seen - made).max() <= staleness, f"{seen} with staleness {staleness}"
         rows = matrix.get()[:, 0]
         assert rows[me] == made
@@ -44,7 +43,7 @@ def staleness_is_never_exceeded_and_the_sum_is_exact():
     for staleness in (1, 2, 5):
         with mv.session(staleness=staleness, timeout=TIMEOUT) as session:
             for pace in range(3 if session.num_nodes == 1 else 1):
-                _within_bound(staleness, pace)
+                _check_bound(staleness, pace)
     mv.init(timeout=TIMEOUT)
 
 
@@ -54,7 +53,7 @@ def staleness_of_0_is_sync_mode():
     rng = np.random.default_rng(mv.rank())
     for _ in range(30):
         got = table.add_get(rng.standard_normal(100))
-        bits = everywhere(hashlib.sha256(got.tobytes()).hexdigest())
+        bits = texts_of_ranks(hashlib.sha256(got.tobytes()).hexdigest())
         equal(bits, [bits[0]] * mv.size())
 
 
@@ -72,20 +71,17 @@ def others_continue_after_finish_with_staleness():
     equal(table.get(), np.full(10, sum(4 * (r + 1) for r in range(mv.size()))))
 
 
-# ---- Collective gets -------------------------------------------------------------------------
-
-
 def _collective_gets():
     table, matrix = mv.ArrayTableHandler(300), mv.MatrixTableHandler(9, 4)
     n = mv.num_workers()
-    late = random.Random(mv.rank())
-    for number in range(1, 40):
-        dawdle(late)
+    delay_rng = random.Random(mv.rank())
+    for step in range(1, 40):
+        dawdle(delay_rng)
         table.add(np.ones(300))
-        equal(table.get(sync=True), np.full(300, number * n))
+        equal(table.get(sync=True), np.full(300, step * n))
         matrix.add(np.ones((9, 4)))
-        rows = [late.randrange(9) for _ in range(3)]
-        equal(matrix.get(rows, sync=True), np.full((3, 4), number * n))
+        rows = [delay_rng.randrange(9) for _ in range(3)]
+        equal(matrix.get(rows, sync=True), np.full((3, 4), step * n))
 
 
 @case()
@@ -102,9 +98,9 @@ def collective_get_of_workers_in_different_rounds():
     me, n = mv.worker_id(), mv.num_workers()
     table = mv.ArrayTableHandler(n)
     mine = np.eye(n)[me]
-    for number in range(1, 30):
-        for _ in range(2 + (me + number) % 2):
+    for step in range(1, 30):
+        for _ in range(2 + (me + step) % 2):
             table.add(mine)
-        if number % 2 == 0:
-            got = table.get(sync=True)
-            equal(got, np.full(n, 5 * number / 2))
+        if step % 2 == 0:
+            # Every worker made five adds in two iterations.
+            equal(table.get(sync=True), np.full(n, 5 * step / 2))

@@ -1,4 +1,4 @@
-"""Helpers of ranks that continue after others are killed: they count adds and synchronize."""
+"""Helpers of ranks that continue after others are killed: counts of adds, and collective calls."""
 
 import mmap
 import os
@@ -11,7 +11,7 @@ import multiverso as mv
 
 
 class Acknowledged:
-    """A count of the adds that have returned, which survives the process."""
+    """Counts of acknowledged adds to two tables: int64 in a file, ``adds-RANK``, for the test."""
 
     def __init__(self):
         path = Path(os.environ["MULTIVERSO_TEST_JOB"]) / f"adds-{worker.RANK}"
@@ -19,26 +19,26 @@ class Acknowledged:
             file.truncate(16)
             self.counts = np.frombuffer(mmap.mmap(file.fileno(), 16), np.int64)
 
-    def note(self, table):
+    def count(self, table):
         self.counts[table] += 1
 
 
 def counts_of(value, bits):
-    """Return the adds of each rank, which a number encodes in so many bits each."""
+    """Return the number of adds of each rank; rank r's is in the r-th group of `bits` bits."""
     return [int(value >> (bits * rank)) % (1 << bits) for rank in range(worker.SIZE)]
 
 
-def meet(number, *, least, sync=False):
-    """Make collective call `number`; its kind depends on the number.
+def make_collective_call(number, *, min_workers, sync=False):
+    """Make a barrier, create a table, or aggregate a short or a long array, in turn.
 
     Parameters
     ----------
     number : int
         The number of the call.
-    least : int
-        The smallest number of workers that must take part.
+    min_workers : int
+        The smallest number of workers that must take part in an aggregation.
     sync : bool, optional
-        Whether all workers create a new table together.
+        Whether the get of a new table is collective.
 
     """
     if number % 4 == 0:
@@ -48,19 +48,19 @@ def meet(number, *, least, sync=False):
         while table is None:
             try:
                 table = mv.ArrayTableHandler(1000, 3.0)
-            except mv.PeerLostError:  # raised on all ranks: the rank that made the table was lost
+            except mv.PeerLostError:  # on all ranks: the creation lost a rank
                 continue
         assert (table.get(sync=sync) == 3).all()
     elif number % 4 == 2:
-        _sum(np.ones(8), least)
+        _aggregate(np.ones(8), min_workers)
     else:
-        _sum(np.ones(300_000), least)
+        _aggregate(np.ones(300_000), min_workers)
 
 
-def _sum(array, least):
+def _aggregate(array, min_workers):
     try:
         mv.aggregate(array)
-    except mv.PeerLostError:  # raised on all ranks: lost in the middle of a sum
+    except mv.PeerLostError:  # on all ranks: the sum lost a rank
         return
     assert (array == array[0]).all()
-    assert least <= array[0] <= worker.SIZE, array[0]
+    assert min_workers <= array[0] <= worker.SIZE, array[0]

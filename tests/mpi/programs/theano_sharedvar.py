@@ -1,4 +1,4 @@
-"""Shared variables on any number of ranks: one start, all deltas, errors that reach every rank."""
+"""Cases about shared variables of Theano: initial values, no lost delta, errors on every rank."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from cases import equal, open_session, raises, registrar, run_all
 
 import multiverso as mv
 
-# Only ranks import these, so a test that reads the names of the cases does not need Theano.
+# Only ranks import these modules, so pytest can read the names of the cases without Theano.
 theano = MVSharedVariable = mv_shared = sync_all_mv_shared_vars = None
 
 CASES = {}
@@ -22,19 +22,19 @@ case = registrar(CASES)
 def workers_start_from_the_master_and_receive_all_deltas():
     me, workers = mv.worker_id(), mv.num_workers()
     matrix = mv_shared(np.full((3, 5), 10 + me, np.float32), name="matrix", borrow=True)
-    number = mv_shared(float(me))
+    scalar = mv_shared(float(me))
     count = MVSharedVariable(theano.shared(np.int64(me)))
-    half = mv_shared(np.full(7, me, np.float16))
-    variables = [matrix, number, count, half]
+    half_precision = mv_shared(np.full(7, me, np.float16))
+    variables = [matrix, scalar, count, half_precision]
     for variable, start in zip(variables, (np.full((3, 5), 10), 0, 0, np.zeros(7)), strict=True):
         equal(variable.get_value(), start)
 
-    gain = theano.function([], updates=[(matrix, matrix + np.float32(me + 1)), (count, count + 2)])
+    train = theano.function([], updates=[(matrix, matrix + np.float32(me + 1)), (count, count + 2)])
     rounds = 50
     for _ in range(rounds):
-        gain()
-        number.set_value(number.get_value() + 0.5)
-        half.set_value(half.get_value() + np.float16(1))
+        train()
+        scalar.set_value(scalar.get_value() + 0.5)
+        half_precision.set_value(half_precision.get_value() + np.float16(1))
         sync_all_mv_shared_vars()
     mv.barrier()
     matrix.mv_sync()
@@ -50,7 +50,7 @@ def workers_start_from_the_master_and_receive_all_deltas():
 
 
 @case(sync=True)
-def in_sync_mode_with_one_variable_and_with_a_thousand():
+def sync_mode_with_a_thousand_variables_and_with_one():
     me, workers = mv.worker_id(), mv.num_workers()
     variables = [mv_shared(np.full((2, 3), 10 + me, np.float64)) for _ in range(1000)]
     rounds = 3
@@ -63,15 +63,15 @@ def in_sync_mode_with_one_variable_and_with_a_thousand():
         equal(variable.get_value(), np.full((2, 3), 10 + rounds * workers * (workers + 1) / 2))
 
 
-def wrong_on_the_first(make, right, error, pattern):
-    """Rank 0 gets `error` for its object, the others a MismatchError; then all continue."""
+def check_errors_of_wrong_variable(make_wrong, make_right, error, pattern):
+    """Check that rank 0 gets `error` and the others a MismatchError, and that all can continue."""
     if mv.size() == 1:
         return
     if mv.rank() == 0:
-        message = str(raises(error, make))
+        message = str(raises(error, make_wrong))
         assert re.search(pattern, message), message
     else:
-        raises(mv.MismatchError, right)
+        raises(mv.MismatchError, make_right)
     variable = mv_shared(np.zeros(3))
     variable.set_value(np.ones(3))
     variable.mv_sync()
@@ -86,19 +86,19 @@ def another_shape_on_one_rank():
         return lambda: mv_shared(np.zeros(shape), name="W")
 
     pattern = r"W, shape \(2, 3\).*W, shape \(3, 2\)|W, shape \(3, 2\).*W, shape \(2, 3\)"
-    wrong_on_the_first(of_shape(2, 3), of_shape(3, 2), mv.MismatchError, pattern)
+    check_errors_of_wrong_variable(of_shape(2, 3), of_shape(3, 2), mv.MismatchError, pattern)
 
 
 @case()
 def another_type_on_one_rank():
-    types = (lambda: mv_shared(np.zeros(4, complex)), lambda: mv_shared(np.zeros(4)))
-    wrong_on_the_first(*types, TypeError, "received complex128")
+    makers = (lambda: mv_shared(np.zeros(4, complex)), lambda: mv_shared(np.zeros(4)))
+    check_errors_of_wrong_variable(*makers, TypeError, "received complex128")
 
 
 @case()
 def an_error_of_the_framework_on_one_rank():
-    makes = (lambda: mv_shared(0.0, wrong=1), lambda: mv_shared(0.0))
-    wrong_on_the_first(*makes, TypeError, "wrong|constructor")
+    makers = (lambda: mv_shared(0.0, wrong=1), lambda: mv_shared(0.0))
+    check_errors_of_wrong_variable(*makers, TypeError, "wrong|constructor")
 
 
 @case()

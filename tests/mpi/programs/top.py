@@ -1,4 +1,4 @@
-"""Ranks to observe: all but the first wait in a barrier until the test has looked at them."""
+"""Ranks that ``multiverso top`` shows: all but the first wait in a barrier."""
 
 import numpy as np
 import worker
@@ -13,7 +13,7 @@ def main():
         table.add(np.ones(100))
     mv.barrier()
     if worker.RANK == 0:
-        worker.announce("waiting")
+        worker.announce("ready")
         worker.wait_for("seen")
     mv.barrier()
     mv.shutdown()

@@ -1,10 +1,10 @@
-"""PyTorch modules on any number of ranks: what adapter_suite.py does not cover."""
+"""Cases about PyTorch modules on any number of ranks that adapter_suite.py does not cover."""
 
 from cases import equal, raises, registrar, run_all
 
 import multiverso as mv
 
-# Only ranks import these, so a test that reads the names of the cases does not need PyTorch.
+# Only ranks import these modules, so pytest can read the names of the cases without PyTorch.
 torch = DistributedOptimizer = TorchParamManager = None
 
 CASES = {}
@@ -12,8 +12,8 @@ CASES = {}
 case = registrar(CASES)
 
 
-def buffers_with(choice):
-    """Return the mean and the count of a layer after workers have seen different data."""
+def buffers_after_sync(choice):
+    """Return a mean and a count that each worker changed differently, after a sync."""
     me = mv.worker_id()
     module = torch.nn.BatchNorm1d(1)
     module.running_mean.fill_(100 + me)  # only the master's value is used
@@ -28,9 +28,9 @@ def buffers_with(choice):
 def buffers_follow_the_sync_option():
     me, workers = mv.worker_id(), mv.num_workers()
     # Counts are not averaged; they are taken from the master.
-    equal(buffers_with("average"), [100 + 3.0 * (workers + 1), 1])
-    equal(buffers_with("master"), [106.0, 1])
-    equal(buffers_with(False), [106.0 + 7 * me, me + 1])
+    equal(buffers_after_sync("average"), [100 + 3.0 * (workers + 1), 1])
+    equal(buffers_after_sync("master"), [106.0, 1])
+    equal(buffers_after_sync(False), [106.0 + 7 * me, me + 1])
 
 
 @case(sync=True)
@@ -39,11 +39,11 @@ def optimizer_steps_with_the_gradients_of_all_workers():
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.fill_(1)
-    stepping = DistributedOptimizer(torch.optim.SGD(module.parameters(), lr=0.5), module, freq=2)
+    optimizer = DistributedOptimizer(torch.optim.SGD(module.parameters(), lr=0.5), module, freq=2)
     for _ in range(4):
-        stepping.zero_grad()
+        optimizer.zero_grad()
         (module(torch.full((1, 3), 1.0 + mv.worker_id())).sum()).backward()
-        stepping.step()
+        optimizer.step()
     # The gradient of the weights is the input, and the gradient of the bias is one.
     inputs = mv.num_workers() * (mv.num_workers() + 1) / 2
     assert (module.weight == 1 - 4 * 0.5 * inputs).all(), module.weight

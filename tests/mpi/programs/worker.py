@@ -1,4 +1,4 @@
-"""The ranks' side of the harness in tests/launch.py: reports, announcements, stacks on demand."""
+"""The ranks' side of the harness: reports, announcements, stacks on demand; see tests/launch.py."""
 
 import faulthandler
 import json
@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 
 #: Seconds after which a rank stops waiting for an announcement.
-PATIENCE = 100.0
+WAIT_TIMEOUT = 100.0
 
 #: The attributes of an error about another rank.
-ABOUT = ("rank", "host", "table", "last_call", "silent_for", "last_checkpoint")
+ERROR_ATTRIBUTES = ("rank", "host", "table", "last_call", "silent_for", "last_checkpoint")
 
 RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
 SIZE = int(os.environ.get("OMPI_COMM_WORLD_SIZE", os.environ.get("PMI_SIZE", "1")))
 
-_values = {}
+_reported = {}
 
 
 def _folder():
@@ -24,7 +24,7 @@ def _folder():
 
 
 def begin():
-    """Register this rank with the harness. Call this first."""
+    """Write this rank's process id for the harness, and print stacks on SIGUSR1."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     _write(f"pid-{RANK}", str(os.getpid()))
 
@@ -44,30 +44,30 @@ def shield():
 
 
 def report(**values):
-    """Write a report that the test can read however this rank ends."""
-    _values.update(values)
-    _write(f"report-{RANK}.json", json.dumps(_values))
+    """Add values to this rank's report, which the test can read however this rank ends."""
+    _reported.update(values)
+    _write(f"report-{RANK}.json", json.dumps(_reported))
 
 
 def report_call(function, *arguments, name="error"):
     """Call a function and report the error that it raises as `name`: type and message, or None.
 
-    The attributes of an error about another rank are reported as `name` and "_about".
+    If the error is about another rank, its attributes are reported as ``{name}_about``.
     """
     try:
         function(*arguments)
     except BaseException as error:
         report(**{name: [type(error).__name__, str(error)]})
         if hasattr(error, "last_call"):
-            about = {attribute: getattr(error, attribute) for attribute in ABOUT}
-            report(**{f"{name}_about": about})
+            attributes = {attribute: getattr(error, attribute) for attribute in ERROR_ATTRIBUTES}
+            report(**{f"{name}_about": attributes})
     else:
         report(**{name: None})
 
 
 def reported(name):
-    """Return what this rank has reported under that name."""
-    return _values.get(name)
+    """Return the value that this rank has reported as `name`."""
+    return _reported.get(name)
 
 
 def announce(name):
@@ -75,25 +75,25 @@ def announce(name):
     _write(f"{name}-{RANK}", "")
 
 
-def wait_for(name, rank="test", patience=PATIENCE):
-    """Wait at most `patience` seconds for an announcement of another rank or of the test."""
+def wait_for(name, rank="test", timeout=WAIT_TIMEOUT):
+    """Wait at most `timeout` seconds for an announcement of another rank or of the test."""
     path = _folder() / f"{name}-{rank}"
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while not path.exists():
         if time.monotonic() > deadline:
             raise TimeoutError(f"rank {RANK} waited in vain for {path.name}")
         time.sleep(0.005)
 
 
-def meet(name, patience=PATIENCE):
-    """Wait until all ranks have announced `name`."""
+def meet(name, timeout=WAIT_TIMEOUT):
+    """Announce `name`, and wait until all ranks have announced it."""
     announce(name)
     for rank in range(SIZE):
-        wait_for(name, rank, patience)
+        wait_for(name, rank, timeout)
 
 
 def _write(name, text):
     path = _folder() / name
-    unfinished = path.with_name(f".{name}")
+    unfinished = path.with_name(f".{name}")  # renamed, so that no reader sees part of a file
     unfinished.write_text(text, "utf-8")
     unfinished.replace(path)

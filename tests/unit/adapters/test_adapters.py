@@ -17,8 +17,8 @@ PACKAGE = Path(multiverso.__file__).parent
 FRAMEWORKS = ("aesara", "jax", "keras", "lasagne", "pytensor", "tensorflow", "theano", "torch")
 BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")  # the default of Keras
 
-# The frameworks that each adapter imports. The program chooses that of the Theano adapter.
-OWN = {
+# The frameworks that each adapter imports. A program imports the framework of theano_ext itself.
+ADAPTER_FRAMEWORKS = {
     "jax_ext": {"jax"},
     "keras_ext": {"keras", BACKEND},
     "lasagne_ext": set(),
@@ -26,8 +26,8 @@ OWN = {
     "torch_ext": {"torch"},
 }
 
-# The names that old programs import, by module.
-FORMER = {
+# The names that programs import from modules that have since moved, by former module.
+FORMER_NAMES = {
     "multiverso.theano_ext.sharedvar": ("MVSharedVariable", "mv_shared", "sync_all_mv_shared_vars"),
     "multiverso.theano_ext.param_manager": ("MVModelParamManager",),
     "multiverso.theano_ext.lasagne_ext.param_manager": ("LasagneParamManager", "MVNetParamManager"),
@@ -50,8 +50,8 @@ class TestAdapters(unittest.TestCase):
         self.assertGreater(len(folders), 3)
         for folder in folders:
             with self.subTest(str(folder)):
-                own = OWN[folder.name]
-                if missing := [name for name in own if importlib.util.find_spec(name) is None]:
+                allowed = ADAPTER_FRAMEWORKS[folder.name]
+                if missing := [name for name in allowed if importlib.util.find_spec(name) is None]:
                     self.skipTest(f"needs {', '.join(missing)}")
                 code = f"""
                     import importlib, sys
@@ -61,14 +61,14 @@ class TestAdapters(unittest.TestCase):
                 """
                 status, printed, errors = run_program(code, KERAS_BACKEND=BACKEND)
                 self.assertEqual(status, 0, errors)
-                self.assertLessEqual(set(printed.split()), own)
+                self.assertLessEqual(set(printed.split()), allowed)
 
     def test_package_imports_no_framework(self):
         code = f"import sys, multiverso; print(*set({FRAMEWORKS}) & set(sys.modules))"
         self.assertEqual(run_program(code), (0, "\n", ""))
 
     def test_former_module_names_still_work(self):
-        for module, names in FORMER.items():
+        for module, names in FORMER_NAMES.items():
             with self.subTest(module):
                 if "keras" in module and importlib.util.find_spec("keras") is None:
                     self.skipTest("needs keras")

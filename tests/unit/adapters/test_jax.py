@@ -20,12 +20,12 @@ if HAS_JAX:
 
 
 def copied(params):
-    """Return copies of the values, which no sync can change."""
+    """Return copies of the values in NumPy, which no sync can change."""
     return [np.array(leaf, copy=True) for leaf in jax.tree.leaves(params)]
 
 
 @unittest.skipUnless(HAS_JAX, "needs JAX")
-class InSession(sessions.InSession):
+class JaxTestCase(sessions.SessionTestCase):
     """Skips the tests if JAX is not installed."""
 
 
@@ -37,13 +37,14 @@ def plus_one(params):
     return jax.tree.map(lambda leaf: leaf + 1, params)
 
 
-def leaves(params):
+def values_of(params):
+    """Return all values of a tree as one vector."""
     return np.concatenate(
         [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(params)]
     )
 
 
-class TestPytreeSync(InSession):
+class TestPytreeSync(JaxTestCase):
     def test_sync_returns_the_sum_of_all_deltas(self):
         sync = PytreeSync(tree())
         params = sync.params
@@ -51,7 +52,7 @@ class TestPytreeSync(InSession):
             params = jax.tree.map(lambda leaf: leaf + 2, params)
             sync.tables[0].add(np.ones(11))
             params = sync.sync(params)
-            self.assertEqual(set(leaves(params)), {1.0 + 3 * turn})
+            self.assertEqual(set(values_of(params)), {1.0 + 3 * turn})
             self.assertEqual(jax.tree.structure(params), jax.tree.structure(tree()))
 
     def test_passed_and_returned_arrays_never_change(self):
@@ -70,7 +71,7 @@ class TestPytreeSync(InSession):
         params = tree()
         sync = PytreeSync(params)
         params = sync.sync(plus_one(params))
-        self.assertEqual(set(leaves(params)), {2.0})
+        self.assertEqual(set(values_of(params)), {2.0})
         self.assertEqual(set(sync.tables[0].get()), {2.0})
 
     def test_keeps_dtypes_and_sums_half_precision_in_float32(self):
@@ -95,7 +96,7 @@ class TestPytreeSync(InSession):
         params = sync.params
         for _ in range(3):
             params = sync.sync(plus_one(params))
-        self.assertEqual(set(leaves(sync.wait(params))), {4.0})
+        self.assertEqual(set(values_of(sync.wait(params))), {4.0})
 
     def test_works_with_compiled_steps_that_donate_their_arguments(self):
         step = jax.jit(lambda params: jax.tree.map(lambda leaf: leaf * 2, params), donate_argnums=0)
@@ -103,7 +104,7 @@ class TestPytreeSync(InSession):
         params = sync.params
         for _ in range(3):
             params = sync.sync(step(params))
-        self.assertEqual(set(leaves(params)), {8.0})
+        self.assertEqual(set(values_of(params)), {8.0})
 
     @unittest.skipUnless(importlib.util.find_spec("optax"), "needs Optax")
     def test_works_with_optax(self):
@@ -114,11 +115,11 @@ class TestPytreeSync(InSession):
         params = alone = sync.params
         state = alone_state = optimizer.init(params)
         for _ in range(5):
-            gain, state = optimizer.update(params, state)
-            params = sync.sync(optax.apply_updates(params, gain))
-            gain, alone_state = optimizer.update(alone, alone_state)
-            alone = optax.apply_updates(alone, gain)
-        np.testing.assert_allclose(leaves(params), leaves(alone), rtol=1e-5)
+            step, state = optimizer.update(params, state)
+            params = sync.sync(optax.apply_updates(params, step))
+            step, alone_state = optimizer.update(alone, alone_state)
+            alone = optax.apply_updates(alone, step)
+        np.testing.assert_allclose(values_of(params), values_of(alone), rtol=1e-5)
 
     @unittest.skipUnless(importlib.util.find_spec("flax"), "needs Flax")
     def test_works_with_flax(self):
@@ -132,8 +133,8 @@ class TestPytreeSync(InSession):
         np.testing.assert_allclose(module.apply(params, x), before + 4, rtol=1e-5)
 
 
-class TestMemory(InSession):
-    """A sync never changes arrays that the program holds, and frees memory without references."""
+class TestMemory(JaxTestCase):
+    """A sync never changes arrays that the program holds, and keeps no array alive itself."""
 
     def check_kept(self, kept):
         for params, values in kept:
@@ -154,7 +155,7 @@ class TestMemory(InSession):
                     got = sync.sync(given)
                     kept += [(got, copied(got)), (sync.params, copied(got))]
                 self.check_kept(kept)
-                self.assertEqual(len({float(one["c"]) for one, _ in kept[2::3]}), 50)
+                self.assertEqual(len({float(synced["c"]) for synced, _ in kept[2::3]}), 50)
                 kept.append((sync.wait(got), copied(sync.params)))
                 del sync
                 gc.collect()
@@ -180,9 +181,9 @@ class TestMemory(InSession):
         for turn in range(1, 6):
             params = sync.sync(slow(params))
             later = slow(jax.tree.map(jnp.copy, params))
-            self.assertEqual(set(leaves(params)), {300.0 * turn})
+            self.assertEqual(set(values_of(params)), {300.0 * turn})
             sync.sync(params)
-            self.assertEqual(set(leaves(later)), {300.0 * (turn + 1)})
+            self.assertEqual(set(values_of(later)), {300.0 * (turn + 1)})
 
     def test_one_array_may_be_two_leaves(self):
         sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
@@ -195,8 +196,8 @@ class TestMemory(InSession):
             np.testing.assert_array_equal(array, 1)
 
     def test_dtypes_may_alternate_in_one_table(self):
-        kinds = ("float32", "float16", "float32", "bfloat16", "float32", "int32", "float16")
-        given = [jnp.full(index + 1, index, kind) for index, kind in enumerate(kinds)]
+        dtypes = ("float32", "float16", "float32", "bfloat16", "float32", "int32", "float16")
+        given = [jnp.full(index + 1, index, dtype) for index, dtype in enumerate(dtypes)]
         given.append(jnp.zeros((0, 3)))
         sync = PytreeSync(given)
         params = sync.params
@@ -204,13 +205,13 @@ class TestMemory(InSession):
             for table in sync.tables:
                 table.add(np.ones(table.size, table.dtype))
             params = sync.sync(plus_one(params))
-        for index, kind in enumerate(kinds):
-            self.assertEqual(params[index].dtype.name, kind)
+        for index, dtype in enumerate(dtypes):
+            self.assertEqual(params[index].dtype.name, dtype)
             np.testing.assert_array_equal(np.asarray(params[index], np.float32), index + 6)
 
     def test_detects_copies_that_the_compiler_optimized_away(self):
-        for shares in (list, lambda arrays: [jnp.copy(arrays[0])] * len(arrays)):
-            with mock.patch.object(_arrays, "_copy_all", shares):
+        for shared_copies in (list, lambda arrays: [jnp.copy(arrays[0])] * len(arrays)):
+            with mock.patch.object(_arrays, "_copy_all", shared_copies):
                 sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
                 given = plus_one(sync.params)
                 sync.tables[0].add(np.repeat([1.0, 5.0], 16))
@@ -221,14 +222,14 @@ class TestMemory(InSession):
         compiled = "multiverso.jax_ext._arrays._compiled_split"
         for dtype, times in (("float32", 0), ("float16", 1)):
             given = [jnp.ones(3, dtype), jnp.ones((), dtype)]
-            with mock.patch(compiled, side_effect=_arrays._compiled_split) as it:
+            with mock.patch(compiled, side_effect=_arrays._compiled_split) as split:
                 sync = PytreeSync(given)
-                self.assertEqual(it.call_count, 0)
+                self.assertEqual(split.call_count, 0)
                 params = sync.params
                 for turn in range(1, 4):
                     params = sync.sync([leaf + 1 for leaf in params])
-                    np.testing.assert_array_equal(leaves(params), 1 + turn)
-                self.assertEqual(it.call_count, times)
+                    np.testing.assert_array_equal(values_of(params), 1 + turn)
+                self.assertEqual(split.call_count, times)
             self.assertEqual([leaf.dtype for leaf in params], [dtype, dtype])
 
     def test_sync_leaks_no_array(self):
@@ -247,11 +248,11 @@ class TestMemory(InSession):
         values = copied(given)
         self.interrupt(sync.sync, given)
         self.check_kept([(given, values)])
-        self.assertEqual(set(leaves(sync.sync(sync.params))), {2.0})
+        self.assertEqual(set(values_of(sync.sync(sync.params))), {2.0})
         self.assertEqual(set(sync.tables[0].get()), {2.0})
 
 
-class TestRejectedArguments(InSession):
+class TestRejectedArguments(JaxTestCase):
     def check(self, error, text, call):
         with self.assertRaisesRegex(error, text):
             call()
@@ -270,7 +271,7 @@ class TestRejectedArguments(InSession):
         self.check(ValueError, r"params\['w'\]: expected shape \(2, 3\)", lambda: sync.sync(wider))
         half = tree() | {"w": jnp.ones((2, 3), jnp.float16)}
         self.check(ValueError, "and dtype float32 as at first", lambda: sync.sync(half))
-        self.assertEqual(set(leaves(sync.sync(sync.params))), {1.0})
+        self.assertEqual(set(values_of(sync.sync(sync.params))), {1.0})
 
     def test_rejects_a_changed_shape_after_compiled_steps(self):
         sync = PytreeSync(tree())
@@ -282,4 +283,4 @@ class TestRejectedArguments(InSession):
         self.check(ValueError, r"params\['w'\]: expected shape \(2, 3\)", lambda: sync.sync(wider))
         ones = params | {"w": np.full((2, 3), 5, np.float32)}  # NumPy arrays and weak types
         ones["rest"] = [jnp.full(4, 5.0), (5.0,)]
-        self.assertEqual(set(leaves(sync.sync(ones))), {5.0})
+        self.assertEqual(set(values_of(sync.sync(ones))), {5.0})

@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from keras_models import HAS_KERAS, Adder, InSession, data, fit, flat, held, layers, model_of
+from keras_models import HAS_KERAS, Adder, KerasTestCase, data, fit, flat, held, layers, model_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
@@ -16,14 +16,14 @@ if HAS_KERAS:
 
     from multiverso.keras_ext import MVCallback
 
-    # Keras on PyTorch does not support several steps per execution.
-    HAS_EXECUTIONS = keras.backend.backend() != "torch"
+    # Whether Keras can run several steps per execution, which it cannot on PyTorch.
+    HAS_STEPS_PER_EXECUTION = keras.backend.backend() != "torch"
 
 
-class TestCallback(InSession):
+class TestCallback(KerasTestCase):
     def test_one_worker_trains_as_without_the_callback(self):
         for freq in (1, 4):
-            for options in ({}, {"steps_per_execution": 3})[: 1 + HAS_EXECUTIONS]:
+            for options in ({}, {"steps_per_execution": 3})[: 1 + HAS_STEPS_PER_EXECUTION]:
                 with self.subTest(freq=freq, **options):
                     alone, together = model_of(*layers(), **options), model_of(*layers(), **options)
                     callback = MVCallback(together, freq=freq)
@@ -34,7 +34,7 @@ class TestCallback(InSession):
                     self.check_equal(together, callback.manager)
 
     def increases(self, freq=1, epochs=1, **options):
-        """Return the increases of the weights, which only another worker changes."""
+        """Return the distinct increases of weights that only another worker changes."""
         model = model_of(*layers()[::2], learning_rate=0.0, **options)
         start = flat(model)
         callback = MVCallback(model, freq)
@@ -45,7 +45,7 @@ class TestCallback(InSession):
     def test_deltas_of_others_arrive_during_training(self):
         self.assertEqual(self.increases(), {6.0})
         self.assertEqual(self.increases(freq=4, epochs=2), {12.0})
-        if HAS_EXECUTIONS:
+        if HAS_STEPS_PER_EXECUTION:
             self.assertEqual(self.increases(steps_per_execution=2), {3.0})
 
     def test_syncs_every_freq_batches_and_at_the_end(self):
@@ -58,15 +58,15 @@ class TestCallback(InSession):
             (3, 1, {"steps_per_execution": 2}, 2),
             (1, 1, {"steps_per_execution": 6}, 1),
         ):
-            if options and not HAS_EXECUTIONS:
+            if options and not HAS_STEPS_PER_EXECUTION:
                 continue
             with self.subTest(freq=freq, **options):
                 model = model_of(*layers(), **options)
                 callback = MVCallback(model, freq)
                 sync = callback.manager.sync_all_param
-                with mock.patch.object(callback.manager, "sync_all_param", side_effect=sync) as it:
+                with mock.patch.object(callback.manager, "sync_all_param", side_effect=sync) as spy:
                     fit(model, callback, epochs=epochs)
-                self.assertEqual(it.call_count, times + 1)
+                self.assertEqual(spy.call_count, times + 1)  # one more at the end
 
     def test_accepts_a_callback_without_a_list(self):
         class Recording(MVCallback):
@@ -99,8 +99,8 @@ class TestCallback(InSession):
                     keras.config.set_dtype_policy(before)
                 callback = MVCallback(model)
                 fit(model, callback)
-                kinds = {table.dtype.name for table in callback.manager.tables}
-                self.assertEqual(kinds, {"float32"})
+                dtypes = {table.dtype.name for table in callback.manager.tables}
+                self.assertEqual(dtypes, {"float32"})
                 sums, weights = np.sort(held(callback.manager)), np.sort(flat(model))
                 np.testing.assert_allclose(sums, weights, rtol=1e-2, atol=1e-6)
 

@@ -5,7 +5,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from keras_models import HAS_KERAS, Adder, Counter, InSession, fit, flat, held, layers, model_of
+from keras_models import HAS_KERAS, Adder, Counter, KerasTestCase, fit, flat, held, layers, model_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
@@ -16,7 +16,7 @@ if HAS_KERAS:
 
 
 class Reader(keras.callbacks.Callback if HAS_KERAS else object):
-    """Reads the weights after each batch, and keeps views and copies of the weights."""
+    """Keeps views and copies of the weights after each batch of the last epoch."""
 
     def on_train_batch_begin(self, batch, logs=None):
         if batch == 0:
@@ -29,13 +29,13 @@ class Reader(keras.callbacks.Callback if HAS_KERAS else object):
 
 
 @unittest.skipUnless(HAS_KERAS and keras.backend.backend() == "jax", "needs Keras on JAX")
-class TestTrainerState(InSession):
+class TestTrainerState(KerasTestCase):
     def copies_back(self, model, *callbacks, **options):
         """Return how often training copied the state back to the variables."""
         sync = model.jax_state_sync
-        with mock.patch.object(model, "jax_state_sync", side_effect=sync) as it:
+        with mock.patch.object(model, "jax_state_sync", side_effect=sync) as spy:
             fit(model, *callbacks, **options)
-        return it.call_count
+        return spy.call_count
 
     def test_sync_does_not_copy_the_state_back(self):
         alone = self.copies_back(model_of(*layers()), epochs=4)
@@ -66,10 +66,10 @@ class TestTrainerState(InSession):
             self.check_equal(model, callback.manager)
 
     def test_views_that_a_callback_reads_do_not_change(self):
-        for is_first in (True, False):
+        for reader_is_first in (True, False):
             model = model_of(*layers())
             callback, reader = MVCallback(model), Reader()
-            others = [reader, callback] if is_first else [callback, reader]
+            others = [reader, callback] if reader_is_first else [callback, reader]
             fit(model, Adder(callback), *others)
             for view, copy in zip(reader.views, reader.copies, strict=True):
                 np.testing.assert_array_equal(view, copy)
@@ -101,8 +101,8 @@ class TestTrainerState(InSession):
         start = model.get_weights()
         callback, reader = MVCallback(model), Reader()
         fit(model, Adder(callback), callback, reader)
-        for at, weight in enumerate(reader.copies):
-            batch, number = divmod(at, len(start))
+        for index, weight in enumerate(reader.copies):
+            batch, number = divmod(index, len(start))
             np.testing.assert_allclose(weight, start[number] + batch + 1, rtol=1e-6)
 
     def test_finds_weights_of_layers_that_are_frozen_and_unfrozen(self):

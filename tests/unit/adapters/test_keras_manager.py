@@ -1,8 +1,8 @@
-"""KerasParamManager: synchronized weights and rejected arguments; and `shard`."""
+"""KerasParamManager: which weights it syncs, and rejected arguments; the function `shard`."""
 
 import numpy as np
 import pytest
-from keras_models import HAS_KERAS, InSession, data, fit, flat, layers, model_of
+from keras_models import HAS_KERAS, KerasTestCase, data, fit, flat, layers, model_of
 
 import multiverso as mv
 
@@ -14,8 +14,8 @@ if HAS_KERAS:
     from multiverso.keras_ext import KerasParamManager, MVCallback, shard
 
 
-class TestManager(InSession):
-    def test_weights_share_no_memory_with_the_staging(self):
+class TestManager(KerasTestCase):
+    def test_weights_share_no_memory_with_the_host_copy(self):
         # A backend might adopt views of arrays whose sizes are multiples of 64 bytes.
         for sizes in ((16, 32), (16, 8), (16,)):
             model = model_of(*(keras.layers.Dense(size, use_bias=False) for size in sizes))
@@ -23,8 +23,8 @@ class TestManager(InSession):
             manager.sync_all_param()
             before = flat(model)
             for group in manager._sync._groups:
-                if hasattr(group, "_staging"):  # if the weights are not changed in place
-                    group._staging.flat += 1
+                if hasattr(group, "_host_copy"):  # if the weights are not changed in place
+                    group._host_copy.flat += 1
             np.testing.assert_array_equal(flat(model), before)
 
     def test_syncs_the_chosen_statistics(self):
@@ -78,7 +78,7 @@ class TestManager(InSession):
         mv.barrier()
 
 
-class TestShard(InSession):
+class TestShard(KerasTestCase):
     def test_one_worker_gets_all_samples(self):
         x, y = data()
         mine = shard(x, y, None)

@@ -5,7 +5,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from keras_models import HAS_KERAS, Adder, Counter, InSession, fit, flat, held, layers, model_of
+from keras_models import HAS_KERAS, Adder, Counter, KerasTestCase, fit, flat, held, layers, model_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
@@ -25,7 +25,7 @@ MODES = ({"jit_compile": True}, {"jit_compile": False}, {"run_eagerly": True})
 
 
 class Keeper(keras.callbacks.Callback if HAS_KERAS else object):
-    """Reads the weights after each batch, and keeps them and variables assigned from them."""
+    """Keeps the tensors of the weights after each batch, and variables assigned from them."""
 
     def __init__(self):
         super().__init__()
@@ -41,7 +41,7 @@ class Keeper(keras.callbacks.Callback if HAS_KERAS else object):
 
 
 @unittest.skipUnless(IS_TENSORFLOW, "needs Keras on TensorFlow")
-class TestVariables(InSession):
+class TestVariables(KerasTestCase):
     def check_kept(self, keeper):
         for kept, values in zip(keeper.kept, keeper.values, strict=True):
             np.testing.assert_array_equal(kept.numpy(), values)
@@ -53,8 +53,7 @@ class TestVariables(InSession):
     def test_changes_weights_in_place_if_they_can_have_own_memory(self):
         self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._HostStore)
         # A scalar is a special case, because it has no elements to update.
-        number = tf.Variable(1.0)
-        store = _tensorflow._store_of([number])
+        store = _tensorflow._store_of([tf.Variable(1.0)])
         self.assertIsInstance(store, _tensorflow._HostStore)
         for copies in (lambda v: v.read_value(), lambda v: tf.raw_ops.DeepCopy(x=v)):
             with mock.patch.object(_tensorflow, "_with_own_memory", copies):
@@ -62,10 +61,10 @@ class TestVariables(InSession):
 
     def test_tensors_that_a_callback_reads_do_not_change(self):
         for options in MODES:
-            for is_first in (True, False):
+            for keeper_is_first in (True, False):
                 model = model_of(*layers(), **options)
                 callback, keeper = MVCallback(model), Keeper()
-                others = [keeper, callback] if is_first else [callback, keeper]
+                others = [keeper, callback] if keeper_is_first else [callback, keeper]
                 fit(model, Adder(callback), *others)
                 self.check_kept(keeper)
                 self.assertEqual(len(keeper.kept), 2 * 6 * len(model.weights))

@@ -21,7 +21,7 @@ from multiverso.theano_ext.sharedvar import MVSharedVariable
 pytestmark = pytest.mark.frameworks
 
 COMMON = Path(__file__).parents[3] / "examples" / "common"
-# The functions run once, so compiling them takes longer than it saves.
+# Each function runs only a few times, so compiling it would take longer than the calls.
 FLAGS = "mode=FAST_COMPILE,linker=py,cxx="
 sys.path.append(str(COMMON))
 try:
@@ -34,7 +34,7 @@ layers = lasagne.layers
 
 
 def dense(value=1.0, dtype="float32", units=2):
-    """Return a network of six weights and two biases."""
+    """Return a dense layer on 3 inputs, whose weights and biases all have this value."""
     return layers.DenseLayer(
         layers.InputLayer((None, 3)),
         units,
@@ -68,14 +68,14 @@ class Scale(layers.Layer):
         return input * self.mean
 
 
-class InSession(sessions.InSession):
+class LasagneTestCase(sessions.SessionTestCase):
     def assert_equals_tables(self, manager, variables):
         held = np.concatenate([table.get() for table in manager.tables])
         values = np.concatenate([np.ravel(v.get_value()).astype(held.dtype) for v in variables])
         np.testing.assert_array_equal(values, held)
 
 
-class TestNetworks(InSession):
+class TestNetworks(LasagneTestCase):
     def test_parameters_equal_the_table_after_each_sync(self):
         for dtype in ("float16", "float32", "float64"):
             with self.subTest(dtype):
@@ -223,7 +223,7 @@ class TestNetworks(InSession):
                     np.testing.assert_array_equal(manager.tables[1].get(), [6])
 
 
-class TestRejectedArguments(InSession):
+class TestRejectedArguments(LasagneTestCase):
     def test_rejects_unsuitable_networks_and_options(self):
         attached = dense()
         MVSharedVariable(attached.W)
@@ -251,7 +251,7 @@ class TestRejectedArguments(InSession):
                 call()
 
 
-class TestDeprecatedNames(InSession):
+class TestDeprecatedNames(LasagneTestCase):
     def test_deprecated_names_work_and_warn(self):
         network = dense(1)
         with self.assertWarnsRegex(DeprecationWarning, "LasagneParamManager") as caught:
@@ -284,6 +284,8 @@ class TestDeprecatedNames(InSession):
 
 
 class TestOldNames(unittest.TestCase):
+    """The module old_names supplies removed names that Theano and Lasagne still use."""
+
     def test_convolutional_network_trains(self):
         code = """
             import sys

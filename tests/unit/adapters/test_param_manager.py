@@ -1,7 +1,7 @@
-"""MVModelParamManager on one rank, with two models of lists of arrays."""
+"""MVModelParamManager on one rank; the models are lists of arrays."""
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso.theano_ext.param_manager import MVModelParamManager
@@ -18,16 +18,16 @@ class Manager(MVModelParamManager):
             mine[...] = value
 
 
-class Replacing(Manager):
+class ReplacingManager(Manager):
     """Manages a list of arrays, which each sync replaces by the received arrays."""
 
     def set_all_param_values(self, params):
         self.model[:] = params
 
 
-class TestManagers(InSession):
+class TestManagers(SessionTestCase):
     def test_model_may_copy_or_keep_the_arrays_that_it_receives(self):
-        for kind in (Manager, Replacing):
+        for kind in (Manager, ReplacingManager):
             with self.subTest(kind.__name__):
                 model = [np.ones((2, 3), np.float32), np.ones(4, np.float16), np.ones(())]
                 manager = kind(model)
@@ -43,7 +43,7 @@ class TestManagers(InSession):
     def test_does_not_change_the_arrays_that_a_model_returns(self):
         start = np.ones(3)
         start.flags.writeable = False
-        manager = Replacing([start])
+        manager = ReplacingManager([start])
         manager.model[0] = manager.model[0] + 1
         manager.sync_all_param()
         np.testing.assert_array_equal(manager.model[0], [2, 2, 2])

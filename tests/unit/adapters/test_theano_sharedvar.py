@@ -25,7 +25,8 @@ pytestmark = pytest.mark.frameworks
 COMMON = Path(__file__).parents[3] / "examples" / "common"
 sys.path.append(str(COMMON))
 try:
-    # Theano does not compile, since the functions run once. Other tests keep their environment.
+    # The import sets variables so that Theano does not compile functions; other tests must not
+    # inherit these variables.
     with mock.patch.dict(os.environ):
         from theano_backend import T, theano
 except ImportError as error:
@@ -40,12 +41,12 @@ def float_matrix(value=1.0):
     return np.full((2, 3), value, np.float32)
 
 
-class InSession(sessions.InSession):
+class TheanoTestCase(sessions.SessionTestCase):
     def assert_value(self, variable, expected):
         np.testing.assert_array_equal(variable.get_value(), expected)
 
 
-class TestInGraphs(InSession):
+class TestInGraphs(TheanoTestCase):
     def test_is_a_shared_variable_of_the_framework(self):
         plain = theano.shared(float_matrix(), name="W")
         variable = mv_shared(float_matrix(), name="W", borrow=True)
@@ -116,7 +117,7 @@ class TestInGraphs(InSession):
         self.assert_value(variable, float_matrix(1))
 
 
-class TestSync(InSession):
+class TestSync(TheanoTestCase):
     def test_sync_keeps_values_of_each_dtype_and_shape(self):
         for dtype in ("float16", "float32", "float64", "int32", "int64"):
             for shape in ((), (1,), (5,), (2, 3), (2, 1, 3)):
@@ -201,7 +202,7 @@ class TestSync(InSession):
             self.assert_value(variable, np.full(3, 2))
 
 
-class TestRejectedArguments(InSession):
+class TestRejectedArguments(TheanoTestCase):
     def check(self, error, text, value):
         with self.subTest(text), self.assertRaisesRegex(error, text):
             mv_shared(value, name="W")
@@ -223,7 +224,7 @@ class TestRejectedArguments(InSession):
                 MVSharedVariable(wrong)
 
 
-class TestAttachAndCopy(InSession):
+class TestAttachAndCopy(TheanoTestCase):
     def test_attaching_keeps_the_same_object(self):
         plain = theano.shared(float_matrix(1), name="W")
         step = theano.function([], updates=[(plain, plain + np.float32(1))])
@@ -293,7 +294,7 @@ class TestAttachAndCopy(InSession):
         self.assertRegex(printed, NEEDS_INIT)
 
 
-class TestSessions(InSession):
+class TestSessions(TheanoTestCase):
     def test_requires_a_session(self):
         variable, plain = mv_shared(float_matrix()), theano.shared(1.0)
         mv.shutdown()

@@ -23,19 +23,20 @@ if HAS_TORCH:
 
 
 def flat(module):
+    """Return all parameters of a module as one vector of float64."""
     return torch.cat([p.detach().double().reshape(-1) for p in module.parameters()]).numpy()
 
 
 @unittest.skipUnless(HAS_TORCH, "needs PyTorch")
-class InSession(sessions.InSession):
+class TorchTestCase(sessions.SessionTestCase):
     def setUp(self):
         super().setUp()
         torch.manual_seed(0)
 
 
-class TestModules(InSession):
+class TestModules(TorchTestCase):
     def check(self, module):
-        """Let another worker add 2 and this worker 1; the parameters must get the sum of both."""
+        """Check that a sync increases the parameters by 2 of another worker and 1 of this one."""
         before = flat(module)
         manager = TorchParamManager(module)
         np.testing.assert_array_equal(flat(module), before)
@@ -54,8 +55,8 @@ class TestModules(InSession):
                 module = torch.nn.Linear(3, 4).to(dtype)
                 for parameter in module.parameters():
                     torch.nn.init.constant_(parameter, 0.5)
-                kinds = [table.dtype.name for table in self.check(module).tables]
-                self.assertEqual(kinds, ["float64" if dtype == torch.float64 else "float32"])
+                dtypes = [table.dtype.name for table in self.check(module).tables]
+                self.assertEqual(dtypes, ["float64" if dtype == torch.float64 else "float32"])
 
     def test_syncs_mixed_dtypes_many_parameters_and_channels_last_layers(self):
         convolution = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
@@ -145,7 +146,7 @@ class TestModules(InSession):
         self.assertTrue(all(b < a for b, a in zip(before, after, strict=True)), (before, after))
 
 
-class TestBuffers(InSession):
+class TestBuffers(TorchTestCase):
     def module(self):
         return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
 
@@ -166,7 +167,7 @@ class TestBuffers(InSession):
             self.assertEqual(sum(table.size for table in tables), size)
 
 
-class TestRejectedArguments(InSession):
+class TestRejectedArguments(TorchTestCase):
     def test_rejects_invalid_modules_and_options(self):
         whole = torch.zeros(4)
         overlapping = torch.nn.ParameterList([whole[:3], whole[2:]])
@@ -199,7 +200,7 @@ class TestRejectedArguments(InSession):
                 mv.barrier()
 
 
-class TestOptimizers(InSession):
+class TestOptimizers(TorchTestCase):
     def train(self, make, freq=None, steps=7):
         """Return the parameters after some steps, the last learning rate and the optimizer."""
         torch.manual_seed(1)

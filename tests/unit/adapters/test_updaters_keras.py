@@ -14,7 +14,7 @@ pytestmark = pytest.mark.frameworks
 #: A learning rate that is exact in float32, the dtype in which Keras keeps the rate.
 RATE = 2.0**-6
 
-#: For each updater: the optimizer of Keras, the options of both, the other options of Keras.
+#: For each updater: the optimizer of Keras, the options of both, and options of Keras alone.
 OPTIMIZERS = {
     "sgd": ("SGD", {}, {}),
     "momentum": ("SGD", {"momentum": 0.9}, {}),
@@ -57,8 +57,8 @@ class TestAgainstKeras(unittest.TestCase):
                     self.assertAlmostEqual(config[option], value, places=8, msg=option)
 
     def _optimizer(self, name, options):
-        kind, _, own = OPTIMIZERS[name]
-        return getattr(self.keras.optimizers, kind)(**options, **own)
+        class_name, _, keras_options = OPTIMIZERS[name]
+        return getattr(self.keras.optimizers, class_name)(**options, **keras_options)
 
     def _compare(self, name, dtype, options):
         rng = np.random.default_rng(7)

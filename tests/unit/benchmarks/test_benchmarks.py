@@ -1,4 +1,4 @@
-"""The benchmarks pair samples, judge bars and write complete reports."""
+"""The parts that benchmarks share: samples, bars and C threads; the reports of two benchmarks."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
-from folders import InFolder
+from folders import FolderTestCase
 from programs import run_python
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
@@ -40,7 +40,7 @@ class TestSeries(unittest.TestCase):
         self.assertEqual(ours.speed_at_best(series("x", [30, 40, 3], workers=2)), 3.0)
         self.assertEqual(ours.speed_at_best(series("x", [3])), 6.0)
 
-    def test_bounds_of_a_speed_are_ratios_around_it(self):
+    def test_confidence_interval_of_a_speed_has_ratios_as_bounds(self):
         ours = series("ours", [1] * 100)
         theirs = series("theirs", np.random.default_rng(3).permutation(np.arange(1.0, 101.0)))
         low, high = ours.interval_against(theirs)
@@ -48,7 +48,7 @@ class TestSeries(unittest.TestCase):
         self.assertEqual((low, high), (41.0, 60.0))
         self.assertEqual(series("x", [2, 3]).interval_against(series("y", [4, 3])), (1.0, 2.0))
 
-    def test_bars_have_bounds(self):
+    def test_verdict_has_the_speed_and_its_interval(self):
         case = comparisons.Case("get", 10, [series("ours", [1, 2]), series("theirs", [2, 3])])
         (verdict,) = bars.judge([case], 1, (bars.Bar("get", 10, "theirs", 1, 1.6),))
         self.assertEqual((verdict.speed, verdict.interval), (1.75, (1.5, 2.0)))
@@ -82,13 +82,13 @@ class TestAlternate(unittest.TestCase):
         candidates = [Recorder("a", 1.0, log), Recorder("b", 0.001, log)]
         measured = samples.alternate(candidates, ranks.Ranks(None), self.effort)
         self.assertEqual([len(s.seconds) for s in measured], [3, 3])
-        for one, candidate in zip(measured, candidates, strict=True):
-            self.assertGreaterEqual(one.calls * candidate.seconds, 0.5)
-            np.testing.assert_allclose(one.seconds, candidate.seconds)
-        timed = [name for name, _ in log[-12:]]
-        self.assertEqual("".join(timed), "aabb" + "bbaa" + "aabb")
+        for found, candidate in zip(measured, candidates, strict=True):
+            self.assertGreaterEqual(found.calls * candidate.seconds, 0.5)
+            np.testing.assert_allclose(found.seconds, candidate.seconds)
+        # In each of 3 rounds, each candidate has an untimed call and a sample.
+        self.assertEqual("".join(name for name, _ in log[-12:]), "aabb" + "bbaa" + "aabb")
 
-    def test_samples_without_a_preparing_call(self):
+    def test_samples_without_untimed_calls(self):
         log = []
         candidates = [Recorder("a", 1.0, log), Recorder("b", 1.0, log)]
         samples.alternate(candidates, ranks.Ranks(None), self.effort, warms=False)
@@ -97,8 +97,8 @@ class TestAlternate(unittest.TestCase):
 
 class TestBars(unittest.TestCase):
     def case(self, seconds, reference="np.copyto", size=10_000_000):
-        both = [series("Multiverso", [seconds]), series(reference, [1.0])]
-        return comparisons.Case("get", size, both)
+        measured = [series("Multiverso", [seconds]), series(reference, [1.0])]
+        return comparisons.Case("get", size, measured)
 
     def test_bar_passes_at_its_speed_and_above(self):
         for seconds, passed in ((1.1, True), (1 / 0.85, True), (1.2, False)):
@@ -114,13 +114,13 @@ class TestBars(unittest.TestCase):
 
 class TestCThreads(unittest.TestCase):
     def setUp(self):
-        self.library = c_threads.compile_helper()
+        self.library = c_threads.compile_c_threads()
         if self.library is None:
             self.skipTest("no C compiler")
 
     def test_c_threads_compute_the_same_as_the_table(self):
-        sets = [np.array([4, 0, 4]), np.array([1, 1, 1])]
-        d = np.float32(1e-3)
+        id_sets = [np.array([4, 0, 4]), np.array([1, 1, 1])]
+        d = np.float32(1e-3)  # the delta of CThreads
         for operation in ("get", "add", "add_get"):
             with self.subTest(operation):
                 threads = c_threads.CThreads(self.library, operation, 1, (1001,), True)
@@ -130,11 +130,11 @@ class TestCThreads(unittest.TestCase):
                 np.testing.assert_array_equal(threads._table, sum_of_two)
                 expected = 0 if operation == "add" else sum_of_two
                 np.testing.assert_array_equal(threads._outs[0], expected)
-        threads = c_threads.CThreads(self.library, "get rows", 1, (5, 16), True, sets)
+        threads = c_threads.CThreads(self.library, "get rows", 1, (5, 16), True, id_sets)
         threads._table[:] = np.arange(5)[:, None]
         threads.run(1)
-        np.testing.assert_array_equal(threads._outs[0], threads._table[sets[0]])
-        threads = c_threads.CThreads(self.library, "add rows", 1, (5, 16), True, sets)
+        np.testing.assert_array_equal(threads._outs[0], threads._table[id_sets[0]])
+        threads = c_threads.CThreads(self.library, "add rows", 1, (5, 16), True, id_sets)
         threads._table[:] = 0
         threads.run(2)
         expected = np.array([1, 3, 0, 0, 2], np.float32) * d
@@ -150,7 +150,7 @@ class TestCThreads(unittest.TestCase):
             np.testing.assert_array_equal(out, 1)
 
 
-class TestThePrograms(InFolder):
+class TestThePrograms(FolderTestCase):
     def report_of(self, program, *arguments):
         target = self.folder / "report.json"
         command = [FOLDER / program, "--quick", "--silent", *arguments, "--json", target]
@@ -165,15 +165,15 @@ class TestThePrograms(InFolder):
         (run,) = report["runs"]
         self.assertEqual(run["ranks"], 1)
         measured = [(case["operation"], case["size"]) for case in run["cases"]]
-        wholes = [(name, size) for name in ("get", "add", "add_get") for size in (3, 1000)]
+        arrays = [(name, size) for name in ("get", "add", "add_get") for size in (3, 1000)]
         rows = [("get rows", 640_000), ("add rows", 640_000)]
-        self.assertEqual(measured, [*wholes, *rows, ("barrier", 0)])
+        self.assertEqual(measured, [*arrays, *rows, ("barrier", 0)])
         for case in run["cases"]:
-            for one in case["series"]:
-                with self.subTest(f"{case['operation']} {case['size']} {one['name']}"):
-                    self.assertGreater(min(one["seconds"]), 0)
-                    self.assertGreaterEqual(one["p99"], one["median"])
-                    self.assertGreater(one["speed"], 0)
+            for found in case["series"]:
+                with self.subTest(f"{case['operation']} {case['size']} {found['name']}"):
+                    self.assertGreater(min(found["seconds"]), 0)
+                    self.assertGreaterEqual(found["p99"], found["median"])
+                    self.assertGreater(found["speed"], 0)
             self.assertEqual(case["series"][0]["name"], "Multiverso")
             self.assertEqual(case["series"][0]["speed"], 1.0)
         self.assertEqual(len(run["bars"]), 4)
@@ -185,5 +185,5 @@ class TestThePrograms(InFolder):
         expected = [(name, size) for name in ("round", "aggregate") for size in (3, 1000)]
         self.assertEqual(measured, expected)
         for case in run["cases"]:
-            names = [one["name"] for one in case["series"]]
+            names = [found["name"] for found in case["series"]]
             self.assertEqual(names[:2], ["Multiverso", "MPI Allreduce"])

@@ -1,4 +1,4 @@
-"""The experiment: its runs, bars, table and plots."""
+"""The benchmark experiment.py: its runs, bars, table and plots, from given results."""
 
 import importlib.util
 import sys
@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 
 pytestmark = pytest.mark.frameworks
 
@@ -17,20 +17,20 @@ import experiment  # noqa: E402
 
 
 def run_of(plan, error, seconds=(2.0, 1.0, 4.0)):
-    """Return a measured run whose validation errors are all equal."""
+    """Return a run as in the report, with this error after every epoch."""
     history = [[0.5, error]] * len(seconds)
     result = {"test_error": error, "updates": 3, "history": history, "epoch_seconds": seconds}
     return experiment.summarize(plan, result)
 
 
-def digits(*errors):
+def digits_runs(*errors):
     plans = experiment.make_plans("digits", 4)[1]
     return [run_of(plan, error) for plan, error in zip(plans, errors, strict=True)]
 
 
-class TestExperiment(InFolder):
+class TestExperiment(FolderTestCase):
     def passed(self, *errors):
-        return [bar["passed"] for bar in experiment.compare("digits", digits(*errors))]
+        return [bar["passed"] for bar in experiment.compare("digits", digits_runs(*errors))]
 
     def test_each_mode_has_its_bars(self):
         self.assertEqual(self.passed(0.04, 0.05, 0.045, 0.045), [True, True, True])
@@ -65,6 +65,6 @@ class TestExperiment(InFolder):
 
     @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "needs matplotlib")
     def test_writes_three_plots(self):
-        experiment.plot(digits(0.1, 0.2, 0.3, 0.3), self.folder)
+        experiment.plot(digits_runs(0.1, 0.2, 0.3, 0.3), self.folder)
         pictures = ["accuracy_epoch.png", "accuracy_time.png", "time_epoch.png"]
         self.assertEqual(self.names(), pictures)

@@ -7,7 +7,7 @@ import sys
 import unittest
 
 import numpy as np
-from folders import InFolder
+from folders import FolderTestCase
 from programs import run_command, run_program
 
 import multiverso as mv
@@ -16,8 +16,8 @@ from multiverso import checkpoint as checkpoints
 DTYPES = ("float32", "float64", "int32", "int64")
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "dcasgd")
 
-# A limit on the size of files simulates a full disk.
-FULL = """
+# This program saves while a limit on the size of files simulates a full disk.
+SIZE_LIMIT_PROGRAM = """
 import resource, sys
 import numpy as np
 import multiverso as mv
@@ -40,8 +40,8 @@ with mv.session():
 """
 
 
-# This program runs on a file system that is full before the second save is complete.
-FULL_DISK = """
+# This program saves on a file system that is full before the second save is complete.
+FULL_DISK_PROGRAM = """
 import errno, os, sys
 import numpy as np
 import multiverso as mv
@@ -63,15 +63,16 @@ with mv.session():
     mv.save(sys.argv[1], step=3)
 """
 
-#: A shell script that mounts a private file system, a part of which another file takes.
-SMALL_DISK = """
+#: A shell script that mounts a private file system of 9 MB, fills 2 MB with another file, and runs
+#: a Python program on the rest; it exits with 77 if it cannot mount.
+SMALL_DISK_SCRIPT = """
 mount -t tmpfs -o size=9m none "$1" || exit 77
 head -c 2000000 /dev/zero > "$1/other"
 exec "$2" -c "$3" "$1"
 """
 
 
-class TestSaving(InFolder):
+class TestSaving(FolderTestCase):
     def test_load_restores_saved_values(self):
         for dtype in DTYPES:
             with self.subTest(dtype), mv.session():
@@ -102,17 +103,17 @@ class TestSaving(InFolder):
         for updater in OPTIMIZERS:
             with self.subTest(updater):
                 with mv.session():
-                    both = tables(updater)
-                    both[0].set_option(learning_rate=0.125)
-                    train(*both, 3)
+                    pair = tables(updater)
+                    pair[0].set_option(learning_rate=0.125)
+                    train(*pair, 3)
                     mv.save(self.folder)
-                    expected = train(*both, 3)
+                    expected = train(*pair, 3)
                 with mv.session():
-                    both = tables(updater)
-                    train(*both, 1)
+                    pair = tables(updater)
+                    train(*pair, 1)
                     mv.load(self.folder)
-                    self.assertEqual(both[0].options["learning_rate"], 0.125)
-                    np.testing.assert_array_equal(train(*both, 3), expected)
+                    self.assertEqual(pair[0].options["learning_rate"], 0.125)
+                    np.testing.assert_array_equal(train(*pair, 3), expected)
 
     def test_checkpoints_are_numbered_and_keep_removes_the_oldest(self):
         with mv.session():
@@ -177,7 +178,7 @@ class TestSaving(InFolder):
                 self.assertEqual(caught.exception.path, str(directory))
 
 
-class TestErrors(InFolder):
+class TestErrors(FolderTestCase):
     def test_save_rejects_invalid_arguments(self):
         with mv.session():
             mv.ArrayTableHandler(1)
@@ -200,16 +201,16 @@ class TestErrors(InFolder):
 
     def test_load_rejects_tables_that_differ(self):
         with mv.session():
-            kept = mv.MatrixTableHandler(3, 4, name="w", updater="sgd")
+            saved = mv.MatrixTableHandler(3, 4, name="w", updater="sgd")
             mv.save(self.folder)
-            self.assertEqual(kept.load(self.folder), 0)
+            self.assertEqual(saved.load(self.folder), 0)
         for shape, changes in (
             *(((4, 3), {}), ((12,), {}), ((3, 4), {"name": "v"})),
             *(((3, 4), {"updater": "adam"}), ((3, 4), {"dtype": "float64"})),
         ):
-            kind = mv.MatrixTableHandler if len(shape) == 2 else mv.ArrayTableHandler
+            create = mv.MatrixTableHandler if len(shape) == 2 else mv.ArrayTableHandler
             with mv.session():
-                table = kind(*shape, **{"name": "w", "updater": "sgd", **changes})
+                table = create(*shape, **{"name": "w", "updater": "sgd", **changes})
                 with self.assertRaisesRegex(mv.MismatchError, "expected .*, received"):
                     mv.load(self.folder)
                 self.assertFalse(table.get().any())
@@ -236,7 +237,7 @@ class TestErrors(InFolder):
             self.assertEqual(caught.exception.errno, errno.EACCES)
 
     def test_failed_write_leaves_earlier_checkpoint_and_tables_intact(self):
-        status, printed, errors = run_program(FULL, self.folder)
+        status, printed, errors = run_program(SIZE_LIMIT_PROGRAM, self.folder)
         self.assertEqual(status, 0, errors)
         for line in printed.split("\n")[:2]:
             self.assertRegex(line, rf"^{errno.EFBIG} {self.folder}/\.saving-.*shard-00000.* True$")
@@ -246,11 +247,17 @@ class TestErrors(InFolder):
         unshare = shutil.which("unshare")
         if unshare is None:
             self.skipTest("needs unshare, to mount a small file system")
-        # The other file takes 2 MB and the first checkpoint 4 MB; the second would take 4 MB.
-        shell = ["sh", "-c", SMALL_DISK, "sh", self.folder, sys.executable, FULL_DISK]
+        # Besides the other file, 7 MB are left for two checkpoints of 4 MB each.
+        shell = ["sh", "-c", SMALL_DISK_SCRIPT, "sh", self.folder]
         paths = os.pathsep.join(sys.path)
         status, printed, errors = run_command(
-            unshare, "--map-root-user", "--mount", *shell, PYTHONPATH=paths
+            unshare,
+            "--map-root-user",
+            "--mount",
+            *shell,
+            sys.executable,
+            FULL_DISK_PROGRAM,
+            PYTHONPATH=paths,
         )
         if status == 77 or "unshare:" in errors:
             self.skipTest(f"cannot mount a file system here: {errors.strip()}")

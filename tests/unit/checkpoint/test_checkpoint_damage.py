@@ -8,14 +8,14 @@ import shutil
 
 import checkpoint_bytes
 import numpy as np
-from folders import InFolder
+from folders import FolderTestCase
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
 from multiverso._commands import main
 
 
-class TestDamage(InFolder):
+class TestDamage(FolderTestCase):
     """Each kind of damage, on the checkpoint of a matrix with updater state and update counts."""
 
     def setUp(self):
@@ -28,6 +28,7 @@ class TestDamage(InFolder):
         self.path = self.folder / "000002-step-2"
 
     def check_refused(self, file, error=mv.CheckpointCorruptError):
+        """Check that verify and load raise an error that names the file; return it."""
         with self.assertRaises(error) as caught:
             checkpoints.verify(self.folder)
         self.assertEqual(caught.exception.path, str(self.path / file))
@@ -47,10 +48,10 @@ class TestDamage(InFolder):
         for file in ("manifest.mv", "shard-00000.mv"):
             whole = (self.path / file).read_bytes()
             for _ in range(5):
-                at = int(rng.integers(len(whole)))
-                with self.subTest(file=file, at=at):
+                offset = int(rng.integers(len(whole)))
+                with self.subTest(file=file, offset=offset):
                     damaged = bytearray(whole)
-                    damaged[at] ^= 1 << int(rng.integers(8))
+                    damaged[offset] ^= 1 << int(rng.integers(8))
                     (self.path / file).write_bytes(damaged)
                     self.assertIsInstance(self.check_refused(file).offset, int)
             (self.path / file).write_bytes(whole)
@@ -74,12 +75,12 @@ class TestDamage(InFolder):
         self.check_refused("shard-00000.mv")
 
     def test_does_not_unpickle(self):
-        class Evil:
+        class MakesFolder:
             def __reduce__(self):
                 return (os.mkdir, (str(folder / "opened"),))
 
         folder = self.folder
-        (self.path / "manifest.mv").write_bytes(pickle.dumps(Evil()))
+        (self.path / "manifest.mv").write_bytes(pickle.dumps(MakesFolder()))
         self.assertIn("a pickle", str(self.check_refused("manifest.mv")))
         with mv.session(), self.assertRaisesRegex(mv.CheckpointCorruptError, "a pickle"):
             mv.ArrayTableHandler(1)
@@ -87,10 +88,10 @@ class TestDamage(InFolder):
         self.assertFalse((folder / "opened").exists())
 
     def forge(self, changes, size=None):
-        """Change bytes of the manifest at some offsets, truncate it, and correct its checksum."""
+        """Cut the manifest to `size`, replace bytes at the given offsets, correct the checksum."""
         data = bytearray((self.path / "manifest.mv").read_bytes()[:size])
-        for at, new in changes.items():
-            data[at : at + len(new)] = new
+        for offset, new in changes.items():
+            data[offset : offset + len(new)] = new
         (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
 
     def test_names_an_unsupported_version(self):
@@ -120,6 +121,6 @@ class TestDamage(InFolder):
         self.assertIn(str(self.folder / "none"), err.getvalue())
 
     def test_detects_counts_that_do_not_match_the_size(self):
-        # The header of a file of 100 bytes claims 2^31 tables and the right size.
+        # The header of a file of 100 bytes claims 2^31 tables, but the file's true size.
         self.forge({12: (2**31).to_bytes(4, "little"), 16: (100).to_bytes(8, "little")}, size=100)
         self.check_refused("manifest.mv")

@@ -1,17 +1,17 @@
-"""The bytes of checkpoints match the documentation; conversion to and from safetensors."""
+"""The bytes of checkpoint files match their documentation; conversion to and from safetensors."""
 
 import importlib.util
 import unittest
 
 import checkpoint_bytes
 import numpy as np
-from folders import InFolder
+from folders import FolderTestCase
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
 
 
-class TestFiles(InFolder):
+class TestFiles(FolderTestCase):
     def test_bytes_match_the_documented_format(self):
         rng = np.random.default_rng(2)
         with mv.session():

@@ -9,37 +9,39 @@ import struct
 
 import checkpoint_bytes
 import numpy as np
-from folders import InFolder
+from folders import FolderTestCase
 
 import multiverso as mv
 
 MANY = os.environ.get("MULTIVERSO_EXAMPLES")
 COUNT = int(MANY or 600)
 SEED = random.SystemRandom().getrandbits(32) if MANY else 20261121
+#: Numbers that a field may not expect.
 EDGES = (0, 1, 2, 0xFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 
 
-def changed(data, draw):
-    """Return the bytes with one to three changes."""
+def changed(data, rng):
+    """Return the bytes with one to three random changes."""
     data = bytearray(data)
-    for _ in range(draw.randint(1, 3)):
-        at = draw.randrange(len(data)) if data else 0
-        what = draw.randrange(5)
-        if what == 0 and data:
-            data[at] ^= 1 << draw.randrange(8)
-        elif what == 1:
-            del data[at:]
-        elif what == 2:
-            data[at:at] = draw.randbytes(draw.randint(1, 9))
-        elif what == 3:
-            del data[at : at + draw.randint(1, 9)]
-        elif len(data) >= 8:
-            at -= at % 4
-            struct.pack_into("<I", data, at if at + 4 <= len(data) else 0, draw.choice(EDGES))
+    for _ in range(rng.randint(1, 3)):
+        offset = rng.randrange(len(data)) if data else 0
+        match rng.randrange(5):
+            case 0 if data:
+                data[offset] ^= 1 << rng.randrange(8)
+            case 1:
+                del data[offset:]
+            case 2:
+                data[offset:offset] = rng.randbytes(rng.randint(1, 9))
+            case 3:
+                del data[offset : offset + rng.randint(1, 9)]
+            case _ if len(data) >= 8:
+                offset -= offset % 4
+                offset = offset if offset + 4 <= len(data) else 0
+                struct.pack_into("<I", data, offset, rng.choice(EDGES))
     return bytes(data)
 
 
-class TestLoad(InFolder):
+class TestLoad(FolderTestCase):
     def setUp(self):
         super().setUp()
         mv.init()
@@ -51,52 +53,52 @@ class TestLoad(InFolder):
         mv.save(self.folder, step=1)
         self.files = sorted((self.folder / "000001-step-1").iterdir())
         self.originals = [path.read_bytes() for path in self.files]
-        # Values that differ from those in the checkpoint reveal a load.
+        # The tables now differ from the checkpoint, so a load would be noticed.
         self.array.add(np.ones(50))
         self.matrix.add(np.ones((4, 5)))
-        self.now = self.state()
-        self.draw = random.Random(SEED)
+        self.values = self.state()
+        self.rng = random.Random(SEED)
 
     def state(self):
         return self.array.get(), self.matrix.get(), [self.array.options, self.matrix.options]
 
-    def check_unchanged(self, why):
-        for value, before in zip(self.state(), self.now, strict=True):
-            np.testing.assert_equal(value, before, why)
+    def check_unchanged(self, message):
+        for value, before in zip(self.state(), self.values, strict=True):
+            np.testing.assert_equal(value, before, message)
 
     def test_detects_every_change(self):
         self.assertEqual([path.name for path in self.files], ["manifest.mv", "shard-00000.mv"])
         for number in range(COUNT):
-            which = number % 2
-            data = changed(self.originals[which], self.draw)
-            if data == self.originals[which]:
+            index = number % 2
+            data = changed(self.originals[index], self.rng)
+            if data == self.originals[index]:
                 continue
-            self.files[which].write_bytes(data)
-            why = f"MULTIVERSO seed {SEED}, change {number}"
-            with self.assertRaises(mv.CheckpointCorruptError, msg=why) as caught:
+            self.files[index].write_bytes(data)
+            message = f"MULTIVERSO seed {SEED}, change {number}"
+            with self.assertRaises(mv.CheckpointCorruptError, msg=message) as caught:
                 mv.load(self.folder)
-            self.assertIn(str(self.files[which]), str(caught.exception))
-            self.files[which].write_bytes(self.originals[which])
+            self.assertIn(str(self.files[index]), str(caught.exception))
+            self.files[index].write_bytes(self.originals[index])
             if number % 10 == 0:
-                self.check_unchanged(why)
+                self.check_unchanged(message)
         self.check_unchanged(f"seed {SEED}")
         self.assertEqual(mv.load(self.folder), 1)
-        self.assertFalse((self.array.get() == self.now[0]).all())
+        self.assertFalse((self.array.get() == self.values[0]).all())
 
     def test_change_with_valid_checksums_is_loaded_or_rejected(self):
         loaded = 0
         for number in range(COUNT // 2):
-            data = changed(self.originals[0], self.draw)
+            data = changed(self.originals[0], self.rng)
             if len(data) < 8:
                 continue
             data = checkpoint_bytes.with_crc(data)
             self.files[0].write_bytes(data)
-            why = f"seed {SEED}, change {number}"
+            message = f"seed {SEED}, change {number}"
             try:
                 mv.load(self.folder)
             except (mv.CheckpointCorruptError, mv.MismatchError):
-                self.check_unchanged(why)
+                self.check_unchanged(message)
             else:
                 loaded += 1
-                self.now = self.state()
-        self.assertGreater(loaded, 0)  # for example with another step or other options
+                self.values = self.state()
+        self.assertGreater(loaded, 0)  # for example, another step or other options are valid

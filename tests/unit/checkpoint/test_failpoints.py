@@ -5,7 +5,7 @@ import unittest
 
 import failpoints
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 from programs import run_program
 
 from multiverso import checkpoint as checkpoints
@@ -29,20 +29,20 @@ with mv.session():
         print(error.errno, (table.get() == step + 1).all())
 """
 
-#: Every operation of a save on the disk.
-STEPS = (
+#: The failpoints of all operations that a save makes on the disk.
+DISK_OPERATIONS = (
     *("folder.make", "file.create", "file.write", "file.sync"),
     *("file.rename", "folder.sync", "file.remove"),
 )
 
 
 @failpoints.needs_failpoints
-class TestCheckpoint(InFolder):
+class TestInterruptedSaves(FolderTestCase):
     def save(self, points, *arguments):
         return run_program(SAVES, self.folder, *arguments, **failpoints.environ(points))
 
     def step(self):
-        """Return the step of the last checkpoint, after verifying that it is complete."""
+        """Verify that the last checkpoint is complete, and return its step."""
         with checkpoints.Checkpoint(self.folder) as opened:
             opened.verify()
             self.assertTrue((opened.read("w") == opened.step).all())
@@ -52,8 +52,8 @@ class TestCheckpoint(InFolder):
         self.assertEqual(self.save("")[0], 0)
         last = self.step()
         kills = {}
-        for name in STEPS:
-            for number in range(1, 50):
+        for name in DISK_OPERATIONS:
+            for number in range(1, 50):  # far more calls than a save makes
                 status, _, errors = self.save(f"{name}@{number}=kill")
                 step = self.step()
                 self.assertIn(step, (last, last + 1), f"{name}@{number}")
@@ -62,7 +62,7 @@ class TestCheckpoint(InFolder):
                     break
                 self.assertEqual(status, -signal.SIGKILL, errors)
                 kills[name] = number
-        self.assertEqual(set(kills), set(STEPS))
+        self.assertEqual(set(kills), set(DISK_OPERATIONS))
         # The last save, which was not killed, has removed the remains of the earlier saves.
         self.assertEqual([path.name for path in self.folder.iterdir()], [f"{last:06}-step-{last}"])
 

@@ -12,8 +12,8 @@ from unittest import mock
 import multiverso as mv
 from multiverso._commands import _checks, _system_info, _trial, doctor, info, main
 
-#: The facts of a machine without problems.
-GOOD = {
+#: What `multiverso info` finds on a machine without problems.
+GOOD_FACTS = {
     "mpi4py": "4.1.2",
     "mpi": {
         **{"vendor": "MPICH", "version": "5.0.2", "standard": "5.0"},
@@ -32,8 +32,8 @@ HELLO = {"rank": 0, "size": 2, "num_nodes": 1, "local_size": 2, "right": True, "
 
 
 def facts(**changes):
-    """Return the facts of `GOOD` with changes given as part__name=value."""
-    changed = copy.deepcopy(GOOD)
+    """Return `GOOD_FACTS` with changes given as part__name=value."""
+    changed = copy.deepcopy(GOOD_FACTS)
     for name, value in changes.items():
         part, _, key = name.partition("__")
         inner, key = (changed[part], key) if key else (changed, part)
@@ -41,7 +41,7 @@ def facts(**changes):
     return changed
 
 
-def ended(returncode=0, errors="", **changes):
+def trial(returncode=0, errors="", **changes):
     """Return the result of a trial of two ranks, with changes to the lines that they print."""
     lines = [json.dumps({**HELLO, "rank": rank, **changes}) for rank in range(2)]
     return _trial.TrialResult(returncode, "\n".join(lines) + "\n", errors)
@@ -57,7 +57,7 @@ def run_command(*arguments):
 
 class TestChecks(unittest.TestCase):
     def check(self, findings, state, *words):
-        """Check the last finding, which must have advice unless it is ok."""
+        """Check state and words of the last finding; all must have advice unless they are ok."""
         findings = list(findings)
         last = findings[-1]
         self.assertEqual(last.state, state, last)
@@ -123,17 +123,17 @@ class TestChecks(unittest.TestCase):
 
     def test_trial_findings_explain_each_failure(self):
         judge = _checks.judge_hello
-        self.check(judge(ended(), 9), "ok", "one node")
-        self.check(judge(ended(returncode=None), 9), "broken", "within 9 s", "hostname")
-        self.check(judge(ended(1, "ImportError: x\n"), 9), "broken", "exited with 1", "ImportError")
-        self.check(judge(ended(size=1), 9), "broken", "do not see")
-        self.check(judge(ended(right=False), 9), "broken", "do not see")
-        self.check(judge(ended(num_nodes=2), 9), "could be better", "messages", "namespace")
+        self.check(judge(trial(), 9), "ok", "one node")
+        self.check(judge(trial(returncode=None), 9), "broken", "within 9 s", "hostname")
+        self.check(judge(trial(1, "ImportError: x\n"), 9), "broken", "exited with 1", "ImportError")
+        self.check(judge(trial(size=1), 9), "broken", "do not see")
+        self.check(judge(trial(right=False), 9), "broken", "do not see")
+        self.check(judge(trial(num_nodes=2), 9), "could be better", "messages", "namespace")
         quiet = _trial.TrialResult(0, "", "")
         self.check(judge(quiet, 9), "broken", "0 of 2 ranks", "nothing was printed")
 
     def test_plugin_warning_is_reported(self):
-        findings = list(_checks.judge_hello(ended(errors="mca_base: osc ucx failed\n"), 9))
+        findings = list(_checks.judge_hello(trial(errors="mca_base: osc ucx failed\n"), 9))
         self.assertEqual([finding.state for finding in findings], ["could be better", "ok"])
         self.assertIn("osc ucx failed", findings[0].found)
 
@@ -146,9 +146,9 @@ class TestChecks(unittest.TestCase):
 
 class TestCommands(unittest.TestCase):
     def setUp(self):
-        # This environment may lack an MPI, so tests/mpi tests these findings with a real MPI.
+        # This environment may lack an MPI; tests/mpi checks what is found with a real MPI.
         for name in ("mpi", "launcher"):
-            self.patch(_system_info, name, GOOD[name])
+            self.patch(_system_info, name, GOOD_FACTS[name])
 
     def patch(self, module, name, value):
         patch = mock.patch.object(module, name, return_value=value)
@@ -214,5 +214,5 @@ class TestCommands(unittest.TestCase):
                 self.assertEqual(caught.exception.code, 2)
 
     def test_sizes_are_formatted_with_units(self):
-        found = [info.size(number) for number in (None, 5, 2048, 3 << 40)]
+        found = [info.format_bytes(number) for number in (None, 5, 2048, 3 << 40)]
         self.assertEqual(found, ["none", "5 bytes", "2.0 KiB", "3.0 TiB"])

@@ -12,8 +12,8 @@ from programs import run_python
 from multiverso._commands import main
 
 
-def python_m(script, *arguments):
-    """Run a script with ``python -m multiverso``."""
+def run_script(script, *arguments):
+    """Run a script with ``python -m multiverso``, beside a module that it can import."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "train.py")
         path.write_text(textwrap.dedent(script), "utf-8")
@@ -29,7 +29,7 @@ class TestScript(unittest.TestCase):
             print(__name__, sys.argv[1:], HERE)
         """
         printed = "__main__ ['--lr', '0.5'] True\n"
-        self.assertEqual(python_m(code, "--lr", "0.5"), (0, printed, ""))
+        self.assertEqual(run_script(code, "--lr", "0.5"), (0, printed, ""))
 
     def test_exit_codes_match_python(self):
         for code, expected, text in (
@@ -40,11 +40,11 @@ class TestScript(unittest.TestCase):
             ("'no data'", 1, "no data\n"),
         ):
             with self.subTest(code):
-                result = python_m(f"import sys; sys.exit({code})")
+                result = run_script(f"import sys; sys.exit({code})")
                 self.assertEqual(result, (expected, "", text))
 
     def test_traceback_begins_in_the_script(self):
-        status, _, errors = python_m("def f():\n    raise KeyError('batch')\nf()\n")
+        status, _, errors = run_script("def f():\n    raise KeyError('batch')\nf()\n")
         self.assertEqual(status, 1)
         lines = errors.splitlines()
         self.assertEqual(lines[0], "Traceback (most recent call last):")
@@ -53,7 +53,7 @@ class TestScript(unittest.TestCase):
         self.assertNotIn("runpy", errors)
 
     def test_script_may_leave_its_session_open(self):
-        status, _, errors = python_m(
+        status, _, errors = run_script(
             "import multiverso as mv\nmv.init()\nt = mv.ArrayTableHandler(3)\nraise OSError('x')\n"
         )
         self.assertEqual(status, 1)
@@ -61,7 +61,7 @@ class TestScript(unittest.TestCase):
 
 
 class TestRun(unittest.TestCase):
-    def refused(self, *arguments):
+    def error_of_run(self, *arguments):
         with contextlib.redirect_stderr(io.StringIO()) as err:
             try:
                 code = main(["run", *arguments])
@@ -71,7 +71,7 @@ class TestRun(unittest.TestCase):
         return err.getvalue()
 
     def test_run_rejects_invalid_arguments(self):
-        self.assertIn(">= 1, received '0'", self.refused("-np", "0", "train.py"))
-        self.assertIn("received 'two'", self.refused("-np", "two", "train.py"))
-        self.assertIn(">= 0, received '-1'", self.refused("--restarts", "-1", "train.py"))
-        self.assertIn("no such file", self.refused("-np", "2", "/nowhere/train.py"))
+        self.assertIn(">= 1, received '0'", self.error_of_run("-np", "0", "train.py"))
+        self.assertIn("received 'two'", self.error_of_run("-np", "two", "train.py"))
+        self.assertIn(">= 0, received '-1'", self.error_of_run("--restarts", "-1", "train.py"))
+        self.assertIn("no such file", self.error_of_run("-np", "2", "/nowhere/train.py"))

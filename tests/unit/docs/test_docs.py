@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 import pytest
-from programs import WALL_LIMIT, run_python
+from programs import WALL_TIMEOUT, run_python
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
@@ -20,7 +20,7 @@ PAGES = [
 ]
 
 
-# A Python block, indented in a list, and its output if the next block is the output.
+# A Python block, which a list may indent, and its output if the next block is the output.
 BLOCK = re.compile(
     r"^(?P<indent> *)```python\n(?P<code>.*?)^ *```$"
     r"(?:(?:(?!^ *```).)*?^ *```output\n(?P<output>.*?)^ *```$)?",
@@ -43,13 +43,13 @@ def blocks_of(text):
 
 
 def anchors_of(text):
-    """Return the anchors of the headings of a Markdown text, as GitHub and the site make them."""
+    """Return the anchors that GitHub and the site give the headings of a Markdown text."""
     headings = HEADING.findall(FENCED.sub("", text))
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
     return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in plain}
 
 
-def runs_on(text):
+def lines_without_blank_above(text):
     """Return the lines that begin a list or a table directly below other text.
 
     The site, unlike GitHub, makes such a line a part of the text above.
@@ -71,7 +71,7 @@ def modules_of(code):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module.split(".")[0])
-    # These modules are always required: without one the test must fail instead of skipping.
+    # Without Multiverso or NumPy the test must fail instead of skipping.
     return names - {"multiverso", "numpy"} - sys.stdlib_module_names
 
 
@@ -80,15 +80,16 @@ def missing_modules(code):
     return sorted(name for name in modules_of(code) if importlib.util.find_spec(name) is None)
 
 
-def run(code, limit=WALL_LIMIT):
+def run(code, timeout=WALL_TIMEOUT):
     """Run the code in a separate process; return its exit code and output."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "block.py")
         script.write_text(code, "utf-8")
-        return run_python("-X", "faulthandler", script, cwd=folder, limit=limit)
+        return run_python("-X", "faulthandler", script, cwd=folder, timeout=timeout)
 
 
 class TestThePages(unittest.TestCase):
+    @pytest.mark.slow
     def test_python_blocks_run_and_print_the_output_shown(self):
         self.check_blocks(with_frameworks=False)
 
@@ -119,15 +120,15 @@ class TestThePages(unittest.TestCase):
                 if "://" in target:
                     continue
                 with self.subTest(f"{page.relative_to(ROOT)}: {link['target']}"):
-                    to = page.parent / target if target else page
-                    self.assertTrue(to.exists())
-                    if anchor and to.suffix == ".md":
-                        self.assertIn(anchor, anchors_of(to.read_text("utf-8")))
+                    path = page.parent / target if target else page
+                    self.assertTrue(path.exists())
+                    if anchor and path.suffix == ".md":
+                        self.assertIn(anchor, anchors_of(path.read_text("utf-8")))
 
     def test_lists_and_tables_follow_a_blank_line(self):
         for page in PAGES:
             with self.subTest(page.relative_to(ROOT)):
-                self.assertEqual(runs_on(page.read_text("utf-8")), [])
+                self.assertEqual(lines_without_blank_above(page.read_text("utf-8")), [])
 
     def test_tables_have_a_header(self):
         for page in PAGES:
@@ -159,7 +160,7 @@ class TestTheChecks(unittest.TestCase):
 
     def test_finds_a_list_without_a_blank_line(self):
         text = "a\n- b\n- c\n  d\n- e\n\n- f\ng\n| h |\n```\ni\n- j\n```\n"
-        self.assertEqual(runs_on(text), ["- b", "| h |"])
+        self.assertEqual(lines_without_blank_above(text), ["- b", "| h |"])
 
     def test_anchors_come_from_headings_outside_code(self):
         text = "# On `two` machines?\n```sh\n# a comment\n```\n## [A](b.md) link - here\n"
@@ -171,7 +172,9 @@ class TestTheChecks(unittest.TestCase):
         self.assertIn("ValueError: no", errors)
 
     def test_kills_a_hanging_block(self):
-        status, output, errors = run("print(1, flush=True)\nimport time\ntime.sleep(600)", limit=3)
+        status, output, errors = run(
+            "print(1, flush=True)\nimport time\ntime.sleep(600)", timeout=3
+        )
         self.assertEqual((status, output), (-signal.SIGKILL, "1\n"))
         self.assertIn("killed after 3 s", errors)
 

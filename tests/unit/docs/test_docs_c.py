@@ -15,30 +15,30 @@ ERROR_ROWS = re.findall(r"^\| (-?\d+) \| `(\w+)` \| (?:`(\w+)` )?\|", ERRORS_PAG
 STATUSES = re.findall(r"^#define (MV_OK|MV_PENDING|MV_ERR_\w+) \(?(-?\d+)\)?", HEADER, re.MULTILINE)
 
 
-def functions(header):
+def functions_in(header):
     """Return (name, [parameter names]) for each function of a header."""
     return [
-        (name, [] if given == "void" else [re.search(r"\w+$", p)[0] for p in given.split(",")])
-        for name, given in PROTOTYPE.findall(header)
+        (name, [] if text == "void" else [re.search(r"\w+$", p)[0] for p in text.split(",")])
+        for name, text in PROTOTYPE.findall(header)
     ]
 
 
-def rows(page):
-    """Return (name, [parameter names]) for each row of a page's tables."""
-    found = re.findall(r"^\| `(MV_\w+)\(([^)]*)\)` \| \S", page, re.MULTILINE)
-    return [(name, given.split(", ") if given else []) for name, given in found]
+def functions_on(page):
+    """Return (name, [parameter names]) for each row of a page's tables of functions."""
+    rows = re.findall(r"^\| `(MV_\w+)\(([^)]*)\)` \| \S", page, re.MULTILINE)
+    return [(name, parameters.split(", ") if parameters else []) for name, parameters in rows]
 
 
 class TestTheReference(unittest.TestCase):
     def test_reference_matches_the_header(self):
-        declared = functions(HEADER)
+        declared = functions_in(HEADER)
         self.assertEqual(len(declared), HEADER.count("\nMV_EXPORT "))
         self.assertGreater(len(declared), 25)
-        self.assertEqual(rows(C_PAGE), declared)
+        self.assertEqual(functions_on(C_PAGE), declared)
 
     def test_detects_a_changed_parameter(self):
         changed = HEADER.replace("int64_t num_ids", "int64_t rows")
-        self.assertNotEqual(rows(C_PAGE), functions(changed))
+        self.assertNotEqual(functions_on(C_PAGE), functions_in(changed))
 
 
 class TestErrorsByNumber(unittest.TestCase):

@@ -20,7 +20,7 @@ PAGES = [
 HEADER = (ROOT / "src" / "include" / "multiverso" / "c_api.h").read_text("utf-8")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
-# `mv.x.y` and `multiverso.x.y`, but not file names such as multiverso.git, or words of prose.
+# `mv.x.y` and `multiverso.x.y`; FILE_NAME finds those that are files, such as multiverso.git.
 PYTHON_NAME = re.compile(r"(?<![\w./:-])(?:mv|multiverso)\.[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 FILE_NAME = re.compile(r"multiverso\.(?:h|so|git|lua|dll|pc)$")
 METHOD = re.compile(r"`(?:t|m|table|matrix)\.(\w+)")
@@ -32,9 +32,9 @@ EXTRA = re.compile(r"'\.\[([\w,]+)\]'")
 
 
 def text_of(page):
-    """Return the text of a page without its parts about Lua or other libraries.
+    """Return the text of a page without Lua code and without the names of Multiverso 2016.
 
-    In the tables of migration.md the first column has the names of another library.
+    Those names are in the first column of the tables of migration.md.
     """
     text = page.read_text("utf-8")
     text = re.sub(r"^```lua\n.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -58,9 +58,9 @@ def exists(name):
     """Return whether a dotted Python name exists: a module, or an attribute in one."""
     parts = name.split(".")
     parts[0] = "multiverso"
-    for n in range(len(parts), 0, -1):
-        if module_file(parts[:n]) is not None:
-            return has(".".join(parts[:n]), parts[n:])
+    for end in range(len(parts), 0, -1):
+        if module_file(parts[:end]) is not None:
+            return has(".".join(parts[:end]), parts[end:])
     return False
 
 
@@ -87,7 +87,7 @@ def has(module, attributes):
 
 
 def in_source(module, attributes):
-    """Return whether the source of a module defines or imports a name at its top level."""
+    """Return whether the source of a module defines or imports all these names at its top level."""
     tree = ast.parse(module_file(module.split(".")).read_text("utf-8"))
     names = set()
     for node in tree.body:
@@ -102,15 +102,15 @@ def in_source(module, attributes):
 
 
 def names_in(text, pattern):
-    """Return the distinct matches of a pattern, in order."""
+    """Return the distinct matches of a pattern, in the order of their first occurrence."""
     return list(dict.fromkeys(pattern.findall(text)))
 
 
 @functools.cache
 def sources():
-    """Return the sources of the library, the package and the Makefile as one text."""
-    kinds = ("src/**/*.cc", "src/**/*.h", "multiverso/**/*.py", "lua/**/*.lua", "tests/**/*.py")
-    paths = [path for kind in kinds for path in ROOT.glob(kind)]
+    """Return all files in which an environment variable may be read, as one text."""
+    patterns = ("src/**/*.cc", "src/**/*.h", "multiverso/**/*.py", "lua/**/*.lua", "tests/**/*.py")
+    paths = [path for pattern in patterns for path in ROOT.glob(pattern)]
     paths += [ROOT / name for name in ("CMakeLists.txt", "Makefile", "setup.py")]
     return "\n".join(path.read_text("utf-8") for path in paths)
 
@@ -144,8 +144,7 @@ class TestNames(unittest.TestCase):
         self.check(VARIABLE, lambda name: re.search(rf"\b{name}\b", sources()))
 
     def test_file_names_exist(self):
-        # The folder exists only after the first fixed bug.
-        self.check(OWN_FILE, lambda name: name == "tests/issues" or (ROOT / name).exists())
+        self.check(OWN_FILE, lambda name: (ROOT / name).exists())
 
     def test_extras_exist(self):
         extras = set(PYPROJECT["project"]["optional-dependencies"])
@@ -161,13 +160,12 @@ class TestMigration(unittest.TestCase):
                 continue
             seen += 1
             with self.subTest(line):
-                here = cells[1]
-                python, c = PYTHON_NAME.findall(here), C_NAME.findall(here)
-                said = "not " in here or names_in(here, VARIABLE)
-                self.assertTrue(python or c or said)
-                for name in python:
+                python_names, c_names = PYTHON_NAME.findall(cells[1]), C_NAME.findall(cells[1])
+                other_answer = "not " in cells[1] or names_in(cells[1], VARIABLE)
+                self.assertTrue(python_names or c_names or other_answer)
+                for name in python_names:
                     self.assertTrue(exists(name), f"there is no {name}")
-                for name in c:
+                for name in c_names:
                     self.assertTrue(re.search(rf"\b{name}\(", HEADER), f"there is no {name}")
         self.assertGreater(seen, 30)
 

@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
-from folders import InFolder
+from folders import FolderTestCase
 
 PATH = Path(__file__).parents[3] / "examples" / "common" / "cifar10.py"
 spec = importlib.util.spec_from_file_location("cifar10", PATH)
@@ -16,14 +16,14 @@ spec.loader.exec_module(cifar10)
 def write_files(folder, records=2, seed=0):
     """Write the six files and return their records, shape (6, records, 3073)."""
     rng = np.random.default_rng(seed)
-    content = rng.integers(0, 256, (6, records, cifar10.RECORD)).astype(np.uint8)
+    content = rng.integers(0, 256, (6, records, cifar10.RECORD_BYTES)).astype(np.uint8)
     content[:, :, 0] %= 10
     for name, part in zip((*cifar10.TRAIN_FILES, cifar10.TEST_FILE), content, strict=True):
         (folder / name).write_bytes(part.tobytes())
     return content
 
 
-class TestFiles(InFolder):
+class TestFiles(FolderTestCase):
     def test_reads_pixels_and_labels_of_the_records(self):
         content = write_files(self.folder)
         images = cifar10.load_cifar10(self.folder)
@@ -73,7 +73,7 @@ class TestFiles(InFolder):
 
 
 class TestGenerated(unittest.TestCase):
-    def test_generated_images_are_labelled_and_deterministic(self):
+    def test_generated_images_are_labeled_and_deterministic(self):
         first, second = (cifar10.generate(30, 20, seed=1) for _ in range(2))
         self.assertEqual((first.name, first.train.shape), ("generated", (30, 3, 32, 32)))
         np.testing.assert_array_equal(first.train, second.train)

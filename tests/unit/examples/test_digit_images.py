@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "common"))
 from digit_images import IDX_NAMES, DataError, load_digit_images  # noqa: E402
@@ -34,7 +34,7 @@ def idx_bytes(array):
     return header + array.tobytes()
 
 
-class UsesFolder(InFolder):
+class ImageFilesTestCase(FolderTestCase):
     def npz(self, **changes):
         """Write mnist.npz with some arrays replaced, or omitted if None; return the path."""
         arrays = {**small_mnist(), **changes}
@@ -91,7 +91,7 @@ class TestBundledDigits(unittest.TestCase):
         self.assertEqual(self.data.test.labels[:12].tolist(), [0, 3, 6, 9, 2, 5, 8, 1, 4, 7, 0, 5])
 
 
-class TestMnist(UsesFolder):
+class TestMnist(ImageFilesTestCase):
     def check(self, data):
         arrays = small_mnist()
         self.assertEqual([len(data.train), len(data.valid), len(data.test)], [50, 10, TEST])
@@ -136,7 +136,7 @@ class TestMnist(UsesFolder):
         self.check(load_digit_images(self.npz(**scaled, y_test=arrays["y_test"].astype(">i8"))))
 
 
-class TestBrokenNpz(UsesFolder):
+class TestBrokenNpz(ImageFilesTestCase):
     def test_rejects_missing_and_truncated_npz(self):
         self.refused(self.folder / "nothing.npz", "no such file or folder")
         path = self.npz()
@@ -156,14 +156,14 @@ class TestBrokenNpz(UsesFolder):
         self.refused(self.npz(y_test=None), r"no array y_test \(found: x_train, y_train, x_test\)")
 
     def test_does_not_unpickle(self):
-        class Bomb:
+        class Payload:
             def __reduce__(self):
                 return (sys.exit, ("unpickled",))
 
         path = self.folder / "mnist.npz"
-        path.write_bytes(pickle.dumps(Bomb()))
+        path.write_bytes(pickle.dumps(Payload()))
         self.refused(path, "not an .npz archive")
-        self.refused(self.npz(x_train=np.array([Bomb()] * 3, object)), "x_train cannot be read")
+        self.refused(self.npz(x_train=np.array([Payload()] * 3, object)), "x_train cannot be read")
 
     def test_rejects_other_files(self):
         path = self.folder / "array.npy"
@@ -187,7 +187,7 @@ class TestBrokenNpz(UsesFolder):
         self.refused(path, "x_train cannot be read")
 
 
-class TestWrongArrays(UsesFolder):
+class TestWrongArrays(ImageFilesTestCase):
     def test_rejects_wrong_shapes(self):
         images = small_mnist()["x_train"]
         self.refused(self.npz(x_train=images[1:]), "as many images in x_train as labels in y_train")
@@ -209,25 +209,26 @@ class TestWrongArrays(UsesFolder):
             self.refused(self.npz(x_test=wrong), "bytes or floats from 0 to 1 in x_test")
 
 
-class TestBrokenIdx(UsesFolder):
-    def file(self, name):
+class TestBrokenIdx(ImageFilesTestCase):
+    def idx_file(self, name):
+        """Write the four IDX files and return the path of one."""
         return self.idx() / IDX_NAMES[name][0]
 
     def test_names_a_missing_file(self):
         self.refused(self.folder, "neither train-images-idx3-ubyte nor")
-        path = self.file("y_train")
+        path = self.idx_file("y_train")
         path.unlink()
         self.refused(self.folder, f"neither {path.name} nor {path.name}.gz")
 
     def test_rejects_truncated_idx(self):
-        path = self.file("x_test")
+        path = self.idx_file("x_test")
         whole = path.read_bytes()
         for size in (0, 3, 4, 15, 16, len(whole) - 1):
             path.write_bytes(whole[:size])
             self.refused(self.folder, f"{path.name} is (truncated|not an IDX file)")
 
     def test_rejects_truncated_or_damaged_gzip(self):
-        path = self.file("x_test")
+        path = self.idx_file("x_test")
         packed = gzip.compress(path.read_bytes())
         damaged = bytearray(packed)
         damaged[len(packed) // 2] ^= 0xFF
@@ -236,17 +237,17 @@ class TestBrokenIdx(UsesFolder):
             self.refused(self.folder, f"{path.name} is corrupt or truncated")
 
     def test_rejects_idx_with_extra_bytes(self):
-        path = self.file("y_train")
+        path = self.idx_file("y_train")
         path.write_bytes(path.read_bytes() + b"\0")
         self.refused(self.folder, f"{path.name} has more data than its header says")
 
     def test_rejects_exchanged_files(self):
-        path = self.file("x_train")
-        path.write_bytes(self.file("y_train").read_bytes())
+        path = self.idx_file("x_train")
+        path.write_bytes(self.idx_file("y_train").read_bytes())
         self.refused(self.folder, f"{path.name} is not an IDX file of bytes in 3 dimensions")
 
     def test_rejects_idx_header_with_too_many_elements(self):
-        path = self.file("x_train")
+        path = self.idx_file("x_train")
         huge = np.array([2**32 - 1] * 3, ">u4").tobytes()
         for pack in (bytes, gzip.compress):
             path.write_bytes(pack(bytes([0, 0, 8, 3]) + huge + b"data"))

@@ -7,26 +7,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 
 pytestmark = pytest.mark.frameworks
 
-MISSING = [name for name in ("h5py",) if importlib.util.find_spec(name) is None]
+HAS_H5PY = importlib.util.find_spec("h5py") is not None
 
-if not MISSING:
+if HAS_H5PY:
     import h5py
 
     from multiverso.learn import Data, H5Data, InputError
 
 
-def counted(batches):
+def features_of(batches):
     """Return the features of each batch as a list."""
     return [features.tolist() for features, _ in batches]
 
 
-@unittest.skipIf(MISSING, "needs h5py")
+@unittest.skipUnless(HAS_H5PY, "needs h5py")
 class TestBatches(unittest.TestCase):
     def batches(self, batch_size, *sizes):
+        """Return the batches of the numbers from 0, which are in files of these sizes."""
+
         class Numbers(Data):
             def load_data(self, file_name):
                 start, size = map(int, file_name.split())
@@ -57,8 +59,8 @@ class TestBatches(unittest.TestCase):
             next(data.generate_data())
 
 
-@unittest.skipIf(MISSING, "needs h5py")
-class TestFiles(InFolder):
+@unittest.skipUnless(HAS_H5PY, "needs h5py")
+class TestFiles(FolderTestCase):
     def write(self, name, features, labels):
         path = self.folder / name
         with h5py.File(path, "w") as file:
@@ -70,24 +72,26 @@ class TestFiles(InFolder):
                     file[key] = value
         return str(path)
 
-    def three(self):
+    def three_files(self):
         return [self.write(f"{i}.h5", np.arange(4.0) + 4 * i, np.zeros((4, 2))) for i in range(3)]
 
     def test_preloading_gives_the_same_batches_and_leaves_no_thread(self):
-        plain, ahead = H5Data(5), H5Data(5, preloading=2)
-        for data in (plain, ahead):
-            data.set_file_names(self.three())
-        self.assertEqual(counted(plain.generate_data()), counted(ahead.generate_data()))
+        plain, preloading = H5Data(5), H5Data(5, preloading=2)
+        for data in (plain, preloading):
+            data.set_file_names(self.three_files())
+        self.assertEqual(
+            features_of(plain.generate_data()), features_of(preloading.generate_data())
+        )
         self.assertEqual(plain.count_data(), 12)
-        batches = ahead.generate_data()
+        batches = preloading.generate_data()
         next(batches)
         batches.close()  # before the end
-        names = [each.name for each in threading.enumerate()]
+        names = [thread.name for thread in threading.enumerate()]
         self.assertFalse([name for name in names if name.startswith("multiverso-preloading")])
 
     def test_error_in_the_preloading_thread_reaches_the_reader(self):
         data = H5Data(5, preloading=1)
-        data.set_file_names([*self.three(), str(self.folder / "none.h5")])
+        data.set_file_names([*self.three_files(), str(self.folder / "none.h5")])
         with self.assertRaisesRegex(InputError, "no such file"):
             list(data.generate_data())
 
@@ -96,11 +100,11 @@ class TestFiles(InFolder):
         name = self.write("a.h5", np.ones(3), np.ones(3))
         data = H5Data(3, cache=cache)
         data.set_file_names([name])
-        self.assertEqual(counted(data.generate_data()), [[1, 1, 1]])
-        self.assertEqual(counted(data.generate_data()), [[1, 1, 1]])
+        self.assertEqual(features_of(data.generate_data()), [[1, 1, 1]])
+        self.assertEqual(features_of(data.generate_data()), [[1, 1, 1]])
         self.assertEqual(len(list(cache.iterdir())), 1)
         self.write("a.h5", np.full(5, 2.0), np.ones(5))
-        self.assertEqual(counted(data.generate_data()), [[2, 2, 2], [2, 2]])
+        self.assertEqual(features_of(data.generate_data()), [[2, 2, 2], [2, 2]])
 
     def test_hdf5_groups_become_lists_in_alphabetical_order(self):
         parts = {"b": np.ones((2, 3)), "a": np.zeros((2, 1)), "c/y": np.full(2, 2.0)}
@@ -117,7 +121,7 @@ class TestFiles(InFolder):
         data = H5Data(2, features_name="x", labels_name="y")
         data.set_file_names([str(path)])
         data.check([str(path)])
-        self.assertEqual(counted(data.generate_data()), [[1, 1]])
+        self.assertEqual(features_of(data.generate_data()), [[1, 1]])
 
     def test_invalid_files_are_rejected_in_one_line_with_their_name(self):
         good = self.write("good.h5", np.ones((3, 2)), np.ones(3))

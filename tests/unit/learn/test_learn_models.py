@@ -1,4 +1,4 @@
-"""A rank's copy of the model, its gradients, and models from files."""
+"""Replicas (a rank's copies of the model), their gradients, and models from files."""
 
 import importlib.util
 import json
@@ -6,7 +6,7 @@ import unittest
 
 import numpy as np
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 from some_keras import BACKEND, import_keras
 
 pytestmark = pytest.mark.frameworks
@@ -22,7 +22,7 @@ BATCH = (
 
 
 @unittest.skipIf(MISSING or BACKEND is None, f"needs {', '.join(MISSING) or 'a backend of Keras'}")
-class KerasTestCase(InFolder):
+class KerasTestCase(FolderTestCase):
     def setUp(self):
         super().setUp()
         self.keras = import_keras()
@@ -37,7 +37,7 @@ class TestReplicas(KerasTestCase):
         self.algo = Algo("sgd", loss="sparse_categorical_crossentropy", learning_rate=1.0)
 
     def model(self):
-        """Return a network with running means, a regulariser and always the same weights."""
+        """Return a network with running means, a regularizer and always the same weights."""
         self.keras.utils.set_random_seed(1)
         layers = self.keras.layers
         inputs = self.keras.Input((5, 5, 1))
@@ -79,7 +79,7 @@ class TestReplicas(KerasTestCase):
         replica.push_state()
         replica.finish()
         variables = replica.model.trainable_variables
-        found = [self.keras.ops.convert_to_numpy(each.value).ravel() for each in variables]
+        found = [self.keras.ops.convert_to_numpy(v.value).ravel() for v in variables]
         np.testing.assert_array_equal(np.concatenate(found), wanted)
         replica.pull()
         np.testing.assert_array_equal(replica.weights, wanted)

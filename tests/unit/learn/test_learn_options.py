@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 
 pytestmark = pytest.mark.frameworks
 
@@ -123,10 +123,11 @@ class TestManager(unittest.TestCase):
 
 @needs_extra
 class TestLayout(unittest.TestCase):
-    def members(self, size, masters, nodes):
-        """Return the groups, each with its sub-master first, and the row of each group."""
+    def groups_and_rows(self, size, masters, nodes):
+        """Return the ranks of each group, the sub-master first, and the row of each group."""
         groups = layout_of(size, masters, nodes).groups
-        return [[each.submaster, *each.workers] for each in groups], [each.row for each in groups]
+        ranks = [[group.submaster, *group.workers] for group in groups]
+        return ranks, [group.row for group in groups]
 
     def test_all_ranks_except_the_master_are_workers_without_groups(self):
         for size, workers in ((1, (0,)), (2, (1,)), (4, (1, 2, 3))):
@@ -138,7 +139,7 @@ class TestLayout(unittest.TestCase):
         for size in range(3, 14):
             for masters in range(2, (size - 1) // 2 + 2):
                 with self.subTest(size=size, masters=masters):
-                    groups, rows = self.members(size, masters, [0] * size)
+                    groups, rows = self.groups_and_rows(size, masters, [0] * size)
                     sizes = list(map(len, groups))
                     self.assertEqual(sum(groups, []), list(range(1, size)))
                     self.assertLessEqual(max(sizes) - min(sizes), 1)
@@ -147,15 +148,15 @@ class TestLayout(unittest.TestCase):
 
     def test_groups_are_the_nodes_if_their_numbers_agree(self):
         nodes = [0, 1, 0, 1, 0, 1, 1]
-        self.assertEqual(self.members(7, 3, nodes), ([[2, 4], [1, 3, 5, 6]], [1, 2]))
+        self.assertEqual(self.groups_and_rows(7, 3, nodes), ([[2, 4], [1, 3, 5, 6]], [1, 2]))
         # With another number of groups, at most one group spans two nodes.
-        self.assertEqual(self.members(7, 4, nodes)[0], [[2, 4], [1, 3], [5, 6]])
+        self.assertEqual(self.groups_and_rows(7, 4, nodes)[0], [[2, 4], [1, 3], [5, 6]])
         # A node with only one rank besides the master cannot form a group.
-        self.assertEqual(self.members(5, 3, [0, 0, 1, 1, 1])[0], [[1, 2], [3, 4]])
+        self.assertEqual(self.groups_and_rows(5, 3, [0, 0, 1, 1, 1])[0], [[1, 2], [3, 4]])
 
     def test_row_of_a_group_is_the_part_that_its_sub_master_holds(self):
         # Table parts are ordered by node, then by rank.
-        groups, rows = self.members(5, 3, [1, 0, 0, 1, 1])
+        groups, rows = self.groups_and_rows(5, 3, [1, 0, 0, 1, 1])
         self.assertEqual((groups, rows), ([[1, 2], [3, 4]], [0, 2]))
 
     def test_layout_tells_group_and_session_role_of_ranks(self):
@@ -187,15 +188,15 @@ class TestMessages(unittest.TestCase):
         channel.send(messages.Ready(), 0)
         self.assertEqual(reports, [messages.Ready()])
         self.assertIsNone(channel.poll())
-        channel.send_to_workers(messages.StartEpoch())
+        channel.broadcast(messages.StartEpoch())
         self.assertEqual(channel.wait("an order"), (0, messages.StartEpoch()))
         with self.assertRaisesRegex(OperationTimeout, "rank 0 waited 0.01 s for an order"):
             LocalChannel(0.01).wait("an order")
 
 
 @needs_extra
-class TestCommand(InFolder):
-    def test_parses_options_of_the_optimiser(self):
+class TestCommand(FolderTestCase):
+    def test_parses_options_of_the_optimizer(self):
         for words in (["learning_rate=0.1", "nesterov=true"], ["learning_rate=0.1,nesterov=True"]):
             self.assertEqual(options.options_of(words), {"learning_rate": 0.1, "nesterov": True})
         for wrong in ("learning_rate", "learning_rate=fast", "=", "a=1 2"):
@@ -205,16 +206,16 @@ class TestCommand(InFolder):
     def test_parses_conditions_that_stop_a_training(self):
         self.assertEqual(options.patience("4"), ("val_loss", "<", 4))
         self.assertEqual(options.patience("val_acc,~>,2"), ("val_accuracy", ">", 2))
-        self.assertEqual(options.limit("val_acc,>,0.97"), ("val_accuracy", ">", 0.97))
+        self.assertEqual(options.target("val_acc,>,0.97"), ("val_accuracy", ">", 0.97))
         for wrong in ("", "a,b", "a,=,3", "a,<,b", "a,<,1.5"):
             with self.subTest(wrong), self.assertRaisesRegex(InputError, "early-stopping"):
                 options.patience(wrong)
         for wrong in ("", "1", "a,=,3", "a,<,b"):
             with self.subTest(wrong), self.assertRaisesRegex(InputError, "target-metric"):
-                options.limit(wrong)
+                options.target(wrong)
 
-    def ended(self, *arguments, **environ):
-        """Return the exit code and the printed text."""
+    def run_command(self, *arguments, **environ):
+        """Run ``multiverso-learn``; return the exit code and the printed text."""
         printed = io.StringIO()
         with (
             mock.patch.dict(os.environ, environ),
@@ -247,14 +248,14 @@ class TestCommand(InFolder):
             (["m"], "required"),
         ):
             with self.subTest(given=given):
-                code, printed = self.ended("train", *given)
+                code, printed = self.run_command("train", *given)
                 self.assertEqual(code, 2)
                 self.assertRegex(printed, words)
                 self.assertEqual(printed.count("\n"), 1, printed)
-                self.assertEqual(self.ended("train", *given, PMI_RANK="1"), (2, ""))
+                self.assertEqual(self.run_command("train", *given, PMI_RANK="1"), (2, ""))
 
     def test_help_describes_every_option(self):
-        code, printed = self.ended("train", "--help")
+        code, printed = self.run_command("train", "--help")
         self.assertEqual(code, 0)
         parser = argparse.ArgumentParser()
         options.add_options(parser)
@@ -265,7 +266,7 @@ class TestCommand(InFolder):
 
 
 @needs_extra
-class TestEnvironment(InFolder):
+class TestEnvironment(FolderTestCase):
     def test_rejects_backend_that_is_not_installed(self):
         with (
             mock.patch.dict(os.environ, {"KERAS_BACKEND": "none"}),
@@ -303,3 +304,12 @@ class TestEnvironment(InFolder):
                     os.environ["CUDA_VISIBLE_DEVICES"] = visible
                 self.assertEqual(environment.choose_gpu(None, most), wanted or None)
                 self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], wanted)
+        # Without the list of processes, every GPU may be busy.
+        program.write_text(
+            "#!/bin/sh\ncase $1 in *compute-apps*) exit 1;; esac\necho '0, GPU-a'\n", "utf-8"
+        )
+        with mock.patch.dict(os.environ):
+            os.environ["PATH"] = f"{self.folder}{os.pathsep}{os.environ['PATH']}"
+            with self.assertLogs("multiverso", "WARNING"):
+                self.assertIsNone(environment.choose_gpu(None, -1))
+            self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], "")

@@ -1,4 +1,4 @@
-"""History files, their plots, and traces."""
+"""What multiverso.learn records of a training: history files, their plots, and traces."""
 
 import json
 import unittest
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 
 pytestmark = pytest.mark.frameworks
 
@@ -23,7 +23,7 @@ SECONDS = {"computing": 1.0, "waiting": 0.5, "communicating": 0.25}
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
-class TestHistories(InFolder):
+class TestHistories(FolderTestCase):
     def history(self):
         history = History()
         history.add_epoch(0, 20, 4, {"loss": 2.0, "accuracy": 0.5})
@@ -33,13 +33,13 @@ class TestHistories(InFolder):
         history.add_worker(WorkerDone(1, 20, 4, SECONDS, [], [(0, 4)]))
         return history
 
-    def written(self, name="a_history.json"):
+    def write_history(self, name="a_history.json"):
         path = self.folder / name
         write_json(path, self.history().as_dict({"model": Path("m.json"), "seed": None}))
         return str(path)
 
     def test_history_file_contains_everything(self):
-        found = json.loads(Path(self.written()).read_text("utf-8"))
+        found = json.loads(Path(self.write_history()).read_text("utf-8"))
         self.assertEqual(found["args"], {"model": "m.json", "seed": None})
         self.assertEqual(
             found["history"],
@@ -52,7 +52,7 @@ class TestHistories(InFolder):
         self.assertEqual(found["validations"][0]["loss"], 2.5)
 
     def test_plots_several_histories_in_four_pictures(self):
-        names = [self.written(), self.written("b_history.json")]
+        names = [self.write_history(), self.write_history("b_history.json")]
         paths = plot(names, str(self.folder / "new" / "pictures"))
         self.assertEqual(len(paths), 4)
         for path in paths:
@@ -79,4 +79,4 @@ class TestHistories(InFolder):
         )
         self.assertEqual(events[1]["ts"], 0)
         self.assertGreaterEqual(events[2]["ts"], events[1]["ts"] + events[1]["dur"] - 0.001)
-        self.assertEqual(sum(timer.seconds[kind] > 0 for kind in timer.seconds), 2)
+        self.assertEqual(sum(seconds > 0 for seconds in timer.seconds.values()), 2)

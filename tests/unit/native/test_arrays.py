@@ -1,10 +1,10 @@
-"""Arguments `data` and `out`: converted, or rejected before anything changes."""
+"""Array arguments of tables (`data`, `out`) and of aggregate: accepted, or rejected unchanged."""
 
 import array
 import ctypes
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso._native import arrays
@@ -33,7 +33,7 @@ class OnlyArrayMethod:
         return self._values.copy() if self._copies else self._values
 
 
-class Subclass(np.ndarray):
+class ArraySubclass(np.ndarray):
     """Has the memory of a NumPy array but another class."""
 
 
@@ -48,13 +48,14 @@ class NeedsGradient:
 DLPACK_CAN_WRITE = np.from_dlpack(np.zeros(1)).flags.writeable
 
 
-class TestInput(InSession):
+class TestInput(SessionTestCase):
     def setUp(self):
         super().setUp()
         self.table = mv.ArrayTableHandler(6)
         self.matrix = mv.MatrixTableHandler(2, 3)
 
-    def adds(self, data, expected=(0, 1, 2, 3, 4, 5), table=None):
+    def check_adds(self, data, expected=(0, 1, 2, 3, 4, 5), table=None):
+        """Check that add and add_get of these data increase the table by `expected`."""
         table = table or self.table
         before = table.get()
         table.add(data)
@@ -71,45 +72,45 @@ class TestInput(InSession):
             *(array.array("f", values), memoryview(array.array("d", values))),
             (ctypes.c_float * 6)(*values),
         ):
-            self.adds(data)
+            self.check_adds(data)
         for data in (values, [[0, 1, 2], [3, 4, 5]], [range(3), range(3, 6)]):
-            self.adds(data, table=self.matrix)
+            self.check_adds(data, table=self.matrix)
 
     def test_accepts_every_dtype_and_byte_order_that_casts(self):
         for code in "?bBhHiIlLqQefdg":
-            self.adds(np.arange(6).astype(code), np.arange(6).astype(code).astype(np.float32))
+            self.check_adds(np.arange(6).astype(code), np.arange(6).astype(code).astype(np.float32))
         for code in (np.longlong, ">f4", ">f8", ">i2", "<f4"):
-            self.adds(np.arange(6).astype(code))
+            self.check_adds(np.arange(6).astype(code))
 
     def test_accepts_any_memory_layout(self):
         wide = np.arange(12, dtype=np.float32)
         wide[::2] = range(6)
-        self.adds(wide[::2])
-        self.adds(np.arange(5, -1, -1, dtype=np.float32)[::-1])
+        self.check_adds(wide[::2])
+        self.check_adds(np.arange(5, -1, -1, dtype=np.float32)[::-1])
         grid = np.arange(6, dtype=np.float32).reshape(2, 3)
         for data in (grid, np.asfortranarray(grid), np.ascontiguousarray(grid.T).T, grid.ravel()):
-            self.adds(data, table=self.matrix)
-        self.adds(np.broadcast_to(np.float32(2), 6), [2] * 6)
+            self.check_adds(data, table=self.matrix)
+        self.check_adds(np.broadcast_to(np.float32(2), 6), [2] * 6)
 
     def test_accepts_read_only_and_unaligned_arrays(self):
         values = np.arange(6, dtype=np.float32)
         values.flags.writeable = False
-        self.adds(values)
+        self.check_adds(values)
         raw = bytearray(1) + bytearray(np.arange(6, dtype=np.float32).tobytes())
         unaligned = np.frombuffer(raw, np.float32, offset=1)
         self.assertFalse(unaligned.flags.aligned)
-        self.adds(unaligned)
+        self.check_adds(unaligned)
 
     def test_accepts_subclasses_tensors_and_dlpack(self):
         values = np.arange(6, dtype=np.float32)
-        for data in (values.view(Subclass), OnlyArrayMethod(values), OnlyDLPack(values)):
-            self.adds(data)
+        for data in (values.view(ArraySubclass), OnlyArrayMethod(values), OnlyDLPack(values)):
+            self.check_adds(data)
 
     def test_integer_tables_accept_integers_and_reject_floats(self):
         for name in ("int32", "int64"):
             table = mv.ArrayTableHandler(6, dtype=name)
-            self.adds(range(6), table=table)
-            self.adds(np.arange(6, dtype=np.uint8), table=table)
+            self.check_adds(range(6), table=table)
+            self.check_adds(np.arange(6, dtype=np.uint8), table=table)
             for wrong in ([0.5] * 6, np.zeros(6, np.float32), np.zeros(6, complex)):
                 with self.assertRaisesRegex(TypeError, rf"{name}.*received"):
                     table.add(wrong)
@@ -163,13 +164,14 @@ class TestInput(InSession):
         self.assertIs(arrays.as_input(values, np.dtype("f4"), ((6,),), "data"), values)
 
 
-class TestOutput(InSession):
+class TestOutput(SessionTestCase):
     def setUp(self):
         super().setUp()
         self.table = mv.ArrayTableHandler(6, range(6))
         self.matrix = mv.MatrixTableHandler(3, 2, range(6))
 
-    def fills(self, out, view=None):
+    def check_fills(self, out, view=None):
+        """Check that get and add_get return `out`, and fill it as `view` shows."""
         view = out if view is None else view
         self.assertIs(self.table.get(out=out), out)
         np.testing.assert_array_equal(np.asarray(view), range(6))
@@ -179,9 +181,9 @@ class TestOutput(InSession):
 
     def test_out_may_be_non_contiguous(self):
         whole = np.full(12, 9, np.float32)
-        self.fills(whole[::2])
+        self.check_fills(whole[::2])
         self.assertEqual(whole[1::2].tolist(), [9] * 6)
-        self.fills(np.empty(6, np.float32)[::-1])
+        self.check_fills(np.empty(6, np.float32)[::-1])
         grid = np.full((3, 5), 9, np.float32)
         for out in (grid[:, 1:3], np.empty((3, 2), np.float32, order="F")):
             self.assertIs(self.matrix.get(out=out), out)
@@ -193,12 +195,12 @@ class TestOutput(InSession):
     def test_out_may_be_any_writable_array_or_buffer(self):
         values = np.empty(6, np.float32)
         unaligned = np.frombuffer(bytearray(25), np.float32, offset=1)
-        for out in (values, values.view(Subclass), unaligned, np.empty(6, ">f4")):
-            self.fills(out)
-        self.fills(OnlyArrayMethod(values), values)
+        for out in (values, values.view(ArraySubclass), unaligned, np.empty(6, ">f4")):
+            self.check_fills(out)
+        self.check_fills(OnlyArrayMethod(values), values)
         if DLPACK_CAN_WRITE:
-            self.fills(OnlyDLPack(values), values)
-        self.fills(array.array("f", [0] * 6))
+            self.check_fills(OnlyDLPack(values), values)
+        self.check_fills(array.array("f", [0] * 6))
 
     def test_delta_and_out_may_share_memory(self):
         memory = np.ones(6, np.float32)
@@ -240,9 +242,9 @@ class TestOutput(InSession):
             self.matrix.get([0, 1], out=np.zeros((3, 2), np.float32))
 
     def test_rejects_read_only_out(self):
-        fixed = np.zeros(6, np.float32)
-        fixed.flags.writeable = False
-        for out in (fixed, memoryview(fixed), np.broadcast_to(np.float32(0), 6)):
+        read_only = np.zeros(6, np.float32)
+        read_only.flags.writeable = False
+        for out in (read_only, memoryview(read_only), np.broadcast_to(np.float32(0), 6)):
             self.refused(ValueError, out, "read-only")
         shared = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (6,), (0,))
         self.refused(ValueError, shared, "memory for each element")
@@ -254,10 +256,9 @@ class TestOutput(InSession):
                 self.refused(TypeError, wrong, "out: expected")
 
 
-class TestAggregate(InSession):
-    """On one rank the sum is the array itself, so these tests only test the supported arrays."""
-
-    def keeps(self, array, view=None):
+class TestAggregate(SessionTestCase):
+    def check_keeps(self, array, view=None):
+        """Check that aggregate returns the array unchanged, as the sum of one rank."""
         values = np.asarray(array if view is None else view)
         before = values.copy()
         self.assertIs(mv.aggregate(array), array)
@@ -271,24 +272,24 @@ class TestAggregate(InSession):
             *(grid, grid.T, grid[:, ::2], grid[::-1], np.asfortranarray(grid)),
             *(np.array(3, np.float32), np.empty((0, 3), np.float32)),
         ):
-            self.keeps(values)
+            self.check_keeps(values)
 
     def test_aggregates_buffers_and_tensors(self):
         values = np.arange(6, dtype=np.float32)
-        self.keeps(OnlyArrayMethod(values), values)
+        self.check_keeps(OnlyArrayMethod(values), values)
         if DLPACK_CAN_WRITE:
-            self.keeps(OnlyDLPack(values), values)
-        self.keeps(array.array("d", [1, 2]))
+            self.check_keeps(OnlyDLPack(values), values)
+        self.check_keeps(array.array("d", [1, 2]))
 
     def test_aggregate_rejects_invalid_arrays(self):
-        fixed = np.zeros(3, np.float32)
-        fixed.flags.writeable = False
+        read_only = np.zeros(3, np.float32)
+        read_only.flags.writeable = False
         for wrong, error, text in (
             ([1.0, 2.0], TypeError, "array: expected an array, received list"),
             (1.0, TypeError, "array: expected an array, received float"),
             (np.zeros(3, np.float16), TypeError, "float32, float64, int32, int64, received"),
             (np.zeros(3, bool), TypeError, "received"),
-            (fixed, ValueError, "read-only"),
+            (read_only, ValueError, "read-only"),
         ):
             with self.assertRaisesRegex(error, text):
                 mv.aggregate(wrong)

@@ -1,11 +1,13 @@
 """The ctypes declarations match the header; an incompatible library is rejected."""
 
 import ctypes
+import os
 import re
 import unittest
 from pathlib import Path
+from unittest import mock
 
-from folders import InFolder
+from folders import FolderTestCase
 from programs import run_program
 
 from multiverso import errors
@@ -62,17 +64,17 @@ class Header:
         return words if words == "void" else re.sub(r" ?\w+$", "", words)
 
     def ctype(self, name, length=None):
-        """Return the ctypes type for a type of the header."""
+        """Return the ctypes type for a type of the header, or for an array if `length` is given."""
         if name in SCALARS:
-            plain = SCALARS[name]
+            element = SCALARS[name]
         elif name in (*self.handles, *self.structs, *self.callbacks):
-            plain = getattr(capi, name)
+            element = getattr(capi, name)
         else:
             pointed = re.fullmatch(r"(?:const )?(MV_\w+)\*", name)
             if pointed is None:
                 raise AssertionError(f"the header has a type that this test does not know: {name}")
-            plain = ctypes.POINTER(getattr(capi, pointed[1]))
-        return plain * self.constants[length] if length else plain
+            element = ctypes.POINTER(getattr(capi, pointed[1]))
+        return element * self.constants[length] if length else element
 
 
 class TestHeader(unittest.TestCase):
@@ -84,24 +86,24 @@ class TestHeader(unittest.TestCase):
         self.assertGreater(len(self.header.structs), 0)
 
     def test_constants_match_the_header(self):
-        ours = {
+        declared = {
             name: value
             for name, value in vars(capi).items()
             if name.startswith("MV_") and isinstance(value, int)
         }
-        self.assertEqual(ours, self.header.constants)
+        self.assertEqual(declared, self.header.constants)
 
     def test_functions_match_the_header(self):
-        theirs = {}
+        expected = {}
         for name, (result, arguments) in self.header.functions.items():
-            kinds = [] if arguments == ["void"] else map(self.header.ctype, arguments)
-            theirs[name] = (self.header.ctype(result), tuple(kinds))
-        self.assertEqual(capi.PROTOTYPES, theirs)
+            types = [] if arguments == ["void"] else map(self.header.ctype, arguments)
+            expected[name] = (self.header.ctype(result), tuple(types))
+        self.assertEqual(capi.PROTOTYPES, expected)
 
     def test_structs_match_the_header(self):
         for name, fields in self.header.structs.items():
-            theirs = [(field, self.header.ctype(kind, length)) for field, kind, length in fields]
-            self.assertEqual(list(getattr(capi, name)._fields_), theirs, name)
+            expected = [(field, self.header.ctype(kind, length)) for field, kind, length in fields]
+            self.assertEqual(list(getattr(capi, name)._fields_), expected, name)
 
     def test_handles_are_distinct_types(self):
         for name in self.header.handles:
@@ -113,7 +115,7 @@ class TestHeader(unittest.TestCase):
         statuses = {v for n, v in self.header.constants.items() if n.startswith("MV_ERR_")}
         self.assertEqual(set(library.ERRORS), statuses)
 
-    def test_a_difference_is_detected(self):
+    def test_comparison_detects_differences(self):
         for old, new, kind in (
             ("int64_t count", "int32_t count", "functions"),
             ("#define MV_OK 0", "#define MV_OK 2", "constants"),
@@ -123,7 +125,7 @@ class TestHeader(unittest.TestCase):
             self.assertNotEqual(getattr(changed, kind), getattr(self.header, kind))
 
 
-class TestLibrary(InFolder):
+class TestLibrary(FolderTestCase):
     def test_status_names_match_the_header(self):
         for name, value in TestHeader.header.constants.items():
             if name.startswith("MV_ERR_") or name in ("MV_OK", "MV_PENDING"):
@@ -152,7 +154,7 @@ class TestLibrary(InFolder):
             library.load(other)
 
     def test_version_difference_raises_import_error_with_both_versions(self):
-        # The import of the real package would load the library before the version changes.
+        # An import of the real package would load the library before the test changes the version.
         code = f"""
             import sys, types
             package = types.ModuleType("multiverso")
@@ -174,6 +176,11 @@ class TestLibrary(InFolder):
         self.assertNotEqual(status, 0)
         self.assertIn("MULTIVERSO_LIBRARY", errors)
         self.assertIn(path, errors)
+
+    def test_empty_environment_variable_counts_as_unset(self):
+        with mock.patch.dict(os.environ, MULTIVERSO_LIBRARY=""):
+            with self.assertRaisesRegex(ImportError, "expected at /no/such/library.so"):
+                library.load(Path("/no/such/library.so"))
 
 
 class TestErrors(unittest.TestCase):

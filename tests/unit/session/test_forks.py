@@ -5,13 +5,13 @@ import os
 import unittest
 
 from programs import run_program
-from sessions import ClosesSession
+from sessions import SessionCleanupTestCase
 
 import multiverso as mv
 
 
 def errors_of_uses(table):
-    """Return the names of the errors that uses of the parent's session raise."""
+    """Use the parent's session; return the names of the errors, and whether a session is open."""
     names = set()
     for call in (
         *(table.get, lambda: table.add([1, 2]), lambda: table.options),
@@ -31,18 +31,18 @@ def send_errors(pipe, table):
 
 
 @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
-class TestForks(ClosesSession):
+class TestForks(SessionCleanupTestCase):
     def test_forked_child_gets_forked_error_and_parent_continues(self):
         mv.init()
         table = mv.ArrayTableHandler(2, [5, 6])
         # multiprocessing ends the child with os._exit, like the workers of a DataLoader.
         context = multiprocessing.get_context("fork")
-        ours, theirs = context.Pipe()
-        child = context.Process(target=send_errors, args=(theirs, table))
+        parent_end, child_end = context.Pipe()
+        child = context.Process(target=send_errors, args=(child_end, table))
         child.start()
-        theirs.close()
-        self.assertTrue(ours.poll(60))
-        self.assertEqual(ours.recv(), ({"ForkedError"}, False))
+        child_end.close()
+        self.assertTrue(parent_end.poll(60))
+        self.assertEqual(parent_end.recv(), ({"ForkedError"}, False))
         child.join(60)
         self.assertEqual(child.exitcode, 0)
         table.add([1, 1])

@@ -1,4 +1,4 @@
-"""A session of one rank: roles, init and shutdown, `with` blocks, and the end of the process."""
+"""A session of one rank: its roles, init and shutdown, `with` blocks, the end of the process."""
 
 import logging
 import unittest
@@ -6,13 +6,13 @@ import warnings
 
 import numpy as np
 from programs import run_program
-from sessions import ClosesSession
+from sessions import SessionCleanupTestCase
 
 import multiverso as mv
 from multiverso import api
 
 
-class TestOneRank(ClosesSession):
+class TestOneRank(SessionCleanupTestCase):
     def test_one_rank_is_worker_server_and_master(self):
         mv.init()
         self.assertEqual((mv.rank(), mv.size()), (0, 1))
@@ -34,7 +34,7 @@ class TestOneRank(ClosesSession):
             self.assertFalse(mv.is_initialized())
 
 
-class TestInitAndShutdown(ClosesSession):
+class TestInitAndShutdown(SessionCleanupTestCase):
     def test_calls_before_init_raise_state_error(self):
         self.assertFalse(mv.is_initialized())
         for call in (
@@ -108,7 +108,7 @@ class TestInitAndShutdown(ClosesSession):
             mv.shutdown()
 
 
-class TestBlocks(ClosesSession):
+class TestWithBlocks(SessionCleanupTestCase):
     def test_init_and_session_are_context_managers(self):
         for block in (mv.init, mv.session):
             with block(timeout=9.0) as session:

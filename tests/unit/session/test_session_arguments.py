@@ -10,45 +10,46 @@ from pathlib import Path
 
 import hypothesis
 import numpy as np
-from drawn_arguments import REJECTIONS, TABLES, Arguments, anything, arrays, copy_of, examples
+from drawn_arguments import REJECTIONS, TABLE_DTYPES, ExampleTestCase, anything, arrays, examples
 from hypothesis import strategies as st
 
 import multiverso as mv
 from multiverso import _session_options
 from multiverso.sync import ParamSync
 
+#: Valid options of a session, of which a test replaces one.
 OPTIONS = {
     **{"sync": False, "staleness": None, "role": "all", "comm": None, "timeout": 1.0},
     **{"nan_policy": "error", "on_peer_lost": "fail", "peer_timeout": 1.0},
 }
 
 
-class TestSession(Arguments):
+class TestSession(ExampleTestCase):
     @examples
     @hypothesis.given(arrays())
     @hypothesis.example(np.zeros((0, 2), ">f4"))  # its strides are 0 in NumPy
     def test_aggregate_of_any_array_matches_numpy(self, array):
-        before, writeable = copy_of(array)
-        if array.dtype.newbyteorder("=") in TABLES and writeable:
+        before, writeable = array.copy(), array.flags.writeable
+        if array.dtype.newbyteorder("=") in TABLE_DTYPES and writeable:
             self.assertIs(mv.aggregate(array), array)
             np.testing.assert_array_equal(array, before)  # the sum of one worker
         else:
-            with self.refused(array):
+            with self.assert_rejects(array):
                 mv.aggregate(array)
 
     @examples
     @hypothesis.given(anything)
     def test_aggregate_of_any_object_is_accepted_or_rejected(self, value):
-        with self.refused():
+        with self.assert_rejects():
             mv.aggregate(value)
 
     @examples
     @hypothesis.given(st.lists(arrays(), max_size=3))
     def test_param_sync_of_any_arrays_matches_numpy(self, tensors):
         before = [tensor.copy() for tensor in tensors]
-        kinds = (*TABLES, np.dtype(np.float16))
-        right = all(t.dtype.newbyteorder("=") in kinds and t.flags.writeable for t in tensors)
-        if right and any(tensor.size for tensor in tensors):
+        dtypes = (*TABLE_DTYPES, np.dtype(np.float16))
+        can_sync = all(t.dtype.newbyteorder("=") in dtypes and t.flags.writeable for t in tensors)
+        if can_sync and any(tensor.size for tensor in tensors):
             sync = ParamSync(tensors)
             for tensor in tensors:
                 tensor += np.ones((), tensor.dtype)
@@ -56,19 +57,19 @@ class TestSession(Arguments):
             for tensor, old in zip(tensors, before, strict=True):
                 np.testing.assert_array_equal(tensor, old + np.ones((), old.dtype))
         else:
-            with self.refused(*tensors):
+            with self.assert_rejects(*tensors):
                 ParamSync(tensors)
 
     @examples
     @hypothesis.given(anything)
     def test_param_sync_of_any_object_is_accepted_or_rejected(self, value):
-        with self.refused():
+        with self.assert_rejects():
             ParamSync(value)
         if value is not None and not isinstance(value, str):
-            with self.refused():
+            with self.assert_rejects():
                 ParamSync([np.zeros(3)], name=value)
         if not isinstance(value, bool | np.bool_):
-            with self.refused():
+            with self.assert_rejects():
                 ParamSync([np.zeros(3)], overlap=value)
 
     @examples
@@ -78,7 +79,7 @@ class TestSession(Arguments):
         try:
             _session_options.checked(**{**OPTIONS, name: value})
         except REJECTIONS:
-            with self.refused():
+            with self.assert_rejects():
                 mv.init(**{name: value})
         self.assertIs(mv.init(), session)
 
@@ -90,7 +91,7 @@ class TestSession(Arguments):
             if name == "directory":
                 hypothesis.assume(not (isinstance(value, str) and value and "\0" not in value))
                 for call in (mv.save, mv.load, table.save):
-                    with self.refused():
+                    with self.assert_rejects():
                         call(value)
                 return
             try:

@@ -1,13 +1,14 @@
 """The options of a session: accepted values, rejected values and effects on one rank."""
 
 import numpy as np
-from sessions import ClosesSession
+from sessions import SessionCleanupTestCase
 
 import multiverso as mv
 
 
-class TestOptions(ClosesSession):
+class TestOptions(SessionCleanupTestCase):
     def refused(self, error, text, *arguments, **options):
+        """Check that init raises this error and opens no session."""
         with self.assertRaisesRegex(error, text):
             mv.init(*arguments, **options)
         self.assertFalse(mv.is_initialized())

@@ -1,4 +1,4 @@
-"""Neither sessions that open and close nor adds make a process grow.
+"""A process that opens and closes sessions, or adds, needs no more and more resources.
 
 The counts are small here. MULTIVERSO_SOAK=full makes them 1 000 sessions and 1e6 adds.
 """
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 FULL = os.environ.get("MULTIVERSO_SOAK") == "full"
 SESSIONS, ADDS = (1_000, 1_000_000) if FULL else (60, 30_000)
 
-#: This program runs in its own process, since memory that other tests touched hides growth.
+#: This program runs in its own process: memory that other tests have freed would hide growth.
 PROGRAM = """
 import gc, sys
 from test_soak import Usage
@@ -41,22 +41,21 @@ def use(calls):
                 delta[:] = 1
         assert (table.get() == calls).all()
 
-def settle(work):
-    # Run it twice before measuring, so that one-time allocations are not counted.
-    work(); work(); gc.collect()
-    before = Usage.now()
-    yield before
+def usages(warm_up):
+    # Yields the usage after the warm-up, whose one-time allocations do not count, and a later one.
+    warm_up(); warm_up(); gc.collect()
+    yield Usage.now()
     gc.collect()
     yield Usage.now()
 
-for name, warm, work in (
+for name, warm_up, work in (
     ("sessions", lambda: [use(3) for _ in range(20)], lambda: [use(3) for _ in range(sessions)]),
     ("adds", lambda: use(2000), lambda: use(adds)),
 ):
-    states = settle(warm)
-    before = next(states)
+    measured = usages(warm_up)
+    before = next(measured)
     work()
-    after = next(states)
+    after = next(measured)
     print(name, before, after, flush=True)
     after.check_has_not_grown(before)
 """
@@ -96,17 +95,17 @@ class TestSoak(unittest.TestCase):
 
     def test_growth_is_detected(self):
         before = Usage.now()
-        more = os.open("/dev/null", os.O_RDONLY)
-        self.addCleanup(os.close, more)
+        descriptor = os.open("/dev/null", os.O_RDONLY)
+        self.addCleanup(os.close, descriptor)
         with self.assertRaisesRegex(AssertionError, "descriptors"):
             Usage.now().check_has_not_grown(before)
         before = Usage.now()
-        ended = threading.Event()
-        thread = threading.Thread(target=ended.wait)
+        finished = threading.Event()
+        thread = threading.Thread(target=finished.wait)
         thread.start()
         with self.assertRaisesRegex(AssertionError, "threads"):
             Usage.now().check_has_not_grown(before)
-        ended.set()
+        finished.set()
         thread.join()
         before = Usage.now()
         # An allocator may have free memory, so the test maps new memory and touches each page.

@@ -1,6 +1,6 @@
 """Hypothesis strategies for valid and invalid arguments of the public functions.
 
-MULTIVERSO_EXAMPLES=10000 draws more examples, which differ in each run.
+MULTIVERSO_EXAMPLES=10000 draws that many examples per test, and other ones in each run.
 """
 
 import contextlib
@@ -11,11 +11,11 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from sessions import InSession
+from sessions import SessionTestCase
 
 REJECTIONS = (TypeError, ValueError, IndexError)
 MANY = os.environ.get("MULTIVERSO_EXAMPLES")
-TABLES = tuple(map(np.dtype, ("float32", "float64", "int32", "int64")))
+TABLE_DTYPES = tuple(map(np.dtype, ("float32", "float64", "int32", "int64")))
 SIZE, ROWS, COLUMNS = 6, 3, 2
 
 examples = hypothesis.settings(
@@ -57,17 +57,17 @@ shapes = st.one_of(
 
 @st.composite
 def arrays(draw, shape=shapes, dtype=dtypes):
-    """Return an array of any dtype, shape and memory layout."""
-    kind, extents = draw(dtype), draw(shape)
-    numbers = np.arange(math.prod(extents)) % 5
-    array = np.zeros(extents, kind)
-    if kind.kind not in "MmOUSV":
-        array = numbers.reshape(extents).astype(kind)
+    """Draw an array of any dtype, shape and memory layout."""
+    drawn_dtype, drawn_shape = draw(dtype), draw(shape)
+    array = np.zeros(drawn_shape, drawn_dtype)
+    if drawn_dtype.kind not in "MmOUSV":  # the dtypes that are not numbers
+        numbers = np.arange(math.prod(drawn_shape)) % 5
+        array = numbers.reshape(drawn_shape).astype(drawn_dtype)
     layout = draw(st.integers(0, 5))
     if layout == 1:
         array = np.asfortranarray(array)
     elif layout == 2:  # with gaps
-        wide = np.zeros((*extents, 2), kind)
+        wide = np.zeros((*drawn_shape, 2), drawn_dtype)
         wide[..., 0] = array
         array = wide[..., 0]
     elif layout == 3 and array.ndim:
@@ -76,20 +76,16 @@ def arrays(draw, shape=shapes, dtype=dtypes):
         array.flags.writeable = False
     elif layout == 5:  # not aligned
         memory = np.zeros(array.nbytes + 1, np.uint8)
-        shifted = memory[1:].view(kind).reshape(extents) if kind.kind != "O" else array
-        shifted[...] = array
-        array = shifted
+        if drawn_dtype.kind != "O":
+            shifted = memory[1:].view(drawn_dtype).reshape(drawn_shape)
+            shifted[...] = array
+            array = shifted
     return array
 
 
-def copy_of(array):
-    """Return a copy of an array and its writeable flag, which a call must not change."""
-    return array.copy(), array.flags.writeable
-
-
-def is_right(data, dtype, wanted):
-    """Return whether an array can be added to a table of this dtype and one of these shapes."""
-    if not np.can_cast(data.dtype, dtype, "same_kind") or data.shape not in wanted:
+def can_be_added(data, dtype, allowed_shapes):
+    """Return whether an array can be added to a table of this dtype with one of these shapes."""
+    if not np.can_cast(data.dtype, dtype, "same_kind") or data.shape not in allowed_shapes:
         return False
     if data.dtype.kind in "iu" and dtype.kind == "i" and data.size:
         limits = np.iinfo(dtype)
@@ -97,12 +93,12 @@ def is_right(data, dtype, wanted):
     return True
 
 
-class Arguments(InSession):
+class ExampleTestCase(SessionTestCase):
     """Runs all examples of a test in one session, since a session per example would be slow."""
 
     @contextlib.contextmanager
-    def refused(self, *arrays):
-        """Check that the block raises and leaves the arrays unchanged."""
+    def assert_rejects(self, *arrays):
+        """Check that the block raises one of `REJECTIONS` and leaves the arrays unchanged."""
         before = [np.array(array, copy=True) for array in arrays]
         with self.assertRaises(REJECTIONS) as caught:
             yield

@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 
 
-class InFolder(unittest.TestCase):
+class FolderTestCase(unittest.TestCase):
     """Gives each test a temporary folder."""
 
     def setUp(self):

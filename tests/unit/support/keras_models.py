@@ -20,6 +20,7 @@ def model_of(*layers, learning_rate=0.125, **options):
 
 
 def layers():
+    """Return a dense layer with 16 parameters, batch normalization with 16, and one with 5."""
     return [
         keras.layers.Dense(
             4, activation="tanh", kernel_initializer=keras.initializers.Constant(0.1)
@@ -29,17 +30,20 @@ def layers():
     ]
 
 
-def data(samples=24, dtype="float32"):
-    x = np.random.default_rng(1).normal(size=(samples, 3)).astype(dtype)
+def data():
+    """Return 24 samples and the sums of their features."""
+    x = np.random.default_rng(1).normal(size=(24, 3)).astype("float32")
     return x, x.sum(axis=1, keepdims=True)
 
 
 def flat(model):
+    """Return all weights of a model as one vector."""
     arrays = [keras.ops.convert_to_numpy(keras.ops.cast(v, "float64")) for v in model.weights]
     return np.concatenate([array.ravel() for array in arrays])
 
 
 def held(manager):
+    """Return all elements of a manager's tables as one vector."""
     return np.concatenate([table.get() for table in manager.tables])
 
 
@@ -50,12 +54,13 @@ def fit(model, *callbacks, epochs=1, **options):
 
 
 @unittest.skipUnless(HAS_KERAS, "needs Keras")
-class InSession(sessions.InSession):
+class KerasTestCase(sessions.SessionTestCase):
     def setUp(self):
         super().setUp()
         keras.utils.set_random_seed(1)
 
     def check_equal(self, model, manager):
+        """Check that model and tables have equal values; their orders may differ."""
         np.testing.assert_array_equal(np.sort(flat(model)), np.sort(held(manager)))
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import multiverso
 
 #: Seconds after which a program is killed, far more than any program needs.
-WALL_LIMIT = 600
+WALL_TIMEOUT = 600
 
-#: Prefixes of variables of launchers and MPIs, which the program must not inherit.
+#: Prefixes of variables of launchers and MPIs. A program that inherited them would join a job.
 LAUNCHER_PREFIXES = ("OMPI_COMM_", "PMI", "PMIX_", "MPI_LOCAL", "SLURM_", "MPI4PY_", "HYDI_")
 
 
@@ -28,16 +28,16 @@ def run_python(*arguments, first_on_path=(), **options):
     return run_command(sys.executable, *arguments, PYTHONPATH=os.pathsep.join(paths), **options)
 
 
-def run_command(*command, cwd=None, limit=WALL_LIMIT, **environ):
-    """Run a command; return (exit code, stdout, stderr).
+def run_command(*command, cwd=None, timeout=WALL_TIMEOUT, **environ):
+    """Run a command with these environment variables; return (exit code, stdout, stderr).
 
-    The program and all its children are killed when the limit, in seconds, has passed.
+    The program and its children are killed after `timeout` seconds.
     """
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_PREFIXES)}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_PREFIXES)}
     process = subprocess.Popen(
         list(map(str, command)),
         cwd=cwd,
-        env={**kept, **environ},
+        env={**inherited, **environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -45,16 +45,16 @@ def run_command(*command, cwd=None, limit=WALL_LIMIT, **environ):
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=limit)
+        out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
-        err += f"\nkilled after {limit} s"
+        err += f"\nkilled after {timeout} s"
     return process.returncode, out, err
 
 
 def output_of(*command, **options):
-    """Run a command and return its output; raise AssertionError with it on failure."""
+    """Run a command and return its output; raise AssertionError with the output on failure."""
     status, out, err = run_command(*command, **options)
     if status != 0:
         raise AssertionError(f"{command} exited with {status}\n{out}{err}")

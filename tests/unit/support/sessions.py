@@ -6,7 +6,7 @@ from unittest import mock
 import multiverso as mv
 
 
-class ClosesSession(unittest.TestCase):
+class SessionCleanupTestCase(unittest.TestCase):
     """Closes the session after each test, if one is open."""
 
     def tearDown(self):
@@ -14,14 +14,14 @@ class ClosesSession(unittest.TestCase):
             mv.shutdown()
 
 
-class InSession(ClosesSession):
+class SessionTestCase(SessionCleanupTestCase):
     """Opens a session before each test, and closes it afterwards."""
 
     def setUp(self):
         mv.init()
 
     def interrupt(self, sync, *arguments):
-        """Call a function that syncs, and interrupt it during the exchange."""
-        call = mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt)
-        with call, self.assertRaises(KeyboardInterrupt):
+        """Call a function that syncs, with Ctrl-C during its exchange."""
+        exchange = mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt)
+        with exchange, self.assertRaises(KeyboardInterrupt):
             sync(*arguments)

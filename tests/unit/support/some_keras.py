@@ -1,4 +1,4 @@
-"""Imports Keras on any installed backend."""
+"""Imports Keras on a backend that is installed."""
 
 import importlib.util
 import os

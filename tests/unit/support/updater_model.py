@@ -1,11 +1,11 @@
 """The formulas of the updaters in NumPy, with one rounding per operation.
 
-A model keeps the rows of a table, each with its own state.
+Tests compare tables with this model bit by bit, so the order of operations matters.
 """
 
 import numpy as np
 
-#: The options of each updater; an option whose default is a simple number has another value.
+#: The options of each updater that tests use; most values differ from the defaults.
 OPTIONS = {
     "add": {},
     "sgd": {"learning_rate": 0.1},
@@ -21,10 +21,10 @@ OPTIONS = {
 
 
 class Model:
-    """A table whose rows may have any shape.
+    """The rows of a table, each with its own state; the first axis of `initial` counts rows.
 
-    The first axis of `initial` counts rows; an array table has one row. A test gives
-    all options of the updater and may change them between updates.
+    An array table has one row. A test gives all options of the updater and may change them between
+    updates.
     """
 
     def __init__(self, updater, initial, workers=1, **options):
@@ -43,20 +43,20 @@ class Model:
         return self.values[list(rows)]
 
     def add(self, delta, rows=None, worker=0, terms=1):
-        """Apply a delta of a worker, or the sum of `terms` workers' (worker None)."""
+        """Apply the delta of a worker, or the sum of `terms` deltas if `worker` is None."""
         rows = range(len(self.values)) if rows is None else rows
         if self.updater in ("add", "sgd"):
-            for place, row in enumerate(rows):
-                self._update(row, delta[place], worker, terms)
+            for position, row in enumerate(rows):
+                self._update(row, delta[position], worker, terms)
             return
         total = {}
-        for place, row in enumerate(rows):
-            total[row] = total[row] + delta[place] if row in total else delta[place]
+        for position, row in enumerate(rows):
+            total[row] = total[row] + delta[position] if row in total else delta[position]
         for row, values in total.items():
             self._update(row, values, worker, terms)
 
     def _update(self, row, d, worker, terms):
-        real = self.values.dtype.type
+        real = self.values.dtype.type  # converts to the table's dtype, as the library does
         option = {name: real(value) for name, value in self.options.items()}
         self.steps[row] += 1
         w, a, b = self.values[row], self.state[0][row], self.state[1][row]

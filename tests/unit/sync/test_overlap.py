@@ -5,18 +5,19 @@ import unittest
 from unittest import mock
 
 import numpy as np
-from sessions import InSession
+from folders import FolderTestCase
+from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso._native import library
 from multiverso.sync import ParamSync
 
 
-def threads():
-    return [one for one in threading.enumerate() if one.name.startswith("multiverso: ")]
+def exchange_threads():
+    return [t for t in threading.enumerate() if t.name.startswith("multiverso: ")]
 
 
-class TestOverlap(InSession):
+class TestOverlap(FolderTestCase, SessionTestCase):
     def test_updates_of_others_arrive_one_sync_later(self):
         weights = np.zeros(70_000)
         sync = ParamSync([weights], overlap=True)
@@ -76,17 +77,24 @@ class TestOverlap(InSession):
     def test_collective_calls_wait_for_the_exchange(self):
         weights = np.zeros(1_000_000)
         sync = ParamSync([weights], overlap=True)
+        matrix = mv.MatrixTableHandler(2, 2)
         for call in (
             mv.barrier,
             lambda: mv.ArrayTableHandler(1),
             lambda: sync.tables[0].get(sync=True),
+            lambda: matrix.get([0], sync=True),
+            lambda: mv.save(self.folder),
+            lambda: mv.load(self.folder),
+            mv.wait_for_save,
+            lambda: matrix.save(self.folder / "matrix"),
+            lambda: matrix.load(self.folder / "matrix"),
             lambda: mv.aggregate(np.ones(1)),
             mv.shutdown,
         ):
             weights += 1
             sync.sync()
             call()
-            self.assertEqual(threads(), [])
+            self.assertEqual(exchange_threads(), [])
 
     def test_rejects_sync_after_shutdown(self):
         sync = ParamSync([np.zeros(3)], overlap=True)
@@ -108,9 +116,9 @@ class TestOverlap(InSession):
             ParamSync([np.zeros(3)], overlap=1)
 
 
-class TestErrors(InSession):
+class TestErrors(SessionTestCase):
     def failing(self, error):
-        """Return a patch that makes one native pass fail."""
+        """Return a patch with which the next native call of an exchange fails."""
         errors = [error]
 
         def run(*arguments):
@@ -121,15 +129,15 @@ class TestErrors(InSession):
         return mock.patch("multiverso.sync._table_sync.call_until", run)
 
     def test_error_surfaces_in_the_next_call_and_no_delta_is_lost(self):
-        for again in ("sync", "wait"):
-            with self.subTest(again):
+        for next_call in ("sync", "wait"):
+            with self.subTest(next_call):
                 weights = np.zeros(3)
                 sync = ParamSync([weights], overlap=True)
                 weights += 1
                 with self.failing(mv.OperationTimeout("too late")):
                     sync.sync()
                     with self.assertRaisesRegex(mv.OperationTimeout, "too late"):
-                        getattr(sync, again)()
+                        getattr(sync, next_call)()
                     weights += 1
                     sync.sync()
                     sync.wait()

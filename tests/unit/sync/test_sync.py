@@ -1,4 +1,4 @@
-"""ParamSync on one rank: supported and rejected arrays, results, lifetime."""
+"""ParamSync on one rank: supported and rejected arrays, the values after syncs, lifetime."""
 
 import array
 import gc
@@ -6,16 +6,16 @@ import importlib.util
 import unittest
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso._native import capi, library
 from multiverso.sync import ParamSync
 
 
-class TestSupportedArrays(InSession):
+class TestSupportedArrays(SessionTestCase):
     def check(self, arrays, atol=0.0):
-        """Check that a sync gives arrays and tables the sum of training and of other adds."""
+        """Check that a sync gives the arrays the sum of training and of another worker's adds."""
         expected = [np.array(a, np.float64) for a in arrays]
         sync = ParamSync(arrays)
         generator = np.random.default_rng(0)
@@ -89,7 +89,7 @@ class TestSupportedArrays(InSession):
         np.testing.assert_array_equal(sync.tables[0].get(), [3, 3, 4])
 
 
-class TestRejectedArguments(InSession):
+class TestRejectedArguments(SessionTestCase):
     def test_rejects_unsuitable_arrays_and_names(self):
         weights, read_only = np.zeros(10), np.zeros(2)
         read_only.flags.writeable = False

@@ -1,4 +1,4 @@
-"""With nan_policy="error", a NaN or infinity is named and its add is not applied."""
+"""nan_policy: with "error", an add with NaN or infinity fails and names it; else it is applied."""
 
 import math
 import unittest
@@ -23,7 +23,8 @@ class TestNonFinite(unittest.TestCase):
     )
 
     @staticmethod
-    def calls(table, data):
+    def adds(table, data):
+        """Return functions that add the data in different forms."""
         return (
             lambda: table.add(data),
             lambda: table.add(np.asfortranarray(data)),
@@ -39,7 +40,7 @@ class TestNonFinite(unittest.TestCase):
         with mv.session(nan_policy="error"):
             table = mv.MatrixTableHandler(ROWS, COLUMNS, 3)
             wanted = table.get()
-            for call in self.calls(table, data):
+            for call in self.adds(table, data):
                 if not len(wrong):
                     call()
                     wanted += data
@@ -55,7 +56,7 @@ class TestNonFinite(unittest.TestCase):
         with mv.session(), np.errstate(invalid="ignore"):
             table = mv.MatrixTableHandler(ROWS, COLUMNS, 3)
             wanted = table.get()
-            for call in self.calls(table, data):
+            for call in self.adds(table, data):
                 call()
                 wanted += data
             np.testing.assert_array_equal(table.get(), wanted)

@@ -1,10 +1,10 @@
-"""Row ids: integers of every kind are accepted, everything else is rejected with its position."""
+"""Row ids: integers of every kind are accepted; an error names the first invalid id's position."""
 
 import array
 import unittest
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso.tables._row_ids import as_row_ids
@@ -41,7 +41,8 @@ class TestAcceptedIds(unittest.TestCase):
 
 
 class TestRejectedIds(unittest.TestCase):
-    def check(self, error, *cases):
+    def check_rejected(self, error, *cases):
+        """Check the error and its texts for cases of (row ids, text, ...)."""
         for row_ids, *texts in cases:
             with self.subTest(row_ids=row_ids), self.assertRaises(error) as caught:
                 as_row_ids(row_ids, 10)
@@ -49,7 +50,7 @@ class TestRejectedIds(unittest.TestCase):
                 self.assertIn(text, str(caught.exception))
 
     def test_rejects_values_that_are_not_integers(self):
-        self.check(
+        self.check_rejected(
             TypeError,
             ([True], "True", "row_ids[0]"),
             ([1, 2, False], "False", "row_ids[2]"),
@@ -66,12 +67,12 @@ class TestRejectedIds(unittest.TestCase):
         )
 
     def test_rejects_other_containers_and_dimensions(self):
-        self.check(TypeError, (3, "int"), (np.array(3), "ndarray"), ("12", "str"))
-        self.check(TypeError, ({1, 2}, "set"), ((i for i in range(2)), "generator"))
-        self.check(ValueError, (np.zeros((2, 2), int), "(2, 2)"))
+        self.check_rejected(TypeError, (3, "int"), (np.array(3), "ndarray"), ("12", "str"))
+        self.check_rejected(TypeError, ({1, 2}, "set"), ((i for i in range(2)), "generator"))
+        self.check_rejected(ValueError, (np.zeros((2, 2), int), "(2, 2)"))
 
     def test_rejects_ids_and_ranges_that_leave_the_table(self):
-        self.check(
+        self.check_rejected(
             IndexError,
             ([1, 2**63], str(2**63), "row_ids[1]", "0 to 9"),
             ([-1, 2**63], "received -1", "row_ids[0]"),
@@ -86,7 +87,7 @@ class TestRejectedIds(unittest.TestCase):
         )
 
 
-class TestRowsOfATable(InSession):
+class TestRowsOfATable(SessionTestCase):
     def setUp(self):
         super().setUp()
         self.matrix = mv.MatrixTableHandler(4, 2, np.arange(8))

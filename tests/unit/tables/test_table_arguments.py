@@ -15,15 +15,14 @@ from drawn_arguments import (
     REJECTIONS,
     ROWS,
     SIZE,
-    TABLES,
-    Arguments,
+    TABLE_DTYPES,
+    ExampleTestCase,
     anything,
     arrays,
-    copy_of,
+    can_be_added,
     dtypes,
     examples,
     huge,
-    is_right,
     scalars,
 )
 from hypothesis import strategies as st
@@ -31,7 +30,7 @@ from hypothesis import strategies as st
 import multiverso as mv
 
 
-class TestCreation(Arguments):
+class TestCreation(ExampleTestCase):
     @examples
     @hypothesis.given(anything)
     def test_any_size_is_accepted_or_rejected_like_numpy(self, size):
@@ -58,13 +57,13 @@ class TestCreation(Arguments):
     @hypothesis.example({-1: "0"})
     def test_any_dtype_is_accepted_or_rejected(self, dtype):
         try:
-            known = dtype is not None and np.dtype(dtype) in TABLES
+            known = dtype is not None and np.dtype(dtype) in TABLE_DTYPES
         except Exception:
             known = False
         if known:
             self.assertEqual(mv.ArrayTableHandler(2, dtype=dtype).dtype, np.dtype(dtype))
         else:
-            with self.refused():
+            with self.assert_rejects():
                 mv.ArrayTableHandler(2, dtype=dtype)
 
     @examples
@@ -72,9 +71,9 @@ class TestCreation(Arguments):
     def test_any_name_and_updater_is_accepted_or_rejected(self, value):
         if not (isinstance(value, str) and value and "\0" not in value):
             hypothesis.assume(value is not None)
-            with self.refused():
+            with self.assert_rejects():
                 mv.ArrayTableHandler(2, name=value)
-        with self.refused():
+        with self.assert_rejects():
             mv.ArrayTableHandler(2, updater=value)
 
     @examples
@@ -82,45 +81,44 @@ class TestCreation(Arguments):
     def test_any_option_is_accepted_or_rejected(self, value, name):
         table = mv.ArrayTableHandler(2, updater="momentum")
         before = table.options
-        number = isinstance(value, int | float | np.floating | np.integer)
-        number = number and not isinstance(value, bool | np.bool_)
+        is_number = isinstance(value, int | float | np.floating | np.integer)
+        is_number = is_number and not isinstance(value, bool | np.bool_)
         limits = {"learning_rate": (0, math.inf), "momentum": (0, 1)}.get(name)
-        inside = number and limits and limits[0] <= value < limits[1] and value < 1e300
-        if inside:
+        if is_number and limits and limits[0] <= value < limits[1] and value < 1e300:
             table.set_option(**{name: value})
             self.assertEqual(table.options, {**before, name: float(value)})
         elif value is not None:
             with contextlib.suppress(*REJECTIONS):
                 table.set_option(**{name: value})
-                # The table must have stored the accepted value.
+                # An accepted value must have been stored.
                 self.assertEqual(table.options[name], float(value))
                 return
             self.assertEqual(table.options, before)
 
     @examples
-    @hypothesis.given(arrays(), st.sampled_from(TABLES))
+    @hypothesis.given(arrays(), st.sampled_from(TABLE_DTYPES))
     def test_any_initial_value_is_accepted_or_rejected(self, value, dtype):
-        before, _ = copy_of(value)
-        if is_right(value, dtype, ((), (SIZE,), (ROWS, COLUMNS))):
+        before = value.copy()
+        if can_be_added(value, dtype, ((), (SIZE,), (ROWS, COLUMNS))):
             table = mv.MatrixTableHandler(ROWS, COLUMNS, value, dtype=dtype)
             wanted = before.astype(dtype).reshape((ROWS, COLUMNS) if before.ndim else ())
             self.assertTrue((table.get() == wanted).all())
         else:
-            with self.refused(value):
+            with self.assert_rejects(value):
                 mv.MatrixTableHandler(ROWS, COLUMNS, value, dtype=dtype)
 
 
-class TestTables(Arguments):
+class TestTables(ExampleTestCase):
     @examples
-    @hypothesis.given(arrays(), st.sampled_from(TABLES))
+    @hypothesis.given(arrays(), st.sampled_from(TABLE_DTYPES))
     def test_add_of_any_array_matches_numpy(self, data, dtype):
         table = mv.MatrixTableHandler(ROWS, COLUMNS, 3, dtype=dtype)
-        if is_right(data, dtype, ((ROWS, COLUMNS), (SIZE,))):
+        if can_be_added(data, dtype, ((ROWS, COLUMNS), (SIZE,))):
             table.add(data)
             wanted = 3 + data.astype(dtype).reshape(ROWS, COLUMNS)
             np.testing.assert_array_equal(table.get(), wanted)
         else:
-            with self.refused(data):
+            with self.assert_rejects(data):
                 table.add(data)
             self.assertTrue((table.get() == 3).all())
 
@@ -135,17 +133,17 @@ class TestTables(Arguments):
         self.assertTrue((table.get() == 3).all())
 
     @examples
-    @hypothesis.given(arrays(), st.sampled_from(TABLES))
+    @hypothesis.given(arrays(), st.sampled_from(TABLE_DTYPES))
     def test_get_into_any_array_matches_numpy(self, out, dtype):
         table = mv.ArrayTableHandler(SIZE, np.arange(SIZE), dtype=dtype)
-        right = out.dtype.newbyteorder("=") == dtype and out.shape == (SIZE,)
-        if right and out.flags.writeable:
+        fits = out.dtype.newbyteorder("=") == dtype and out.shape == (SIZE,)
+        if fits and out.flags.writeable:
             self.assertIs(table.get(out=out), out)
             np.testing.assert_array_equal(out, np.arange(SIZE))
         else:
-            with self.refused(out):
+            with self.assert_rejects(out):
                 table.get(out=out)
-            with self.refused(out):
+            with self.assert_rejects(out):
                 table.add_get(np.ones(SIZE, dtype), out=out)
             np.testing.assert_array_equal(table.get(), np.arange(SIZE))
 
@@ -154,12 +152,15 @@ class TestTables(Arguments):
     def test_get_into_any_object_is_accepted_or_rejected(self, out):
         table = mv.ArrayTableHandler(SIZE)
         if out is not None:
-            with self.refused():
+            with self.assert_rejects():
                 table.get(out=out)
 
     @examples
     @hypothesis.given(
-        st.integers(0, 6), st.integers(0, 6), st.sampled_from([1, 2, -1]), st.sampled_from(TABLES)
+        st.integers(0, 6),
+        st.integers(0, 6),
+        st.sampled_from([1, 2, -1]),
+        st.sampled_from(TABLE_DTYPES),
     )
     def test_add_get_supports_overlapping_memory(self, begin, out_begin, step, dtype):
         memory = np.arange(30).astype(dtype)
@@ -183,7 +184,7 @@ ids = st.one_of(
 
 
 def model_ids(row_ids):
-    """Return the ids as ints, or None if invalid, and the index of the first one out of range."""
+    """Return the ids as ints, or None if one is no id, and the index of the first out of range."""
     if isinstance(row_ids, np.ndarray):
         if row_ids.ndim != 1 or row_ids.dtype.kind not in "iu":
             return None, None
@@ -199,7 +200,7 @@ def model_ids(row_ids):
     return [int(i) for i in row_ids], outside
 
 
-class TestRows(Arguments):
+class TestRows(ExampleTestCase):
     @examples
     @hypothesis.given(ids)
     def test_any_row_ids_are_accepted_or_rejected(self, row_ids):
@@ -234,12 +235,12 @@ class TestRows(Arguments):
     def test_any_data_for_rows_is_accepted_or_rejected(self, data, row_ids):
         table = mv.MatrixTableHandler(ROWS, COLUMNS, 3)
         shape = (len(row_ids), COLUMNS)
-        if is_right(data, table.dtype, (shape, (math.prod(shape),))):
+        if can_be_added(data, table.dtype, (shape, (math.prod(shape),))):
             wanted = np.full((ROWS, COLUMNS), 3, np.float32)
             np.add.at(wanted, np.array(row_ids, int), data.astype(np.float32).reshape(shape))
             table.add(data, row_ids)
             np.testing.assert_array_equal(table.get(), wanted)
         else:
-            with self.refused(data):
+            with self.assert_rejects(data):
                 table.add(data, row_ids)
             self.assertTrue((table.get() == 3).all())

@@ -1,4 +1,4 @@
-"""Tables on one rank: creation, values, updaters, random programs against a NumPy model."""
+"""Tables on one rank: creation, values, options, and random calls against a NumPy model."""
 
 import copy
 import doctest
@@ -10,7 +10,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso import api, devices, sync, tables
@@ -28,7 +28,7 @@ class TestDocumentation(unittest.TestCase):
             self.assertEqual(results.failed, 0, module)
 
 
-class TestCreation(InSession):
+class TestCreation(SessionTestCase):
     def test_properties_describe_the_table(self):
         table = mv.ArrayTableHandler(5, name="weights", dtype="float64")
         self.assertEqual((table.size, table.shape, table.name), (5, (5,), "weights"))
@@ -119,13 +119,13 @@ class TestCreation(InSession):
         self.assertEqual(mv.ArrayTableHandler(1, [4]).get().tolist(), [4])
 
     def test_unreferenced_table_frees_its_memory(self):
-        for _ in range(70_000):  # more than the library has handles
+        for _ in range(70_000):  # more tables than the library has handles
             mv.ArrayTableHandler(1)
         gc.collect()
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
 
 
-class TestInitValue(InSession):
+class TestInitValue(SessionTestCase):
     def test_accepts_initial_values_in_every_form(self):
         for value in (
             [[1, 2, 3], [4, 5, 6]],
@@ -171,7 +171,7 @@ class TestInitValue(InSession):
         self.assertEqual(table.get().tolist(), [2, 2, 2])
 
 
-class TestValues(InSession):
+class TestValues(SessionTestCase):
     def test_get_add_and_add_get_match_numpy(self):
         rng = np.random.default_rng(1)
         for dtype in DTYPES:
@@ -181,10 +181,10 @@ class TestValues(InSession):
                 np.testing.assert_array_equal(table.get(), first)
                 table.add(second)
                 np.testing.assert_array_equal(table.get(), first + second)
-                both = table.add_get(second)
-                np.testing.assert_array_equal(both, first + second + second)
-                self.assertEqual((both.dtype, both.shape), (np.dtype(dtype), (size,)))
-                np.testing.assert_array_equal(table.get(sync=True), both)
+                added = table.add_get(second)
+                np.testing.assert_array_equal(added, first + second + second)
+                self.assertEqual((added.dtype, added.shape), (np.dtype(dtype), (size,)))
+                np.testing.assert_array_equal(table.get(sync=True), added)
 
     def test_results_are_independent_copies(self):
         table = mv.ArrayTableHandler(3)
@@ -233,13 +233,13 @@ class TestValues(InSession):
                 matrix.add(np.ones((3, 3), np.float32), [1, 4, 1])
 
         with ThreadPoolExecutor(4) as pool:
-            for done in [pool.submit(work) for _ in range(4)]:
-                done.result()
+            for future in [pool.submit(work) for _ in range(4)]:
+                future.result()
         self.assertEqual(table.get().tolist(), [8000] * 3)
         self.assertEqual(matrix.get()[:, 0].tolist(), [0, 16_000, 0, 0, 8000])
 
 
-class TestUpdaters(InSession):
+class TestUpdaters(SessionTestCase):
     def test_sgd_applies_a_step(self):
         table = mv.ArrayTableHandler(3, [1, 2, 3], updater="sgd", learning_rate=0.5)
         table.add([2, 4, 6])
@@ -271,7 +271,7 @@ class TestUpdaters(InSession):
         self.assertEqual(mv.ArrayTableHandler(1).options, {})
 
 
-class TestIdentity(InSession):
+class TestIdentity(SessionTestCase):
     def test_rejects_copy_and_pickle(self):
         for table in (mv.ArrayTableHandler(1), mv.MatrixTableHandler(1, 1)):
             for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -284,13 +284,13 @@ class TestIdentity(InSession):
         self.assertEqual(len({first, second, first}), 2)
 
 
-class TestRandomPrograms(InSession):
-    def test_random_programs_match_a_numpy_model(self):
+class TestRandomCalls(SessionTestCase):
+    def test_random_calls_match_a_numpy_model(self):
         for seed in range(40):
             with self.subTest(f"seed {seed}"):
-                self.run_program(random.Random(seed))
+                self.make_calls(random.Random(seed))
 
-    def run_program(self, rng):
+    def make_calls(self, rng):
         dtype = rng.choice(DTYPES)
         rows, columns = rng.randrange(1, 40), rng.choice((1, 2, 3, 16, 700))
         numbers = np.random.default_rng(rng.randrange(2**32))
@@ -299,14 +299,14 @@ class TestRandomPrograms(InSession):
         for _ in range(30):
             ids = [rng.randrange(rows) for _ in range(rng.randrange(0, 2 * rows))]
             delta = numbers.integers(-9, 10, (rows, columns)).astype(dtype)
-            some = numbers.integers(-9, 10, (len(ids), columns)).astype(dtype)
+            row_delta = numbers.integers(-9, 10, (len(ids), columns)).astype(dtype)
             match rng.randrange(6):
                 case 0:
                     matrix.add(delta)
                     model += delta
                 case 1:
-                    matrix.add(some, ids)
-                    np.add.at(model, ids, some)
+                    matrix.add(row_delta, ids)
+                    np.add.at(model, ids, row_delta)
                 case 2:
                     model += delta
                     np.testing.assert_array_equal(matrix.add_get(delta), model)

@@ -5,7 +5,7 @@ import math
 import unittest
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 from updater_model import OPTIONS, Model
 
 import multiverso as mv
@@ -16,19 +16,19 @@ FLOATS = ("float32", "float64")
 OPTIMIZERS = [name for name in OPTIONS if name != "add"]
 
 
-def same_bits(actual, expected):
+def assert_same_bits(actual, expected):
     np.testing.assert_array_equal(actual, expected)
     assert actual.tobytes() == expected.tobytes(), "equal, but not bitwise identical"
 
 
-def gradient(rng, shape, dtype):
+def random_gradient(rng, shape, dtype):
     """Return numbers of very different magnitudes, some of them 0."""
     values = rng.standard_normal(shape) * 10.0 ** rng.integers(-6, 4, shape)
     values[rng.random(shape) < 0.1] = 0
     return values.astype(dtype)
 
 
-class TestFormulas(InSession):
+class TestFormulas(SessionTestCase):
     def test_arrays_are_bitwise_identical_to_the_model(self):
         # The sizes are one element, part of a vector register, and stripes with a partial last one.
         updaters = [*OPTIONS.items(), ("rmsprop", OPTIONS["rmsprop"] | {"momentum": 0.5})]
@@ -42,15 +42,15 @@ class TestFormulas(InSession):
         table = mv.ArrayTableHandler(size, start, dtype=dtype, updater=name, **options)
         model = Model(name, start[None], **options)
         for number in range(12):
-            delta = gradient(rng, size, dtype)
+            delta = random_gradient(rng, size, dtype)
             model.add(delta[None])
             if number % 3 == 0:
-                same_bits(table.add_get(delta), model.get()[0])
+                assert_same_bits(table.add_get(delta), model.get()[0])
             else:
                 table.add(delta)
             if number % 4 == 0:
-                same_bits(table.get(), model.get()[0])
-        same_bits(table.get(), model.get()[0])
+                assert_same_bits(table.get(), model.get()[0])
+        assert_same_bits(table.get(), model.get()[0])
 
     def test_rows_have_separate_state_and_are_bitwise_identical_to_the_model(self):
         shapes = ((9, 5), (700, 64), (5, 1), (3, 20_000))
@@ -69,13 +69,13 @@ class TestFormulas(InSession):
                 ids = rng.integers(0, shape[0], int(rng.integers(0, 8)))
                 if name == "easgd":
                     ids = np.unique(ids)
-            delta = gradient(rng, shape if ids is None else (len(ids), shape[1]), dtype)
+            delta = random_gradient(rng, shape if ids is None else (len(ids), shape[1]), dtype)
             model.add(delta, ids)
             table.add(delta, *([] if ids is None else [ids]))
             if number % 3 == 0:
                 ids = rng.integers(0, shape[0], 4)
-                same_bits(table.get(ids), model.get(rows=ids))
-        same_bits(table.get(), model.get())
+                assert_same_bits(table.get(ids), model.get(rows=ids))
+        assert_same_bits(table.get(), model.get())
 
     def test_first_update_is_finite_for_any_gradient(self):
         values = (0.0, -0.0, 1e-30, -3.0, 1e15)
@@ -106,10 +106,10 @@ class TestFormulas(InSession):
 
     def test_dcasgd_compensates_delay_since_the_last_get(self):
         table = mv.ArrayTableHandler(1, 10, updater="dcasgd", learning_rate=1, variance_control=1)
-        table.add([2])  # no get yet
+        table.add([2])  # no get yet, so no compensation
         self.assertEqual(table.get().tolist(), [8])
-        table.add([2])  # no delay
-        table.add([2])  # w is 6, and was 8: 2 + 4 * (6 - 8)
+        table.add([2])  # no change since the get of 8, so no compensation
+        table.add([2])  # the value is 6, and was 8 at the get: 6 - (2 + 2 * 2 * (6 - 8)) = 12
         self.assertEqual(table.get().tolist(), [12])
 
     def test_easgd_moves_the_table_towards_the_worker(self):
@@ -117,7 +117,7 @@ class TestFormulas(InSession):
         self.assertEqual(table.add_get([4, 8]).tolist(), [1, 8])
 
 
-class TestOptions(InSession):
+class TestOptions(SessionTestCase):
     def test_options_have_the_documented_defaults(self):
         adaptive = {"learning_rate": 0.001, "epsilon": 1e-7}
         for name, expected in {
@@ -142,15 +142,16 @@ class TestOptions(InSession):
             table = mv.ArrayTableHandler(50, updater=name)
             model = Model(name, np.zeros((1, 50), "float32"), **table.options)
             for factor in (1, 0.5, 0.25):
-                # The initial value of an accumulator is used only once, so it keeps its value.
-                changed = {k: v * factor for k, v in OPTIONS[name].items() if k[0] != "i"}
+                changed = {option: value * factor for option, value in OPTIONS[name].items()}
+                # An initial value is used only in the first update, so it stays.
+                changed.pop("initial_accumulator_value", None)
                 table.set_option(**changed)
                 model.options |= changed
                 self.assertEqual(table.options, model.options)
-                delta = gradient(rng, 50, "float32")
+                delta = random_gradient(rng, 50, "float32")
                 model.add(delta[None])
                 table.add(delta)
-            same_bits(table.get(), model.get()[0])
+            assert_same_bits(table.get(), model.get()[0])
 
     def test_out_of_range_options_change_nothing(self):
         ranges = {
@@ -193,7 +194,7 @@ class TestOptions(InSession):
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
 
 
-class TestDuplicateRows(InSession):
+class TestDuplicateRows(SessionTestCase):
     def test_duplicate_rows_are_summed_into_one_update(self):
         for name in OPTIMIZERS:
             if name in ("sgd", "easgd"):
@@ -203,21 +204,21 @@ class TestDuplicateRows(InSession):
             for _ in range(3):
                 twice.add([[1, 2], [9, 9], [4, -8]], [3, 0, 3])
                 once.add([[5, -6], [9, 9]], [3, 0])
-            same_bits(twice.get(), once.get())
+            assert_same_bits(twice.get(), once.get())
 
     def test_easgd_rejects_duplicate_rows(self):
-        matrix = mv.MatrixTableHandler(4, 2, 1, updater="easgd", name="centre")
-        with self.assertRaisesRegex(ValueError, r"'centre'.*row_ids\[1\].*'easgd'.*row 3 more"):
+        matrix = mv.MatrixTableHandler(4, 2, 1, updater="easgd", name="center")
+        with self.assertRaisesRegex(ValueError, r"'center'.*row_ids\[1\].*'easgd'.*row 3 more"):
             matrix.add(np.zeros((4, 2)), [0, 3, 1, 3])
-        same_bits(matrix.get(), np.ones((4, 2), np.float32))
+        assert_same_bits(matrix.get(), np.ones((4, 2), np.float32))
 
 
 class TestModes(unittest.TestCase):
     def test_modes_give_equal_results_on_one_rank(self):
         rng = np.random.default_rng(3)
-        deltas = [gradient(rng, 20_001, "float32") for _ in range(6)]
+        deltas = [random_gradient(rng, 20_001, "float32") for _ in range(6)]
         for name in OPTIONS:
-            found = []
+            values = []
             for mode in ({}, {"sync": True}, {"staleness": 2}):
                 with mv.session(**mode):
                     table = mv.ArrayTableHandler(20_001, 0.5, updater=name, **OPTIONS[name])
@@ -226,13 +227,13 @@ class TestModes(unittest.TestCase):
                     for delta in deltas[3:]:
                         table.add(delta)
                         table.get()
-                    found.append(table.get())
-            same_bits(found[1], found[0])
-            same_bits(found[2], found[0])
+                    values.append(table.get())
+            assert_same_bits(values[1], values[0])
+            assert_same_bits(values[2], values[0])
 
 
 class TestParamSync(unittest.TestCase):
-    def test_optimisers_use_the_negative_gain_as_gradient(self):
+    def test_optimizers_take_the_negative_change_as_gradient(self):
         rng = np.random.default_rng(5)
         for name in OPTIMIZERS:
             if name == "easgd":
@@ -249,7 +250,7 @@ class TestParamSync(unittest.TestCase):
                         now = np.concatenate([first, second.ravel()])[None]
                         model.add(model.get() - now)
                         sync.sync()
-                        same_bits(np.concatenate([first, second.ravel()]), model.values[0])
+                        assert_same_bits(np.concatenate([first, second.ravel()]), model.values[0])
 
     def test_easgd_moves_arrays_and_table_towards_each_other(self):
         for mode in ({}, {"sync": True}, {"staleness": 1}):

@@ -1,4 +1,4 @@
-"""A pytree of JAX under PytreeSync."""
+"""A pytree of JAX, synchronized by PytreeSync, for adapter_suite.py."""
 
 import pickle
 
@@ -37,7 +37,7 @@ class Model:
         self.params = self.manager.wait(self.params)
 
     def saved_and_loaded(self, folder):
-        return values_of(pickle.loads(pickle.dumps(self.params)))  # bytes of this test
+        return values_of(pickle.loads(pickle.dumps(self.params)))  # safe: its own bytes
 
 
 def values_of(params):

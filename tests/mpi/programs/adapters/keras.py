@@ -1,4 +1,4 @@
-"""A Keras model under KerasParamManager, on the backend that KERAS_BACKEND names."""
+"""A Keras model with KerasParamManager, for adapter_suite.py; KERAS_BACKEND names the backend."""
 
 import os
 
@@ -14,10 +14,10 @@ import keras
 from multiverso.keras_ext import KerasParamManager
 
 
-class Weights(keras.Model):
+class ParameterModel(keras.Model):
     def __init__(self, shapes, dtype, value):
         super().__init__(dtype=dtype)
-        self.parts = [
+        self.added_weights = [
             self.add_weight(
                 shape=shape,
                 initializer=keras.initializers.Constant(value),
@@ -36,8 +36,8 @@ class Model:
     DTYPES = ("float32", "float64", "float16", "bfloat16")
 
     def __init__(self, shapes, dtype, value):
-        self.arguments = (shapes, dtype)
-        self.model = Weights(shapes, dtype, value)
+        self.shapes, self.dtype = shapes, dtype
+        self.model = ParameterModel(shapes, dtype, value)
 
     def attach(self, **options):
         self.manager = KerasParamManager(self.model, **options)
@@ -49,7 +49,7 @@ class Model:
         return values_of(self.model)
 
     def add(self, delta):
-        for variable in self.model.parts:
+        for variable in self.model.added_weights:
             variable.assign_add(keras.ops.cast(delta, variable.dtype))
 
     def sync(self):
@@ -60,11 +60,11 @@ class Model:
 
     def saved_and_loaded(self, folder):
         self.model.save_weights(folder / "model.weights.h5")
-        twin = Weights(*self.arguments, value=-1)
-        twin.load_weights(folder / "model.weights.h5")
-        return values_of(twin)
+        loaded_model = ParameterModel(self.shapes, self.dtype, value=-1)
+        loaded_model.load_weights(folder / "model.weights.h5")
+        return values_of(loaded_model)
 
 
 def values_of(model):
-    arrays = [keras.ops.convert_to_numpy(keras.ops.cast(v, "float64")) for v in model.parts]
+    arrays = [keras.ops.convert_to_numpy(keras.ops.cast(p, "float64")) for p in model.added_weights]
     return np.concatenate([array.ravel() for array in arrays])

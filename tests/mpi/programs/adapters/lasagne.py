@@ -1,4 +1,4 @@
-"""A network of Lasagne under LasagneParamManager."""
+"""A network of Lasagne, synchronized by LasagneParamManager, for adapter_suite.py."""
 
 import os
 import pickle
@@ -14,7 +14,7 @@ from lasagne_backend import lasagne, theano  # noqa: E402
 from multiverso.lasagne_ext.param_manager import LasagneParamManager  # noqa: E402
 
 
-class Parameters(lasagne.layers.Layer):
+class ParameterLayer(lasagne.layers.Layer):
     def __init__(self, incoming, shapes, dtype, value):
         super().__init__(incoming)
         for shape in shapes:
@@ -25,7 +25,7 @@ class Model:
     DTYPES = ("float32", "float64", "float16")
 
     def __init__(self, shapes, dtype, value):
-        self.network = Parameters(lasagne.layers.InputLayer((None, 1)), shapes, dtype, value)
+        self.network = ParameterLayer(lasagne.layers.InputLayer((None, 1)), shapes, dtype, value)
 
     def attach(self, **options):
         self.manager = LasagneParamManager(self.network, **options)

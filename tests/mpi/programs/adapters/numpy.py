@@ -1,4 +1,4 @@
-"""Arrays of NumPy under ParamSync."""
+"""Arrays of NumPy, synchronized by ParamSync, for adapter_suite.py."""
 
 import pickle
 
@@ -33,5 +33,5 @@ class Model:
         self.manager.wait()
 
     def saved_and_loaded(self, folder):
-        twins = pickle.loads(pickle.dumps(self.arrays))  # bytes of this test
-        return np.concatenate([array.ravel() for array in twins])
+        loaded_arrays = pickle.loads(pickle.dumps(self.arrays))  # safe: its own bytes
+        return np.concatenate([array.ravel() for array in loaded_arrays])

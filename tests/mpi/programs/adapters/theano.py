@@ -1,4 +1,4 @@
-"""Shared variables of PyTensor, Theano or Aesara under MVModelParamManager."""
+"""Shared variables of PyTensor, Theano or Aesara with MVModelParamManager, for adapter_suite.py."""
 
 import pickle
 import sys
@@ -47,7 +47,7 @@ class Model:
         self.manager.wait()
 
     def saved_and_loaded(self, folder):
-        return values_of(pickle.loads(pickle.dumps(self.variables)))  # bytes of this test
+        return values_of(pickle.loads(pickle.dumps(self.variables)))  # safe: its own bytes
 
 
 def values_of(variables):

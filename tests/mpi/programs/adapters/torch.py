@@ -1,4 +1,4 @@
-"""A module of PyTorch under TorchParamManager."""
+"""A module of PyTorch, synchronized by TorchParamManager, for adapter_suite.py."""
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class Model:
 
     def saved_and_loaded(self, folder):
         torch.save(self.module, folder / "module.pt")
-        return values_of(torch.load(folder / "module.pt", weights_only=False))  # file of this test
+        return values_of(torch.load(folder / "module.pt", weights_only=False))  # safe: its own file
 
 
 def values_of(module):

@@ -1,4 +1,4 @@
-"""Starts a benchmark under the mpirun of this Python environment."""
+"""Runs a benchmark as jobs of the mpirun of this environment, and reads the jobs' reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multiverso._mpi.mpirun import ONE_MACHINE, mpirun_command, mpirun_environme
 
 
 def job_environment() -> dict[str, str]:
-    """Return the environment for a job on this machine."""
+    """Return this process's environment with the variables of a job on one machine."""
     return {**ONE_MACHINE, **mpirun_environment()}
 
 
@@ -29,19 +29,20 @@ def progress(steps: list[Any], is_master: bool) -> Any:
 
 
 def launch_all(
-    script: Path, numbers: list[int], arguments: list[str], limit: float
+    script: Path, rank_counts: list[int], arguments: list[str], timeout: float
 ) -> dict[str, Any]:
     """Run the script with each of these numbers of ranks and merge the reports.
 
-    The other parameters and the errors are those of `launch`.
+    The environment is that of the first report. The other parameters and the errors are those of
+    `launch`.
     """
     merged: dict[str, Any] = {}
-    for num_ranks in progress(numbers, is_master=True):
-        received = launch(script, num_ranks, arguments, limit)
+    for num_ranks in progress(rank_counts, is_master=True):
+        report = launch(script, num_ranks, arguments, timeout)
         if not merged:
-            merged = {"environment": received["environment"], "notes": [], "runs": []}
-        merged["runs"] += received["runs"]
-        merged["notes"] += [note for note in received["notes"] if note not in merged["notes"]]
+            merged = {"environment": report["environment"], "notes": [], "runs": []}
+        merged["runs"] += report["runs"]
+        merged["notes"] += [note for note in report["notes"] if note not in merged["notes"]]
     return merged
 
 
@@ -49,42 +50,43 @@ def launch(
     script: Path,
     num_ranks: int,
     arguments: list[str],
-    limit: float,
-    more: tuple[str, ...] = ("--silent",),
+    timeout: float,
+    extra_arguments: tuple[str, ...] = ("--silent",),
 ) -> dict[str, Any]:
-    """Run the script under mpirun and return its report.
+    """Run the script under mpirun and return the report that its option --json writes.
 
     Parameters
     ----------
     script : Path
-        A benchmark, or any program with an option --json.
+        A program with the option --json and those in `extra_arguments`.
     num_ranks : int
         Number of processes.
     arguments : list of str
         Arguments of the script.
-    limit : float
-        Seconds after which the run and all its processes are killed.
-    more : tuple of str
-        Further arguments; by default the one that suppresses output.
+    timeout : float
+        Seconds after which the job is killed.
+    extra_arguments : tuple of str
+        Options that follow; by default the one of benchmarks that suppresses output.
 
     Raises
     ------
     SystemExit
-        If the run fails or takes longer than the limit.
+        If the job fails or takes longer than the timeout.
     """
     with tempfile.TemporaryDirectory(prefix="multiverso-benchmark-") as folder:
         target = Path(folder, "report.json")
-        program = [sys.executable, str(script), *arguments, *more, "--json", str(target)]
+        options = [*arguments, *extra_arguments, "--json", str(target)]
+        program = [sys.executable, str(script), *options]
         process = subprocess.Popen(
             mpirun_command(program, num_ranks),
             env=job_environment(),
             start_new_session=True,
         )
         try:
-            code = process.wait(limit)
+            code = process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise SystemExit(
-                f"expected the run with {num_ranks} ranks to end within {limit:.0f} s: killed it"
+                f"expected the run with {num_ranks} ranks to end within {timeout:.0f} s: killed it"
             ) from None
         finally:
             if process.poll() is None:

@@ -1,8 +1,8 @@
-"""Staging memory for parameters that the native pass cannot change in place.
+"""Host copies: memory for parameters that the native pass cannot change in place.
 
-Parameters of JAX and, on most devices, TensorFlow need staging, and so do parameters whose dtype
-differs from that of their table. A `StagedGroup` copies the parameters to a `Staging`, on which the
-native pass works, and copies the result back to the framework.
+Parameters of JAX and, on most devices, TensorFlow need one, and so do parameters whose dtype
+differs from that of their table. A `HostCopyGroup` copies the parameters to a `HostCopy`, on which
+the native pass works, and copies the result back to the framework.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from multiverso._native import arrays
 from multiverso._native.dtypes import TABLE_DTYPES
-from multiverso.sync._master_copy import MasterCopy
+from multiverso.sync._table_copy import TableCopy
 from multiverso.sync._tensor import Tensor
 
 #: The bytes of a cache line. JAX adopts memory with this alignment without a copy.
 _ALIGNMENT: Final = 64
 
 
-class Staging:
+class HostCopy:
     """One block of memory for arrays of given shapes.
 
     Parameters
@@ -49,13 +49,15 @@ class Staging:
     def __init__(
         self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any], is_dense: bool
     ) -> None:
-        grain = 1 if is_dense else _ALIGNMENT // dtype.itemsize
+        multiple = 1 if is_dense else _ALIGNMENT // dtype.itemsize
         sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
-        rooms = [-(-size // grain) * grain for size in sizes]
-        whole = np.zeros(sum(rooms) + _ALIGNMENT // dtype.itemsize, dtype)
-        skip = -arrays.address(whole) % _ALIGNMENT // dtype.itemsize
-        self.flat: NDArray[Any] = whole[skip : skip + sum(rooms)]
-        self.begins = [end - room for end, room in zip(accumulate(rooms), rooms, strict=True)]
+        padded_sizes = [-(-size // multiple) * multiple for size in sizes]
+        memory = np.zeros(sum(padded_sizes) + _ALIGNMENT // dtype.itemsize, dtype)
+        skip = -arrays.address(memory) % _ALIGNMENT // dtype.itemsize
+        self.flat: NDArray[Any] = memory[skip : skip + sum(padded_sizes)]
+        self.begins = [
+            end - size for end, size in zip(accumulate(padded_sizes), padded_sizes, strict=True)
+        ]
         self.views: list[NDArray[Any]] = [
             self.flat[begin : begin + size].reshape(shape)
             for begin, size, shape in zip(self.begins, sizes, shapes, strict=True)
@@ -69,20 +71,20 @@ class Store(Protocol):
     Attributes
     ----------
     is_dense : bool
-        Whether the staging must have no gaps between the parameters.
+        Whether the host copy must have no gaps between the parameters.
 
     """
 
     is_dense: bool
 
-    def read(self, staging: Staging) -> None:
-        """Copy the values of the parameters to `staging`, cast to its dtype."""
+    def read(self, host_copy: HostCopy) -> None:
+        """Copy the values of the parameters to `host_copy`, cast to its dtype."""
 
-    def write(self, staging: Staging) -> None:
-        """Copy `staging` to the parameters, cast to their dtype. The caller may reuse `staging`."""
+    def write(self, host_copy: HostCopy) -> None:
+        """Copy `host_copy` to the parameters, cast to their dtype. The caller may then reuse it."""
 
     def expose(self) -> list[int] | None:
-        """Return addresses at which the native pass may work on the values, or None to stage them.
+        """Return addresses where the native pass may work on the values, or None to copy them.
 
         The group calls this only for parameters of the table's dtype whose whole delta is added.
         """
@@ -91,7 +93,7 @@ class Store(Protocol):
         """Set the parameters to the result of the pass at the addresses from `expose`."""
 
 
-class StagedGroup:
+class HostCopyGroup:
     """Parameters of one store whose deltas are added to a table with the same share.
 
     Parameters
@@ -116,41 +118,43 @@ class StagedGroup:
     ) -> None:
         self._store = store
         self._share = share
-        of_table = TABLE_DTYPES[dtype]
-        self._staging = Staging(shapes, of_table, store.is_dense)
-        self._is_exact = of_table == dtype
-        self._needs_master = not self._is_exact or share != 1
+        table_dtype = TABLE_DTYPES[dtype]
+        self._host_copy = HostCopy(shapes, table_dtype, store.is_dense)
+        self._is_exact = table_dtype == dtype
+        self._needs_table_copy = not self._is_exact or share != 1
         self.addresses: list[int] | None = None
-        # The staging is the master copy of parameters that need one, so they are read elsewhere.
-        self._master = MasterCopy(self._staging.flat, share)
-        self._now = (
-            Staging(shapes, of_table, store.is_dense) if self._needs_master else self._staging
+        # The host copy also serves as the table copy, so the current parameters are read elsewhere.
+        self._table_copy = TableCopy(self._host_copy.flat, share)
+        self._current = (
+            HostCopy(shapes, table_dtype, store.is_dense)
+            if self._needs_table_copy
+            else self._host_copy
         )
         self.tensors = [
-            StagedTensor(self, view, address)
-            for view, address in zip(self._staging.views, self._staging.addresses, strict=True)
+            HostCopyTensor(self, view, address)
+            for view, address in zip(self._host_copy.views, self._host_copy.addresses, strict=True)
         ]
 
     def values(self) -> list[NDArray[Any]]:
-        """Return the current values of the parameters; the next delta does not change."""
-        self._store.read(self._now)
-        return self._now.views
+        """Return the current values of the parameters; this does not affect the next delta."""
+        self._store.read(self._current)
+        return self._current.views
 
     def load(self) -> None:
         """Copy the values, from which the next delta starts, to the tensors' memory."""
-        self._store.read(self._now)
-        if self._needs_master:
-            self._master.start(self._now.flat)
+        self._store.read(self._current)
+        if self._needs_table_copy:
+            self._table_copy.start(self._current.flat)
 
     def gather(self) -> None:
         """Copy the values or deltas to the tensors' memory, or let the store expose its own."""
-        if not self._needs_master:
+        if not self._needs_table_copy:
             self.addresses = self._store.expose()
             if self.addresses is None:
-                self._store.read(self._staging)
+                self._store.read(self._host_copy)
         elif self._share:
-            self._store.read(self._now)
-            self._master.add_delta(self._now.flat)
+            self._store.read(self._current)
+            self._table_copy.add_delta(self._current.flat)
 
     def scatter(self) -> None:
         """Set the parameters to the tensors' memory, rounded to their dtype."""
@@ -158,19 +162,19 @@ class StagedGroup:
             self.addresses = None
             self._store.accept()
             return
-        self._store.write(self._staging)
-        if self._needs_master and self._share:
+        self._store.write(self._host_copy)
+        if self._needs_table_copy and self._share:
             if not self._is_exact:
-                self._store.read(self._now)
-            self._master.record((self._staging if self._is_exact else self._now).flat)
+                self._store.read(self._current)
+            self._table_copy.record((self._host_copy if self._is_exact else self._current).flat)
 
 
-class StagedTensor:
-    """One parameter of a group, at its place in the staging."""
+class HostCopyTensor:
+    """One parameter of a group, at its place in the host copy."""
 
     is_fixed = False
 
-    def __init__(self, group: StagedGroup, view: NDArray[Any], address: int) -> None:
+    def __init__(self, group: HostCopyGroup, view: NDArray[Any], address: int) -> None:
         self.group = group
         self.dtype = view.dtype
         self.shape = view.shape
@@ -179,22 +183,22 @@ class StagedTensor:
         self._address = address
 
     def values(self) -> NDArray[Any]:
-        """Return the values in the staging."""
+        """Return the values in the host copy."""
         return self._flat
 
     def assign(self, values: NDArray[Any]) -> None:
-        """Set the values in the staging."""
+        """Set the values in the host copy."""
         np.copyto(self._flat, values)
 
     def address(self) -> int:
-        """Return the address in the staging."""
+        """Return the address in the host copy."""
         return self._address
 
     def settle(self) -> None:
         """Do nothing: the group copies all values back."""
 
 
-def staged_tensors(
+def host_copy_tensors(
     shapes: Sequence[tuple[int, ...]],
     dtypes: Sequence[str],
     shares: Sequence[float],
@@ -206,10 +210,10 @@ def staged_tensors(
     with the indices that it receives.
     """
     groups: dict[tuple[str, float], list[int]] = {}
-    for index, kind in enumerate(zip(dtypes, shares, strict=True)):
-        groups.setdefault(kind, []).append(index)
+    for index, key in enumerate(zip(dtypes, shares, strict=True)):
+        groups.setdefault(key, []).append(index)
     tensors: dict[int, Tensor] = {}
     for (dtype, share), indices in groups.items():
-        group = StagedGroup(store_of(indices), [shapes[index] for index in indices], dtype, share)
+        group = HostCopyGroup(store_of(indices), [shapes[index] for index in indices], dtype, share)
         tensors |= zip(indices, group.tensors, strict=True)
     return [tensors[index] for index in range(len(shapes))]

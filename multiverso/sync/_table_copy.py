@@ -1,0 +1,56 @@
+"""Table values that the parameters of a model cannot hold themselves.
+
+A parameter of half precision cannot hold the sums of its table, and a parameter whose deltas are
+averaged over the workers does not equal its table. A `TableCopy` holds the values of the table
+that this worker has received, in the table's dtype. Rounding and averaging also make the parameter
+differ from the table, but are no training. So the delta is the change of the parameter since the
+last sync wrote it, not the difference between the parameter and the table.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class TableCopy:
+    """The table's values of some parameters, and the parameters as the last sync wrote them.
+
+    Parameters
+    ----------
+    values : ndarray
+        Memory for the table's values, of the table's dtype; kept as `values`.
+    share : float, optional
+        The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1;
+        with 0, `add_delta` and `record` do nothing.
+
+    """
+
+    def __init__(self, values: NDArray[Any], share: float = 1.0) -> None:
+        self.values = values
+        self._share = share
+        self._written: NDArray[Any] | None = None
+
+    def start(self, parameters: NDArray[Any]) -> None:
+        """Set the values to `parameters`, from which the next delta starts."""
+        np.copyto(self.values, parameters)
+        self.record(parameters)
+
+    def add_delta(self, parameters: NDArray[Any]) -> None:
+        """Add this worker's share of the change from the recorded parameters to `parameters`."""
+        if not self._share:
+            return
+        if self._written is not None:
+            delta = parameters - self._written
+            if self._share != 1:
+                delta *= self._share
+            self.values += delta
+        self.record(parameters)
+
+    def record(self, parameters: NDArray[Any]) -> None:
+        """Record `parameters` after a sync has written them."""
+        if not self._share:
+            return
+        if self._written is None:
+            self._written = np.empty_like(self.values)
+        np.copyto(self._written, parameters)

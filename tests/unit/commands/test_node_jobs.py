@@ -1,0 +1,67 @@
+"""The module _node_jobs: the jobs on a node that ``multiverso top`` finds, and their summary."""
+
+import json
+import os
+import sys
+import unittest
+
+from programs import output_of
+
+import multiverso as mv
+from multiverso._commands import _node_jobs
+
+
+def member(rank, calls, worker_id=0):
+    return {"rank": rank, "calls": calls, "worker_id": worker_id, "pid": 1}
+
+
+def observed_job(seconds, calls, adds, num_bytes):
+    """Return the state of a job of two workers and a server with one table, seen at a time.
+
+    Each worker has made `calls` calls or two more; `adds` are the adds of the ranks, and
+    `num_bytes` are the bytes got by one worker and those added by the other.
+    """
+    members = [member(0, calls), member(1, calls + 2), member(2, 0, worker_id=-1)]
+    table = {"id": 0, "name": "w", "num_row": 5, "num_col": 1, "gets": [1, 2, 0]}
+    table |= {"adds": adds, "bytes_got": [num_bytes, 0, 0], "bytes_added": [0, num_bytes, 0]}
+    content = {"version": "1", "ranks": 3, "nodes": 1, "node": 0, "mode": 0, "continues": False}
+    content |= {"started": 7, "saved": None, "members": members, "tables": [table]}
+    return _node_jobs.JobState((0, 1), seconds, content)
+
+
+class TestSummary(unittest.TestCase):
+    """Rates are computed from two observations of a job."""
+
+    def test_summary_has_rates_and_lags(self):
+        before = observed_job(seconds=10.0, calls=100, adds=[5, 5, 0], num_bytes=0)
+        after = observed_job(seconds=12.0, calls=300, adds=[9, 6, 0], num_bytes=10**9)
+        job = _node_jobs.summarize(after, before)
+        rates = [summary["calls_per_second"] for summary in job["members"]]
+        self.assertEqual(rates, [100.0, 100.0, 0.0])
+        self.assertEqual([summary["behind"] for summary in job["members"]], [0, 3, 0])
+        self.assertEqual(job["tables"][0]["gigabytes_per_second"], 1.0)
+        self.assertEqual((job["tables"][0]["gets"], job["tables"][0]["adds"]), (3, 15))
+
+    def test_first_summary_has_no_rates(self):
+        first = observed_job(seconds=10.0, calls=100, adds=[5, 5, 0], num_bytes=0)
+        job = _node_jobs.summarize(first, None)
+        self.assertIsNone(job["members"][0]["calls_per_second"])
+        self.assertIsNone(job["tables"][0]["gigabytes_per_second"])
+
+
+class TestFindJobs(unittest.TestCase):
+    def test_job_is_found_by_other_processes_only(self):
+        with mv.session():
+            table = mv.ArrayTableHandler(10, name="mine")
+            table.add(range(10))
+            table.get()
+            jobs = _node_jobs.find_jobs()
+            pids = {member["pid"] for job in jobs for member in job.content["members"]}
+            command = (sys.executable, "-m", "multiverso", "top", "--once", "--json")
+            printed = output_of(*command, "--interval", "0.05")
+        own_pid = os.getpid()
+        self.assertNotIn(own_pid, pids)
+        (own_job,) = (job for job in json.loads(printed) if job["members"][0]["pid"] == own_pid)
+        found = own_job["tables"][0]
+        self.assertEqual((found["name"], found["adds"]), ("mine", 1))
+        self.assertIn("get of table 'mine' (40 bytes)", own_job["members"][0]["call"])
