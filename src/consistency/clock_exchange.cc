@@ -118,8 +118,8 @@ std::vector<ClockExchange::WaitingRank> ClockExchange::FindWaiting(Instant now) 
     const RankSlot& slot = context_->memory()->slot(context_->members().rank_of(local));
     for (int group = 0; group < kSpanningGroups; ++group) {
       WaitRecord& record = waits_[static_cast<size_t>(local)][static_cast<size_t>(group)];
-      const uint64_t sequence = slot.group[group].sequence.load(std::memory_order_acquire);
-      const uint32_t completed = context_->memory()->control()->group[group].completed.load();
+      const uint64_t sequence = slot.groups[group].sequence.load(std::memory_order_acquire);
+      const uint32_t completed = context_->memory()->control()->groups[group].completed.load();
       const bool waits = static_cast<int32_t>(completed - static_cast<uint32_t>(sequence)) < 0;
       if (!waits || sequence != record.sequence) {
         record = WaitRecord{sequence, now, false};
@@ -130,8 +130,8 @@ std::vector<ClockExchange::WaitingRank> ClockExchange::FindWaiting(Instant now) 
       WaitingRank waiting;
       waiting.rank = context_->members().rank_of(local);
       waiting.group = group;
-      waiting.kind = static_cast<uint64_t>(slot.group[group].SlotFor(sequence).kind());
-      for (int i = 0; i < kGroups; ++i) waiting.sequences[i] = slot.group[i].sequence.load();
+      waiting.kind = static_cast<uint64_t>(slot.groups[group].SlotFor(sequence).kind());
+      for (int i = 0; i < kGroups; ++i) waiting.sequences[i] = slot.groups[i].sequence.load();
       waiting.sequences[group] = sequence;
       all.push_back(waiting);
     }

@@ -34,7 +34,7 @@ void Heartbeat::Run() {
   const auto interval = context_->failure_detector()->interval();
   for (Instant next = Clock::now() + interval; !AttendUntil(next); next = Clock::now() + interval) {
     context_->failure_detector()->Beat();
-    context_->failure_detector()->Warn();
+    context_->failure_detector()->WarnOfSilentRanks();
     if (context_->control_channel() != nullptr) context_->control_channel()->WarnIfStuck();
   }
 }

@@ -143,7 +143,7 @@ Status Opening::CreateControl() {
   const int64_t bytes = NodeMemory::ControlBytes(members_.size());
   const int64_t scratch = NodeMemory::ScratchBytes(ranks);
   // On a node with one rank, the segment is shared only so that observers can read it.
-  const bool is_shared = ranks > 1 || NodeSnapshot::CanBeSeen();
+  const bool is_shared = ranks > 1 || NodeSnapshot::CanReadFiles();
   Result<Segment> made =
       is_shared ? Segment::CreateShared(bytes, scratch) : Segment::CreatePrivate(bytes, scratch);
   if (!made.ok() && ranks == 1) made = Segment::CreatePrivate(bytes, scratch);
