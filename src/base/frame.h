@@ -18,6 +18,8 @@ enum class FrameKind : uint32_t {
   kControl,       // ControlChannel: a control message
   kLateRanks,     // ControlChannel: the answer to the question for late ranks
   kContribution,  // LeaderExchange
+  kClocks,        // ClockExchange
+  kRequest,       // the header of a request to a server (table/request_message.h)
 };
 
 constexpr uint32_t kFrameMagic = 0x4d56464d;  // "MVFM"

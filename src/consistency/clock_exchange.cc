@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/raw_bytes.h"
+#include "base/frame.h"
 #include "transport/messenger.h"
 
 namespace multiverso {
 namespace {
 
-constexpr uint32_t kMagic = 0x4d56434c;
 // Every leader writes to every other leader, so the interval grows with the number of nodes.
 constexpr std::chrono::milliseconds kInterval{10};
 constexpr std::chrono::milliseconds kIntervalPerNode{1};
@@ -22,7 +21,6 @@ constexpr uint64_t kUrgentTicks = WorkerClocks::kTicksKept / 4;
 
 // A message is this header, a TableHeader and its entries for each table, and the waiting ranks.
 struct Header {
-  uint32_t magic;
   int32_t sender;
   uint32_t tables;
   uint32_t waiting;
@@ -70,19 +68,19 @@ Status ClockExchange::Receive(const RoundsByTable& tables, bool* any) {
 bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables) {
   const Membership& members = context_->members();
   Header header{};
-  size_t offset = 0;
-  if (!ReadRaw(bytes, &offset, &header) || header.magic != kMagic || header.sender < 0 ||
+  FrameReader reader(bytes);
+  if (!reader.ReadHeader(FrameKind::kClocks, &header) || header.sender < 0 ||
       header.sender >= members.size() || members.is_local(header.sender)) {
     return false;
   }
   const int node = members.node_of(header.sender);
   for (uint32_t i = 0; i < header.tables; ++i) {
     TableHeader table{};
-    if (!ReadRaw(bytes, &offset, &table) || table.entries < 0) return false;
+    if (!reader.Read(&table) || table.entries < 0) return false;
     const auto found = tables.find(table.table);
     for (int64_t k = 0; k < table.entries; ++k) {
       Entry entry{};
-      if (!ReadRaw(bytes, &offset, &entry)) return false;
+      if (!reader.Read(&entry)) return false;
       if (found == tables.end()) continue;  // the table has been released here
       WorkerClocks* const clocks = found->second->clocks();
       if (entry.worker < 0 || entry.worker >= clocks->workers()) return false;
@@ -93,7 +91,7 @@ bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables
   }
   for (uint32_t i = 0; i < header.waiting; ++i) {
     WaitingRank waiting;
-    if (!ReadRaw(bytes, &offset, &waiting) || waiting.rank < 0 || waiting.rank >= members.size() ||
+    if (!reader.Read(&waiting) || waiting.rank < 0 || waiting.rank >= members.size() ||
         members.node_of(waiting.rank) != node || waiting.group < 0 ||
         waiting.group >= kSpanningGroups) {
       return false;
@@ -101,7 +99,7 @@ bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables
     context_->peers()->RecordWaiting(waiting.rank, waiting.group,
                                      static_cast<CollectiveKind>(waiting.kind), waiting.sequences);
   }
-  if (offset != bytes.size()) return false;
+  if (reader.remaining() != 0) return false;
   if (header.is_last != 0) last_received_[static_cast<size_t>(node)] = true;
   return true;
 }
@@ -173,14 +171,13 @@ Status ClockExchange::Send(const RoundsByTable& tables) {
   // The waiting ranks are read before the clocks, so that the message has all calls that a waiting
   // rank made before its wait.
   const std::vector<WaitingRank> waiting = FindWaiting(now);
-  Header header{kMagic, context_->members().rank(), 0, static_cast<uint32_t>(waiting.size()),
+  Header header{context_->members().rank(), 0, static_cast<uint32_t>(waiting.size()),
                 is_closing_ ? uint64_t{1} : 0};
   bool urgent = !waiting.empty() || is_closing_;
   const std::string changes = PackChanges(tables, &header.tables, &urgent);
   has_changes_ = !changes.empty();
   if (!urgent && (changes.empty() || now < sent_at_ + interval_)) return Status::Ok();
-  std::string bytes;
-  AppendRaw(header, &bytes);
+  std::string bytes = MakeFrame(FrameKind::kClocks, header);
   bytes += changes;
   for (const WaitingRank& rank : waiting) AppendRaw(rank, &bytes);
   const Membership& members = context_->members();

@@ -1,7 +1,6 @@
 #include "consistency/sync_point_check.h"
 
-#include <thread>
-
+#include "base/backoff.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -63,17 +62,16 @@ Status SyncPointCheck::Check(const Group& world, int64_t offset, const WaitLimit
   int rank = 0;
   int other = 0;
   if (context_ == nullptr || !FindDifference(world, offset, &rank, &other)) return Status::Ok();
-  const Instant give_up = Clock::now() + kClockTimeout;
-  for (;;) {
-    // Another rank, or a comparison of arriving clocks, may have reported the mismatch already.
-    MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
-    const Status compared = compare_();
-    if (!compared.ok() && !compared.pending()) return compared;
-    const Instant now = Clock::now();
-    if (compared.ok() || now >= give_up) break;
-    MV_RETURN_IF_NOT_OK(limit.Check(now));
-    std::this_thread::sleep_for(kPollInterval);
-  }
+  const Status compared =
+      PollUntil(Clock::now() + kClockTimeout, Backoff(kPollInterval), [&]() -> Status {
+        // Another rank, or a comparison of arriving clocks, may have reported the mismatch already.
+        MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
+        const Status status = compare_();
+        if (!status.pending()) return status;
+        const Status limited = limit.Check(Clock::now());
+        return limited.ok() ? status : limited;
+      });
+  if (!compared.ok() && !compared.pending()) return compared;
   return Status(Code::kMismatch, StrCat("rank ", rank, " and rank ", other,
                                         " have not made the same calls on their tables"));
 }

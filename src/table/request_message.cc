@@ -7,21 +7,15 @@
 #include "transport/messenger.h"
 
 namespace multiverso {
-namespace {
 
-constexpr uint32_t kMagic = 0x4d565251;  // "MVRQ"
-
-}  // namespace
-
-std::string EncodeRequest(RequestHeader header) {
-  header.magic = kMagic;
-  return std::string(reinterpret_cast<const char*>(&header), sizeof(header));
+std::string EncodeRequest(const RequestHeader& header) {
+  return MakeFrame(FrameKind::kRequest, header);
 }
 
 bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* header) {
-  if (bytes.size() != sizeof(*header)) return false;
-  std::memcpy(header, bytes.data(), sizeof(*header));
-  if (header->magic != kMagic || header->sender < 0 || header->sender >= num_ranks) return false;
+  FrameReader reader(bytes);
+  if (!reader.ReadHeader(FrameKind::kRequest, header) || reader.remaining() != 0) return false;
+  if (header->sender < 0 || header->sender >= num_ranks) return false;
   if (!IsMessage(header->kind)) return false;
   if (header->kind == RequestKind::kReleased) return true;
   if (header->tag < kFirstCallTag || header->tag > kLastCallTag) return false;

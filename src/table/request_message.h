@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/frame.h"
 #include "base/status.h"
 #include "shard/request.h"
 #include "shard/step_cells.h"
@@ -30,27 +31,27 @@ static_assert(kChunkBytes == StepCells::kMaxCellBytes, "chunks of a long row end
 static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "chunks of an array, with a stripe");
 
 struct RequestHeader {
-  uint32_t magic = 0;
   RequestKind kind = RequestKind::kGet;
   int32_t sender = 0;
   int32_t tag = 0;  // of the call
+  // In a session that continues without lost ranks, `number` counts the sender's changes in `slot`,
+  // so that no change is applied twice (RequestLog). With slot -1, the change has no number.
+  int32_t slot = -1;
+  uint64_t number = 0;
   int64_t table = 0;
   int64_t first = 0;  // first element of a range; number of a hyper-parameter
   int64_t count = 0;  // elements of a range, or rows; of kSetHyper, Request::rounds
   int64_t bytes = 0;  // bytes of the values
   double value = 0;   // value of a hyper-parameter
-  // In a session that continues without lost ranks, `number` counts the sender's changes in `slot`,
-  // so that no change is applied twice (RequestLog). With slot -1, the change has no number.
-  int32_t slot = -1;
-  uint32_t unused = 0;
-  uint64_t number = 0;
 
   int64_t id_bytes() const {
     return IsOfRows(kind) ? count * static_cast<int64_t>(sizeof(int64_t)) : 0;
   }
 };
 
-std::string EncodeRequest(RequestHeader header);
+constexpr int64_t kRequestBytes = FrameBytes<RequestHeader>();
+
+std::string EncodeRequest(const RequestHeader& header);
 // Returns false if no rank of a job of `num_ranks` ranks can have sent `bytes`. The sizes in a
 // decoded header are safe to allocate, but the table may not have the header's rows.
 bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* header);

@@ -105,8 +105,8 @@ Status ShardService::TakeRequests(bool* did_work) {
   while (jobs_.size() < kMostJobs) {
     std::string bytes;
     bool received = false;
-    MV_RETURN_IF_NOT_OK(messenger_->Take(Messenger::kAnyRank, kRequestTag, sizeof(RequestHeader),
-                                         &bytes, &received));
+    MV_RETURN_IF_NOT_OK(
+        messenger_->Take(Messenger::kAnyRank, kRequestTag, kRequestBytes, &bytes, &received));
     if (!received) return Status::Ok();
     *did_work = true;
     RequestHeader header;

@@ -67,7 +67,7 @@ class Job {
   int64_t with_state_id() const { return with_state_[0]->id(); }
 
   void Try(const std::string& bytes) {
-    const size_t size = sizeof(RequestHeader);
+    const auto size = static_cast<size_t>(kRequestBytes);
     RequestHeader header;
     const bool is_request = bytes.size() >= size &&
                             DecodeRequest(bytes.substr(0, size), 2, &header) && header.sender == 0;

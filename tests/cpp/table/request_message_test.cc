@@ -91,10 +91,10 @@ TEST(DecodeRequest, RejectsOtherLengthsAndGarbage) {
   std::mt19937_64 random(20261121);
   for (int i = 0; i < 20000; ++i) {
     std::string bytes = valid;
-    // The first four bytes identify the message as a request, so the changes spare them.
+    // The first eight bytes identify the message as a request, so the changes spare them.
     const size_t changes = i % 4 == 0 ? bytes.size() : 1 + random() % 4;
     for (size_t c = 0; c < changes; ++c) {
-      bytes[4 + random() % (bytes.size() - 4)] = static_cast<char>(random());
+      bytes[8 + random() % (bytes.size() - 8)] = static_cast<char>(random());
     }
     if (!DecodeRequest(bytes, 2, &header)) continue;
     ASSERT_GE(header.sender, 0);
