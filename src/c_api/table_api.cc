@@ -112,7 +112,7 @@ Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   spec.num_row = options->num_row;
   spec.num_col = options->num_col;
   std::memcpy(spec.hyper, options->hyper, sizeof(spec.hyper));
-  KeepOwn(spec.updater_kind(), spec.hyper);
+  ClearUnused(spec.updater_kind(), spec.hyper);
   if (options->name != nullptr) CopyText(spec.name, options->name);
   return spec;
 }

@@ -19,7 +19,7 @@ AsyncWriter::~AsyncWriter() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
-    ends_ = true;
+    stops_ = true;
   }
   changed_.notify_all();
   thread_.join();
@@ -46,7 +46,7 @@ Status AsyncWriter::Drain() {
 void AsyncWriter::Run() {
   std::unique_lock<std::mutex> guard(mutex_);
   while (true) {
-    changed_.wait(guard, [this] { return data_ != nullptr || ends_; });
+    changed_.wait(guard, [this] { return data_ != nullptr || stops_; });
     if (data_ == nullptr) return;
     const char* const data = data_;
     const int64_t bytes = bytes_;

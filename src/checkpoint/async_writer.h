@@ -16,17 +16,18 @@ namespace multiverso {
 // An AsyncWriter is used by one thread.
 class AsyncWriter {
  public:
-  // Only the writer uses the file. If no thread can be started, the calling thread writes.
+  // Only the writer uses the file. If no thread can be started, each Write writes at once.
   explicit AsyncWriter(WritableFile* file);
   // Waits for the block in flight.
   ~AsyncWriter();
   AsyncWriter(const AsyncWriter&) = delete;
   AsyncWriter& operator=(const AsyncWriter&) = delete;
 
-  // Waits until the previous block is written and returns its status. If that status is ok, starts
-  // to write `data`, which must stay valid until the next call returns.
+  // Waits until the previous block is written and returns the result. If that is ok, starts to
+  // write `data`, which must stay valid until the next call returns. Not called again after a
+  // failure.
   Status Write(const char* data, int64_t bytes);
-  // Waits until all blocks are written and returns the status of the writes.
+  // Waits until all blocks are written and returns the result of the last write.
   Status Drain();
 
  private:
@@ -37,7 +38,7 @@ class AsyncWriter {
   std::condition_variable changed_;
   const char* data_ = nullptr;  // the block in flight, or null
   int64_t bytes_ = 0;
-  bool ends_ = false;
+  bool stops_ = false;
   Status status_;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// Bytes: numbers in the representation of files, little-endian.
+// Numbers and texts in the bytes of checkpoint files. Numbers are little-endian.
 #ifndef MULTIVERSO_CHECKPOINT_BYTES_H_
 #define MULTIVERSO_CHECKPOINT_BYTES_H_
 
@@ -30,7 +30,8 @@ class ByteWriter {
     return *this;
   }
   void Reserve(int64_t bytes) { out_.reserve(static_cast<size_t>(bytes)); }
-  void FillTo(int64_t bytes) { out_.resize(static_cast<size_t>(bytes)); }
+  // Appends zeros up to a size of `bytes`.
+  void PadTo(int64_t bytes) { out_.resize(static_cast<size_t>(bytes)); }
   const std::string& bytes() const { return out_; }
   std::string Take() { return std::move(out_); }
 
@@ -38,29 +39,29 @@ class ByteWriter {
   std::string out_;
 };
 
-// A ByteReader reads consecutive values. The caller ensures that enough bytes exist.
+// Reads consecutive values of a string, which outlives the reader and has enough bytes.
 class ByteReader {
  public:
-  explicit ByteReader(const std::string& bytes, int64_t at = 0)
-      : bytes_(bytes), at_(static_cast<size_t>(at)) {}
+  explicit ByteReader(const std::string& bytes, int64_t position = 0)
+      : bytes_(bytes), position_(static_cast<size_t>(position)) {}
 
   template <class T>
   T Get() {
     T value;
-    std::memcpy(&value, bytes_.data() + at_, sizeof(value));
-    at_ += sizeof(value);
+    std::memcpy(&value, bytes_.data() + position_, sizeof(value));
+    position_ += sizeof(value);
     return value;
   }
   std::string GetBytes(int64_t count) {
-    const std::string part = bytes_.substr(at_, static_cast<size_t>(count));
-    at_ += static_cast<size_t>(count);
+    const std::string part = bytes_.substr(position_, static_cast<size_t>(count));
+    position_ += static_cast<size_t>(count);
     return part;
   }
-  int64_t at() const { return static_cast<int64_t>(at_); }
+  int64_t position() const { return static_cast<int64_t>(position_); }
 
  private:
   const std::string& bytes_;
-  size_t at_;
+  size_t position_;
 };
 
 }  // namespace multiverso

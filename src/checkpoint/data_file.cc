@@ -29,11 +29,6 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
   const int64_t bytes = file->bytes();
   std::string header(static_cast<size_t>(std::min(bytes, kDataPreludeBytes)), '\0');
   MV_RETURN_IF_NOT_OK(file->Read(0, header.data(), static_cast<int64_t>(header.size())));
-  if (bytes < kDataAlignment) {
-    // The file is too short, but HeaderBytesOf reports a file of another format more precisely.
-    const Result<int64_t> header_bytes = HeaderBytesOf(header, bytes, path);
-    return header_bytes.ok() ? Corrupt(path, bytes, "the file ends here") : header_bytes.status();
-  }
   const Result<int64_t> header_bytes = HeaderBytesOf(header, bytes, path);
   if (!header_bytes.ok()) return header_bytes.status();
   header.resize(static_cast<size_t>(header_bytes.value()));

@@ -19,15 +19,16 @@ std::string DataFileName(uint32_t index);
 // One thread at a time uses a DataFile. Failures are CheckpointCorruptError or CheckpointIOError.
 class DataFile {
  public:
-  // Opens a file and verifies its header and checksums.
+  // Opens file number `index` of the manifest, and verifies its size, its header and the checksum
+  // of its checksums.
   static Result<std::unique_ptr<DataFile>> Open(FileSystem* files, const std::string& path,
                                                 const Manifest& manifest, uint32_t index);
 
   const DataHeader& header() const { return header_; }
   const std::string& path() const { return file_->path(); }
 
-  // Reads and verifies one block of a section. `out` has room for kBlockBytes.
-  // Returns the number of the block's bytes that are data; the other bytes are padding.
+  // Reads and verifies one block of a section. `out` has room for kBlockBytes. Returns the number
+  // of the block's bytes that are data; the other bytes are padding.
   Result<int64_t> ReadBlock(const Section& section, int64_t block, char* out) const;
 
  private:

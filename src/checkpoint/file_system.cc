@@ -6,15 +6,15 @@
 
 namespace multiverso {
 
-Status IoFailure(const std::string& path, const char* what, int error_number, int64_t bytes) {
-  std::string text = StrCat(path, ": cannot ", what, ": ", std::strerror(error_number), " (errno ",
-                            error_number, ")");
+Status IoFailure(const std::string& path, const char* action, int error_number, int64_t bytes) {
+  std::string text = StrCat(path, ": cannot ", action, ": ", std::strerror(error_number),
+                            " (errno ", error_number, ")");
   if (bytes > 0) text += StrCat(", after ", bytes, " bytes");
   return Status(Code::kCheckpointIo, text, FileFault{path, error_number, bytes});
 }
 
-Status Corrupt(const std::string& path, int64_t offset, const std::string& what) {
-  return Status(Code::kCheckpointCorrupt, StrCat(path, ", byte ", offset, ": ", what),
+Status Corrupt(const std::string& path, int64_t offset, const std::string& problem) {
+  return Status(Code::kCheckpointCorrupt, StrCat(path, ", byte ", offset, ": ", problem),
                 FileFault{path, 0, offset});
 }
 

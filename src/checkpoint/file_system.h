@@ -1,5 +1,5 @@
-// FileSystem: the files and folders of checkpoints, as an interface, so that a test can make any
-// step fail or be the last one.
+// FileSystem: access to the files and folders of checkpoints. It is an interface so that a test can
+// make any step fail or be the last one.
 #ifndef MULTIVERSO_CHECKPOINT_FILE_SYSTEM_H_
 #define MULTIVERSO_CHECKPOINT_FILE_SYSTEM_H_
 
@@ -34,7 +34,8 @@ class ReadableFile {
 
 enum class EntryKind { kNone, kFile, kFolder, kOther };
 
-// A FileSystem is thread-safe. Every failure is CheckpointIOError with the path and errno.
+// A FileSystem is thread-safe. Every failure is CheckpointIOError with the path and errno, except
+// for a file that ends too early (ReadableFile::Read).
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -61,10 +62,11 @@ class FileSystem {
 // Returns the file system of this machine, which is never destroyed.
 FileSystem* LocalFileSystem();
 
-// Returns "PATH: cannot write: No space left on device (errno 28), after 4096 bytes".
-Status IoFailure(const std::string& path, const char* what, int error_number, int64_t bytes = 0);
+// Returns "PATH: cannot write: No space left on device (errno 28), after 4096 bytes"; the last part
+// only if `bytes` > 0.
+Status IoFailure(const std::string& path, const char* action, int error_number, int64_t bytes = 0);
 // Returns "PATH, byte 64: ...".
-Status Corrupt(const std::string& path, int64_t offset, const std::string& what);
+Status Corrupt(const std::string& path, int64_t offset, const std::string& problem);
 
 }  // namespace multiverso
 

@@ -18,31 +18,32 @@ namespace {
 constexpr mode_t kFileMode = 0666;  // before the user's umask
 constexpr mode_t kFolderMode = 0777;
 // The most bytes of one system call. The kernel accepts at most 2 GiB minus a page.
-constexpr int64_t kMostBytes = int64_t{1} << 30;
-// The bytes after which the kernel is told to start writing, so that Sync has less to do.
-constexpr int64_t kWriteBehind = int64_t{8} << 20;
+constexpr int64_t kMaxBytesPerCall = int64_t{1} << 30;
+// After so many bytes the kernel is told to start writing them, so that Sync has less to do.
+constexpr int64_t kFlushInterval = int64_t{8} << 20;
 
-class PosixWritable final : public WritableFile {
+class PosixWritableFile final : public WritableFile {
  public:
-  PosixWritable(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
-  ~PosixWritable() override { close(fd_); }
+  PosixWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  ~PosixWritableFile() override { close(fd_); }
 
   Status Write(const void* data, int64_t bytes) override {
-    const char* at = static_cast<const char*>(data);
+    const char* next = static_cast<const char*>(data);
     if (MV_FAILPOINT("file.write")) return IoFailure(path_, "write", EIO, written_);
     while (bytes > 0) {
-      const ssize_t done = write(fd_, at, static_cast<size_t>(std::min(bytes, kMostBytes)));
-      if (done < 0 && errno == EINTR) continue;
-      if (done < 0) return IoFailure(path_, "write", errno, written_);
-      at += done;
-      bytes -= done;
-      written_ += done;
+      const ssize_t count =
+          write(fd_, next, static_cast<size_t>(std::min(bytes, kMaxBytesPerCall)));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return IoFailure(path_, "write", errno, written_);
+      next += count;
+      bytes -= count;
+      written_ += count;
     }
 #if defined(__linux__)
-    if (written_ - behind_ >= kWriteBehind) {
+    if (written_ - flushed_ >= kFlushInterval) {
       // The result of this hint is ignored, since Sync reports failures.
-      (void)sync_file_range(fd_, behind_, written_ - behind_, SYNC_FILE_RANGE_WRITE);
-      behind_ = written_;
+      (void)sync_file_range(fd_, flushed_, written_ - flushed_, SYNC_FILE_RANGE_WRITE);
+      flushed_ = written_;
     }
 #endif
     return Status::Ok();
@@ -58,28 +59,29 @@ class PosixWritable final : public WritableFile {
   std::string path_;
   int fd_;
   int64_t written_ = 0;
-  int64_t behind_ = 0;
+  int64_t flushed_ = 0;  // bytes that the kernel has been told to write
 };
 
-class PosixReadable final : public ReadableFile {
+class PosixReadableFile final : public ReadableFile {
  public:
-  PosixReadable(std::string path, int fd, int64_t bytes)
+  PosixReadableFile(std::string path, int fd, int64_t bytes)
       : path_(std::move(path)), fd_(fd), bytes_(bytes) {}
-  ~PosixReadable() override { close(fd_); }
+  ~PosixReadableFile() override { close(fd_); }
 
   const std::string& path() const override { return path_; }
   int64_t bytes() const override { return bytes_; }
 
   Status Read(int64_t offset, void* out, int64_t bytes) override {
-    char* at = static_cast<char*>(out);
+    char* next = static_cast<char*>(out);
     while (bytes > 0) {
-      const ssize_t done = pread(fd_, at, static_cast<size_t>(std::min(bytes, kMostBytes)), offset);
-      if (done < 0 && errno == EINTR) continue;
-      if (done < 0) return IoFailure(path_, "read", errno);
-      if (done == 0) return Corrupt(path_, offset, "the file ends here");
-      at += done;
-      bytes -= done;
-      offset += done;
+      const ssize_t count =
+          pread(fd_, next, static_cast<size_t>(std::min(bytes, kMaxBytesPerCall)), offset);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return IoFailure(path_, "read", errno);
+      if (count == 0) return Corrupt(path_, offset, "the file ends here");
+      next += count;
+      bytes -= count;
+      offset += count;
     }
     return Status::Ok();
   }
@@ -90,37 +92,37 @@ class PosixReadable final : public ReadableFile {
   int64_t bytes_;
 };
 
-class Posix final : public FileSystem {
+class PosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
     if (MV_FAILPOINT("file.create")) return IoFailure(path, "create", EIO);
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode);
     if (fd < 0) return IoFailure(path, "create", errno);
-    return std::unique_ptr<WritableFile>(std::make_unique<PosixWritable>(path, fd));
+    return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(path, fd));
   }
 
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
     // O_NONBLOCK matters for a pipe: open would block until the other end is opened.
     const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return IoFailure(path, "open", errno);
-    struct stat about{};
-    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
-      const int why = S_ISDIR(about.st_mode) ? EISDIR : EINVAL;
+    struct stat info{};
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+      const int error_number = S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
       close(fd);
-      return IoFailure(path, "read", why);
+      return IoFailure(path, "read", error_number);
     }
     return std::unique_ptr<ReadableFile>(
-        std::make_unique<PosixReadable>(path, fd, static_cast<int64_t>(about.st_size)));
+        std::make_unique<PosixReadableFile>(path, fd, static_cast<int64_t>(info.st_size)));
   }
 
   Result<EntryKind> Look(const std::string& path) override {
-    struct stat about{};
-    if (stat(path.c_str(), &about) != 0) {
+    struct stat info{};
+    if (stat(path.c_str(), &info) != 0) {
       if (errno == ENOENT || errno == ENOTDIR) return EntryKind::kNone;
       return IoFailure(path, "look at", errno);
     }
-    if (S_ISREG(about.st_mode)) return EntryKind::kFile;
-    return S_ISDIR(about.st_mode) ? EntryKind::kFolder : EntryKind::kOther;
+    if (S_ISREG(info.st_mode)) return EntryKind::kFile;
+    return S_ISDIR(info.st_mode) ? EntryKind::kFolder : EntryKind::kOther;
   }
 
   Result<std::vector<std::string>> List(const std::string& path) override {
@@ -133,9 +135,9 @@ class Posix final : public FileSystem {
       if (name != "." && name != "..") names.push_back(name);
       errno = 0;
     }
-    const int why = errno;
+    const int error_number = errno;
     closedir(listing);
-    if (why != 0) return IoFailure(path, "list", why);
+    if (error_number != 0) return IoFailure(path, "list", error_number);
     return names;
   }
 
@@ -145,12 +147,12 @@ class Posix final : public FileSystem {
       (void)mkdir(path.substr(0, end).c_str(), kFolderMode);
     }
     if (mkdir(path.c_str(), kFolderMode) == 0) return Status::Ok();
-    const int why = errno;
-    struct stat about{};
-    if (why == EEXIST && stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
+    const int error_number = errno;
+    struct stat info{};
+    if (error_number == EEXIST && stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
       return Status::Ok();
     }
-    return IoFailure(path, "make folder", why);
+    return IoFailure(path, "make folder", error_number);
   }
 
   Status MakeFolder(const std::string& path) override {
@@ -170,10 +172,10 @@ class Posix final : public FileSystem {
     const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return IoFailure(path, "open", errno);
     const int result = fsync(fd);
-    const int why = errno;
+    const int error_number = errno;
     close(fd);
     // EINVAL is no failure: the file system cannot sync folders.
-    if (result != 0 && why != EINVAL) return IoFailure(path, "sync", why);
+    if (result != 0 && error_number != EINVAL) return IoFailure(path, "sync", error_number);
     return Status::Ok();
   }
 
@@ -188,7 +190,7 @@ class Posix final : public FileSystem {
 
 FileSystem* LocalFileSystem() {
   // The object is never destroyed: a thread may still be writing when the process exits.
-  static auto* const files = new Posix;
+  static auto* const files = new PosixFileSystem;
   return files;
 }
 

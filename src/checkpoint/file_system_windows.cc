@@ -13,43 +13,43 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The most bytes of one call.
-constexpr int64_t kMostBytes = int64_t{1} << 30;
+// The most bytes of one call, which takes a 32-bit count.
+constexpr int64_t kMaxBytesPerCall = int64_t{1} << 30;
 
 fs::path PathOf(const std::string& path) { return fs::path(windows::Wide(path)); }
 
 // Returns the errno that is closest to an error of Windows.
-int NumberOf(const std::error_code& error) {
+int ErrnoOf(const std::error_code& error) {
   const std::error_condition condition = error.default_error_condition();
   return condition.category() == std::generic_category() ? condition.value() : EIO;
 }
 
-int LastError() {
-  return NumberOf(std::error_code(static_cast<int>(GetLastError()), std::system_category()));
+int LastErrno() {
+  return ErrnoOf(std::error_code(static_cast<int>(GetLastError()), std::system_category()));
 }
 
-class Writable final : public WritableFile {
+class WindowsWritableFile final : public WritableFile {
  public:
-  Writable(std::string path, HANDLE file) : path_(std::move(path)), file_(file) {}
-  ~Writable() override { CloseHandle(file_); }
+  WindowsWritableFile(std::string path, HANDLE file) : path_(std::move(path)), file_(file) {}
+  ~WindowsWritableFile() override { CloseHandle(file_); }
 
   Status Write(const void* data, int64_t bytes) override {
-    const char* at = static_cast<const char*>(data);
+    const char* next = static_cast<const char*>(data);
     while (bytes > 0) {
-      DWORD done = 0;
-      if (WriteFile(file_, at, static_cast<DWORD>(std::min(bytes, kMostBytes)), &done, nullptr) ==
-          0) {
-        return IoFailure(path_, "write", LastError(), written_);
+      DWORD count = 0;
+      if (WriteFile(file_, next, static_cast<DWORD>(std::min(bytes, kMaxBytesPerCall)), &count,
+                    nullptr) == 0) {
+        return IoFailure(path_, "write", LastErrno(), written_);
       }
-      at += done;
-      bytes -= done;
-      written_ += done;
+      next += count;
+      bytes -= count;
+      written_ += count;
     }
     return Status::Ok();
   }
 
   Status Sync() override {
-    if (FlushFileBuffers(file_) == 0) return IoFailure(path_, "sync", LastError(), written_);
+    if (FlushFileBuffers(file_) == 0) return IoFailure(path_, "sync", LastErrno(), written_);
     return Status::Ok();
   }
 
@@ -59,29 +59,29 @@ class Writable final : public WritableFile {
   int64_t written_ = 0;
 };
 
-class Readable final : public ReadableFile {
+class WindowsReadableFile final : public ReadableFile {
  public:
-  Readable(std::string path, HANDLE file, int64_t bytes)
+  WindowsReadableFile(std::string path, HANDLE file, int64_t bytes)
       : path_(std::move(path)), file_(file), bytes_(bytes) {}
-  ~Readable() override { CloseHandle(file_); }
+  ~WindowsReadableFile() override { CloseHandle(file_); }
 
   const std::string& path() const override { return path_; }
   int64_t bytes() const override { return bytes_; }
 
   Status Read(int64_t offset, void* out, int64_t bytes) override {
-    char* at = static_cast<char*>(out);
+    char* next = static_cast<char*>(out);
     while (bytes > 0) {
-      OVERLAPPED place{};
-      place.Offset = static_cast<DWORD>(offset);
-      place.OffsetHigh = static_cast<DWORD>(offset >> 32);
-      DWORD done = 0;
-      const bool read =
-          ReadFile(file_, at, static_cast<DWORD>(std::min(bytes, kMostBytes)), &done, &place) != 0;
-      if (!read && GetLastError() != ERROR_HANDLE_EOF) return IoFailure(path_, "read", LastError());
-      if (done == 0) return Corrupt(path_, offset, "the file ends here");
-      at += done;
-      bytes -= done;
-      offset += done;
+      OVERLAPPED position{};
+      position.Offset = static_cast<DWORD>(offset);
+      position.OffsetHigh = static_cast<DWORD>(offset >> 32);
+      DWORD count = 0;
+      const bool read = ReadFile(file_, next, static_cast<DWORD>(std::min(bytes, kMaxBytesPerCall)),
+                                 &count, &position) != 0;
+      if (!read && GetLastError() != ERROR_HANDLE_EOF) return IoFailure(path_, "read", LastErrno());
+      if (count == 0) return Corrupt(path_, offset, "the file ends here");
+      next += count;
+      bytes -= count;
+      offset += count;
     }
     return Status::Ok();
   }
@@ -92,14 +92,14 @@ class Readable final : public ReadableFile {
   int64_t bytes_;
 };
 
-class Windows final : public FileSystem {
+class WindowsFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
     HANDLE const file =
         CreateFileW(windows::Wide(path).c_str(), GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_DELETE,
                     nullptr, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, nullptr);
-    if (file == INVALID_HANDLE_VALUE) return IoFailure(path, "create", LastError());
-    return std::unique_ptr<WritableFile>(std::make_unique<Writable>(path, file));
+    if (file == INVALID_HANDLE_VALUE) return IoFailure(path, "create", LastErrno());
+    return std::unique_ptr<WritableFile>(std::make_unique<WindowsWritableFile>(path, file));
   }
 
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
@@ -108,23 +108,23 @@ class Windows final : public FileSystem {
     HANDLE const file =
         CreateFileW(windows::Wide(path).c_str(), GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_DELETE,
                     nullptr, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, nullptr);
-    if (file == INVALID_HANDLE_VALUE) return IoFailure(path, "open", LastError());
+    if (file == INVALID_HANDLE_VALUE) return IoFailure(path, "open", LastErrno());
     LARGE_INTEGER size{};
     if (GetFileType(file) != FILE_TYPE_DISK || GetFileSizeEx(file, &size) == 0) {
       CloseHandle(file);
       return IoFailure(path, "read", EINVAL);
     }
     return std::unique_ptr<ReadableFile>(
-        std::make_unique<Readable>(path, file, static_cast<int64_t>(size.QuadPart)));
+        std::make_unique<WindowsReadableFile>(path, file, static_cast<int64_t>(size.QuadPart)));
   }
 
   Result<EntryKind> Look(const std::string& path) override {
     std::error_code error;
-    const fs::file_status about = fs::status(PathOf(path), error);
-    if (about.type() == fs::file_type::not_found) return EntryKind::kNone;
-    if (error) return IoFailure(path, "look at", NumberOf(error));
-    if (fs::is_regular_file(about)) return EntryKind::kFile;
-    return fs::is_directory(about) ? EntryKind::kFolder : EntryKind::kOther;
+    const fs::file_status info = fs::status(PathOf(path), error);
+    if (info.type() == fs::file_type::not_found) return EntryKind::kNone;
+    if (error) return IoFailure(path, "look at", ErrnoOf(error));
+    if (fs::is_regular_file(info)) return EntryKind::kFile;
+    return fs::is_directory(info) ? EntryKind::kFolder : EntryKind::kOther;
   }
 
   Result<std::vector<std::string>> List(const std::string& path) override {
@@ -134,7 +134,7 @@ class Windows final : public FileSystem {
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
       names.push_back(windows::Narrow(entry->path().filename().wstring().c_str()));
     }
-    if (error) return IoFailure(path, "list", NumberOf(error));
+    if (error) return IoFailure(path, "list", ErrnoOf(error));
     return names;
   }
 
@@ -142,7 +142,7 @@ class Windows final : public FileSystem {
     std::error_code error;
     fs::create_directories(PathOf(path), error);
     if (error && !fs::is_directory(PathOf(path))) {
-      return IoFailure(path, "make folder", NumberOf(error));
+      return IoFailure(path, "make folder", ErrnoOf(error));
     }
     return Status::Ok();
   }
@@ -150,7 +150,7 @@ class Windows final : public FileSystem {
   Status MakeFolder(const std::string& path) override {
     std::error_code error;
     const bool made = fs::create_directory(PathOf(path), error);
-    if (error) return IoFailure(path, "make folder", NumberOf(error));
+    if (error) return IoFailure(path, "make folder", ErrnoOf(error));
     return made ? Status::Ok() : IoFailure(path, "make folder", EEXIST);
   }
 
@@ -158,7 +158,7 @@ class Windows final : public FileSystem {
     // MOVEFILE_WRITE_THROUGH makes the call return only when the rename is on the disk.
     if (MoveFileExW(windows::Wide(from).c_str(), windows::Wide(to).c_str(),
                     MOVEFILE_WRITE_THROUGH) == 0) {
-      return IoFailure(to, "rename to", LastError());
+      return IoFailure(to, "rename to", LastErrno());
     }
     return Status::Ok();
   }
@@ -169,7 +169,7 @@ class Windows final : public FileSystem {
   Status Remove(const std::string& path) override {
     std::error_code error;
     if (!fs::remove(PathOf(path), error)) {
-      return IoFailure(path, "remove", error ? NumberOf(error) : ENOENT);
+      return IoFailure(path, "remove", error ? ErrnoOf(error) : ENOENT);
     }
     return Status::Ok();
   }
@@ -179,7 +179,7 @@ class Windows final : public FileSystem {
 
 FileSystem* LocalFileSystem() {
   // The object is never destroyed: a thread may still be writing when the process exits.
-  static auto* const files = new Windows;
+  static auto* const files = new WindowsFileSystem;
   return files;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kSaving[] = ".saving-";
 constexpr char kRemoving[] = ".removing-";
-constexpr char kStep[] = "-step-";
+constexpr char kStepSeparator[] = "-step-";
 
 bool BeginsWith(const std::string& text, const std::string& prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
@@ -29,15 +29,16 @@ bool ParseNumber(const std::string& text, int64_t* number) {
 
 std::string CheckpointName::text() const {
   char out[64];
-  std::snprintf(out, sizeof(out), "%06" PRId64 "%s%" PRId64, number, kStep, step);
+  std::snprintf(out, sizeof(out), "%06" PRId64 "%s%" PRId64, number, kStepSeparator, step);
   return out;
 }
 
 bool CheckpointName::Parse(const std::string& text, CheckpointName* name) {
-  const size_t middle = text.find(kStep);
-  if (middle == std::string::npos || middle == 0) return false;
-  return ParseNumber(text.substr(0, middle), &name->number) &&
-         ParseNumber(text.substr(middle + sizeof(kStep) - 1), &name->step) && name->text() == text;
+  const size_t separator = text.find(kStepSeparator);
+  if (separator == std::string::npos || separator == 0) return false;
+  return ParseNumber(text.substr(0, separator), &name->number) &&
+         ParseNumber(text.substr(separator + sizeof(kStepSeparator) - 1), &name->step) &&
+         name->text() == text;
 }
 
 Result<std::vector<CheckpointName>> CheckpointFolder::List() const {
@@ -58,12 +59,12 @@ Result<std::string> CheckpointFolder::Resolve() const {
   if (!kind.ok()) return kind.status();
   if (kind.value() == EntryKind::kNone) return std::string();
   if (kind.value() != EntryKind::kFolder) {
-    std::string begin;
+    std::string prefix;
     const auto file = files_->Open(path_);
     if (!file.ok()) return file.status();
-    begin.resize(static_cast<size_t>(std::min<int64_t>(file.value()->bytes(), 16)));
-    MV_RETURN_IF_NOT_OK(file.value()->Read(0, begin.data(), static_cast<int64_t>(begin.size())));
-    MV_RETURN_IF_NOT_OK(DecodeManifest(begin, path_).status());
+    prefix.resize(static_cast<size_t>(std::min<int64_t>(file.value()->bytes(), 16)));
+    MV_RETURN_IF_NOT_OK(file.value()->Read(0, prefix.data(), static_cast<int64_t>(prefix.size())));
+    MV_RETURN_IF_NOT_OK(DecodeManifest(prefix, path_).status());
     return Corrupt(path_, 0, "expected the folder of a checkpoint, received a file");
   }
   const auto manifest = files_->Look(StrCat(path_, "/", kManifestName));

@@ -1,4 +1,4 @@
-// CheckpointFolder: the folder with a job's checkpoints, and their names.
+// CheckpointFolder: the folder in which jobs keep their checkpoints, and the names in it.
 //
 //   000012-step-300         a checkpoint: the twelfth that was saved here
 //   .saving-000013-...      a checkpoint being written, or left by a killed save
@@ -26,7 +26,7 @@ struct CheckpointName {
   static bool Parse(const std::string& text, CheckpointName* name);
 };
 
-// One process at a time uses the folder, but any number of processes may call List and Resolve.
+// One process at a time changes the folder. Any number of processes may call List and Resolve.
 class CheckpointFolder {
  public:
   CheckpointFolder(FileSystem* files, std::string path) : files_(files), path_(std::move(path)) {}
@@ -36,20 +36,21 @@ class CheckpointFolder {
 
   // Returns all checkpoints, in the order of saving.
   Result<std::vector<CheckpointName>> List() const;
-  // Returns path(), if path() is a checkpoint, or the last checkpoint in it; empty without one.
-  // Returns CheckpointCorruptError if path() is a file.
+  // Returns path() if it is itself a checkpoint, or the path of the last checkpoint in it, or an
+  // empty text without one. Returns CheckpointCorruptError if path() is a file.
   Result<std::string> Resolve() const;
 
-  // Creates a folder to write the next checkpoint in, removes leftovers of killed saves, and
-  // returns the path of the folder. `step` -1 means the last step plus 1.
+  // Removes leftovers of killed saves and removals, creates a folder in which the next checkpoint
+  // is written, and returns its path. `step` -1 means the last step plus 1, or 0 without a last
+  // step.
   Result<std::string> Begin(int64_t step, uint64_t id, CheckpointName* name);
-  // Returns the path that Begin returned.
+  // Returns the path that Begin returned for this name and id.
   std::string SavingPath(const CheckpointName& name, uint64_t id) const;
-  // Renames the folder to its final name.
+  // Flushes the folder to the disk and renames it to its final name.
   Status Commit(const std::string& saving, const CheckpointName& name);
   // Removes a folder that Begin created, and ignores failures.
   void Abandon(const std::string& saving);
-  // Removes all checkpoints except for the newest `keep`.
+  // Removes all checkpoints except for the last `keep`.
   Status Prune(int64_t keep);
 
  private:

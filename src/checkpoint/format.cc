@@ -25,17 +25,17 @@ constexpr int64_t kFileBytes = 16;
 constexpr int64_t kLibraryBytes = 24;
 constexpr int64_t kSectionBytes = 56;
 
-// The limit is far above the size of any real table, and sums of several limits stay below 2^63.
-constexpr int64_t kMostTableBytes = int64_t{1} << 56;
+// Far above the size of any real table, and so small that sums of several limits stay below 2^63.
+constexpr int64_t kMaxTableBytes = int64_t{1} << 56;
 
 // Checks the first 12 bytes, which name the format and its version.
-Status CheckBegin(const std::string& bytes, const char* magic, const char* what,
-                  const std::string& path) {
+Status CheckFormat(const std::string& bytes, const char* magic, const char* expected,
+                   const std::string& path) {
   if (static_cast<int64_t>(bytes.size()) < kMagicBytes + 4 ||
       bytes.compare(0, kMagicBytes, magic, kMagicBytes) != 0) {
     const bool is_pickle = bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] <= 5;
     return Corrupt(path, 0,
-                   StrCat("expected ", what, ", received ",
+                   StrCat("expected ", expected, ", received ",
                           is_pickle ? "a pickle, which Multiverso never opens" : "something else"));
   }
   ByteReader in(bytes, kMagicBytes);
@@ -62,17 +62,17 @@ bool IsText(const std::string& field) {
   return end != std::string::npos && field.find_first_not_of('\0', end) == std::string::npos;
 }
 
-// Returns why no table can have this description, or an empty text if a table can.
-std::string WhyNoTable(const SavedTable& table) {
+// Returns what is wrong with a table's description, or an empty text.
+std::string ProblemOf(const SavedTable& table) {
   int64_t elements = 0;
   int64_t bytes = 0;
   if (table.kind > 1) return "expected kind 0 (array) or 1 (matrix)";
   if (!IsDType(static_cast<int32_t>(table.dtype))) return "expected a dtype from 0 to 3";
-  if (table.slots > kMostSlots) return StrCat("expected at most ", kMostSlots, " state slots");
+  if (table.slots > kMaxSlots) return StrCat("expected at most ", kMaxSlots, " state slots");
   if (table.counting > StepCounting::kPerSection) return "expected a counting from 0 to 2";
   if (table.num_row < 1 || table.num_col < 1 || (table.kind == 0 && table.num_col != 1) ||
       !CheckedMultiply(table.num_row, table.num_col, &elements) ||
-      !CheckedMultiply(elements, SizeOf(table.type()), &bytes) || bytes > kMostTableBytes) {
+      !CheckedMultiply(elements, SizeOf(table.type()), &bytes) || bytes > kMaxTableBytes) {
     return "expected a size that a table can have";
   }
   return "";
@@ -83,11 +83,11 @@ std::string WhyNoTable(const SavedTable& table) {
 std::string EncodeManifest(const Manifest& manifest) {
   const auto tables = static_cast<int64_t>(manifest.tables.size());
   const auto files = static_cast<int64_t>(manifest.files.size());
-  const int64_t total = kManifestBytes + tables * (kTableBytes + manifest.workers * 8) +
-                        files * kFileBytes + kCrcBytes;
+  const int64_t file_size = kManifestBytes + tables * (kTableBytes + manifest.workers * 8) +
+                            files * kFileBytes + kCrcBytes;
   ByteWriter out;
   out.PutText(std::string(kManifestMagic, kMagicBytes), kMagicBytes).Put(kFormatVersion);
-  out.Put(static_cast<uint32_t>(tables)).Put(total).Put(manifest.id).Put(manifest.number);
+  out.Put(static_cast<uint32_t>(tables)).Put(file_size).Put(manifest.id).Put(manifest.number);
   out.Put(manifest.step).Put(static_cast<uint32_t>(files)).Put(manifest.mode);
   out.Put(manifest.workers).Put(uint32_t{0}).Put(manifest.created);
   out.PutText(manifest.library.substr(0, kLibraryBytes - 1), kLibraryBytes);
@@ -111,15 +111,15 @@ std::string EncodeManifest(const Manifest& manifest) {
 }
 
 Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& path) {
-  MV_RETURN_IF_NOT_OK(CheckBegin(bytes, kManifestMagic, "a manifest of a checkpoint", path));
+  MV_RETURN_IF_NOT_OK(CheckFormat(bytes, kManifestMagic, "a manifest of a checkpoint", path));
   const auto size = static_cast<int64_t>(bytes.size());
   if (size < kManifestBytes + kCrcBytes) return Corrupt(path, size, "the file ends here");
   ByteReader in(bytes, kMagicBytes + 4);
   Manifest manifest;
   const int64_t tables = in.Get<uint32_t>();
-  const auto total = in.Get<int64_t>();
-  if (total != size) {
-    return Corrupt(path, 16, StrCat("expected a file of ", total, " bytes, received ", size));
+  const auto file_size = in.Get<int64_t>();
+  if (file_size != size) {
+    return Corrupt(path, 16, StrCat("expected a file of ", file_size, " bytes, received ", size));
   }
   manifest.id = in.Get<uint64_t>();
   manifest.number = in.Get<int64_t>();
@@ -139,16 +139,17 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
                           " workers do not make ", size, " bytes"));
   }
   MV_RETURN_IF_NOT_OK(CheckCrc(bytes, path));
-  // A malicious writer can produce a matching checksum, so the values are checked as well.
+  // A malicious writer can make the checksum match, so the values are checked as well.
   if (reserved != 0 || !IsText(library) || manifest.number < 0 || manifest.step < 0) {
-    return Corrupt(path, 0, "expected a number, a step and a version that can be");
+    return Corrupt(path, 0,
+                   "expected a number and a step of at least 0, and a version that is a text");
   }
   manifest.library = TextOf(library);
   // The remaining bytes bound both counts, so decoding needs no more memory than the file.
   manifest.tables.reserve(static_cast<size_t>(tables));
   manifest.files.reserve(static_cast<size_t>(files));
   for (int64_t i = 0; i < tables; ++i) {
-    const int64_t at = in.at();
+    const int64_t at = in.position();
     SavedTable table;
     table.kind = in.Get<uint32_t>();
     table.dtype = in.Get<uint32_t>();
@@ -160,9 +161,9 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
     const auto unused = in.Get<uint32_t>();
     const std::string name = in.GetBytes(kSavedNameBytes);
     for (double& value : table.hyper) value = in.Get<double>();
-    std::string why = WhyNoTable(table);
-    if (why.empty() && (unused != 0 || !IsText(name))) why = "expected a name";
-    if (!why.empty()) return Corrupt(path, at, StrCat("table ", i, ": ", why));
+    std::string problem = ProblemOf(table);
+    if (problem.empty() && (unused != 0 || !IsText(name))) problem = "expected a name";
+    if (!problem.empty()) return Corrupt(path, at, StrCat("table ", i, ": ", problem));
     table.name = TextOf(name);
     manifest.tables.push_back(std::move(table));
   }
@@ -185,7 +186,7 @@ int64_t Section::padded_bytes() const { return RoundUp(bytes, kDataAlignment); }
 int64_t Section::blocks() const { return DivideUp(padded_bytes(), kBlockBytes); }
 
 bool LayOut(DataHeader* header) {
-  constexpr int64_t kMost = int64_t{1} << 62;
+  constexpr int64_t kMaxOffset = int64_t{1} << 62;
   const auto sections = static_cast<int64_t>(header->sections.size());
   header->header_bytes =
       RoundUp(kDataPreludeBytes + sections * kSectionBytes + kCrcBytes, kDataAlignment);
@@ -194,8 +195,8 @@ bool LayOut(DataHeader* header) {
   for (Section& section : header->sections) {
     section.offset = offset;
     section.first_checksum = header->checksums;
-    if (section.bytes < 0 || section.bytes > kMost - kDataAlignment) return false;
-    if (!CheckedAdd(offset, section.padded_bytes(), &offset) || offset > kMost) return false;
+    if (section.bytes < 0 || section.bytes > kMaxOffset - kDataAlignment) return false;
+    if (!CheckedAdd(offset, section.padded_bytes(), &offset) || offset > kMaxOffset) return false;
     header->checksums += section.blocks();
   }
   header->checksums_offset = offset;
@@ -214,25 +215,26 @@ std::string EncodeDataHeader(const DataHeader& header) {
     out.Put(section.table).Put(section.area).Put(section.first_row).Put(section.rows);
     out.Put(section.offset).Put(section.bytes).Put(section.first_checksum).Put(section.steps);
   }
-  out.FillTo(header.header_bytes - kCrcBytes);
+  out.PadTo(header.header_bytes - kCrcBytes);
   out.Put(Crc32c(out.bytes().data(), static_cast<int64_t>(out.bytes().size())));
   return out.Take();
 }
 
 Result<int64_t> HeaderBytesOf(const std::string& prelude, int64_t file_bytes,
                               const std::string& path) {
-  MV_RETURN_IF_NOT_OK(CheckBegin(prelude, kDataMagic, "a file of data of a checkpoint", path));
+  MV_RETURN_IF_NOT_OK(CheckFormat(prelude, kDataMagic, "a data file of a checkpoint", path));
   const auto size = static_cast<int64_t>(prelude.size());
   if (size < kDataPreludeBytes) return Corrupt(path, size, "the file ends here");
   ByteReader in(prelude, kMagicBytes + 4);
   const int64_t sections = in.Get<uint32_t>();
-  const auto total = in.Get<int64_t>();
-  if (total != file_bytes) {
-    return Corrupt(path, 16, StrCat("expected a file of ", total, " bytes, received ", file_bytes));
+  const auto file_size = in.Get<int64_t>();
+  if (file_size != file_bytes) {
+    return Corrupt(path, 16,
+                   StrCat("expected a file of ", file_size, " bytes, received ", file_bytes));
   }
   const int64_t header_bytes =
       RoundUp(kDataPreludeBytes + sections * kSectionBytes + kCrcBytes, kDataAlignment);
-  if (header_bytes > file_bytes || header_bytes > kMostHeaderBytes) {
+  if (header_bytes > file_bytes || header_bytes > kMaxHeaderBytes) {
     return Corrupt(path, 12, StrCat(sections, " sections do not fit into the file"));
   }
   return header_bytes;
@@ -278,8 +280,8 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
     section.bytes = section.rows * table.row_bytes(section.area);
     header.sections.push_back(section);
   }
-  // The layout follows from the decoded fields. So if encoding the fields gives the same bytes, the
-  // remaining fields of the header are right as well.
+  // The fields that were not decoded follow from the decoded ones. So they are right if encoding
+  // the header gives the same bytes.
   if (!LayOut(&header) || header.file_bytes != file_bytes || EncodeDataHeader(header) != bytes) {
     return Corrupt(path, 0,
                    StrCat("the sections do not lie where they must, in a file of ", file_bytes,

@@ -1,9 +1,10 @@
-// Format: the bytes of a checkpoint, which docs/checkpoint-format.md describes one by one.
+// Format: the bytes of a checkpoint's files, which docs/checkpoint-format.md describes one by one.
 //
-// A checkpoint is a folder with a manifest and data files, one for each rank that owned rows. All
-// numbers are little-endian, and every offset follows from the counts before it, so a reader
-// computes the offsets and compares them. A checksum covers every byte. A reader trusts no value
-// before it has compared it with the size of the file and with the checksum.
+// A checkpoint is a folder with a manifest and data files, one for each rank that saves rows. A
+// data file has a header, sections of rows in blocks, and a checksum for each block. All numbers
+// are little-endian, and every offset follows from the counts before it, so a reader computes the
+// offsets and compares them. A checksum covers every byte. A reader trusts no value before
+// comparing it with the size of the file and with the checksum.
 #ifndef MULTIVERSO_CHECKPOINT_FORMAT_H_
 #define MULTIVERSO_CHECKPOINT_FORMAT_H_
 
@@ -17,18 +18,18 @@
 namespace multiverso {
 
 constexpr uint32_t kFormatVersion = 1;
-constexpr int64_t kBlockBytes = int64_t{1} << 20;  // covered by one checksum
+constexpr int64_t kBlockBytes = int64_t{1} << 20;  // bytes of a section with one checksum
 constexpr int64_t kDataAlignment = 4096;
 constexpr int kSavedHypers = 16;
 constexpr int64_t kSavedNameBytes = 64;
 // Larger manifests and headers are rejected as corrupt.
-constexpr int64_t kMostHeaderBytes = int64_t{256} << 20;
+constexpr int64_t kMaxHeaderBytes = int64_t{256} << 20;
 
-// The areas of a table.
+// The areas of a table: its parameters, and what its updater stores beside them.
 constexpr uint32_t kParameterArea = 0;
 constexpr uint32_t kFirstSlotArea = 1;    // state slot k is area 1 + k
-constexpr uint32_t kStepsArea = 0x10000;  // one uint32 per row
-constexpr uint32_t kMostSlots = 0x10000 - 1;
+constexpr uint32_t kStepsArea = 0x10000;  // the update count of each row, a uint32
+constexpr uint32_t kMaxSlots = 0x10000 - 1;
 
 // The way in which a table counts its updates.
 enum class StepCounting : uint32_t { kNone = 0, kPerRow = 1, kPerSection = 2 };
@@ -52,7 +53,7 @@ struct SavedTable {
   }
   // num_areas() and area() list the areas that have sections. The steps are the last area.
   uint32_t num_areas() const { return 1 + slots + (counting == StepCounting::kPerRow ? 1 : 0); }
-  uint32_t area(uint32_t place) const { return place <= slots ? place : kStepsArea; }
+  uint32_t area(uint32_t index) const { return index <= slots ? index : kStepsArea; }
   bool has_area(uint32_t area) const {
     return area <= slots || (area == kStepsArea && counting == StepCounting::kPerRow);
   }
@@ -64,7 +65,7 @@ struct SavedFile {
 };
 
 struct Manifest {
-  uint64_t id = 0;  // random; the same in all files of a checkpoint
+  uint64_t id = 0;  // random, and equal in all files of a checkpoint
   int64_t number = 0;
   int64_t step = 0;
   uint32_t mode = 0;
@@ -107,9 +108,9 @@ struct DataHeader {
   int64_t file_bytes = 0;
 };
 
-// Computes the sections' offsets from their `bytes`. Returns false if offsets exceed 63 bits.
+// Computes all offsets from the sections' `bytes`. Returns false if an offset exceeds 2^62.
 bool LayOut(DataHeader* header);
-// Encodes a header after LayOut. It ends with its checksum.
+// Encodes a header after LayOut. The bytes end with their checksum.
 std::string EncodeDataHeader(const DataHeader& header);
 // The first bytes of a data file, which contain the length of its header.
 constexpr int64_t kDataPreludeBytes = 64;

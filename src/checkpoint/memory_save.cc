@@ -9,22 +9,6 @@
 #include "checkpoint/save_job.h"
 
 namespace multiverso {
-namespace {
-
-class MemorySource final : public BlockSource {
- public:
-  explicit MemorySource(std::vector<const void*> sections) : sections_(std::move(sections)) {}
-  Result<const char*> Fetch(size_t section, int64_t offset, int64_t /*bytes*/,
-                            char* /*room*/) override {
-    return static_cast<const char*>(sections_[section]) + offset;
-  }
-
- private:
-  std::vector<const void*> sections_;
-};
-
-}  // namespace
-
 Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, int64_t keep,
                   const std::vector<MemoryTable>& tables, const std::string& library) {
   SavePlan plan;
@@ -34,19 +18,19 @@ Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, in
   plan.manifest.created = std::chrono::duration_cast<std::chrono::seconds>(
                               std::chrono::system_clock::now().time_since_epoch())
                               .count();
-  std::vector<const void*> data;
+  std::vector<const char*> data;
   for (uint32_t i = 0; i < tables.size(); ++i) {
     const MemoryTable& table = tables[i];
     plan.manifest.tables.push_back(table.record);
-    for (uint32_t place = 0; place < table.record.num_areas(); ++place) {
+    for (uint32_t index = 0; index < table.record.num_areas(); ++index) {
       Section section;
       section.table = i;
-      section.area = table.record.area(place);
+      section.area = table.record.area(index);
       section.rows = table.record.num_row;
       section.steps = table.steps;
       section.bytes = section.rows * table.record.row_bytes(section.area);
       plan.sections.push_back(section);
-      data.push_back(table.areas[place]);
+      data.push_back(static_cast<const char*>(table.areas[index]));
     }
   }
   CheckpointFolder target(files, folder);

@@ -1,4 +1,4 @@
-// MemorySave: writes a checkpoint from arrays of this process, without tables and ranks, to convert
+// Writes a checkpoint from arrays of this process, without tables and other ranks, for conversions
 // from other formats.
 #ifndef MULTIVERSO_CHECKPOINT_MEMORY_SAVE_H_
 #define MULTIVERSO_CHECKPOINT_MEMORY_SAVE_H_
@@ -15,8 +15,8 @@ namespace multiverso {
 
 struct MemoryTable {
   SavedTable record;
-  std::vector<const void*> areas;  // the areas' values, in the order of SavedTable::area
-  uint64_t steps = 0;              // used if the table counts per section
+  std::vector<const void*> areas;  // the values of each SavedTable::area(index)
+  uint64_t steps = 0;              // the update count, if the table counts per section
 };
 
 // Writes a checkpoint to `folder` and waits until the checkpoint is complete. `step` is passed to

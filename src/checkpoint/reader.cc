@@ -10,7 +10,7 @@
 namespace multiverso {
 namespace {
 
-Status CheckTime(const WaitLimit& limit, const std::string& path) {
+Status CheckLimit(const WaitLimit& limit, const std::string& path) {
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
     return Status(Code::kTimeout, StrCat(path, ": reading took too long"));
@@ -24,7 +24,7 @@ Result<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(FileSystem* fil
                                                                  const std::string& path) {
   std::unique_ptr<CheckpointReader> reader(new CheckpointReader(files, path));
   MV_RETURN_IF_NOT_OK(reader->ReadManifest());
-  MV_RETURN_IF_NOT_OK(reader->OpenData());
+  MV_RETURN_IF_NOT_OK(reader->OpenDataFiles());
   MV_RETURN_IF_NOT_OK(reader->CheckCoverage());
   return reader;
 }
@@ -33,7 +33,7 @@ Status CheckpointReader::ReadManifest() {
   auto file = files_->Open(StrCat(path_, "/", kManifestName));
   if (!file.ok()) return file.status();
   manifest_bytes_ = file.value()->bytes();
-  if (manifest_bytes_ > kMostHeaderBytes) {
+  if (manifest_bytes_ > kMaxHeaderBytes) {
     return Corrupt(file.value()->path(), 0,
                    StrCat("expected a manifest, received ", manifest_bytes_, " bytes"));
   }
@@ -45,79 +45,82 @@ Status CheckpointReader::ReadManifest() {
   return Status::Ok();
 }
 
-Status CheckpointReader::OpenData() {
-  int64_t longest = 0;
+Status CheckpointReader::OpenDataFiles() {
+  int64_t max_section_bytes = 0;
   for (uint32_t i = 0; i < manifest_.files.size(); ++i) {
     auto file = DataFile::Open(files_, StrCat(path_, "/", DataFileName(i)), manifest_, i);
     if (!file.ok()) return file.status();
-    data_.push_back(std::move(file.value()));
-    for (const Section& section : data_.back()->header().sections) {
-      places_.push_back(Place{data_.back().get(), &section});
+    data_files_.push_back(std::move(file.value()));
+    for (const Section& section : data_files_.back()->header().sections) {
+      sections_.push_back(StoredSection{data_files_.back().get(), &section});
       blocks_ += section.blocks();
-      longest = std::max(longest, section.padded_bytes());
+      max_section_bytes = std::max(max_section_bytes, section.padded_bytes());
     }
   }
-  buffer_.resize(static_cast<size_t>(std::min(longest, kBlockBytes)));
-  std::sort(places_.begin(), places_.end(), [](const Place& one, const Place& other) {
-    const Section& a = *one.section;
-    const Section& b = *other.section;
-    return std::tie(a.table, a.area, a.first_row) < std::tie(b.table, b.area, b.first_row);
-  });
+  buffer_.resize(static_cast<size_t>(std::min(max_section_bytes, kBlockBytes)));
+  std::sort(sections_.begin(), sections_.end(),
+            [](const StoredSection& left, const StoredSection& right) {
+              const Section& a = *left.section;
+              const Section& b = *right.section;
+              return std::tie(a.table, a.area, a.first_row) <
+                     std::tie(b.table, b.area, b.first_row);
+            });
   return Status::Ok();
 }
 
 Status CheckpointReader::CheckCoverage() {
   const std::string path = StrCat(path_, "/", kManifestName);
-  auto place = places_.begin();
+  auto stored = sections_.begin();
   for (uint32_t i = 0; i < manifest_.tables.size(); ++i) {
     const SavedTable& table = manifest_.tables[i];
-    for (uint32_t number = 0; number < table.num_areas(); ++number) {
+    for (uint32_t index = 0; index < table.num_areas(); ++index) {
       int64_t row = 0;
       while (row < table.num_row) {
-        const bool fits = place != places_.end() && place->section->table == i &&
-                          place->section->area == table.area(number) &&
-                          place->section->first_row == row;
+        const bool fits = stored != sections_.end() && stored->section->table == i &&
+                          stored->section->area == table.area(index) &&
+                          stored->section->first_row == row;
         if (!fits) {
           return Corrupt(path, 0,
                          StrCat("row ", row, " of table '", table.name, "', area ",
-                                table.area(number), ", is in no file or in two"));
+                                table.area(index), ", is in no file or in two"));
         }
-        row += place->section->rows;
-        ++place;
+        row += stored->section->rows;
+        ++stored;
       }
     }
   }
-  if (place == places_.end()) return Status::Ok();
+  if (stored == sections_.end()) return Status::Ok();
   return Corrupt(path, 0, "the files hold rows more than once");
 }
 
 int64_t CheckpointReader::file_bytes() const {
   int64_t total = manifest_bytes_;
-  for (const auto& file : data_) total += file->header().file_bytes;
+  for (const auto& file : data_files_) total += file->header().file_bytes;
   return total;
 }
 
 Status CheckpointReader::Verify(int64_t first, int64_t end, const WaitLimit& limit) {
-  int64_t before = 0;  // number of blocks of the preceding places
-  for (const Place& place : places_) {
-    const int64_t blocks = place.section->blocks();
-    for (; first < std::min(end, before + blocks); ++first) {
-      const auto data = place.file->ReadBlock(*place.section, first - before, buffer_.data());
+  int64_t blocks_before = 0;
+  for (const StoredSection& stored : sections_) {
+    const int64_t blocks = stored.section->blocks();
+    for (; first < std::min(end, blocks_before + blocks); ++first) {
+      const auto data =
+          stored.file->ReadBlock(*stored.section, first - blocks_before, buffer_.data());
       if (!data.ok()) return data.status();
-      MV_RETURN_IF_NOT_OK(CheckTime(limit, path_));
+      MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
     }
-    before += blocks;
+    blocks_before += blocks;
   }
   return Status::Ok();
 }
 
 Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
-                              const WaitLimit& limit, const Take& take) {
+                              const WaitLimit& limit, const TakeBlock& take) {
   const SavedTable& saved = manifest_.tables[table];
   const int64_t row_bytes = saved.row_bytes(area);
   const int64_t element_bytes = area == kStepsArea ? 4 : SizeOf(saved.type());
-  for (const Place& place : places_) {
-    const Section& section = *place.section;
+  for (const StoredSection& stored : sections_) {
+    const Section& section = *stored.section;
     if (section.table != table || section.area != area) continue;
     const int64_t begin = std::max(first_row, section.first_row);
     const int64_t end = std::min(end_row, section.first_row + section.rows);
@@ -126,7 +129,7 @@ Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, 
     const int64_t from = (begin - section.first_row) * row_bytes;
     const int64_t to = (end - section.first_row) * row_bytes;
     for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {
-      const auto data = place.file->ReadBlock(section, block, buffer_.data());
+      const auto data = stored.file->ReadBlock(section, block, buffer_.data());
       if (!data.ok()) return data.status();
       const int64_t block_begin = block * kBlockBytes;
       const int64_t part = std::max(from, block_begin);
@@ -134,7 +137,7 @@ Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, 
       MV_RETURN_IF_NOT_OK(take((section.first_row * row_bytes + part) / element_bytes,
                                (part_end - part) / element_bytes,
                                buffer_.data() + (part - block_begin)));
-      MV_RETURN_IF_NOT_OK(CheckTime(limit, path_));
+      MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
     }
   }
   return Status::Ok();
@@ -142,11 +145,11 @@ Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, 
 
 uint64_t CheckpointReader::StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const {
   uint64_t steps = 0;
-  for (const Place& place : places_) {
-    const Section& section = *place.section;
-    const bool is_here =
+  for (const StoredSection& stored : sections_) {
+    const Section& section = *stored.section;
+    const bool has_rows =
         section.first_row < end_row && first_row < section.first_row + section.rows;
-    if (section.table == table && section.area == kParameterArea && is_here) {
+    if (section.table == table && section.area == kParameterArea && has_rows) {
       steps = std::max(steps, section.steps);
     }
   }

@@ -1,4 +1,4 @@
-// CheckpointReader: reads a checkpoint. Opening it verifies everything except the data.
+// CheckpointReader: reads a checkpoint. Opening a checkpoint verifies everything except the data.
 #ifndef MULTIVERSO_CHECKPOINT_READER_H_
 #define MULTIVERSO_CHECKPOINT_READER_H_
 
@@ -18,7 +18,8 @@ namespace multiverso {
 
 constexpr char kManifestName[] = "manifest.mv";
 
-// One thread at a time uses a reader. Every failure is CheckpointCorruptError or CheckpointIOError.
+// One thread at a time uses a reader. A failure of a file is CheckpointCorruptError or
+// CheckpointIOError.
 class CheckpointReader {
  public:
   // Opens the checkpoint in folder `path` and verifies that its files hold each row of each area of
@@ -33,17 +34,17 @@ class CheckpointReader {
   // Reads and verifies blocks first to end - 1.
   Status Verify(int64_t first, int64_t end, const WaitLimit& limit);
 
-  // Reads rows first to end - 1 of an area, and calls take(first element, number of elements, data)
-  // for each block.
-  using Take = std::function<Status(int64_t first, int64_t count, const char* data)>;
+  // Reads and verifies the blocks with rows first_row to end_row - 1 of an area, and calls
+  // take(first element, number of elements, data) for the part of these rows in each block.
+  using TakeBlock = std::function<Status(int64_t first, int64_t count, const char* data)>;
   Status Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
-              const WaitLimit& limit, const Take& take);
-  // Returns the largest number of steps of a section with rows first_row to end_row - 1.
+              const WaitLimit& limit, const TakeBlock& take);
+  // Returns the largest Section::steps among the sections with any of these rows' parameters.
   uint64_t StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const;
 
  private:
-  // A section and its file.
-  struct Place {
+  // A section and the file that holds it.
+  struct StoredSection {
     const DataFile* file;
     const Section* section;
   };
@@ -51,15 +52,15 @@ class CheckpointReader {
   CheckpointReader(FileSystem* files, std::string path) : files_(files), path_(std::move(path)) {}
 
   Status ReadManifest();
-  Status OpenData();
+  Status OpenDataFiles();
   Status CheckCoverage();
 
   FileSystem* files_;
   std::string path_;
   Manifest manifest_;
   int64_t manifest_bytes_ = 0;
-  std::vector<std::unique_ptr<DataFile>> data_;
-  std::vector<Place> places_;  // sorted by table, area and first row
+  std::vector<std::unique_ptr<DataFile>> data_files_;
+  std::vector<StoredSection> sections_;  // sorted by table, area and first row
   int64_t blocks_ = 0;
   std::vector<char> buffer_;  // room for a block
 };

@@ -19,12 +19,12 @@ namespace multiverso {
 namespace {
 
 // The intervals at which the rank that commits polls for the files of the other ranks.
-constexpr auto kFirstLook = std::chrono::milliseconds(1);
-constexpr auto kLongestLook = std::chrono::milliseconds(50);
+constexpr auto kFirstPollInterval = std::chrono::milliseconds(1);
+constexpr auto kMaxPollInterval = std::chrono::milliseconds(50);
 // The interval at which a rank that waits for its own thread checks its limit.
-constexpr auto kLook = std::chrono::milliseconds(20);
+constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 // The time in which a complete file becomes visible on a file system of several machines.
-constexpr auto kOnItsWay = std::chrono::seconds(20);
+constexpr auto kVisibleWithin = std::chrono::seconds(20);
 
 }  // namespace
 
@@ -45,20 +45,21 @@ SaveJob::~SaveJob() {
   if (thread_.joinable()) thread_.join();
 }
 
-void SaveJob::Stop() {
+template <class Change>
+void SaveJob::ChangeAndWake(Change change) {
   {
     const std::lock_guard<std::mutex> guard(mutex_);
-    stop_.store(true);
+    change();
   }
   changed_.notify_all();
 }
 
+void SaveJob::Stop() {
+  ChangeAndWake([this] { stop_.store(true); });
+}
+
 void SaveJob::NoteAllWritten() {
-  {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    all_written_ = true;
-  }
-  changed_.notify_all();
+  ChangeAndWake([this] { all_written_ = true; });
 }
 
 Status SaveJob::AwaitWritten(const WaitLimit& limit) {
@@ -71,7 +72,7 @@ Status SaveJob::AwaitCommitted(const WaitLimit& limit) {
 
 Status SaveJob::Await(const bool* done, const Status* status, const WaitLimit& limit) {
   std::unique_lock<std::mutex> guard(mutex_);
-  while (!changed_.wait_until(guard, std::min(limit.earliest(), Clock::now() + kLook),
+  while (!changed_.wait_until(guard, std::min(limit.earliest(), Clock::now() + kCheckInterval),
                               [&] { return *done; })) {
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
@@ -84,12 +85,10 @@ Status SaveJob::Await(const bool* done, const Status* status, const WaitLimit& l
 
 void SaveJob::Run() {
   const auto finish = [this](bool* done, Status* status, const Status& result) {
-    {
-      const std::lock_guard<std::mutex> guard(mutex_);
+    ChangeAndWake([&] {
       *done = true;
       *status = result;
-    }
-    changed_.notify_all();
+    });
   };
   Status status;
   try {
@@ -108,7 +107,7 @@ void SaveJob::Run() {
   finish(&committed_, &committed_status_, status);
 }
 
-Status SaveJob::CheckNotAborted() const {
+Status SaveJob::CheckMayContinue() const {
   if (stop_.load(std::memory_order_relaxed)) {
     return Status(Code::kAborted, StrCat(plan_.saving, ": the save was aborted"));
   }
@@ -123,41 +122,41 @@ Status SaveJob::WriteFile() {
   header.sections = plan_.sections;
   if (!LayOut(&header)) return Status(Code::kMemory, StrCat(plan_.saving, ": too large"));
   const std::string path = StrCat(plan_.saving, "/", DataFileName(header.index));
-  const std::string part = path + ".part";
-  auto file = files_->Create(part);
+  const std::string partial_path = path + ".part";
+  auto file = files_->Create(partial_path);
   if (!file.ok()) return file.status();
   Status status = WriteData(file.value().get(), header);
   if (status.ok()) status = file.value()->Sync();
   file.value().reset();
-  if (status.ok()) status = files_->Rename(part, path);
+  if (status.ok()) status = files_->Rename(partial_path, path);
   // The removal of the partial file frees space on a full disk.
-  if (!status.ok()) (void)files_->Remove(part);
+  if (!status.ok()) (void)files_->Remove(partial_path);
   return status;
 }
 
 Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
-  const std::string head = EncodeDataHeader(header);
-  MV_RETURN_IF_NOT_OK(file->Write(head.data(), static_cast<int64_t>(head.size())));
+  const std::string header_bytes = EncodeDataHeader(header);
+  MV_RETURN_IF_NOT_OK(file->Write(header_bytes.data(), static_cast<int64_t>(header_bytes.size())));
   // One buffer is written while the other buffer is filled.
-  std::vector<char> rooms[2];
-  for (auto& room : rooms) room.resize(static_cast<size_t>(kBlockBytes));
+  std::vector<char> buffers[2];
+  for (auto& buffer : buffers) buffer.resize(static_cast<size_t>(kBlockBytes));
   std::vector<uint32_t> checksums;
   checksums.reserve(static_cast<size_t>(header.checksums) + 1);
   AsyncWriter writer(file);
   for (size_t i = 0; i < header.sections.size(); ++i) {
     const Section& section = header.sections[i];
     for (int64_t at = 0; at < section.padded_bytes(); at += kBlockBytes) {
-      MV_RETURN_IF_NOT_OK(CheckNotAborted());
-      std::vector<char>& room = rooms[checksums.size() % 2];
+      MV_RETURN_IF_NOT_OK(CheckMayContinue());
+      std::vector<char>& buffer = buffers[checksums.size() % 2];
       const int64_t bytes = std::min(kBlockBytes, section.bytes - at);
       const int64_t padded = std::min(kBlockBytes, section.padded_bytes() - at);
-      const auto fetched = source_->Fetch(i, at, bytes, room.data());
+      const auto fetched = source_->Fetch(i, at, bytes, buffer.data());
       if (!fetched.ok()) return fetched.status();
       const char* data = fetched.value();
       if (padded > bytes) {
-        if (data != room.data()) std::memcpy(room.data(), data, static_cast<size_t>(bytes));
-        std::memset(room.data() + bytes, 0, static_cast<size_t>(padded - bytes));
-        data = room.data();
+        if (data != buffer.data()) std::memcpy(buffer.data(), data, static_cast<size_t>(bytes));
+        std::memset(buffer.data() + bytes, 0, static_cast<size_t>(padded - bytes));
+        data = buffer.data();
       }
       checksums.push_back(Crc32c(data, padded));
       MV_RETURN_IF_NOT_OK(writer.Write(data, padded));
@@ -170,7 +169,7 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
 
 Status SaveJob::CollectFiles() {
   plan_.manifest.files.assign(plan_.num_files, SavedFile());
-  auto nap = kFirstLook;
+  auto interval = kFirstPollInterval;
   Instant give_up = Instant::max();
   for (uint32_t index = 0; index < plan_.num_files;) {
     // why_never is asked before CollectFile: a rank may leave as soon as it has written its file.
@@ -181,11 +180,11 @@ Status SaveJob::CollectFiles() {
       continue;
     }
     if (!status.pending()) return status;
-    MV_RETURN_IF_NOT_OK(CheckNotAborted());
+    MV_RETURN_IF_NOT_OK(CheckMayContinue());
     MV_RETURN_IF_NOT_OK(never);
     const Instant now = Clock::now();
     std::unique_lock<std::mutex> guard(mutex_);
-    if (all_written_ && give_up == Instant::max()) give_up = now + kOnItsWay;
+    if (all_written_ && give_up == Instant::max()) give_up = now + kVisibleWithin;
     if (now >= give_up) {
       return Status(Code::kCheckpointIo,
                     StrCat(plan_.saving, ": ", DataFileName(index),
@@ -193,9 +192,10 @@ Status SaveJob::CollectFiles() {
                            "system that all nodes share"),
                     FileFault{plan_.saving + "/" + DataFileName(index), ENOENT, 0});
     }
-    const bool knew = all_written_;
-    changed_.wait_for(guard, nap, [&] { return stop_.load() || all_written_ != knew; });
-    nap = std::min(nap * 2, decltype(nap)(kLongestLook));
+    const bool knew_all_written = all_written_;
+    changed_.wait_for(guard, interval,
+                      [&] { return stop_.load() || all_written_ != knew_all_written; });
+    interval = std::min(interval * 2, decltype(interval)(kMaxPollInterval));
   }
   return Status::Ok();
 }
@@ -227,7 +227,7 @@ Status SaveJob::Commit() {
     MV_RETURN_IF_NOT_OK(file.value()->Write(bytes.data(), static_cast<int64_t>(bytes.size())));
     MV_RETURN_IF_NOT_OK(file.value()->Sync());
   }
-  MV_RETURN_IF_NOT_OK(CheckNotAborted());
+  MV_RETURN_IF_NOT_OK(CheckMayContinue());
   CheckpointFolder folder(files_, plan_.folder);
   MV_RETURN_IF_NOT_OK(folder.Commit(plan_.saving, plan_.name));
   if (plan_.keep > 0) {

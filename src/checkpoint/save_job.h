@@ -26,12 +26,27 @@
 
 namespace multiverso {
 
-// The source of the bytes of the sections.
+// Where a job gets the bytes of its sections.
 class BlockSource {
  public:
   virtual ~BlockSource() = default;
-  // Returns `bytes` bytes of the section from `offset` on. The source may write them to `room`.
-  virtual Result<const char*> Fetch(size_t section, int64_t offset, int64_t bytes, char* room) = 0;
+  // Returns `bytes` bytes of a section from `offset` on, in `buffer` or in memory of the source,
+  // which stays valid until the source is destroyed.
+  virtual Result<const char*> Fetch(size_t section, int64_t offset, int64_t bytes,
+                                    char* buffer) = 0;
+};
+
+// A source whose sections are in memory that outlives it.
+class MemorySource final : public BlockSource {
+ public:
+  explicit MemorySource(std::vector<const char*> sections) : sections_(std::move(sections)) {}
+  Result<const char*> Fetch(size_t section, int64_t offset, int64_t /*bytes*/,
+                            char* /*buffer*/) override {
+    return sections_[section] + offset;
+  }
+
+ private:
+  std::vector<const char*> sections_;
 };
 
 struct SavePlan {
@@ -39,12 +54,11 @@ struct SavePlan {
   std::string saving;  // the folder that CheckpointFolder::Begin made
   CheckpointName name;
   Instant deadline;
-  // The index of this rank's file, or negative without one.
-  int32_t file_index = -1;
-  std::vector<Section> sections;  // sections with their bytes set
+  int32_t file_index = -1;        // of this rank's file; -1 if this rank saves no rows
+  std::vector<Section> sections;  // of this rank's file, with Section::bytes set
+  bool commits = false;           // whether this rank commits the checkpoint
+  Manifest manifest;              // without the files; other ranks use only its id
   // Only the rank that commits uses the following fields.
-  bool commits = false;
-  Manifest manifest;  // manifest without the files; the other ranks use its id
   uint32_t num_files = 0;
   int64_t keep = 0;  // number of checkpoints to keep; 0 for all
   // Returns why the file will never be written, or ok while its rank may still write the file.
@@ -68,9 +82,10 @@ class SaveJob {
 
   // Waits for this rank's file and returns the result of writing the file.
   Status AwaitWritten(const WaitLimit& limit);
-  // Tells the job that all ranks have written their files: a file that stays invisible is an error.
+  // Tells the job that all ranks have written their files, so an invisible file is an error.
   void NoteAllWritten();
-  // Waits for the checkpoint on the rank that commits and returns its result; ok on other ranks.
+  // Waits for the commit on the rank that commits, and for this rank's file on the others, and
+  // returns the result.
   Status AwaitCommitted(const WaitLimit& limit);
   // Makes the thread stop after the current block.
   void Stop();
@@ -79,10 +94,13 @@ class SaveJob {
   SaveJob(FileSystem* files, SavePlan plan, std::unique_ptr<BlockSource> source)
       : files_(files), plan_(std::move(plan)), source_(std::move(source)) {}
 
+  // Runs change() under the mutex and wakes all waits.
+  template <class Change>
+  void ChangeAndWake(Change change);
   void Run();
   Status WriteFile();
   Status WriteData(WritableFile* file, const DataHeader& header);
-  Status CheckNotAborted() const;
+  Status CheckMayContinue() const;
   Status CollectFiles();
   // Returns pending while the file does not exist.
   Status CollectFile(uint32_t index);

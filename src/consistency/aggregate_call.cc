@@ -23,14 +23,14 @@ AggregateCall AggregateCall::Of(const Group& workers, int rank) {
 }
 
 Status AggregateCall::CheckSame(const Group& workers) {
-  const std::vector<int> present = workers.participants();
-  const AggregateCall one = Of(workers, present.front());
-  for (const int rank : present) {
-    const AggregateCall other = Of(workers, rank);
-    if (other.count == one.count && other.dtype == one.dtype) continue;
+  const std::vector<int> ranks = workers.participants();
+  const AggregateCall first = Of(workers, ranks.front());
+  for (const int rank : ranks) {
+    const AggregateCall call = Of(workers, rank);
+    if (call.count == first.count && call.dtype == first.dtype) continue;
     return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ",
-                                          present.front(), " called aggregate of ", Describe(one),
-                                          ", rank ", rank, " of ", Describe(other)));
+                                          ranks.front(), " called aggregate of ", Describe(first),
+                                          ", rank ", rank, " of ", Describe(call)));
   }
   return Status::Ok();
 }

@@ -1,5 +1,5 @@
-// AggregateCall: the payload that a worker contributes to the first allgather of an aggregate, and
-// the check that all workers made the same call.
+// AggregateCall: the payload with which a worker announces an aggregate in the workers' allgather,
+// and the check that all workers made the same call.
 #ifndef MULTIVERSO_CONSISTENCY_AGGREGATE_CALL_H_
 #define MULTIVERSO_CONSISTENCY_AGGREGATE_CALL_H_
 
@@ -16,13 +16,13 @@ struct AggregateCall {
   int32_t dtype;
   int32_t unused;
   // A digest of the ranks whose arrays the sender sums, or 0 if no worker compares the digest.
-  uint64_t ranks;
+  uint64_t ranks_digest;
 
   // Begins the workers' next allgather with this payload.
   void Announce(Group* workers) const;
   // Returns the payload that a rank contributed to the last allgather.
   static AggregateCall Of(const Group& workers, int rank);
-  // Returns a mismatch unless all participants contributed the same payload.
+  // Returns a mismatch unless all participants announced the same count and dtype.
   static Status CheckSame(const Group& workers);
 };
 

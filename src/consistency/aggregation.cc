@@ -37,11 +37,11 @@ Aggregation::Aggregation(RankContext* context, NextScratchArea* next, DType dtyp
       count_(count),
       in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
       chunks_(std::max(DivideUp(count, in_chunk_), int64_t{1})) {
-  std::vector<int> there;
+  std::vector<int> ranks;
   for (const int rank : context_->workers()->members()) {
-    if (!context_->peers()->IsExcluded(rank)) there.push_back(rank);
+    if (!context_->peers()->IsExcluded(rank)) ranks.push_back(rank);
   }
-  SumOver(std::move(there));
+  SumOver(std::move(ranks));
 }
 
 Status Aggregation::Run(const WaitLimit& limit) {
@@ -122,7 +122,7 @@ void Aggregation::StageChunk() {
 bool Aggregation::AllStagedFor(const std::vector<int>& present) const {
   const uint64_t digest = DigestOf(present);
   return std::all_of(present.begin(), present.end(), [&](int rank) {
-    return AggregateCall::Of(*context_->workers(), rank).ranks == digest;
+    return AggregateCall::Of(*context_->workers(), rank).ranks_digest == digest;
   });
 }
 

@@ -1,4 +1,4 @@
-// Aggregation: the sum of an array over the workers, in place, for model averaging.
+// Aggregation: the sum of an array over the workers of one node, in place, for model averaging.
 //
 // The array passes through scratch memory in chunks. Every worker stages the parts of a chunk that
 // other workers sum, and all synchronize. Each worker then sums its own part of the chunk in worker
@@ -12,13 +12,12 @@
 //
 // In a session that continues without lost ranks, each worker states for which workers it has
 // staged. If the participants of the first collective differ from these workers, no worker has
-// summed yet, and all stage again. If a worker is lost later, only some workers may have its sums,
-// so the call fails on all workers.
+// summed yet, and all stage again. If a worker is lost later, only some of the others may have the
+// sums that it made, so the call fails on all workers.
 #ifndef MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 #define MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -43,7 +42,7 @@ class Aggregation {
   Status Run(const WaitLimit& limit);
 
  private:
-  // Sets the workers whose arrays are summed. `ranks` includes this rank.
+  // Sets the ranks whose arrays are summed, which include this rank.
   void SumOver(std::vector<int> ranks);
   // Returns whether all workers in `present` have staged for exactly the workers in `present`.
   bool AllStagedFor(const std::vector<int>& present) const;

@@ -9,10 +9,11 @@
 namespace multiverso {
 namespace {
 
-constexpr auto kFarewell = std::chrono::milliseconds(200);
+// The destructor's longest wait for its sends. It is usually short, since the receivers poll.
+constexpr auto kDrainTimeout = std::chrono::milliseconds(200);
 
-// Returns PeerLost for a transport error, since MPI reports a rank's death by failing messages.
-Status With(int rank, const Status& status) {
+// Converts a transport error to PeerLost, since MPI reports a rank's death by failing messages.
+Status AsPeerLost(int rank, const Status& status) {
   if (status.code() != Code::kTransport) return status;
   PeerFault peer;
   peer.rank = rank;
@@ -29,15 +30,14 @@ ChainLink::ChainLink(Messenger* messenger, int previous, int next, int tag, int6
 }
 
 ChainLink::~ChainLink() {
-  // The receiving leaders poll, so this wait is short.
-  const Instant until = Clock::now() + kFarewell;
-  while (Advance().ok() && !AllSent() && Clock::now() < until) std::this_thread::yield();
-  for (Neighbour& side : sides_) {
+  const Instant give_up = Clock::now() + kDrainTimeout;
+  while (Advance().ok() && !AllSent() && Clock::now() < give_up) std::this_thread::yield();
+  for (Neighbor& side : sides_) {
     // The memory is leaked, because the transport may still read or write the memory.
-    for (InFlightRequest& parcel : side.receives) {
-      if (!messenger_->Withdraw(&parcel.ticket)) (void)parcel.piece.release();  // NOLINT
+    for (InFlightPiece& receiving : side.receives) {
+      if (!messenger_->Withdraw(&receiving.ticket)) (void)receiving.piece.release();  // NOLINT
     }
-    for (InFlightRequest& parcel : side.sends) (void)parcel.piece.release();  // NOLINT
+    for (InFlightPiece& sending : side.sends) (void)sending.piece.release();  // NOLINT
   }
 }
 
@@ -50,19 +50,20 @@ std::unique_ptr<ChainPiece> ChainLink::NewPiece() {
 }
 
 Status ChainLink::Take(Side from, std::unique_ptr<ChainPiece>* piece) {
-  Neighbour& side = sides_[from];
+  Neighbor& side = sides_[from];
   piece->reset();
   while (side.receives.size() < kWindow) {
-    side.receives.push_back(InFlightRequest{NewPiece(), {}});
-    InFlightRequest& parcel = side.receives.back();
-    const Status posted = messenger_->Receive(side.rank, tag_, parcel.piece->data(),
-                                              parcel.piece->room(), &parcel.ticket);
+    side.receives.push_back(InFlightPiece{NewPiece(), {}});
+    InFlightPiece& receiving = side.receives.back();
+    const Status posted = messenger_->Receive(side.rank, tag_, receiving.piece->data(),
+                                              receiving.piece->room(), &receiving.ticket);
     if (!posted.ok()) side.receives.pop_back();
-    MV_RETURN_IF_NOT_OK(With(side.rank, posted));
+    MV_RETURN_IF_NOT_OK(AsPeerLost(side.rank, posted));
   }
-  InFlightRequest& first = side.receives.front();
+  InFlightPiece& first = side.receives.front();
   bool done = false;
-  MV_RETURN_IF_NOT_OK(With(side.rank, messenger_->Test(&first.ticket, &done, &first.piece->bytes)));
+  MV_RETURN_IF_NOT_OK(
+      AsPeerLost(side.rank, messenger_->Test(&first.ticket, &done, &first.piece->bytes)));
   if (!done) return Status::Ok();
   *piece = std::move(first.piece);
   side.receives.pop_front();
@@ -70,27 +71,27 @@ Status ChainLink::Take(Side from, std::unique_ptr<ChainPiece>* piece) {
 }
 
 Status ChainLink::Send(Side to, std::unique_ptr<ChainPiece> piece) {
-  Neighbour& side = sides_[to];
-  side.sends.push_back(InFlightRequest{std::move(piece), {}});
-  InFlightRequest& parcel = side.sends.back();
-  const Status sent =
-      messenger_->Send(side.rank, tag_, parcel.piece->data(), parcel.piece->bytes, &parcel.ticket);
+  Neighbor& side = sides_[to];
+  side.sends.push_back(InFlightPiece{std::move(piece), {}});
+  InFlightPiece& sending = side.sends.back();
+  const Status sent = messenger_->Send(side.rank, tag_, sending.piece->data(), sending.piece->bytes,
+                                       &sending.ticket);
   if (!sent.ok()) side.sends.pop_back();
-  return With(side.rank, sent);
+  return AsPeerLost(side.rank, sent);
 }
 
 Status ChainLink::Advance() {
-  for (Neighbour& side : sides_) {
-    for (auto parcel = side.sends.begin(); parcel != side.sends.end();) {
+  for (Neighbor& side : sides_) {
+    for (auto sending = side.sends.begin(); sending != side.sends.end();) {
       bool done = false;
       int64_t bytes = 0;
-      MV_RETURN_IF_NOT_OK(With(side.rank, messenger_->Test(&parcel->ticket, &done, &bytes)));
+      MV_RETURN_IF_NOT_OK(AsPeerLost(side.rank, messenger_->Test(&sending->ticket, &done, &bytes)));
       if (!done) {
-        ++parcel;
+        ++sending;
         continue;
       }
-      free_.push_back(std::move(parcel->piece));
-      parcel = side.sends.erase(parcel);
+      free_.push_back(std::move(sending->piece));
+      sending = side.sends.erase(sending);
     }
   }
   return Status::Ok();

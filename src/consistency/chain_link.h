@@ -1,5 +1,5 @@
-// ChainLink: carries pieces of sums between the leader of a node and the leaders of the previous
-// and the next node in the chain.
+// ChainLink: carries pieces of sums between a node's leader and its neighbors in the chain, the
+// leaders of the previous and the next node.
 #ifndef MULTIVERSO_CONSISTENCY_CHAIN_LINK_H_
 #define MULTIVERSO_CONSISTENCY_CHAIN_LINK_H_
 
@@ -20,8 +20,8 @@ class ChainLink {
  public:
   enum Side { kPrevious = 0, kNext = 1 };
 
-  // Connects this rank with `previous` and `next`, one of which may be -1. No other messages
-  // between these ranks may use `tag`. Pieces take up to `room` bytes.
+  // Connects this rank with the ranks `previous` and `next`, which are -1 beyond the chain's ends.
+  // No other messages between these ranks may use `tag`. Pieces take up to `room` bytes.
   ChainLink(Messenger* messenger, int previous, int next, int tag, int64_t room);
   ~ChainLink();
   ChainLink(const ChainLink&) = delete;
@@ -48,20 +48,20 @@ class ChainLink {
   // the network busy.
   static constexpr size_t kWindow = 4;
 
-  struct InFlightRequest {
+  struct InFlightPiece {
     std::unique_ptr<ChainPiece> piece;
     Messenger::Ticket ticket;
   };
-  struct Neighbour {
+  struct Neighbor {
     int rank = -1;
-    std::deque<InFlightRequest> receives;  // in the order in which pieces arrive
-    std::list<InFlightRequest> sends;
+    std::deque<InFlightPiece> receives;  // in the order in which pieces arrive
+    std::list<InFlightPiece> sends;
   };
 
   Messenger* messenger_;
   int tag_;
   int64_t room_;
-  Neighbour sides_[2];
+  Neighbor sides_[2];
   std::vector<std::unique_ptr<ChainPiece>> free_;
 };
 

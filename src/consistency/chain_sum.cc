@@ -56,10 +56,10 @@ void ChainSum::Source::Step() {
 void ChainSum::Begin(std::vector<Contribution> contributions) {
   contributions_ = std::move(contributions);
   has_rows_ = std::any_of(contributions_.begin(), contributions_.end(),
-                          [](const Contribution& one) { return one.is_rows; });
+                          [](const Contribution& term) { return term.is_rows; });
   sources_.clear();
-  for (const Contribution& one : contributions_) sources_.emplace_back(grid_, one);
-  came_continues_ = false;
+  for (const Contribution& term : contributions_) sources_.emplace_back(grid_, term);
+  is_continued_ = false;
 }
 
 void ChainSum::AddValues(char* sum, const char* values, int64_t elements) const {
@@ -75,23 +75,23 @@ bool ChainSum::CanAddTo(const ChainPiece& piece) const {
 
 void ChainSum::AddTo(ChainPiece* piece) const {
   PieceHeader* const header = piece->header();
-  for (const Contribution& one : contributions_) {
-    AddValues(piece->values(), one.values + grid_.Bytes(0, header->first),
+  for (const Contribution& contribution : contributions_) {
+    AddValues(piece->values(), contribution.values + grid_.Bytes(0, header->first),
               grid_.Elements(header->first, header->end));
     ++header->terms;
   }
 }
 
-void ChainSum::Make(const ChainPiece* came, int64_t first, int64_t end, ChainPiece* out) {
+void ChainSum::Make(const ChainPiece* received, int64_t first, int64_t end, ChainPiece* out) {
   out->header()->first = first;
-  if (came == nullptr && !has_rows_) {
+  if (received == nullptr && !has_rows_) {
     MakeWhole(first, std::min(end, grid_.EndOfPiece(first)), out);
     return;
   }
-  if (came != nullptr && !came_continues_) sources_.emplace(sources_.begin(), grid_, *came);
+  if (received != nullptr && !is_continued_) sources_.emplace(sources_.begin(), grid_, *received);
   MakeListed(end, out);
-  came_continues_ = came != nullptr && out->header()->end < end;
-  if (came != nullptr && !came_continues_) sources_.erase(sources_.begin());
+  is_continued_ = received != nullptr && out->header()->end < end;
+  if (received != nullptr && !is_continued_) sources_.erase(sources_.begin());
 }
 
 void ChainSum::MakeWhole(int64_t first, int64_t end, ChainPiece* out) const {
@@ -112,25 +112,25 @@ void ChainSum::MakeWhole(int64_t first, int64_t end, ChainPiece* out) const {
 
 void ChainSum::MakeListed(int64_t end, ChainPiece* out) {
   // The list of segments is made first, because the values begin after that list.
-  ahead_ = sources_;
+  scan_ = sources_;
   const auto next = [this] {
     int64_t segment = kNone;
-    for (const Source& source : ahead_) segment = std::min(segment, source.segment());
+    for (const Source& source : scan_) segment = std::min(segment, source.segment());
     return segment;
   };
   int64_t used = 0;
   int64_t count = 0;
   int64_t stop = end;
   for (int64_t at = next(); at < end; at = next()) {
-    const int64_t more = static_cast<int64_t>(sizeof(ListedSegment)) + grid_.Bytes(at, at + 1);
-    if (count > 0 && used + more > grid_.piece_bytes()) {
+    const int64_t bytes = static_cast<int64_t>(sizeof(ListedSegment)) + grid_.Bytes(at, at + 1);
+    if (count > 0 && used + bytes > grid_.piece_bytes()) {
       stop = at;
       break;
     }
-    used += more;
+    used += bytes;
     ListedSegment* const listed = out->listed() + count++;
     *listed = ListedSegment{static_cast<uint64_t>(at), 0};
-    for (Source& source : ahead_) {
+    for (Source& source : scan_) {
       if (source.segment() != at) continue;
       listed->terms += static_cast<uint64_t>(source.terms());
       source.Step();

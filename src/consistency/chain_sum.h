@@ -28,10 +28,10 @@ class ChainSum {
   // Returns whether the sum of the received piece and the contributions fits into that piece.
   bool CanAddTo(const ChainPiece& piece) const;
   void AddTo(ChainPiece* piece) const;
-  // Makes a piece of the contributions and the received piece `came`, which may be null. The result
-  // begins with segment `first` and ends at or before `end`. The received piece ends at `end`; the
-  // caller passes the received piece again until the result ends at `end` too.
-  void Make(const ChainPiece* came, int64_t first, int64_t end, ChainPiece* out);
+  // Makes a piece of the contributions and of `received`, which may be null. The result begins with
+  // segment `first` and ends at or before `end`, where `received` ends. The caller passes
+  // `received` again until the result ends at `end` too.
+  void Make(const ChainPiece* received, int64_t first, int64_t end, ChainPiece* out);
 
  private:
   // Reads a source of values segment by segment.
@@ -51,7 +51,7 @@ class ChainSum {
     const int64_t* row_ids_ = nullptr;       // of a source of rows
     const ListedSegment* listed_ = nullptr;  // of a piece that lists its segments
     int64_t index_ = 0;   // of the row or listed segment; otherwise the segment itself
-    int64_t count_ = 0;   // the index ends here
+    int64_t count_ = 0;   // the value of index_ at the end
     int64_t part_ = 0;    // the current part of a row
     const char* values_;  // the values of the current segment
     int64_t terms_ = 1;
@@ -66,8 +66,8 @@ class ChainSum {
   bool has_rows_ = false;
   std::vector<Contribution> contributions_;
   std::vector<Source> sources_;  // a received piece with further segments, then the contributions
-  bool came_continues_ = false;
-  std::vector<Source> ahead_;
+  bool is_continued_ = false;    // whether sources_ begins with the received piece
+  std::vector<Source> scan_;     // copies of sources_ that list the segments of a piece
 };
 
 }  // namespace multiverso

@@ -3,7 +3,7 @@
 //
 // The leaders of the nodes send each other the clocks that have changed: immediately if a worker
 // may be waiting for them, otherwise periodically. The same message says which ranks wait in a
-// collective, so its receiver also knows all calls that such a rank made before the collective.
+// collective, so a receiver that knows of the wait also knows all calls that the rank made before.
 #ifndef MULTIVERSO_CONSISTENCY_CLOCK_EXCHANGE_H_
 #define MULTIVERSO_CONSISTENCY_CLOCK_EXCHANGE_H_
 
@@ -27,14 +27,15 @@ class ClockExchange {
  public:
   explicit ClockExchange(RankContext* context);
 
-  // Handles the messages that have arrived. Sets *any if a message has arrived.
+  // Handles the messages that have arrived. Sets *any if there was one.
   Status Receive(const RoundsByTable& tables, bool* any);
-  // Sends the messages that are due.
+  // Sends a message to each other leader if one is due.
   Status Send(const RoundsByTable& tables);
   // Returns whether some changed clocks have not been sent.
   bool HasChanges() const { return has_changes_; }
+  // Forgets what was sent of a table that no longer exists.
   void Forget(int64_t table) { sent_.erase(table); }
-  // Marks the next message as the last, since this node's clocks no longer change.
+  // Announces that this node's clocks no longer change. The next message is then the last.
   void Close() { is_closing_ = true; }
   // Returns whether this node's last message has been sent and every other node's last message has
   // arrived. Messages between leaders arrive in order, so no message to this node is in flight.
@@ -42,10 +43,11 @@ class ClockExchange {
 
  private:
   struct WaitingRank;
-  struct Seen {
-    uint64_t number = 0;
+  // The collective of one group in which a rank of this node was last seen.
+  struct WaitRecord {
+    uint64_t sequence = 0;
     Instant since;
-    bool is_told = false;
+    bool is_reported = false;
   };
 
   bool Handle(const std::string& bytes, const RoundsByTable& tables);
@@ -53,20 +55,20 @@ class ClockExchange {
   // reported. Returns no ranks if no check is due.
   std::vector<WaitingRank> FindWaiting(Instant now);
   // Packs the clocks that have changed. Sets *urgent if a worker may be waiting for a clock.
-  std::string Changes(const RoundsByTable& tables, uint32_t* count, bool* urgent);
+  std::string PackChanges(const RoundsByTable& tables, uint32_t* count, bool* urgent);
 
   RankContext* context_;
   std::chrono::milliseconds interval_;
   Instant sent_at_{};
-  Instant looked_at_{};
+  Instant checked_at_{};
   bool has_changes_ = false;
   bool is_closing_ = false;
   bool last_sent_ = false;
-  std::vector<bool> last_came_;  // whether a node's last message has arrived, by node
+  std::vector<bool> last_received_;  // whether a node's last message has arrived, by node
   std::map<int64_t, std::vector<WorkerClocks::Snapshot>>
       sent_;  // the last clocks sent, by table and worker of this node
-  std::map<int64_t, std::vector<WorkerClocks::Snapshot>> read_;  // to be sent next
-  std::vector<std::vector<Seen>> seen_;                          // by rank of this node and group
+  std::map<int64_t, std::vector<WorkerClocks::Snapshot>> snapshots_to_send_;  // to be sent next
+  std::vector<std::vector<WaitRecord>> waits_;  // by rank of this node and group
 };
 
 }  // namespace multiverso

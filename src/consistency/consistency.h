@@ -1,7 +1,7 @@
 // Consistency: decides which adds of other workers a worker's get may see.
 //
 // Each table passes its calls through a Consistency object. AsyncMode runs a call at once.
-// SyncRounds and ReplicaRounds (sync mode) and StalenessBound (bounded staleness) may wait first.
+// SyncRounds and ReplicaRounds (sync mode) and StalenessBound (bounded staleness) may wait.
 #ifndef MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 #define MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 
@@ -23,7 +23,7 @@ struct ModeOptions {
 };
 
 // A collective call of all ranks (a barrier, the creation of a table, shutdown) as a table sees the
-// call. All workers must have made the same calls on the table before the sync point.
+// call. In sync mode all workers must have made the same calls on the table before the sync point.
 struct SyncPoint {
   uint64_t number = 0;    // counted in the session, from 1
   const char* call = "";  // the name of the call, for messages
@@ -32,13 +32,13 @@ struct SyncPoint {
 
 // The calls of a worker on a table that count at a sync point.
 struct CallDigest {
-  uint64_t number = 0;
+  uint64_t count = 0;
   uint64_t digest = 0;  // of the kinds of the calls, in order
 };
 
 // One thread of a worker at a time makes the calls on a table. Like the shard's functions, a call
-// returns pending rather than wait past its time slice, and continues from its progress. The
-// default functions are those of a mode without rounds.
+// returns pending rather than wait past its time slice, and continues from its progress. Only sync
+// mode overrides the functions about sync points.
 class Consistency {
  public:
   virtual ~Consistency() = default;
@@ -53,21 +53,21 @@ class Consistency {
   }
   virtual void Leave(RequestKind /*kind*/) {}
 
-  // Returns whether calls are parts of rounds, for which other workers wait.
+  // Returns whether calls are parts of rounds, for which other workers wait: not in async mode.
   virtual bool HasRounds() const { return true; }
   // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
   virtual bool ExchangesInPlace() const { return false; }
   // Announces that this worker joins no further rounds. The others then continue without it.
   virtual void Finish() {}
   // Announces that this worker is about to join that collective call. Aborts the session with a
-  // mismatch if the workers' calls on the table do not agree at the sync point.
+  // mismatch if a worker that has reached it has not made the same calls on the table.
   virtual void ReachSyncPoint(const SyncPoint& /*point*/) {}
 
   // ---- For workers on several nodes, which do not see each other's clocks at a sync point
-  // Returns the calls that all workers that have not finished must have made before the sync point.
+  // Returns this worker's calls, which all workers must have made that have not finished.
   virtual CallDigest CallsBefore(const SyncPoint& /*point*/) const { return CallDigest(); }
-  // Compares the workers' calls after all workers have reached the sync point. Returns a mismatch
-  // if they do not agree, and pending while the clocks of some workers have not arrived.
+  // Compares the workers' calls after all workers have reached the sync point. If they differ,
+  // aborts the session with a mismatch, and returns it. Returns pending until all clocks arrived.
   virtual Status CompareAt(const SyncPoint& /*point*/) { return Status::Ok(); }
   // Announces that this worker has released the table.
   virtual void Depart() {}
@@ -78,9 +78,9 @@ class Consistency {
   // ---- For checkpoints, while all workers are in the same collective call
   // Waits until the adds of all complete rounds have been applied.
   virtual Status Settle(const WaitLimit& /*limit*/) { return Status::Ok(); }
-  // Returns the number of adds of each worker, in worker order, including adds of earlier jobs.
+  // Returns each worker's number of adds, including those of earlier jobs; empty in async mode.
   virtual std::vector<uint64_t> Clocks() const { return {}; }
-  // Sets the number of rounds that earlier jobs have made.
+  // Makes `rounds`, the number in a loaded checkpoint, the clock of the fastest worker.
   virtual void StartFrom(uint64_t /*rounds*/) {}
 };
 

@@ -1,4 +1,4 @@
-// MakeConsistency: makes the Consistency object of a session's mode in shared memory.
+// MakeConsistency: makes a table's Consistency object, by the session's mode, in shared memory.
 #ifndef MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_
 #define MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_
 
@@ -18,7 +18,7 @@ namespace multiverso {
 // of the `workers`, or kMemory if that memory cannot be addressed.
 Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& shape, int workers,
                                  int workers_here);
-// Makes the object in ConsistencyBytes() of shared memory at `base`, which is zero-filled at first.
+// Makes the object, in ConsistencyBytes() of zero-filled memory at `base`; AsyncMode for a server.
 std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const StagedShape& shape,
                                              char* base, Shard* shard, RankContext* context,
                                              const std::string& table_name);

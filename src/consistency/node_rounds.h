@@ -34,7 +34,7 @@ class NodeRounds {
   // Returns whether a message that a worker waits for may arrive at any moment.
   bool Awaits() const { return clocks_.HasSleepers() || (chain_ != nullptr && chain_->Awaits()); }
   // Close announces that the workers of this node make no more calls. IsClosed returns whether all
-  // nodes have announced their end and no message is in flight.
+  // nodes have announced the end of their calls and no message is in flight.
   void Close() {
     if (chain_ != nullptr) chain_->Close();
   }
@@ -49,7 +49,7 @@ class NodeRounds {
   WorkerClocks clocks_;
   Shard* shard_;
   int num_nodes_;
-  std::unique_ptr<RoundChain> chain_;  // null in other modes than sync mode
+  std::unique_ptr<RoundChain> chain_;  // null with bounded staleness
 };
 
 }  // namespace multiverso

@@ -15,7 +15,7 @@ namespace multiverso {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d565253;
-constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
 // A leader polls for this long before it sleeps, because a short wait takes about as long.
 constexpr std::chrono::microseconds kEager{1000};
@@ -45,7 +45,7 @@ Status RelayAggregation::Run(const WaitLimit& limit) {
   AggregateCall{count_, static_cast<int32_t>(dtype_), 0, 0}.Announce(workers);
   MV_RETURN_IF_NOT_OK(workers->Wait(limit));
   MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*workers));
-  TakePart();
+  ChooseRanks();
   for (; chunk_ < chunks_ && lost_ < 0; ++chunk_) MV_RETURN_IF_NOT_OK(SumChunk(limit));
   workers->BeginAllgather(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
   MV_RETURN_IF_NOT_OK(workers->Wait(limit));
@@ -60,25 +60,25 @@ Status RelayAggregation::SumChunk(const WaitLimit& limit) {
   std::memcpy(scratch(context_->members().rank()), mine, bytes);
   here->BeginAllgather(CollectiveKind::kAggregate);
   MV_RETURN_IF_NOT_OK(here->Wait(limit));
-  CheckNeighbours();
-  if (lost_ < 0 && is_leader()) MV_RETURN_IF_NOT_OK(Sum(limit));
+  CheckNodeWorkers();
+  if (lost_ < 0 && is_leader()) MV_RETURN_IF_NOT_OK(SumAsLeader(limit));
   here->BeginAllgather(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
   MV_RETURN_IF_NOT_OK(here->Wait(limit));
-  CheckNeighbours();
-  const int leader = here_.front();
+  CheckNodeWorkers();
+  const int leader = ranks_here_.front();
   if (lost_ < 0) lost_ = here->payload(leader).Read<int>();
   if (lost_ < 0) std::memcpy(mine, scratch(leader), bytes);
   return Status::Ok();
 }
 
-void RelayAggregation::TakePart() {
+void RelayAggregation::ChooseRanks() {
   const Membership& members = context_->members();
-  there_ = context_->workers()->participants();
+  ranks_ = context_->workers()->participants();
   sequence_ = context_->workers()->sequence();
   std::vector<bool> is_led(static_cast<size_t>(members.num_nodes()), false);
-  for (const int rank : there_) {
+  for (const int rank : ranks_) {
     const int node = members.node_of(rank);
-    if (node == members.node()) here_.push_back(rank);
+    if (node == members.node()) ranks_here_.push_back(rank);
     if (is_led[static_cast<size_t>(node)]) continue;
     is_led[static_cast<size_t>(node)] = true;
     if (node == members.node()) place_ = leaders_.size();
@@ -86,9 +86,9 @@ void RelayAggregation::TakePart() {
   }
 }
 
-void RelayAggregation::CheckNeighbours() {
+void RelayAggregation::CheckNodeWorkers() {
   const std::vector<int> present = context_->node_workers()->participants();
-  for (const int rank : here_) {
+  for (const int rank : ranks_here_) {
     if (lost_ >= 0 || std::find(present.begin(), present.end(), rank) != present.end()) continue;
     lost_ = rank;
   }
@@ -111,8 +111,8 @@ Status RelayAggregation::Vote() const {
 
 // ---- The leader ---------------------------------------------------------------------------------
 
-Status RelayAggregation::Sum(const WaitLimit& limit) {
-  Instant look = Clock::now() + kLook;
+Status RelayAggregation::SumAsLeader(const WaitLimit& limit) {
+  Instant next_check = Clock::now() + kCheckInterval;
   for (;;) {
     bool done = false;
     const Status exchanged = Exchange(&done);
@@ -120,13 +120,13 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
     if (!exchanged.ok() && !MayMeanLoss(exchanged)) return exchanged;
     if (done) return Status::Ok();
     const Instant now = Clock::now();
-    if (now >= look) {
-      look = now + kLook;
+    if (now >= next_check) {
+      next_check = now + kCheckInterval;
       MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
-      const auto lost = std::find_if(there_.begin(), there_.end(), [&](int rank) {
+      const auto lost = std::find_if(ranks_.begin(), ranks_.end(), [&](int rank) {
         return !context_->peers()->ExitReason(rank).empty();
       });
-      if (lost != there_.end()) {
+      if (lost != ranks_.end()) {
         lost_ = *lost;
         return Status::Ok();
       }
@@ -155,11 +155,11 @@ Status RelayAggregation::Exchange(bool* done) {
   messenger()->Advance();
   const bool is_last = place_ + 1 == leaders_.size();
   std::string values;
-  bool came = false;
+  bool has_arrived = false;
   if (!has_passed_on_) {
     if (place_ > 0) {
-      MV_RETURN_IF_NOT_OK(TakeFrom(leaders_[place_ - 1], &values, &came));
-      if (!came) return Status::Ok();
+      MV_RETURN_IF_NOT_OK(TakeFrom(leaders_[place_ - 1], &values, &has_arrived));
+      if (!has_arrived) return Status::Ok();
     }
     AddOwn(&values);
     has_passed_on_ = true;
@@ -170,8 +170,8 @@ Status RelayAggregation::Exchange(bool* done) {
       if (!sent.ok() && !MayMeanLoss(sent)) return sent;
     }
   } else {
-    MV_RETURN_IF_NOT_OK(TakeFrom(leaders_.back(), &values, &came));
-    if (!came) return Status::Ok();
+    MV_RETURN_IF_NOT_OK(TakeFrom(leaders_.back(), &values, &has_arrived));
+    if (!has_arrived) return Status::Ok();
     backoff_.Reset();
   }
   std::memcpy(scratch(context_->members().rank()), values.data(), values.size());
@@ -185,7 +185,7 @@ void RelayAggregation::AddOwn(std::string* values) const {
   WithType(dtype_, [&](auto* null) {
     using T = std::remove_pointer_t<decltype(null)>;
     T* const sum = reinterpret_cast<T*>(values->data());
-    for (const int rank : here_) {
+    for (const int rank : ranks_here_) {
       const T* const part = reinterpret_cast<const T*>(scratch(rank));
       if (is_begun) {
         kernels::Add(sum, part, ChunkCount());
@@ -205,13 +205,13 @@ Status RelayAggregation::SendTo(int leader, const std::string& values) const {
   return messenger()->Post(leader, kAggregateTag, std::move(bytes));
 }
 
-Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
-  for (bool got = true; got;) {
+Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* has_arrived) {
+  for (bool is_found = true; is_found;) {
     std::string bytes;
     MV_RETURN_IF_NOT_OK(messenger()->Take(
         leader, kAggregateTag, static_cast<int64_t>(sizeof(Header)) + NodeMemory::kScratchAreaBytes,
-        &bytes, &got));
-    if (!got) break;
+        &bytes, &is_found));
+    if (!is_found) break;
     Header header{};
     if (bytes.size() >= sizeof(header)) std::memcpy(&header, bytes.data(), sizeof(header));
     // Messages of an earlier aggregate may remain if that aggregate failed.
@@ -222,7 +222,7 @@ Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
       continue;
     }
     *values = bytes.substr(sizeof(header));
-    *came = true;
+    *has_arrived = true;
     break;
   }
   return Status::Ok();

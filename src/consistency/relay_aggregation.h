@@ -40,20 +40,20 @@ class RelayAggregation {
     return context_->memory()->scratch(context_->members().local_rank_of(rank),
                                        static_cast<int>(chunk_ % 2));
   }
-  bool is_leader() const { return context_->members().rank() == here_.front(); }
+  bool is_leader() const { return context_->members().rank() == ranks_here_.front(); }
 
-  // Determines the ranks and leaders of the sum from the participants of the first collective.
-  void TakePart();
+  // Sets the ranks and leaders of the sum from the participants of the first collective.
+  void ChooseRanks();
   Status SumChunk(const WaitLimit& limit);
   // Sets lost_ if a worker of this node was missing in the last collective of node_workers().
-  void CheckNeighbours();
+  void CheckNodeWorkers();
   // Does the leader's part for a chunk: receives, adds and sends until the total is in scratch.
-  Status Sum(const WaitLimit& limit);
+  Status SumAsLeader(const WaitLimit& limit);
   Status Exchange(bool* done);
   void AddOwn(std::string* values) const;
   Status SendTo(int leader, const std::string& values) const;
-  // Receives that leader's values of this chunk. Sets *came if the values have arrived.
-  Status TakeFrom(int leader, std::string* values, bool* came);
+  // Receives that leader's values of this chunk. Sets *has_arrived if the values have arrived.
+  Status TakeFrom(int leader, std::string* values, bool* has_arrived);
   // Returns the outcome of the final collective, which is the same on all workers.
   Status Vote() const;
 
@@ -64,11 +64,11 @@ class RelayAggregation {
   int64_t in_chunk_;  // the largest number of elements of a chunk
   int64_t chunks_;
   int64_t chunk_ = 0;
-  uint64_t sequence_ = 0;     // of the first collective; identifies this sum's messages
-  std::vector<int> there_;    // the workers whose arrays are summed
-  std::vector<int> here_;     // the workers of there_ on this node
-  std::vector<int> leaders_;  // in the order of the sum
-  size_t place_ = 0;          // the index of this node's leader in leaders_
+  uint64_t sequence_ = 0;        // of the first collective; identifies this sum's messages
+  std::vector<int> ranks_;       // the workers whose arrays are summed
+  std::vector<int> ranks_here_;  // the workers of ranks_ on this node
+  std::vector<int> leaders_;     // in the order of the sum
+  size_t place_ = 0;             // the index of this node's leader in leaders_
   bool has_passed_on_ = false;
   int lost_ = -1;  // the lost rank that ended the sum, or -1 if this rank knows none
   Instant began_;

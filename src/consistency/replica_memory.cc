@@ -23,9 +23,9 @@ ReplicaMemory::ReplicaMemory(const StagedShape& shape, char* base, const WorkerC
     : words_(reinterpret_cast<ReplicaWords*>(base + WordsAt(clocks.workers()))),
       staging_(base + WordsAt(clocks.workers()) + kPage, shape,
                static_cast<int>(clocks.here().size())),
-      places_(static_cast<size_t>(clocks.workers()), -1) {
+      local_indices_(static_cast<size_t>(clocks.workers()), -1) {
   for (size_t i = 0; i < clocks.here().size(); ++i) {
-    places_[static_cast<size_t>(clocks.here()[i])] = static_cast<int>(i);
+    local_indices_[static_cast<size_t>(clocks.here()[i])] = static_cast<int>(i);
   }
 }
 

@@ -1,5 +1,5 @@
-// ReplicaMemory: the memory that the ranks of a node share besides the table's replica, in sync
-// mode with workers on several nodes.
+// ReplicaMemory: the memory for rounds that the ranks of a node share besides the table's replica,
+// in sync mode with workers on several nodes.
 #ifndef MULTIVERSO_CONSISTENCY_REPLICA_MEMORY_H_
 #define MULTIVERSO_CONSISTENCY_REPLICA_MEMORY_H_
 
@@ -30,12 +30,12 @@ class ReplicaMemory {
   ReplicaWords* words() const { return words_; }
   const Staging& staging() const { return staging_; }
   // Returns the index in the staging memory of a worker of this node.
-  int place_of(int worker) const { return places_[static_cast<size_t>(worker)]; }
+  int local_index_of(int worker) const { return local_indices_[static_cast<size_t>(worker)]; }
 
  private:
   ReplicaWords* words_;
   Staging staging_;
-  std::vector<int> places_;  // by worker; -1 for a worker of another node
+  std::vector<int> local_indices_;  // by worker; -1 for a worker of another node
 };
 
 }  // namespace multiverso

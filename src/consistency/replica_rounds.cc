@@ -20,7 +20,7 @@ ReplicaRounds::ReplicaRounds(const StagedShape& shape, ReplicaMemory memory, con
       memory_(std::move(memory)),
       shard_(shard),
       clocks_(std::move(clocks)),
-      place_(memory_.place_of(clocks_.me())) {
+      local_index_(memory_.local_index_of(clocks_.me())) {
   const Membership& members = context.members();
   for (int worker = 0; worker < clocks_.workers(); ++worker) {
     const int rank = clocks_.rank_of(worker);
@@ -52,7 +52,7 @@ Status ReplicaRounds::WaitForBuffer(const char* call, const WaitLimit& limit, in
 
 void ReplicaRounds::Describe(bool is_rows, int buffer, int64_t count) {
   const uint64_t round = clocks_.my_adds();
-  StagedAdd* const add = memory_.staging().add_of(place_, round);
+  StagedAdd* const add = memory_.staging().add_of(local_index_, round);
   add->is_rows = is_rows ? 1 : 0;
   add->buffer = buffer;
   add->count = count;
@@ -62,16 +62,17 @@ void ReplicaRounds::Describe(bool is_rows, int buffer, int64_t count) {
 void ReplicaRounds::AnnounceAdd() {
   const uint64_t round = clocks_.my_adds();
   clocks_.CountAdd();
-  if (clocks_.AllHereHavePassed(round)) clocks_.CallLeader();
+  if (clocks_.AllHereHavePassed(round)) clocks_.WakeLeader();
 }
 
 void ReplicaRounds::Stage(const Request& request, int buffer) {
   Staging staging = memory_.staging();
   if (IsOfRows(request.kind)) {
-    Describe(/*is_rows=*/true, buffer,
-             staging.StageRows(place_, buffer, request.row_ids, request.num_ids, request.delta));
+    Describe(
+        /*is_rows=*/true, buffer,
+        staging.StageRows(local_index_, buffer, request.row_ids, request.num_ids, request.delta));
   } else {
-    std::memcpy(staging.values(place_, buffer), request.delta,
+    std::memcpy(staging.values(local_index_, buffer), request.delta,
                 static_cast<size_t>(shape_.layout.bytes()));
     Describe(/*is_rows=*/false, buffer, 0);
   }
@@ -122,7 +123,7 @@ Status ReplicaRounds::WaitUntilApplied(uint64_t rounds, const char* call, const 
       call, limit, [&] { return rounds_applied() >= rounds; },
       [&](int worker) {
         if (!clocks_.HasPassed(worker, rounds - 1)) return Need::kCall;
-        // A worker that has passed the round is needed only if it is a leader, which sums.
+        // A worker that has passed the round is needed only if it is a leader, since leaders sum.
         return leads_[static_cast<size_t>(worker)] ? Need::kWork : Need::kNothing;
       });
 }
@@ -139,7 +140,7 @@ Status ReplicaRounds::WaitUntilComplete(const char* call, const WaitLimit& limit
   return rounds > 0 ? WaitUntilApplied(rounds, call, limit) : Status::Ok();
 }
 
-Status ReplicaRounds::Snapshot(const Request& request, const WaitLimit& limit) {
+Status ReplicaRounds::GetFinished(const Request& request, const WaitLimit& limit) {
   for (;;) {
     MV_RETURN_IF_NOT_OK(WaitUntilComplete("get", limit));
     const uint64_t before = rounds_applied();
@@ -158,7 +159,7 @@ Status ReplicaRounds::Snapshot(const Request& request, const WaitLimit& limit) {
 
 Status ReplicaRounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
-    if (clocks_.i_have_finished()) return Snapshot(request, limit);
+    if (clocks_.i_have_finished()) return GetFinished(request, limit);
     MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, "get", limit));
     progress->phase = kTicked;
   }

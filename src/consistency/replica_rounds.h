@@ -52,15 +52,15 @@ class ReplicaRounds final : public Consistency {
   // include the rounds that were complete at this worker's last sync point.
   Status WaitUntilComplete(const char* call, const WaitLimit& limit);
   // Copies the parameters after the last complete round, for a worker that has finished.
-  Status Snapshot(const Request& request, const WaitLimit& limit);
+  Status GetFinished(const Request& request, const WaitLimit& limit);
 
   StagedShape shape_;
   ReplicaMemory memory_;
   const Shard* shard_;
   WorkerClocks clocks_;
-  int place_;
+  int local_index_;          // this worker's index in the staging memory
   std::vector<bool> leads_;  // whether a worker leads its node, by worker
-  // The round that last used each of this worker's buffers, plus 1, or 0 for a new buffer.
+  // For each of this worker's buffers, 1 plus the last round that used it, or 0 for a new buffer.
   uint64_t used_in_[Staging::kBuffers] = {};
 };
 

@@ -12,9 +12,9 @@ constexpr uint32_t kMagic = 0x4d564348;
 // A piece is large enough for full speed, and small enough to stay in the receiver's cache.
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
 // The number of elements applied at a time, so that they stay in the first-level cache.
-constexpr int64_t kAtATime = 4096;
+constexpr int64_t kElementsAtATime = 4096;
 // The number of pieces passed on before the leader polls other tables, so that no table waits long.
-constexpr int kPieces = 8;
+constexpr int kPiecesPerPoll = 8;
 
 SegmentGrid GridOf(const StagedShape& shape) {
   constexpr auto listed = static_cast<int64_t>(sizeof(ListedSegment));
@@ -22,7 +22,8 @@ SegmentGrid GridOf(const StagedShape& shape) {
                      std::min(kPieceBytes, shape.layout.bytes() + shape.layout.rows() * listed));
 }
 
-int Neighbour(const RankContext& context, int step) {
+// Returns the leader that is `step` places after this rank in the chain, or -1 beyond its ends.
+int NeighborOf(const RankContext& context, int step) {
   const std::vector<int> chain = context.members().worker_leaders();
   const auto me =
       std::find(chain.begin(), chain.end(), context.members().rank()) - chain.begin() + step;
@@ -39,14 +40,14 @@ RoundChain::RoundChain(int64_t table, const StagedShape& shape, ReplicaMemory me
       memory_(std::move(memory)),
       clocks_(clocks),
       shard_(shard),
-      link_(context->control_channel()->messenger(), Neighbour(*context, -1),
-            Neighbour(*context, 1), kFirstChainTag + static_cast<int>(table % kTableChains),
+      link_(context->control_channel()->messenger(), NeighborOf(*context, -1),
+            NeighborOf(*context, 1), kFirstChainTag + static_cast<int>(table % kTableChains),
             ChainPiece::RoomFor(grid_.piece_bytes())),
       sum_(grid_, shape.dtype),
-      scratch_(static_cast<size_t>(kAtATime * shape.element_bytes())) {}
+      scratch_(static_cast<size_t>(kElementsAtATime * shape.element_bytes())) {}
 
 Status RoundChain::Poll(bool* any) {
-  for (int i = 0; i < kPieces; ++i) {
+  for (int i = 0; i < kPiecesPerPoll; ++i) {
     bool moved = false;
     MV_RETURN_IF_NOT_OK(link_.Advance());
     MV_RETURN_IF_NOT_OK(StepDown(&moved));
@@ -71,14 +72,14 @@ bool RoundChain::Open() {
   std::vector<Contribution> contributions;
   for (const int worker : clocks_->here()) {
     if (clocks_->adds(worker) <= summed_) continue;  // the worker had finished before the round
-    const int place = memory_.place_of(worker);
-    const StagedAdd* const add = memory_.staging().add_of(place, summed_);
-    Contribution one;
-    one.is_rows = add->is_rows != 0;
-    one.values = memory_.staging().values(place, add->buffer);
-    one.row_ids = memory_.staging().row_ids(place, add->buffer);
-    one.count = add->count;
-    contributions.push_back(one);
+    const int local_index = memory_.local_index_of(worker);
+    const StagedAdd* const add = memory_.staging().add_of(local_index, summed_);
+    Contribution contribution;
+    contribution.is_rows = add->is_rows != 0;
+    contribution.values = memory_.staging().values(local_index, add->buffer);
+    contribution.row_ids = memory_.staging().row_ids(local_index, add->buffer);
+    contribution.count = add->count;
+    contributions.push_back(contribution);
   }
   expects_ = link_.has(ChainLink::kPrevious) && !(is_end_known_ && summed_ >= end_);
   contributes_ = !contributions.empty();
@@ -100,9 +101,9 @@ Status RoundChain::StepDown(bool* any) {
   const auto to = is_last ? ChainLink::kPrevious : ChainLink::kNext;
   if (link_.has(to) && !link_.CanSend(to)) return Status::Ok();
   if (expects_ && input_ == nullptr) {
-    bool came = false;
-    MV_RETURN_IF_NOT_OK(TakeInput(&came));
-    *any = *any || came;
+    bool has_arrived = false;
+    MV_RETURN_IF_NOT_OK(TakeInput(&has_arrived));
+    *any = *any || has_arrived;
     if (input_ == nullptr) return Status::Ok();
   }
   std::unique_ptr<ChainPiece> piece = MakePiece();
@@ -119,11 +120,11 @@ Status RoundChain::StepDown(bool* any) {
   return Status::Ok();
 }
 
-Status RoundChain::TakeInput(bool* came) {
+Status RoundChain::TakeInput(bool* has_arrived) {
   // The next piece must belong to round summed_, or announce the end before that round.
   MV_RETURN_IF_NOT_OK(link_.Take(ChainLink::kPrevious, &input_));
   if (input_ == nullptr) return Status::Ok();
-  *came = true;
+  *has_arrived = true;
   MV_RETURN_IF_NOT_OK(Check(*input_, ChainLink::kPrevious, summed_, next_));
   if (input_->header()->is_end == 0) return Status::Ok();
   is_end_known_ = true;
@@ -231,9 +232,9 @@ void RoundChain::Apply(const ChainPiece& piece) {
 
 void RoundChain::ApplyRange(int64_t first, int64_t count, int64_t terms, const char* values) {
   const int64_t element_bytes = SizeOf(dtype_);
-  for (int64_t done = 0; done < count; done += kAtATime) {
+  for (int64_t done = 0; done < count; done += kElementsAtATime) {
     shard_->Apply(first + done, values + done * element_bytes, terms, nullptr,
-                  std::min(kAtATime, count - done), scratch_.data());
+                  std::min(kElementsAtATime, count - done), scratch_.data());
   }
 }
 

@@ -41,7 +41,7 @@ class RoundChain {
   Status Poll(bool* any);
   // Receives totals and passes them on without beginning a new sum.
   Status PollTotals();
-  // Returns whether a message of another leader is due.
+  // Returns whether a sum is being made, or a total of this node's sums has not arrived.
   bool Awaits() const { return IsAtWork() || applied_ < summed_; }
   // Announces that the workers of this node make no more adds.
   void Close() { is_closing_ = true; }
@@ -57,8 +57,9 @@ class RoundChain {
   bool Open();
   // Returns whether the open sum has values of this node, or has begun.
   bool IsAtWork() const { return is_open_ && (contributes_ || next_ > 0 || input_ != nullptr); }
-  Status TakeInput(bool* came);
-  // Announces the end to the next node. The last node announces the end to the previous node.
+  Status TakeInput(bool* has_arrived);
+  // If no more pieces come from here, announces that to the next node (the last node: the
+  // previous).
   Status AnnounceEnd(bool* any);
   bool NothingMoreFromHere() const;
   std::unique_ptr<ChainPiece> MakePiece();
@@ -87,7 +88,7 @@ class RoundChain {
   int64_t next_ = 0;  // the next segment of the open round
   std::unique_ptr<ChainPiece> input_;
   bool is_end_known_ = false;  // whether the end of the previous node's pieces is known
-  uint64_t end_ = 0;
+  uint64_t end_ = 0;           // the first round without pieces of the previous node
   bool end_announced_ = false;
   // State of the total.
   uint64_t applied_ = 0;

@@ -1,20 +1,19 @@
 #include "consistency/round_service.h"
 
 #include <algorithm>
-#include <iterator>
 #include <thread>
 #include <utility>
 
 namespace multiverso {
 namespace {
 
-constexpr auto kCleanUp = std::chrono::milliseconds(200);
-constexpr auto kNap = std::chrono::milliseconds(1);
+constexpr auto kCleanUpInterval = std::chrono::milliseconds(200);
+constexpr auto kPollInterval = std::chrono::milliseconds(1);
 
 }  // namespace
 
 RoundService::RoundService(RankContext* context)
-    : context_(context), leads_(context->members().is_leader()), clocks_(context) {}
+    : context_(context), is_leader_(context->members().is_leader()), clocks_(context) {}
 
 RoundService::~RoundService() = default;
 
@@ -31,10 +30,10 @@ void RoundService::Forget(int64_t table) {
 }
 
 bool RoundService::Poll() {
-  if (!leads_) return false;
+  if (!is_leader_) return false;
   const std::unique_lock<std::mutex> guard(mutex_, std::try_to_lock);
   if (!guard.owns_lock()) return false;
-  if (failure_.is_set()) AbortIf(failure_.Get());
+  if (failure_.is_set()) AbortOnFailure(failure_.Get());
   if (context_->state()->IsAborted() || failure_.is_set()) {
     // Failures are ignored, because the session ends in any case.
     for (const auto& [id, rounds] : tables_) (void)rounds->PollTotals();
@@ -42,14 +41,14 @@ bool RoundService::Poll() {
   }
   bool any = false;
   const Status status = PollAll(&any);
-  AbortIf(failure_.Defer(status));
-  CleanUp();
+  AbortOnFailure(failure_.Defer(status));
+  RemoveReleasedTables();
   return any;
 }
 
-void RoundService::AbortIf(const Status& status) {
+void RoundService::AbortOnFailure(const Status& status) {
   if (status.ok() || status.pending() || context_->state()->IsAborted()) return;
-  // The calls that wait for a lost rank report the loss with the rank's name.
+  // The calls that wait for a lost rank report it by name.
   if (MayMeanLoss(status) && context_->peers()->AnyLost()) return;
   context_->state()->AbortInBackground(status);
 }
@@ -66,10 +65,10 @@ Status RoundService::PollAll(bool* any) {
   return Status::Ok();
 }
 
-void RoundService::CleanUp() {
+void RoundService::RemoveReleasedTables() {
   const Instant now = Clock::now();
-  if (now < cleaned_ + kCleanUp) return;
-  cleaned_ = now;
+  if (now < cleaned_up_at_ + kCleanUpInterval) return;
+  cleaned_up_at_ = now;
   for (auto kept = tables_.begin(); kept != tables_.end();) {
     const bool is_released = kept->second->IsReleased();
     if (is_released) kept->second->Close();
@@ -91,7 +90,7 @@ bool RoundService::IsSettled() {
 
 Status RoundService::Settle(const WaitLimit& limit) {
   // A session that continues without lost ranks has no rounds, and other leaders may be lost.
-  if (!leads_ || context_->members().survives_losses()) return Status::Ok();
+  if (!is_leader_ || context_->members().survives_losses()) return Status::Ok();
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     clocks_.Close();
@@ -103,7 +102,7 @@ Status RoundService::Settle(const WaitLimit& limit) {
     // The deadline is no error, because the session ends and no rank needs the missing messages.
     if (context_->state()->IsAborted() || IsSettled() || now >= limit.deadline) return Status::Ok();
     MV_RETURN_IF_NOT_OK(limit.Check(now));
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 

@@ -1,5 +1,5 @@
-// RoundService: the background work of a node's leader, which sums the rounds of its workers with
-// those of other nodes and exchanges worker clocks.
+// RoundService: the background work of a node's leader for rounds: sums its workers' deltas with
+// those of other nodes, applies the totals, and exchanges worker clocks.
 #ifndef MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
 #define MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
 
@@ -34,23 +34,23 @@ class RoundService {
   // Returns whether a message that a worker waits for may arrive at any moment.
   bool Awaits() const { return awaits_.load(std::memory_order_relaxed); }
 
-  // Waits until all adds of the workers have been applied and passed on and no message between
-  // leaders is in flight. Call Settle after all ranks have joined the closing collective.
+  // Waits until all adds have been applied and passed on and no message between leaders is in
+  // flight, until an abort or until the deadline. All ranks have joined the closing collective.
   Status Settle(const WaitLimit& limit);
 
  private:
   Status PollAll(bool* any);
-  // Aborts the session after a failure other than a loss, because rounds need every node's leader.
-  void AbortIf(const Status& status);
-  void CleanUp();
+  // Aborts the session after a failure unless it follows from a loss, which waiting calls report.
+  void AbortOnFailure(const Status& status);
+  void RemoveReleasedTables();
   bool IsSettled();
 
   RankContext* context_;
-  bool leads_;
+  bool is_leader_;
   std::mutex mutex_;
   RoundsByTable tables_;
   ClockExchange clocks_;
-  Instant cleaned_{};
+  Instant cleaned_up_at_{};
   DeferredFailure failure_;
   std::atomic<bool> awaits_{false};
 };

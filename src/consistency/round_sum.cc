@@ -11,7 +11,7 @@ namespace multiverso {
 namespace {
 
 // The number of elements summed at a time. Their sum stays in the first-level cache until applied.
-constexpr int64_t kPiece = 2048;
+constexpr int64_t kElementsAtATime = 2048;
 
 }  // namespace
 
@@ -32,37 +32,37 @@ void RoundSum::Add(char* sum, const char* values, int64_t count) const {
 
 void RoundSum::ApplyStripe(int64_t stripe, const std::vector<Contribution>& contributions,
                            char* out) {
-  const auto is_rows = [](const Contribution& one) { return one.is_rows; };
+  const auto is_rows = [](const Contribution& term) { return term.is_rows; };
   if (std::none_of(contributions.begin(), contributions.end(), is_rows)) {
-    ApplyDense(stripe, contributions, out);
+    ApplyWhole(stripe, contributions, out);
   } else {
     ApplyByRow(stripe, contributions);
   }
 }
 
-void RoundSum::ApplyDense(int64_t stripe, const std::vector<Contribution>& contributions,
+void RoundSum::ApplyWhole(int64_t stripe, const std::vector<Contribution>& contributions,
                           char* out) {
   const int64_t size = shape_.element_bytes();
   const int64_t end = shape_.layout.end_row(stripe) * shape_.columns;
   int64_t first = shape_.layout.first_row(stripe) * shape_.columns;
-  sum_.resize(std::max(sum_.size(), static_cast<size_t>(kPiece * size)));
-  for (; first < end; first += kPiece) {
-    const int64_t count = std::min(kPiece, end - first);
-    const int64_t at = first * size;
-    const char* sum = contributions[0].values + at;
+  sum_.resize(std::max(sum_.size(), static_cast<size_t>(kElementsAtATime * size)));
+  for (; first < end; first += kElementsAtATime) {
+    const int64_t count = std::min(kElementsAtATime, end - first);
+    const int64_t offset = first * size;
+    const char* sum = contributions[0].values + offset;
     if (contributions.size() > 1) {
       WithType(shape_.dtype, [&](auto* null) {
         using T = std::remove_pointer_t<decltype(null)>;
         kernels::Sum(reinterpret_cast<T*>(sum_.data()), reinterpret_cast<const T*>(sum),
-                     reinterpret_cast<const T*>(contributions[1].values + at), count);
+                     reinterpret_cast<const T*>(contributions[1].values + offset), count);
       });
       for (size_t i = 2; i < contributions.size(); ++i) {
-        Add(sum_.data(), contributions[i].values + at, count);
+        Add(sum_.data(), contributions[i].values + offset, count);
       }
       sum = sum_.data();
     }
     shard_->Apply(first, sum, static_cast<int64_t>(contributions.size()),
-                  out == nullptr ? nullptr : out + at, count, Scratch(count));
+                  out == nullptr ? nullptr : out + offset, count, Scratch(count));
   }
 }
 
@@ -71,35 +71,36 @@ void RoundSum::ApplyByRow(int64_t stripe, const std::vector<Contribution>& contr
   const int64_t first = shape_.layout.first_row(stripe);
   const int64_t end = shape_.layout.end_row(stripe);
   const int64_t row_bytes = shape_.layout.row_bytes();
-  bool every_row = false;
-  heads_.assign(contributions.size(), 0);
+  bool has_whole = false;
+  next_rows_.assign(contributions.size(), 0);
   for (size_t i = 0; i < contributions.size(); ++i) {
-    const Contribution& one = contributions[i];
-    if (one.is_rows) {
-      heads_[i] = std::lower_bound(one.row_ids, one.row_ids + one.count, first) - one.row_ids;
+    const Contribution& term = contributions[i];
+    if (term.is_rows) {
+      next_rows_[i] =
+          std::lower_bound(term.row_ids, term.row_ids + term.count, first) - term.row_ids;
     } else {
-      every_row = true;
+      has_whole = true;
     }
   }
-  const auto head = [&](size_t i) {
-    const Contribution& one = contributions[i];
-    return one.is_rows && heads_[i] < one.count ? one.row_ids[heads_[i]] : kNone;
+  const auto next_row = [&](size_t i) {
+    const Contribution& term = contributions[i];
+    return term.is_rows && next_rows_[i] < term.count ? term.row_ids[next_rows_[i]] : kNone;
   };
   sum_.resize(std::max(sum_.size(), static_cast<size_t>(row_bytes)));
   for (int64_t row = first;; ++row) {
-    if (!every_row) {
+    if (!has_whole) {
       row = kNone;
-      for (size_t i = 0; i < contributions.size(); ++i) row = std::min(row, head(i));
+      for (size_t i = 0; i < contributions.size(); ++i) row = std::min(row, next_row(i));
     }
     if (row >= end) return;
     // The first term is copied, because a sum that starts at 0 would turn -0 into 0.
     const char* sum = nullptr;
     int64_t terms = 0;
     for (size_t i = 0; i < contributions.size(); ++i) {
-      const Contribution& one = contributions[i];
-      if (one.is_rows && head(i) != row) continue;
+      const Contribution& term = contributions[i];
+      if (term.is_rows && next_row(i) != row) continue;
       ++terms;
-      const char* const values = one.values + (one.is_rows ? heads_[i]++ : row) * row_bytes;
+      const char* const values = term.values + (term.is_rows ? next_rows_[i]++ : row) * row_bytes;
       if (sum == nullptr) {
         sum = values;
         continue;

@@ -15,7 +15,7 @@ struct Contribution {
   bool is_rows = false;
   const char* values = nullptr;      // of the whole table, or of the listed rows
   const int64_t* row_ids = nullptr;  // ascending
-  int64_t count = 0;
+  int64_t count = 0;                 // the number of row ids
 };
 
 // One thread at a time uses an object, because its functions share scratch memory.
@@ -25,12 +25,12 @@ class RoundSum {
 
   // Applies the sum of the contributions over one stripe to the parameters, as one update. The
   // contributions are in worker order, so the bits do not depend on which rank sums. `out`, if not
-  // null, spans the whole table and receives the new parameters. No contribution may then have row
-  // ids.
+  // null, spans the whole table and receives the new parameters of the stripe, and no contribution
+  // may then be of rows.
   void ApplyStripe(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
 
  private:
-  void ApplyDense(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
+  void ApplyWhole(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
   void ApplyByRow(int64_t stripe, const std::vector<Contribution>& contributions);
   char* Scratch(int64_t count);
   void Add(char* sum, const char* values, int64_t count) const;
@@ -39,7 +39,7 @@ class RoundSum {
   const Shard* shard_;
   std::vector<char> sum_;
   std::vector<char> scratch_;
-  std::vector<int64_t> heads_;
+  std::vector<int64_t> next_rows_;  // by contribution of rows: the index of its next row
 };
 
 }  // namespace multiverso

@@ -18,7 +18,7 @@ namespace {
 constexpr uint32_t kMagic = 0x4d564147;
 // A chunk consists of several pieces, so that all links are busy at once.
 constexpr int64_t kPieceBytes = int64_t{64} << 10;
-constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
 // A leader polls for this long before it sleeps, because a short wait takes about as long even on
 // machines with more threads than cores.
@@ -45,7 +45,7 @@ SpanningAggregation::SpanningAggregation(RankContext* context, ChainLink* link, 
       count_(count),
       in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
       chunks_((count + in_chunk_ - 1) / in_chunk_),
-      here_(context->node_workers()->members()),
+      ranks_here_(context->node_workers()->members()),
       leader_(context->members().leader_of(context->members().node())),
       began_(Clock::now()) {}
 
@@ -83,23 +83,23 @@ Status SpanningAggregation::Run(const WaitLimit& limit) {
     if (chunk_ == chunks_) return Status::Ok();
     Stage(chunk_ + 1);
     backoff_.emplace(kLongestNap);
-    if (context_->members().rank() == leader_) MV_RETURN_IF_NOT_OK(Sum(limit));
+    if (context_->members().rank() == leader_) MV_RETURN_IF_NOT_OK(SumAsLeader(limit));
     context_->node_workers()->BeginAllgather(CollectiveKind::kAggregate);
   }
 }
 
 Status SpanningAggregation::Meet(const WaitLimit& limit) {
-  Group* const circle = chunk_ == 0 ? context_->workers() : context_->node_workers();
+  Group* const group = chunk_ == 0 ? context_->workers() : context_->node_workers();
   for (;;) {
     const Status met =
-        circle->Wait(WaitLimit{limit.deadline, Clock::now() + kLook, limit.interrupt});
+        group->Wait(WaitLimit{limit.deadline, Clock::now() + kCheckInterval, limit.interrupt});
     if (!met.pending()) return met;
     // This node's leader may be waiting for a lost rank of another node.
-    if (chunk_ > 0) MV_RETURN_IF_NOT_OK(LookAfterOthers());
+    if (chunk_ > 0) MV_RETURN_IF_NOT_OK(CheckForLosses());
   }
 }
 
-Status SpanningAggregation::LookAfterOthers() const {
+Status SpanningAggregation::CheckForLosses() const {
   for (const int rank : context_->workers()->members()) {
     const std::string reason = context_->peers()->ExitReason(rank);
     if (reason.empty()) continue;
@@ -118,17 +118,17 @@ Status SpanningAggregation::StepLink(bool* any) {
   return StepUp(any);
 }
 
-Status SpanningAggregation::Sum(const WaitLimit& limit) {
-  Instant look = Clock::now() + kLook;
+Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
+  Instant next_check = Clock::now() + kCheckInterval;
   while (summed_ < ChunkEnd(chunk_)) {
     bool any = false;
     const Status stepped = failure_.is_set() ? failure_.Get() : failure_.Defer(StepLink(&any));
     if (!stepped.ok() && !stepped.pending()) return stepped;
     const Instant now = Clock::now();
-    if (now >= look) {
-      look = now + kLook;
+    if (now >= next_check) {
+      next_check = now + kCheckInterval;
       MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
-      MV_RETURN_IF_NOT_OK(LookAfterOthers());
+      MV_RETURN_IF_NOT_OK(CheckForLosses());
     }
     if (any) {
       backoff_->Reset();
@@ -191,7 +191,7 @@ void SpanningAggregation::AddOwn(ChainPiece* piece) {
   WithType(dtype_, [&](auto* null) {
     using T = std::remove_pointer_t<decltype(null)>;
     T* const sum = reinterpret_cast<T*>(piece->values());
-    for (const int rank : here_) {
+    for (const int rank : ranks_here_) {
       const T* const part = rank == leader_ ? reinterpret_cast<const T*>(data_) + first
                                             : reinterpret_cast<const T*>(scratch(rank, chunk_)) +
                                                   (first - chunk_ * in_chunk_);
@@ -223,7 +223,7 @@ Status SpanningAggregation::PassBack(std::unique_ptr<ChainPiece> piece) {
   const int64_t first = piece->header()->first;
   const auto bytes = static_cast<size_t>(Bytes(piece->header()->end - first));
   std::memcpy(data_ + Bytes(first), piece->values(), bytes);
-  if (here_.size() > 1) {
+  if (ranks_here_.size() > 1) {
     std::memcpy(scratch(leader_, chunk_) + Bytes(first - chunk_ * in_chunk_), piece->values(),
                 bytes);
   }

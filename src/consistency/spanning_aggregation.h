@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "base/backoff.h"
@@ -38,13 +37,13 @@ class SpanningAggregation {
  private:
   int64_t ChunkEnd(int64_t chunk) const;
   int64_t Bytes(int64_t elements) const { return elements * SizeOf(dtype_); }
-  // Waits until this node's workers (for chunk 0, all workers) have staged chunk_, and the previous
-  // chunk has been summed.
+  // Waits until this node's workers (for chunk 0, all workers) have staged chunk_ and this node's
+  // leader has the total of the previous chunk.
   Status Meet(const WaitLimit& limit);
   void Stage(int64_t chunk);
   void CopyTotal(int64_t chunk);
   // Does the leader's part until chunk_ has been summed.
-  Status Sum(const WaitLimit& limit);
+  Status SumAsLeader(const WaitLimit& limit);
   // Returns the leaders on the side of the chain from which the next piece is missing.
   std::vector<int> Awaited() const;
   // Sends and receives the pieces that are ready. Sets *any if there was a piece.
@@ -55,7 +54,7 @@ class SpanningAggregation {
   Status PassBack(std::unique_ptr<ChainPiece> piece);
   Status Check(const ChainPiece& piece, ChainLink::Side from, int64_t first) const;
   // Reports a lost worker, and returns the error, if any worker of the session is lost.
-  Status LookAfterOthers() const;
+  Status CheckForLosses() const;
   char* scratch(int rank, int64_t chunk) const;
 
   RankContext* context_;
@@ -66,7 +65,7 @@ class SpanningAggregation {
   int64_t count_;
   int64_t in_chunk_;  // the largest number of elements of a chunk
   int64_t chunks_;
-  std::vector<int> here_;  // the ranks of this node's workers
+  std::vector<int> ranks_here_;  // the ranks of this node's workers
   int leader_;
   int64_t chunk_ = 0;
   int64_t sent_ = 0;    // number of elements passed on

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
-// The descriptions of a worker's buffers occupy cache lines of their own.
+// The StagedAdds of a worker occupy cache lines of their own.
 constexpr int64_t kAddsBytes =
     RoundUp(Staging::kBuffers * static_cast<int64_t>(sizeof(StagedAdd)), 64);
 
@@ -23,7 +23,7 @@ int64_t BufferBytes(const StagedShape& shape) {
 }  // namespace
 
 bool Staging::BytesFor(const StagedShape& shape, int workers, int64_t* bytes) {
-  // The address space of a process ends at 2^47.
+  // The address space of a process ends at 2^47. Below kLargest / 16, BufferBytes cannot overflow.
   constexpr int64_t kLargest = int64_t{1} << 46;
   if (shape.layout.rows() > kLargest / 16 || shape.layout.bytes() > kLargest / 16) return false;
   return CheckedMultiply(BufferBytes(shape), int64_t{workers} * kBuffers, bytes) &&

@@ -23,10 +23,10 @@ struct StagedShape {
 struct StagedAdd {
   int32_t is_rows;  // if 1, distinct rows in ascending order; if 0, the whole table
   int32_t buffer;   // the index of the worker's buffer
-  int64_t count;    // the number of rows
-  // If 1, the worker's own block is not staged, so only that worker can sum the block. The flag is
-  // atomic, because a late reader may read the flag while the worker sets it for a later round.
-  std::atomic<int32_t> keeps_own;
+  int64_t count;    // the number of rows, if is_rows
+  // If 1, the worker's own block of the table is not staged, so only that worker can sum it.
+  // Atomic, because a late reader may read this flag while the worker sets it for a later round.
+  std::atomic<int32_t> keeps_own_block;
 };
 
 // Lies in the table's shared memory. Each worker writes its own part. Most of the memory remains
@@ -34,10 +34,10 @@ struct StagedAdd {
 // touches a small part of a buffer.
 class Staging {
  public:
-  // The number of adds that a worker can make before its first add is summed.
+  // The number of adds that a worker can make while none of them has been summed.
   static constexpr int kBuffers = 4;
 
-  // Returns false if the address space is too small.
+  // Sets *bytes to the size of the memory. Returns false if the address space is too small.
   static bool BytesFor(const StagedShape& shape, int workers, int64_t* bytes);
 
   Staging(char* base, const StagedShape& shape, int workers);
@@ -46,8 +46,8 @@ class Staging {
   char* values(int worker, int buffer) const;
   int64_t* row_ids(int worker, int buffer) const;
 
-  // Fills a buffer with rows that may be unordered and contain duplicates. The staged rows are
-  // sorted, and duplicates are summed in the given order. Returns the number of distinct rows.
+  // Fills a buffer with the rows of a delta, whose ids may be unordered and repeat. The staged rows
+  // are sorted, and duplicates are summed in the given order. Returns the number of distinct rows.
   int64_t StageRows(int worker, int buffer, const int64_t* ids, int64_t count, const void* delta);
 
  private:

@@ -3,8 +3,8 @@
 namespace multiverso {
 namespace {
 
-// A value of Progress::phase.
-constexpr int32_t kAtTheShard = 1;
+// The value of Progress::phase once the bound permits the call.
+constexpr int32_t kPermitted = 1;
 
 }  // namespace
 
@@ -16,7 +16,7 @@ Status StalenessBound::Run(const Request& request, Progress* progress, const Wai
 }
 
 Status StalenessBound::Enter(RequestKind kind, Progress* progress, const WaitLimit& limit) {
-  if (progress->phase == kAtTheShard) return Status::Ok();
+  if (progress->phase == kPermitted) return Status::Ok();
   const bool has_finished = clocks_.i_have_finished();
   if (IsAdd(kind) && has_finished) {
     return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
@@ -33,14 +33,14 @@ Status StalenessBound::Enter(RequestKind kind, Progress* progress, const WaitLim
           return clocks_.HasPassed(worker, round) ? Need::kNothing : Need::kCall;
         }));
   }
-  progress->phase = kAtTheShard;
+  progress->phase = kPermitted;
   return Status::Ok();
 }
 
 void StalenessBound::Leave(RequestKind kind) {
   if (!IsAdd(kind)) return;
   clocks_.CountAdd();
-  clocks_.CallLeader();
+  clocks_.WakeLeader();
 }
 
 }  // namespace multiverso

@@ -3,9 +3,9 @@
 //
 // Adds are applied at once, as in async mode, and each add ends a round of its worker. With a
 // staleness of s, a worker's add number j, counted from 1, waits until every other worker has made
-// j - s adds, so no worker is ever more than s rounds ahead of the slowest. A get after j adds sees
-// all of the worker's own adds and between j - s and j + s adds of every other worker. Workers may
-// have made different numbers of calls at a sync point, because all adds are applied in any case.
+// j - s adds or finished, so no worker is ever more than s rounds ahead of the slowest. A get after
+// j adds sees all of the worker's own adds and j - s to j + s adds of every unfinished worker. At a
+// sync point workers may have made different numbers of calls, since all adds are applied anyway.
 #ifndef MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
 #define MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
 

@@ -7,9 +7,9 @@
 namespace multiverso {
 namespace {
 
-// The clocks of other nodes may be in flight for this long.
-constexpr auto kOnItsWay = std::chrono::seconds(3);
-constexpr auto kNap = std::chrono::milliseconds(2);
+// How long to wait for the clocks of other nodes, which normally arrive within milliseconds.
+constexpr auto kClockTimeout = std::chrono::seconds(3);
+constexpr auto kPollInterval = std::chrono::milliseconds(2);
 
 // The finalizer of MurmurHash3 by Austin Appleby, in the public domain.
 uint64_t Mix(uint64_t key) {
@@ -20,38 +20,39 @@ uint64_t Mix(uint64_t key) {
   return key ^ key >> 33;
 }
 
-SyncPointArrival Read(const Group& world, int64_t offset, int rank) {
+SyncPointArrival ArrivalOf(const Group& world, int64_t offset, int rank) {
   return world.payload(rank).Read<SyncPointArrival>(static_cast<size_t>(offset));
 }
 
 }  // namespace
 
-void SyncPointArrival::Count(int64_t table, const CallDigest& calls_on_it) {
-  // A table without calls is ignored, because some workers may have released the table.
-  if (calls_on_it.number == 0) return;
+void SyncPointArrival::Count(int64_t table, const CallDigest& table_calls) {
+  if (table_calls.count == 0) return;
+  // A sum, because the workers may have released the tables in different orders.
   digest +=
-      Mix(Mix(Mix(static_cast<uint64_t>(table) + 1) ^ calls_on_it.number) ^ calls_on_it.digest);
-  calls += calls_on_it.number;
+      Mix(Mix(Mix(static_cast<uint64_t>(table) + 1) ^ table_calls.count) ^ table_calls.digest);
+  calls += table_calls.count;
 }
 
-bool SyncPointCheck::FindDifference(const Group& world, int64_t offset, int* one,
+bool SyncPointCheck::FindDifference(const Group& world, int64_t offset, int* first,
                                     int* other) const {
-  *one = -1;
+  *first = -1;
   for (const int rank : world.participants()) {
-    const SyncPointArrival theirs = Read(world, offset, rank);
-    if (theirs.is_worker == 0 || theirs.has_finished != 0) continue;
-    if (*one < 0) {
-      *one = rank;
-    } else if (theirs.digest != Read(world, offset, *one).digest) {
+    const SyncPointArrival arrival = ArrivalOf(world, offset, rank);
+    if (arrival.is_worker == 0 || arrival.has_finished != 0) continue;
+    if (*first < 0) {
+      *first = rank;
+    } else if (arrival.digest != ArrivalOf(world, offset, *first).digest) {
       *other = rank;
       return true;
     }
   }
+  if (!is_last_ || *first < 0) return false;
   // An add of a finished worker that the others did not make would be lost.
   for (const int rank : world.participants()) {
-    const SyncPointArrival theirs = Read(world, offset, rank);
-    if (!is_last_ || *one < 0 || theirs.has_finished == 0) continue;
-    if (theirs.calls <= Read(world, offset, *one).calls) continue;
+    const SyncPointArrival arrival = ArrivalOf(world, offset, rank);
+    if (arrival.has_finished == 0 || arrival.calls <= ArrivalOf(world, offset, *first).calls)
+      continue;
     *other = rank;
     return true;
   }
@@ -59,21 +60,21 @@ bool SyncPointCheck::FindDifference(const Group& world, int64_t offset, int* one
 }
 
 Status SyncPointCheck::Check(const Group& world, int64_t offset, const WaitLimit& limit) {
-  int one = 0;
+  int rank = 0;
   int other = 0;
-  if (context_ == nullptr || !FindDifference(world, offset, &one, &other)) return Status::Ok();
-  const Instant until = Clock::now() + kOnItsWay;
+  if (context_ == nullptr || !FindDifference(world, offset, &rank, &other)) return Status::Ok();
+  const Instant give_up = Clock::now() + kClockTimeout;
   for (;;) {
     // Another rank, or a comparison of arriving clocks, may have reported the mismatch already.
     MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
-    const Status where = compare_();
-    if (!where.ok() && !where.pending()) return where;
+    const Status compared = compare_();
+    if (!compared.ok() && !compared.pending()) return compared;
     const Instant now = Clock::now();
-    if (where.ok() || now >= until) break;
+    if (compared.ok() || now >= give_up) break;
     MV_RETURN_IF_NOT_OK(limit.Check(now));
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kPollInterval);
   }
-  return Status(Code::kMismatch, StrCat("rank ", one, " and rank ", other,
+  return Status(Code::kMismatch, StrCat("rank ", rank, " and rank ", other,
                                         " have not made the same calls on their tables"));
 }
 

@@ -1,5 +1,5 @@
 // SyncPointCheck: checks at a collective call of all ranks that the workers of all nodes have made
-// the same calls on all tables.
+// the same calls on all tables, which sync mode requires.
 //
 // On one node the workers compare their clocks before the collective call. Workers of different
 // nodes do not see each other's clocks in time, so each contributes a digest of its calls. If the
@@ -19,15 +19,15 @@
 
 namespace multiverso {
 
-// The payload of a rank, which travels as bytes.
+// A rank's payload in the allgather of the collective call. It travels as bytes.
 struct SyncPointArrival {
   uint64_t digest = 0;  // of the calls on all tables up to the sync point
   uint64_t calls = 0;   // the number of those calls
   int32_t is_worker = 0;
   int32_t has_finished = 0;
 
-  // Adds the calls on one table to the digest and to the number of calls.
-  void Count(int64_t table, const CallDigest& calls_on_it);
+  // Adds the calls on one table to `digest` and `calls`.
+  void Count(int64_t table, const CallDigest& table_calls);
 };
 
 class SyncPointCheck {
@@ -46,8 +46,8 @@ class SyncPointCheck {
   Status Check(const Group& world, int64_t offset, const WaitLimit& limit);
 
  private:
-  // Finds two workers that disagree. Returns false if all agree.
-  bool FindDifference(const Group& world, int64_t offset, int* one, int* other) const;
+  // Finds a worker that disagrees with the first unfinished one. Returns false if all agree.
+  bool FindDifference(const Group& world, int64_t offset, int* first, int* other) const;
 
   RankContext* context_ = nullptr;  // null if the check is not needed
   SyncPointArrival mine_;

@@ -18,10 +18,10 @@ constexpr int32_t kStage = 1;
 constexpr int32_t kSum = 2;
 
 // Divides a small table into smaller stripes, because with a single stripe all workers would wait
-// while one worker sums. Stripes of less than kMinStripeBytes bytes cost more than they gain. An
-// updater that counts updates per stripe of the shard forbids smaller stripes, because two workers
-// would then update the same count.
-StagedShape InStripesForAll(StagedShape shape, int workers) {
+// while one worker sums. Stripes of less than kMinStripeBytes bytes cost more than they gain. Not
+// for an updater that counts updates per stripe of the shard, because two workers would then update
+// the same count.
+StagedShape InSmallerStripes(StagedShape shape, int workers) {
   constexpr int64_t kMinStripeBytes = int64_t{4} << 10;
   constexpr int64_t kStripesPerWorker = 4;  // so that the workers' shares differ little
   const StripeLayout& layout = shape.layout;
@@ -44,7 +44,7 @@ bool SyncRounds::BytesFor(const StagedShape& shape, int workers, int64_t* bytes)
 }
 
 SyncRounds::SyncRounds(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks)
-    : shape_(shard->updater().counts_steps() ? shape : InStripesForAll(shape, clocks.workers())),
+    : shape_(shard->updater().counts_steps() ? shape : InSmallerStripes(shape, clocks.workers())),
       shard_(shard),
       clocks_(std::move(clocks)),
       staging_(base + ClockBytes(clocks_.workers()) +
@@ -81,14 +81,14 @@ bool SyncRounds::AllApplied(uint64_t round) const {
                      [&](const Block& block) { return IsApplied(block, round); });
 }
 
-bool SyncRounds::CanSumBlock(int block, uint64_t round) const {
-  const Block& at = blocks_[static_cast<size_t>(block)];
-  const uint64_t end = (round + 1) * static_cast<uint64_t>(at.stripes);
-  if (at.words->claimed.load(std::memory_order_relaxed) >= end) return false;
+bool SyncRounds::CanSumBlock(int owner, uint64_t round) const {
+  const Block& block = blocks_[static_cast<size_t>(owner)];
+  const uint64_t end = (round + 1) * static_cast<uint64_t>(block.stripes);
+  if (block.words->claimed.load(std::memory_order_relaxed) >= end) return false;
   if (!clocks_.AllHavePassed(round)) return false;
   // If a block's owner is in add_get, which does not stage the block, only the owner can sum.
-  return block == clocks_.me() || clocks_.adds(block) <= round ||
-         staging_.add_of(block, round)->keeps_own.load(std::memory_order_relaxed) == 0;
+  return owner == clocks_.me() || clocks_.adds(owner) <= round ||
+         staging_.add_of(owner, round)->keeps_own_block.load(std::memory_order_relaxed) == 0;
 }
 
 void SyncRounds::CollectContributions(uint64_t round, const OwnBlock& own) {
@@ -96,64 +96,64 @@ void SyncRounds::CollectContributions(uint64_t round, const OwnBlock& own) {
   for (int worker = 0; worker < clocks_.workers(); ++worker) {
     if (clocks_.adds(worker) <= round) continue;  // the worker had finished before the round
     const StagedAdd* const add = staging_.add_of(worker, round);
-    Contribution one;
-    one.is_rows = add->is_rows != 0;
-    one.values = staging_.values(worker, add->buffer);
-    one.row_ids = staging_.row_ids(worker, add->buffer);
-    one.count = add->count;
-    if (worker == clocks_.me() && own.delta != nullptr) one.values = own.delta;
-    contributions_.push_back(one);
+    Contribution contribution;
+    contribution.is_rows = add->is_rows != 0;
+    contribution.values = staging_.values(worker, add->buffer);
+    contribution.row_ids = staging_.row_ids(worker, add->buffer);
+    contribution.count = add->count;
+    if (worker == clocks_.me() && own.delta != nullptr) contribution.values = own.delta;
+    contributions_.push_back(contribution);
   }
 }
 
-void SyncRounds::SumBlock(int block, uint64_t round, const OwnBlock& own) {
-  const Block& at = blocks_[static_cast<size_t>(block)];
-  const uint64_t first = round * static_cast<uint64_t>(at.stripes);
-  const uint64_t end = first + static_cast<uint64_t>(at.stripes);
+void SyncRounds::SumBlock(int owner, uint64_t round, const OwnBlock& own) {
+  const Block& block = blocks_[static_cast<size_t>(owner)];
+  const uint64_t first = round * static_cast<uint64_t>(block.stripes);
+  const uint64_t end = first + static_cast<uint64_t>(block.stripes);
   bool collected = false;
   char* out = nullptr;
-  uint64_t claim = at.words->claimed.load(std::memory_order_relaxed);
+  uint64_t claim = block.words->claimed.load(std::memory_order_relaxed);
   while (claim < end) {
-    if (!at.words->claimed.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) {
+    if (!block.words->claimed.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) {
       continue;
     }
-    // Snapshot reads parameters that may change. If Snapshot sees a write to this stripe, Snapshot
-    // must also see this claim, so that the copy is discarded.
+    // GetFinished reads parameters that may change. If it sees a write to this stripe, it must also
+    // see this claim, so that it discards its copy.
     std::atomic_thread_fence(std::memory_order_release);
     // The staged deltas do not change from here until the stripe is done.
     if (!collected) {
       CollectContributions(round, own);
-      const bool whole = std::none_of(contributions_.begin(), contributions_.end(),
-                                      [](const Contribution& one) { return one.is_rows; });
-      out = whole ? own.out : nullptr;
-      if (own.out != nullptr) own_block_is_out_ = whole;
+      const bool has_rows = std::any_of(contributions_.begin(), contributions_.end(),
+                                        [](const Contribution& term) { return term.is_rows; });
+      out = has_rows ? nullptr : own.out;
+      if (own.out != nullptr) own_block_is_out_ = !has_rows;
       collected = true;
     }
-    const auto stripe = static_cast<int64_t>(claim - first) + at.first_stripe;
+    const auto stripe = static_cast<int64_t>(claim - first) + block.first_stripe;
     sum_.ApplyStripe(stripe, contributions_, out);
-    if (at.words->done.fetch_add(1, std::memory_order_acq_rel) + 1 == end) clocks_.Wake();
-    claim = at.words->claimed.load(std::memory_order_relaxed);
+    if (block.words->done.fetch_add(1, std::memory_order_acq_rel) + 1 == end) clocks_.Wake();
+    claim = block.words->claimed.load(std::memory_order_relaxed);
   }
 }
 
-Status SyncRounds::WaitForBlock(int block, uint64_t round, const OwnBlock& own, const char* call,
+Status SyncRounds::WaitForBlock(int owner, uint64_t round, const OwnBlock& own, const char* call,
                                 const WaitLimit& limit) {
-  const Block& at = blocks_[static_cast<size_t>(block)];
-  while (!IsApplied(at, round)) {
-    const uint64_t in_work = CurrentRound(at);
+  const Block& block = blocks_[static_cast<size_t>(owner)];
+  while (!IsApplied(block, round)) {
+    const uint64_t current = CurrentRound(block);
     // If another worker has completed the round, this worker must not wait for the next round.
-    if (in_work > round) break;
-    if (CanSumBlock(block, in_work)) {
-      SumBlock(block, in_work, in_work == round ? own : OwnBlock{});
+    if (current > round) break;
+    if (CanSumBlock(owner, current)) {
+      SumBlock(owner, current, current == round ? own : OwnBlock{});
       continue;
     }
     MV_RETURN_IF_NOT_OK(clocks_.Await(
-        call, limit, [&] { return CurrentRound(at) != in_work || CanSumBlock(block, in_work); },
+        call, limit, [&] { return CurrentRound(block) != current || CanSumBlock(owner, current); },
         [&](int worker) {
-          if (!clocks_.HasPassed(worker, in_work)) return Need::kCall;
+          if (!clocks_.HasPassed(worker, current)) return Need::kCall;
           // All workers have passed the round, so some worker is summing the last stripes of the
           // block. Even a worker that has finished may be summing, so all workers must be alive.
-          return clocks_.AllHavePassed(in_work) ? Need::kWork : Need::kNothing;
+          return clocks_.AllHavePassed(current) ? Need::kWork : Need::kNothing;
         }));
   }
   return Status::Ok();
@@ -183,29 +183,32 @@ Status SyncRounds::WaitForBuffer(const char* call, const WaitLimit& limit, int* 
   }
 }
 
-void SyncRounds::StageWhole(int buffer, const void* delta, bool keep_own) {
-  char* const staged = staging_.values(clocks_.me(), buffer);
-  const auto* const values = static_cast<const char*>(delta);
+void SyncRounds::CopyBlock(const Block& block, const char* from, char* to) const {
+  if (block.stripes == 0) return;
   const StripeLayout& layout = shape_.layout;
-  for (int i = 0; i < clocks_.workers(); ++i) {
-    // Other workers' blocks are staged first, because each worker begins to sum with its own block.
-    const int block = (clocks_.me() + 1 + i) % clocks_.workers();
-    const Block& at = blocks_[static_cast<size_t>(block)];
-    if (at.stripes == 0 || (keep_own && block == clocks_.me())) continue;
-    const int64_t begin = layout.first_row(at.first_stripe) * layout.row_bytes();
-    const int64_t end = layout.end_row(at.first_stripe + at.stripes - 1) * layout.row_bytes();
-    std::memcpy(staged + begin, values + begin, static_cast<size_t>(end - begin));
-  }
-  Describe(/*is_rows=*/false, buffer, 0, keep_own);
+  const int64_t begin = layout.first_row(block.first_stripe) * layout.row_bytes();
+  const int64_t end = layout.end_row(block.first_stripe + block.stripes - 1) * layout.row_bytes();
+  std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
 }
 
-void SyncRounds::Describe(bool is_rows, int buffer, int64_t count, bool keep_own) {
+void SyncRounds::StageWhole(int buffer, const void* delta, bool keeps_own_block) {
+  for (int i = 0; i < clocks_.workers(); ++i) {
+    // This worker's own block is staged last, because the worker begins to sum with that block.
+    const int owner = (clocks_.me() + 1 + i) % clocks_.workers();
+    if (keeps_own_block && owner == clocks_.me()) continue;
+    CopyBlock(blocks_[static_cast<size_t>(owner)], static_cast<const char*>(delta),
+              staging_.values(clocks_.me(), buffer));
+  }
+  Describe(/*is_rows=*/false, buffer, 0, keeps_own_block);
+}
+
+void SyncRounds::Describe(bool is_rows, int buffer, int64_t count, bool keeps_own_block) {
   const uint64_t round = clocks_.my_adds();
   StagedAdd* const add = staging_.add_of(clocks_.me(), round);
   add->is_rows = is_rows ? 1 : 0;
   add->buffer = buffer;
   add->count = count;
-  add->keeps_own.store(keep_own ? 1 : 0, std::memory_order_relaxed);
+  add->keeps_own_block.store(keeps_own_block ? 1 : 0, std::memory_order_relaxed);
   used_in_[buffer] = round + 1;
 }
 
@@ -219,9 +222,9 @@ Status SyncRounds::Add(const Request& request, Progress* progress, const WaitLim
   if (IsOfRows(request.kind)) {
     const int64_t staged =
         staging_.StageRows(clocks_.me(), buffer, request.row_ids, request.num_ids, request.delta);
-    Describe(/*is_rows=*/true, buffer, staged, /*keep_own=*/false);
+    Describe(/*is_rows=*/true, buffer, staged, /*keeps_own_block=*/false);
   } else {
-    StageWhole(buffer, request.delta, /*keep_own=*/false);
+    StageWhole(buffer, request.delta, /*keeps_own_block=*/false);
   }
   clocks_.CountAdd();
   return Status::Ok();
@@ -229,31 +232,23 @@ Status SyncRounds::Add(const Request& request, Progress* progress, const WaitLim
 
 // ---- Getting ------------------------------------------------------------------------------------
 
-void SyncRounds::CopyBlock(const Block& block, char* out) const {
-  if (block.stripes == 0) return;
-  const StripeLayout& layout = shape_.layout;
-  const int64_t begin = layout.first_row(block.first_stripe) * layout.row_bytes();
-  const int64_t end = layout.end_row(block.first_stripe + block.stripes - 1) * layout.row_bytes();
-  std::memcpy(out + begin, shard_->parameters() + begin, static_cast<size_t>(end - begin));
-}
-
 Status SyncRounds::Settle(const WaitLimit& limit) {
   const uint64_t rounds = clocks_.CompleteRounds();
   return rounds == 0 ? Status::Ok() : WaitForRound(rounds - 1, "save", limit);
 }
 
-Status SyncRounds::Snapshot(const Request& request, const WaitLimit& limit) {
+Status SyncRounds::GetFinished(const Request& request, const WaitLimit& limit) {
   for (;;) {
     const uint64_t rounds = clocks_.CompleteRounds();
     if (rounds > 0) MV_RETURN_IF_NOT_OK(WaitForRound(rounds - 1, "get", limit));
     shard_->CopyUnlocked(request);
     std::atomic_thread_fence(std::memory_order_acquire);
     // If no worker began another round during the copy, the copy is one consistent state.
-    const bool still = std::all_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
+    const bool is_unchanged = std::all_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
       return block.words->claimed.load(std::memory_order_relaxed) ==
              rounds * static_cast<uint64_t>(block.stripes);
     });
-    if (still) return Status::Ok();
+    if (is_unchanged) return Status::Ok();
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
       return Status(Code::kTimeout,
@@ -265,7 +260,7 @@ Status SyncRounds::Snapshot(const Request& request, const WaitLimit& limit) {
 
 Status SyncRounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
-    if (clocks_.i_have_finished()) return Snapshot(request, limit);
+    if (clocks_.i_have_finished()) return GetFinished(request, limit);
     MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, "get", limit));
     progress->phase = kSum;
   }
@@ -288,7 +283,7 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
       // The delta is staged first and both ticks are then made together, so that other workers
       // need to fetch this worker's clock only once.
-      StageWhole(buffer, request.delta, /*keep_own=*/true);
+      StageWhole(buffer, request.delta, /*keeps_own_block=*/true);
       MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kAdd));
       clocks_.CountAdd();
       MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kGet));
@@ -303,13 +298,13 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
   const OwnBlock own{static_cast<const char*>(request.delta), out};
   // progress->done counts the blocks that have been written to `out`.
   for (; progress->done < clocks_.workers(); ++progress->done) {
-    const int block = (clocks_.me() + static_cast<int>(progress->done)) % clocks_.workers();
-    const bool is_own = block == clocks_.me();
-    MV_RETURN_IF_NOT_OK(WaitForBlock(block, round, is_own ? own : OwnBlock{}, kCall, limit));
+    const int owner = (clocks_.me() + static_cast<int>(progress->done)) % clocks_.workers();
+    const bool is_own = owner == clocks_.me();
+    MV_RETURN_IF_NOT_OK(WaitForBlock(owner, round, is_own ? own : OwnBlock{}, kCall, limit));
     // The new values of this worker's own block are in `out` already, unless another worker added
     // rows in this round, because a sum by rows does not write to `out`.
     if (!is_own || !own_block_is_out_) {
-      CopyBlock(blocks_[static_cast<size_t>(block)], out);
+      CopyBlock(blocks_[static_cast<size_t>(owner)], shard_->parameters(), out);
     }
   }
   return Status::Ok();

@@ -1,10 +1,10 @@
 // SyncRounds: sync mode (bulk synchronous parallel) for one table, with all workers on one node.
 //
 // Round r consists of add number r of every worker, counted from 0. A worker stages its delta in
-// shared memory and continues. When all workers have staged, the workers that wait in a get sum the
-// deltas in worker order and apply the sum as one update. The table's stripes are divided into a
-// block per worker. Each worker begins with its own block and then helps with the others. So a
-// round needs every worker's delta, but any worker may do the summing. A get after j adds waits
+// shared memory and continues. When all workers have staged, the workers that wait in a call sum
+// the deltas in worker order and apply the sum as one update. The table's stripes are divided into
+// a block per worker. Each worker begins with its own block and then helps with the others. So a
+// round needs every worker's delta, but any worker may sum a staged block. A get after j adds waits
 // until rounds 0 to j - 1 have been applied, and then copies the parameters. The parameters do not
 // change during the copy, because round j needs this worker's add number j.
 //
@@ -39,8 +39,8 @@ class SyncRounds final : public Consistency {
   void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }
 
  private:
-  // Lies in shared memory. Counts the stripes of a block that have been claimed and done in all
-  // rounds. The counts only grow. With n stripes, round r spans the counts r * n to (r + 1) * n.
+  // Lies in shared memory. The numbers of a block's stripes that workers have claimed and that they
+  // have applied, over all rounds. With n stripes, round r spans the numbers r * n to (r + 1) * n.
   struct alignas(64) BlockWords {
     std::atomic<uint64_t> claimed;
     std::atomic<uint64_t> done;
@@ -59,28 +59,29 @@ class SyncRounds final : public Consistency {
   // ---- Adding
   Status Add(const Request& request, Progress* progress, const WaitLimit& limit);
   Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
-  void StageWhole(int buffer, const void* delta, bool keep_own);
-  // Describes this worker's staged delta of its current round. CountAdd then publishes the delta.
-  void Describe(bool is_rows, int buffer, int64_t count, bool keep_own);
+  void CopyBlock(const Block& block, const char* from, char* to) const;
+  void StageWhole(int buffer, const void* delta, bool keeps_own_block);
+  // Writes the StagedAdd of this worker's current round. CountAdd then publishes the delta.
+  void Describe(bool is_rows, int buffer, int64_t count, bool keeps_own_block);
 
   // ---- Summing
   bool IsApplied(const Block& block, uint64_t round) const;
   bool AllApplied(uint64_t round) const;
+  // Returns the first round that is not applied to the whole block.
   uint64_t CurrentRound(const Block& block) const;
-  // Returns whether this worker may now sum stripes of the block for that round.
-  bool CanSumBlock(int block, uint64_t round) const;
-  void SumBlock(int block, uint64_t round, const OwnBlock& own);
-  // Waits until `round` has been applied to that block. Sums stripes of the block where possible.
-  Status WaitForBlock(int block, uint64_t round, const OwnBlock& own, const char* call,
+  // Returns whether this worker may now sum stripes of the owner's block for that round.
+  bool CanSumBlock(int owner, uint64_t round) const;
+  void SumBlock(int owner, uint64_t round, const OwnBlock& own);
+  // Waits until `round` has been applied to the owner's block. Sums stripes of it where possible.
+  Status WaitForBlock(int owner, uint64_t round, const OwnBlock& own, const char* call,
                       const WaitLimit& limit);
   Status WaitForRound(uint64_t round, const char* call, const WaitLimit& limit);
   void CollectContributions(uint64_t round, const OwnBlock& own);
 
   // ---- Getting
-  void CopyBlock(const Block& block, char* out) const;
   Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
   // Copies the parameters after the last complete round, for a worker that has finished.
-  Status Snapshot(const Request& request, const WaitLimit& limit);
+  Status GetFinished(const Request& request, const WaitLimit& limit);
 
   Status AddGet(const Request& request, Progress* progress, const WaitLimit& limit);
 
@@ -92,7 +93,7 @@ class SyncRounds final : public Consistency {
   std::vector<Block> blocks_;                // one per worker, in worker order
   std::vector<Contribution> contributions_;  // to the round that this worker sums
   bool own_block_is_out_ = false;  // whether the last add_get's result has the worker's own block
-  // The round that last used each of this worker's buffers, plus 1, or 0 for a new buffer.
+  // For each of this worker's buffers, 1 plus the last round that used it, or 0 for a new buffer.
   uint64_t used_in_[Staging::kBuffers] = {};
 };
 

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/checked.h"
 #include "base/text.h"
 #include "transport/transport.h"
 
 namespace multiverso {
 namespace {
 
-const char* NameOf(TickKind tick) { return tick == TickKind::kAdd ? "add" : "get"; }
+const char* NameOf(TickKind kind) { return kind == TickKind::kAdd ? "add" : "get"; }
 
 }  // namespace
 
@@ -24,9 +23,9 @@ WorkerClocks::WorkerClocks(char* base, RankContext* context, std::string name)
       members_(context->workers()->members()),
       words_(reinterpret_cast<Words*>(base)),
       slots_(reinterpret_cast<Slot*>(base + sizeof(Words))) {
-  for (int i = 0; i < workers(); ++i) {
-    if (rank_of(i) == context_->members().rank()) me_ = i;
-    if (context_->members().is_local(rank_of(i))) here_.push_back(i);
+  for (int worker = 0; worker < workers(); ++worker) {
+    if (rank_of(worker) == context_->members().rank()) me_ = worker;
+    if (is_here(worker)) here_.push_back(worker);
   }
 }
 
@@ -45,9 +44,9 @@ bool WorkerClocks::HasPassed(int worker, uint64_t round) const {
   return has_finished(worker) || adds(worker) > round;
 }
 
-bool WorkerClocks::AllHavePassed(uint64_t round) const {
+bool WorkerClocks::AllHavePassed(uint64_t round, int except) const {
   for (int i = 0; i < workers(); ++i) {
-    if (!HasPassed(i, round)) return false;
+    if (i != except && !HasPassed(i, round)) return false;
   }
   return true;
 }
@@ -64,63 +63,55 @@ bool WorkerClocks::AllHereHavePassed(uint64_t round) const {
                      [&](int worker) { return HasPassed(worker, round); });
 }
 
-bool WorkerClocks::OthersHavePassed(uint64_t round) const {
-  for (int i = 0; i < workers(); ++i) {
-    if (i != me_ && !HasPassed(i, round)) return false;
-  }
-  return true;
-}
-
 Status WorkerClocks::MayTick(const char* call, const WaitLimit& limit) {
   if (i_have_finished()) {
     return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
   }
   MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/false));
-  const uint64_t number = my_ticks();
-  const auto lags = [&](int worker) {
-    // The limit is kTicksKept - 1, because the other worker may be comparing its last tick.
-    const bool late = !has_finished(worker) && ticks(worker) + kTicksKept - 1 < number + 2;
-    return late && worker != me_ ? Need::kCall : Need::kNothing;
+  const uint64_t ticks_after_call = my_ticks() + 2;
+  const auto need_of = [&](int worker) {
+    // A worker may be ahead by kTicksKept - 1, because another may still compare its own last tick.
+    const bool lags = !has_finished(worker) && ticks(worker) + kTicksKept - 1 < ticks_after_call;
+    return lags && worker != me_ ? Need::kCall : Need::kNothing;
   };
   const auto nobody_lags = [&] {
     for (int i = 0; i < workers(); ++i) {
-      if (lags(i) != Need::kNothing) return false;
+      if (need_of(i) != Need::kNothing) return false;
     }
     return true;
   };
-  return nobody_lags() ? Status::Ok() : Await(call, limit, nobody_lags, lags);
+  return nobody_lags() ? Status::Ok() : Await(call, limit, nobody_lags, need_of);
 }
 
-Status WorkerClocks::Advance(TickKind tick) {
+Status WorkerClocks::Advance(TickKind kind) {
   Slot& mine = slots_[me_];
-  const uint64_t number = my_ticks();
-  const uint64_t bit = uint64_t{1} << (number % kTicksKept);
+  const uint64_t tick = my_ticks();
+  const uint64_t bit = uint64_t{1} << (tick % kTicksKept);
   const uint64_t gets = mine.gets.load(std::memory_order_relaxed);
-  mine.gets.store(tick == TickKind::kGet ? gets | bit : gets & ~bit, std::memory_order_relaxed);
-  mine.ticks.store(number + 1, std::memory_order_release);
+  mine.gets.store(kind == TickKind::kGet ? gets | bit : gets & ~bit, std::memory_order_relaxed);
+  mine.ticks.store(tick + 1, std::memory_order_release);
   // The digest is a polynomial, so that the order counts. An odd factor loses no information.
-  digest_ = digest_ * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(tick);
-  if (tick == TickKind::kAdd) digest_at_add_ = digest_;
+  digest_ = digest_ * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(kind);
+  if (kind == TickKind::kAdd) digest_at_add_ = digest_;
   // Other workers wait for ticks only when they are far ahead, so an occasional wake-up suffices.
-  if (number % (kTicksKept / 4) == 0) {
+  if (tick % (kTicksKept / 4) == 0) {
     Wake();
-    CallLeader();
+    WakeLeader();
   }
-  // The second worker to reach a tick sees the first worker's tick. Both workers may see each
-  // other's tick, but at least one of them does.
+  // Of two workers that make the same tick, at least one sees the other's tick.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < workers(); ++i) {
-    if (i == me_ || ticks(i) <= number) continue;
-    const TickKind other = TickOf(i, number);
-    if (other != tick)
-      return AbortWithMismatch(number, my_adds(), me_, NameOf(tick), i, NameOf(other));
+    if (i == me_ || ticks(i) <= tick) continue;
+    const TickKind other = KindOf(i, tick);
+    if (other != kind)
+      return AbortWithMismatch(tick, my_adds(), me_, NameOf(kind), i, NameOf(other));
   }
   return Status::Ok();
 }
 
-TickKind WorkerClocks::TickOf(int worker, uint64_t number) const {
+TickKind WorkerClocks::KindOf(int worker, uint64_t tick) const {
   const uint64_t gets = slots_[worker].gets.load(std::memory_order_relaxed);
-  return (gets >> (number % kTicksKept) & 1) != 0 ? TickKind::kGet : TickKind::kAdd;
+  return (gets >> (tick % kTicksKept) & 1) != 0 ? TickKind::kGet : TickKind::kAdd;
 }
 
 void WorkerClocks::ReachSyncPoint(const SyncPoint& sync_point) {
@@ -131,34 +122,33 @@ void WorkerClocks::ReachSyncPoint(const SyncPoint& sync_point) {
   for (int i = 0; i < workers(); ++i) {
     if (i == me_ || slots_[i].sync_point.load(std::memory_order_acquire) != sync_point.number)
       continue;
-    // If two workers disagree, CompareAt has aborted the session, and the collective call that this
-    // worker is about to join reports the reason.
-    if (!CompareAt(sync_point, me_, i).ok()) return;
+    // If two workers disagree, ComparePair has aborted the session, and the collective call that
+    // this worker is about to join reports the reason.
+    if (!ComparePair(sync_point, me_, i).ok()) return;
   }
 }
 
-Status WorkerClocks::CompareAt(const SyncPoint& sync_point, int one, int other) {
-  const auto count = [&](int worker) { return sync_point.is_last ? adds(worker) : ticks(worker); };
-  if (count(one) == count(other)) return Status::Ok();
-  const int fewer = count(other) < count(one) ? other : one;
-  const int more = fewer == other ? one : other;
-  // A worker that has finished misses no call, and before the last sync point every call that the
-  // worker has made is still visible to the others.
-  if (has_finished(fewer) || (has_finished(more) && !sync_point.is_last)) return Status::Ok();
-  const uint64_t number = ticks(fewer);
-  return AbortWithMismatch(number, adds(fewer), fewer, sync_point.call, more,
-                           NameOf(TickOf(more, number)));
+Status WorkerClocks::ComparePair(const SyncPoint& sync_point, int worker, int other) {
+  const auto count = [&](int i) { return sync_point.is_last ? adds(i) : ticks(i); };
+  if (count(worker) == count(other)) return Status::Ok();
+  const int behind = count(other) < count(worker) ? other : worker;
+  const int ahead = behind == other ? worker : other;
+  // A worker that has finished misses no call. Until the last sync point, the others may still make
+  // the calls by which a finished worker is ahead.
+  if (has_finished(behind) || (has_finished(ahead) && !sync_point.is_last)) return Status::Ok();
+  const uint64_t tick = ticks(behind);
+  return AbortWithMismatch(tick, adds(behind), behind, sync_point.call, ahead,
+                           NameOf(KindOf(ahead, tick)));
 }
 
 Status WorkerClocks::CompareAt(const SyncPoint& sync_point) {
   if (!AllAt(sync_point.number)) return Status::Pending();
-  for (int one = 0; one < workers(); ++one) {
-    for (int other = 0; other < one; ++other) {
-      if (slots_[one].sync_point.load(std::memory_order_relaxed) != sync_point.number ||
-          slots_[other].sync_point.load(std::memory_order_relaxed) != sync_point.number) {
-        continue;
-      }
-      MV_RETURN_IF_NOT_OK(CompareAt(sync_point, one, other));
+  const auto is_there = [&](int worker) {
+    return slots_[worker].sync_point.load(std::memory_order_relaxed) == sync_point.number;
+  };
+  for (int worker = 0; worker < workers(); ++worker) {
+    for (int other = 0; other < worker && is_there(worker); ++other) {
+      if (is_there(other)) MV_RETURN_IF_NOT_OK(ComparePair(sync_point, worker, other));
     }
   }
   return Status::Ok();
@@ -179,8 +169,8 @@ bool WorkerClocks::AllAt(uint64_t sync_point) const {
 WorkerClocks::Snapshot WorkerClocks::TakeSnapshot(int worker) const {
   const Slot& slot = slots_[worker];
   Snapshot snapshot;
-  // A worker announces a sync point, or that it has finished, after its ticks are visible. So the
-  // announcements are read before the ticks, which must not be older than an announcement.
+  // A worker stores `sync_point` and `finished` after the ticks that precede them. Both are read
+  // before the ticks, so that the snapshot contains those ticks.
   snapshot.sync_point = slot.sync_point.load(std::memory_order_acquire);
   snapshot.finished = slot.finished.load(std::memory_order_acquire);
   snapshot.adds = slot.adds.load(std::memory_order_acquire);
@@ -202,11 +192,11 @@ void WorkerClocks::Merge(int worker, const Snapshot& snapshot) {
   slot.adds.store(snapshot.adds, std::memory_order_release);
   slot.finished.store(static_cast<uint32_t>(snapshot.finished), std::memory_order_release);
   Wake();
-  // A worker whose clock ticks after this point sees the stored values (Advance). A tick made
-  // before is compared here.
+  // A worker of this node that ticks after this fence sees the stored values (Advance). Its earlier
+  // ticks are compared here.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (const int mine : here_) {
-    const Status compared = CompareTicks(mine, worker, first);
+  for (const int local_worker : here_) {
+    const Status compared = CompareTicks(local_worker, worker, first);
     if (compared.ok()) continue;
     context_->state()->AbortInBackground(compared);
     return;
@@ -216,18 +206,18 @@ void WorkerClocks::Merge(int worker, const Snapshot& snapshot) {
   Wake();
 }
 
-Status WorkerClocks::CompareTicks(int mine, int other, uint64_t first) const {
-  const uint64_t end = std::min(ticks(mine), ticks(other));
-  for (uint64_t number = first; number < end; ++number) {
-    const TickKind my_tick = TickOf(mine, number);
-    const TickKind others_tick = TickOf(other, number);
+Status WorkerClocks::CompareTicks(int local_worker, int remote_worker, uint64_t first) const {
+  const uint64_t end = std::min(ticks(local_worker), ticks(remote_worker));
+  for (uint64_t tick = first; tick < end; ++tick) {
+    const TickKind local = KindOf(local_worker, tick);
+    const TickKind remote = KindOf(remote_worker, tick);
     std::atomic_thread_fence(std::memory_order_acquire);
-    // The bit of the tick that the worker is making may already have replaced the bit of `number`.
-    if (my_tick == others_tick || ticks(mine) >= number + kTicksKept) continue;
-    // Both workers made the same calls before tick `number`, so their rounds agree. A worker in the
-    // middle of an add has ticked but not counted the add, and appears one round behind.
-    const uint64_t round = std::max(RoundOf(mine, number), RoundOf(other, number));
-    return Mismatch(number, round, mine, NameOf(my_tick), other, NameOf(others_tick));
+    // The bit of the tick that the local worker is making may have replaced the bit of `tick`.
+    if (local == remote || ticks(local_worker) >= tick + kTicksKept) continue;
+    // Both workers made the same calls before `tick`, so their rounds agree. A worker in the middle
+    // of an add has ticked but not counted the add, and appears one round behind.
+    const uint64_t round = std::max(RoundOf(local_worker, tick), RoundOf(remote_worker, tick));
+    return Mismatch(tick, round, local_worker, NameOf(local), remote_worker, NameOf(remote));
   }
   return Status::Ok();
 }
@@ -235,43 +225,43 @@ Status WorkerClocks::CompareTicks(int mine, int other, uint64_t first) const {
 uint64_t WorkerClocks::RoundOf(int worker, uint64_t tick) const {
   uint64_t round = adds(worker);
   for (uint64_t later = tick; later < ticks(worker) && round > 0; ++later) {
-    if (TickOf(worker, later) == TickKind::kAdd) --round;
+    if (KindOf(worker, later) == TickKind::kAdd) --round;
   }
   return round;
 }
 
-Status WorkerClocks::Tick(TickKind tick, const char* call, const WaitLimit& limit) {
+Status WorkerClocks::Tick(TickKind kind, const char* call, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(MayTick(call, limit));
-  return Advance(tick);
+  return Advance(kind);
 }
 
-Status WorkerClocks::Mismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
-                              const char* others_call) const {
-  const bool in_order = one < other;
+Status WorkerClocks::Mismatch(uint64_t tick, uint64_t round, int worker, const char* call,
+                              int other, const char* others_call) const {
+  const bool in_order = worker < other;
   return Status(
       Code::kMismatch,
-      StrCat("sync ", RoundName(round), ": rank ", rank_of(in_order ? one : other), " called ",
-             in_order ? call : others_call, ", rank ", rank_of(in_order ? other : one), " called ",
-             in_order ? others_call : call, " (call number ", number, " on the table)"));
+      StrCat("sync ", RoundName(round), ": rank ", rank_of(in_order ? worker : other), " called ",
+             in_order ? call : others_call, ", rank ", rank_of(in_order ? other : worker),
+             " called ", in_order ? others_call : call, " (call number ", tick, " on the table)"));
 }
 
-Status WorkerClocks::AbortWithMismatch(uint64_t number, uint64_t round, int one, const char* call,
+Status WorkerClocks::AbortWithMismatch(uint64_t tick, uint64_t round, int worker, const char* call,
                                        int other, const char* others_call) {
-  const Status mismatch = Mismatch(number, round, one, call, other, others_call);
+  const Status mismatch = Mismatch(tick, round, worker, call, other, others_call);
   context_->state()->Abort(mismatch);
   return mismatch;
 }
 
 std::vector<uint64_t> WorkerClocks::AllAdds() const {
   std::vector<uint64_t> all;
-  for (int i = 0; i < workers(); ++i) all.push_back(rounds_before_ + adds(i));
+  for (int worker = 0; worker < workers(); ++worker) all.push_back(rounds_before_ + adds(worker));
   return all;
 }
 
 void WorkerClocks::StartFrom(uint64_t rounds) {
-  uint64_t most = 0;
-  for (int i = 0; i < workers(); ++i) most = std::max(most, adds(i));
-  rounds_before_ = rounds - most;
+  uint64_t most_adds = 0;
+  for (int worker = 0; worker < workers(); ++worker) most_adds = std::max(most_adds, adds(worker));
+  rounds_before_ = rounds - most_adds;
 }
 
 void WorkerClocks::CountAdd() {
@@ -282,96 +272,97 @@ void WorkerClocks::CountAdd() {
 void WorkerClocks::Finish() {
   slots_[me_].finished.store(1, std::memory_order_release);
   Wake();
-  CallLeader();
+  WakeLeader();
 }
 
 void WorkerClocks::Wake() { WakeSleepers(&words_->moves, words_->sleepers); }
 
-bool WorkerClocks::MayStillArrive() {
-  constexpr auto kOnItsWay = std::chrono::milliseconds(100);
+bool WorkerClocks::EarlierMessagesMayArrive() {
+  constexpr auto kDelay = std::chrono::milliseconds(100);  // much longer than a message takes
   if (!context_->members().spans_nodes()) return false;
   const Instant now = Clock::now();
   if (!abort_noticed_.has_value()) abort_noticed_ = now;
-  return now < *abort_noticed_ + kOnItsWay;
+  return now < *abort_noticed_ + kDelay;
 }
 
 bool WorkerClocks::MessagesHaveArrived(bool of_this_node) {
-  constexpr auto kOnItsWay = std::chrono::milliseconds(500);
+  constexpr auto kDelay = std::chrono::milliseconds(500);  // much longer than a message takes
   if (of_this_node) return true;
   const Instant now = Clock::now();
   if (!loss_noticed_.has_value()) loss_noticed_ = now;
-  return now >= *loss_noticed_ + kOnItsWay;
-}
-
-std::string WorkerClocks::NameLost(int worker, const std::string& reason, bool follows) const {
-  return StrCat(follows ? ", " : "", context_->members().NameRank(rank_of(worker)), " ", reason);
+  return now >= *loss_noticed_ + kDelay;
 }
 
 Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
-                                  const std::function<Need(int)>& waits_for) {
-  if (context_->state()->IsAborted() && !aborted_before_ && MayStillArrive()) {
+                                  const std::function<Need(int)>& need_of) {
+  if (context_->state()->IsAborted() && !aborted_before_ && EarlierMessagesMayArrive()) {
     return limit.Check(Clock::now());
   }
   MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(!aborted_before_));
   std::vector<int> late;
-  std::vector<int> carrying;  // ranks that carry sums, reported if no worker is late
+  std::vector<int> working;  // ranks whose work is needed, reported if no worker is late
   // The round of the slowest late worker, which is not always the round of this worker.
   uint64_t round = my_adds();
-  std::string lost;
-  bool is_lost = false;  // whether a worker is lost with no messages in flight
+  std::string needed_losses;     // names the lost workers that the wait needs
+  bool is_loss_certain = false;  // whether no message of one of them can still arrive
   int lost_rank = -1;
-  std::string lost_later;  // lost workers whose part of this round is done
-  int lost_later_rank = -1;
+  std::string other_losses;  // names the lost workers that have done their part of the wait
+  int other_lost_rank = -1;
   int elsewhere = me_;  // the worker that waits in another call
   const char* call_there = nullptr;
-  for (int i = 0; i < workers(); ++i) {
-    if (i == me_) continue;
-    // The awaited call is read before waits_for, because the worker made its adds before it entered
+  const auto append = [&](int rank, const std::string& reason, std::string* losses) {
+    *losses += StrCat(losses->empty() ? "" : ", ", context_->members().NameRank(rank), " ", reason);
+  };
+  for (int worker = 0; worker < workers(); ++worker) {
+    if (worker == me_) continue;
+    const int rank = rank_of(worker);
+    // The awaited call is read before need_of, because the worker made its adds before it entered
     // the awaited call.
-    const char* const awaited_call = context_->peers()->CollectiveAwaitedBy(rank_of(i));
-    const std::string reason = context_->peers()->ExitReason(rank_of(i));
-    const Need need = waits_for(i);
+    const char* const awaited_call = context_->peers()->CollectiveAwaitedBy(rank);
+    const std::string reason = context_->peers()->ExitReason(rank);
+    const Need need = need_of(worker);
     if (need == Need::kNothing) {
-      if (!reason.empty() && !has_finished(i)) {
-        lost_later += NameLost(i, reason, !lost_later.empty());
-        lost_later_rank = rank_of(i);
+      if (!reason.empty() && !has_finished(worker)) {
+        append(rank, reason, &other_losses);
+        other_lost_rank = rank;
       }
       continue;
     }
-    (need == Need::kCall ? late : carrying).push_back(rank_of(i));
-    round = std::min(round, adds(i));
+    (need == Need::kCall ? late : working).push_back(rank);
+    round = std::min(round, adds(worker));
     // All lost workers are named, because one of them may have ended only after it was told of the
     // loss of another.
     if (!reason.empty()) {
-      is_lost = MessagesHaveArrived(is_here(i)) || is_lost;
-      lost += NameLost(i, reason, !lost.empty());
-      lost_rank = rank_of(i);
-    } else if (is_here(i) && context_->failure_detector()->IsSilent(rank_of(i))) {
-      return context_->state()->ExcludeSilentRank(rank_of(i), StrCat(call, ", ", RoundName(round)));
+      is_loss_certain = MessagesHaveArrived(is_here(worker)) || is_loss_certain;
+      append(rank, reason, &needed_losses);
+      lost_rank = rank;
+    } else if (is_here(worker) && context_->failure_detector()->IsSilent(rank)) {
+      return context_->state()->ExcludeSilentRank(rank, StrCat(call, ", ", RoundName(round)));
     } else if (need == Need::kCall && awaited_call != nullptr) {
-      elsewhere = i;
+      elsewhere = worker;
       call_there = awaited_call;
     }
   }
-  if (is_lost) {
+  if (is_loss_certain) {
     context_->peers()->LogLastCalls(lost_rank);
     return context_->state()->ReportLost(
-        lost_rank, StrCat(lost, " while rank ", context_->members().rank(), " waited for it in ",
-                          call, ", ", RoundName(round), context_->peers()->Trace(lost_rank)));
+        lost_rank,
+        StrCat(needed_losses, " while rank ", context_->members().rank(), " waited for it in ",
+               call, ", ", RoundName(round), context_->peers()->Trace(lost_rank)));
   }
   // A late worker may have ended because it was told of the loss of a worker that was not late.
-  if (!lost_later.empty() && MessagesHaveArrived(/*of_this_node=*/false)) {
+  if (!other_losses.empty() && MessagesHaveArrived(/*of_this_node=*/false)) {
     return context_->state()->ReportLost(
-        lost_later_rank,
-        StrCat(lost_later, " while rank ", context_->members().rank(), " waited in ", call, ", ",
-               RoundName(round), ", for ", NameRanks(late.empty() ? carrying : late)));
+        other_lost_rank,
+        StrCat(other_losses, " while rank ", context_->members().rank(), " waited in ", call, ", ",
+               RoundName(round), ", for ", NameRanks(late.empty() ? working : late)));
   }
   if (call_there != nullptr) {
     return AbortWithMismatch(ticks(elsewhere), adds(elsewhere), me_, call, elsewhere, call_there);
   }
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
-    if (late.empty()) late = carrying;
+    if (late.empty()) late = working;
     Status timeout(
         Code::kTimeout,
         StrCat("rank ", context_->members().rank(), " waited ", SecondsBetween(waiting_since_, now),

@@ -14,19 +14,18 @@ namespace {
 enum MessageKind : uint32_t {
   kAborted = 1,
   kExit = 2,
-  kWhoIsLate = 3,
+  kLateQuestion = 3,
   kHeartbeat = 4,
   kContributionRequest = 5,
 };
 
 // How often a node checks whether its ranks have died.
 constexpr auto kCheckInterval = std::chrono::milliseconds(200);
-// The limit for sending a message about a loss; 200 ms are enough since its receivers are polling.
-constexpr auto kSendWithin = std::chrono::milliseconds(200);
-// How long a node has to name its late ranks.
-constexpr auto kAnswerWithin = std::chrono::seconds(1);
+// For messages before a process ends; enough, since their receivers are polling.
+constexpr auto kSendTimeout = std::chrono::milliseconds(200);
+constexpr auto kAnswerTimeout = std::chrono::seconds(1);
 
-// The header of an answer to kWhoIsLate. The late ranks, of 4 bytes each, follow the header.
+// The header of an answer to kLateQuestion. The late ranks, of 4 bytes each, follow the header.
 struct LateRanksHeader {
   int32_t node;
   int32_t group;
@@ -38,9 +37,9 @@ struct LateRanksHeader {
 struct ControlChannel::ControlMessage {
   uint32_t kind = 0;
   int32_t sender = 0;
-  int32_t rank = 0;   // the rank concerned; kAborted: may be -1
+  int32_t rank = 0;   // the rank that it is about; -1 for kAborted if the error is about none
   int32_t code = 0;   // kAborted: a Code; kExit: a RankSlot::State; kHeartbeat: 1 for the last one
-  int32_t group = 0;  // kWhoIsLate, kContributionRequest
+  int32_t group = 0;  // this and the next: kLateQuestion, kContributionRequest
   uint64_t sequence = 0;
   uint64_t sequences[kGroups] = {};  // kExit: the latest collectives that the rank had begun
   char text[512] = {};
@@ -65,23 +64,24 @@ bool ControlChannel::Poll() {
   const std::unique_lock<std::mutex> guard(polling_, std::try_to_lock);
   if (!guard.owns_lock()) return false;
   polling_since_.store(NanosecondsNow(), std::memory_order_relaxed);
-  const bool any = ReceiveAndCheck();
+  const bool received_any = ReceiveAndCheck();
   polling_since_.store(0, std::memory_order_relaxed);
-  return any;
+  return received_any;
 }
 
 bool ControlChannel::ReceiveAndCheck() {
-  bool any = false;
+  bool received_any = false;
   messenger_->Advance();
-  const Status received = failure_.is_set() ? failure_.Get() : failure_.Defer(ReceiveAll(&any));
+  const Status received =
+      failure_.is_set() ? failure_.Get() : failure_.Defer(ReceiveAll(&received_any));
   // A failure caused by a lost rank aborts nothing: the ranks that wait for that rank report it.
   if (!received.ok() && !received.pending() && !(MayMeanLoss(received) && peers_->AnyLost())) {
     memory_->RecordAbort(members_->rank(), received);
-    return any;
+  } else {
+    CheckNodePeers();
+    SendHeartbeatIfDue();
   }
-  CheckNodePeers();
-  SendHeartbeatIfDue();
-  return any;
+  return received_any;
 }
 
 void ControlChannel::WarnIfStuck() {
@@ -96,7 +96,7 @@ void ControlChannel::WarnIfStuck() {
                     "while sending, and then the call lasts until this process ends"));
 }
 
-Status ControlChannel::ReceiveAll(bool* any) {
+Status ControlChannel::ReceiveAll(bool* received_any) {
   for (;;) {
     std::string bytes;
     bool got = false;
@@ -116,7 +116,7 @@ Status ControlChannel::ReceiveAll(bool* any) {
       ReportInvalid("control", is_valid ? message.sender : -1);
       continue;
     }
-    *any = true;
+    *received_any = true;
   }
 }
 
@@ -137,7 +137,7 @@ bool ControlChannel::Handle(const ControlMessage& message) {
       peers_->RecordExit(message.rank, static_cast<RankSlot::State>(message.code), message.text,
                          message.sequences);
       return true;
-    case kWhoIsLate:
+    case kLateQuestion:
       AnswerLateRanks(message);
       return true;
     case kContributionRequest: {
@@ -161,8 +161,8 @@ void ControlChannel::AnswerLateRanks(const ControlMessage& question) {
   std::string bytes = MakeFrame(
       FrameKind::kLateRanks, LateRanksHeader{members_->node(), question.group, question.sequence});
   for (const int32_t rank : members_->node_ranks()) {
-    if (question.group != 0 && !members_->is_worker(rank)) continue;
-    const auto& sequence = memory_->slot(rank).group[question.group].sequence;
+    if (question.group != kWorldGroup && !members_->is_worker(rank)) continue;
+    const auto& sequence = memory_->slot(rank).groups[question.group].sequence;
     if (sequence.load(std::memory_order_acquire) < question.sequence) AppendRaw(rank, &bytes);
   }
   (void)messenger_->Post(question.sender, kAnswerTag, std::move(bytes));
@@ -183,25 +183,19 @@ void ControlChannel::SendTo(int node, const ControlMessage& message) {
 }
 
 void ControlChannel::SendAbort(const Status& why) {
-  ControlMessage message;
-  message.kind = kAborted;
-  message.sender = members_->rank();
-  message.rank = why.peer() == nullptr ? -1 : why.peer()->rank;
+  ControlMessage message = MessageAbout(why.peer() == nullptr ? -1 : why.peer()->rank, kAborted);
   message.code = static_cast<int32_t>(why.code());
   CopyText(message.text, why.text());
   SendToOtherNodes(message);
-  messenger_->AwaitPosted(Clock::now() + kSendWithin);
+  messenger_->AwaitPosted(Clock::now() + kSendTimeout);
 }
 
 ControlChannel::ControlMessage ControlChannel::ExitMessage(int rank, RankSlot::State state,
                                                            const std::string& reason) const {
-  ControlMessage message;
-  message.kind = kExit;
-  message.sender = members_->rank();
-  message.rank = rank;
+  ControlMessage message = MessageAbout(rank, kExit);
   message.code = static_cast<int32_t>(state);
   for (int i = 0; i < kGroups; ++i) {
-    message.sequences[i] = memory_->slot(rank).group[i].sequence.load(std::memory_order_acquire);
+    message.sequences[i] = memory_->slot(rank).groups[i].sequence.load(std::memory_order_acquire);
   }
   CopyText(message.text, reason);
   return message;
@@ -216,26 +210,26 @@ void ControlChannel::SendDeath(int rank, const std::string& how) {
   for (int node = 0; node < members_->num_nodes(); ++node) {
     if (node != members_->node() && node != members_->node_of(rank)) SendTo(node, message);
   }
-  messenger_->AwaitPosted(Clock::now() + kSendWithin);
+  messenger_->AwaitPosted(Clock::now() + kSendTimeout);
 }
 
 void ControlChannel::CheckNodePeers() {
   const Instant now = Clock::now();
-  if (now < checked_ + kCheckInterval) return;
-  checked_ = now;
-  // Only the first service rank that is not lost reports deaths, so each is reported once.
-  if (ServiceRankOf(members_->node()) == members_->rank()) SendDeaths();
+  if (now < last_check_ + kCheckInterval) return;
+  last_check_ = now;
+  // Only the first service rank that is not lost reports losses, so that few messages are sent.
+  if (ServiceRankOf(members_->node()) == members_->rank()) SendNewLosses();
 }
 
 void ControlChannel::SendLosses() {
   {
     const std::lock_guard<std::mutex> guard(polling_);
-    SendDeaths();
+    SendNewLosses();
   }
-  messenger_->AwaitPosted(Clock::now() + kSendWithin);
+  messenger_->AwaitPosted(Clock::now() + kSendTimeout);
 }
 
-void ControlChannel::SendDeaths() {
+void ControlChannel::SendNewLosses() {
   for (const int rank : members_->node_ranks()) {
     if (reported_[static_cast<size_t>(rank)] || rank == members_->rank()) continue;
     if (members_->survives_losses()) {
@@ -258,7 +252,7 @@ void ControlChannel::SendIfLost(int rank) {
   peers_->Exclude(rank, reason);
   if (!peers_->IsExcluded(rank)) return;
   reported_[static_cast<size_t>(rank)] = true;
-  // A rank that left has posted its own messages, but may have ended before MPI sent them.
+  // A rank that left has posted its own message, but may have ended before MPI sent it.
   const RankSlot& peer = memory_->slot(rank);
   const bool has_left = peer.state.load() == RankSlot::kLeft;
   SendExit(rank, has_left ? RankSlot::kLeft : RankSlot::kDied, has_left ? peer.reason : reason);
@@ -266,8 +260,8 @@ void ControlChannel::SendIfLost(int rank) {
 
 void ControlChannel::SendHeartbeatIfDue() {
   const Instant now = Clock::now();
-  if (is_closing_ || now < heartbeat_sent_ + failure_detector_->interval()) return;
-  heartbeat_sent_ = now;
+  if (is_closing_ || now < last_heartbeat_ + failure_detector_->interval()) return;
+  last_heartbeat_ = now;
   SendHeartbeat(/*is_last=*/false);
 }
 
@@ -279,7 +273,7 @@ void ControlChannel::AnnounceClose() {
 
 void ControlChannel::SendHeartbeat(bool is_last) {
   if (ServiceRankOf(members_->node()) != members_->rank()) return;
-  ControlMessage message = Question(kHeartbeat, /*group=*/0, /*sequence=*/0);
+  ControlMessage message = MessageAbout(members_->rank(), kHeartbeat);
   message.code = is_last ? 1 : 0;
   SendToOtherNodes(message);
 }
@@ -292,12 +286,17 @@ int ControlChannel::ServiceRankOf(int node) const {
   return ranks.front();
 }
 
-ControlChannel::ControlMessage ControlChannel::Question(uint32_t kind, int group,
-                                                        uint64_t sequence) const {
+ControlChannel::ControlMessage ControlChannel::MessageAbout(int rank, uint32_t kind) const {
   ControlMessage message;
   message.kind = kind;
   message.sender = members_->rank();
-  message.rank = members_->rank();
+  message.rank = rank;
+  return message;
+}
+
+ControlChannel::ControlMessage ControlChannel::Question(uint32_t kind, int group,
+                                                        uint64_t sequence) const {
+  ControlMessage message = MessageAbout(members_->rank(), kind);
   message.group = group;
   message.sequence = sequence;
   return message;
@@ -309,11 +308,11 @@ void ControlChannel::RequestContribution(int node, int group, uint64_t sequence)
 
 LateInquiry ControlChannel::RequestLateRanks(int group, uint64_t sequence) {
   LateInquiry inquiry;
-  inquiry.until = Clock::now() + kAnswerWithin;
+  inquiry.deadline = Clock::now() + kAnswerTimeout;
   for (int node = 0; node < members_->num_nodes(); ++node) {
     if (node == members_->node()) continue;
-    inquiry.silent_nodes.push_back(node);
-    SendTo(node, Question(kWhoIsLate, group, sequence));
+    inquiry.unanswered_nodes.push_back(node);
+    SendTo(node, Question(kLateQuestion, group, sequence));
   }
   return inquiry;
 }
@@ -333,15 +332,15 @@ bool ControlChannel::CollectAnswers(int group, uint64_t sequence, LateInquiry* i
         answer.sequence != sequence) {
       continue;
     }
-    const auto silent =
-        std::find(inquiry->silent_nodes.begin(), inquiry->silent_nodes.end(), answer.node);
-    if (silent == inquiry->silent_nodes.end()) continue;
-    inquiry->silent_nodes.erase(silent);
+    std::vector<int>& unanswered = inquiry->unanswered_nodes;
+    const auto found = std::find(unanswered.begin(), unanswered.end(), answer.node);
+    if (found == unanswered.end()) continue;
+    unanswered.erase(found);
     for (int32_t rank = 0; reader.Read(&rank);) {
       if (rank >= 0 && rank < members_->size()) inquiry->late_ranks.push_back(rank);
     }
   }
-  return inquiry->silent_nodes.empty();
+  return inquiry->unanswered_nodes.empty();
 }
 
 void ControlChannel::ReportInvalid(const char* expected, int from) {

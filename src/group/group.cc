@@ -16,13 +16,13 @@ namespace {
 constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 // The longest sleep of a leader that waits for other nodes.
 constexpr auto kLongestNap = std::chrono::milliseconds(5);
-// The longest time that messages of a lost rank may need to arrive.
+// How long the last messages of a lost rank may need to arrive.
 constexpr auto kMessageDelay = std::chrono::milliseconds(500);
 
 // Returns whether `word`, the number of a collective modulo 2^32, has reached `sequence`.
 bool HasReached(const std::atomic<uint32_t>& word, uint64_t sequence) {
-  const uint32_t last = word.load(std::memory_order_acquire);
-  return static_cast<int32_t>(last - static_cast<uint32_t>(sequence)) >= 0;
+  const uint32_t latest = word.load(std::memory_order_acquire);
+  return static_cast<int32_t>(latest - static_cast<uint32_t>(sequence)) >= 0;
 }
 
 }  // namespace
@@ -36,40 +36,39 @@ Group::Group(int index, std::vector<int> ranks, const Membership* members, const
       peers_(peers),
       state_(state),
       channel_(channel),
-      words_(&memory->control()->group[index]) {
-  for (const int rank : ranks_) ranks_here_ += members->is_local(rank) ? 1 : 0;
-  if (ranks_here_ == ranks_.size()) return;
+      group_state_(&memory->control()->groups[index]) {
+  for (const int rank : ranks_) num_members_here_ += members->is_local(rank) ? 1 : 0;
+  if (num_members_here_ == ranks_.size()) return;
   exchange_ = std::make_unique<LeaderExchange>(index, ranks_, members, memory, peers, channel);
 }
 
 bool Group::HasBegun(int rank) const {
-  return memory_->slot(rank).group[index_].sequence.load(std::memory_order_acquire) >= sequence_;
+  return memory_->slot(rank).groups[index_].sequence.load(std::memory_order_acquire) >= sequence_;
 }
 
-bool Group::IsCompleted() const { return HasReached(words_->completed, sequence_); }
+bool Group::IsCompleted() const { return HasReached(group_state_->completed, sequence_); }
 
 void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes) {
   began_ = Clock::now();
-  // In an aborted session, no rank waits for this rank, and ranks that still wait may be reading
-  // its slots, so this rank must not write into them.
-  was_aborted_ = state_->IsAborted() || !state_->CheckNotExcluded().ok();
-  if (was_aborted_) return;
+  // In an aborted session, no rank will wait for this rank. But ranks that have not noticed the
+  // abort may still be reading its slots, so this rank must not write into them.
+  was_refused_ = state_->IsAborted() || !state_->CheckNotExcluded().ok();
+  if (was_refused_) return;
   ++sequence_;
   inquiry_.reset();
   loss_noticed_.reset();
-  RankSlot::InGroup& mine = memory_->own_slot().group[index_];
+  RankSlot::GroupProgress& mine = memory_->own_slot().groups[index_];
   mine.SlotFor(sequence_).Write(sequence_, kind, data, static_cast<size_t>(bytes));
   mine.sequence.store(sequence_, std::memory_order_release);
-  const uint64_t total = words_->total_begun.fetch_add(1, std::memory_order_acq_rel) + 1;
-  // The total is never too small when all members have begun. But it also counts a rank that failed
-  // in a collective that a lost rank never begins, and that then began the next one.
-  if (total < sequence_ * ranks_here_ && !peers_->HasRecordedLoss()) return;
+  const uint64_t total = group_state_->total_begun.fetch_add(1, std::memory_order_acq_rel) + 1;
+  // A total that is too small means that members are missing, unless one died just before it
+  // counted itself (see Wait). A total that is large enough may count a rank that failed in a
+  // collective for lack of a lost rank, and that then began the next one. So LateMembers looks at
+  // each member.
+  if (total < sequence_ * num_members_here_ && !peers_->HasRecordedLoss()) return;
   if (!LateMembers(/*only_here=*/true).empty()) return;
-  if (!spans_nodes()) {
-    Announce(&words_->completed, &words_->sleepers);
-  } else {
-    Announce(&words_->gathered, &words_->sleeping_leaders);
-  }
+  if (spans_nodes()) return Announce(&group_state_->gathered, &group_state_->sleeping_leaders);
+  Announce(&group_state_->completed, &group_state_->sleepers);
 }
 
 void Group::Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const {
@@ -79,7 +78,7 @@ void Group::Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleeper
 }
 
 Status Group::Wait(const WaitLimit& limit) {
-  if (was_aborted_) return state_->CheckRunning(/*was_waiting=*/false);
+  if (was_refused_) return state_->CheckRunning(/*was_waiting=*/false);
   const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
     const Instant until = std::min(limit.earliest(), Clock::now() + kCheckInterval);
@@ -87,7 +86,7 @@ Status Group::Wait(const WaitLimit& limit) {
       const Status exchanged = ExchangeAsLeader(until);
       if (exchanged.ok()) break;
       if (!exchanged.pending()) return exchanged;
-    } else if (WaitForWord(&words_->completed, &words_->sleepers, until, completed,
+    } else if (WaitForWord(&group_state_->completed, &group_state_->sleepers, until, completed,
                            memory_->spin_policy())) {
       break;
     }
@@ -97,20 +96,20 @@ Status Group::Wait(const WaitLimit& limit) {
     // The last rank to begin may have died before it announced that all have begun. In a group that
     // spans nodes, only the leader knows when the payloads of other nodes are here.
     if (late.empty() && !spans_nodes()) {
-      Announce(&words_->completed, &words_->sleepers);
+      Announce(&group_state_->completed, &group_state_->sleepers);
       break;
     }
     const Status lost = CheckPeers(late);
     if (lost.pending()) continue;
     MV_RETURN_IF_NOT_OK(lost);
-    MV_RETURN_IF_NOT_OK(CheckElsewhere(late));
+    MV_RETURN_IF_NOT_OK(CheckOtherGroups(late));
     const Instant now = Clock::now();
-    std::string names;
+    std::string late_text;
     int first = -1;
-    if (now >= limit.deadline && FindLate(&names, &first)) {
+    if (now >= limit.deadline && DescribeLate(&late_text, &first)) {
       Status timeout(Code::kTimeout,
                      StrCat("rank ", members_->rank(), " waited ", SecondsBetween(began_, now),
-                            " s in ", NameOf(OwnKind()), " for ", names));
+                            " s in ", NameOf(OwnKind()), " for ", late_text));
       if (first >= 0) timeout = peers_->About(first, timeout);
       // Without the abort, a rank that begins later would wait for this rank in vain.
       state_->Abort(timeout);
@@ -124,21 +123,21 @@ Status Group::Wait(const WaitLimit& limit) {
 bool Group::IsLeader() const { return spans_nodes() && exchange_->leader() == members_->rank(); }
 
 Status Group::ExchangeAsLeader(Instant until) {
-  const auto gathered = [&] { return HasReached(words_->gathered, sequence_); };
+  const auto gathered = [&] { return HasReached(group_state_->gathered, sequence_); };
   // As in Wait, the last rank to begin may have died before it announced that all have begun.
-  if (!WaitForWord(&words_->gathered, &words_->sleeping_leaders, until, gathered,
+  if (!WaitForWord(&group_state_->gathered, &group_state_->sleeping_leaders, until, gathered,
                    memory_->spin_policy()) &&
       !LateMembers(/*only_here=*/true).empty()) {
     return Status::Pending();
   }
   MV_RETURN_IF_NOT_OK(PollUntil(until, Backoff(kLongestNap, began_),
                                 [&] { return exchange_->Exchange(sequence_); }));
-  Announce(&words_->completed, &words_->sleepers);
+  Announce(&group_state_->completed, &group_state_->sleepers);
   return Status::Ok();
 }
 
 const ExchangeSlot& Group::payload(int rank) const {
-  return memory_->slot(rank).group[index_].SlotFor(sequence_);
+  return memory_->slot(rank).groups[index_].SlotFor(sequence_);
 }
 
 std::vector<int> Group::participants() const {
@@ -151,7 +150,7 @@ std::vector<int> Group::participants() const {
 
 CollectiveKind Group::OwnKind() const { return payload(members_->rank()).kind(); }
 
-std::string Group::WhileWaiting() const {
+std::string Group::WaitText() const {
   return StrCat(" while rank ", members_->rank(), " waited for it in ", NameOf(OwnKind()));
 }
 
@@ -164,33 +163,28 @@ std::vector<int> Group::LateMembers(bool only_here) const {
   return late;
 }
 
-bool Group::FindLate(std::string* names, int* first) {
+bool Group::DescribeLate(std::string* text, int* first) {
   std::vector<int> late = LateMembers(/*only_here=*/true);
-  std::string silent;
   if (spans_nodes()) {
     if (!inquiry_.has_value()) inquiry_ = channel_->RequestLateRanks(index_, sequence_);
     const bool all_answered = channel_->CollectAnswers(index_, sequence_, &*inquiry_);
     late.insert(late.end(), inquiry_->late_ranks.begin(), inquiry_->late_ranks.end());
     // If no rank is late, the last one has just begun and its node's contribution is in flight.
-    if ((!all_answered || late.empty()) && Clock::now() < inquiry_->until) {
+    if ((!all_answered || late.empty()) && Clock::now() < inquiry_->deadline) {
       std::this_thread::sleep_for(kLongestNap);
       return false;
     }
     std::sort(late.begin(), late.end());
-    for (const int node : inquiry_->silent_nodes) {
-      silent += StrCat(silent.empty() ? "" : ", ", members_->NameNode(node));
+    for (const int node : inquiry_->unanswered_nodes) {
+      *text += StrCat(text->empty() ? "" : ", ", members_->NameNode(node));
     }
-    if (!silent.empty()) silent += ", which does not answer";
+    if (!text->empty()) *text += ", which does not answer";
   }
-  if (late.empty() && !silent.empty()) {
-    *names = silent;
-    return true;
-  }
-  *names = StrCat(silent, silent.empty() ? "" : ", and for ", NameRanks(late),
-                  ", which did not call it");
+  if (late.empty() && !text->empty()) return true;
+  *text += StrCat(text->empty() ? "" : ", and for ", NameRanks(late), ", which did not call it");
   if (late.empty()) return true;
   *first = late.front();
-  *names += peers_->Trace(late.front());
+  *text += peers_->Trace(late.front());
   return true;
 }
 
@@ -225,7 +219,7 @@ Status Group::CheckPeers(const std::vector<int>& late) {
     }
     peers_->LogLastCalls(rank);
     return state_->ReportLost(
-        rank, StrCat(members_->NameRank(rank), " ", reason, WhileWaiting(), peers_->Trace(rank)));
+        rank, StrCat(members_->NameRank(rank), " ", reason, WaitText(), peers_->Trace(rank)));
   }
   if (any_excluded) return Status::Pending();
   if (!spans_nodes()) return Status::Ok();
@@ -239,7 +233,7 @@ Status Group::CheckOwnLeader() {
   const std::string reason = peers_->ExitReason(leader);
   if (!members_->survives_losses()) {
     if (reason.empty()) return Status::Ok();
-    return ReportLostLater(leader, StrCat(reason, WhileWaiting()));
+    return ReportLostLater(leader, StrCat(reason, WaitText()));
   }
   // Once a leader is excluded, the next member becomes the leader.
   if (!reason.empty()) {
@@ -256,12 +250,12 @@ Status Group::CheckNodes() {
       const int lost = peers_->FirstRankOfLostNode(node);
       if (lost < 0) continue;
       return ReportLostLater(
-          lost, StrCat(peers_->ExitReason(lost), WhileWaiting(), peers_->Trace(lost), "; ",
+          lost, StrCat(peers_->ExitReason(lost), WaitText(), peers_->Trace(lost), "; ",
                        members_->NameNode(node), " is lost, and the rows that were there"));
     }
     const int leader = exchange_->LeaderOf(node);
     const std::string reason = peers_->ExitReason(leader);
-    if (!reason.empty()) return ReportLostLater(leader, StrCat(reason, WhileWaiting()));
+    if (!reason.empty()) return ReportLostLater(leader, StrCat(reason, WaitText()));
   }
   return Status::Ok();
 }
@@ -273,18 +267,18 @@ Status Group::ReportLostLater(int rank, const std::string& text) {
   return state_->ReportLost(rank, StrCat(members_->NameRank(rank), " ", text));
 }
 
-Status Group::CheckElsewhere(const std::vector<int>& late) const {
+Status Group::CheckOtherGroups(const std::vector<int>& late) const {
   const int me = members_->rank();
   for (const int other : late) {
-    const char* const call = peers_->CollectiveAwaitedBy(other);
-    // If `other` is still late now, it began the other call without beginning this collective.
-    if (call == nullptr || HasBegun(other)) continue;
-    const char* const mine = NameOf(OwnKind());
-    const bool is_first = other < me;
-    const Status mismatch(Code::kMismatch,
-                          StrCat("the ranks did not make the same call: rank ", std::min(me, other),
-                                 " called ", is_first ? call : mine, ", rank ", std::max(me, other),
-                                 " called ", is_first ? mine : call));
+    const char* const their_call = peers_->CollectiveAwaitedBy(other);
+    // If `other` is late even now, it began their_call without beginning this collective.
+    if (their_call == nullptr || HasBegun(other)) continue;
+    const char* const my_call = NameOf(OwnKind());
+    const Status mismatch(
+        Code::kMismatch,
+        StrCat("the ranks did not make the same call: rank ", std::min(me, other), " called ",
+               other < me ? their_call : my_call, ", rank ", std::max(me, other), " called ",
+               other < me ? my_call : their_call));
     // The abort also ends the wait of the ranks in the other group.
     state_->Abort(mismatch);
     return mismatch;

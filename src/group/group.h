@@ -2,14 +2,13 @@
 // collective call is built from such allgathers.
 //
 // Each rank writes its payload into its own slot in shared memory, increments a common count, and
-// sleeps on a word. The last rank to begin changes the word, which wakes the others; then each rank
+// sleeps on a word. The last rank to begin changes the word and wakes the others; then each rank
 // reads the payloads of the others. So on one node a collective needs neither a server nor
-// messages. A waiting rank checks periodically whether the others are alive. If a rank that it
-// waits for has died, left or aborted the session, the wait ends with an error that names that
-// rank.
+// messages. A waiting rank checks periodically whether the others are alive. The wait ends with an
+// error that names a rank if that rank aborted the session, or was lost before it began.
 //
-// In a session that survives losses, the other members stop waiting for a lost rank. A lost rank
-// cannot begin a collective that it had not begun before, so all others agree on the participants.
+// In a session that survives losses, the other members stop waiting for a lost rank instead. A lost
+// rank begins no further collective, so all others agree on the participants.
 //
 // If the group spans nodes, the last rank of each node to begin wakes the leader of the node. The
 // leader exchanges the payloads with the other nodes (LeaderExchange) and then wakes the ranks of
@@ -45,12 +44,12 @@ class Group {
 
   // Begins the next collective with a payload of up to ExchangeSlot::kMaxBytes; does not wait.
   void BeginAllgather(CollectiveKind kind, const void* data = nullptr, int64_t bytes = 0);
-  // Waits for the other members. Returns a mismatch if the members began this collective with
-  // different kinds; the collective is complete even then. At the deadline this rank aborts the
-  // session, since ranks that begin the collective later would wait for this rank in vain.
+  // Waits for the other members. Returns a mismatch if the members began the collective with
+  // different kinds; the collective is complete even then. At the deadline, returns a timeout and
+  // aborts the session, since ranks that begin the collective later would wait for this rank.
   Status Wait(const WaitLimit& limit);
-  // Returns the ranks that took part in the last collective: all members that were not lost before.
-  // Every participant gets the same ranks.
+  // Returns the ranks that took part in the last collective: all members that were not lost before
+  // they began it. Every participant gets the same ranks.
   std::vector<int> participants() const;
   // Returns the number of the last collective, which is the same on all participants.
   uint64_t sequence() const { return sequence_; }
@@ -66,27 +65,29 @@ class Group {
   Status CheckKinds() const;
   // Returns a mismatch, and aborts the session with it, if one of the `late` ranks waits for this
   // rank in a collective of another group.
-  Status CheckElsewhere(const std::vector<int>& late) const;
+  Status CheckOtherGroups(const std::vector<int>& late) const;
   // Returns the members that have neither begun this collective nor been excluded.
   std::vector<int> LateMembers(bool only_here) const;
   // Returns an error if one of the `late` ranks will never begin this collective, or pending if the
-  // session continues without that rank.
+  // session continues without that rank. In a group that spans nodes, checks the leaders as well.
   Status CheckPeers(const std::vector<int>& late);
-  // Returns PeerLost if a node can no longer send a contribution that is missing.
+  // Returns PeerLostError if a node can no longer send a contribution that is missing.
   Status CheckNodes();
+  // Returns PeerLostError if this node's leader is lost, or excludes it if losses are survived.
   Status CheckOwnLeader();
   bool spans_nodes() const { return exchange_ != nullptr; }
   bool IsLeader() const;
   // Does the leader's part of the collective. Returns ok when the collective is complete, or
   // pending if it is not complete at `until`.
   Status ExchangeAsLeader(Instant until);
-  // Sets *names to the late ranks and the nodes that do not answer, and *first to the first late
+  // Sets *text to the late ranks and the nodes that do not answer, and *first to the first late
   // rank if there is one. Returns false while answers from other nodes are outstanding.
-  bool FindLate(std::string* names, int* first);
+  bool DescribeLate(std::string* text, int* first);
   // Returns ok while the last messages of the lost rank may still arrive, since they may complete
   // the collective. Reports the loss afterwards.
   Status ReportLostLater(int rank, const std::string& text);
-  std::string WhileWaiting() const;
+  // Returns the end of an error message about a lost rank: for what this rank waited.
+  std::string WaitText() const;
 
   const int index_;
   std::vector<int> ranks_;
@@ -95,12 +96,12 @@ class Group {
   const PeerStatus* peers_;
   SessionState* state_;
   ControlChannel* channel_;
-  size_t ranks_here_ = 0;                     // the members on this node
-  std::unique_ptr<LeaderExchange> exchange_;  // null if all members are
-  NodeControl::GroupWords* words_;
+  size_t num_members_here_ = 0;               // on this node
+  std::unique_ptr<LeaderExchange> exchange_;  // null if all members are on this node
+  NodeControl::GroupState* group_state_;
   uint64_t sequence_ = 0;  // of the latest collective that this rank has begun
   Instant began_{};
-  bool was_aborted_ = false;  // or excluded, before this rank began
+  bool was_refused_ = false;  // the session was aborted, or this rank excluded, before it began
   std::optional<LateInquiry> inquiry_;
   std::optional<Instant> loss_noticed_;
 };

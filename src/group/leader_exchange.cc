@@ -8,7 +8,7 @@ namespace {
 
 // The time between two requests of a leader for missing contributions, which may have been lost
 // with its predecessor.
-constexpr auto kAskInterval = std::chrono::milliseconds(100);
+constexpr auto kRequestInterval = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -48,15 +48,15 @@ std::vector<int> LeaderExchange::MissingNodes(uint64_t sequence) const {
 }
 
 Status LeaderExchange::SendContribution(uint64_t sequence) {
-  std::string mine;
-  if (!PackContribution(*memory_, *members_, *peers_, group_, sequence, &mine)) {
+  std::string contribution;
+  if (!PackContribution(*memory_, *members_, *peers_, group_, sequence, &contribution)) {
     return Status::Pending();
   }
   sent_ = sequence;
   for (int node = 0; node < members_->num_nodes(); ++node) {
     const int leader = LeaderOf(node);
     if (leader < 0 || node == members_->node()) continue;
-    const Status posted = channel_->messenger()->Post(leader, kExchangeTag + group_, mine);
+    const Status posted = channel_->messenger()->Post(leader, kExchangeTag + group_, contribution);
     // If the other leader has died, its successor asks for the contribution.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
   }
@@ -64,16 +64,15 @@ Status LeaderExchange::SendContribution(uint64_t sequence) {
 }
 
 Status LeaderExchange::Exchange(uint64_t sequence) {
-  // In a session that fails with a loss, the first node sends its contribution last, and no other
-  // node completes the collective without that contribution. So if the leader of the first node
-  // fails while it waits, the collective fails on all ranks.
+  // If the session does not survive losses and the leader of the first node with members fails
+  // while it waits, the collective fails on all ranks, since they lack that node's contribution.
   const auto first_node =
       std::find_if(ranks_.begin(), ranks_.end(), [](const auto& ranks) { return !ranks.empty(); });
   const bool sends_last =
       !members_->survives_losses() && first_node - ranks_.begin() == members_->node();
   if (sent_ != sequence && !sends_last) MV_RETURN_IF_NOT_OK(SendContribution(sequence));
   for (std::string& early : early_) {
-    if (!early.empty()) (void)Accept(std::exchange(early, std::string()), sequence);
+    if (!early.empty()) (void)Store(std::exchange(early, std::string()), sequence);
   }
   Messenger* const messenger = channel_->messenger();
   messenger->Advance();
@@ -83,44 +82,45 @@ Status LeaderExchange::Exchange(uint64_t sequence) {
                                          MaxContributionBytes(*members_), &bytes, &got);
     if (!taken.ok() && !MayMeanLoss(taken)) return taken;
     if (!taken.ok() || !got) break;
-    if (!Accept(bytes, sequence)) channel_->ReportInvalid("collective", -1);
+    if (!Store(bytes, sequence)) channel_->ReportInvalid("collective", -1);
   }
   const std::vector<int> missing = MissingNodes(sequence);
   if (missing.empty()) return sent_ == sequence ? Status::Ok() : SendContribution(sequence);
   const Instant now = Clock::now();
-  if (members_->survives_losses() && peers_->HasRecordedLoss() && now >= asked_ + kAskInterval) {
-    asked_ = now;
+  if (members_->survives_losses() && peers_->HasRecordedLoss() &&
+      now >= last_request_ + kRequestInterval) {
+    last_request_ = now;
     for (const int node : missing) channel_->RequestContribution(node, group_, sequence);
   }
   return Status::Pending();
 }
 
-bool LeaderExchange::Accept(const std::string& bytes, uint64_t sequence) {
+bool LeaderExchange::Store(const std::string& bytes, uint64_t sequence) {
   NodeContribution theirs;
   if (!UnpackContribution(bytes, *members_, &theirs) || theirs.group != group_ ||
       theirs.sequence > sequence + 1) {
     return false;
   }
-  std::atomic<uint64_t>& last = received(theirs.node);
-  // A contribution that has arrived before is ignored, since a new leader sends it again. One to an
-  // older collective is ignored, since its slots may already hold payloads of a newer one.
-  if (theirs.sequence < sequence || theirs.sequence <= last.load()) return true;
-  if (theirs.sequence > last.load() + 1) {
+  std::atomic<uint64_t>& latest = received(theirs.node);
+  // Second copies, which new leaders send, are ignored. So are contributions to older collectives,
+  // since the slots may already hold payloads of a newer one.
+  if (theirs.sequence < sequence || theirs.sequence <= latest.load()) return true;
+  if (theirs.sequence > latest.load() + 1) {
     early_[static_cast<size_t>(theirs.node)] = bytes;
     return true;
   }
-  for (const RankContribution& one : theirs.ranks) {
-    if (!one.takes_part) {
+  for (const RankContribution& rank : theirs.ranks) {
+    if (!rank.takes_part) {
       const uint64_t unknown[kGroups] = {};
-      peers_->RecordExit(one.rank, one.state, one.data, unknown);
+      peers_->RecordExit(rank.rank, rank.state, rank.data, unknown);
       continue;
     }
-    RankSlot::InGroup& in_group = memory_->slot(one.rank).group[group_];
-    in_group.SlotFor(theirs.sequence)
-        .Write(theirs.sequence, one.kind, one.data.data(), one.data.size());
-    in_group.RaiseSequence(theirs.sequence);
+    RankSlot::GroupProgress& progress = memory_->slot(rank.rank).groups[group_];
+    progress.SlotFor(theirs.sequence)
+        .Write(theirs.sequence, rank.kind, rank.data.data(), rank.data.size());
+    progress.RaiseSequence(theirs.sequence);
   }
-  last.store(theirs.sequence, std::memory_order_release);
+  latest.store(theirs.sequence, std::memory_order_release);
   return true;
 }
 

@@ -1,20 +1,20 @@
-// LeaderExchange: the part of a collective that goes from node to node.
+// LeaderExchange: the exchange of a collective's payloads between nodes, by one leader per node.
 //
 // When every member on a node has begun a collective or is excluded, the slots in the node's
 // control segment hold the node's contribution (NodeContribution). The contribution stays readable
-// until a member begins the next collective but one. By then all nodes have begun the next
-// collective, so they had this contribution: every rank that asks for it gets the same answer.
+// until a member begins the next collective but one. At that time all nodes have begun the next
+// collective and no longer need the contribution. So every leader that asks gets the same answer.
 //
 // The leader of a node is its first member that is not excluded. The leader sends the contribution
 // to the leaders of all other nodes, and writes their contributions into its control segment. When
 // all contributions are there, the collective is complete on the node. If a leader dies, the next
-// member takes over. The new leader sends the contribution again, which is idempotent, and asks for
-// the contributions of the other nodes, which may have been lost with the old leader. A node that
-// is asked too early answers when its members have begun. So all ranks get the same result, and
-// none waits for a lost rank.
+// member takes over. The new leader sends its node's contribution again (receivers ignore a second
+// copy), and asks for the contributions of the other nodes, which may have been lost with the old
+// leader. A node that is asked too early sends its contribution when its members have begun. So all
+// ranks get the same result, and none waits for a lost rank.
 //
-// Each leader sends to all others, so no node has to forward contributions. In a session that fails
-// with a loss, the first node sends last: while its leader waits, no rank completes.
+// In a session that does not survive losses, the first node with members sends its contribution
+// last: while that node's leader waits for the others, no node completes the collective.
 #ifndef MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
 #define MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
 
@@ -35,26 +35,28 @@ namespace multiverso {
 // Used by one thread at a time.
 class LeaderExchange {
  public:
-  // Exchanges payloads for that group of `ranks`. The pointers outlive the exchange.
+  // Exchanges payloads for that group, whose members are `ranks`. The pointers outlive the
+  // exchange.
   LeaderExchange(int group, const std::vector<int>& ranks, const Membership* members,
                  const NodeMemory* memory, const PeerStatus* peers, ControlChannel* channel);
 
   // Returns the leader of that node, or -1 if the node has no member that is not excluded.
   int LeaderOf(int node) const;
   int leader() const { return LeaderOf(members_->node()); }
-  // Called by the leader when all members on its node have begun that collective. Returns ok when
-  // the payloads of all nodes are in the control segment, and pending before. Never waits.
+  // Called by the leader when all members on its node that are not excluded have begun that
+  // collective. Returns ok when the payloads of all nodes are in the control segment and this
+  // node's contribution is sent, and pending before. Never waits.
   Status Exchange(uint64_t sequence);
-  // Returns the nodes whose contribution has not arrived.
+  // Returns the nodes whose contribution to that collective has not arrived.
   std::vector<int> MissingNodes(uint64_t sequence) const;
 
  private:
   std::atomic<uint64_t>& received(int node) const {
-    return memory_->slot(first_ranks_[static_cast<size_t>(node)]).group[group_].received;
+    return memory_->slot(first_ranks_[static_cast<size_t>(node)]).groups[group_].received;
   }
   Status SendContribution(uint64_t sequence);
-  // Stores the contribution in `bytes`. Returns false if the contribution is invalid.
-  bool Accept(const std::string& bytes, uint64_t sequence);
+  // Stores the contribution in `bytes`, if it is needed. Returns false if it is invalid.
+  bool Store(const std::string& bytes, uint64_t sequence);
 
   const int group_;
   const Membership* members_;
@@ -65,8 +67,8 @@ class LeaderExchange {
   std::vector<std::vector<int>> ranks_;  // by node: the members of the group
   // By node: a contribution that arrived before its predecessor, which a lost leader received.
   std::vector<std::string> early_;
-  uint64_t sent_ = 0;  // the collective for which the contribution of this node has been sent
-  Instant asked_{};
+  uint64_t sent_ = 0;  // the latest collective whose contribution this rank has sent
+  Instant last_request_{};
 };
 
 }  // namespace multiverso

@@ -5,6 +5,7 @@
 namespace multiverso {
 namespace {
 
+// A contribution is a frame of this header and, per member in rank order, an Entry and its bytes.
 struct Header {
   int32_t group;
   int32_t node;
@@ -13,13 +14,13 @@ struct Header {
 
 struct Entry {
   int32_t rank;
-  uint32_t kind;  // 0 if the rank does not take part
+  uint32_t kind;  // a CollectiveKind; 0 if the rank does not take part
   uint32_t state;
   uint32_t bytes;
 };
 
 bool IsMember(const Membership& members, int group, int rank) {
-  return group == 0 || members.is_worker(rank);
+  return group == kWorldGroup || members.is_worker(rank);
 }
 
 }  // namespace
@@ -34,15 +35,15 @@ bool PackContribution(const NodeMemory& memory, const Membership& members, const
   *bytes = MakeFrame(FrameKind::kContribution, Header{group, members.node(), sequence});
   for (const int rank : members.node_ranks()) {
     if (!IsMember(members, group, rank)) continue;
-    // The exclusion is read before the sequence: an excluded rank begins nothing more.
+    // The exclusion is read before the sequence, which an excluded rank no longer changes.
     const bool is_excluded = peers.IsExcluded(rank);
     const RankSlot& slot = memory.slot(rank);
-    const RankSlot::InGroup& in_group = slot.group[group];
+    const RankSlot::GroupProgress& progress = slot.groups[group];
     std::string data;
     Entry entry{rank, 0, slot.state.load(), 0};
-    if (in_group.sequence.load(std::memory_order_acquire) >= sequence) {
+    if (progress.sequence.load(std::memory_order_acquire) >= sequence) {
       CollectiveKind kind{};
-      if (!in_group.SlotFor(sequence).ReadIfCurrent(sequence, &kind, &data)) return false;
+      if (!progress.SlotFor(sequence).ReadIfCurrent(sequence, &kind, &data)) return false;
       entry.kind = static_cast<uint32_t>(kind);
     } else {
       if (!is_excluded) return false;
@@ -68,19 +69,19 @@ bool UnpackContribution(const std::string& bytes, const Membership& members,
   for (int rank = 0; rank < members.size(); ++rank) {
     if (members.node_of(rank) != header.node || !IsMember(members, header.group, rank)) continue;
     Entry entry{};
-    RankContribution one;
+    RankContribution member;
     if (!reader.Read(&entry) || entry.rank != rank || entry.bytes > ExchangeSlot::kMaxBytes ||
-        !reader.ReadText(entry.bytes, &one.data)) {
+        !reader.ReadText(entry.bytes, &member.data)) {
       return false;
     }
-    one.rank = rank;
-    one.takes_part = entry.kind != 0;
-    one.kind = static_cast<CollectiveKind>(entry.kind);
-    one.state = static_cast<RankSlot::State>(entry.state);
-    if (!one.takes_part && one.state != RankSlot::kLeft && one.state != RankSlot::kDied) {
+    member.rank = rank;
+    member.takes_part = entry.kind != 0;
+    member.kind = static_cast<CollectiveKind>(entry.kind);
+    member.state = static_cast<RankSlot::State>(entry.state);
+    if (!member.takes_part && member.state != RankSlot::kLeft && member.state != RankSlot::kDied) {
       return false;
     }
-    contribution->ranks.push_back(std::move(one));
+    contribution->ranks.push_back(std::move(member));
   }
   return reader.remaining() == 0;
 }

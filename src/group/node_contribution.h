@@ -18,8 +18,8 @@ struct RankContribution {
   int rank = 0;
   bool takes_part = false;
   CollectiveKind kind{};                      // if it takes part
-  RankSlot::State state = RankSlot::kAbsent;  // how the rank ended, if not
-  std::string data;                           // the payload, or why the rank ended
+  RankSlot::State state = RankSlot::kAbsent;  // if it does not: kLeft or kDied
+  std::string data;                           // the payload, or the reason for `state`
 };
 
 struct NodeContribution {
@@ -32,9 +32,9 @@ struct NodeContribution {
 // Returns the largest size of a contribution in this session.
 int64_t MaxContributionBytes(const Membership& members);
 
-// Packs this node's contribution. Returns false before all members here have begun the collective
-// or are excluded, and again once a member writes the payload of the next collective but one: no
-// rank needs the older payload then. Thread-safe, since service threads call it at any time.
+// Packs this node's contribution. Returns false before all members on this node have begun the
+// collective or are excluded, and again once a member has overwritten its payload with a later one:
+// no rank needs the older one then. Thread-safe, since service threads call it at any time.
 bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
                       int group, uint64_t sequence, std::string* bytes);
 

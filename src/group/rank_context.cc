@@ -41,7 +41,7 @@ RankContext::RankContext(Segment control, const Membership& members,
       connections_(std::move(connections)),
       control_channel_(OpenChannel(std::move(messenger))),
       state_(&members_, &memory_, &peers_, control_channel_.get(), connections_.get()),
-      world_(MakeGroup(0, AllRanks(members))) {
+      world_(MakeGroup(kWorldGroup, AllRanks(members))) {
   std::vector<int> workers;
   std::vector<int> workers_here;
   for (const int rank : world_.members()) {
@@ -49,22 +49,22 @@ RankContext::RankContext(Segment control, const Membership& members,
     workers.push_back(rank);
     if (members_.is_local(rank)) workers_here.push_back(rank);
   }
-  if (workers.size() < world_.members().size()) workers_.emplace(MakeGroup(1, workers));
-  node_workers_.emplace(MakeGroup(2, workers_here));
+  if (members_.num_workers() < members_.size()) workers_.emplace(MakeGroup(kWorkerGroup, workers));
+  node_workers_.emplace(MakeGroup(kNodeWorkerGroup, workers_here));
   memory_.Join();
 }
 
 RankContext::~RankContext() {
   state_.Leave("left without calling shutdown");
   if (control_channel_ == nullptr) return;
-  // The receivers of the last messages are polling, so the wait is short. After an orderly end no
-  // other message is in flight, and the messenger can be closed.
+  // The receivers of the last messages are polling, so the wait is short. After a shutdown no other
+  // message is in flight, and the messenger can be closed.
   Messenger* const messenger = control_channel_->messenger();
   const bool all_sent = messenger->Drain(Clock::now() + std::chrono::seconds(1));
-  const bool closed = memory_.own_slot().state.load(std::memory_order_relaxed) == RankSlot::kClosed;
+  const uint32_t state = memory_.own_slot().state.load(std::memory_order_relaxed);
   // After a rank has died, MPI cannot be shut down cleanly.
   const bool some_lost = members_.survives_losses() && peers_.HasRecordedLoss();
-  if (all_sent && closed && !some_lost) messenger->Close();
+  if (all_sent && state == RankSlot::kClosed && !some_lost) messenger->Close();
 }
 
 std::unique_ptr<ControlChannel> RankContext::OpenChannel(std::unique_ptr<Messenger> messenger) {
@@ -79,7 +79,7 @@ std::unique_ptr<ControlChannel> RankContext::OpenChannel(std::unique_ptr<Messeng
                                           &failure_detector_, &peers_);
 }
 
-Group RankContext::MakeGroup(int index, std::vector<int> ranks) {
+Group RankContext::MakeGroup(GroupIndex index, std::vector<int> ranks) {
   return Group(index, std::move(ranks), &members_, &memory_, &peers_, &state_,
                control_channel_.get());
 }

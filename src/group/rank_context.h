@@ -1,5 +1,5 @@
-// RankContext: the parts with which one rank takes part in a session. Its only task is to create
-// the parts in order, connect them, and destroy them in reverse.
+// RankContext: the parts with which one rank takes part in a session. It creates the parts in order
+// and connects them. At its end it leaves the session and destroys the parts in reverse.
 #ifndef MULTIVERSO_GROUP_RANK_CONTEXT_H_
 #define MULTIVERSO_GROUP_RANK_CONTEXT_H_
 
@@ -23,7 +23,7 @@ namespace multiverso {
 // Thread-safe except for the groups.
 class RankContext final {
  public:
-  // Joins the other ranks of the node in their control segment. A session that spans nodes needs a
+  // Enters this rank into the control segment of its node. A session that spans nodes needs a
   // messenger, and may have connections; both are null in a session of one node.
   static Result<std::unique_ptr<RankContext>> Join(
       Segment control, const Membership& members, std::unique_ptr<Messenger> messenger = nullptr,
@@ -51,7 +51,7 @@ class RankContext final {
   RankContext(Segment control, const Membership& members, std::unique_ptr<Messenger> messenger,
               std::unique_ptr<PeerConnections> connections);
   std::unique_ptr<ControlChannel> OpenChannel(std::unique_ptr<Messenger> messenger);
-  Group MakeGroup(int index, std::vector<int> ranks);
+  Group MakeGroup(GroupIndex index, std::vector<int> ranks);
 
   const Membership members_;
   const NodeMemory memory_;

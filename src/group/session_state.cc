@@ -34,8 +34,8 @@ Status SessionState::CheckRunning(bool was_waiting) {
   const NodeControl& control = *memory_->control();
   const auto code = static_cast<Code>(control.abort_code);
   if (code == Code::kMismatch || (code == Code::kTimeout && was_waiting)) {
-    const Status same(code, control.abort_reason);
-    return control.abort_about < 0 ? same : peers_->About(control.abort_about, same);
+    const Status original(code, control.abort_reason);
+    return control.abort_about < 0 ? original : peers_->About(control.abort_about, original);
   }
   const int by = control.aborted_by;
   return peers_->About(
@@ -65,13 +65,13 @@ Status SessionState::ExcludeSilentRank(int rank, const std::string& waiting_in) 
   return timeout;
 }
 
-void SessionState::RecordDeath(int rank, const std::string& how, int after) {
+void SessionState::RecordDeath(int rank, const std::string& how, int known_loss) {
   if (memory_->slot(rank).state.load(std::memory_order_acquire) != RankSlot::kAbsent) return;
   std::string reason = how;
-  if (after >= 0 && after < members_->size() && after != rank) {
-    const std::string before = peers_->ExitReason(after);
+  if (known_loss >= 0 && known_loss < members_->size() && known_loss != rank) {
+    const std::string cause = peers_->ExitReason(known_loss);
     reason +=
-        StrCat(", after ", members_->NameRank(after), " ", before.empty() ? "was lost" : before);
+        StrCat(", after ", members_->NameRank(known_loss), " ", cause.empty() ? "was lost" : cause);
   }
   const uint64_t unknown[kGroups] = {};
   peers_->RecordExit(rank, RankSlot::kDied, reason, unknown);

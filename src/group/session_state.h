@@ -1,6 +1,6 @@
 // SessionState: whether the session still runs for this rank, and how it ends: a rank aborts it for
-// all, a rank is lost, or this rank leaves or closes. A change is recorded in the node's control
-// segment, sent to the other nodes, and announced on the connections with their ranks.
+// all, a rank is lost, or this rank leaves or closes. The node's ranks learn it from their control
+// segment, other nodes by messages and by announcements on connections (PeerConnections).
 #ifndef MULTIVERSO_GROUP_SESSION_STATE_H_
 #define MULTIVERSO_GROUP_SESSION_STATE_H_
 
@@ -29,37 +29,37 @@ class SessionState {
         channel_(channel),
         connections_(connections) {}
 
-  // Ends every wait of the session's ranks, now and later. They get AbortedError, except that all
-  // ranks get the same mismatch, and ranks that are already waiting get the same timeout.
+  // Ends every wait of the session's ranks, now and later. The waits return AbortedError, except
+  // that a mismatch is returned to all, and a timeout to ranks that were waiting already.
   void Abort(const Status& why);
-  // Aborts like Abort, from a thread of the library, so this rank's caller does not know of it yet.
+  // Like Abort, but for a thread of the library: this rank's caller does not know the error yet.
   void AbortInBackground(const Status& why);
   bool IsAborted() const { return memory_->IsAborted(); }
   // Returns the error if the session was aborted or this rank excluded. `was_waiting` says whether
-  // the caller has been waiting since before the abort.
+  // the caller was already waiting when the session was aborted.
   Status CheckRunning(bool was_waiting);
   // Returns whether the caller of this rank made the abort or has received its error.
   bool IsAbortKnown() const { return abort_is_known_.load(std::memory_order_relaxed); }
   // Returns StateError if the other ranks have excluded this rank.
   Status CheckNotExcluded() const;
 
-  // Returns PeerLostError about that rank with this text. First it tells the other nodes which
-  // ranks of this node died, since the process may end as soon as its caller has the error.
+  // Returns PeerLostError about that rank with this text. Before that, reports all losses that this
+  // rank knows, since the process may end as soon as its caller has the error.
   Status ReportLost(int rank, const std::string& text);
-  // Stops waiting for a silent rank: excludes the rank, or aborts the session if it does not
-  // survive losses. Returns the timeout. The silent rank learns of its exclusion when it resumes.
+  // Stops waiting for a silent rank of this node: excludes the rank, and aborts the session if that
+  // does not survive losses. Returns the timeout. The rank learns of its exclusion when it resumes.
   Status ExcludeSilentRank(int rank, const std::string& waiting_in);
-  // Records and reports the death of a rank of another node, which a connection showed. `after` is
-  // the rank whose loss the dead rank's caller knew, or -1.
-  void RecordDeath(int rank, const std::string& how, int after);
+  // Records and reports the death of a rank of another node, which a connection revealed. The
+  // arguments are those of PeerConnections::DeathHandler.
+  void RecordDeath(int rank, const std::string& how, int known_loss);
 
   // Records and reports that this rank left, unless it has closed or left already.
   void Leave(const std::string& reason);
-  // Closes this rank in order, after all ranks have agreed to shut down.
+  // Records that this rank ended by shutdown. Called after all ranks have agreed to shut down.
   void Close();
 
  private:
-  // Makes the end of this process meaningless to the other ranks from now on.
+  // Tells the connected ranks that the end of this process means nothing from now on.
   void AnnounceClose() const {
     if (connections_ != nullptr) connections_->AnnounceClose();
   }

@@ -12,12 +12,13 @@ namespace multiverso {
 namespace {
 
 // The largest job in which each rank holds a connection with every rank of the other nodes.
-constexpr int kFewRanks = 32;
+constexpr int kMaxSmallJob = 32;
 
-bool AreNear(int one, int other, int nodes) {
-  const int way = one < other ? other - one : one - other;
-  const int distance = std::min(way, nodes - way);
-  return distance == 1 || distance == 2 || distance == nodes / 2;
+// Returns whether two nodes of a larger job are connected.
+bool AreConnected(int node, int other, int num_nodes) {
+  const int difference = node < other ? other - node : node - other;
+  const int distance = std::min(difference, num_nodes - difference);
+  return distance == 1 || distance == 2 || distance == num_nodes / 2;
 }
 
 }  // namespace
@@ -31,8 +32,8 @@ Result<ConnectionAddress> DescribeAddress(uint16_t port) {
   }
   CopyText(mine.network, NetworkDomain());
   for (const NetworkAddress& address : MachineAddresses()) {
-    if (mine.count == ConnectionAddress::kMaxAddresses) break;
-    mine.addresses[mine.count++] = address;
+    if (mine.num_addresses == ConnectionAddress::kMaxAddresses) break;
+    mine.addresses[mine.num_addresses++] = address;
   }
   return mine;
 }
@@ -40,7 +41,7 @@ Result<ConnectionAddress> DescribeAddress(uint16_t port) {
 std::vector<NetworkAddress> AddressesOf(const ConnectionAddress& mine,
                                         const ConnectionAddress& other) {
   if (other.port == 0) return {};
-  const int count = std::min<int>(other.count, ConnectionAddress::kMaxAddresses);
+  const int count = std::min<int>(other.num_addresses, ConnectionAddress::kMaxAddresses);
   std::vector<NetworkAddress> addresses(other.addresses, other.addresses + count);
   if (std::strncmp(mine.network, other.network, sizeof(mine.network)) == 0) {
     addresses.insert(addresses.begin(), LoopbackAddress());
@@ -49,25 +50,25 @@ std::vector<NetworkAddress> AddressesOf(const ConnectionAddress& mine,
 }
 
 std::vector<ConnectionPeer> PlanConnections(const Membership& members) {
-  std::vector<std::vector<int>> ranks(static_cast<size_t>(members.num_nodes()));
+  std::vector<std::vector<int>> ranks_of(static_cast<size_t>(members.num_nodes()));
   for (int rank = 0; rank < members.size(); ++rank) {
-    ranks[static_cast<size_t>(members.node_of(rank))].push_back(rank);
+    ranks_of[static_cast<size_t>(members.node_of(rank))].push_back(rank);
   }
   const int here = members.node();
-  const bool are_few = members.size() <= kFewRanks;
-  const std::vector<int>& mine = ranks[static_cast<size_t>(here)];
-  const auto place = static_cast<size_t>(members.local_rank());
+  const bool is_small = members.size() <= kMaxSmallJob;
+  const std::vector<int>& mine = ranks_of[static_cast<size_t>(here)];
+  const auto local_rank = static_cast<size_t>(members.local_rank());
   std::vector<ConnectionPeer> peers;
   for (int node = 0; node < members.num_nodes(); ++node) {
     if (node == here) continue;
-    const std::vector<int>& theirs = ranks[static_cast<size_t>(node)];
-    if (are_few) {
+    const std::vector<int>& theirs = ranks_of[static_cast<size_t>(node)];
+    if (is_small) {
       for (const int rank : theirs) peers.push_back(ConnectionPeer{rank, here < node});
       continue;
     }
-    if (!AreNear(here, node, members.num_nodes())) continue;
+    if (!AreConnected(here, node, members.num_nodes())) continue;
     for (size_t pair = 0; pair < std::max(mine.size(), theirs.size()); ++pair) {
-      if (pair % mine.size() != place) continue;
+      if (pair % mine.size() != local_rank) continue;
       peers.push_back(ConnectionPeer{theirs[pair % theirs.size()], here < node});
     }
   }

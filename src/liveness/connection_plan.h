@@ -1,12 +1,12 @@
-// ConnectionPlan: which ranks hold a connection (PeerConnections), and at which addresses.
+// ConnectionPlan: which pairs of ranks hold a connection (PeerConnections), and at which address.
 //
 // Only ranks of different nodes hold connections. In a small job every rank holds one with each
 // rank of the other nodes. In a larger job each node is connected with the next two nodes on both
 // sides and with the node half way around: with all others if there are up to seven nodes, and with
 // at most six otherwise. So if any five nodes are lost at once, or half of all nodes in a row, such
-// as a rack, a remaining node sees each loss. Between two connected nodes, ranks with the same
-// local rank hold a connection, counted around on the smaller node. So each rank is watched
-// separately: the loss of a rank can be told from the loss of its node.
+// as a rack, a remaining node sees each loss. Between two connected nodes, local rank i of the
+// larger one holds a connection with local rank i modulo the size of the smaller one. So each rank
+// is watched separately: the loss of a rank can be told from the loss of its node.
 #ifndef MULTIVERSO_LIVENESS_CONNECTION_PLAN_H_
 #define MULTIVERSO_LIVENESS_CONNECTION_PLAN_H_
 
@@ -31,17 +31,17 @@ struct ConnectionToken {
 
 // The address of a rank. It is sent to all ranks when the session is opened.
 struct ConnectionAddress {
-  static constexpr int kMaxAddresses = 12;
+  static constexpr int kMaxAddresses = 12;  // a machine's further addresses are not sent
 
-  int64_t process = 0;
+  int64_t process = 0;  // the process id
   ConnectionToken token;
   char network[96] = {};  // ranks with the same text reach each other over loopback
   uint16_t port = 0;      // 0 if the rank accepts no connections
-  uint16_t count = 0;
+  uint16_t num_addresses = 0;
   NetworkAddress addresses[kMaxAddresses];
 };
 
-// Returns this machine's addresses with a new token, or TransportError without random numbers.
+// Returns this machine's addresses and a new token. Fails if the system has no random numbers.
 Result<ConnectionAddress> DescribeAddress(uint16_t port);
 
 // Returns the addresses at which `mine` can try to reach `other`, the best first.

@@ -9,23 +9,24 @@
 namespace multiverso {
 namespace {
 
-constexpr std::chrono::nanoseconds kInterval = std::chrono::seconds(1);
-constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(5);
-// A rank that misses this many of its own heartbeats was suspended, or starved of CPU time.
-constexpr int kMissed = 3;
+// A heartbeat is sent ten times per peer_timeout, within these bounds.
+constexpr std::chrono::nanoseconds kMaxInterval = std::chrono::seconds(1);
+constexpr std::chrono::nanoseconds kMinInterval = std::chrono::milliseconds(5);
+// A rank whose own last heartbeat is older than this many intervals was suspended, or had no CPU.
+constexpr int kMissedHeartbeats = 3;
 
 }  // namespace
 
 FailureDetector::FailureDetector(NodeControl* control, const Membership* members)
     : control_(control),
       members_(members),
-      limit_(std::max<std::chrono::nanoseconds>(members->peer_timeout(), 10 * kShortest)),
-      interval_(std::max(std::min(kInterval, limit_ / 10), kShortest)) {}
+      timeout_(std::max<std::chrono::nanoseconds>(members->peer_timeout(), 10 * kMinInterval)),
+      interval_(std::min(kMaxInterval, timeout_ / 10)) {}
 
 void FailureDetector::Beat() {
   const int64_t now = NanosecondsNow();
   const int64_t last = last_heartbeat(members_->rank()).load(std::memory_order_relaxed);
-  if (now - last > kMissed * interval_.count()) running_since_.store(now);
+  if (now - last > kMissedHeartbeats * interval_.count()) running_since_.store(now);
   last_heartbeat(members_->rank()).store(now, std::memory_order_release);
   control_->slots()[members_->rank()].silence_logged.store(0, std::memory_order_relaxed);
 }
@@ -44,15 +45,15 @@ double FailureDetector::SilentFor(int rank) const {
   const int64_t mine = last_heartbeat(members_->rank()).load(std::memory_order_relaxed);
   const int64_t now = NanosecondsNow();
   if (theirs == 0 || rank == members_->rank()) return 0;
-  if (now - mine > kMissed * interval_.count()) return 0;
+  if (now - mine > kMissedHeartbeats * interval_.count()) return 0;
   return std::max(0.0, static_cast<double>(now - std::max(theirs, running_since_.load())) * 1e-9);
 }
 
 bool FailureDetector::IsSilent(int rank) const {
-  return SilentFor(rank) > std::chrono::duration<double>(limit_).count();
+  return SilentFor(rank) > std::chrono::duration<double>(timeout_).count();
 }
 
-void FailureDetector::Warn() const {
+void FailureDetector::WarnOfSilentRanks() const {
   for (int rank = 0; rank < members_->size(); ++rank) {
     RankSlot& slot = control_->slots()[rank];
     const double silent = SilentFor(rank);

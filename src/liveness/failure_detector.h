@@ -1,16 +1,16 @@
-// FailureDetector: heartbeats, which find ranks that exist but do not run. The kernel cannot show
-// these ranks, since it reports a suspended process as alive.
+// FailureDetector: heartbeats, which reveal ranks whose process exists but does not run. The kernel
+// cannot reveal them, since it reports a suspended process as alive.
 //
-// Each rank writes the time into its slot about once a second. For other nodes, the service ranks
-// record when they last received a heartbeat (ControlChannel). A rank that was suspended restarts
-// its timers when it resumes, since it cannot know which others were suspended too.
+// Each rank writes the time into its slot once a second, or more often if peer_timeout is short.
+// For other nodes, the service ranks record when they last received a heartbeat (ControlChannel). A
+// rank that was suspended counts the silence of others only from its own next heartbeat, since it
+// cannot know which others were suspended too.
 #ifndef MULTIVERSO_LIVENESS_FAILURE_DETECTOR_H_
 #define MULTIVERSO_LIVENESS_FAILURE_DETECTOR_H_
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <string>
 
 #include "node/control_segment.h"
 #include "node/membership.h"
@@ -23,23 +23,24 @@ class FailureDetector {
   FailureDetector(NodeControl* control, const Membership* members);
 
   // Returns how long a rank may be silent before a warning is logged.
-  std::chrono::nanoseconds warns_after() const { return limit_ / 3; }
-  // Returns when this rank started to run, in nanoseconds: its first heartbeat, or the first after
-  // it was suspended. Returns 0 before the first heartbeat.
+  std::chrono::nanoseconds warns_after() const { return timeout_ / 3; }
+  // Returns when this rank started to run, in nanoseconds of Clock: its first heartbeat, or the
+  // first after it was suspended. Returns 0 before the first heartbeat.
   int64_t running_since() const { return running_since_.load(std::memory_order_relaxed); }
   // Returns the time between two heartbeats of a rank.
   std::chrono::nanoseconds interval() const { return interval_; }
   // Records a heartbeat of this rank.
   void Beat();
-  // Records a heartbeat of another node. After the last one, the silence of the node means nothing.
+  // Records a heartbeat of another node. After its last one, the node's silence means nothing.
   void RecordHeartbeat(int node, bool is_last);
 
-  // Returns the seconds since the rank's last heartbeat, or 0 if this rank cannot tell.
+  // Returns the seconds since the rank's last heartbeat; 0 if this rank cannot tell, since it knows
+  // no heartbeat or has missed its own.
   double SilentFor(int rank) const;
   // Returns whether the rank has been silent for longer than peer_timeout.
   bool IsSilent(int rank) const;
-  // Logs each rank that has been silent for warns_after(), once per silence and node.
-  void Warn() const;
+  // Logs each rank that has been silent for warns_after(), once per silence for all ranks here.
+  void WarnOfSilentRanks() const;
 
  private:
   std::atomic<int64_t>& last_heartbeat(int rank) const {
@@ -48,7 +49,7 @@ class FailureDetector {
 
   NodeControl* control_;
   const Membership* members_;
-  std::chrono::nanoseconds limit_;
+  std::chrono::nanoseconds timeout_;
   std::chrono::nanoseconds interval_;
   std::atomic<int64_t> running_since_{0};
 };

@@ -11,13 +11,14 @@ namespace multiverso {
 namespace {
 
 // The time for an address to answer before the next one is tried.
-constexpr auto kNextAddress = std::chrono::milliseconds(300);
+constexpr auto kAddressTimeout = std::chrono::milliseconds(300);
 constexpr size_t kMaxStrangers = 32;
-// The last messages of a rank, over MPI, may still be in flight. The other ranks of its node check
-// the rank every 200 ms and know which collectives it had begun, so they report first.
+// A death is reported late: the rank's last messages, over MPI, may still be in flight. And the
+// other ranks of its node, which check the rank every 200 ms and know which collectives it had
+// begun, report first.
 constexpr auto kMessageDelay = std::chrono::milliseconds(50);
-constexpr auto kNodeReportsFirst = std::chrono::milliseconds(300);
-// How often a thread that waits for the connections checks its limit.
+constexpr auto kNodeReportDelay = std::chrono::milliseconds(300);
+// How often a thread that waits for the connections checks its WaitLimit.
 constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -34,50 +35,45 @@ Result<std::unique_ptr<ConnectionPort>> PeerConnections::OpenPort() {
 
 Result<std::unique_ptr<PeerConnections>> PeerConnections::Open(
     std::unique_ptr<ConnectionPort> port, const Membership& members,
-    const std::vector<ConnectionAddress>& addresses, const ConnectionLimits& limits) {
+    const std::vector<ConnectionAddress>& addresses, const ConnectionTimeouts& timeouts) {
   std::unique_ptr<PeerConnections> connections(
-      new PeerConnections(std::move(port), members, addresses, limits));
+      new PeerConnections(std::move(port), members, addresses, timeouts));
   MV_RETURN_IF_NOT_OK(connections->bell_.Open());
   return connections;
 }
 
 PeerConnections::PeerConnections(std::unique_ptr<ConnectionPort> port, const Membership& members,
                                  const std::vector<ConnectionAddress>& addresses,
-                                 const ConnectionLimits& limits)
+                                 const ConnectionTimeouts& timeouts)
     : rank_(members.rank()),
       peer_timeout_(std::chrono::duration<double>(members.peer_timeout()).count()),
       port_(std::move(port)),
       peers_(PlanConnections(members).size()),
-      max_connections_(peers_.size() * (ConnectionAddress::kMaxAddresses + 2) + kMaxStrangers),
-      connections_(new Connection[max_connections_]),
-      introduction_(limits.introduction),
-      start_deadline_(Clock::now() + limits.start) {
+      // A rank calls a peer at several addresses at once, including loopback.
+      connections_(peers_.size() * (ConnectionAddress::kMaxAddresses + 2) + kMaxStrangers),
+      introduction_timeout_(timeouts.introduction),
+      start_deadline_(Clock::now() + timeouts.start) {
   const std::vector<ConnectionPeer> plan = PlanConnections(members);
-  std::vector<int> ranks_of(static_cast<size_t>(members.num_nodes()), 0);
+  std::vector<int> rank_counts(static_cast<size_t>(members.num_nodes()), 0);
   for (int rank = 0; rank < members.size(); ++rank) {
-    ++ranks_of[static_cast<size_t>(members.node_of(rank))];
+    ++rank_counts[static_cast<size_t>(members.node_of(rank))];
   }
   for (size_t i = 0; i < plan.size(); ++i) {
     Peer& peer = peers_[i];
     peer.rank = plan[i].rank;
     peer.is_called = plan[i].is_called;
-    peer.is_alone = ranks_of[static_cast<size_t>(members.node_of(peer.rank))] == 1;
+    peer.is_alone = rank_counts[static_cast<size_t>(members.node_of(peer.rank))] == 1;
     peer.name = members.NameRank(peer.rank);
     peer.address = addresses[static_cast<size_t>(peer.rank)];
-    if (peer.is_called) peer.addresses = AddressesOf(port_->address, peer.address);
-    peer.failure = peer.addresses.empty() ? "it has no address" : "no answer";
+    if (peer.is_called) peer.targets = AddressesOf(port_->address, peer.address);
+    peer.failure = peer.targets.empty() ? "it has no address" : "no answer";
   }
 }
 
-void PeerConnections::Attend(Instant until, const Lost& lost) {
+void PeerConnections::Attend(Instant until, const DeathHandler& on_death) {
   for (;;) {
-    struct Death {
-      int rank;
-      std::string how;
-      int after;
-    };
-    std::vector<Death> dead;
-    std::vector<Awaited> watched;
+    std::vector<Death> deaths;
+    std::vector<AwaitedStream> watched;
     const Instant now = Clock::now();
     Instant next;
     {
@@ -85,28 +81,20 @@ void PeerConnections::Attend(Instant until, const Lost& lost) {
       CallPeers(now);
       ExpireConnections(now);
       Settle(now);
-      for (const int i : TakeLost(now)) {
-        const Peer& peer = peers_[static_cast<size_t>(i)];
-        const std::string process = StrCat("(process ", peer.address.process, ")");
-        const bool had_lost = peer.has_lost >= 0;
-        dead.push_back({peer.rank,
-                        StrCat(process, had_lost ? " ended" : " died",
-                               " (its connection with rank ", rank_, " ended)"),
-                        peer.has_lost});
-      }
+      deaths = TakeDeaths(now);
       next = NextEvent(until);
       watched = WatchedStreams();
     }
-    for (const Death& death : dead) lost(death.rank, death.how, death.after);
+    for (const Death& death : deaths) on_death(death.rank, death.how, death.known_loss);
     if (now >= until) return;
     const bool was_rung = AwaitStreams(bell_, next, &watched);
     const std::lock_guard<std::mutex> guard(mutex_);
-    for (const Awaited& one : watched) {
-      if (!one.is_ready) continue;
-      if (one.place == max_connections_) {
+    for (const AwaitedStream& stream : watched) {
+      if (!stream.is_ready) continue;
+      if (stream.index == connections_.size()) {
         AcceptStrangers();
       } else {
-        Advance(&connections_[one.place]);
+        Advance(&connections_[stream.index]);
       }
     }
     if (was_rung) return;
@@ -116,61 +104,57 @@ void PeerConnections::Attend(Instant until, const Lost& lost) {
 // ---- Calling, and being called ------------------------------------------------------------------
 
 void PeerConnections::CallPeers(Instant now) {
-  for (size_t i = 0; i < peers_.size(); ++i) {
-    Peer& peer = peers_[i];
+  for (Peer& peer : peers_) {
     if (!peer.is_called || peer.is_settled) continue;
     const bool is_over = close_announced_ || now >= start_deadline_;
-    while (!is_over && peer.next_address < peer.addresses.size() && now >= peer.next_call) {
-      peer.next_call = now + kNextAddress;
-      Call(i, peer.addresses[peer.next_address++]);
+    while (!is_over && peer.next_target < peer.targets.size() && now >= peer.next_call) {
+      peer.next_call = now + kAddressTimeout;
+      Call(&peer, peer.targets[peer.next_target++]);
     }
     bool is_under_way = false;
-    for (size_t at = 0; at < max_connections_; ++at) {
-      Connection& connection = connections_[at];
-      if (connection.stage == Stage::kFree || connection.peer != static_cast<int>(i)) continue;
+    for (Connection& connection : connections_) {
+      if (connection.peer != &peer) continue;
       if (is_over) Close(&connection, "no answer");
       is_under_way = true;
     }
-    peer.is_settled = is_over || (!is_under_way && peer.next_address >= peer.addresses.size());
+    peer.is_settled = is_over || (!is_under_way && peer.next_target >= peer.targets.size());
   }
 }
 
-void PeerConnections::Call(size_t index, const NetworkAddress& address) {
-  Peer& peer = peers_[index];
+void PeerConnections::Call(Peer* peer, const NetworkAddress& address) {
   Connection* const connection = FreeConnection();
   if (connection == nullptr) return;
-  connection->target = StrCat(NameOf(address), " port ", peer.address.port);
-  connection->peer = static_cast<int>(index);
+  connection->target = StrCat(NameOf(address), " port ", peer->address.port);
+  connection->peer = peer;
   connection->stage = Stage::kConnecting;
-  connection->until = start_deadline_;
-  const Status begun = connection->stream.Connect(address, peer.address.port);
+  connection->deadline = start_deadline_;
+  const Status begun = connection->stream.Connect(address, peer->address.port);
   if (!begun.ok()) Close(connection, begun.text());
 }
 
 void PeerConnections::AcceptStrangers() {
-  for (size_t i = 0; i < max_connections_; ++i) {
-    Stream nobody;
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    Stream refused;  // accepted, and closed at once
     Connection* const connection = close_announced_ ? nullptr : FreeConnection();
-    bool came = false;
+    bool accepted = false;
     const Status status =
-        port_->stream.Accept(connection == nullptr ? &nobody : &connection->stream, &came);
+        port_->stream.Accept(connection == nullptr ? &refused : &connection->stream, &accepted);
     if (!status.ok()) {
-      // An open port would stay ready, and the thread would never sleep.
+      // If the port stayed open, it would stay ready, and the thread would never sleep.
       LogWarning(StrCat("rank ", rank_, " accepts no more connections: ", status.text()));
       port_->stream.Close();
     }
-    if (!came) return;
+    if (!accepted) return;
     if (connection == nullptr) continue;
-    connection->stage = Stage::kUnknown;
-    connection->until = Clock::now() + introduction_;
+    connection->stage = Stage::kStranger;
+    connection->deadline = Clock::now() + introduction_timeout_;
   }
 }
 
 void PeerConnections::ExpireConnections(Instant now) {
-  for (size_t i = 0; i < max_connections_; ++i) {
-    Connection& connection = connections_[i];
-    const bool stands = connection.stage == Stage::kFree || connection.stage == Stage::kEstablished;
-    if (!stands && now >= connection.until) Close(&connection, "no answer");
+  for (Connection& connection : connections_) {
+    if (connection.stage == Stage::kFree || connection.stage == Stage::kEstablished) continue;
+    if (now >= connection.deadline) Close(&connection, "no answer");
   }
 }
 
@@ -210,7 +194,7 @@ Status PeerConnections::AwaitSettled(const WaitLimit& limit) {
 void PeerConnections::Advance(Connection* connection) {
   if (connection->stage == Stage::kConnecting) {
     const Status connected = connection->stream.CheckConnected();
-    if (!connected.ok() || !Send(connection, Kind::kCall)) {
+    if (!connected.ok() || !Send(connection, MessageKind::kCall)) {
       Close(connection, connected.text());
       return;
     }
@@ -219,18 +203,17 @@ void PeerConnections::Advance(Connection* connection) {
   }
   while (connection->stage != Stage::kFree) {
     char buffer[kMessageBytes];
-    size_t got = 0;
-    const auto how =
-        connection->stream.Receive(buffer, kMessageBytes - connection->bytes.size(), &got);
-    if (how == Stream::Got::kNothing) return;
-    if (how != Stream::Got::kBytes) {
-      HandleBreak(connection, how == Stream::Got::kEnd);
+    size_t count = 0;
+    const auto received =
+        connection->stream.Receive(buffer, kMessageBytes - connection->bytes.size(), &count);
+    if (received == Stream::Received::kNothing) return;
+    if (received != Stream::Received::kBytes) {
+      HandleBreak(connection, received == Stream::Received::kEnd);
       return;
     }
-    connection->bytes.append(buffer, got);
+    connection->bytes.append(buffer, count);
     if (connection->bytes.size() < kMessageBytes) continue;
-    const std::string bytes = std::move(connection->bytes);
-    connection->bytes.clear();
+    const std::string bytes = std::exchange(connection->bytes, std::string());
     Message message{};
     if (!FrameReader(bytes).ReadHeader(FrameKind::kConnection, &message) ||
         !Handle(connection, message)) {
@@ -240,37 +223,38 @@ void PeerConnections::Advance(Connection* connection) {
 }
 
 bool PeerConnections::Handle(Connection* connection, const Message& message) {
-  const int index = connection->peer >= 0 ? connection->peer : IndexOf(message.from);
-  if (message.to != rank_ || index < 0 || peers_[static_cast<size_t>(index)].rank != message.from ||
+  Peer* const sender = connection->peer != nullptr ? connection->peer : FindPeer(message.from);
+  if (message.to != rank_ || sender == nullptr || sender->rank != message.from ||
       !(message.token == port_->address.token)) {
     return false;
   }
-  Peer& peer = peers_[static_cast<size_t>(index)];
+  Peer& peer = *sender;
   switch (connection->stage) {
-    case Stage::kUnknown:
-      if (message.kind != Kind::kCall || peer.is_called || peer.was_established ||
+    case Stage::kStranger:
+      if (message.kind != MessageKind::kCall || peer.is_called || peer.was_established ||
           close_announced_) {
         return false;
       }
-      connection->peer = index;
+      connection->peer = sender;
       connection->stage = Stage::kAnswering;
-      return Send(connection, Kind::kAnswer);
+      return Send(connection, MessageKind::kAnswer);
     case Stage::kCalling:
       // A connection at another address may have been established first.
-      if (message.kind != Kind::kAnswer || peer.was_established || close_announced_) return false;
-      if (!Send(connection, Kind::kConfirm)) return false;
+      if (message.kind != MessageKind::kAnswer || peer.was_established || close_announced_)
+        return false;
+      if (!Send(connection, MessageKind::kConfirm)) return false;
       Establish(connection);
       return true;
     case Stage::kAnswering:
-      if (message.kind != Kind::kConfirm || peer.was_established) return false;
+      if (message.kind != MessageKind::kConfirm || peer.was_established) return false;
       Establish(connection);
       return true;
     case Stage::kEstablished:
-      if (message.kind == Kind::kLoss && message.lost >= 0) {
-        peer.has_lost = message.lost;
+      if (message.kind == MessageKind::kLoss && message.lost >= 0) {
+        peer.known_loss = message.lost;
         return true;
       }
-      if (message.kind != Kind::kClose) return false;
+      if (message.kind != MessageKind::kClose) return false;
       Close(connection, "");
       return true;
     default:
@@ -279,66 +263,58 @@ bool PeerConnections::Handle(Connection* connection, const Message& message) {
 }
 
 void PeerConnections::Establish(Connection* connection) {
-  Peer& peer = peers_[static_cast<size_t>(connection->peer)];
+  Peer& peer = *connection->peer;
   connection->stage = Stage::kEstablished;
   peer.was_established = true;
   peer.is_settled = true;
-  peer.connection = static_cast<int>(connection - connections_.get());
-  for (size_t i = 0; i < max_connections_; ++i) {
-    Connection& other = connections_[i];
-    if (&other != connection && other.stage != Stage::kFree && other.peer == connection->peer) {
-      Close(&other, "");
-    }
+  peer.connection = connection;
+  for (Connection& other : connections_) {
+    if (&other != connection && other.peer == &peer) Close(&other, "");
   }
-  const auto is_missed = [](const Peer& one) { return !one.is_called && !one.was_established; };
-  if (std::none_of(peers_.begin(), peers_.end(), is_missed)) port_->stream.Close();
+  const auto is_expected = [](const Peer& p) { return !p.is_called && !p.was_established; };
+  if (std::none_of(peers_.begin(), peers_.end(), is_expected)) port_->stream.Close();
 }
 
 void PeerConnections::HandleBreak(Connection* connection, bool has_ended) {
-  const bool stood = connection->stage == Stage::kEstablished;
-  const int index = connection->peer;
+  const bool was_established = connection->stage == Stage::kEstablished;
+  Peer* const peer = connection->peer;
   Close(connection, has_ended ? "it hung up" : "it is not a rank of this session");
-  if (!stood || close_announced_) return;
-  Peer& peer = peers_[static_cast<size_t>(index)];
+  if (!was_established || close_announced_) return;
   // A process that ends with unread messages resets its connections. So after an announced loss, a
   // reset counts as the end of the process too.
-  if (has_ended || peer.has_lost >= 0) {
-    peer.has_ended.store(true);
-    peer.is_to_be_reported = true;
-    peer.report_at = Clock::now() + (peer.is_alone ? kMessageDelay : kNodeReportsFirst);
+  if (has_ended || peer->known_loss >= 0) {
+    peer->has_ended.store(true);
+    peer->is_to_be_reported = true;
+    peer->report_at = Clock::now() + (peer->is_alone ? kMessageDelay : kNodeReportDelay);
     return;
   }
   if (loss_announced_) return;
-  LogWarning(StrCat("the connection of rank ", rank_, " with ", peer.name,
+  LogWarning(StrCat("the connection of rank ", rank_, " with ", peer->name,
                     " broke: a death there is noticed after peer_timeout, ", peer_timeout_,
                     " s, and not at once"));
 }
 
 void PeerConnections::Close(Connection* connection, const std::string& why) {
   if (connection->stage == Stage::kConnecting || connection->stage == Stage::kCalling) {
-    Peer& peer = peers_[static_cast<size_t>(connection->peer)];
-    if (!why.empty()) peer.failure = StrCat(connection->target, ": ", why);
-    peer.next_call = Instant();
+    if (!why.empty()) connection->peer->failure = StrCat(connection->target, ": ", why);
+    connection->peer->next_call = Instant();  // the next address is called at once
   }
-  if (connection->stage == Stage::kEstablished) {
-    peers_[static_cast<size_t>(connection->peer)].connection = -1;
-  }
+  if (connection->stage == Stage::kEstablished) connection->peer->connection = nullptr;
   connection->stream.Close();
   connection->stage = Stage::kFree;
-  connection->peer = -1;
+  connection->peer = nullptr;
   connection->bytes.clear();
 }
 
-bool PeerConnections::Send(Connection* connection, Kind kind, int lost) {
-  const Peer& peer = peers_[static_cast<size_t>(connection->peer)];
+bool PeerConnections::Send(Connection* connection, MessageKind kind, int lost) {
+  const Peer& peer = *connection->peer;
   const std::string bytes =
       MakeFrame(FrameKind::kConnection, Message{kind, rank_, peer.rank, lost, peer.address.token});
   return connection->stream.Send(bytes.data(), bytes.size());
 }
 
-void PeerConnections::SendToAll(Kind kind, int lost) {
-  for (size_t i = 0; i < max_connections_; ++i) {
-    Connection& connection = connections_[i];
+void PeerConnections::SendToAll(MessageKind kind, int lost) {
+  for (Connection& connection : connections_) {
     // An answered connection may already be established for the other side.
     if (connection.stage == Stage::kEstablished || connection.stage == Stage::kAnswering) {
       (void)Send(&connection, kind, lost);
@@ -352,31 +328,35 @@ void PeerConnections::AnnounceClose() {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (close_announced_) return;
   close_announced_ = true;
-  SendToAll(Kind::kClose);
+  SendToAll(MessageKind::kClose);
 }
 
 void PeerConnections::AnnounceLoss(int rank) {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (close_announced_ || loss_announced_) return;
   loss_announced_ = true;
-  SendToAll(Kind::kLoss, rank);
+  SendToAll(MessageKind::kLoss, rank);
 }
 
 void PeerConnections::CloseInForkedChild() {
   port_->stream.CloseInForkedChild();
-  for (size_t i = 0; i < max_connections_; ++i) connections_[i].stream.CloseInForkedChild();
+  for (Connection& connection : connections_) connection.stream.CloseInForkedChild();
 }
 
-// ---- Looking -----------------------------------------------------------------------------------
+// ---- Queries ------------------------------------------------------------------------------------
 
-std::vector<int> PeerConnections::TakeLost(Instant now) {
-  std::vector<int> lost;
-  for (size_t i = 0; i < peers_.size(); ++i) {
-    if (!peers_[i].is_to_be_reported || now < peers_[i].report_at) continue;
-    peers_[i].is_to_be_reported = false;
-    lost.push_back(static_cast<int>(i));
+std::vector<PeerConnections::Death> PeerConnections::TakeDeaths(Instant now) {
+  std::vector<Death> deaths;
+  for (Peer& peer : peers_) {
+    if (!peer.is_to_be_reported || now < peer.report_at) continue;
+    peer.is_to_be_reported = false;
+    const char* const ended = peer.known_loss >= 0 ? ") ended" : ") died";
+    deaths.push_back({peer.rank,
+                      StrCat("(process ", peer.address.process, ended,
+                             " (its connection with rank ", rank_, " ended)"),
+                      peer.known_loss});
   }
-  return lost;
+  return deaths;
 }
 
 Instant PeerConnections::NextEvent(Instant until) const {
@@ -384,61 +364,57 @@ Instant PeerConnections::NextEvent(Instant until) const {
   for (const Peer& peer : peers_) {
     if (peer.is_to_be_reported) next = std::min(next, peer.report_at);
     const bool may_call =
-        peer.is_called && !peer.is_settled && peer.next_address < peer.addresses.size();
+        peer.is_called && !peer.is_settled && peer.next_target < peer.targets.size();
     if (may_call) next = std::min(next, peer.next_call);
   }
-  for (size_t i = 0; i < max_connections_; ++i) {
-    const Connection& connection = connections_[i];
+  for (const Connection& connection : connections_) {
     if (connection.stage == Stage::kFree || connection.stage == Stage::kEstablished) continue;
-    next = std::min(next, connection.until);
+    next = std::min(next, connection.deadline);
   }
   return next;
 }
 
-std::vector<Awaited> PeerConnections::WatchedStreams() const {
-  std::vector<Awaited> all;
-  if (port_->stream.is_open())
-    all.push_back({max_connections_, port_->stream.descriptor(), false, false});
-  for (size_t i = 0; i < max_connections_; ++i) {
-    const Connection& connection = connections_[i];
-    if (connection.stage == Stage::kFree) continue;
-    const bool is_connecting = connection.stage == Stage::kConnecting;
-    all.push_back({i, connection.stream.descriptor(), is_connecting, false});
+std::vector<AwaitedStream> PeerConnections::WatchedStreams() const {
+  std::vector<AwaitedStream> streams;
+  if (port_->stream.is_open()) {
+    streams.push_back({connections_.size(), port_->stream.descriptor(), false, false});
   }
-  return all;
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    if (connections_[i].stage == Stage::kFree) continue;
+    const bool is_connecting = connections_[i].stage == Stage::kConnecting;
+    streams.push_back({i, connections_[i].stream.descriptor(), is_connecting, false});
+  }
+  return streams;
 }
 
-PeerConnections::Connection* PeerConnections::FreeConnection() const {
-  for (size_t i = 0; i < max_connections_; ++i) {
-    if (connections_[i].stage == Stage::kFree) return &connections_[i];
+PeerConnections::Connection* PeerConnections::FreeConnection() {
+  for (Connection& connection : connections_) {
+    if (connection.stage == Stage::kFree) return &connection;
   }
   return nullptr;
 }
 
-int PeerConnections::IndexOf(int rank) const {
-  for (size_t i = 0; i < peers_.size(); ++i) {
-    if (peers_[i].rank == rank) return static_cast<int>(i);
+PeerConnections::Peer* PeerConnections::FindPeer(int rank) {
+  for (Peer& peer : peers_) {
+    if (peer.rank == rank) return &peer;
   }
-  return -1;
+  return nullptr;
 }
 
-bool PeerConnections::HasEnded(int rank) const {
-  const int index = IndexOf(rank);
-  if (index < 0) return false;
-  const Peer& peer = peers_[static_cast<size_t>(index)];
-  if (peer.has_ended.load()) return true;
+bool PeerConnections::HasEnded(int rank) {
+  const Peer* const peer = FindPeer(rank);
+  if (peer == nullptr) return false;
+  if (peer->has_ended.load()) return true;
   // The thread that attends to the connections may not have seen the end yet.
   const std::lock_guard<std::mutex> guard(mutex_);
-  return peer.connection >= 0 &&
-         connections_[static_cast<size_t>(peer.connection)].stream.HasEnded();
+  return peer->connection != nullptr && peer->connection->stream.HasEnded();
 }
 
 int PeerConnections::num_established() const {
   const std::lock_guard<std::mutex> guard(mutex_);
-  int count = 0;
-  for (size_t i = 0; i < max_connections_; ++i)
-    count += connections_[i].stage == Stage::kEstablished ? 1 : 0;
-  return count;
+  return static_cast<int>(
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](const Connection& c) { return c.stage == Stage::kEstablished; }));
 }
 
 }  // namespace multiverso

@@ -1,5 +1,5 @@
 // PeerConnections: TCP connections between ranks of different nodes, whose end reveals at once that
-// a rank has died. On a rank's own node, presence marks do so (PeerStatus::IsAlive).
+// a rank has died. Between ranks of one node, presence marks reveal a death (PeerStatus::IsAlive).
 //
 // The kernel closes the connections of a process that ends, however it ends, and the other side
 // learns of the end within a fraction of a millisecond. So the end of a connection means death,
@@ -9,10 +9,11 @@
 // or is never established, means nothing, and a cut cable ends no connection. In these cases only
 // peer_timeout reveals a death (FailureDetector).
 //
-// Both sides know each other's address and token from the start of the session, over MPI. The
-// caller sends the token of the other side, which answers with the caller's token, and the caller
-// confirms the answer. Only then is the connection established. Strangers at the port are
-// disconnected at the first wrong byte or after a timeout.
+// All ranks exchange their addresses and tokens over MPI when the session opens. The rank on the
+// lower-numbered node calls the other rank and sends that rank's token (kCall), the other rank
+// answers with the caller's token (kAnswer), and the caller confirms the answer (kConfirm). Only
+// then is the connection established. A stranger at the port is disconnected after one wrong
+// message or a timeout.
 //
 // The thread of Heartbeat attends to the connections, so that they need no thread of their own.
 #ifndef MULTIVERSO_LIVENESS_PEER_CONNECTIONS_H_
@@ -42,32 +43,31 @@ struct ConnectionPort {
   ConnectionAddress address;
 };
 
-struct ConnectionLimits {
-  // How long the start of a session waits for connections.
-  std::chrono::milliseconds start{5000};
-  // How long a stranger at the port may take to identify itself.
-  std::chrono::milliseconds introduction{10000};
+struct ConnectionTimeouts {
+  std::chrono::milliseconds start{5000};          // then a session starts without the missing ones
+  std::chrono::milliseconds introduction{10000};  // for a stranger at the port
 };
 
 // Thread-safe; Attend is called by one thread.
 class PeerConnections {
  public:
   // Called for a rank that died. `how` says how its death is known, as a predicate such as
-  // "(process 12) died". `after` is the rank whose loss the dead rank's caller knew, or -1.
-  using Lost = std::function<void(int rank, const std::string& how, int after)>;
+  // "(process 12) died". `known_loss` is the rank whose loss its caller knew; -1 if there is none.
+  using DeathHandler = std::function<void(int rank, const std::string& how, int known_loss)>;
 
   static Result<std::unique_ptr<ConnectionPort>> OpenPort();
   // `addresses` holds the addresses of all ranks. Nothing happens before the first Attend.
   static Result<std::unique_ptr<PeerConnections>> Open(
       std::unique_ptr<ConnectionPort> port, const Membership& members,
-      const std::vector<ConnectionAddress>& addresses, const ConnectionLimits& limits = {});
+      const std::vector<ConnectionAddress>& addresses, const ConnectionTimeouts& timeouts = {});
 
-  // Handles events until that instant or Wake, sleeping in between. Calls `lost` for each death.
-  void Attend(Instant until, const Lost& lost);
+  // Handles events until that instant or Wake, sleeping in between. Calls `on_death` for each
+  // death.
+  void Attend(Instant until, const DeathHandler& on_death);
   void Wake() const { bell_.Ring(); }
 
-  // Returns ok when each connection is established, has failed, or has taken too long. Returns
-  // pending at the end of the slice.
+  // Returns ok when each connection is established or has failed, but also at a deadline, since a
+  // session can do without connections. Before that, returns as WaitLimit::Check does.
   Status AwaitSettled(const WaitLimit& limit);
 
   // Tells the other ranks that the end of this process means nothing from now on.
@@ -78,7 +78,7 @@ class PeerConnections {
 
   // Returns whether the connection with that rank has ended as connections of dead processes do,
   // even if no thread has handled the end yet. Returns false if there was no connection.
-  bool HasEnded(int rank) const;
+  bool HasEnded(int rank);
 
   // Called in a forked child, which has only the calling thread. Async-signal-safe.
   void CloseInForkedChild();
@@ -90,14 +90,14 @@ class PeerConnections {
     kFree,
     kConnecting,  // this rank calls, and TCP has not connected
     kCalling,     // this rank has sent the other's token
-    kUnknown,     // a stranger has connected to the port
-    kAnswering,   // the other side has sent this rank's token, and received its own
+    kStranger,    // a process of unknown rank has connected to the port
+    kAnswering,   // the other side has sent this rank's token, and this rank the other's
     kEstablished,
   };
-  enum class Kind : uint32_t { kCall = 1, kAnswer, kConfirm, kClose, kLoss };
+  enum class MessageKind : uint32_t { kCall = 1, kAnswer, kConfirm, kClose, kLoss };
 
   struct Message {
-    Kind kind;
+    MessageKind kind;
     int32_t from;
     int32_t to;
     int32_t lost;           // of kLoss: the lost rank
@@ -105,18 +105,19 @@ class PeerConnections {
   };
   static constexpr size_t kMessageBytes = FrameBytes<Message>();
 
+  struct Connection;
   struct Peer {
     int rank = 0;
-    bool is_called = false;
+    bool is_called = false;   // as in ConnectionPeer
     bool is_settled = false;  // whether it was established or has failed
     bool was_established = false;
-    bool is_alone = false;  // whether it is the only rank of its node
-    int connection = -1;    // the index of its established connection
-    int has_lost = -1;      // the rank whose loss its caller knows, or -1
+    bool is_alone = false;             // whether it is the only rank of its node
+    Connection* connection = nullptr;  // its established connection
+    int known_loss = -1;               // the rank whose loss its caller knows; -1 if there is none
     std::string name;
     ConnectionAddress address;
-    std::vector<NetworkAddress> addresses;
-    size_t next_address = 0;
+    std::vector<NetworkAddress> targets;  // the addresses to call, the best first
+    size_t next_target = 0;
     Instant next_call{};
     std::string failure;  // why the last call failed
     std::atomic<bool> has_ended{false};
@@ -127,21 +128,28 @@ class PeerConnections {
   struct Connection {
     Stream stream;
     Stage stage = Stage::kFree;
-    int peer = -1;
-    Instant until{};     // the deadline for establishing it
-    std::string target;  // the address that this rank calls
-    std::string bytes;   // the received part of an incomplete message
+    Peer* peer = nullptr;  // null if it is free or with a stranger
+    Instant deadline{};    // for establishing it
+    std::string target;    // the address that this rank calls
+    std::string bytes;     // the received part of an incomplete message
+  };
+
+  struct Death {  // the arguments of a DeathHandler
+    int rank;
+    std::string how;
+    int known_loss;
   };
 
   PeerConnections(std::unique_ptr<ConnectionPort> port, const Membership& members,
-                  const std::vector<ConnectionAddress>& addresses, const ConnectionLimits& limits);
+                  const std::vector<ConnectionAddress>& addresses,
+                  const ConnectionTimeouts& timeouts);
 
-  // All functions below except IndexOf are called with the mutex held.
+  // All functions below except FindPeer are called with the mutex held.
   void CallPeers(Instant now);
-  void Call(size_t peer, const NetworkAddress& address);
+  void Call(Peer* peer, const NetworkAddress& address);
   void AcceptStrangers();
   void ExpireConnections(Instant now);
-  // Records when no connection is pending any more, and warns about missing ones.
+  // Once no connection is pending any more, records that and warns about failed calls.
   void Settle(Instant now);
   // Handles the events of a connection that AwaitStreams reported.
   void Advance(Connection* connection);
@@ -151,14 +159,15 @@ class PeerConnections {
   // Handles a broken connection. `has_ended`: it ended as connections of dead processes do.
   void HandleBreak(Connection* connection, bool has_ended);
   void Close(Connection* connection, const std::string& why);
-  bool Send(Connection* connection, Kind kind, int lost = -1);
+  bool Send(Connection* connection, MessageKind kind, int lost = -1);
   // Sends to all peers to which a connection is or may be established.
-  void SendToAll(Kind kind, int lost = -1);
-  std::vector<int> TakeLost(Instant now);
-  Instant NextEvent(Instant until) const;
-  std::vector<Awaited> WatchedStreams() const;
-  Connection* FreeConnection() const;
-  int IndexOf(int rank) const;
+  void SendToAll(MessageKind kind, int lost = -1);
+  std::vector<Death> TakeDeaths(Instant now);  // those to be reported now
+  Instant NextEvent(Instant until) const;      // when there is work even if no stream is ready
+  // Returns the open streams with their index in connections_; the port comes after the last.
+  std::vector<AwaitedStream> WatchedStreams() const;
+  Connection* FreeConnection();  // null if all are in use
+  Peer* FindPeer(int rank);      // null if this rank has no connection with that rank
 
   const int rank_;
   const double peer_timeout_;
@@ -167,10 +176,9 @@ class PeerConnections {
   mutable std::mutex mutex_;
   std::condition_variable settled_;
   std::vector<Peer> peers_;
-  // connections_ is never moved, so that a forked child can close all of them at any moment.
-  const size_t max_connections_;
-  const std::unique_ptr<Connection[]> connections_;
-  const std::chrono::milliseconds introduction_;
+  // Never resized, so that a forked child can close all connections at any moment.
+  std::vector<Connection> connections_;
+  const std::chrono::milliseconds introduction_timeout_;
   const Instant start_deadline_;  // the start of the session waits until then
   bool has_settled_ = false;
   bool close_announced_ = false;

@@ -12,8 +12,11 @@
 namespace multiverso {
 namespace {
 
-// How many of a lost rank's last calls are logged.
-constexpr int kCallsLogged = 8;
+constexpr int kLoggedCalls = 8;
+
+Result<NodeSnapshot> SnapshotOf(const NodeMemory& memory) {
+  return NodeSnapshot::Of(memory.segment().data(), memory.segment().bytes());
+}
 
 }  // namespace
 
@@ -22,9 +25,8 @@ PeerStatus::PeerStatus(const NodeMemory* memory, const Membership* members,
     : memory_(memory), members_(members), failure_detector_(failure_detector) {}
 
 bool PeerStatus::IsAlive(int local_rank) const {
-  const std::vector<int>& here = members_->node_ranks();
-  if (local_rank < 0 || local_rank >= static_cast<int>(here.size())) return false;
-  const RankSlot& peer = memory_->slot(here[static_cast<size_t>(local_rank)]);
+  if (local_rank < 0 || local_rank >= members_->num_ranks_here()) return false;
+  const RankSlot& peer = memory_->slot(members_->rank_of(local_rank));
   // A rank that has not joined yet has no presence mark. A rank that is a thread of this process
   // lives as long as the process.
   const int fd = memory_->segment().fd();
@@ -85,14 +87,14 @@ void PeerStatus::Exclude(int rank, const std::string& reason) const {
 
 std::vector<int> PeerStatus::LostRanks() const {
   std::vector<int> lost;
-  for (int i = 0; i < members_->size() && members_->survives_losses(); ++i) {
+  for (int rank = 0; rank < members_->size() && members_->survives_losses(); ++rank) {
     // Excluded ranks need no check, and closed ranks are not lost.
-    const uint32_t state = memory_->slot(i).state.load(std::memory_order_acquire);
-    if (state == RankSlot::kAlive && i != members_->rank()) {
-      const std::string reason = ExitReason(i);
-      if (!reason.empty()) Exclude(i, reason);
+    const uint32_t state = memory_->slot(rank).state.load(std::memory_order_acquire);
+    if (state == RankSlot::kAlive && rank != members_->rank()) {
+      const std::string reason = ExitReason(rank);
+      if (!reason.empty()) Exclude(rank, reason);
     }
-    if (IsExcluded(i)) lost.push_back(i);
+    if (IsExcluded(rank)) lost.push_back(rank);
   }
   return lost;
 }
@@ -100,8 +102,8 @@ std::vector<int> PeerStatus::LostRanks() const {
 int PeerStatus::CurrentMaster() const {
   const std::vector<int> lost = LostRanks();
   std::vector<int> remaining;
-  for (int i = 0; i < members_->size(); ++i) {
-    if (!std::binary_search(lost.begin(), lost.end(), i)) remaining.push_back(i);
+  for (int rank = 0; rank < members_->size(); ++rank) {
+    if (!std::binary_search(lost.begin(), lost.end(), rank)) remaining.push_back(rank);
   }
   return MasterOf(remaining);
 }
@@ -119,7 +121,7 @@ void PeerStatus::RecordExit(int rank, RankSlot::State state, const std::string& 
   uint32_t expected = RankSlot::kAbsent;
   if (!peer.state.compare_exchange_strong(expected, RankSlot::kUpdating)) return;
   CopyText(peer.reason, reason);
-  for (int i = 0; i < kGroups; ++i) peer.group[i].RaiseSequence(sequences[i]);
+  for (int i = 0; i < kGroups; ++i) peer.groups[i].RaiseSequence(sequences[i]);
   memory_->control()->some_lost.store(1);
   peer.state.store(state, std::memory_order_release);
 }
@@ -129,20 +131,20 @@ void PeerStatus::RecordWaiting(int rank, int group, CollectiveKind kind,
   RankSlot& peer = memory_->slot(rank);
   // The rank had begun the collectives of the other groups before it began to wait.
   for (int i = 0; i < kGroups; ++i) {
-    if (i != group) peer.group[i].RaiseSequence(sequences[i]);
+    if (i != group) peer.groups[i].RaiseSequence(sequences[i]);
   }
-  RankSlot::InGroup& waiting = peer.group[group];
+  RankSlot::GroupProgress& waiting = peer.groups[group];
   if (waiting.sequence.load(std::memory_order_relaxed) >= sequences[group]) return;
   waiting.SlotFor(sequences[group]).WriteKind(kind);
   waiting.RaiseSequence(sequences[group]);
 }
 
 const char* PeerStatus::CollectiveAwaitedBy(int rank) const {
-  // Only workers check group 1, the workers, since servers are not its members.
-  for (int i = 0; i < (members_->is_worker() ? kSpanningGroups : 1); ++i) {
-    const RankSlot::InGroup& theirs = memory_->slot(rank).group[i];
+  for (const int i : {kWorldGroup, kWorkerGroup}) {
+    if (i == kWorkerGroup && !members_->is_worker()) continue;
+    const RankSlot::GroupProgress& theirs = memory_->slot(rank).groups[i];
     const uint64_t number = theirs.sequence.load(std::memory_order_acquire);
-    const uint64_t mine = memory_->own_slot().group[i].sequence.load(std::memory_order_relaxed);
+    const uint64_t mine = memory_->own_slot().groups[i].sequence.load(std::memory_order_relaxed);
     if (number > mine) return NameOf(theirs.SlotFor(number).kind());
   }
   return nullptr;
@@ -155,7 +157,7 @@ Status PeerStatus::About(int rank, const Status& error) const {
   if (silent_for > 0) peer.silent_for = silent_for;
   peer.host = members_->host_of(rank);
   peer.last_call = LastCallOf(rank);
-  const auto snapshot = NodeSnapshot::Of(memory_->segment().data(), memory_->segment().bytes());
+  const auto snapshot = SnapshotOf(*memory_);
   if (snapshot.ok()) peer.table = snapshot.value().LastTable(members_->rank());
   peer.checkpoint = LastCheckpoint();
   return error.About(std::move(peer));
@@ -175,13 +177,13 @@ std::string PeerStatus::Trace(int rank) const { return StrCat(" (", Facts(rank),
 
 void PeerStatus::LogLastCalls(int rank) const {
   if (!members_->is_local(rank) || memory_->slot(rank).calls_logged.exchange(1) != 0) return;
-  const auto snapshot = NodeSnapshot::Of(memory_->segment().data(), memory_->segment().bytes());
-  const std::string calls = snapshot.ok() ? snapshot.value().LastCalls(rank, kCallsLogged) : "";
+  const auto snapshot = SnapshotOf(*memory_);
+  const std::string calls = snapshot.ok() ? snapshot.value().LastCalls(rank, kLoggedCalls) : "";
   if (!calls.empty()) LogWarning(StrCat("the last calls of rank ", rank, ":\n", calls));
 }
 
 std::string PeerStatus::LastCallOf(int rank) const {
-  const auto snapshot = NodeSnapshot::Of(memory_->segment().data(), memory_->segment().bytes());
+  const auto snapshot = SnapshotOf(*memory_);
   return snapshot.ok() && members_->is_local(rank) ? snapshot.value().LastCall(rank) : "";
 }
 

@@ -1,5 +1,5 @@
-// PeerStatus: the knowledge of this node about each rank of the session: alive, closed (orderly
-// end), left (ended without shutdown), died (process ended), or excluded (declared lost after
+// PeerStatus: what this node knows about each rank of the session: alive, closed (ended by
+// shutdown), left (ended without shutdown), died (process ended), or excluded (declared lost after
 // peer_timeout, or removed because the session continues without it). A lost rank has left, died or
 // been excluded.
 //
@@ -28,57 +28,57 @@ class PeerStatus final : public OwnerProbe {
   PeerStatus(const NodeMemory* memory, const Membership* members,
              const FailureDetector* failure_detector);
 
-  // Returns whether the process of that rank of this node exists.
+  // Returns false if the process of that rank of this node has ended, or if there is no such rank.
   bool IsAlive(int local_rank) const override;
   // Returns whether that rank has sent no heartbeat for longer than peer_timeout.
   bool IsSilent(int rank) const { return failure_detector_->IsSilent(rank); }
   // Returns the seconds since that rank's last heartbeat, or 0 if this rank cannot tell.
   double SilentFor(int rank) const { return failure_detector_->SilentFor(rank); }
-  // Returns how a lost rank ended, such as "(process 12) died"; empty if the rank is not lost.
+  // Returns how a rank was lost, such as "(process 12) died"; empty if it is not lost. A rank of
+  // this node that closed also "died" once its process has ended.
   std::string ExitReason(int rank) const;
-  // Returns whether any other rank of the session is lost, that is, has an ExitReason.
+  // Returns whether any other rank of the session has an ExitReason.
   bool AnyLost() const;
   // Returns the first rank of another node if all ranks of the node are lost, and -1 otherwise.
   int FirstRankOfLostNode(int node) const;
 
-  // Returns whether the other ranks continue without that rank, which then begins no further
+  // Returns whether the other ranks continue without that rank. An excluded rank begins no further
   // collective. Always false in a session that does not survive losses.
   bool IsExcluded(int rank) const;
   // Returns whether this node has recorded the loss of any rank. Cheaper than AnyLost, which checks
   // every rank.
   bool HasRecordedLoss() const { return memory_->control()->some_lost.load() != 0; }
-  // Records that the session continues without that rank. `reason` says how the rank ended, in the
-  // form of ExitReason.
+  // Records and logs that the session continues without that rank of this node. `reason` has the
+  // form of ExitReason. RecordExit excludes ranks of other nodes.
   void Exclude(int rank, const std::string& reason) const;
-  // Excludes the ranks that have ended, and returns all excluded ranks, in order. Returns none in a
-  // session that does not survive losses.
+  // Excludes the ranks of this node that have ended, and returns all excluded ranks, in order.
+  // Returns none in a session that does not survive losses.
   std::vector<int> LostRanks() const;
   // Return the first worker that is not lost, and the first worker among `ranks`. If there is no
   // such worker, both return the original master.
   int CurrentMaster() const;
   int MasterOf(const std::vector<int>& ranks) const;
 
-  // Records that a rank of another node left or died. `sequences` holds, for each group, the number
-  // of the latest collective that the rank had begun, or 0 if it is unknown.
+  // Records that a rank of another node left or died. Only the first report counts. `sequences`
+  // holds, for each group, the latest collective that the rank had begun, or 0 if it is unknown.
   void RecordExit(int rank, RankSlot::State state, const std::string& reason,
                   const uint64_t (&sequences)[kGroups]) const;
-  // Records that a rank of another node waits in collective number sequences[group], of that group
-  // and kind. `sequences` is as in RecordExit.
+  // Records that a rank of another node waits in collective sequences[group] of that group, which
+  // has that kind. `sequences` is as in RecordExit.
   void RecordWaiting(int rank, int group, CollectiveKind kind,
                      const uint64_t (&sequences)[kGroups]) const;
   // Returns the name of a collective of the world or of the workers that `rank` has begun and this
-  // rank has not, so that `rank` waits for this rank. Null if there is no such collective. The
-  // collective of a rank of another node is known only after RecordWaiting.
+  // rank has not, so that `rank` waits for this rank. Null if there is no such collective. For a
+  // rank of another node, it is known only after RecordWaiting or from a contribution.
   const char* CollectiveAwaitedBy(int rank) const;
 
-  // Returns the error together with the known facts about its rank.
+  // Returns the error with the known facts about that rank and about this rank's last call.
   Status About(int rank, const Status& error) const;
   // Returns the known facts for an error message: host, last call, time since the last heartbeat,
   // last checkpoint.
   std::string Facts(int rank) const;
-  // Returns the same facts in brackets, to follow the rank's name.
-  std::string Trace(int rank) const;
-  // Logs the last calls of a lost rank of this node, once per node.
+  std::string Trace(int rank) const;  // Facts in parentheses, to follow the rank's name
+  // Logs the last calls of a lost rank if it is a rank of this node, once for all ranks here.
   void LogLastCalls(int rank) const;
 
  private:

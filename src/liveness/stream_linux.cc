@@ -20,8 +20,9 @@
 namespace multiverso {
 namespace {
 
-// The kernel queues this many connections until the rank accepts them.
+// The kernel queues up to this many connections until the rank accepts them.
 constexpr int kBacklog = 1024;
+constexpr int64_t kMaxWaitMs = 60000;  // since poll takes an int
 
 Status Failure(const char* call) {
   return Status(Code::kTransport, StrCat(call, ": ", std::strerror(errno)));
@@ -31,6 +32,7 @@ int NewSocket(int family) {
   return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
 }
 
+// Writes the address in the form of the system's calls, and returns its length.
 socklen_t Fill(const NetworkAddress& address, uint16_t port, sockaddr_storage* out) {
   *out = {};
   if (address.family == NetworkAddress::kIpV4) {
@@ -55,11 +57,12 @@ int ListenAt(int family, uint16_t* port) {
   any.ss_family = static_cast<sa_family_t>(family);
   socklen_t bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   const int off = 0;
-  const bool for_both = family == AF_INET ||
+  // An IPv6 socket also serves IPv4 only if IPV6_V6ONLY is off.
+  const bool has_ipv4 = family == AF_INET ||
                         setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) == 0;
-  auto* const at = reinterpret_cast<sockaddr*>(&any);
-  if (!for_both || bind(descriptor, at, bytes) != 0 || listen(descriptor, kBacklog) != 0 ||
-      getsockname(descriptor, at, &bytes) != 0) {
+  auto* const address = reinterpret_cast<sockaddr*>(&any);
+  if (!has_ipv4 || bind(descriptor, address, bytes) != 0 || listen(descriptor, kBacklog) != 0 ||
+      getsockname(descriptor, address, &bytes) != 0) {
     const int error = errno;
     close(descriptor);
     errno = error;
@@ -70,7 +73,8 @@ int ListenAt(int family, uint16_t* port) {
   return descriptor;
 }
 
-bool IsForOthers(const ifaddrs& entry, NetworkAddress* address) {
+// Sets *address to the address of the entry. Returns false unless other machines may reach it.
+bool ReadAddress(const ifaddrs& entry, NetworkAddress* address) {
   if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0 ||
       (entry.ifa_flags & IFF_LOOPBACK) != 0) {
     return false;
@@ -114,7 +118,7 @@ std::vector<NetworkAddress> MachineAddresses() {
   if (getifaddrs(&all) != 0) return addresses;
   for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
     NetworkAddress address;
-    if (IsForOthers(*entry, &address)) addresses.push_back(address);
+    if (ReadAddress(*entry, &address)) addresses.push_back(address);
   }
   freeifaddrs(all);
   return addresses;
@@ -133,22 +137,21 @@ void Stream::Close() {
 void Stream::CloseInForkedChild() { Close(); }
 
 Status Stream::Listen(uint16_t* port) {
-  // With IPv6, one socket serves both families.
   int descriptor = ListenAt(AF_INET6, port);
   if (descriptor < 0) descriptor = ListenAt(AF_INET, port);
   if (descriptor < 0) return Failure("listen");
-  Take(descriptor);
+  Own(descriptor);
   return Status::Ok();
 }
 
 Status Stream::Connect(const NetworkAddress& to, uint16_t port) {
-  sockaddr_storage there{};
-  const socklen_t bytes = Fill(to, port, &there);
-  const int descriptor = NewSocket(there.ss_family);
+  sockaddr_storage address{};
+  const socklen_t bytes = Fill(to, port, &address);
+  const int descriptor = NewSocket(address.ss_family);
   if (descriptor < 0) return Failure("socket");
-  Take(descriptor);
-  const int done = connect(descriptor, reinterpret_cast<const sockaddr*>(&there), bytes);
-  if (done == 0 || errno == EINPROGRESS || errno == EINTR) return Status::Ok();
+  Own(descriptor);
+  const int result = connect(descriptor, reinterpret_cast<const sockaddr*>(&address), bytes);
+  if (result == 0 || errno == EINPROGRESS || errno == EINTR) return Status::Ok();
   const Status failure = Failure("connect");
   Close();
   return failure;
@@ -162,12 +165,11 @@ Status Stream::CheckConnected() const {
   return Status(Code::kTransport, StrCat("connect: ", std::strerror(error)));
 }
 
-Status Stream::Accept(Stream* connection, bool* came) {
-  *came = false;
-  const int one = accept4(descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (one >= 0) {
-    *came = true;
-    connection->Take(one);
+Status Stream::Accept(Stream* connection, bool* accepted) {
+  const int descriptor = accept4(descriptor_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  *accepted = descriptor >= 0;
+  if (*accepted) {
+    connection->Own(descriptor);
     return Status::Ok();
   }
   // A connection may end before accept, and Linux reports its network errors in accept too.
@@ -183,13 +185,13 @@ bool Stream::Send(const void* data, size_t bytes) {
          static_cast<ssize_t>(bytes);
 }
 
-Stream::Got Stream::Receive(void* data, size_t most, size_t* bytes) {
+Stream::Received Stream::Receive(void* data, size_t max_bytes, size_t* bytes) {
   *bytes = 0;
-  const ssize_t got = recv(descriptor(), data, most, MSG_DONTWAIT);
-  if (got == 0) return Got::kEnd;
-  if (got < 0) return errno == EAGAIN || errno == EINTR ? Got::kNothing : Got::kError;
-  *bytes = static_cast<size_t>(got);
-  return Got::kBytes;
+  const ssize_t count = recv(descriptor(), data, max_bytes, MSG_DONTWAIT);
+  if (count == 0) return Received::kEnd;
+  if (count < 0) return errno == EAGAIN || errno == EINTR ? Received::kNothing : Received::kError;
+  *bytes = static_cast<size_t>(count);
+  return Received::kBytes;
 }
 
 bool Stream::HasEnded() const {
@@ -208,24 +210,25 @@ Status StreamBell::Open() {
 
 void StreamBell::Ring() const {
   const uint64_t once = 1;
-  // A write fails only after 2^64 rings, and then the bell is set anyway.
+  // A write fails only after 2^64 - 2 unread rings, and then the bell is set anyway.
   [[maybe_unused]] const ssize_t written = write(descriptor_, &once, sizeof(once));
 }
 
-bool AwaitStreams(const StreamBell& bell, Instant until, std::vector<Awaited>* all) {
+bool AwaitStreams(const StreamBell& bell, Instant until, std::vector<AwaitedStream>* streams) {
   std::vector<pollfd> polled = {{bell.descriptor_, POLLIN, 0}};
-  for (const Awaited& one : *all) {
-    polled.push_back({one.descriptor, static_cast<short>(one.to_write ? POLLOUT : POLLIN), 0});
+  for (const AwaitedStream& stream : *streams) {
+    const short event = stream.to_write ? POLLOUT : POLLIN;
+    polled.push_back({stream.descriptor, event, 0});
   }
   // Without rounding up, poll would return repeatedly in the last millisecond.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-  const auto wait = std::clamp<int64_t>(left.count(), 0, 60000);
+  const auto wait = std::clamp<int64_t>(left.count(), 0, kMaxWaitMs);
   if (poll(polled.data(), polled.size(), static_cast<int>(wait)) <= 0) return false;
   uint64_t rings = 0;
   if (polled[0].revents != 0) {
-    [[maybe_unused]] const ssize_t got = read(bell.descriptor_, &rings, sizeof(rings));
+    [[maybe_unused]] const ssize_t count = read(bell.descriptor_, &rings, sizeof(rings));
   }
-  for (size_t i = 0; i < all->size(); ++i) (*all)[i].is_ready = polled[i + 1].revents != 0;
+  for (size_t i = 0; i < streams->size(); ++i) (*streams)[i].is_ready = polled[i + 1].revents != 0;
   return polled[0].revents != 0;
 }
 

@@ -8,7 +8,7 @@
 namespace multiverso {
 namespace {
 
-Status NotHere() { return Status(Code::kUnsupported, "no connections between nodes on Windows"); }
+Status Failure() { return Status(Code::kUnsupported, "no connections between nodes on Windows"); }
 
 }  // namespace
 
@@ -19,26 +19,27 @@ bool FillWithRandom(void* /*bytes*/, size_t /*count*/) { return false; }
 
 void Stream::Close() {}
 void Stream::CloseInForkedChild() {}
-Status Stream::Listen(uint16_t* /*port*/) { return NotHere(); }
-Status Stream::Connect(const NetworkAddress& /*to*/, uint16_t /*port*/) { return NotHere(); }
-Status Stream::CheckConnected() const { return NotHere(); }
-Status Stream::Accept(Stream* /*connection*/, bool* came) {
-  *came = false;
-  return NotHere();
+Status Stream::Listen(uint16_t* /*port*/) { return Failure(); }
+Status Stream::Connect(const NetworkAddress& /*to*/, uint16_t /*port*/) { return Failure(); }
+Status Stream::CheckConnected() const { return Failure(); }
+Status Stream::Accept(Stream* /*connection*/, bool* accepted) {
+  *accepted = false;
+  return Failure();
 }
 bool Stream::Send(const void* /*data*/, size_t /*bytes*/) { return false; }
-Stream::Got Stream::Receive(void* /*data*/, size_t /*most*/, size_t* bytes) {
+Stream::Received Stream::Receive(void* /*data*/, size_t /*max_bytes*/, size_t* bytes) {
   *bytes = 0;
-  return Got::kError;
+  return Received::kError;
 }
 
 bool Stream::HasEnded() const { return false; }
 
 StreamBell::~StreamBell() = default;
-Status StreamBell::Open() { return NotHere(); }
+Status StreamBell::Open() { return Failure(); }
 void StreamBell::Ring() const {}
 
-bool AwaitStreams(const StreamBell& /*bell*/, Instant until, std::vector<Awaited>* /*all*/) {
+bool AwaitStreams(const StreamBell& /*bell*/, Instant until,
+                  std::vector<AwaitedStream>* /*streams*/) {
   std::this_thread::sleep_until(until);
   return false;
 }

@@ -35,24 +35,24 @@ void ExchangeSlot::Write(uint64_t sequence, CollectiveKind kind, const void* dat
   sequence_.store(sequence, std::memory_order_relaxed);
   kind_.store(kind, std::memory_order_release);
   bytes_.store(static_cast<uint32_t>(bytes), std::memory_order_release);
-  const auto* const from = static_cast<const char*>(data);
-  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+  const auto* const payload = static_cast<const char*>(data);
+  for (size_t position = 0; position < bytes; position += sizeof(uint64_t)) {
     uint64_t word = 0;
-    std::memcpy(&word, from + at, std::min(sizeof(word), bytes - at));
-    words_[at / sizeof(word)].store(word, std::memory_order_release);
+    std::memcpy(&word, payload + position, std::min(sizeof(word), bytes - position));
+    words_[position / sizeof(word)].store(word, std::memory_order_release);
   }
 }
 
-void ExchangeSlot::CopyTo(void* to, size_t offset, size_t max_bytes) const {
-  const size_t written = bytes_.load(std::memory_order_acquire);
-  const size_t end = std::min(written, offset + max_bytes);
-  for (size_t at = offset; at < end;) {
-    const size_t within = at % sizeof(uint64_t);
-    const uint64_t word = words_[at / sizeof(word)].load(std::memory_order_acquire);
-    const size_t bytes = std::min(sizeof(word) - within, end - at);
-    std::memcpy(static_cast<char*>(to) + (at - offset),
-                reinterpret_cast<const char*>(&word) + within, bytes);
-    at += bytes;
+void ExchangeSlot::CopyTo(void* buffer, size_t offset, size_t max_bytes) const {
+  const size_t payload_bytes = bytes_.load(std::memory_order_acquire);
+  const size_t end = std::min(payload_bytes, offset + max_bytes);
+  for (size_t position = offset; position < end;) {
+    const size_t in_word = position % sizeof(uint64_t);
+    const uint64_t word = words_[position / sizeof(word)].load(std::memory_order_acquire);
+    const size_t bytes = std::min(sizeof(word) - in_word, end - position);
+    std::memcpy(static_cast<char*>(buffer) + (position - offset),
+                reinterpret_cast<const char*>(&word) + in_word, bytes);
+    position += bytes;
   }
 }
 

@@ -1,13 +1,13 @@
-// ExchangeSlot: the payload of one rank in one collective, with the kind of call that the rank
-// made. The ranks of its node share the memory.
+// ExchangeSlot: the payload of one rank in one collective and the kind of its call, in memory that
+// the ranks of a node share.
 //
-// Members of the group read a slot without a lock: a rank writes collective n + 2 into the same
-// slot only after all members have begun n + 1. A service thread, however, may be asked for a
-// collective that ended long ago (LeaderExchange). So the slot stores the collective's number
-// first, and every later word is written with release and read with acquire. A reader that has read
-// one word of a later collective then also reads a later number if it reads the number last. If the
-// number is the expected one, the reader has copied words of that collective only, provided that it
-// knew before that they had been written (RankSlot::InGroup::sequence).
+// Members of the group read a slot without a lock: while calls succeed, a rank overwrites the slot
+// of collective n only after all members have begun n + 1. A service thread, however, may be asked
+// for a collective that ended long ago (LeaderExchange). So Write stores the collective's number
+// first, then the kind, size and payload with release; readers read these with acquire, and the
+// number last. A reader that has read any part of a later collective then also reads a later
+// number. If the number is the expected one, all parts belong to that collective, provided that the
+// reader knew before that they had been written (RankSlot::GroupProgress::sequence).
 #ifndef MULTIVERSO_NODE_EXCHANGE_SLOT_H_
 #define MULTIVERSO_NODE_EXCHANGE_SLOT_H_
 
@@ -19,7 +19,8 @@
 
 namespace multiverso {
 
-// The collective calls. Members that begin a collective with different kinds made different calls.
+// The collective calls and their steps: the creation of a table has three. Members that begin a
+// collective with different kinds made different calls.
 enum class CollectiveKind : uint32_t {
   kJoin = 1,
   kBarrier,
@@ -43,7 +44,7 @@ class ExchangeSlot {
 
   // The caller announces the collective afterwards, with release, so that readers see the payload.
   void Write(uint64_t sequence, CollectiveKind kind, const void* data, size_t bytes);
-  // Sets the kind alone, for a rank of another node whose payload is unknown.
+  // Sets only the kind, for a rank of another node whose payload is unknown.
   void WriteKind(CollectiveKind kind) { kind_.store(kind, std::memory_order_release); }
 
   CollectiveKind kind() const { return kind_.load(std::memory_order_acquire); }
@@ -57,12 +58,12 @@ class ExchangeSlot {
     return value;
   }
 
-  // Reads the payload of that collective, which has been announced. Returns false, with invalid
-  // results, if the rank has begun to write a later payload.
+  // Reads the kind and payload of that collective, which has been announced. Returns false, with
+  // invalid results, if the rank has begun to write a later payload.
   bool ReadIfCurrent(uint64_t sequence, CollectiveKind* kind, std::string* data) const;
 
  private:
-  void CopyTo(void* to, size_t offset, size_t max_bytes) const;
+  void CopyTo(void* buffer, size_t offset, size_t max_bytes) const;
 
   std::atomic<uint64_t> sequence_;
   std::atomic<CollectiveKind> kind_;

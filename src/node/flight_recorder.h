@@ -1,9 +1,9 @@
 // FlightRecorder: the last calls of a rank, and its traffic with each table, in the control segment
-// of its node. Other processes can read the recorder after the rank has died.
+// of its node. Other processes can read the recorder, even after the rank has died.
 //
-// A rank writes only its own recorder, with plain stores and no lock, so a note costs only a few
-// nanoseconds. Two threads of a rank may spoil each other's note or lose a count, which is harmless
-// since nothing is decided by the records.
+// A rank writes only its own recorder, with relaxed stores and no lock, so recording a call costs
+// only a few nanoseconds. Two threads of a rank may overwrite each other's entry or lose a count.
+// That is harmless, since recorders serve only error messages and observers.
 #ifndef MULTIVERSO_NODE_FLIGHT_RECORDER_H_
 #define MULTIVERSO_NODE_FLIGHT_RECORDER_H_
 
@@ -16,7 +16,7 @@
 
 namespace multiverso {
 
-// The calls of a rank. Calls on tables have the numbers of RequestKind.
+// The calls of a rank. Calls on tables have the numbers of RequestKind, which are all below 32.
 enum class CallKind : int32_t {
   kNone = 0,
   kCollectiveGet = 32,
@@ -33,20 +33,20 @@ constexpr CallKind CallOf(RequestKind kind) { return static_cast<CallKind>(kind)
 const char* NameOf(CallKind call);
 
 struct alignas(64) FlightRecorder {
-  static constexpr int kKept = 32;
-  // The number of tables with counts of their own. Tables created later share the last counts.
+  static constexpr int kEntries = 32;
+  // Tables from number kTables - 1 on share the last traffic counts.
   static constexpr int kTables = 64;
-  // Smaller table calls record an approximate time, and record a duration only if they had to wait,
-  // because reading an exact clock would take a tenth of their time.
+  // Table calls that move fewer bytes record an approximate start, and an end only if they had to
+  // wait, because reading an exact clock would take a tenth of their time.
   static constexpr int64_t kTimedBytes = int64_t{1} << 20;
 
   struct alignas(64) Entry {
-    std::atomic<uint64_t> number;  // of the rank's calls, from 1; 0 if unused
+    std::atomic<uint64_t> number;  // counts the rank's calls from 1; 0 if the entry is unused
     std::atomic<int64_t> began;    // in nanoseconds of Clock
-    std::atomic<int64_t> ended;    // 0 if the time was not read
-    std::atomic<int64_t> bytes;    // moved by the call
+    std::atomic<int64_t> ended;    // 0 until the call ends, and after it if no time was recorded
+    std::atomic<int64_t> bytes;    // that the call moves
     std::atomic<int32_t> call;     // a CallKind
-    std::atomic<int32_t> table;    // the number of the table, or -1
+    std::atomic<int32_t> table;    // the number of the table; -1 if the call is not on a table
     std::atomic<int32_t> outcome;  // a Code; kPending until the call ends
 
     void End(Code code) {
@@ -68,15 +68,15 @@ struct alignas(64) FlightRecorder {
     std::atomic<uint64_t> bytes_added;
   };
 
-  std::atomic<uint64_t> calls;
-  Entry entries[kKept];
+  std::atomic<uint64_t> calls;  // the number of calls begun
+  Entry entries[kEntries];      // call n is in entries[n % kEntries]
   Traffic traffic[kTables];
 
-  // Records that a call begins. The caller ends the entry.
+  // Records that a call begins. The caller ends the returned entry with End or EndAtOnce.
   Entry* Begin(CallKind call, int64_t table, int64_t bytes) {
     const uint64_t number = calls.load(std::memory_order_relaxed) + 1;
     calls.store(number, std::memory_order_relaxed);
-    Entry& entry = entries[number % kKept];
+    Entry& entry = entries[number % kEntries];
     entry.number.store(number, std::memory_order_relaxed);
     const bool is_timed = table < 0 || bytes >= kTimedBytes;
     entry.began.store(is_timed ? NanosecondsNow() : RecentNanoseconds(), std::memory_order_relaxed);
@@ -90,18 +90,18 @@ struct alignas(64) FlightRecorder {
 
   void CountGet(int64_t table, int64_t bytes) {
     Traffic& counts = CountsOf(table);
-    Raise(&counts.gets, 1);
-    Raise(&counts.bytes_got, static_cast<uint64_t>(bytes));
+    Increase(&counts.gets, 1);
+    Increase(&counts.bytes_got, static_cast<uint64_t>(bytes));
   }
   void CountAdd(int64_t table, int64_t bytes) {
     Traffic& counts = CountsOf(table);
-    Raise(&counts.adds, 1);
-    Raise(&counts.bytes_added, static_cast<uint64_t>(bytes));
+    Increase(&counts.adds, 1);
+    Increase(&counts.bytes_added, static_cast<uint64_t>(bytes));
   }
 
  private:
   Traffic& CountsOf(int64_t table) { return traffic[table < kTables ? table : kTables - 1]; }
-  static void Raise(std::atomic<uint64_t>* count, uint64_t by) {
+  static void Increase(std::atomic<uint64_t>* count, uint64_t by) {
     count->store(count->load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }
 };

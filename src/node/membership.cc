@@ -13,7 +13,7 @@
 namespace multiverso {
 namespace {
 
-Status Differ(const char* what, const std::string& first, int rank, const std::string& other) {
+Status MismatchOf(const char* what, const std::string& first, int rank, const std::string& other) {
   return Status(Code::kMismatch, StrCat("the ranks differ in ", what, ": rank 0 has ", first,
                                         ", rank ", rank, " has ", other));
 }
@@ -25,23 +25,23 @@ std::string ModeName(const Hello& hello) {
 
 Status CompareHellos(const Hello& first, const Hello& other, int rank) {
   if (std::strcmp(first.version, other.version) != 0 || first.abi != other.abi) {
-    return Differ("the version of Multiverso", StrCat(first.version, " (ABI ", first.abi, ")"),
-                  rank, StrCat(other.version, " (ABI ", other.abi, ")"));
+    return MismatchOf("the version of Multiverso", StrCat(first.version, " (ABI ", first.abi, ")"),
+                      rank, StrCat(other.version, " (ABI ", other.abi, ")"));
   }
   if (first.mode != other.mode || first.staleness != other.staleness) {
-    return Differ("the consistency mode", ModeName(first), rank, ModeName(other));
+    return MismatchOf("the consistency mode", ModeName(first), rank, ModeName(other));
   }
   if (first.on_loss != other.on_loss) {
     const auto name = [](const Hello& hello) { return hello.on_loss == 0 ? "fail" : "continue"; };
-    return Differ("on_peer_lost", name(first), rank, name(other));
+    return MismatchOf("on_peer_lost", name(first), rank, name(other));
   }
   if (first.timeout_ms != other.timeout_ms) {
-    return Differ("timeout", StrCat(first.timeout_ms, " ms"), rank,
-                  StrCat(other.timeout_ms, " ms"));
+    return MismatchOf("timeout", StrCat(first.timeout_ms, " ms"), rank,
+                      StrCat(other.timeout_ms, " ms"));
   }
   if (first.peer_timeout_ms != other.peer_timeout_ms) {
-    return Differ("peer_timeout", StrCat(first.peer_timeout_ms, " ms"), rank,
-                  StrCat(other.peer_timeout_ms, " ms"));
+    return MismatchOf("peer_timeout", StrCat(first.peer_timeout_ms, " ms"), rank,
+                      StrCat(other.peer_timeout_ms, " ms"));
   }
   return Status::Ok();
 }
@@ -54,13 +54,13 @@ Status DescribeThisPlace(Hello* hello, int rank) {
   if (const char* setting = std::getenv("MULTIVERSO_RANKS_PER_NODE")) {
     char* end = nullptr;
     errno = 0;
-    const long ranks = std::strtol(setting, &end, 10);  // NOLINT: the type of strtol
-    if (end == setting || *end != '\0' || errno != 0 || ranks < 1) {
+    const long ranks_per_node = std::strtol(setting, &end, 10);  // NOLINT: the type of strtol
+    if (end == setting || *end != '\0' || errno != 0 || ranks_per_node < 1) {
       return Status(Code::kValue, StrCat("MULTIVERSO_RANKS_PER_NODE: expected a number above 0, "
                                          "received '",
                                          setting, "'"));
     }
-    domain += StrCat("/", rank / ranks);
+    domain += StrCat("/", rank / ranks_per_node);
   }
   CopyText(hello->memory_domain, domain);
   return Status::Ok();
@@ -69,7 +69,7 @@ Status DescribeThisPlace(Hello* hello, int rank) {
 Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos, int rank) {
   Membership members;
   members.rank_ = rank;
-  std::map<std::string, int> node_of;
+  std::map<std::string, int> node_of_domain;
   Hello first;
   for (size_t i = 0; i < hellos.size(); ++i) {
     Hello hello;
@@ -87,7 +87,7 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
     }
     members.on_loss_ = static_cast<OnLoss>(hello.on_loss);
     members.roles_.push_back(static_cast<Role>(hello.role));
-    const auto inserted = node_of.emplace(hello.memory_domain, members.num_nodes_);
+    const auto inserted = node_of_domain.emplace(hello.memory_domain, members.num_nodes_);
     if (inserted.second) {
       ++members.num_nodes_;
       members.node_hosts_.emplace_back(hello.host);
@@ -110,9 +110,8 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
 }
 
 int Membership::local_rank_of(int rank) const {
-  // The ranks of the node are in order, so a binary search finds the rank.
-  const auto place = std::lower_bound(node_ranks_.begin(), node_ranks_.end(), rank);
-  return static_cast<int>(place - node_ranks_.begin());
+  const auto found = std::lower_bound(node_ranks_.begin(), node_ranks_.end(), rank);
+  return static_cast<int>(found - node_ranks_.begin());
 }
 
 std::vector<int> Membership::service_ranks(int node) const {
@@ -139,10 +138,10 @@ int Membership::leader_of(int node) const {
 
 std::vector<int> Membership::worker_leaders() const {
   std::vector<int> leaders;
-  std::vector<bool> seen(static_cast<size_t>(num_nodes_), false);
+  std::vector<bool> has_leader(static_cast<size_t>(num_nodes_), false);
   for (int i = 0; i < size(); ++i) {
-    if (!is_worker(i) || seen[static_cast<size_t>(node_of(i))]) continue;
-    seen[static_cast<size_t>(node_of(i))] = true;
+    if (!is_worker(i) || has_leader[static_cast<size_t>(node_of(i))]) continue;
+    has_leader[static_cast<size_t>(node_of(i))] = true;
     leaders.push_back(i);
   }
   return leaders;

@@ -1,4 +1,5 @@
-// Membership: the ranks that take part in a session, with their roles and nodes.
+// Membership: the ranks that take part in a session, with their roles and nodes, as they describe
+// themselves when the session opens. It stays as it is when ranks are lost (PeerStatus).
 #ifndef MULTIVERSO_NODE_MEMBERSHIP_H_
 #define MULTIVERSO_NODE_MEMBERSHIP_H_
 
@@ -22,12 +23,12 @@ enum class OnLoss : int32_t { kFail = 0, kContinue = 1 };
 struct Hello {
   char version[32] = {};
   int32_t abi = 0;
-  int32_t mode = 0;
-  int32_t role = 0;
-  int32_t on_loss = 0;
+  int32_t mode = 0;     // an MV_MODE_ of the C API
+  int32_t role = 0;     // a Role
+  int32_t on_loss = 0;  // an OnLoss
   int64_t staleness = 0;
   int64_t timeout_ms = 0;
-  int64_t peer_timeout_ms = 0;
+  int64_t peer_timeout_ms = 0;   // 0 for the default
   char host[64] = {};            // for messages
   char memory_domain[128] = {};  // ranks of one domain can map each other's memory
 };
@@ -35,13 +36,13 @@ struct Hello {
 // Fills in `host` and `memory_domain` for this process. On Linux, the domain names the kernel, the
 // process-id namespace and the user, since /proc/<pid>/fd leads to another rank's memory only if
 // all three are the same. With MULTIVERSO_RANKS_PER_NODE=k, every k consecutive ranks form a node,
-// so that one machine can simulate several nodes. Returns ValueError unless k is a number above 0.
+// so that one machine can simulate several nodes. Returns ValueError unless k is at least 1.
 Status DescribeThisPlace(Hello* hello, int rank);
 
 class Membership {
  public:
-  // Returns MismatchError if the ranks differ in version or options, and ValueError if there is no
-  // worker or no server.
+  // Takes the Hello of every rank, in rank order, and this rank. Returns MismatchError if the ranks
+  // differ in version or in options other than the role, and ValueError without worker or server.
   static Result<Membership> FromHellos(const std::vector<std::string>& hellos, int rank);
 
   int rank() const { return rank_; }
@@ -61,21 +62,22 @@ class Membership {
   bool is_local(int rank) const { return node_of(rank) == node(); }
   int num_nodes() const { return num_nodes_; }
   const std::string& version() const { return version_; }
-  int mode() const { return mode_; }
+  int mode() const { return mode_; }  // an MV_MODE_ of the C API
   // Returns how long a rank may send no heartbeat before the others treat the rank as lost.
   std::chrono::milliseconds peer_timeout() const { return peer_timeout_; }
   // Returns whether the session continues without lost ranks.
   bool survives_losses() const { return on_loss_ == OnLoss::kContinue; }
   bool spans_nodes() const { return num_nodes_ > 1; }
-  // Return the ranks of this rank's node, in order, and this rank's place among them.
+  // Return the ranks of this rank's node, in order, and this rank's index among them.
   const std::vector<int>& node_ranks() const { return node_ranks_; }
   int local_rank() const { return local_rank_; }
   int num_ranks_here() const { return static_cast<int>(node_ranks_.size()); }
-  // Convert between a local rank of this node and its rank in the session.
+  // Convert between the local rank and the session's rank of a rank of this node.
   int rank_of(int local_rank) const { return node_ranks_[static_cast<size_t>(local_rank)]; }
   int local_rank_of(int rank) const;
-  // Returns the ranks that serve other nodes' requests to that node, in order: all its ranks in a
-  // session that survives losses, otherwise its servers, or its first rank if it has no server.
+  // Returns the ranks of that node that receive messages for it (ControlChannel, ShardService), in
+  // order: all in a session that survives losses, otherwise the servers, or its first rank if it
+  // has no server.
   std::vector<int> service_ranks(int node) const;
   // Returns the rank that acts for that node in rounds and clocks: its first worker, or its first
   // rank if it has none. It may differ from the leader in collectives (LeaderExchange).
@@ -83,15 +85,12 @@ class Membership {
   bool is_leader() const { return leader_of(node()) == rank_; }
   // Returns the leaders of the nodes that have workers, in rank order.
   std::vector<int> worker_leaders() const;
-  // Returns the number of workers on this rank's node.
   int num_workers_here() const;
-  // Returns one host name per node, for messages.
-  const std::vector<std::string>& node_hosts() const { return node_hosts_; }
   const std::string& host_of(int rank) const {
     return node_hosts_[static_cast<size_t>(node_of(rank))];
   }
-  // Return names for messages: "rank 3 on b", with the host only if there are several nodes, and
-  // "node 1 (ranks 2 and 3 on b)".
+  // Return names for messages: "rank 3 on b" (without the host if there is one node), and "node 1
+  // (ranks 2 and 3 on b)".
   std::string NameRank(int rank) const;
   std::string NameNode(int node) const;
 
@@ -100,13 +99,13 @@ class Membership {
 
   int rank_ = 0;
   OnLoss on_loss_ = OnLoss::kFail;
-  std::string version_;  // of the library; it and the mode are the same on all ranks
+  std::string version_;  // of the library
   int mode_ = 0;
   std::chrono::milliseconds peer_timeout_{30000};
   std::vector<Role> roles_;
-  std::vector<int> worker_ids_;
-  std::vector<int> server_ids_;
-  std::vector<int> nodes_;
+  std::vector<int> worker_ids_;  // by rank; -1 if the rank is not a worker
+  std::vector<int> server_ids_;  // by rank; -1 if the rank is not a server
+  std::vector<int> nodes_;       // by rank
   std::vector<int> node_ranks_;
   std::vector<std::string> node_hosts_;
   int num_workers_ = 0;

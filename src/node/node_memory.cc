@@ -14,11 +14,11 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 }  // namespace
 
-int64_t NodeMemory::ControlBytes(int ranks) {
-  return RoundUp(NodeControl::BytesFor(ranks), kHugePage);
+int64_t NodeMemory::ControlBytes(int num_ranks) {
+  return RoundUp(NodeControl::BytesFor(num_ranks), kHugePage);
 }
 
-int64_t NodeMemory::ScratchBytes(int ranks) { return ranks * 2 * kScratchAreaBytes; }
+int64_t NodeMemory::ScratchBytes(int local_ranks) { return local_ranks * 2 * kScratchAreaBytes; }
 
 NodeMemory::NodeMemory(Segment segment, const Membership* members)
     : segment_(std::move(segment)),
@@ -36,8 +36,8 @@ void NodeMemory::Join() const {
     control_->bytes_of_slot = sizeof(RankSlot);
     control_->bytes_of_recorder = sizeof(FlightRecorder);
     CopyText(control_->version, members_->version());
-    control_->ranks = members_->size();
-    control_->nodes = members_->num_nodes();
+    control_->num_ranks = members_->size();
+    control_->num_nodes = members_->num_nodes();
     control_->node = members_->node();
     control_->mode = members_->mode();
     control_->survives_losses = members_->survives_losses() ? 1 : 0;
@@ -63,15 +63,15 @@ void NodeMemory::RecordAbort(int by, const Status& why) const {
   control_->abort.store(NodeControl::kSet, std::memory_order_release);
 }
 
-void NodeMemory::RecordTable(int64_t table, const std::string& name, int32_t dtype, int64_t rows,
-                             int64_t columns) const {
+void NodeMemory::RecordTable(int64_t table, const std::string& name, int32_t dtype, int64_t num_row,
+                             int64_t num_col) const {
   if (table >= FlightRecorder::kTables) return;
   TableLabel& label = control_->labels[table];
   label.is_set.store(0);
   CopyText(label.name, name);
   label.dtype = dtype;
-  label.num_row = rows;
-  label.num_col = columns;
+  label.num_row = num_row;
+  label.num_col = num_col;
   label.is_set.store(1, std::memory_order_release);
 }
 

@@ -1,4 +1,4 @@
-// NodeMemory: the control segment of this rank's node, and the places of its parts.
+// NodeMemory: one rank's access to the parts of its node's control segment (NodeControl).
 //
 // In a session that spans nodes, the control segment of each node has a slot for every rank of the
 // session. Ranks of the node record the events of other nodes in those slots. So a waiting rank
@@ -19,30 +19,30 @@ namespace multiverso {
 // Thread-safe.
 class NodeMemory {
  public:
-  // Return the bytes of a control segment for `ranks` ranks of the session, and of the scratch
-  // memory for `ranks` ranks of the node. Scratch memory takes no pages before it is used.
-  static int64_t ControlBytes(int ranks);
-  static int64_t ScratchBytes(int ranks);
+  // Return the bytes of a control segment for that many ranks of the session, and of the scratch
+  // memory behind it for that many ranks of the node. Scratch memory takes no pages until used.
+  static int64_t ControlBytes(int num_ranks);
+  static int64_t ScratchBytes(int local_ranks);
   // The size of each of a rank's two scratch areas, which all ranks of the node can read. An area
   // fits into the second-level cache: with 4 MiB, sums of large arrays took 2.5 times as long.
   static constexpr int64_t kScratchAreaBytes = int64_t{512} << 10;
 
-  // Takes a segment of at least ControlBytes + ScratchBytes. `members` outlives the memory.
+  // Takes a segment of at least ControlBytes + ScratchBytes. `members` outlives the object.
   NodeMemory(Segment segment, const Membership* members);
-  // Fills in this rank's slot and, on the first rank of the node, the header. Sets the rank alive.
+  // Fills in this rank's slot and, on the node's first rank, NodeControl. Sets the rank alive.
   void Join() const;
 
   const Segment& segment() const { return segment_; }
   NodeControl* control() const { return control_; }
   RankSlot& slot(int rank) const { return control_->slots()[static_cast<size_t>(rank)]; }
   RankSlot& own_slot() const { return slot(members_->rank()); }
-  char* scratch(int local_rank, int area) const;
+  char* scratch(int local_rank, int area) const;  // area 0 or 1 of that rank
   FlightRecorder* recorder() const { return control_->recorders(num_ranks()) + members_->rank(); }
-  // Returns the record of the requests in one sequence of a rank of another node.
-  RequestRecord* request_record(int rank, int sequence) const {
-    return &control_->request_logs(num_ranks())[rank].slot[sequence];
+  // Returns the record of the requests that `rank` of another node numbers in that slot.
+  RequestRecord* request_record(int rank, int slot) const {
+    return &control_->request_logs(num_ranks())[rank].records[slot];
   }
-  // Returns how the ranks of this node poll before they sleep.
+  // Returns how long the ranks of this node poll before they sleep.
   const SpinPolicy& spin_policy() const { return spin_policy_; }
 
   // Records for the ranks of this node that rank `by` aborted the session. The first call wins.
@@ -51,12 +51,12 @@ class NodeMemory {
     return control_->abort.load(std::memory_order_acquire) == NodeControl::kSet;
   }
 
-  // Show a table, and the latest complete checkpoint, to readers from outside.
-  void RecordTable(int64_t table, const std::string& name, int32_t dtype, int64_t rows,
-                   int64_t columns) const;
+  // Record a table, and the latest complete checkpoint, for error messages and observers.
+  void RecordTable(int64_t table, const std::string& name, int32_t dtype, int64_t num_row,
+                   int64_t num_col) const;
   void RecordCheckpoint(const std::string& path) const;
 
-  // Wakes the service thread of this node's leader, in a session that spans nodes.
+  // Wakes the service thread of this node's leader. Does nothing in a session of one node.
   void WakeLeader() const;
 
  private:

@@ -25,7 +25,7 @@ const char* NameOfState(uint32_t state) {
   }
 }
 
-// A text in memory that other processes write to.
+// Returns a text in memory that other processes may be writing to.
 template <size_t N>
 std::string TextOf(const char (&text)[N]) {
   return std::string(text, strnlen(text, N));
@@ -35,11 +35,9 @@ std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (byte < 0x20 || byte >= 0x7f) {
-      // The other bytes are written as Latin-1, since a name may be cut within a character.
+    if (c == '"' || c == '\\') quoted += '\\';
+    if (byte < 0x20 || byte >= 0x7f) {
+      // Other bytes are written as Latin-1 characters, since a name may be cut within a UTF-8 one.
       char escaped[8];
       std::snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
       quoted += escaped;
@@ -56,7 +54,7 @@ std::string Rounded(double seconds) {
   return text;
 }
 
-// Returns the seconds between two moments, or 0 if the second is unknown or earlier.
+// Returns the seconds between two instants, or 0 if `to` is unknown (0) or earlier.
 double SecondsFrom(int64_t from, int64_t to) {
   return static_cast<double>(std::max<int64_t>(to - from, 0)) * 1e-9;
 }
@@ -67,9 +65,9 @@ std::string SilentFor(int64_t heard, int64_t now) {
 }
 
 template <class Range, class Format>
-std::string List(const Range& range, const Format& format) {
+std::string JsonList(const Range& range, const Format& format) {
   std::string text = "[";
-  for (const auto& one : range) text += (text.size() > 1 ? "," : "") + format(one);
+  for (const auto& element : range) text += (text.size() > 1 ? "," : "") + format(element);
   return text + "]";
 }
 
@@ -102,7 +100,7 @@ const char* NameOf(CallKind call) {
   return "an unknown call";
 }
 
-// A copy of an entry, since the rank may write to the entry at any time.
+// A copy of a flight recorder's entry, since the rank may write to the entry at any time.
 struct NodeSnapshot::Call {
   uint64_t number;
   int64_t bytes;
@@ -110,7 +108,7 @@ struct NodeSnapshot::Call {
   int64_t table;
   int32_t outcome;
   double ago;   // seconds since the call began
-  double took;  // seconds, so far if it is under way; 0 if its end was not timed
+  double took;  // the duration in seconds, so far if it is under way; 0 if its end was not timed
 
   bool is_under_way() const { return outcome == static_cast<int32_t>(Code::kPending); }
 };
@@ -119,20 +117,15 @@ Result<NodeSnapshot> NodeSnapshot::Of(const char* data, int64_t bytes) {
   const auto* const control = reinterpret_cast<const NodeControl*>(data);
   if (bytes < static_cast<int64_t>(sizeof(NodeControl)) ||
       control->magic.load(std::memory_order_acquire) != NodeControl::kMagic) {
-    return Status(Code::kUnsupported, "this is no control segment of Multiverso");
+    return Status(Code::kUnsupported, "this is not a control segment of Multiverso");
   }
   if (control->bytes_of_slot != sizeof(RankSlot) ||
-      control->bytes_of_recorder != sizeof(FlightRecorder) || control->ranks < 1 ||
-      control->ranks > kMostRanks || bytes < NodeControl::BytesFor(control->ranks)) {
+      control->bytes_of_recorder != sizeof(FlightRecorder) || control->num_ranks < 1 ||
+      control->num_ranks > kMaxRanks || bytes < NodeControl::BytesFor(control->num_ranks)) {
     return Status(Code::kUnsupported, StrCat("this is the control segment of another version: ",
                                              TextOf(control->version)));
   }
   return NodeSnapshot(control);
-}
-
-std::string NodeSnapshot::TableName(int64_t table) const {
-  const std::string name = NameOfTable(table);
-  return name.empty() ? StrCat("table number ", table) : StrCat("table '", name, "'");
 }
 
 std::string NodeSnapshot::NameOfTable(int64_t table) const {
@@ -141,11 +134,11 @@ std::string NodeSnapshot::NameOfTable(int64_t table) const {
   return label.is_set.load(std::memory_order_acquire) == 0 ? "" : TextOf(label.name);
 }
 
-std::vector<NodeSnapshot::Call> NodeSnapshot::CallsOf(int rank, int most) const {
-  const FlightRecorder& log = control_->recorders(ranks_)[rank];
+std::vector<NodeSnapshot::Call> NodeSnapshot::CallsOf(int rank, int max_calls) const {
+  const FlightRecorder& recorder = control_->recorders(num_ranks_)[rank];
   const int64_t now = NanosecondsNow();
   std::vector<Call> calls;
-  for (const FlightRecorder::Entry& entry : log.entries) {
+  for (const FlightRecorder::Entry& entry : recorder.entries) {
     Call call{};
     call.number = entry.number.load(std::memory_order_relaxed);
     if (call.number == 0) continue;
@@ -161,13 +154,15 @@ std::vector<NodeSnapshot::Call> NodeSnapshot::CallsOf(int rank, int most) const 
   }
   std::sort(calls.begin(), calls.end(),
             [](const Call& a, const Call& b) { return a.number > b.number; });
-  if (calls.size() > static_cast<size_t>(most)) calls.resize(static_cast<size_t>(most));
+  if (calls.size() > static_cast<size_t>(max_calls)) calls.resize(static_cast<size_t>(max_calls));
   return calls;
 }
 
 std::string NodeSnapshot::Describe(const Call& call) const {
   std::string text = NameOf(call.call);
-  if (call.table >= 0) text += StrCat(" of ", TableName(call.table));
+  const std::string name = NameOfTable(call.table);
+  if (!name.empty()) text += StrCat(" of table '", name, "'");
+  if (name.empty() && call.table >= 0) text += StrCat(" of table number ", call.table);
   if (call.bytes > 0) text += StrCat(" (", call.bytes, " bytes)");
   if (call.is_under_way()) return text + StrCat(", in it for ", Rounded(call.took), " s");
   text += StrCat(", ", Rounded(call.ago), " s ago");
@@ -186,66 +181,69 @@ std::string NodeSnapshot::LastTable(int rank) const {
   return calls.empty() ? "" : NameOfTable(calls[0].table);
 }
 
-std::string NodeSnapshot::LastCalls(int rank, int most) const {
+std::string NodeSnapshot::LastCalls(int rank, int max_calls) const {
   std::string lines;
-  for (const Call& call : CallsOf(rank, most)) {
+  for (const Call& call : CallsOf(rank, max_calls)) {
     lines += StrCat(lines.empty() ? "" : "\n", "  call ", call.number, ": ", Describe(call));
   }
   return lines;
 }
 
-std::vector<int> NodeSnapshot::Awaited(int rank) const {
+std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
   std::vector<int> awaited;
   const std::vector<Call> calls = CallsOf(rank, 1);
   if (calls.empty() || !calls[0].is_under_way()) return awaited;
-  const auto is_other = [&](int other) {
+  const auto may_be_awaited = [&](int other) {
     const RankSlot& slot = control_->slots()[other];
     return other != rank && slot.pid != 0 && slot.state.load() == RankSlot::kAlive;
   };
   for (int group = 0; group < kGroups; ++group) {
-    const auto sequence = [&](int of) {
-      return control_->slots()[of].group[group].sequence.load(std::memory_order_acquire);
+    const auto sequence_of = [&](int member) {
+      return control_->slots()[member].groups[group].sequence.load(std::memory_order_acquire);
     };
-    const uint64_t mine = sequence(rank);
-    const uint32_t completed = control_->group[group].completed.load();
-    if (static_cast<int32_t>(completed - static_cast<uint32_t>(mine)) >= 0) continue;
-    for (int other = 0; other < ranks_; ++other) {
-      const bool is_member = group == 0 || control_->slots()[other].worker_id >= 0;
-      if (is_other(other) && is_member && sequence(other) < mine) awaited.push_back(other);
+    const uint64_t sequence = sequence_of(rank);
+    const uint32_t completed = control_->groups[group].completed.load();
+    // `completed` is modulo 2^32, so only the difference can be compared.
+    if (static_cast<int32_t>(completed - static_cast<uint32_t>(sequence)) >= 0) continue;
+    for (int other = 0; other < num_ranks_; ++other) {
+      const bool is_member = group == kWorldGroup || control_->slots()[other].worker_id >= 0;
+      if (is_member && may_be_awaited(other) && sequence_of(other) < sequence) {
+        awaited.push_back(other);
+      }
     }
   }
   const int64_t table = calls[0].table;
   if (!awaited.empty() || control_->mode == 0 || table < 0 || table >= FlightRecorder::kTables) {
     return awaited;
   }
-  // In rounds, a rank waits for the ranks that have made fewer adds.
-  const auto adds = [&](int of) {
-    return control_->recorders(ranks_)[of].traffic[table].adds.load();
+  // In sync mode and with bounded staleness, a rank waits for the ranks that have made fewer adds.
+  const auto adds_of = [&](int member) {
+    return control_->recorders(num_ranks_)[member].traffic[table].adds.load();
   };
-  for (int other = 0; other < ranks_; ++other) {
-    if (is_other(other) && adds(other) < adds(rank)) awaited.push_back(other);
+  for (int other = 0; other < num_ranks_; ++other) {
+    if (may_be_awaited(other) && adds_of(other) < adds_of(rank)) awaited.push_back(other);
   }
   return awaited;
 }
 
 std::string NodeSnapshot::Json() const {
   const int64_t now = NanosecondsNow();
-  std::vector<int> here;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    if (control_->slots()[rank].pid != 0) here.push_back(rank);
+  std::vector<int> node_ranks;
+  for (int rank = 0; rank < num_ranks_; ++rank) {
+    if (control_->slots()[rank].pid != 0) node_ranks.push_back(rank);
   }
-  const auto member = [&](int rank) {
+  const auto describe_rank = [&](int rank) {
     const RankSlot& slot = control_->slots()[rank];
     const std::vector<Call> calls = CallsOf(rank, 1);
-    const bool is_in = !calls.empty() && calls[0].is_under_way();
-    return StrCat("{\"rank\":", rank, ",\"pid\":", slot.pid, ",\"worker_id\":", slot.worker_id,
-                  ",\"state\":\"", NameOfState(slot.state.load()),
-                  "\",\"calls\":", control_->recorders(ranks_)[rank].calls.load(),
-                  ",\"in_call\":", is_in ? "true" : "false",
-                  ",\"silent_for\":", SilentFor(slot.last_heartbeat.load(), now),
-                  ",\"call\":", calls.empty() ? "null" : Quoted(Describe(calls[0])),
-                  ",\"waits_for\":", List(Awaited(rank), [](int other) { return StrCat(other); }),
-                  "}");
+    const bool is_in_call = !calls.empty() && calls[0].is_under_way();
+    return StrCat(
+        "{\"rank\":", rank, ",\"pid\":", slot.pid, ",\"worker_id\":", slot.worker_id,
+        ",\"state\":\"", NameOfState(slot.state.load()),
+        "\",\"calls\":", control_->recorders(num_ranks_)[rank].calls.load(),
+        ",\"in_call\":", is_in_call ? "true" : "false",
+        ",\"silent_for\":", SilentFor(slot.last_heartbeat.load(), now),
+        ",\"call\":", calls.empty() ? "null" : Quoted(Describe(calls[0])),
+        ",\"waits_for\":", JsonList(AwaitedBy(rank), [](int other) { return StrCat(other); }), "}");
   };
   std::vector<int> tables;
   for (int table = 0; table < FlightRecorder::kTables; ++table) {
@@ -253,11 +251,11 @@ std::string NodeSnapshot::Json() const {
       tables.push_back(table);
     }
   }
-  const auto table = [&](int number) {
+  const auto describe_table = [&](int number) {
     const TableLabel& label = control_->labels[number];
     const auto counts = [&](std::atomic<uint64_t> FlightRecorder::Traffic::* count) {
-      return List(here, [&](int rank) {
-        return StrCat((control_->recorders(ranks_)[rank].traffic[number].*count).load());
+      return JsonList(node_ranks, [&](int rank) {
+        return StrCat((control_->recorders(num_ranks_)[rank].traffic[number].*count).load());
       });
     };
     return StrCat("{\"id\":", number, ",\"name\":", Quoted(TextOf(label.name)),
@@ -267,14 +265,15 @@ std::string NodeSnapshot::Json() const {
                   ",\"bytes_got\":", counts(&FlightRecorder::Traffic::bytes_got),
                   ",\"bytes_added\":", counts(&FlightRecorder::Traffic::bytes_added), "}");
   };
-  return StrCat("{\"version\":", Quoted(TextOf(control_->version)), ",\"ranks\":", control_->ranks,
-                ",\"nodes\":", control_->nodes, ",\"node\":", control_->node,
-                ",\"mode\":", control_->mode,
+  return StrCat("{\"version\":", Quoted(TextOf(control_->version)),
+                ",\"ranks\":", control_->num_ranks, ",\"nodes\":", control_->num_nodes,
+                ",\"node\":", control_->node, ",\"mode\":", control_->mode,
                 ",\"continues\":", control_->survives_losses != 0 ? "true" : "false",
                 ",\"started\":", control_->started, ",\"nanoseconds\":", now, ",\"saved\":",
                 control_->has_checkpoint.load() != 0 ? Quoted(TextOf(control_->checkpoint))
                                                      : std::string("null"),
-                ",\"members\":", List(here, member), ",\"tables\":", List(tables, table), "}");
+                ",\"members\":", JsonList(node_ranks, describe_rank),
+                ",\"tables\":", JsonList(tables, describe_table), "}");
 }
 
 }  // namespace multiverso

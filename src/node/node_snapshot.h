@@ -1,5 +1,6 @@
-// NodeSnapshot: the state of a node's ranks, read from their control segment, also from outside:
-// the alive ranks, their last calls, the ranks they wait for, and the traffic of each table.
+// NodeSnapshot: describes what the ranks of a node do, from their control segment: their states and
+// last calls, the ranks they wait for, and the traffic of each table. The ranks use it for error
+// messages, and other processes to observe a job (`multiverso top`).
 #ifndef MULTIVERSO_NODE_NODE_SNAPSHOT_H_
 #define MULTIVERSO_NODE_NODE_SNAPSHOT_H_
 
@@ -13,47 +14,46 @@
 
 namespace multiverso {
 
-// A reader of memory that starts with a NodeControl: the segment itself, or a copy.
 class NodeSnapshot {
  public:
-  // Returns UnsupportedError unless the bytes are a control segment of this version, according to
-  // their header and number.
+  // Reads the memory at `data` anew in each call, so the memory must outlive the snapshot. Returns
+  // UnsupportedError unless its header and size are those of a control segment of this version.
   static Result<NodeSnapshot> Of(const char* data, int64_t bytes);
 
-  // Reads a copy from a file. The file is never mapped, so truncating it cannot crash the reader.
+  // Reads a copy of a file. The file is never mapped, so truncating it cannot crash the reader.
   static Result<NodeSnapshot> OfFile(const std::string& path);
-  // Returns whether control segments of this system can be read as files.
-  static bool CanBeSeen();
+  // Returns whether OfFile can read control segments on this system.
+  static bool CanReadFiles();
 
   // Returns a text such as "add of table 'w' (400 bytes), 0.31 s ago"; empty if no call of the rank
   // is known, as for ranks of other nodes.
   std::string LastCall(int rank) const;
   // Returns the name of the table of the rank's last call; empty if there is none.
   std::string LastTable(int rank) const;
-  // Returns the last `most` calls, the latest first, one per line.
-  std::string LastCalls(int rank, int most) const;
-  // Returns the whole state as one JSON object.
+  // Returns up to `max_calls` of the last calls, the latest first, one per line.
+  std::string LastCalls(int rank, int max_calls) const;
+  // Returns all facts about this node's ranks and the tables as one JSON object.
   std::string Json() const;
 
  private:
-  // The limit for a valid number of ranks; no machine has more.
-  static constexpr int32_t kMostRanks = 65536;
+  // The largest valid number of ranks, so that a damaged file cannot make the reader copy more.
+  static constexpr int32_t kMaxRanks = 65536;
 
-  explicit NodeSnapshot(const NodeControl* control) : control_(control), ranks_(control->ranks) {}
+  explicit NodeSnapshot(const NodeControl* control)
+      : control_(control), num_ranks_(control->num_ranks) {}
 
   struct Call;
-  struct alignas(64) Line {
+  struct alignas(64) Line {  // as aligned as NodeControl
     char bytes[64];
   };
-  std::vector<Call> CallsOf(int rank, int most) const;
+  std::vector<Call> CallsOf(int rank, int max_calls) const;
   std::string Describe(const Call& call) const;
-  std::string TableName(int64_t table) const;
-  // Returns the name of the table, or an empty text if it is unknown.
-  std::string NameOfTable(int64_t table) const;
-  std::vector<int> Awaited(int rank) const;
+  std::string NameOfTable(int64_t table) const;  // empty if it is unknown
+  // Returns the ranks of this node for which the rank appears to wait in its last call.
+  std::vector<int> AwaitedBy(int rank) const;
 
   const NodeControl* control_;
-  int ranks_;
+  int num_ranks_;
   std::shared_ptr<const std::vector<Line>> copy_;  // null unless it was read from a file
 };
 

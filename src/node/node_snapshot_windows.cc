@@ -2,10 +2,10 @@
 
 namespace multiverso {
 
-bool NodeSnapshot::CanBeSeen() { return false; }
+bool NodeSnapshot::CanReadFiles() { return false; }
 
 Result<NodeSnapshot> NodeSnapshot::OfFile(const std::string& /*path*/) {
-  return Status(Code::kUnsupported, "what ranks share cannot be seen from outside on Windows");
+  return Status(Code::kUnsupported, "control segments cannot be read as files on Windows");
 }
 
 }  // namespace multiverso

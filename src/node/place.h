@@ -1,4 +1,4 @@
-// The host, memory domain and network domain of this process.
+// Where this process runs: its host, and the domains in which processes share memory or loopback.
 #ifndef MULTIVERSO_NODE_PLACE_H_
 #define MULTIVERSO_NODE_PLACE_H_
 
@@ -8,10 +8,10 @@ namespace multiverso {
 
 std::string HostName();
 
-// Returns a text that is equal in two processes if they can open each other's segments.
+// Returns a text that is the same in two processes only if they can open each other's segments.
 std::string MemoryDomain();
 
-// Returns a text that is equal in two processes if they reach each other over loopback.
+// Returns a text that is the same in two processes only if they reach each other over loopback.
 std::string NetworkDomain();
 
 }  // namespace multiverso

@@ -21,14 +21,14 @@ std::string ReadLine(const char* path) {
 }
 
 // Returns a text that identifies the kernel and the namespace at that path.
-std::string InNamespace(const char* path) {
-  struct stat which{};
-  stat(path, &which);
+std::string NameNamespace(const char* path) {
+  struct stat info{};
+  stat(path, &info);
+  // Every machine uses the same namespace numbers, so the kernel is named too: by its boot id or,
+  // where /proc hides that, by the host name.
   std::string kernel = ReadLine("/proc/sys/kernel/random/boot_id");
-  // Namespace numbers repeat on all machines, so the kernel is needed too. A kernel without a boot
-  // id is identified by the host name.
   if (kernel.empty()) kernel = HostName();
-  return StrCat(kernel, "/", which.st_ino);
+  return StrCat(kernel, "/", info.st_ino);
 }
 
 }  // namespace
@@ -38,8 +38,8 @@ std::string HostName() {
   return gethostname(host, sizeof(host) - 1) == 0 ? host : "unknown host";
 }
 
-std::string MemoryDomain() { return StrCat(InNamespace("/proc/self/ns/pid"), "/", geteuid()); }
+std::string MemoryDomain() { return StrCat(NameNamespace("/proc/self/ns/pid"), "/", geteuid()); }
 
-std::string NetworkDomain() { return InNamespace("/proc/self/ns/net"); }
+std::string NetworkDomain() { return NameNamespace("/proc/self/ns/net"); }
 
 }  // namespace multiverso

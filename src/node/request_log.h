@@ -1,11 +1,11 @@
-// RequestLog: the requests of a rank of another node that this node has executed, in memory that
-// outlives the rank that executed them. So the successor of a server that died executes each
-// remaining request, and executes no request twice.
+// RequestLog: which changes that a rank of another node requested have been executed on this node.
+// The log is in the control segment, so it outlives the rank that executed them, and the successor
+// of a server that died executes each remaining request and none twice.
 //
 // The requests of a call to one server are numbered, and executed in order of number. Each such
-// sequence has its own slot in the log (assigned by SequenceNumbers), with the number and executor
-// of the request begun last, and the number of the request finished last. A request that a lost
-// rank began and did not finish may have been executed in part.
+// sequence has its own slot in the log (assigned by SequenceNumbers), with the number and owner of
+// the request claimed last, and the number of the request finished last. The owner of a request is
+// the rank that executes it. A request whose owner was lost may have been executed in part.
 #ifndef MULTIVERSO_NODE_REQUEST_LOG_H_
 #define MULTIVERSO_NODE_REQUEST_LOG_H_
 
@@ -20,27 +20,27 @@ class RequestRecord {
     kMine,    // only the claiming rank executes the request
     kDone,    // the request has been executed
     kInHand,  // another rank is executing the request
-    kBroken,  // a rank died while executing the request
+    kBroken,  // the request's owner was lost before it finished the request
   };
 
-  // Claims request `number`, from 1, for local rank `me`. `is_alive(local_rank)` returns whether
-  // that rank is alive. An idempotent request (`may_repeat`) is repeated instead of being broken.
+  // Claims request `number`, from 1, for that rank of this node. `is_alive(owner)` returns whether
+  // a rank of this node is alive. A request that may be repeated is never broken.
   template <class IsAlive>
-  Claim Take(uint64_t number, int me, bool may_repeat, const IsAlive& is_alive) {
+  Claim Take(uint64_t number, int local_rank, bool may_repeat, const IsAlive& is_alive) {
     uint64_t begun = begun_.load(std::memory_order_acquire);
     if (done_.load(std::memory_order_acquire) >= number) return Claim::kDone;
     if (NumberOf(begun) >= number) {
       if (NumberOf(begun) > number) return Claim::kBroken;
       if (is_alive(OwnerOf(begun))) return Claim::kInHand;
-      // The owner may have finished the request just before it ended.
+      // The owner may have finished the request after the first check, just before it ended.
       if (done_.load(std::memory_order_acquire) >= number) return Claim::kDone;
       if (!may_repeat) return Claim::kBroken;
     }
-    const uint64_t mine = number << kOwnerBits | static_cast<uint64_t>(me);
+    const uint64_t mine = number << kOwnerBits | static_cast<uint64_t>(local_rank);
     return begun_.compare_exchange_strong(begun, mine) ? Claim::kMine : Claim::kInHand;
   }
 
-  // Called by the rank that claimed the request.
+  // Called by the owner of the request.
   void Finish(uint64_t number) { done_.store(number, std::memory_order_release); }
   // Returns the local rank that made the last claim.
   int owner() const { return OwnerOf(begun_.load(std::memory_order_acquire)); }
@@ -52,14 +52,14 @@ class RequestRecord {
     return static_cast<int>(begun & ((uint64_t{1} << kOwnerBits) - 1));
   }
 
-  std::atomic<uint64_t> begun_;
-  std::atomic<uint64_t> done_;
+  std::atomic<uint64_t> begun_;  // the number of the request claimed last, and its owner
+  std::atomic<uint64_t> done_;   // the number of the request finished last
 };
 
 // The log for one rank of the session. A log filled with zeros is valid.
 struct RequestLog {
   static constexpr int kSlots = 64;
-  RequestRecord slot[kSlots];
+  RequestRecord records[kSlots];
 };
 
 }  // namespace multiverso

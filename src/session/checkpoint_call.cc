@@ -13,15 +13,15 @@ Status CheckpointCall::Begin(Tables tables, int64_t num_created, const WaitLimit
   return Status::Ok();
 }
 
-Status CheckpointCall::Vote(const Status& mine, const WaitLimit& limit,
-                            const LeaderMessage& from_leader) {
-  CastVote(world(), kind_, mine, request_.folder, from_leader);
+Status CheckpointCall::ExchangeVotes(const Status& mine, const WaitLimit& limit,
+                                     const MasterMessage& from_master) {
+  CastVote(world(), kind_, mine, request_.folder, from_master);
   return world()->Wait(limit);
 }
 
 Status CheckpointCall::CheckVotes(const std::vector<int>& ranks, const std::string& task) const {
   MV_RETURN_IF_NOT_OK(FirstFailure(*world(), request_.folder));
-  return CheckAllCame(*context(), *world(), ranks, task);
+  return CheckAllVoted(*context(), *world(), ranks, task);
 }
 
 }  // namespace multiverso

@@ -1,8 +1,8 @@
 // CheckpointCall: the common part of a save and a load.
 //
-// Both calls begin alike. A barrier ensures that no rank is in the middle of training. The previous
-// save is completed. The ranks negotiate which tables the call covers, and which rank is the
-// master. Pending adds are applied, so that each add is either before the checkpoint or after it.
+// Both calls begin alike. After a barrier, no rank is in the middle of training. The previous save
+// is completed. The ranks agree on the tables that the call covers and on the master, which finds
+// or makes the folder. Pending adds are applied, so each add is before the checkpoint or after it.
 #ifndef MULTIVERSO_SESSION_CHECKPOINT_CALL_H_
 #define MULTIVERSO_SESSION_CHECKPOINT_CALL_H_
 
@@ -35,10 +35,10 @@ class CheckpointCall {
   int master() const { return master_; }
   bool is_master() const { return members().rank() == master_; }
 
-  // Sends this rank's vote and waits for the votes of the other ranks.
-  Status Vote(const Status& mine, const WaitLimit& limit,
-              const LeaderMessage& from_leader = LeaderMessage());
-  // Returns, after Vote, the first failure, or PeerLost if one of `ranks` did not vote.
+  // Sends this rank's vote, with a message if this rank is the master, and waits for all votes.
+  Status ExchangeVotes(const Status& mine, const WaitLimit& limit,
+                       const MasterMessage& from_master = MasterMessage());
+  // Returns, after ExchangeVotes, the first failure, or PeerLost if one of `ranks` did not vote.
   Status CheckVotes(const std::vector<int>& ranks, const std::string& task) const;
 
  private:

@@ -10,20 +10,20 @@
 namespace multiverso {
 namespace {
 
-constexpr int64_t kSlowestDisk = 20'000;  // bytes per millisecond
+constexpr int64_t kSlowDiskBytesPerMs = 20'000;  // 20 MB/s
 
-// Returns the result of the vote about the save.
+// Returns the result of the last vote about the save.
 Status ResultOf(const Checkpointing& state) {
   const Group& world = *state.context->world();
-  MV_RETURN_IF_NOT_OK(CheckAllCame(*state.context, world, {state.committer},
-                                   StrCat("said that it had completed ", state.job->saving())));
+  MV_RETURN_IF_NOT_OK(CheckAllVoted(*state.context, world, {state.committer},
+                                    StrCat("said that it had completed ", state.job->saving())));
   return FirstFailure(world, state.job->folder());
 }
 
 // Returns whether this rank is the first of its node among the participants of the last collective.
 bool IsFirstHere(RankContext* context) {
-  const std::vector<int> present = context->world()->participants();
-  return *std::find_if(present.begin(), present.end(), [&](int rank) {
+  const std::vector<int> participants = context->world()->participants();
+  return *std::find_if(participants.begin(), participants.end(), [&](int rank) {
     return context->members().is_local(rank);
   }) == context->members().rank();
 }
@@ -31,7 +31,7 @@ bool IsFirstHere(RankContext* context) {
 }  // namespace
 
 std::chrono::milliseconds TimeForDisk(int64_t bytes) {
-  return std::chrono::milliseconds(bytes / kSlowestDisk);
+  return std::chrono::milliseconds(bytes / kSlowDiskBytesPerMs);
 }
 
 Status EndSave(Checkpointing* state, const WaitLimit& limit) {
@@ -50,11 +50,11 @@ Status EndSave(Checkpointing* state, const WaitLimit& limit) {
   }
   const std::string saving = job->saving();
   const std::string folder = job->folder();
-  const bool cleans = job->commits() && !status.ok();
+  const bool removes_folder = job->commits() && !status.ok();
   if (status.ok() && IsFirstHere(state->context))
     state->context->memory()->RecordCheckpoint(job->path());
   state->job.reset();  // waits for the job's thread, which writes to the folder
-  if (cleans) CheckpointFolder(state->files, folder).Abandon(saving);
+  if (removes_folder) CheckpointFolder(state->files, folder).Abandon(saving);
   return status;
 }
 

@@ -1,5 +1,5 @@
-// Checkpointing: the state that a session keeps between saves: the background save in progress, and
-// the memory from which the save writes.
+// Checkpointing: what a session keeps between its saves: the background save in progress, and the
+// memory from which it writes.
 #ifndef MULTIVERSO_SESSION_CHECKPOINTING_H_
 #define MULTIVERSO_SESSION_CHECKPOINTING_H_
 
@@ -21,15 +21,15 @@ namespace multiverso {
 struct Checkpointing {
   FileSystem* files = nullptr;
   RankContext* context = nullptr;
-  // Copies of this rank's rows. The copies outlive the job, which reads them. The memory is kept
-  // for the next save, since copying to memory that has been used before is twice as fast.
+  // The copy of this rank's rows from which a background save writes. The memory is kept for the
+  // next save, since copying to memory that has been used before is twice as fast.
   Segment copy;
-  // The save in progress, on all ranks or on none.
+  // The save in progress, on all ranks or on none. The job reads the copy.
   std::unique_ptr<SaveJob> job;
-  int committer = -1;  // the rank that completes the save
+  int committer = -1;  // the rank whose job commits the checkpoint
 };
 
-// Returns the extra time that a call gets to write or read `bytes` on a very slow disk.
+// Returns the extra time that a call gets for `bytes` on a disk: enough for a very slow one.
 std::chrono::milliseconds TimeForDisk(int64_t bytes);
 
 // Waits, with all ranks, until the save in progress is complete, and returns its failure. Returns

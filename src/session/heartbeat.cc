@@ -9,7 +9,7 @@ namespace multiverso {
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(RankContext* context) {
   std::unique_ptr<Heartbeat> heartbeat(new Heartbeat(context));
-  // This sends the first heartbeat before any rank expects one.
+  // The first heartbeat is sent here, before any rank can miss it.
   context->failure_detector()->Beat();
   const WithoutSignals without_signals;
   try {
@@ -32,14 +32,14 @@ Heartbeat::~Heartbeat() {
 
 void Heartbeat::Run() {
   const auto interval = context_->failure_detector()->interval();
-  for (Instant next = Clock::now() + interval; !SleepUntil(next); next = Clock::now() + interval) {
+  for (Instant next = Clock::now() + interval; !AttendUntil(next); next = Clock::now() + interval) {
     context_->failure_detector()->Beat();
-    context_->failure_detector()->Warn();
+    context_->failure_detector()->WarnOfSilentRanks();
     if (context_->control_channel() != nullptr) context_->control_channel()->WarnIfStuck();
   }
 }
 
-bool Heartbeat::SleepUntil(Instant next) {
+bool Heartbeat::AttendUntil(Instant next) {
   std::unique_lock<std::mutex> guard(mutex_);
   PeerConnections* const connections = context_->connections();
   if (connections == nullptr) return changed_.wait_until(guard, next, [&] { return stop_; });

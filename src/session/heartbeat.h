@@ -1,5 +1,5 @@
-// Heartbeat: the thread that sends a rank's heartbeats, whatever its program does, and learns at
-// once of the death of ranks of other nodes (PeerConnections).
+// Heartbeat: the thread that sends a rank's heartbeats, even while its program does something else,
+// and learns at once of the death of ranks of other nodes (PeerConnections).
 #ifndef MULTIVERSO_SESSION_HEARTBEAT_H_
 #define MULTIVERSO_SESSION_HEARTBEAT_H_
 
@@ -14,7 +14,7 @@
 
 namespace multiverso {
 
-// The thread runs for a few microseconds per second and otherwise sleeps, so it costs no speed.
+// The thread runs for a few microseconds per second and otherwise sleeps.
 class Heartbeat {
  public:
   // Returns MemoryError if the thread cannot be started. `context` outlives the heartbeat.
@@ -25,8 +25,8 @@ class Heartbeat {
   explicit Heartbeat(RankContext* context) : context_(context) {}
 
   void Run();
-  // Returns true if the thread has to stop.
-  bool SleepUntil(Instant next);
+  // Attends to the peer connections, if there are any, until `next`. Returns whether to stop.
+  bool AttendUntil(Instant next);
 
   RankContext* context_;
   std::mutex mutex_;

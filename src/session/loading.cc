@@ -15,16 +15,16 @@ Result<int64_t> Loading::Run(Tables tables, int64_t num_created, const WaitLimit
   MV_RETURN_IF_NOT_OK(Begin(std::move(tables), num_created, limit));
   MV_RETURN_IF_NOT_OK(Find(limit));
   if (step_ < 0) return step_;
-  MV_RETURN_IF_NOT_OK(Vote(OpenAndVerify(limit), limit));
+  MV_RETURN_IF_NOT_OK(ExchangeVotes(OpenAndVerify(limit), limit));
   MV_RETURN_IF_NOT_OK(CheckVotes(loaders_, "checked its part: no table has changed"));
-  MV_RETURN_IF_NOT_OK(Vote(Apply(limit), limit));
+  MV_RETURN_IF_NOT_OK(ExchangeVotes(Apply(limit), limit));
   MV_RETURN_IF_NOT_OK(CheckVotes(loaders_, "loaded its rows, which hold what they held before"));
   return step_;
 }
 
 Status Loading::Find(const WaitLimit& limit) {
   Status status;
-  LeaderMessage message;
+  MasterMessage message;
   if (is_master()) {
     const CheckpointFolder folder(state()->files, request().folder);
     const Result<std::string> found = folder.Resolve();
@@ -33,48 +33,46 @@ Status Loading::Find(const WaitLimit& limit) {
       if (!request().missing_ok)
         status = IoFailure(request().folder, "find a checkpoint in", ENOENT);
     } else if (found.ok()) {
-      // The master sends only the checkpoint's identity, since every rank reads the manifest later.
       auto reader = CheckpointReader::Open(state()->files, found.value());
       status = reader.status();
       if (reader.ok()) {
         reader_ = std::move(reader.value());
         const Manifest& manifest = reader_->manifest();
-        const bool is_folder = found.value() == request().folder;
-        std::memcpy(&message.value[0], &manifest.id, sizeof(manifest.id));
-        message.value[1] = manifest.step;
-        message.value[2] = manifest.number;
-        message.value[3] = is_folder ? 2 : 1;
+        std::memcpy(&message.values[0], &manifest.id, sizeof(manifest.id));
+        message.values[1] = manifest.step;
+        message.values[2] = manifest.number;
+        message.values[3] = found.value() == request().folder ? 2 : 1;  // 0: no checkpoint
       }
     }
   }
-  MV_RETURN_IF_NOT_OK(Vote(status, limit, message));
+  MV_RETURN_IF_NOT_OK(ExchangeVotes(status, limit, message));
   MV_RETURN_IF_NOT_OK(CheckVotes({master()}, "found the checkpoint"));
   loaders_ = world()->participants();
-  message = LeaderMessageOf(*world(), master());
-  if (message.value[3] == 0) return Status::Ok();
-  std::memcpy(&id_, &message.value[0], sizeof(id_));
-  step_ = message.value[1];
-  found_ = message.value[3] == 2 ? request().folder
-                                 : CheckpointFolder(state()->files, request().folder)
-                                       .PathOf(CheckpointName{message.value[2], step_});
+  message = MasterMessageOf(*world(), master());
+  if (message.values[3] == 0) return Status::Ok();
+  std::memcpy(&id_, &message.values[0], sizeof(id_));
+  step_ = message.values[1];
+  checkpoint_path_ = message.values[3] == 2 ? request().folder
+                                            : CheckpointFolder(state()->files, request().folder)
+                                                  .PathOf(CheckpointName{message.values[2], step_});
   return Status::Ok();
 }
 
 Status Loading::OpenAndVerify(const WaitLimit& limit) {
   if (reader_ == nullptr) {
-    auto reader = CheckpointReader::Open(state()->files, found_);
+    auto reader = CheckpointReader::Open(state()->files, checkpoint_path_);
     if (!reader.ok()) return reader.status();
     reader_ = std::move(reader.value());
   }
   if (reader_->manifest().id != id_) {
-    return Corrupt(StrCat(found_, "/", kManifestName), 24,
+    return Corrupt(StrCat(checkpoint_path_, "/", kManifestName), 24,
                    "this rank sees another checkpoint than the master");
   }
   MV_RETURN_IF_NOT_OK(MatchTables());
   const int64_t blocks = reader_->blocks();
-  const auto all = static_cast<int64_t>(loaders_.size());
-  const int64_t place = PlaceAmong(loaders_);
-  return reader_->Verify(blocks * place / all, blocks * (place + 1) / all, limit);
+  const auto num_loaders = static_cast<int64_t>(loaders_.size());
+  const int64_t index = IndexIn(loaders_);
+  return reader_->Verify(blocks * index / num_loaders, blocks * (index + 1) / num_loaders, limit);
 }
 
 Status Loading::MatchTables() {
@@ -82,23 +80,24 @@ Status Loading::MatchTables() {
   std::vector<bool> is_taken(saved.size());
   for (const auto& table : tables()) {
     const std::string name = table->spec().name;
-    size_t place = 0;
-    while (place < saved.size() && (is_taken[place] || saved[place].name != name)) ++place;
+    size_t index = 0;
+    while (index < saved.size() && (is_taken[index] || saved[index].name != name)) ++index;
     // A checkpoint of one table may be loaded into a table of another name.
-    if (place == saved.size() && request().table >= 0 && saved.size() == 1) place = 0;
-    if (place == saved.size()) {
-      return Status(Code::kMismatch, StrCat("the checkpoint ", found_, " does not fit: expected ",
-                                            table->spec().Describe(), ", received none"));
+    if (index == saved.size() && request().table >= 0 && saved.size() == 1) index = 0;
+    if (index == saved.size()) {
+      return Status(Code::kMismatch,
+                    StrCat("the checkpoint ", checkpoint_path_, " does not fit: expected ",
+                           table->spec().Describe(), ", received none"));
     }
-    MV_RETURN_IF_NOT_OK(CheckFits(found_, saved[place], *table));
-    is_taken[place] = true;
-    places_.push_back(static_cast<uint32_t>(place));
+    MV_RETURN_IF_NOT_OK(CheckFits(checkpoint_path_, saved[index], *table));
+    is_taken[index] = true;
+    saved_indices_.push_back(static_cast<uint32_t>(index));
   }
-  const auto left = std::find(is_taken.begin(), is_taken.end(), false);
-  if (request().table >= 0 || left == is_taken.end()) return Status::Ok();
-  const SavedTable& extra = saved[static_cast<size_t>(left - is_taken.begin())];
+  const auto unmatched = std::find(is_taken.begin(), is_taken.end(), false);
+  if (request().table >= 0 || unmatched == is_taken.end()) return Status::Ok();
+  const SavedTable& extra = saved[static_cast<size_t>(unmatched - is_taken.begin())];
   return Status(Code::kMismatch,
-                StrCat("the checkpoint ", found_, " does not fit: table '", extra.name,
+                StrCat("the checkpoint ", checkpoint_path_, " does not fit: table '", extra.name,
                        "' is in the checkpoint but not in this session"));
 }
 
@@ -106,40 +105,40 @@ Status Loading::Apply(const WaitLimit& limit) {
   for (size_t i = 0; i < tables().size(); ++i) {
     // An updater with one slot per worker has more or fewer slots than were saved if the number of
     // workers differs.
-    const SavedTable& saved = reader_->manifest().tables[places_[i]];
+    const SavedTable& saved = reader_->manifest().tables[saved_indices_[i]];
     const auto slots = static_cast<uint32_t>(tables()[i]->shard()->state_slots());
     const uint32_t areas = saved.num_areas() - saved.slots + slots;
-    for (uint32_t place = 0; place < areas; ++place) {
-      MV_RETURN_IF_NOT_OK(ApplyArea(i, place <= slots ? place : kStepsArea, limit));
+    for (uint32_t index = 0; index < areas; ++index) {
+      MV_RETURN_IF_NOT_OK(ApplyArea(i, index <= slots ? index : kStepsArea, limit));
     }
-    MV_RETURN_IF_NOT_OK(ApplyRest(i, limit));
+    MV_RETURN_IF_NOT_OK(ApplyTableValues(i, limit));
   }
   return Status::Ok();
 }
 
-int64_t Loading::PlaceAmong(const std::vector<int>& ranks) const {
+int64_t Loading::IndexIn(const std::vector<int>& ranks) const {
   return std::lower_bound(ranks.begin(), ranks.end(), members().rank()) - ranks.begin();
 }
 
-RowRange Loading::MyRows(const Table& table) const {
+RowRange Loading::RowsToLoad(const Table& table) const {
   const RowRange rows = table.partition().node_rows();
   std::vector<int> loaders_here;
   for (const int rank : loaders_) {
     if (context()->members().is_local(rank)) loaders_here.push_back(rank);
   }
-  const auto here = static_cast<int64_t>(loaders_here.size());
-  const int64_t place = PlaceAmong(loaders_here);
-  return RowRange{rows.first + rows.count() * place / here,
-                  rows.first + rows.count() * (place + 1) / here};
+  const auto num_here = static_cast<int64_t>(loaders_here.size());
+  const int64_t index = IndexIn(loaders_here);
+  return RowRange{rows.first + rows.count() * index / num_here,
+                  rows.first + rows.count() * (index + 1) / num_here};
 }
 
-Status Loading::ApplyArea(size_t number, uint32_t area, const WaitLimit& limit) {
-  Table* const table = tables()[number].get();
-  const SavedTable& saved = reader_->manifest().tables[places_[number]];
-  const RowRange rows = MyRows(*table);
-  // The area was not saved if the saving job had fewer workers.
+Status Loading::ApplyArea(size_t table_index, uint32_t area, const WaitLimit& limit) {
+  Table* const table = tables()[table_index].get();
+  const SavedTable& saved = reader_->manifest().tables[saved_indices_[table_index]];
+  const RowRange rows = RowsToLoad(*table);
+  // A worker's slot was not saved if the saving job had fewer workers.
   if (!saved.has_area(area)) return ClearArea(table, area, rows, limit);
-  return reader_->Read(places_[number], area, rows.first, rows.end, limit,
+  return reader_->Read(saved_indices_[table_index], area, rows.first, rows.end, limit,
                        [&](int64_t first, int64_t count, const char* data) {
                          return LoadPart(table, area, first, count, data, limit);
                        });
@@ -148,25 +147,27 @@ Status Loading::ApplyArea(size_t number, uint32_t area, const WaitLimit& limit) 
 Status Loading::ClearArea(Table* table, uint32_t area, RowRange rows, const WaitLimit& limit) {
   const TableSpec& spec = table->spec();
   const int64_t elements = rows.count() * spec.num_col;
-  const int64_t at_once = kBlockBytes / SizeOf(spec.type());
+  const int64_t elements_per_block = kBlockBytes / SizeOf(spec.type());
   const std::vector<char> zeros(static_cast<size_t>(kBlockBytes));
-  for (int64_t first = 0; first < elements; first += at_once) {
+  for (int64_t first = 0; first < elements; first += elements_per_block) {
     MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
     MV_RETURN_IF_NOT_OK(LoadPart(table, area, rows.first * spec.num_col + first,
-                                 std::min(at_once, elements - first), zeros.data(), limit));
+                                 std::min(elements_per_block, elements - first), zeros.data(),
+                                 limit));
   }
   return Status::Ok();
 }
 
-Status Loading::ApplyRest(size_t number, const WaitLimit& limit) {
-  Table* const table = tables()[number].get();
-  const SavedTable& saved = reader_->manifest().tables[places_[number]];
-  const RowRange rows = MyRows(*table);
+Status Loading::ApplyTableValues(size_t table_index, const WaitLimit& limit) {
+  Table* const table = tables()[table_index].get();
+  const SavedTable& saved = reader_->manifest().tables[saved_indices_[table_index]];
+  const RowRange rows = RowsToLoad(*table);
   MV_RETURN_IF_NOT_OK(LoadStepsOfSection(
-      table, rows, reader_->StepsOf(places_[number], rows.first, rows.end), limit));
+      table, rows, reader_->StepsOf(saved_indices_[table_index], rows.first, rows.end), limit));
   for (int32_t i = 0; i < kHyperCount; ++i) {
-    const bool has = CheckHyper(table->spec().updater_kind(), i, saved.hyper[i]).ok();
-    if (has) table->shard()->hyper()->value[i].store(saved.hyper[i], std::memory_order_relaxed);
+    const bool is_valid = CheckHyper(table->spec().updater_kind(), i, saved.hyper[i]).ok();
+    if (is_valid)
+      table->shard()->hyper()->value[i].store(saved.hyper[i], std::memory_order_relaxed);
   }
   uint64_t rounds = 0;
   for (const uint64_t clock : saved.clocks) rounds = std::max(rounds, clock);

@@ -1,9 +1,9 @@
 // Loading: the call that sets the tables to the content of a checkpoint.
 //
-// After CheckpointCall::Begin the master finds the checkpoint. Every rank reads the headers of the
-// files, compares them with the tables, and verifies its share of all blocks. Nothing changes
-// unless the whole checkpoint is intact. Then the ranks of each node divide the node's rows among
-// themselves and read the rows into the tables, so any number of ranks can have written the
+// After CheckpointCall::Begin, the master finds the checkpoint. Every rank reads the manifest and
+// the headers, compares the manifest with the tables, and verifies its share of all blocks. No
+// table changes unless the whole checkpoint is intact. Then the ranks of each node divide its rows
+// among themselves and read the rows into the tables, so any number of ranks can have written the
 // checkpoint.
 #ifndef MULTIVERSO_SESSION_LOADING_H_
 #define MULTIVERSO_SESSION_LOADING_H_
@@ -30,28 +30,28 @@ class Loading : private CheckpointCall {
   Result<int64_t> Run(Tables tables, int64_t num_created, const WaitLimit& limit);
 
  private:
-  // Finds the checkpoint on the master and sends its name to the other ranks.
+  // Finds the checkpoint on the master, which sends the checkpoint's identity to the other ranks.
   Status Find(const WaitLimit& limit);
   Status OpenAndVerify(const WaitLimit& limit);
-  // Finds each table's place in the checkpoint.
+  // Finds each table in the checkpoint.
   Status MatchTables();
   Status Apply(const WaitLimit& limit);
-  Status ApplyArea(size_t table, uint32_t area, const WaitLimit& limit);
+  Status ApplyArea(size_t table_index, uint32_t area, const WaitLimit& limit);
   // Sets the area to the content that it has in a new table.
   static Status ClearArea(Table* table, uint32_t area, RowRange rows, const WaitLimit& limit);
-  // Applies the hyper-parameters, clocks and other values of the whole table.
-  Status ApplyRest(size_t table, const WaitLimit& limit);
-  // Returns this rank's index in `ranks`, which contain this rank.
-  int64_t PlaceAmong(const std::vector<int>& ranks) const;
-  // Returns the rows of this node that this rank loads.
-  RowRange MyRows(const Table& table) const;
+  // Sets what is not an area: hyper-parameters, clocks, and update counts that are per section.
+  Status ApplyTableValues(size_t table_index, const WaitLimit& limit);
+  // Returns this rank's index in `ranks`, which are in ascending order and contain it.
+  int64_t IndexIn(const std::vector<int>& ranks) const;
+  // Returns the part of this node's rows that this rank loads.
+  RowRange RowsToLoad(const Table& table) const;
 
   std::vector<int> loaders_;  // the ranks that divide the work
-  std::string found_;
+  std::string checkpoint_path_;
   uint64_t id_ = 0;
   int64_t step_ = -1;
   std::unique_ptr<CheckpointReader> reader_;
-  std::vector<uint32_t> places_;  // each table's place in the checkpoint
+  std::vector<uint32_t> saved_indices_;  // each table's index in Manifest::tables
 };
 
 }  // namespace multiverso

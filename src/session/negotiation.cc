@@ -10,7 +10,8 @@
 namespace multiverso {
 namespace {
 
-constexpr int64_t kTablesAtOnce = 8 * 320;
+// As many as fit into an exchange slot, with one bit each.
+constexpr int64_t kTablesPerExchange = 8 * 320;
 
 struct Proposal {
   uint32_t folder_crc = 0;
@@ -20,15 +21,15 @@ struct Proposal {
   int64_t keep = 0;
   int64_t table = 0;
   char folder[128] = {};  // the end of the path, for messages
-  unsigned char has[kTablesAtOnce / 8] = {};
+  unsigned char has_table[kTablesPerExchange / 8] = {};
 };
 
 static_assert(sizeof(Proposal) <= ExchangeSlot::kMaxBytes);
 
 Proposal Read(const Group& world, int rank) { return world.payload(rank).Read<Proposal>(); }
 
-bool Has(const Proposal& proposal, int64_t place) {
-  return (proposal.has[place / 8] >> (place % 8) & 1) != 0;
+bool Has(const Proposal& proposal, int64_t bit) {
+  return (proposal.has_table[bit / 8] >> (bit % 8) & 1) != 0;
 }
 
 std::string Describe(const Proposal& request) {
@@ -54,20 +55,21 @@ Proposal ProposalOf(const CheckpointRequest& request) {
   proposal.step = request.step;
   proposal.keep = request.keep;
   proposal.table = request.table;
-  constexpr size_t kMost = sizeof(proposal.folder) - 1;
-  CopyText(proposal.folder, folder.substr(folder.size() > kMost ? folder.size() - kMost : 0));
+  constexpr size_t kMaxLength = sizeof(proposal.folder) - 1;
+  CopyText(proposal.folder,
+           folder.substr(folder.size() > kMaxLength ? folder.size() - kMaxLength : 0));
   return proposal;
 }
 
 Status Compare(const Group& world, CollectiveKind kind) {
-  const std::vector<int> present = world.participants();
-  const int first = present.front();
-  const Proposal one = Read(world, first);
-  for (const int rank : present) {
+  const std::vector<int> participants = world.participants();
+  const int first_rank = participants.front();
+  const Proposal expected = Read(world, first_rank);
+  for (const int rank : participants) {
     const Proposal other = Read(world, rank);
-    if (IsSame(one, other)) continue;
-    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first,
-                                          " called ", NameOf(kind), " of ", Describe(one),
+    if (IsSame(expected, other)) continue;
+    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first_rank,
+                                          " called ", NameOf(kind), " of ", Describe(expected),
                                           ", rank ", rank, " of ", Describe(other)));
   }
   return Status::Ok();
@@ -85,16 +87,16 @@ Result<Tables> Negotiate(RankContext* context, CollectiveKind kind,
                          const WaitLimit& limit) {
   Group* const world = context->world();
   Proposal proposal = ProposalOf(request);
-  int64_t base = 0;  // number of the first table in this proposal
+  int64_t first_table = 0;  // of this exchange
   do {
-    const auto place_of = [base](const std::shared_ptr<Table>& table) {
-      const int64_t place = table->id() - base;
-      return place < kTablesAtOnce ? place : -1;
+    const auto bit_of = [first_table](const std::shared_ptr<Table>& table) {
+      const int64_t bit = table->id() - first_table;
+      return bit < kTablesPerExchange ? bit : -1;
     };
-    std::memset(proposal.has, 0, sizeof(proposal.has));
+    std::memset(proposal.has_table, 0, sizeof(proposal.has_table));
     for (const auto& table : tables) {
-      const int64_t place = place_of(table);
-      if (place >= 0) proposal.has[place / 8] |= static_cast<unsigned char>(1U << (place % 8));
+      const int64_t bit = bit_of(table);
+      if (bit >= 0) proposal.has_table[bit / 8] |= static_cast<unsigned char>(1U << (bit % 8));
     }
     world->BeginAllgather(kind, &proposal, sizeof(proposal));
     MV_RETURN_IF_NOT_OK(world->Wait(limit));
@@ -102,12 +104,12 @@ Result<Tables> Negotiate(RankContext* context, CollectiveKind kind,
     for (const int rank : world->participants()) {
       const Proposal other = Read(*world, rank);
       RemoveIf(&tables, [&](const std::shared_ptr<Table>& table) {
-        const int64_t place = place_of(table);
-        return place >= 0 && !Has(other, place);
+        const int64_t bit = bit_of(table);
+        return bit >= 0 && !Has(other, bit);
       });
     }
-    base += kTablesAtOnce;
-  } while (base < num_created);
+    first_table += kTablesPerExchange;
+  } while (first_table < num_created);
   if (request.table >= 0) {
     RemoveIf(&tables, [&](const auto& table) { return table->id() != request.table; });
   }

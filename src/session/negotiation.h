@@ -1,6 +1,6 @@
-// Negotiation: the beginning of a save or a load. Every rank sends its request, which must be the
-// same on all ranks, and the list of its tables. Each rank releases tables at its own time, so the
-// call covers only the tables that all ranks have.
+// Negotiation: how the ranks agree on a save or a load. Every rank sends its request, which must be
+// the same on all ranks, and a bit for each table: whether the rank still has it. Each rank
+// releases tables at its own time, so the call covers only the tables that all ranks have.
 #ifndef MULTIVERSO_SESSION_NEGOTIATION_H_
 #define MULTIVERSO_SESSION_NEGOTIATION_H_
 

@@ -13,20 +13,20 @@
 namespace multiverso {
 namespace {
 
-constexpr int kLastLooks = 10;
+constexpr int kLastPolls = 10;
 // The longest sleep while a worker of this node waits for a message of another node.
-constexpr std::chrono::microseconds kAwaiting{2000};
+constexpr std::chrono::microseconds kMaxAwaitingSleep{2000};
 constexpr long kMaxSleepMs = 40;  // NOLINT: the type of strtol
 
 }  // namespace
 
 Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* context) {
-  long longest = kMaxSleepMs;  // NOLINT
+  long max_sleep_ms = kMaxSleepMs;  // NOLINT
   if (const char* setting = std::getenv("MULTIVERSO_SERVICE_MAX_SLEEP_MS")) {
     char* end = nullptr;
     errno = 0;
-    longest = std::strtol(setting, &end, 10);
-    if (end == setting || *end != '\0' || errno != 0 || longest < 1 || longest > 1000) {
+    max_sleep_ms = std::strtol(setting, &end, 10);
+    if (end == setting || *end != '\0' || errno != 0 || max_sleep_ms < 1 || max_sleep_ms > 1000) {
       return Status(Code::kValue, StrCat("MULTIVERSO_SERVICE_MAX_SLEEP_MS: expected a number from "
                                          "1 to 1000, received '",
                                          setting, "'"));
@@ -34,13 +34,14 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* context) {
   }
   std::unique_ptr<NodeService> service(new NodeService(context));
   const Membership& members = context->members();
-  const std::vector<int> serving = members.service_ranks(members.node());
-  const bool serves = std::find(serving.begin(), serving.end(), members.rank()) != serving.end();
+  const std::vector<int> service_ranks = members.service_ranks(members.node());
+  const bool serves =
+      std::find(service_ranks.begin(), service_ranks.end(), members.rank()) != service_ranks.end();
   if (!serves && !context->members().is_leader()) return service;
   const WithoutSignals without_signals;
   try {
     service->thread_ =
-        std::thread(&NodeService::Serve, service.get(), std::chrono::milliseconds(longest));
+        std::thread(&NodeService::Serve, service.get(), std::chrono::milliseconds(max_sleep_ms));
   } catch (const std::system_error& error) {
     return Status(Code::kMemory, StrCat("cannot start the service thread: ", error.what()));
   }
@@ -63,31 +64,31 @@ NodeService::~NodeService() {
   bell_->fetch_add(1);
   WakeWord(bell_, kWakeAll);
   if (thread_.joinable()) thread_.join();
-  // Messages that other ranks sent just before the last barrier may not have been received yet.
-  for (int i = 0; i < kLastLooks; ++i) {
+  // Takes messages that other ranks sent just before the last barrier.
+  for (int i = 0; i < kLastPolls; ++i) {
     (void)context_->control_channel()->Poll();
     (void)rounds_.Poll();
     (void)shards_.Poll();
   }
 }
 
-void NodeService::Serve(std::chrono::microseconds longest_sleep) {
-  Backoff backoff(longest_sleep);
+void NodeService::Serve(std::chrono::microseconds max_sleep) {
+  Backoff backoff(max_sleep);
   while (!stop_.load()) {
-    const uint32_t calls = bell_->load();
+    const uint32_t rings = bell_->load();
     const bool received = context_->control_channel()->Poll();
     const bool rounds = rounds_.Poll();
     if (shards_.Poll() || rounds || received) backoff.Reset();
     const bool is_busy = shards_.IsBusy() || rounds_.Awaits();
     const Instant now = Clock::now();
     auto nap = backoff.Next(now, is_busy ? ShardService::kEagerWhenBusy : Backoff::kEager);
-    if (rounds_.Awaits()) nap = std::min(nap, kAwaiting);
+    if (rounds_.Awaits()) nap = std::min(nap, kMaxAwaitingSleep);
     if (nap.count() == 0) {
       YieldCore();
       continue;
     }
-    const auto called = [&] { return stop_.load() || bell_->load() != calls; };
-    if (SleepUntil(bell_, sleepers_, now + nap, called)) backoff.Reset();
+    const auto is_woken = [&] { return stop_.load() || bell_->load() != rings; };
+    if (SleepUntil(bell_, sleepers_, now + nap, is_woken)) backoff.Reset();
   }
 }
 

@@ -1,4 +1,4 @@
-// NodeService: the thread that serves other nodes in a session that spans nodes.
+// NodeService: the thread in which a rank serves the ranks of other nodes.
 #ifndef MULTIVERSO_SESSION_NODE_SERVICE_H_
 #define MULTIVERSO_SESSION_NODE_SERVICE_H_
 
@@ -15,16 +15,16 @@
 
 namespace multiverso {
 
-// On ranks that serve (Membership::service_ranks) or lead (leader_of), a thread receives requests
-// and control messages and sums rounds. The thread polls, since MPI cannot wake a sleeping thread:
-// eagerly while there is work, then more and more rarely. The ranks of a node can wake the leader's
-// thread (CallLeader). MULTIVERSO_SERVICE_MAX_SLEEP_MS is the longest sleep, and so the longest
-// delay of the first request after a quiet period. Other ranks have no such thread.
+// On service ranks (Membership::service_ranks) and leaders, in a session that spans nodes, a thread
+// receives requests and control messages and sums rounds. The thread polls, since MPI cannot wake a
+// sleeping thread: eagerly while there is work, then more and more rarely. The ranks of a node can
+// wake the leader's thread (WakeLeader). MULTIVERSO_SERVICE_MAX_SLEEP_MS is the longest sleep, and
+// so the longest delay of the first request after a quiet period. Other ranks have no such thread.
 class NodeService {
  public:
-  // Returns ValueError if the variable is not a number > 0. `context` outlives the service.
+  // Returns ValueError if the variable is not in 1 to 1000. `context` outlives the service.
   static Result<std::unique_ptr<NodeService>> Start(RankContext* context);
-  // Stops the thread and the work in flight.
+  // Stops the thread, and polls a last time.
   ~NodeService();
 
   ShardService* shards() { return &shards_; }
@@ -33,12 +33,12 @@ class NodeService {
  private:
   explicit NodeService(RankContext* context);
 
-  void Serve(std::chrono::microseconds longest_sleep);
+  void Serve(std::chrono::microseconds max_sleep);
 
   RankContext* context_;
   ShardService shards_;
   RoundService rounds_;
-  // The thread sleeps on bell_, which is the node's bell if this rank leads the node.
+  // The thread sleeps on bell_, the node's bell if this rank is the leader and its own otherwise.
   std::atomic<uint32_t> own_bell_{0};
   std::atomic<uint32_t> own_sleepers_{0};
   std::atomic<uint32_t>* bell_;

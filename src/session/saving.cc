@@ -15,32 +15,17 @@
 namespace multiverso {
 namespace {
 
-// A CopySource reads from the copies of the sections.
-class CopySource final : public BlockSource {
- public:
-  CopySource(const char* data, const std::vector<Section>& sections)
-      : data_(data), offsets_(TableSnapshot::OffsetsOf(sections)) {}
-  Result<const char*> Fetch(size_t section, int64_t offset, int64_t /*bytes*/,
-                            char* /*room*/) override {
-    return data_ + offsets_[section] + offset;
-  }
-
- private:
-  const char* data_;
-  std::vector<int64_t> offsets_;
-};
-
-// A TableSource reads from the tables themselves.
+// Reads the sections from the tables themselves.
 class TableSource final : public BlockSource {
  public:
   TableSource(Tables tables, std::vector<Section> sections, Instant deadline)
       : tables_(std::move(tables)), sections_(std::move(sections)), deadline_(deadline) {}
 
-  Result<const char*> Fetch(size_t number, int64_t offset, int64_t bytes, char* room) override {
-    const Section& section = sections_[number];
-    MV_RETURN_IF_NOT_OK(CopySection(tables_[section.table].get(), section, offset, bytes, room,
+  Result<const char*> Fetch(size_t index, int64_t offset, int64_t bytes, char* buffer) override {
+    const Section& section = sections_[index];
+    MV_RETURN_IF_NOT_OK(CopySection(tables_[section.table].get(), section, offset, bytes, buffer,
                                     ReadAgain::kSoon, WaitLimit::Until(deadline_)));
-    return static_cast<const char*>(room);
+    return static_cast<const char*>(buffer);
   }
 
  private:
@@ -57,24 +42,24 @@ Status Saving::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
   Status status = ListSections(limit);
   if (status.ok() && request().in_background) status = Copy(limit);
   if (status.ok()) status = StartJob(limit.deadline);
-  status = Vote(status, limit);
+  status = ExchangeVotes(status, limit);
   if (status.ok()) {
     status = CheckVotes(savers_, "begun to write its rows");
     if (!status.ok()) {
       state()->job.reset();
-      if (is_master()) CheckpointFolder(state()->files, request().folder).Abandon(saving_);
+      if (is_master()) CheckpointFolder(state()->files, request().folder).Abandon(saving_path_);
     } else if (!request().in_background) {
       status = EndSave(state(), limit);
     }
   }
-  // An interrupt aborts the session, so no rank completes this save.
+  // An interrupt has aborted the session, so no rank can complete this save.
   if (limit.is_interrupted()) state()->job.reset();
   return status;
 }
 
 Status Saving::Prepare(const WaitLimit& limit) {
   Status status;
-  LeaderMessage message;
+  MasterMessage message;
   if (is_master()) {
     std::random_device random;
     const uint64_t id = (uint64_t{random()} << 32) | random();
@@ -82,21 +67,21 @@ Status Saving::Prepare(const WaitLimit& limit) {
     status = CheckpointFolder(state()->files, request().folder)
                  .Begin(request().step, id, &name)
                  .status();
-    std::memcpy(&message.value[0], &id, sizeof(id));
-    message.value[1] = name.number;
-    message.value[2] = name.step;
-    message.value[3] = std::chrono::duration_cast<std::chrono::seconds>(
-                           std::chrono::system_clock::now().time_since_epoch())
-                           .count();
+    std::memcpy(&message.values[0], &id, sizeof(id));
+    message.values[1] = name.number;
+    message.values[2] = name.step;
+    message.values[3] = std::chrono::duration_cast<std::chrono::seconds>(
+                            std::chrono::system_clock::now().time_since_epoch())
+                            .count();
   }
-  MV_RETURN_IF_NOT_OK(Vote(status, limit, message));
+  MV_RETURN_IF_NOT_OK(ExchangeVotes(status, limit, message));
   MV_RETURN_IF_NOT_OK(CheckVotes({master()}, "made the folder"));
   savers_ = world()->participants();
-  message = LeaderMessageOf(*world(), master());
-  std::memcpy(&id_, &message.value[0], sizeof(id_));
-  name_ = CheckpointName{message.value[1], message.value[2]};
-  created_ = message.value[3];
-  saving_ = CheckpointFolder(state()->files, request().folder).SavingPath(name_, id_);
+  message = MasterMessageOf(*world(), master());
+  std::memcpy(&id_, &message.values[0], sizeof(id_));
+  name_ = CheckpointName{message.values[1], message.values[2]};
+  created_ = message.values[3];
+  saving_path_ = CheckpointFolder(state()->files, request().folder).SavingPath(name_, id_);
   return Status::Ok();
 }
 
@@ -107,10 +92,10 @@ Status Saving::ListSections(const WaitLimit& limit) {
     if (rows.count() == 0) continue;
     uint64_t steps = 0;
     MV_RETURN_IF_NOT_OK(StepsOfSection(tables()[i].get(), rows, &steps, limit));
-    for (uint32_t place = 0; place < record.num_areas(); ++place) {
+    for (uint32_t index = 0; index < record.num_areas(); ++index) {
       Section section;
       section.table = static_cast<uint32_t>(i);
-      section.area = record.area(place);
+      section.area = record.area(index);
       section.first_row = rows.first;
       section.rows = rows.count();
       section.steps = steps;
@@ -122,7 +107,7 @@ Status Saving::ListSections(const WaitLimit& limit) {
 }
 
 Status Saving::MakeRoomForCopy() {
-  const int64_t bytes = TableSnapshot::BytesOf(sections_);
+  const int64_t bytes = TableSnapshot::OffsetsOf(sections_).back();
   if (bytes <= state()->copy.bytes()) return Status::Ok();
   state()->copy = Segment();
   Status status = CheckIsFree(bytes);
@@ -143,7 +128,7 @@ Status Saving::Copy(const WaitLimit& limit) {
 Status Saving::StartJob(Instant deadline) {
   SavePlan plan;
   plan.folder = request().folder;
-  plan.saving = saving_;
+  plan.saving = saving_path_;
   plan.name = name_;
   plan.deadline = deadline;
   plan.sections = sections_;
@@ -153,13 +138,13 @@ Status Saving::StartJob(Instant deadline) {
   // Each rank that saves rows writes one file, in rank order.
   std::vector<int> writers;
   for (const int rank : savers_) {
-    const auto saves = [&](const std::shared_ptr<Table>& table) {
+    const auto has_rows = [&](const std::shared_ptr<Table>& table) {
       return table->partition().RowsSavedBy(rank, savers_).count() > 0;
     };
-    if (std::any_of(tables().begin(), tables().end(), saves)) writers.push_back(rank);
+    if (std::any_of(tables().begin(), tables().end(), has_rows)) writers.push_back(rank);
   }
-  const auto mine = std::find(writers.begin(), writers.end(), members().rank());
-  if (mine != writers.end()) plan.file_index = static_cast<int32_t>(mine - writers.begin());
+  const auto writer = std::find(writers.begin(), writers.end(), members().rank());
+  if (writer != writers.end()) plan.file_index = static_cast<int32_t>(writer - writers.begin());
   plan.num_files = static_cast<uint32_t>(writers.size());
   RankContext* const context = this->context();
   plan.why_never = [context, writers](uint32_t file) {
@@ -172,7 +157,11 @@ Status Saving::StartJob(Instant deadline) {
   };
   std::unique_ptr<BlockSource> source;
   if (request().in_background) {
-    source = std::make_unique<CopySource>(state()->copy.data(), sections_);
+    std::vector<const char*> copies;
+    for (const int64_t offset : TableSnapshot::OffsetsOf(sections_)) {
+      copies.push_back(state()->copy.data() + offset);
+    }
+    source = std::make_unique<MemorySource>(std::move(copies));
   } else {
     source = std::make_unique<TableSource>(tables(), sections_, deadline);
   }

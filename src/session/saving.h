@@ -1,7 +1,7 @@
 // Saving: the call that writes a checkpoint.
 //
 // After CheckpointCall::Begin, the master creates the folder in which the ranks write and announces
-// its name. From then until the call ends, no rank changes the tables. Each rank's SaveJob writes
+// the folder's name. No rank changes the tables until the call ends. Each rank's SaveJob writes
 // the rank's rows directly from the tables, and the call ends when the checkpoint is complete. In a
 // background save, each rank first copies its rows to memory. The call ends when all ranks have
 // copied their rows, and the jobs then write from the copies.
@@ -20,7 +20,7 @@ namespace multiverso {
 
 class Saving : private CheckpointCall {
  public:
-  // Makes a save, which writes `mode` to the manifest.
+  // Makes a save that records `mode` in the manifest.
   Saving(Checkpointing* state, CheckpointRequest request, Mode mode)
       : CheckpointCall(state, CollectiveKind::kSave, std::move(request)), mode_(mode) {}
 
@@ -30,7 +30,7 @@ class Saving : private CheckpointCall {
  private:
   // Creates the folder on the master and sends its name to the other ranks.
   Status Prepare(const WaitLimit& limit);
-  // Sets sections_ to the rows that this rank saves, with the number of their updates.
+  // Sets sections_ to the rows that this rank saves, and their update counts.
   Status ListSections(const WaitLimit& limit);
   Status MakeRoomForCopy();
   Status Copy(const WaitLimit& limit);
@@ -38,8 +38,8 @@ class Saving : private CheckpointCall {
   Manifest MakeManifest() const;
 
   Mode mode_;
-  std::vector<int> savers_;  // the ranks that write
-  std::string saving_;
+  std::vector<int> savers_;  // the ranks that divide the rows among themselves
+  std::string saving_path_;
   CheckpointName name_;
   uint64_t id_ = 0;
   int64_t created_ = 0;

@@ -14,7 +14,7 @@
 namespace multiverso {
 namespace {
 
-constexpr auto kLinger = std::chrono::seconds(1);
+constexpr auto kMaxLinger = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -44,8 +44,9 @@ Status Session::AwaitAll(CollectiveKind call, const WaitLimit& limit) {
   SyncPointCheck sync_point = ReachSyncPoint(call);
   Group* const world = context_->world();
   world->BeginAllgather(call, &sync_point.mine(), sizeof(SyncPointArrival));
-  const bool closes = call == CollectiveKind::kClose && context_->control_channel() != nullptr;
-  if (closes) context_->control_channel()->AnnounceClose();
+  const bool is_close = call == CollectiveKind::kClose;
+  if (is_close && context_->control_channel() != nullptr)
+    context_->control_channel()->AnnounceClose();
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
   return sync_point.Check(*world, 0, limit);
 }
@@ -89,27 +90,26 @@ Instant Session::NextDiskDeadline() {
 }
 
 Status Session::Close(Interrupt* interrupt) {
-  const bool was_over = context_->state()->IsAbortKnown();
+  const bool was_aborted = context_->state()->IsAbortKnown();
   const WaitLimit limit = LimitOf(IsSaving() ? NextDiskDeadline() : NextDeadline(), interrupt);
   bool save_failed = false;
-  const Status status = SettleAll(&save_failed, limit);
+  const Status status = SettleBeforeClose(&save_failed, limit);
   if (status.ok() || save_failed) {
     context_->state()->Close();
   } else {
     context_->state()->Leave("shut down after an error");
   }
-  // A rank that knows that the session was aborted has no other ranks to wait for.
-  return was_over && !save_failed ? Status::Ok() : status;
+  // In a session that was known to be aborted, Close need not wait for other ranks, so it succeeds.
+  return was_aborted && !save_failed ? Status::Ok() : status;
 }
 
-Status Session::SettleAll(bool* save_failed, const WaitLimit& limit) {
+Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kClose, limit));
   // Other nodes may need sums that this node forwards, so the node forwards all sums first.
   RoundService* const rounds = table_context().rounds;
   if (rounds != nullptr) MV_RETURN_IF_NOT_OK(rounds->Settle(limit));
   const Status saved = EndSave(&checkpointing_, limit);
-  // All ranks know of the failure when the job has been removed, so the failure does not keep the
-  // session open.
+  // If EndSave has removed the job, all ranks know of the failure, and the session closes anyway.
   *save_failed = !saved.ok() && checkpointing_.job == nullptr;
   if (saved.ok()) Linger(limit);
   return saved;
@@ -118,13 +118,13 @@ Status Session::SettleAll(bool* save_failed, const WaitLimit& limit) {
 void Session::Linger(const WaitLimit& limit) {
   // If no rank was lost, MPI_Finalize ends all processes together. Otherwise each process ends by
   // itself, and messages that other nodes need for the last allgather could be lost. So a rank
-  // waits for another allgather, or for kLinger.
+  // waits for another allgather, but at most for kMaxLinger.
   Group* const world = context_->world();
-  const bool some_lost = world->participants().size() < world->members().size();
-  if (!some_lost || !context_->members().spans_nodes()) return;
+  const bool any_lost = world->participants().size() < world->members().size();
+  if (!any_lost || !context_->members().spans_nodes()) return;
   world->BeginAllgather(CollectiveKind::kClose);
   // A failure is ignored, since a rank that no longer answers has finished, too.
-  (void)world->Wait(WaitLimit{Instant::max(), Clock::now() + kLinger, limit.interrupt});
+  (void)world->Wait(WaitLimit{Instant::max(), Clock::now() + kMaxLinger, limit.interrupt});
 }
 
 Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,
@@ -143,20 +143,20 @@ SyncPointCheck Session::ReachSyncPoint(CollectiveKind call) {
   const SyncPoint sync_point{++sync_points_, NameOf(call), call == CollectiveKind::kClose};
   for (const auto& table : tables_) table->consistency()->ReachSyncPoint(sync_point);
   if (!members_.spans_nodes()) return SyncPointCheck();
-  SyncPointArrival mine = sync_point.is_last ? released_adds_ : released_;
+  SyncPointArrival mine = sync_point.is_last ? released_at_close_ : released_;
   for (const auto& table : tables_)
     mine.Count(table->id(), table->consistency()->CallsBefore(sync_point));
   mine.is_worker = members_.is_worker() ? 1 : 0;
   mine.has_finished = has_finished_ ? 1 : 0;
   return SyncPointCheck(context_.get(), mine, sync_point.is_last, [this, sync_point] {
     const std::lock_guard<std::mutex> tables_guard(tables_mutex_);
-    Status all;
+    Status result;
     for (const auto& table : tables_) {
       const Status status = table->consistency()->CompareAt(sync_point);
       if (!status.ok() && !status.pending()) return status;
-      if (status.pending()) all = status;
+      if (status.pending()) result = status;
     }
-    return all;
+    return result;
   });
 }
 
@@ -193,8 +193,8 @@ void Session::ReleaseTable(Table* table) {
   if (found == tables_.end()) return;
   released_.Count(table->id(),
                   table->consistency()->CallsBefore(SyncPoint{0, "", /*is_last=*/false}));
-  released_adds_.Count(table->id(),
-                       table->consistency()->CallsBefore(SyncPoint{0, "", /*is_last=*/true}));
+  released_at_close_.Count(table->id(),
+                           table->consistency()->CallsBefore(SyncPoint{0, "", /*is_last=*/true}));
   table->consistency()->Depart();
   if (service_ != nullptr) service_->shards()->Release(*table->here());
   tables_.erase(found);

@@ -1,4 +1,4 @@
-// Session: one rank's part in a job, from init to shutdown, and the tables of the job.
+// Session: one rank's part in a job from init to shutdown: its collective calls and its tables.
 #ifndef MULTIVERSO_SESSION_SESSION_H_
 #define MULTIVERSO_SESSION_SESSION_H_
 
@@ -52,8 +52,8 @@ class Session {
   // Returns the deadline of a call that starts now.
   Instant NextDeadline() const { return Clock::now() + options_.timeout; }
 
-  // ---- Collective calls. A rank that is interrupted aborts the session, since the other ranks
-  // would wait for the rank in vain.
+  // ---- Collective calls. An interrupted rank aborts the session, since the other ranks would wait
+  // for that rank in vain.
   Status Barrier(Interrupt* interrupt = nullptr);
   // Creates a table with all ranks. The caller passes the table to KeepTable.
   Result<std::shared_ptr<Table>> CreateTable(TableSpec spec, const void* init_value,
@@ -68,7 +68,7 @@ class Session {
   bool IsSaving() const { return checkpointing_.job != nullptr; }
   // Returns the checkpoint's step, or -1 without a checkpoint.
   Result<int64_t> Load(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
-  // Ends the session, which cannot be used afterwards, whatever the result.
+  // Ends the session. Whatever the result, the session cannot be used afterwards.
   Status Close(Interrupt* interrupt = nullptr);
 
   // ---- Calls of this rank alone
@@ -86,14 +86,14 @@ class Session {
   void ReleaseTable(Table* table);
 
  private:
-  // Prepares for a collective call of all ranks, which this rank enters next. Each table compares
-  // the workers' rounds, and so does the returned check when all ranks have entered the call.
+  // Tells each table that this rank next enters a collective call of all ranks, a sync point. The
+  // returned check compares all workers' calls when all ranks have entered the call.
   SyncPointCheck ReachSyncPoint(CollectiveKind call);
-  // Runs the barrier with which the collective call begins.
+  // Runs the barrier with which a collective call begins, and checks the sync point.
   Status AwaitAll(CollectiveKind call, const WaitLimit& limit);
-  // Completes rounds and saves, before Close leaves the group.
-  Status SettleAll(bool* save_failed, const WaitLimit& limit);
-  // Keeps this rank, after a loss, until all nodes have received the last messages.
+  // Waits for all ranks to close, and completes the rounds and the save in progress.
+  Status SettleBeforeClose(bool* save_failed, const WaitLimit& limit);
+  // After a loss, waits a while for all nodes to receive the last messages.
   void Linger(const WaitLimit& limit);
   // Returns the limit of a collective call, whose interrupt aborts the session.
   WaitLimit LimitOf(Instant deadline, Interrupt* interrupt);
@@ -112,9 +112,9 @@ class Session {
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<Table>> tables_;
   bool has_finished_ = false;  // guarded by tables_mutex_
-  // The calls on released tables: the calls that count at a sync point, and at the last sync point.
+  // What the calls on released tables count for at a sync point, and at the last one (Close).
   SyncPointArrival released_;
-  SyncPointArrival released_adds_;
+  SyncPointArrival released_at_close_;
   NextScratchArea next_scratch_area_;
   std::unique_ptr<ChainLink> aggregate_link_;  // null unless this rank leads one of several nodes
   Checkpointing checkpointing_;

@@ -18,14 +18,14 @@
 namespace multiverso {
 namespace {
 
-// The message that a rank sends after it has created or mapped the control segment.
-struct Message {
+// The second and third message: whether the rank has created or mapped the control segment.
+struct Report {
   Vote vote;
-  SegmentLocator locator;     // from the first rank of each node
-  ConnectionAddress address;  // empty in a session of one node
+  SegmentLocator locator;     // in the second message, from the first rank of each node
+  ConnectionAddress address;  // in the second message, with several nodes
 };
 
-static_assert(sizeof(Message) <= Transport::kMostBytes);
+static_assert(sizeof(Report) <= Transport::kMaxBytes);
 
 class Opening {
  public:
@@ -36,18 +36,18 @@ class Opening {
 
  private:
   Status MakeHello(std::string* bytes) const;
-  // Sends this rank's vote and returns the messages of all ranks, or the first failure.
-  Result<std::vector<Message>> Exchange(const Status& mine, const SegmentLocator& locator,
-                                        const ConnectionAddress& address, const WaitLimit& limit);
+  // Sends this rank's report and returns the reports of all ranks, or the first failure.
+  Result<std::vector<Report>> Exchange(const Status& mine, const SegmentLocator& locator,
+                                       const ConnectionAddress& address, const WaitLimit& limit);
   // Runs all steps until this rank has its group.
   Status JoinGroup(const WaitLimit& limit);
   // Creates the control segment on the first rank of the node.
-  Status MakeControl();
+  Status CreateControl();
   // Returns the address of this rank for other nodes, empty without other nodes or on failure.
   ConnectionAddress OpenPort();
   // Maps the control segment on the other ranks.
-  Status MapControl(const std::vector<Message>& messages);
-  Status MakeGroup(const std::vector<Message>& messages, std::unique_ptr<Messenger> messenger);
+  Status MapControl(const std::vector<Report>& reports);
+  Status MakeGroup(const std::vector<Report>& reports, std::unique_ptr<Messenger> messenger);
 
   SessionOptions options_;
   std::unique_ptr<Transport> transport_;
@@ -63,7 +63,7 @@ Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
   const WaitLimit limit = WaitLimit::Until(Clock::now() + options_.timeout, interrupt);
   MV_RETURN_IF_NOT_OK(JoinGroup(limit).In("init"));
   if (interrupt != nullptr) {
-    // An abort reaches the ranks that have joined, which would otherwise wait for this rank.
+    // The other ranks, which have joined, would otherwise wait for this rank.
     interrupt->OnAbort([this](const Status& reason) { context_->state()->Abort(reason); });
   }
   if (context_->connections() != nullptr) {
@@ -85,12 +85,11 @@ Status Opening::JoinGroup(const WaitLimit& limit) {
   if (!members.ok()) return members.status();
   members_ = std::move(members.value());
 
-  const Status made = MakeControl();
-  const Result<std::vector<Message>> locators =
-      Exchange(made, control_.locator(), OpenPort(), limit);
-  if (!locators.ok()) return locators.status();
+  const Status made = CreateControl();
+  const Result<std::vector<Report>> created = Exchange(made, control_.locator(), OpenPort(), limit);
+  if (!created.ok()) return created.status();
 
-  const Status mapped = MapControl(locators.value());
+  const Status mapped = MapControl(created.value());
   std::unique_ptr<Messenger> messenger;
   if (members_.spans_nodes()) {
     Result<std::unique_ptr<Messenger>> opened = transport_->Connect(limit);
@@ -100,26 +99,26 @@ Status Opening::JoinGroup(const WaitLimit& limit) {
   const auto all_mapped = Exchange(mapped, SegmentLocator(), ConnectionAddress(), limit);
   if (!all_mapped.ok()) return all_mapped.status();
   control_.Unlink();
-  return MakeGroup(locators.value(), std::move(messenger));
+  return MakeGroup(created.value(), std::move(messenger));
 }
 
-Result<std::vector<Message>> Opening::Exchange(const Status& mine, const SegmentLocator& locator,
-                                               const ConnectionAddress& address,
-                                               const WaitLimit& limit) {
-  const Message message{Vote::Of(mine), locator, address};
-  const Result<std::vector<std::string>> all = transport_->Exchange(
-      std::string(reinterpret_cast<const char*>(&message), sizeof(message)), limit);
-  if (!all.ok()) return all.status();
-  std::vector<Message> messages(all.value().size());
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const std::string& bytes = all.value()[i];
-    if (bytes.size() != sizeof(Message)) {
+Result<std::vector<Report>> Opening::Exchange(const Status& mine, const SegmentLocator& locator,
+                                              const ConnectionAddress& address,
+                                              const WaitLimit& limit) {
+  const Report report{Vote::Of(mine), locator, address};
+  const Result<std::vector<std::string>> received = transport_->Exchange(
+      std::string(reinterpret_cast<const char*>(&report), sizeof(report)), limit);
+  if (!received.ok()) return received.status();
+  std::vector<Report> reports(received.value().size());
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const std::string& bytes = received.value()[i];
+    if (bytes.size() != sizeof(Report)) {
       return Status(Code::kTransport, StrCat("rank ", i, " sent a broken startup message"));
     }
-    std::memcpy(&messages[i], bytes.data(), sizeof(Message));
-    MV_RETURN_IF_NOT_OK(messages[i].vote.ToStatus(StrCat("rank ", i)));
+    std::memcpy(&reports[i], bytes.data(), sizeof(Report));
+    MV_RETURN_IF_NOT_OK(reports[i].vote.ToStatus(StrCat("rank ", i)));
   }
-  return messages;
+  return reports;
 }
 
 Status Opening::MakeHello(std::string* bytes) const {
@@ -137,16 +136,16 @@ Status Opening::MakeHello(std::string* bytes) const {
   return Status::Ok();
 }
 
-Status Opening::MakeControl() {
+Status Opening::CreateControl() {
   if (members_.spans_nodes()) MV_RETURN_IF_NOT_OK(transport_->CheckCanConnect());
   if (members_.local_rank() != 0) return Status::Ok();
   const auto ranks = static_cast<int>(members_.node_ranks().size());
   const int64_t bytes = NodeMemory::ControlBytes(members_.size());
   const int64_t scratch = NodeMemory::ScratchBytes(ranks);
   // On a node with one rank, the segment is shared only so that observers can read it.
-  const bool shared = ranks > 1 || NodeSnapshot::CanBeSeen();
+  const bool is_shared = ranks > 1 || NodeSnapshot::CanReadFiles();
   Result<Segment> made =
-      shared ? Segment::CreateShared(bytes, scratch) : Segment::CreatePrivate(bytes, scratch);
+      is_shared ? Segment::CreateShared(bytes, scratch) : Segment::CreatePrivate(bytes, scratch);
   if (!made.ok() && ranks == 1) made = Segment::CreatePrivate(bytes, scratch);
   if (made.ok()) control_ = std::move(made.value());
   return made.status();
@@ -165,20 +164,20 @@ ConnectionAddress Opening::OpenPort() {
   return port_->address;
 }
 
-Status Opening::MapControl(const std::vector<Message>& messages) {
+Status Opening::MapControl(const std::vector<Report>& reports) {
   if (members_.local_rank() == 0) return Status::Ok();
   const auto first = static_cast<size_t>(members_.node_ranks()[0]);
-  Result<Segment> mapped = Segment::OpenShared(messages[first].locator);
+  Result<Segment> mapped = Segment::OpenShared(reports[first].locator);
   if (mapped.ok()) control_ = std::move(mapped.value());
   return mapped.status();
 }
 
-Status Opening::MakeGroup(const std::vector<Message>& messages,
+Status Opening::MakeGroup(const std::vector<Report>& reports,
                           std::unique_ptr<Messenger> messenger) {
   std::unique_ptr<PeerConnections> connections;
   if (port_ != nullptr) {
     std::vector<ConnectionAddress> addresses;
-    for (const Message& message : messages) addresses.push_back(message.address);
+    for (const Report& report : reports) addresses.push_back(report.address);
     auto opened = PeerConnections::Open(std::move(port_), members_, addresses);
     if (!opened.ok()) return opened.status();
     connections = std::move(opened.value());

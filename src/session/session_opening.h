@@ -1,10 +1,12 @@
-// OpenSession: how the ranks become a session.
+// OpenSession: the collective call by which the ranks of a job become a session.
 //
-// Every rank sends its description to all ranks, over the transport. Ranks that can map each
-// other's memory form a node. The node's first rank creates the control segment, and the other
-// ranks map the segment, so that the ranks of a node no longer need the transport. With several
-// nodes, the transport also provides a messenger, the service threads start, and each rank waits a
-// while for its connections to other nodes, through which every death is noticed.
+// The transport exchanges three messages between all ranks. In the first, a rank describes itself
+// (Hello); ranks that can map each other's memory form a node. In the second, the first rank of
+// each node, which has created the control segment, sends its locator; every rank sends its address
+// for connections. In the third, a rank reports whether it has mapped the segment. From then on the
+// ranks of a node no longer need the transport. With several nodes, the transport also provides a
+// messenger, the service threads start, and each rank waits a while for its connections to other
+// nodes, whose ends reveal deaths. An allgather of the new session ends the call.
 #ifndef MULTIVERSO_SESSION_SESSION_OPENING_H_
 #define MULTIVERSO_SESSION_SESSION_OPENING_H_
 

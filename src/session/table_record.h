@@ -1,4 +1,4 @@
-// TableRecord: conversion between a table and its description in a checkpoint.
+// A table in a checkpoint: describes the table, and copies sections from it and to it.
 #ifndef MULTIVERSO_SESSION_TABLE_RECORD_H_
 #define MULTIVERSO_SESSION_TABLE_RECORD_H_
 
@@ -15,17 +15,17 @@ namespace multiverso {
 // Returns the table's description with its current hyper-parameters, without clocks.
 SavedTable RecordOf(const Table& table);
 
-// Copies `bytes` bytes of a section of the table, from `offset` on, to `out`. `when` says how soon
-// the copy is read again.
+// Copies `bytes` bytes of a section of the table, from byte `offset` on, to `out`. `when` says how
+// soon the copy is read.
 Status CopySection(Table* table, const Section& section, int64_t offset, int64_t bytes, char* out,
                    ReadAgain when, const WaitLimit& limit);
-// Sets *steps to the rows' number of updates if a whole section has one count, and otherwise to 0.
+// Sets *steps to the rows' update count if the table counts per section, and otherwise to 0.
 Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLimit& limit);
-// Sets `count` elements of the area from element `first` on. In the steps area, an element is a
-// row.
+// Sets `count` elements of the area from element `first` on. In the steps area, an element is the
+// update count of a row.
 Status LoadPart(Table* table, uint32_t area, int64_t first, int64_t count, const char* data,
                 const WaitLimit& limit);
-// Sets the number of updates of the rows, if a whole section has one count.
+// Sets the rows' update count if the table counts per section.
 Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const WaitLimit& limit);
 
 // Checks that the saved table of the checkpoint `path` can be loaded into `table`. Returns a

@@ -16,8 +16,8 @@ namespace {
 // The bytes that a thread copies between two checks of the limit.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 constexpr int64_t kCacheLine = 64;
-// More threads hardly increase the memory throughput.
-constexpr int kMostThreads = 4;
+// More threads per rank hardly increase the memory throughput.
+constexpr int kMaxThreads = 4;
 
 }  // namespace
 
@@ -28,18 +28,13 @@ std::vector<int64_t> TableSnapshot::OffsetsOf(const std::vector<Section>& sectio
     offsets.push_back(at);
     at += RoundUp(section.bytes, kCacheLine);
   }
+  offsets.push_back(at);
   return offsets;
-}
-
-int64_t TableSnapshot::BytesOf(const std::vector<Section>& sections) {
-  int64_t bytes = 0;
-  for (const Section& section : sections) bytes += RoundUp(section.bytes, kCacheLine);
-  return bytes;
 }
 
 int TableSnapshot::ThreadsFor(int ranks) {
   const int64_t threads = AllowedCores() / std::max(ranks, 1);
-  return static_cast<int>(std::clamp<int64_t>(threads, 1, kMostThreads));
+  return static_cast<int>(std::clamp<int64_t>(threads, 1, kMaxThreads));
 }
 
 TableSnapshot::TableSnapshot(const Tables& tables, const std::vector<Section>& sections, char* to) {
@@ -55,13 +50,14 @@ TableSnapshot::TableSnapshot(const Tables& tables, const std::vector<Section>& s
 
 Status TableSnapshot::Copy(int threads, const WaitLimit& limit) {
   std::atomic<size_t> next{0};
-  const auto parts = std::max<size_t>(std::min(static_cast<size_t>(threads), pieces_.size()), 1);
-  std::vector<Status> results(parts);
+  const auto num_threads =
+      std::max<size_t>(std::min(static_cast<size_t>(threads), pieces_.size()), 1);
+  std::vector<Status> results(num_threads);
   std::vector<std::thread> helpers;
-  helpers.reserve(parts);
+  helpers.reserve(num_threads);
   {
     const WithoutSignals without_signals;
-    for (size_t i = 1; i < parts; ++i) {
+    for (size_t i = 1; i < num_threads; ++i) {
       try {
         helpers.emplace_back([this, &next, &limit, result = &results[i]] {
           *result = CopyPieces(&next, WaitLimit::Until(limit.deadline));
@@ -79,9 +75,9 @@ Status TableSnapshot::Copy(int threads, const WaitLimit& limit) {
 
 Status TableSnapshot::CopyPieces(std::atomic<size_t>* next, const WaitLimit& limit) const {
   for (;;) {
-    const size_t number = next->fetch_add(1);
-    if (number >= pieces_.size()) return Status::Ok();
-    const Piece& piece = pieces_[number];
+    const size_t index = next->fetch_add(1);
+    if (index >= pieces_.size()) return Status::Ok();
+    const Piece& piece = pieces_[index];
     Status status = CopySection(piece.table, piece.section, piece.offset, piece.bytes, piece.to,
                                 ReadAgain::kLate, limit);
     if (status.ok()) status = limit.Check(Clock::now());

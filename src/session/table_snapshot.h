@@ -17,10 +17,9 @@ namespace multiverso {
 
 class TableSnapshot {
  public:
-  // Returns the offset of each section in the copy. Sections are aligned to cache lines.
+  // Returns the offset of each section in the copy, and then the bytes of the whole copy. Sections
+  // are aligned to cache lines.
   static std::vector<int64_t> OffsetsOf(const std::vector<Section>& sections);
-  // Returns the bytes of the whole copy.
-  static int64_t BytesOf(const std::vector<Section>& sections);
   // Returns the number of threads that each of `ranks` ranks of a node may use.
   static int ThreadsFor(int ranks);
 

@@ -1,8 +1,8 @@
-// The version of this library, which multiverso/_version.py sets.
+// The versions of this library and of its C ABI.
 #ifndef MULTIVERSO_SESSION_VERSION_H_
 #define MULTIVERSO_SESSION_VERSION_H_
 
-// The build system defines MULTIVERSO_VERSION.
+// The build system takes MULTIVERSO_VERSION from multiverso/_version.py.
 #ifndef MULTIVERSO_VERSION
 #error "MULTIVERSO_VERSION is not defined: build with CMakeLists.txt"
 #endif

@@ -8,38 +8,38 @@
 namespace multiverso {
 namespace {
 
-struct Message {
+struct VoteMessage {
   Vote vote;
   int32_t error_number = 0;
   int32_t unused = 0;
   int64_t position = 0;
-  LeaderMessage from_leader;
+  MasterMessage from_master;
   char path[160] = {};
 };
 
-static_assert(sizeof(Message) <= ExchangeSlot::kMaxBytes);
+static_assert(sizeof(VoteMessage) <= ExchangeSlot::kMaxBytes);
 
 // The character that replaces the folder at the beginning of a text. No error's text contains it.
-constexpr char kHere = '\x01';
+constexpr char kFolderMark = '\x01';
 
 std::string WithoutFolder(const std::string& text, const std::string& folder) {
   if (folder.empty() || text.compare(0, folder.size(), folder) != 0) return text;
-  return kHere + text.substr(folder.size());
+  return kFolderMark + text.substr(folder.size());
 }
 
 std::string WithFolder(const std::string& text, const std::string& folder) {
-  return !text.empty() && text[0] == kHere ? folder + text.substr(1) : text;
+  return !text.empty() && text[0] == kFolderMark ? folder + text.substr(1) : text;
 }
 
-Message Read(const Group& world, int rank) { return world.payload(rank).Read<Message>(); }
+VoteMessage Read(const Group& world, int rank) { return world.payload(rank).Read<VoteMessage>(); }
 
 }  // namespace
 
 void CastVote(Group* world, CollectiveKind kind, const Status& status, const std::string& folder,
-              const LeaderMessage& from_leader) {
-  Message message;
+              const MasterMessage& from_master) {
+  VoteMessage message;
   message.vote = Vote::Of(Status(status.code(), WithoutFolder(status.text(), folder)));
-  message.from_leader = from_leader;
+  message.from_master = from_master;
   if (const FileFault* fault = status.file()) {
     message.error_number = fault->error_number;
     message.position = fault->position;
@@ -50,7 +50,7 @@ void CastVote(Group* world, CollectiveKind kind, const Status& status, const std
 
 Status FirstFailure(const Group& world, const std::string& folder) {
   for (const int rank : world.participants()) {
-    const Message message = Read(world, rank);
+    const VoteMessage message = Read(world, rank);
     if (message.vote.code == 0) continue;
     return Status(
         static_cast<Code>(message.vote.code),
@@ -60,11 +60,11 @@ Status FirstFailure(const Group& world, const std::string& folder) {
   return Status::Ok();
 }
 
-Status CheckAllCame(const RankContext& context, const Group& world, const std::vector<int>& ranks,
-                    const std::string& task) {
-  const std::vector<int> present = world.participants();
+Status CheckAllVoted(const RankContext& context, const Group& world, const std::vector<int>& ranks,
+                     const std::string& task) {
+  const std::vector<int> participants = world.participants();
   for (const int rank : ranks) {
-    if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
+    if (std::find(participants.begin(), participants.end(), rank) != participants.end()) continue;
     return context.peers()->About(
         rank, Status(Code::kPeerLost,
                      StrCat(context.members().NameRank(rank), " ",
@@ -73,8 +73,8 @@ Status CheckAllCame(const RankContext& context, const Group& world, const std::v
   return Status::Ok();
 }
 
-LeaderMessage LeaderMessageOf(const Group& world, int rank) {
-  return Read(world, rank).from_leader;
+MasterMessage MasterMessageOf(const Group& world, int master) {
+  return Read(world, master).from_master;
 }
 
 }  // namespace multiverso

@@ -13,23 +13,23 @@
 
 namespace multiverso {
 
-// The data that the deciding rank sends to the other ranks with its vote.
-struct LeaderMessage {
-  int64_t value[4] = {};
+// What the master sends to the other ranks with its vote.
+struct MasterMessage {
+  int64_t values[4] = {};
 };
 
-// Begins the allgather of the votes. Texts are sent without `folder`, which all ranks know, since a
-// long path would not fit.
+// Begins the allgather of the votes. `folder`, which all ranks know, is cut off the beginning of
+// texts and paths, since a long path would not fit.
 void CastVote(Group* world, CollectiveKind kind, const Status& status, const std::string& folder,
-              const LeaderMessage& from_leader = LeaderMessage());
+              const MasterMessage& from_master = MasterMessage());
 
 // Returns the first failure among the votes in rank order, which is the same on all ranks.
 Status FirstFailure(const Group& world, const std::string& folder);
-// Returns PeerLost, equally on all ranks, if one of `ranks` did not vote. `task` names the step
-// that the lost rank had not completed.
-Status CheckAllCame(const RankContext& context, const Group& world, const std::vector<int>& ranks,
-                    const std::string& task);
-LeaderMessage LeaderMessageOf(const Group& world, int rank);
+// Returns PeerLost, on all ranks, if one of `ranks` did not vote. `task` completes "rank 1
+// died before it had ...".
+Status CheckAllVoted(const RankContext& context, const Group& world, const std::vector<int>& ranks,
+                     const std::string& task);
+MasterMessage MasterMessageOf(const Group& world, int master);
 
 }  // namespace multiverso
 

@@ -1,6 +1,5 @@
 #include "shard/hyper.h"
 
-#include <cmath>
 #include <limits>
 
 #include "base/text.h"
@@ -9,20 +8,20 @@ namespace multiverso {
 namespace {
 
 constexpr double kLargest = std::numeric_limits<double>::max();
-// The largest number below 1, since a moving average must leave a share for the present.
+// The largest number below 1, since a moving average must leave a share for the new value.
 constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
-// The least epsilon. Its float value and square root are nonzero, so no update divides 0 by 0.
+// The least epsilon. Its float value and its square root are nonzero, so no update divides by 0.
 constexpr double kSmallestEpsilon = 1e-37;
 
-struct Limits {
+struct HyperInfo {
   const char* name;
-  double least;
-  double most;
+  double min;
+  double max;
   const char* expected;
 };
 
-// The limits by index.
-constexpr Limits kLimits[] = {
+// By index. The limits are inclusive.
+constexpr HyperInfo kHypers[] = {
     {"learning_rate", -kLargest, kLargest, "a finite number"},
     {"momentum", 0, 1, "0 to 1"},
     {"rho", 0, kBelowOne, "0 to less than 1"},
@@ -34,24 +33,24 @@ constexpr Limits kLimits[] = {
     {"variance_control", 0, kLargest, "a finite number of at least 0"},
 };
 
-constexpr int kMostOfOne = 4;
-constexpr int kNone = -1;
+constexpr int kMaxHypersOfUpdater = 4;
+constexpr int kNoHyper = -1;
 
-struct Default {
-  int index = kNone;
+struct DefaultValue {
+  int index = kNoHyper;
   double value = 0;
 };
 
-struct KindInfo {
+struct UpdaterInfo {
   const char* name;
-  Default hypers[kMostOfOne];  // ascending, then kNone
+  DefaultValue hypers[kMaxHypersOfUpdater];  // ascending, then kNoHyper
 };
 
-// The updaters by number. Optimizers that Keras 3 has use the defaults of Keras, except for the
-// momentum of `momentum` and `nesterov`, which is 0 in Keras. The variance control is the constant
-// of the experiments of Zheng et al. (2017). The elastic force suits up to ten workers, since their
-// forces should add up to at most 1.
-constexpr KindInfo kKinds[] = {
+// By number of the UpdaterKind. Optimizers that Keras 3 has use the defaults of Keras, except for
+// the momentum of `momentum` and `nesterov`, which is 0 in Keras. The variance control is the
+// constant of the experiments of Zheng et al. (2017). The elastic force suits up to ten workers,
+// since their forces should add up to at most 1.
+constexpr UpdaterInfo kUpdaters[] = {
     {"add", {}},
     {"sgd", {{kLearningRate, 0.01}}},
     {"momentum", {{kLearningRate, 0.01}, {kMomentum, 0.9}}},
@@ -63,27 +62,27 @@ constexpr KindInfo kKinds[] = {
     {"easgd", {{kElasticForce, 0.1}}},
     {"dcasgd", {{kLearningRate, 0.01}, {kVarianceControl, 0.04}}},
 };
+static_assert(std::size(kUpdaters) == kUpdaterKinds);
 
-const KindInfo* InfoOf(UpdaterKind kind) {
+const UpdaterInfo* InfoOf(UpdaterKind kind) {
   const auto number = static_cast<int32_t>(kind);
-  const auto kinds = static_cast<int32_t>(sizeof(kKinds) / sizeof(kKinds[0]));
-  return number >= 0 && number < kinds ? &kKinds[number] : nullptr;
+  return number >= 0 && number < kUpdaterKinds ? &kUpdaters[number] : nullptr;
 }
 
-// Calls body(index, default) for each hyper-parameter of the updater.
+// Calls body(index, default value) for each hyper-parameter of the updater.
 template <class Body>
 void ForEachHyper(UpdaterKind kind, Body body) {
-  const KindInfo* const info = InfoOf(kind);
+  const UpdaterInfo* const info = InfoOf(kind);
   if (info == nullptr) return;
-  for (const Default& one : info->hypers) {
-    if (one.index != kNone) body(one.index, one.value);
+  for (const DefaultValue& hyper : info->hypers) {
+    if (hyper.index != kNoHyper) body(hyper.index, hyper.value);
   }
 }
 
-std::string NamesOf(UpdaterKind kind) {
+std::string HyperNames(UpdaterKind kind) {
   std::string names;
   ForEachHyper(kind, [&](int index, double /*value*/) {
-    names += StrCat(names.empty() ? "" : ", ", index, " (", kLimits[index].name, ")");
+    names += StrCat(names.empty() ? "" : ", ", index, " (", kHypers[index].name, ")");
   });
   return names.empty() ? "none" : names;
 }
@@ -91,7 +90,7 @@ std::string NamesOf(UpdaterKind kind) {
 }  // namespace
 
 const char* NameOf(UpdaterKind kind) {
-  const KindInfo* const info = InfoOf(kind);
+  const UpdaterInfo* const info = InfoOf(kind);
   return info == nullptr ? "unknown" : info->name;
 }
 
@@ -100,23 +99,23 @@ void SetDefaults(UpdaterKind kind, double* values) {
   ForEachHyper(kind, [&](int index, double value) { values[index] = value; });
 }
 
-void KeepOwn(UpdaterKind kind, double* values) {
-  double own[kHyperCount] = {};
-  ForEachHyper(kind, [&](int index, double /*value*/) { own[index] = values[index]; });
-  for (int i = 0; i < kHyperCount; ++i) values[i] = own[i];
+void ClearUnused(UpdaterKind kind, double* values) {
+  double used[kHyperCount] = {};
+  ForEachHyper(kind, [&](int index, double /*value*/) { used[index] = values[index]; });
+  for (int i = 0; i < kHyperCount; ++i) values[i] = used[i];
 }
 
 Status CheckHyper(UpdaterKind kind, int32_t index, double value) {
-  bool has = false;
-  ForEachHyper(kind, [&](int one, double /*value*/) { has = has || one == index; });
-  if (!has) {
+  bool is_used = false;
+  ForEachHyper(kind, [&](int i, double /*value*/) { is_used = is_used || i == index; });
+  if (!is_used) {
     return Status(Code::kValue, StrCat("hyper-parameter: updater '", NameOf(kind), "' has ",
-                                       NamesOf(kind), ", received ", index));
+                                       HyperNames(kind), ", received ", index));
   }
-  const Limits& limits = kLimits[index];
-  if (value >= limits.least && value <= limits.most) return Status::Ok();
+  const HyperInfo& hyper = kHypers[index];
+  if (value >= hyper.min && value <= hyper.max) return Status::Ok();
   return Status(Code::kValue,
-                StrCat(limits.name, ": expected ", limits.expected, ", received ", value));
+                StrCat(hyper.name, ": expected ", hyper.expected, ", received ", value));
 }
 
 Status CheckHypers(UpdaterKind kind, const double* values) {
@@ -130,7 +129,7 @@ Status CheckHypers(UpdaterKind kind, const double* values) {
 std::string DescribeHypers(UpdaterKind kind, const double* values) {
   std::string text;
   ForEachHyper(kind, [&](int index, double /*value*/) {
-    text += StrCat(text.empty() ? "" : ", ", kLimits[index].name, " ", values[index]);
+    text += StrCat(text.empty() ? "" : ", ", kHypers[index].name, " ", values[index]);
   });
   return text;
 }

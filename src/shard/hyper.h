@@ -1,4 +1,5 @@
-// Hyper: the hyper-parameters of a table's updater, and which of them each updater has.
+// Hyper: the hyper-parameters of a table's updater, such as the learning rate. Each updater has
+// some of them, with its own defaults.
 #ifndef MULTIVERSO_SHARD_HYPER_H_
 #define MULTIVERSO_SHARD_HYPER_H_
 
@@ -38,7 +39,7 @@ constexpr int kBeta2 = 5;
 constexpr int kInitialAccumulatorValue = 6;
 constexpr int kElasticForce = 7;
 constexpr int kVarianceControl = 8;
-constexpr int kHyperCount = 16;  // leaves room for more
+constexpr int kHyperCount = 16;  // length of every array of values; the rest is for new ones
 
 // The values lie in the table's shared memory, so that one rank sets a value and the next adds of
 // all ranks use the new value. Each value is read and written atomically.
@@ -48,12 +49,11 @@ struct Hyper {
   double Get(int index) const { return value[index].load(std::memory_order_relaxed); }
 };
 
-// Sets values[kHyperCount] to the updater's defaults, and to 0 where the updater has no such
-// hyper-parameter.
+// Sets `values` to the updater's defaults, and to 0 where the updater has no such hyper-parameter.
 void SetDefaults(UpdaterKind kind, double* values);
 
-// Sets the hyper-parameters that the updater does not have to 0.
-void KeepOwn(UpdaterKind kind, double* values);
+// Sets to 0 the values of the hyper-parameters that the updater does not have.
+void ClearUnused(UpdaterKind kind, double* values);
 
 // Returns ValueError if the updater has no hyper-parameter `index`, or if `value` is invalid.
 Status CheckHyper(UpdaterKind kind, int32_t index, double value);

@@ -8,51 +8,47 @@
 namespace multiverso::kernels {
 namespace {
 
-// Signed overflow is undefined in C++. Unsigned arithmetic produces the same bits.
+// The type to calculate in. Signed overflow is undefined in C++, but unsigned integers wrap around.
 template <class T, bool kInteger = std::is_integral_v<T>>
-struct Arithmetic {
+struct Wrapping {
   using Type = std::make_unsigned_t<T>;
 };
 template <class T>
-struct Arithmetic<T, false> {
+struct Wrapping<T, false> {
   using Type = T;
 };
 
 template <class T>
 inline MV_ALWAYS_INLINE T Plus(T a, T b) {
-  using U = typename Arithmetic<T>::Type;
+  using U = typename Wrapping<T>::Type;
   return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
 }
 
 template <class T>
 inline MV_ALWAYS_INLINE T Minus(T a, T b) {
-  using U = typename Arithmetic<T>::Type;
+  using U = typename Wrapping<T>::Type;
   return static_cast<T>(static_cast<U>(a) - static_cast<U>(b));
 }
 
 }  // namespace
 
-#define MV_DEFINE_ADD(T)                                                \
-  MV_VECTOR_VERSIONS void Add(T* w, const T* d, int64_t n) {            \
-    MV_INDEPENDENT                                                      \
-    for (int64_t i = 0; i < n; ++i) w[i] = Plus(w[i], d[i]);            \
-  }                                                                     \
-  MV_VECTOR_VERSIONS void AddGet(T* w, const T* d, T* out, int64_t n) { \
-    MV_INDEPENDENT                                                      \
-    for (int64_t i = 0; i < n; ++i) {                                   \
-      const T sum = Plus(w[i], d[i]);                                   \
-      w[i] = sum;                                                       \
-      out[i] = sum;                                                     \
-    }                                                                   \
-  }
-
-#define MV_DEFINE_SUM(T)                                                   \
-  MV_VECTOR_VERSIONS void Sum(T* out, const T* a, const T* b, int64_t n) { \
-    MV_INDEPENDENT                                                         \
-    for (int64_t i = 0; i < n; ++i) out[i] = Plus(a[i], b[i]);             \
-  }
-
-#define MV_DEFINE_DIFFERENCE(T)                                                   \
+#define MV_DEFINE_ARITHMETIC(T)                                                   \
+  MV_VECTOR_VERSIONS void Add(T* w, const T* d, int64_t n) {                      \
+    MV_INDEPENDENT                                                                \
+    for (int64_t i = 0; i < n; ++i) w[i] = Plus(w[i], d[i]);                      \
+  }                                                                               \
+  MV_VECTOR_VERSIONS void AddGet(T* w, const T* d, T* out, int64_t n) {           \
+    MV_INDEPENDENT                                                                \
+    for (int64_t i = 0; i < n; ++i) {                                             \
+      const T sum = Plus(w[i], d[i]);                                             \
+      w[i] = sum;                                                                 \
+      out[i] = sum;                                                               \
+    }                                                                             \
+  }                                                                               \
+  MV_VECTOR_VERSIONS void Sum(T* out, const T* a, const T* b, int64_t n) {        \
+    MV_INDEPENDENT                                                                \
+    for (int64_t i = 0; i < n; ++i) out[i] = Plus(a[i], b[i]);                    \
+  }                                                                               \
   MV_VECTOR_VERSIONS void Difference(T* out, const T* a, const T* b, int64_t n) { \
     MV_INDEPENDENT                                                                \
     for (int64_t i = 0; i < n; ++i) out[i] = Minus(a[i], b[i]);                   \
@@ -73,24 +69,14 @@ inline MV_ALWAYS_INLINE T Minus(T a, T b) {
     for (int64_t i = 0; i < n; ++i) w[i] -= rate * d[i];                 \
   }
 
-MV_DEFINE_ADD(float)
-MV_DEFINE_ADD(double)
-MV_DEFINE_ADD(int32_t)
-MV_DEFINE_ADD(int64_t)
-MV_DEFINE_SUM(float)
-MV_DEFINE_SUM(double)
-MV_DEFINE_SUM(int32_t)
-MV_DEFINE_SUM(int64_t)
-MV_DEFINE_DIFFERENCE(float)
-MV_DEFINE_DIFFERENCE(double)
-MV_DEFINE_DIFFERENCE(int32_t)
-MV_DEFINE_DIFFERENCE(int64_t)
+MV_DEFINE_ARITHMETIC(float)
+MV_DEFINE_ARITHMETIC(double)
+MV_DEFINE_ARITHMETIC(int32_t)
+MV_DEFINE_ARITHMETIC(int64_t)
 MV_DEFINE_DESCEND(float)
 MV_DEFINE_DESCEND(double)
 
-#undef MV_DEFINE_ADD
-#undef MV_DEFINE_SUM
-#undef MV_DEFINE_DIFFERENCE
+#undef MV_DEFINE_ARITHMETIC
 #undef MV_DEFINE_DESCEND
 
 const char* VectorVersion() {

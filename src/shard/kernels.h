@@ -1,7 +1,9 @@
-// The inner loops: elementwise updates over consecutive elements. Each loop exists in versions for
-// different vector instructions. The loader picks a version when it loads the library.
+// The inner loops of `add`, `sgd` and exchanges: elementwise arithmetic on consecutive elements.
+// Where vector_versions.h supports it, each loop exists in versions for several vector instruction
+// sets, and the loader picks one when it loads the library.
 //
-// `out` may equal `d`, and neither may be null. Integers wrap around, as in NumPy.
+// No pointer is null. `out` may equal an input; otherwise no arrays overlap. Integers wrap around,
+// as in NumPy.
 #ifndef MULTIVERSO_SHARD_KERNELS_H_
 #define MULTIVERSO_SHARD_KERNELS_H_
 
@@ -27,7 +29,7 @@ void Sum(double* out, const double* a, const double* b, int64_t n);
 void Sum(int32_t* out, const int32_t* a, const int32_t* b, int64_t n);
 void Sum(int64_t* out, const int64_t* a, const int64_t* b, int64_t n);
 
-// out = a - b; out may be b
+// out = a - b
 void Difference(float* out, const float* a, const float* b, int64_t n);
 void Difference(double* out, const double* a, const double* b, int64_t n);
 void Difference(int32_t* out, const int32_t* a, const int32_t* b, int64_t n);
@@ -43,7 +45,7 @@ void Exchange(int64_t* w, int64_t* current, int64_t* last, int64_t n);
 void Descend(float* w, const float* d, float rate, int64_t n);
 void Descend(double* w, const double* d, double rate, int64_t n);
 
-// Names the version that this processor uses: "avx512", "avx2" or "baseline".
+// Names the version of the loops that runs on this processor: "avx512", "avx2" or "baseline".
 const char* VectorVersion();
 
 }  // namespace multiverso::kernels

@@ -9,26 +9,26 @@
 namespace multiverso::kernels {
 namespace {
 
-// The encoding that Remember writes: the bits of the number, inverted where the bits of this NaN
-// are set. All zeros then encode this NaN, which means that nothing was remembered.
+// Remember encodes a number by inverting the bits that are set in this NaN, and the same inversion
+// decodes it. So zero-filled memory decodes to this NaN, which means that nothing was remembered.
 template <class T>
-struct Seen;
+struct NanOf;
 template <>
-struct Seen<float> {
+struct NanOf<float> {
   using Bits = uint32_t;
-  static constexpr Bits kNothing = 0x7fc00000;
+  static constexpr Bits kBits = 0x7fc00000;
 };
 template <>
-struct Seen<double> {
+struct NanOf<double> {
   using Bits = uint64_t;
-  static constexpr Bits kNothing = 0x7ff8000000000000;
+  static constexpr Bits kBits = 0x7ff8000000000000;
 };
 
 template <class T>
-inline MV_ALWAYS_INLINE T Turned(T value) {
-  typename Seen<T>::Bits bits;
+inline MV_ALWAYS_INLINE T FlipNanBits(T value) {
+  typename NanOf<T>::Bits bits;
   std::memcpy(&bits, &value, sizeof(bits));
-  bits ^= Seen<T>::kNothing;
+  bits ^= NanOf<T>::kBits;
   std::memcpy(&value, &bits, sizeof(bits));
   return value;
 }
@@ -47,10 +47,10 @@ inline MV_ALWAYS_INLINE T Turned(T value) {
   MV_VECTOR_VERSIONS void Nesterov(T* w, T* velocity, const T* g, T rate, T momentum, int64_t n) { \
     MV_INDEPENDENT                                                                                 \
     for (int64_t i = 0; i < n; ++i) {                                                              \
-      const T down = g[i] * rate;                                                                  \
-      const T v = velocity[i] * momentum - down;                                                   \
+      const T descent = g[i] * rate;                                                               \
+      const T v = velocity[i] * momentum - descent;                                                \
       velocity[i] = v;                                                                             \
-      w[i] += v * momentum - down;                                                                 \
+      w[i] += v * momentum - descent;                                                              \
     }                                                                                              \
   }
 
@@ -124,14 +124,14 @@ inline MV_ALWAYS_INLINE T Turned(T value) {
                                      int64_t n) {                                        \
     MV_INDEPENDENT                                                                       \
     for (int64_t i = 0; i < n; ++i) {                                                    \
-      const T then = Turned(seen[i]);                                                    \
-      const T gap = then == then ? w[i] - then : T{0};                                   \
+      const T remembered = FlipNanBits(seen[i]);                                         \
+      const T gap = remembered == remembered ? w[i] - remembered : T{0};                 \
       w[i] -= rate * (g[i] + control * (g[i] * g[i]) * gap);                             \
     }                                                                                    \
   }                                                                                      \
   MV_VECTOR_VERSIONS void Remember(T* seen, const T* w, int64_t n) {                     \
     MV_INDEPENDENT                                                                       \
-    for (int64_t i = 0; i < n; ++i) seen[i] = Turned(w[i]);                              \
+    for (int64_t i = 0; i < n; ++i) seen[i] = FlipNanBits(w[i]);                         \
   }
 
 #define MV_DEFINE_OPTIMIZERS(T) \

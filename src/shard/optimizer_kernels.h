@@ -1,7 +1,8 @@
-// The inner loops of the updaters that keep state, over consecutive elements. The order of the
+// The inner loops of the optimizers other than `sgd`, over consecutive elements. The order of the
 // operations is part of the contract: each operation rounds once, on every processor.
 //
-// w are the parameters and g is the gradient. State is zero before the first update. No two arrays
+// w are the parameters and g is the gradient. State is zero before the first update. In a moving
+// average, `keep` is the share of the old average and `take` that of the new value. No two arrays
 // overlap.
 #ifndef MULTIVERSO_SHARD_OPTIMIZER_KERNELS_H_
 #define MULTIVERSO_SHARD_OPTIMIZER_KERNELS_H_
@@ -33,7 +34,8 @@ void Rmsprop(float* w, float* square, const float* g, float rate, float keep, fl
 void Rmsprop(double* w, double* square, const double* g, double rate, double keep, double take,
              double epsilon, int64_t n);
 
-// Works as Rmsprop, with velocity = momentum * velocity + rate * g / sqrt(...); w -= velocity
+// square as in Rmsprop
+// velocity = momentum * velocity + rate * g / sqrt(square + epsilon); w -= velocity
 void RmspropMomentum(float* w, float* square, float* velocity, const float* g, float rate,
                      float keep, float take, float epsilon, float momentum, int64_t n);
 void RmspropMomentum(double* w, double* square, double* velocity, const double* g, double rate,
@@ -58,8 +60,8 @@ void Adam(double* w, double* mean, double* square, const double* g, double rate,
 void Pull(float* w, const float* x, float force, float terms, int64_t n);
 void Pull(double* w, const double* x, double force, double terms, int64_t n);
 
-// w -= rate * (g + control * (g * g) * (w - seen)), where Remember wrote the parameters `seen`.
-// Before the first Remember, w - seen counts as 0.
+// w -= rate * (g + control * (g * g) * (w - seen)), where `seen` is decoded from what Remember
+// wrote. Before the first Remember, w - seen counts as 0.
 void Compensate(float* w, const float* seen, const float* g, float rate, float control, int64_t n);
 void Compensate(double* w, const double* seen, const double* g, double rate, double control,
                 int64_t n);

@@ -10,27 +10,26 @@
 namespace multiverso {
 namespace {
 
-// The size of a part that is copied out while the part is still in the first-level cache.
-constexpr int64_t kPieceBytes = int64_t{16} << 10;
-
-// Hyper-parameters are rounded to the table's dtype once, as NumPy rounds a Python float.
+// Returns a hyper-parameter, rounded once to the table's dtype, as NumPy rounds a Python float.
 template <class T>
-T In(const Hyper& hyper, int index) {
+T Rounded(const Hyper& hyper, int index) {
   return static_cast<T>(hyper.Get(index));
 }
 
-// An updater whose delta is a gradient, unless a subclass overrides that.
-template <class T>
+// The common part of the optimizers, with kSlots state slots. A delta is a gradient unless the
+// subclass says otherwise.
+template <class T, int64_t kSlots>
 class Optimizer : public Updater {
  public:
+  int64_t state_slots(int /*num_workers*/) const override { return kSlots; }
   void Apply(const Hyper& hyper, const Update& update) const final {
     if (update.out == nullptr) return Step(hyper, update);
-    constexpr auto kSize = static_cast<int64_t>(sizeof(T));
-    for (int64_t at = 0; at < update.count; at += kPieceBytes / kSize) {
-      const int64_t count = std::min(kPieceBytes / kSize, update.count - at);
-      const Update piece = update.Part(at, count, kSize);
+    constexpr auto kElementBytes = static_cast<int64_t>(sizeof(T));
+    for (int64_t i = 0; i < update.count; i += kUpdatePieceBytes / kElementBytes) {
+      const int64_t count = std::min(kUpdatePieceBytes / kElementBytes, update.count - i);
+      const Update piece = update.Part(i, count, kElementBytes);
       Step(hyper, piece);
-      std::memcpy(piece.out, piece.weights, static_cast<size_t>(count * kSize));
+      std::memcpy(piece.out, piece.weights, static_cast<size_t>(count * kElementBytes));
     }
   }
 
@@ -44,38 +43,34 @@ class Optimizer : public Updater {
   }
 
  protected:
-  // Updates weights and state. The caller fills update.out.
+  // Updates the weights and the state, but does not write to update.out.
   virtual void Step(const Hyper& hyper, const Update& update) const = 0;
 
   static T* Weights(const Update& update) { return static_cast<T*>(update.weights); }
   static const T* Delta(const Update& update) { return static_cast<const T*>(update.delta); }
-  static T* Slot(const Update& update, int64_t number) {
-    return reinterpret_cast<T*>(update.slot(number));
+  static T* Slot(const Update& update, int64_t index) {
+    return reinterpret_cast<T*>(update.slot(index));
   }
 };
 
 template <class T>
-class Sgd final : public Optimizer<T> {
+class SgdOptimizer final : public Optimizer<T, 0> {
  public:
   Updater::Duplicates duplicates() const override { return Updater::Duplicates::kOneByOne; }
 
  private:
   void Step(const Hyper& hyper, const Update& update) const override {
-    kernels::Descend(this->Weights(update), this->Delta(update), In<T>(hyper, kLearningRate),
+    kernels::Descend(this->Weights(update), this->Delta(update), Rounded<T>(hyper, kLearningRate),
                      update.count);
   }
 };
 
 // Polyak's momentum, as Keras writes it: the learning rate is inside the velocity.
 template <class T>
-class MomentumOptimizer final : public Optimizer<T> {
- public:
-  int64_t state_slots(int /*workers*/) const override { return 1; }
-
- private:
+class MomentumOptimizer final : public Optimizer<T, 1> {
   void Step(const Hyper& hyper, const Update& update) const override {
     kernels::Momentum(this->Weights(update), this->Slot(update, 0), this->Delta(update),
-                      In<T>(hyper, kLearningRate), In<T>(hyper, kMomentum), update.count);
+                      Rounded<T>(hyper, kLearningRate), Rounded<T>(hyper, kMomentum), update.count);
   }
 };
 
@@ -83,42 +78,30 @@ class MomentumOptimizer final : public Optimizer<T> {
 // momentum in deep learning", ICML 2013, shifted so that the parameters are where the gradient is
 // taken, as Keras and PyTorch do.
 template <class T>
-class NesterovOptimizer final : public Optimizer<T> {
- public:
-  int64_t state_slots(int /*workers*/) const override { return 1; }
-
- private:
+class NesterovOptimizer final : public Optimizer<T, 1> {
   void Step(const Hyper& hyper, const Update& update) const override {
     kernels::Nesterov(this->Weights(update), this->Slot(update, 0), this->Delta(update),
-                      In<T>(hyper, kLearningRate), In<T>(hyper, kMomentum), update.count);
+                      Rounded<T>(hyper, kLearningRate), Rounded<T>(hyper, kMomentum), update.count);
   }
 };
 
 // Duchi et al., "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization",
 // JMLR 2011; epsilon and the initial value of the sum are Keras'.
 template <class T>
-class AdagradOptimizer final : public Optimizer<T> {
- public:
-  int64_t state_slots(int /*workers*/) const override { return 1; }
-
- private:
+class AdagradOptimizer final : public Optimizer<T, 1> {
   void Step(const Hyper& hyper, const Update& update) const override {
     kernels::Adagrad(this->Weights(update), this->Slot(update, 0), this->Delta(update),
-                     In<T>(hyper, kLearningRate), In<T>(hyper, kInitialAccumulatorValue),
-                     In<T>(hyper, kEpsilon), update.count);
+                     Rounded<T>(hyper, kLearningRate), Rounded<T>(hyper, kInitialAccumulatorValue),
+                     Rounded<T>(hyper, kEpsilon), update.count);
   }
 };
 
 // Tieleman and Hinton, "Lecture 6.5 - RMSProp", COURSERA 2012, as Keras writes it.
 template <class T>
-class RmspropOptimizer final : public Optimizer<T> {
- public:
-  int64_t state_slots(int /*workers*/) const override { return 2; }
-
- private:
+class RmspropOptimizer final : public Optimizer<T, 2> {
   void Step(const Hyper& hyper, const Update& update) const override {
-    const T rate = In<T>(hyper, kLearningRate);
-    const T epsilon = In<T>(hyper, kEpsilon);
+    const T rate = Rounded<T>(hyper, kLearningRate);
+    const T epsilon = Rounded<T>(hyper, kEpsilon);
     const double rho = hyper.Get(kRho);
     const double momentum = hyper.Get(kMomentum);
     const T keep = static_cast<T>(rho);
@@ -136,26 +119,20 @@ class RmspropOptimizer final : public Optimizer<T> {
 
 // Zeiler, "ADADELTA: An Adaptive Learning Rate Method", arXiv:1212.5701, with Keras' learning rate.
 template <class T>
-class AdadeltaOptimizer final : public Optimizer<T> {
- public:
-  int64_t state_slots(int /*workers*/) const override { return 2; }
-
- private:
+class AdadeltaOptimizer final : public Optimizer<T, 2> {
   void Step(const Hyper& hyper, const Update& update) const override {
     const double rho = hyper.Get(kRho);
     kernels::Adadelta(this->Weights(update), this->Slot(update, 0), this->Slot(update, 1),
-                      this->Delta(update), In<T>(hyper, kLearningRate), static_cast<T>(rho),
-                      static_cast<T>(1 - rho), In<T>(hyper, kEpsilon), update.count);
+                      this->Delta(update), Rounded<T>(hyper, kLearningRate), static_cast<T>(rho),
+                      static_cast<T>(1 - rho), Rounded<T>(hyper, kEpsilon), update.count);
   }
 };
 
 // Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the order of
-// operations at the end of its section 2, which Keras uses. `step` counts the updates of the cell
-// (StepCells).
+// operations at the end of its section 2, which Keras uses. StepCells counts the steps.
 template <class T>
-class AdamOptimizer final : public Optimizer<T> {
+class AdamOptimizer final : public Optimizer<T, 2> {
  public:
-  int64_t state_slots(int /*workers*/) const override { return 2; }
   bool counts_steps() const override { return true; }
 
  private:
@@ -167,15 +144,15 @@ class AdamOptimizer final : public Optimizer<T> {
                         (1 - std::pow(beta_1, step));
     kernels::Adam(this->Weights(update), this->Slot(update, 0), this->Slot(update, 1),
                   this->Delta(update), static_cast<T>(rate), static_cast<T>(1 - beta_1),
-                  static_cast<T>(1 - beta_2), In<T>(hyper, kEpsilon), update.count);
+                  static_cast<T>(1 - beta_2), Rounded<T>(hyper, kEpsilon), update.count);
   }
 };
 
 // Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015. A delta is the
-// worker's own parameters, which pull the center (the table) towards themselves. Then, as in
-// mpi_learn, the center pulls the worker's parameters.
+// worker's own parameters, which pull the center (the table) towards themselves. In a sync, the new
+// center then pulls the worker's parameters, as in mpi_learn.
 template <class T>
-class EasgdOptimizer final : public Optimizer<T> {
+class EasgdOptimizer final : public Optimizer<T, 0> {
  public:
   // A worker has one position, so a call may name a row only once.
   Updater::Duplicates duplicates() const override { return Updater::Duplicates::kRefused; }
@@ -185,23 +162,24 @@ class EasgdOptimizer final : public Optimizer<T> {
   }
   void Settle(const Hyper& hyper, const void* table, void* current, int64_t count) const override {
     kernels::Pull(static_cast<T*>(current), static_cast<const T*>(table),
-                  In<T>(hyper, kElasticForce), T{1}, count);
+                  Rounded<T>(hyper, kElasticForce), T{1}, count);
   }
 
  private:
   void Step(const Hyper& hyper, const Update& update) const override {
-    kernels::Pull(this->Weights(update), this->Delta(update), In<T>(hyper, kElasticForce),
+    kernels::Pull(this->Weights(update), this->Delta(update), Rounded<T>(hyper, kElasticForce),
                   static_cast<T>(update.terms), update.count);
   }
 };
 
 // Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", ICML 2017,
 // algorithm 2 with a constant variance control. A slot per worker holds the parameters that the
-// worker received last. In sync mode, a sum of several workers' gradients has no delay.
+// worker received last. In sync mode there is no delay: a delta is the sum of the workers'
+// gradients for the same parameters, and the updater does what `sgd` does.
 template <class T>
-class DcasgdOptimizer final : public Optimizer<T> {
+class DcasgdOptimizer final : public Optimizer<T, 0> {
  public:
-  int64_t state_slots(int workers) const override { return workers; }
+  int64_t state_slots(int num_workers) const override { return num_workers; }
   bool notes_gets() const override { return true; }
   void NoteGet(const Update& update, const void* values) const override {
     kernels::Remember(this->Slot(update, update.worker), static_cast<const T*>(values),
@@ -210,12 +188,13 @@ class DcasgdOptimizer final : public Optimizer<T> {
 
  private:
   void Step(const Hyper& hyper, const Update& update) const override {
-    const T rate = In<T>(hyper, kLearningRate);
+    const T rate = Rounded<T>(hyper, kLearningRate);
     if (update.worker < 0) {
       kernels::Descend(this->Weights(update), this->Delta(update), rate, update.count);
     } else {
       kernels::Compensate(this->Weights(update), this->Slot(update, update.worker),
-                          this->Delta(update), rate, In<T>(hyper, kVarianceControl), update.count);
+                          this->Delta(update), rate, Rounded<T>(hyper, kVarianceControl),
+                          update.count);
     }
   }
 };
@@ -228,7 +207,7 @@ std::unique_ptr<const Updater> MakeOptimizer(UpdaterKind kind) {
     case UpdaterKind::kAdd:
       break;
     case UpdaterKind::kSgd:
-      return std::make_unique<Sgd<T>>();
+      return std::make_unique<SgdOptimizer<T>>();
     case UpdaterKind::kMomentum:
       return std::make_unique<MomentumOptimizer<T>>();
     case UpdaterKind::kNesterov:

@@ -30,7 +30,7 @@ enum class RequestKind : uint32_t {
 };
 
 // Properties of a kind.
-constexpr unsigned kOfRows = 1;          // it names rows; otherwise it has a range of elements
+constexpr unsigned kNamesRows = 1;       // it has row ids; otherwise it has a range of elements
 constexpr unsigned kAddsDelta = 2;       // the updater applies its data
 constexpr unsigned kStoresData = 4;      // its data overwrite the parameters
 constexpr unsigned kReturnsData = 8;     // it returns parameters
@@ -40,20 +40,20 @@ constexpr unsigned kIsLocal = 64;        // never a message: its tensors are in 
 
 struct RequestTraits {
   RequestKind kind;
-  const char* operation;  // the name for MV_TableRun, or null if that cannot run it
+  const char* operation;  // the name for MV_TableRun, or null if it cannot run the kind
   const char* call;       // the name of the call in messages to the user
   unsigned properties;
 };
 
-// The row of a kind is at the index of its number.
+// By number of the kind.
 inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind{0}, nullptr, "an unknown call", 0},
     {RequestKind::kGet, "get", "get", kReturnsData},
     {RequestKind::kAdd, "add", "add", kAddsDelta},
     {RequestKind::kAddGet, "add_get", "add_get", kAddsDelta | kReturnsData},
     {RequestKind::kStore, nullptr, "store", kStoresData | kIsIdempotent},
-    {RequestKind::kGetRows, "get_rows", "get", kOfRows | kReturnsData},
-    {RequestKind::kAddRows, "add_rows", "add", kOfRows | kAddsDelta},
+    {RequestKind::kGetRows, "get_rows", "get", kNamesRows | kReturnsData},
+    {RequestKind::kAddRows, "add_rows", "add", kNamesRows | kAddsDelta},
     {RequestKind::kSetHyper, nullptr, "set_option", kChangesOption | kIsIdempotent},
     {RequestKind::kReleased, nullptr, "release", 0},
     {RequestKind::kExchange, nullptr, "sync", kAddsDelta | kReturnsData | kIsLocal},
@@ -62,13 +62,13 @@ inline constexpr RequestTraits kRequestTraits[] = {
 constexpr bool IsKind(RequestKind kind) {
   return kind > RequestKind{0} && kind < RequestKind::kEnd;
 }
-constexpr bool EachKindHasItsRow() {
+constexpr bool TraitsAreInOrder() {
   for (size_t i = 0; i < std::size(kRequestTraits); ++i) {
     if (static_cast<size_t>(kRequestTraits[i].kind) != i) return false;
   }
   return std::size(kRequestTraits) == static_cast<size_t>(RequestKind::kEnd);
 }
-static_assert(EachKindHasItsRow());
+static_assert(TraitsAreInOrder());
 
 constexpr const RequestTraits& TraitsOf(RequestKind kind) {
   return kRequestTraits[IsKind(kind) ? static_cast<size_t>(kind) : 0];
@@ -78,7 +78,7 @@ constexpr bool Has(RequestKind kind, unsigned properties) {
 }
 
 constexpr bool IsMessage(RequestKind kind) { return IsKind(kind) && !Has(kind, kIsLocal); }
-constexpr bool IsOfRows(RequestKind kind) { return Has(kind, kOfRows); }
+constexpr bool IsOfRows(RequestKind kind) { return Has(kind, kNamesRows); }
 constexpr bool IsAdd(RequestKind kind) { return Has(kind, kAddsDelta); }
 constexpr bool CarriesData(RequestKind kind) { return Has(kind, kAddsDelta | kStoresData); }
 constexpr bool ReturnsData(RequestKind kind) { return Has(kind, kReturnsData); }
@@ -88,38 +88,38 @@ constexpr bool IsChange(RequestKind kind) {
 constexpr bool IsIdempotent(RequestKind kind) { return Has(kind, kIsIdempotent); }
 constexpr const char* NameOf(RequestKind kind) { return TraitsOf(kind).call; }
 
-// Returns the kind that does to a range of elements what `kind` does to rows. A row that exceeds a
-// message is sent as such ranges.
-constexpr RequestKind OfRange(RequestKind kind) {
+// Returns the kind that does to a range of elements what `kind` does to rows. A row that is larger
+// than a chunk travels as several ranges.
+constexpr RequestKind RangeKindOf(RequestKind kind) {
   return ReturnsData(kind) ? RequestKind::kGet : RequestKind::kAdd;
 }
 
 // The memory is the caller's and stays valid until the call ends. Rows and elements are counted
 // from the first row of the table.
 struct Request {
-  static constexpr int64_t kWhole = -1;
-  static constexpr int kOwn = -2;
+  static constexpr int64_t kWholeShard = -1;
+  static constexpr int kThisWorker = -2;
 
   RequestKind kind = RequestKind::kGet;
-  // The worker that made the call; kOwn means the worker that executes the request.
-  int worker = kOwn;
+  // The worker that made the call; kThisWorker means the process that executes the request.
+  int worker = kThisWorker;
   const void* delta = nullptr;  // or the values to store
   void* out = nullptr;          // may equal `delta`; of kExchange, the last values
-  // Row ids of a request for rows, in the given order and checked by the caller.
+  // The row ids of kinds that name rows, in the order of the rows in `delta` and `out`. The ids
+  // have been checked.
   const int64_t* row_ids = nullptr;
   int64_t num_ids = 0;
-  // The range of elements of other requests, which `delta` and `out` hold alone; kWhole means the
-  // whole shard.
+  // The range of elements of other kinds. `delta` and `out` hold only this range.
   int64_t first = 0;
-  int64_t count = kWhole;
+  int64_t count = kWholeShard;
   const TensorList* tensors = nullptr;  // of kExchange
-  // The hyper-parameter of kSetHyper, checked by the caller.
+  // Of kSetHyper: the hyper-parameter, its checked value, and the number of rounds that a server
+  // must have applied before.
   int32_t hyper = 0;
   double value = 0;
-  uint64_t rounds = 0;  // the number of rounds that a server must have applied before
+  uint64_t rounds = 0;
 
-  // Row ids are for kinds of rows, `delta` for kinds that carry data, `out` for those that return
-  // data.
+  // `delta` is null unless the kind carries data, and `out` is null unless the kind returns data.
   static Request Of(RequestKind kind, const int64_t* row_ids, int64_t num_ids, const void* delta,
                     void* out) {
     Request request;

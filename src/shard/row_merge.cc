@@ -11,9 +11,8 @@
 namespace multiverso {
 namespace {
 
-// Returns the positions of the list in ascending order of id; stable, so that duplicates keep their
-// order.
-std::vector<int64_t> OrderOf(const int64_t* ids, int64_t count) {
+// Returns the positions of the list in ascending order of id. Duplicates keep their order.
+std::vector<int64_t> PositionsById(const int64_t* ids, int64_t count) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -32,11 +31,11 @@ bool IsAscending(const int64_t* ids, int64_t count) {
 
 int64_t FindDuplicate(const int64_t* ids, int64_t count) {
   if (IsAscending(ids, count)) return -1;
-  const std::vector<int64_t> order = OrderOf(ids, count);
+  const std::vector<int64_t> order = PositionsById(ids, count);
   int64_t found = -1;
   for (size_t i = 1; i < order.size(); ++i) {
-    const int64_t place = order[i - 1];
-    if (ids[place] == ids[order[i]] && (found < 0 || place < found)) found = place;
+    const int64_t position = order[i - 1];
+    if (ids[position] == ids[order[i]] && (found < 0 || position < found)) found = position;
   }
   return found;
 }
@@ -51,7 +50,7 @@ int64_t MergeRows(const RowDelta& delta, int64_t columns, DType dtype, int64_t* 
     return delta.count;
   }
   int64_t merged = 0;
-  for (const int64_t i : OrderOf(delta.ids, delta.count)) {
+  for (const int64_t i : PositionsById(delta.ids, delta.count)) {
     if (merged > 0 && ids[merged - 1] == delta.ids[i]) {
       WithType(dtype, [&](auto* null) {
         using T = std::remove_pointer_t<decltype(null)>;

@@ -1,5 +1,5 @@
-// RowMerge: turns a delta for rows in any order, some of them named more than once, into one that
-// names each row once.
+// Merging rows: turns a delta whose row ids are in any order and may repeat into a delta that names
+// each row once.
 #ifndef MULTIVERSO_SHARD_ROW_MERGE_H_
 #define MULTIVERSO_SHARD_ROW_MERGE_H_
 
@@ -10,14 +10,14 @@
 
 namespace multiverso {
 
-// A delta for rows of `columns` elements.
+// A delta for `count` rows: their ids, and their values in the order of the ids.
 struct RowDelta {
   const int64_t* ids = nullptr;
   int64_t count = 0;
   const void* values = nullptr;
 };
 
-// Owns the memory of a delta.
+// A RowDelta that owns its memory.
 struct MergedRows {
   std::vector<int64_t> ids;
   std::vector<char> values;
@@ -27,14 +27,15 @@ struct MergedRows {
   }
 };
 
+// Returns whether each id is larger than the one before it, so that no id repeats.
 bool IsAscending(const int64_t* ids, int64_t count);
 // Returns the first position in the list whose row is named at another position too, or -1 if every
 // row is named once.
 int64_t FindDuplicate(const int64_t* ids, int64_t count);
 
-// Writes the rows in ascending order of id. A row that is named more than once becomes the sum of
-// its deltas in the given order. `ids` and `values` have room for as many rows as `delta` has and
-// do not overlap the delta. Returns the number of distinct rows.
+// Writes the merged delta to `ids` and `values`, in ascending order of id, and returns its number
+// of rows. The deltas of a row that is named more than once are summed in the given order. `ids`
+// and `values` have room for as many rows as `delta` has and do not overlap it.
 int64_t MergeRows(const RowDelta& delta, int64_t columns, DType dtype, int64_t* ids, char* values);
 
 }  // namespace multiverso

@@ -12,24 +12,27 @@
 namespace multiverso {
 namespace {
 
-// Random rows miss the cache. Prefetching them a few rows ahead hides most of the latency.
-constexpr int64_t kRowsAhead = 8;
-constexpr int64_t kCacheLine = 64;
-constexpr int64_t kMostPrefetched = 512;  // bytes of a row; the hardware prefetches the rest
-// The most rows handled per lock acquisition, so that a long list of the same row lets other
-// workers take the lock.
-constexpr int64_t kRowsPerTaking = 256;
-// The most bytes of an unlocked read, which stays small because a reader may have to repeat it.
-constexpr int64_t kMostReadUnlocked = int64_t{8} << 10;
-// How often a wait for a lock checks its limit.
-constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr StripeUse kReading = StripeUse::kReading;
+constexpr StripeUse kWriting = StripeUse::kWriting;
 
-// Always inlined, because the compiler drops a call without visible effects.
+// How many rows ahead to prefetch. Random rows miss the cache, and this hides most of the latency.
+constexpr int64_t kPrefetchDistance = 8;
+constexpr int64_t kCacheLine = 64;
+constexpr int64_t kMaxPrefetchedBytes = 512;  // bytes of a row; the hardware prefetches the rest
+// The most rows handled per lock acquisition, so that a long list of rows of one stripe lets other
+// workers take the lock.
+constexpr int64_t kMaxRowsPerLock = 256;
+// The most bytes of an unlocked read, which stays small because a reader may have to repeat it.
+constexpr int64_t kMaxUnlockedBytes = int64_t{8} << 10;
+// The interval at which a wait for a lock checks its WaitLimit.
+constexpr auto kCheckInterval = std::chrono::milliseconds(50);
+
+// Always inlined, since the compiler drops a call of a function without visible effects.
 template <bool kForWriting>
 inline MV_ALWAYS_INLINE void PrefetchRow(const StripeLock* lock, const char* row, int64_t bytes) {
   constexpr int kWrite = kForWriting ? 1 : 0;
   MV_PREFETCH(lock, kWrite);
-  const int64_t end = bytes < kMostPrefetched ? bytes : kMostPrefetched;
+  const int64_t end = bytes < kMaxPrefetchedBytes ? bytes : kMaxPrefetchedBytes;
   for (int64_t at = 0; at < end; at += kCacheLine) {
     MV_PREFETCH(row + at, kWrite);
   }
@@ -52,15 +55,20 @@ Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& st
 Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
   StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
+  const auto rows = [&] {
+    return StrCat("rows ", first_row_ + layout_.first_row(stripe), " to ",
+                  first_row_ + layout_.end_row(stripe) - 1);
+  };
   for (;;) {
-    const Instant until = std::min(limit.earliest(), Clock::now() + kLook);
+    const Instant until = std::min(limit.earliest(), Clock::now() + kCheckInterval);
     switch (lock->Take(user_.local_rank, *user_.probe, until)) {
       case RobustLock::Outcome::kTaken:
         return Status::Ok();
       case RobustLock::Outcome::kRecovered:
-        LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
-                          " of a table: a rank died in the middle of an operation; an add it was "
-                          "making there, which was never acknowledged, may be there in part"));
+        LogWarning(StrCat(rows(),
+                          " of a table: a rank died in the middle of an operation; an add "
+                          "it was making there, which was never acknowledged, may be there "
+                          "in part"));
         return Status::Ok();
       case RobustLock::Outcome::kTimedOut:
         break;
@@ -69,15 +77,14 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
     if (now >= limit.deadline) break;
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
-  return Status(Code::kTimeout, StrCat("the lock of rows ", layout_.first_row(stripe), " to ",
-                                       layout_.end_row(stripe) - 1, " is held by local rank ",
+  return Status(Code::kTimeout, StrCat("the lock of ", rows(), " is held by local rank ",
                                        lock->Holder(), ", which is alive but makes no progress"));
 }
 
-template <StripeUse kFor, class Body>
+template <StripeUse kUse, class Body>
 Status Shard::ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
                             Body body) {
-  const bool is_whole = range.count == Request::kWhole;
+  const bool is_whole = range.count == Request::kWholeShard;
   const int64_t begin = is_whole ? 0 : range.first - first_row_ * columns_;
   const int64_t end = is_whole ? layout_.rows() * columns_ : begin + range.count;
   if (begin >= end) return Status::Ok();
@@ -85,8 +92,8 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
   const int64_t end_stripe =
       is_whole ? layout_.stripes() : layout_.stripe_of((end - 1) / columns_) + 1;
   const int64_t stripes = end_stripe - first_stripe;
-  // Workers start at different stripes, so they follow each other instead of queueing for the first
-  // stripe.
+  // Local rank r starts r eighths into the stripes, so the workers follow each other instead of
+  // queueing for the first stripe.
   const int64_t start =
       stripes == 1 ? first_stripe : first_stripe + user_.local_rank * stripes / 8 % stripes;
   for (; progress->done < stripes; ++progress->done) {
@@ -97,19 +104,19 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
     const auto work = [&] {
       body(first * element_bytes_, (first - begin) * element_bytes_, count);
     };
-    if (kFor == StripeUse::kReading && range.may_read_unlocked &&
-        ReadsUnlocked(count * element_bytes_) && storage_.lock(stripe)->ReadUnlocked(work)) {
+    if (kUse == kReading && range.may_read_unlocked && MayReadUnlocked(count * element_bytes_) &&
+        storage_.lock(stripe)->ReadUnlocked(work)) {
       continue;
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeHold<kFor> holding(storage_.lock(stripe));
-    if (kFor == StripeUse::kWriting) (void)MV_FAILPOINT("shard.write");
+    const StripeHold<kUse> holding(storage_.lock(stripe));
+    if (kUse == kWriting) (void)MV_FAILPOINT("shard.write");
     work();
   }
   return Status::Ok();
 }
 
-template <StripeUse kFor, class Body>
+template <StripeUse kUse, class Body>
 Status Shard::ForEachRow(const Request& request, Progress* progress, const WaitLimit& limit,
                          Body body) {
   const int64_t row_bytes = layout_.row_bytes();
@@ -117,28 +124,27 @@ Status Shard::ForEachRow(const Request& request, Progress* progress, const WaitL
   const auto row_at = [&](int64_t i) MV_ALWAYS_INLINE { return request.row_ids[i] - first_row_; };
   const auto prefetch = [&](int64_t i) MV_ALWAYS_INLINE {
     if (i >= count) return;
-    PrefetchRow<kFor == StripeUse::kWriting>(storage_.lock(layout_.stripe_of(row_at(i))),
-                                             storage_.parameters() + row_at(i) * row_bytes,
-                                             row_bytes);
+    PrefetchRow<kUse == kWriting>(storage_.lock(layout_.stripe_of(row_at(i))),
+                                  storage_.parameters() + row_at(i) * row_bytes, row_bytes);
   };
   while (progress->done < count) {
     const int64_t stripe = layout_.stripe_of(row_at(progress->done));
     StripeLock* const lock = storage_.lock(stripe);
-    if (kFor == StripeUse::kReading && ReadsUnlocked(row_bytes)) {
+    if (kUse == kReading && MayReadUnlocked(row_bytes)) {
       const int64_t i = progress->done;
-      prefetch(i + kRowsAhead);
+      prefetch(i + kPrefetchDistance);
       if (lock->ReadUnlocked([&] { body(row_at(i) * row_bytes, i * row_bytes); })) {
         ++progress->done;
         continue;
       }
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeHold<kFor> holding(lock);
+    const StripeHold<kUse> holding(lock);
     // Consecutive list entries that are adjacent in the table share one lock acquisition.
-    const int64_t end = std::min(count, progress->done + kRowsPerTaking);
+    const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
     do {
       const int64_t i = progress->done;
-      prefetch(i + kRowsAhead);
+      prefetch(i + kPrefetchDistance);
       body(row_at(i) * row_bytes, i * row_bytes);
       ++progress->done;
     } while (progress->done < end && layout_.stripe_of(row_at(progress->done)) == stripe);
@@ -146,8 +152,8 @@ Status Shard::ForEachRow(const Request& request, Progress* progress, const WaitL
   return Status::Ok();
 }
 
-bool Shard::ReadsUnlocked(int64_t bytes) const {
-  return bytes <= kMostReadUnlocked && !notes_gets_;
+bool Shard::MayReadUnlocked(int64_t bytes) const {
+  return bytes <= kMaxUnlockedBytes && !notes_gets_;
 }
 
 Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count,
@@ -163,86 +169,86 @@ Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_
   return update;
 }
 
-void Shard::Do(int64_t byte_offset, const Update& update) const {
+void Shard::ApplyUpdate(int64_t byte_offset, const Update& update) const {
   if (!counts_steps_) return updater_->Apply(*hyper(), update);
   const int64_t first = byte_offset / element_bytes_;
-  storage_.step_cells().Count(first, update.count, [&](int64_t at, int64_t count, int64_t step) {
-    Update run = update.Part(at - first, count, element_bytes_);
+  storage_.step_cells().Count(first, update.count, [&](int64_t begin, int64_t count, int64_t step) {
+    Update run = update.Part(begin - first, count, element_bytes_);
     run.step = step;
     updater_->Apply(*hyper(), run);
   });
 }
 
-void Shard::Note(int64_t byte_offset, const void* values, int64_t count, int worker) const {
+void Shard::NoteGet(int64_t byte_offset, const void* values, int64_t count, int worker) const {
   if (!notes_gets_ || worker < 0) return;
   updater_->NoteGet(UpdateAt(byte_offset, nullptr, nullptr, count, worker), values);
 }
 
-void Shard::DoAndNote(int64_t byte_offset, const Update& update) const {
-  Do(byte_offset, update);
-  if (update.out != nullptr) Note(byte_offset, update.out, update.count, update.worker);
+void Shard::ApplyAndNote(int64_t byte_offset, const Update& update) const {
+  ApplyUpdate(byte_offset, update);
+  if (update.out != nullptr) NoteGet(byte_offset, update.out, update.count, update.worker);
 }
 
-void Shard::Give(int64_t byte_offset, void* out, int64_t bytes, int worker) const {
+void Shard::CopyToWorker(int64_t byte_offset, void* out, int64_t bytes, int worker) const {
   std::memcpy(out, storage_.parameters() + byte_offset, static_cast<size_t>(bytes));
-  Note(byte_offset, out, bytes / element_bytes_, worker);
+  NoteGet(byte_offset, out, bytes / element_bytes_, worker);
 }
 
 void Shard::Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
                   char* scratch) const {
-  const int64_t at = first * element_bytes_;
+  const int64_t byte_offset = first * element_bytes_;
   const auto bytes = static_cast<size_t>(count * element_bytes_);
-  Update update = UpdateAt(at, delta, nullptr, count, /*worker=*/-1);
+  Update update = UpdateAt(byte_offset, delta, nullptr, count, /*worker=*/-1);
   update.terms = terms;
   void* const weights = update.weights;
   update.weights = out == nullptr || out == delta ? scratch : out;
   std::memcpy(update.weights, weights, bytes);
-  Do(at, update);
+  ApplyUpdate(byte_offset, update);
   std::memcpy(weights, update.weights, bytes);
   if (out != nullptr && out != update.weights) std::memcpy(out, update.weights, bytes);
 }
 
 Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
-  const int worker = request.worker == Request::kOwn ? user_.worker : request.worker;
+  const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
   const auto* const delta = static_cast<const char*>(request.delta);
   auto* const out = static_cast<char*>(request.out);
   const Elements range{request.first, request.count, /*may_read_unlocked=*/true};
-  // In the bodies, `at` is a byte offset in the shard and `in` one in the request's memory.
+  // `at` is a byte offset in the shard, and `buffer_at` one in the request's buffers.
   switch (request.kind) {
     case RequestKind::kGet:
-      return ForEachStripe<StripeUse::kReading>(
-          range, progress, limit, [&](int64_t at, int64_t in, int64_t count) {
-            Give(at, out + in, count * element_bytes_, worker);
+      return ForEachStripe<kReading>(
+          range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
+            CopyToWorker(at, out + buffer_at, count * element_bytes_, worker);
           });
     case RequestKind::kAdd:
-      return ForEachStripe<StripeUse::kWriting>(
-          range, progress, limit, [&](int64_t at, int64_t in, int64_t count) {
-            Do(at, UpdateAt(at, delta + in, nullptr, count, worker));
+      return ForEachStripe<kWriting>(
+          range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
+            ApplyUpdate(at, UpdateAt(at, delta + buffer_at, nullptr, count, worker));
           });
     case RequestKind::kAddGet:
-      return ForEachStripe<StripeUse::kWriting>(
-          range, progress, limit, [&](int64_t at, int64_t in, int64_t count) {
-            DoAndNote(at, UpdateAt(at, delta + in, out + in, count, worker));
+      return ForEachStripe<kWriting>(
+          range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
+            ApplyAndNote(at, UpdateAt(at, delta + buffer_at, out + buffer_at, count, worker));
           });
     case RequestKind::kStore:
-      return ForEachStripe<StripeUse::kWriting>(
-          range, progress, limit, [&](int64_t at, int64_t in, int64_t count) {
-            std::memcpy(storage_.parameters() + at, delta + in,
-                        static_cast<size_t>(count * element_bytes_));
-          });
+      return ForEachStripe<kWriting>(range, progress, limit,
+                                     [&](int64_t at, int64_t buffer_at, int64_t count) {
+                                       std::memcpy(storage_.parameters() + at, delta + buffer_at,
+                                                   static_cast<size_t>(count * element_bytes_));
+                                     });
     case RequestKind::kGetRows:
-      return ForEachRow<StripeUse::kReading>(request, progress, limit, [&](int64_t at, int64_t in) {
-        Give(at, out + in, layout_.row_bytes(), worker);
+      return ForEachRow<kReading>(request, progress, limit, [&](int64_t at, int64_t buffer_at) {
+        CopyToWorker(at, out + buffer_at, layout_.row_bytes(), worker);
       });
     case RequestKind::kAddRows:
-      return ForEachRow<StripeUse::kWriting>(request, progress, limit, [&](int64_t at, int64_t in) {
-        Do(at, UpdateAt(at, delta + in, nullptr, columns_, worker));
+      return ForEachRow<kWriting>(request, progress, limit, [&](int64_t at, int64_t buffer_at) {
+        ApplyUpdate(at, UpdateAt(at, delta + buffer_at, nullptr, columns_, worker));
       });
     case RequestKind::kExchange:
-      return ForEachStripe<StripeUse::kWriting>(
-          range, progress, limit, [&](int64_t at, int64_t in, int64_t count) {
-            ExchangeStripe(*request.tensors, out, at, in, count);
-          });
+      return ForEachStripe<kWriting>(range, progress, limit,
+                                     [&](int64_t at, int64_t buffer_at, int64_t count) {
+                                       ExchangeStripe(*request.tensors, out, at, buffer_at, count);
+                                     });
     case RequestKind::kSetHyper:
       hyper()->value[request.hyper].store(request.value, std::memory_order_relaxed);
       return Status::Ok();
@@ -266,57 +272,60 @@ void Shard::CopyUnlocked(const Request& request) const {
   }
 }
 
-void Shard::ExchangeStripe(const TensorList& tensors, char* last, int64_t at, int64_t in,
-                           int64_t count) const {
-  tensors.ForEachPart(in / element_bytes_, count, [&](void* part, int64_t first, int64_t elements) {
+void Shard::ExchangeStripe(const TensorList& tensors, char* last, int64_t byte_offset,
+                           int64_t buffer_offset, int64_t count) const {
+  const int64_t first_element = buffer_offset / element_bytes_;
+  tensors.ForEachPart(first_element, count, [&](void* part, int64_t first, int64_t elements) {
     const int64_t offset = first * element_bytes_;
-    char* const part_last = last + in + offset;
-    const Update update = UpdateAt(at + offset, part_last, part_last, elements, user_.worker);
+    char* const part_last = last + buffer_offset + offset;
+    const Update update =
+        UpdateAt(byte_offset + offset, part_last, part_last, elements, user_.worker);
     if (updater_->Exchange(update, part)) return;
     updater_->TakeDelta(part, part_last, elements);
-    DoAndNote(at + offset, update);
+    ApplyAndNote(byte_offset + offset, update);
     updater_->Settle(*hyper(), part_last, part, elements);
   });
 }
 
-char* Shard::AreaAt(int64_t area) const {
+char* Shard::AreaBegin(int64_t area) const {
   if (area == 0) return storage_.parameters();
   return storage_.state() + (area - 1) * storage_.state_stride();
 }
 
 Status Shard::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
                       const WaitLimit& limit, ReadAgain when) {
-  return ForEachStripe<StripeUse::kReading>(Elements{first, count}, progress, limit,
-                                            [&](int64_t at, int64_t in_range, int64_t elements) {
-                                              CopyFor(when, static_cast<char*>(out) + in_range,
-                                                      AreaAt(area) + at, elements * element_bytes_);
-                                            });
+  return ForEachStripe<kReading>(Elements{first, count}, progress, limit,
+                                 [&](int64_t at, int64_t buffer_at, int64_t elements) {
+                                   CopyFor(when, static_cast<char*>(out) + buffer_at,
+                                           AreaBegin(area) + at, elements * element_bytes_);
+                                 });
 }
 
 Status Shard::CopyIn(int64_t area, int64_t first, int64_t count, const void* values,
                      Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe<StripeUse::kWriting>(
-      Elements{first, count}, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
-        std::memcpy(AreaAt(area) + at, static_cast<const char*>(values) + in_range,
-                    static_cast<size_t>(elements * element_bytes_));
-      });
+  return ForEachStripe<kWriting>(Elements{first, count}, progress, limit,
+                                 [&](int64_t at, int64_t buffer_at, int64_t elements) {
+                                   std::memcpy(AreaBegin(area) + at,
+                                               static_cast<const char*>(values) + buffer_at,
+                                               static_cast<size_t>(elements * element_bytes_));
+                                 });
 }
 
-template <StripeUse kFor, class Body>
+template <StripeUse kUse, class Body>
 Status Shard::ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step,
                           Progress* progress, const WaitLimit& limit, Body body) {
-  return ForEachStripe<kFor>(Elements{first_row * columns_, count * columns_}, progress, limit,
-                             [&](int64_t at, int64_t in_range, int64_t elements) {
+  return ForEachStripe<kUse>(Elements{first_row * columns_, count * columns_}, progress, limit,
+                             [&](int64_t at, int64_t buffer_at, int64_t elements) {
                                int64_t row = at / layout_.row_bytes();
-                               int64_t in_rows = in_range / layout_.row_bytes();
+                               int64_t row_in_range = buffer_at / layout_.row_bytes();
                                const int64_t end = row + elements / columns_;
                                while (row < end) {
-                                 const int64_t index = in_rows / rows_per_step;
-                                 const int64_t rows =
-                                     std::min(end - row, (index + 1) * rows_per_step - in_rows);
+                                 const int64_t index = row_in_range / rows_per_step;
+                                 const int64_t rows = std::min(
+                                     end - row, (index + 1) * rows_per_step - row_in_range);
                                  body(row, rows, index);
                                  row += rows;
-                                 in_rows += rows;
+                                 row_in_range += rows;
                                }
                              });
 }
@@ -324,21 +333,21 @@ Status Shard::ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_ste
 Status Shard::CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_step, uint32_t* steps,
                            Progress* progress, const WaitLimit& limit) {
   if (progress->done == 0) std::fill_n(steps, DivideUp(count, rows_per_step), 0U);
-  return ForEachStep<StripeUse::kReading>(
+  return ForEachStep<kReading>(
       first_row, count, rows_per_step, progress, limit,
       [&](int64_t row, int64_t rows, int64_t index) {
         steps[index] =
-            std::max(steps[index], storage_.step_cells().Most(row * columns_, rows * columns_));
+            std::max(steps[index], storage_.step_cells().MaxSteps(row * columns_, rows * columns_));
       });
 }
 
 Status Shard::CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_step,
                           const uint32_t* steps, Progress* progress, const WaitLimit& limit) {
-  return ForEachStep<StripeUse::kWriting>(first_row, count, rows_per_step, progress, limit,
-                                          [&](int64_t row, int64_t rows, int64_t index) {
-                                            storage_.step_cells().Set(
-                                                row * columns_, rows * columns_, steps[index]);
-                                          });
+  return ForEachStep<kWriting>(first_row, count, rows_per_step, progress, limit,
+                               [&](int64_t row, int64_t rows, int64_t index) {
+                                 storage_.step_cells().SetSteps(row * columns_, rows * columns_,
+                                                                steps[index]);
+                               });
 }
 
 }  // namespace multiverso

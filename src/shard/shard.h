@@ -1,13 +1,14 @@
-// Shard: a piece of a table, and the only implementation of the operations on it.
+// Shard: the part of a table on one node, and the only implementation of the operations on it.
 //
-// A shard is memory that this process has mapped plus the operations on that memory. The rank that
-// maps the memory executes the operation itself, and several ranks do so at the same time. A shard
-// knows nothing about ranks on other nodes, sessions or Python.
+// A shard is memory that this process has mapped plus the operations on that memory. Every rank of
+// the node maps the memory and executes its operations itself, at the same time as other ranks. A
+// shard knows nothing about ranks on other nodes, sessions or Python.
 //
-// Every operation takes the locks of the stripes that it touches one after the other, never two at
-// once. So operations of different workers interleave between stripes, but no addition is lost. An
-// operation that waits for a lock until its time slice ends returns pending and stores its position
-// in its Progress. A call with the same arguments continues from this position.
+// An operation takes the locks of the stripes that it touches one after the other, never two at
+// once, and skips them for short reads. So operations of different workers interleave between
+// stripes, but no add is lost. An operation that waits for a lock until WaitLimit::slice_end
+// returns pending and stores its position in its Progress. A call with the same arguments continues
+// there. Apply and CopyUnlocked take no locks.
 #ifndef MULTIVERSO_SHARD_SHARD_H_
 #define MULTIVERSO_SHARD_SHARD_H_
 
@@ -26,7 +27,7 @@
 
 namespace multiverso {
 
-// How far an operation has come, in stripes or rows.
+// How far an operation has come: the number of stripes or row ids that are done.
 struct Progress {
   int64_t done = 0;
   int32_t phase = 0;  // for callers that build one operation from several
@@ -53,29 +54,29 @@ class Shard {
   const Updater& updater() const { return *updater_; }
   Holders* holders() const { return storage_.holders(); }
 
-  // Executes a request. The shard may change between requests that fetch a range in pieces.
+  // Executes a checked request, or continues it from *progress.
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
 
-  // Applies a delta without locks, to `count` elements from element `first` on, for callers that
-  // exclude other access to the elements. `delta` is the sum of `terms` workers' deltas. The new
-  // parameters are computed in `out` or, if that is null or equals the delta, in `scratch`, which
-  // has room for them, and then copied. Overwriting whole cache lines that other cores have read is
-  // much faster than modifying each in place.
+  // Applies a delta without locks, to `count` elements from element `first` of the shard on, for
+  // callers that exclude other access to the elements. `delta` is the sum of `terms` workers'
+  // deltas. The new parameters are computed in `out`, or in `scratch` if `out` is null or equals
+  // `delta`, and then copied: overwriting whole cache lines that other cores have read is much
+  // faster than modifying them in place. `scratch` has room for `count` elements.
   void Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
              char* scratch) const;
-  // Copies the parameters of a get without locks, for callers that exclude writers.
+  // Executes a get (of rows or of the whole shard) without locks, for callers that exclude writers.
   void CopyUnlocked(const Request& request) const;
   const char* parameters() const { return storage_.parameters(); }
 
-  // For checkpoints: copies the parameters (area 0) or state slot `area` - 1 verbatim, without the
-  // updater. `when` says when the copied data will be read.
+  // For checkpoints: copy a range of the parameters (area 0) or of state slot `area` - 1, without
+  // the updater. `when` says how soon the copied data will be read.
   int64_t state_slots() const { return storage_.state_slots(); }
   Status CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
                  const WaitLimit& limit, ReadAgain when = ReadAgain::kSoon);
   Status CopyIn(int64_t area, int64_t first, int64_t count, const void* values, Progress* progress,
                 const WaitLimit& limit);
-  // For Updater::counts_steps(): copy how often rows have been updated, one number for each
-  // `rows_per_step` rows, which is the largest if the rows differ.
+  // For Updater::counts_steps(): copy the update counts of rows, one for each `rows_per_step` rows,
+  // which is the largest count of these rows.
   Status CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_step, uint32_t* steps,
                       Progress* progress, const WaitLimit& limit);
   Status CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_step, const uint32_t* steps,
@@ -85,37 +86,38 @@ class Shard {
   struct Elements {
     int64_t first;
     int64_t count;
-    bool may_read_unlocked = false;  // the body may first run once on torn values
+    bool may_read_unlocked = false;  // a body that reads may run on torn values, and then again
   };
 
   // Calls body(byte offset in the shard, byte offset in the range, elements) for each stripe, under
   // its lock or, for short reads, without the lock.
-  template <StripeUse kFor, class Body>
+  template <StripeUse kUse, class Body>
   Status ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
                        Body body);
   // Calls body(byte offset in the shard, byte offset in the list of rows) for each row, under the
   // stripe's lock or, for short reads, without the lock.
-  template <StripeUse kFor, class Body>
+  template <StripeUse kUse, class Body>
   Status ForEachRow(const Request& request, Progress* progress, const WaitLimit& limit, Body body);
-  // Calls body(first row in the shard, count, index of their step) for runs of the rows under each
-  // lock.
-  template <StripeUse kFor, class Body>
+  // Calls body(first row in the shard, count, index of their update count) for each run of rows
+  // that share a stripe and an update count, under the stripe's lock.
+  template <StripeUse kUse, class Body>
   Status ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step, Progress* progress,
                      const WaitLimit& limit, Body body);
   Status TakeStripe(int64_t stripe, const WaitLimit& limit);
-  char* AreaAt(int64_t area) const;
-  // Copies parameters to `out` and records that `worker` has received them.
-  void Give(int64_t byte_offset, void* out, int64_t bytes, int worker) const;
-  void Note(int64_t byte_offset, const void* values, int64_t count, int worker) const;
+  char* AreaBegin(int64_t area) const;
+  // Copies parameters to `out` and notes that `worker` has received them.
+  void CopyToWorker(int64_t byte_offset, void* out, int64_t bytes, int worker) const;
+  // Passes the parameters that `worker` received to the updater, if the updater notes gets.
+  void NoteGet(int64_t byte_offset, const void* values, int64_t count, int worker) const;
   Update UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count,
                   int worker) const;
-  // Passes the update with its step to the updater.
-  void Do(int64_t byte_offset, const Update& update) const;
-  // Passes the update to the updater and records the parameters that the worker received.
-  void DoAndNote(int64_t byte_offset, const Update& update) const;
-  void ExchangeStripe(const TensorList& tensors, char* last, int64_t at, int64_t in,
-                      int64_t count) const;
-  bool ReadsUnlocked(int64_t bytes) const;
+  // Passes the update to the updater, split where the step differs if the updater counts steps.
+  void ApplyUpdate(int64_t byte_offset, const Update& update) const;
+  // Applies the update as ApplyUpdate does, and notes that its worker has received update.out.
+  void ApplyAndNote(int64_t byte_offset, const Update& update) const;
+  void ExchangeStripe(const TensorList& tensors, char* last, int64_t byte_offset,
+                      int64_t buffer_offset, int64_t count) const;
+  bool MayReadUnlocked(int64_t bytes) const;
 
   StripeLayout layout_;
   int64_t columns_;

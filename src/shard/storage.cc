@@ -18,8 +18,7 @@ static_assert(kHoldersOffset + sizeof(Holders) <= kLocksOffset);
 
 Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t state_slots,
                                         const StepCells& step_cells) {
-  // Parameters, state, locks (1/1024 of the parameters, or one per row) and step cells together
-  // stay far below 2^63 if each of them is below 2^59.
+  // The sum of parameters, state, locks and step cells stays far below 2^63 if none exceeds 2^59.
   constexpr int64_t kLargest = int64_t{1} << 59;
   int64_t state_bytes = 0;
   int64_t lock_bytes = 0;
@@ -36,7 +35,7 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t stat
   }
   ShardStorage storage;
   storage.step_cells_ = step_cells;
-  storage.step_cells_offset_ = kLocksOffset + lock_bytes;  // whole cache lines
+  storage.step_cells_offset_ = kLocksOffset + lock_bytes;  // aligned, as locks are cache lines
   storage.parameters_offset_ = RoundUp(storage.step_cells_offset_ + cell_bytes, kPage);
   storage.state_offset_ = RoundUp(storage.parameters_offset_ + layout.bytes(), kPage);
   storage.state_slots_ = state_slots;

@@ -18,17 +18,17 @@
 
 namespace multiverso {
 
-// Counts the ranks that still hold the shard's table, in a session that spans nodes.
+// Tells, in a session that spans nodes, when no rank needs the shard any more.
 struct Holders {
-  std::atomic<uint32_t> ranks;       // ranks of this node that hold it
-  std::atomic<uint32_t> nodes_done;  // other nodes that have released it
+  std::atomic<uint32_t> ranks;       // ranks of this node that have not released the table
+  std::atomic<uint32_t> nodes_done;  // other nodes whose ranks have all released the table
 };
 
 class ShardStorage {
  public:
   ShardStorage() = default;
   // Plans the storage of a shard: the parameters, `state_slots` arrays of their size, and the
-  // cells. Returns MemoryError if the sum does not fit in 64 bits.
+  // cells. Returns MemoryError if the plan is too large for 64-bit arithmetic.
   static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t state_slots,
                                    const StepCells& step_cells = StepCells());
 

@@ -1,10 +1,10 @@
-// StripeLock: the lock of a stripe, with a version so that short reads can do without the lock.
+// StripeLock: the lock of a stripe, with a version that lets short reads skip the lock.
 //
 // Writers hold the lock and make the version odd while they write. A reader that finds the same
 // even version before and after its copy has read a consistent state; otherwise the reader repeats
-// the read under the lock. So readers do not exclude each other, and a read writes to no shared
-// cache line. This is a sequence lock with the memory ordering of H.-J. Boehm, "Can Seqlocks Get
-// Along With Programming Language Memory Models?", MSPC 2012.
+// the read under the lock. So short reads do not exclude each other and write to no shared cache
+// line. This is a sequence lock with the memory ordering of H.-J. Boehm, "Can Seqlocks Get Along
+// With Programming Language Memory Models?", MSPC 2012.
 #ifndef MULTIVERSO_SHARD_STRIPE_LOCK_H_
 #define MULTIVERSO_SHARD_STRIPE_LOCK_H_
 
@@ -30,9 +30,9 @@ struct alignas(64) StripeLock : RobustLock {
     version.store(version.load(std::memory_order_relaxed) + 1U, std::memory_order_release);
   }
 
-  // Runs read() without the lock. Returns false if a writer interfered, in which case the read data
-  // is worthless. The reads are races whose losing results are discarded. ThreadSanitizer cannot
-  // know that, so with ThreadSanitizer the reader takes the lock.
+  // Runs read() without the lock. Returns false if a writer interfered, in which case the data that
+  // was read is worthless. ThreadSanitizer would report such reads as data races, so under
+  // ThreadSanitizer this function returns false, and the reader takes the lock.
   template <class Read>
   bool ReadUnlocked(Read read) const {
 #if defined(__SANITIZE_THREAD__)
@@ -50,7 +50,7 @@ struct alignas(64) StripeLock : RobustLock {
 
 enum class StripeUse { kReading, kWriting };
 
-// Releases a taken stripe at the end of a scope.
+// Holds a stripe, whose lock has been taken, until the end of a scope.
 template <StripeUse kUse>
 class StripeHold {
  public:

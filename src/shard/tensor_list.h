@@ -11,7 +11,7 @@
 
 namespace multiverso {
 
-// Maps element ranges to addresses; the caller owns the memory. Ranges count the table's elements.
+// Maps ranges of the table's elements to addresses. The caller owns the memory.
 class TensorList {
  public:
   // `counts` are numbers of elements, each >= 0, whose sum does not overflow.
@@ -22,10 +22,11 @@ class TensorList {
   int64_t count() const { return begins_.back(); }
   int64_t count_of(int64_t tensor) const;
 
-  // Sets the addresses of the tensors. The addresses of empty tensors may be null.
-  void Place(void* const* data) { data_ = data; }
+  // The addresses of empty tensors may be null.
+  void SetAddresses(void* const* data) { data_ = data; }
 
-  // Calls body(address in a tensor, element of the range, elements) for each tensor's part.
+  // Calls body(address, offset in the range, elements) for each tensor that has a part of the
+  // range.
   template <class Body>
   void ForEachPart(int64_t first, int64_t count, Body body) const;
 
@@ -37,16 +38,16 @@ class TensorList {
 
 template <class Body>
 void TensorList::ForEachPart(int64_t first, int64_t count, Body body) const {
-  // Finds the last tensor that begins at or before `first`. Empty tensors come before this tensor.
+  // Finds the last tensor that begins at or before `first`, which follows any empty ones there.
   const auto after = std::upper_bound(begins_.begin(), begins_.end() - 1, first);
   auto tensor = static_cast<size_t>(after - begins_.begin()) - 1;
   const int64_t end = first + count;
-  for (int64_t at = first; at < end; ++tensor) {
-    const int64_t part = std::min(end, begins_[tensor + 1]) - at;
+  for (int64_t element = first; element < end; ++tensor) {
+    const int64_t part = std::min(end, begins_[tensor + 1]) - element;
     if (part == 0) continue;
-    body(static_cast<char*>(data_[tensor]) + (at - begins_[tensor]) * SizeOf(dtype_), at - first,
-         part);
-    at += part;
+    body(static_cast<char*>(data_[tensor]) + (element - begins_[tensor]) * SizeOf(dtype_),
+         element - first, part);
+    element += part;
   }
 }
 

@@ -3,12 +3,12 @@
 namespace multiverso {
 
 Update Update::Part(int64_t first, int64_t elements, int64_t element_bytes) const {
-  const int64_t at = first * element_bytes;
+  const int64_t offset = first * element_bytes;
   Update part = *this;
-  part.weights = static_cast<char*>(weights) + at;
-  part.state = static_cast<char*>(state) + at;
-  part.delta = static_cast<const char*>(delta) + at;
-  if (out != nullptr) part.out = static_cast<char*>(out) + at;
+  part.weights = static_cast<char*>(weights) + offset;
+  part.state = static_cast<char*>(state) + offset;
+  part.delta = static_cast<const char*>(delta) + offset;
+  if (out != nullptr) part.out = static_cast<char*>(out) + offset;
   part.count = elements;
   return part;
 }

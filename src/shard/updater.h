@@ -1,9 +1,8 @@
-// Updater: what an add does to the parameters. This is the only place where a delta is combined
-// with a weight.
+// Updater: what an add does to the parameters. Only updaters combine deltas with parameters.
 //
 // The meaning of a delta depends on the updater: an increment, a gradient, or the worker's own
-// parameters. The formulas are documented in make_updater.cc and optimizers.cc, and for users in
-// docs/updaters.md.
+// parameters. The formulas are in kernels.h and optimizer_kernels.h, their sources in
+// optimizers.cc, and both for users in docs/updaters.md.
 #ifndef MULTIVERSO_SHARD_UPDATER_H_
 #define MULTIVERSO_SHARD_UPDATER_H_
 
@@ -13,7 +12,11 @@
 
 namespace multiverso {
 
-// One run of consecutive elements. `state` holds Updater::state_slots() runs of as many elements
+// If Apply has an `out`, it updates the weights and copies them out in pieces of this size, so that
+// each piece is still in the first-level cache when it is copied.
+constexpr int64_t kUpdatePieceBytes = int64_t{16} << 10;
+
+// An update of consecutive elements. `state` holds Updater::state_slots() runs of as many elements
 // each, `state_stride` bytes apart; zero before the first update.
 struct Update {
   void* weights = nullptr;
@@ -24,20 +27,20 @@ struct Update {
   int64_t count = 0;
   int worker = -1;    // the worker whose delta it is; -1 for the sum of several workers' deltas
   int64_t terms = 1;  // the number of workers' deltas in the sum
-  int64_t step = 1;   // the number of this update of these elements, from 1 (counts_steps())
+  int64_t step = 1;   // counts the updates of these elements from 1, for counts_steps()
 
-  char* slot(int64_t number) const { return static_cast<char*>(state) + number * state_stride; }
-  // Returns the part with `elements` elements from `first` on.
+  char* slot(int64_t index) const { return static_cast<char*>(state) + index * state_stride; }
+  // Returns the update of `elements` of these elements, from `first` on.
   Update Part(int64_t first, int64_t elements, int64_t element_bytes) const;
 };
 
-// An updater is stateless (state is in the shard), so one instance serves all threads. The caller
-// holds the lock of the stripe or excludes other access to the elements in another way.
+// An updater has no state of its own (Update::state is in the shard), so one instance serves all
+// threads. The caller holds the lock of the stripe or excludes other access in another way.
 class Updater {
  public:
   virtual ~Updater() = default;
 
-  virtual int64_t state_slots(int /*workers*/) const { return 0; }
+  virtual int64_t state_slots(int /*num_workers*/) const { return 0; }
   // Returns whether the formula uses Update::step.
   virtual bool counts_steps() const { return false; }
   // Returns whether NoteGet must be called with the parameters that each worker receives.
@@ -48,15 +51,15 @@ class Updater {
   virtual Duplicates duplicates() const { return Duplicates::kSummed; }
 
   virtual void Apply(const Hyper& hyper, const Update& update) const = 0;
-  // Records that `update.worker` received `values`, update.count elements.
+  // Records that `update.worker` received `values`, which are update.count elements.
   virtual void NoteGet(const Update& /*update*/, const void* /*values*/) const {}
 
   // ---- For ParamSync. Its tensors are `current`; `last` holds their values at the last exchange.
 
-  // Writes the delta that a worker of ParamSync adds into `last`.
+  // Overwrites `last` with the delta that ParamSync adds to the table.
   virtual void TakeDelta(const void* current, void* last, int64_t count) const = 0;
-  // Turns `current` into the parameters with which the worker continues after the table has become
-  // `table`.
+  // Sets `current` to the parameters with which the worker continues. `table` holds the table's
+  // parameters after the add.
   virtual void Settle(const Hyper& hyper, const void* table, void* current,
                       int64_t count) const = 0;
   // Performs TakeDelta, Apply and Settle in one loop, with `last` as `update.delta` and

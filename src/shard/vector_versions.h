@@ -1,4 +1,4 @@
-// The compiler attributes of the inner loops.
+// Compiler attributes that vectorize the inner loops, for several vector instruction sets.
 #ifndef MULTIVERSO_SHARD_VECTOR_VERSIONS_H_
 #define MULTIVERSO_SHARD_VECTOR_VERSIONS_H_
 

@@ -10,21 +10,21 @@ ChunkSource::ChunkSource(const TableSpec& spec, const Request& request, RowRange
     : request_(request),
       columns_(spec.num_col),
       element_bytes_(SizeOf(spec.type())),
-      of_rows_(false),
-      next_(rows.first * spec.num_col),
-      end_(rows.end * spec.num_col) {}
+      names_rows_(false),
+      next_element_(rows.first * spec.num_col),
+      end_element_(rows.end * spec.num_col) {}
 
 ChunkSource::ChunkSource(const TableSpec& spec, const Request& request,
                          std::vector<int64_t> positions)
     : request_(request),
       columns_(spec.num_col),
       element_bytes_(SizeOf(spec.type())),
-      of_rows_(true),
+      names_rows_(true),
       positions_(std::move(positions)) {}
 
-ChunkSource ChunkSource::OfOne(const TableSpec& spec, const Request& request) {
+ChunkSource ChunkSource::WithoutValues(const TableSpec& spec, const Request& request) {
   ChunkSource source(spec, request, RowRange{});
-  source.is_single_ = true;
+  source.is_without_values_ = true;
   return source;
 }
 
@@ -35,57 +35,58 @@ bool ChunkSource::Next(Chunk* chunk) {
   chunk->request.out = nullptr;
   chunk->positions = nullptr;
   chunk->count = chunk->bytes = 0;
-  if (is_single_) {
+  if (is_without_values_) {
     stopped_ = true;
     return true;
   }
-  if (!of_rows_) return NextOfRange(chunk);
+  if (!names_rows_) return NextRange(chunk);
   return columns_ * element_bytes_ > kChunkBytes ? NextOfLongRow(chunk) : NextRows(chunk);
 }
 
-void ChunkSource::TakeRange(int64_t first, int64_t count, int64_t at, Chunk* chunk) const {
+void ChunkSource::SetRange(int64_t first, int64_t count, int64_t buffer_first, Chunk* chunk) const {
   chunk->request.first = first;
   chunk->request.count = chunk->count = count;
   chunk->bytes = count * element_bytes_;
-  const int64_t offset = at * element_bytes_;
+  const int64_t offset = buffer_first * element_bytes_;
   if (request_.delta != nullptr) {
     chunk->request.delta = static_cast<const char*>(request_.delta) + offset;
   }
   if (request_.out != nullptr) chunk->request.out = static_cast<char*>(request_.out) + offset;
 }
 
-bool ChunkSource::NextOfRange(Chunk* chunk) {
-  if (next_ >= end_) return false;
-  // A chunk has whole rows or a piece of one row. Pieces are counted from the row's beginning, so
-  // that every call cuts the row in the same places.
-  const int64_t most = kChunkBytes / element_bytes_;
-  const int64_t to_cut =
-      columns_ <= most ? most / columns_ * columns_ : std::min(most, columns_ - next_ % columns_);
-  TakeRange(next_, std::min(end_ - next_, to_cut), next_, chunk);
-  next_ += chunk->count;
+bool ChunkSource::NextRange(Chunk* chunk) {
+  if (next_element_ >= end_element_) return false;
+  // A chunk has whole rows or a piece of one row. Every call cuts a row in the same places, so that
+  // no chunk ends within a step cell (StepCells).
+  const int64_t max_elements = kChunkBytes / element_bytes_;
+  const int64_t to_cut = columns_ <= max_elements
+                             ? max_elements / columns_ * columns_
+                             : std::min(max_elements, columns_ - next_element_ % columns_);
+  SetRange(next_element_, std::min(end_element_ - next_element_, to_cut), next_element_, chunk);
+  next_element_ += chunk->count;
   return true;
 }
 
 bool ChunkSource::NextOfLongRow(Chunk* chunk) {
   if (next_position_ >= positions_.size()) return false;
   const int64_t position = positions_[next_position_];
-  chunk->request.kind = OfRange(request_.kind);
-  TakeRange(request_.row_ids[position] * columns_ + next_,
-            std::min(columns_ - next_, kChunkBytes / element_bytes_), position * columns_ + next_,
-            chunk);
-  next_ += chunk->count;
-  if (next_ == columns_) {
-    next_ = 0;
+  chunk->request.kind = RangeKindOf(request_.kind);
+  SetRange(request_.row_ids[position] * columns_ + next_element_,
+           std::min(columns_ - next_element_, kChunkBytes / element_bytes_),
+           position * columns_ + next_element_, chunk);
+  next_element_ += chunk->count;
+  if (next_element_ == columns_) {
+    next_element_ = 0;
     ++next_position_;
   }
   return true;
 }
 
 bool ChunkSource::NextRows(Chunk* chunk) {
-  const auto left = static_cast<int64_t>(positions_.size() - next_position_);
-  if (left == 0) return false;
+  const auto num_left = static_cast<int64_t>(positions_.size() - next_position_);
+  if (num_left == 0) return false;
   const int64_t row_bytes = columns_ * element_bytes_;
-  chunk->count = std::min({left, kChunkIds, kChunkBytes / row_bytes});
+  chunk->count = std::min({num_left, kChunkIds, kChunkBytes / row_bytes});
   chunk->bytes = chunk->count * row_bytes;
   const int64_t* const positions = positions_.data() + next_position_;
   next_position_ += static_cast<size_t>(chunk->count);
@@ -95,12 +96,12 @@ bool ChunkSource::NextRows(Chunk* chunk) {
   }
   chunk->request.row_ids = chunk->ids.data();
   chunk->request.num_ids = chunk->count;
-  const int64_t at = positions[0] * row_bytes;
+  const int64_t offset = positions[0] * row_bytes;
   const auto* const delta = static_cast<const char*>(request_.delta);
   auto* const out = static_cast<char*>(request_.out);
   if (positions[chunk->count - 1] - positions[0] == chunk->count - 1) {
-    if (delta != nullptr) chunk->request.delta = delta + at;
-    if (out != nullptr) chunk->request.out = out + at;
+    if (delta != nullptr) chunk->request.delta = delta + offset;
+    if (out != nullptr) chunk->request.out = out + offset;
     return true;
   }
   chunk->positions = positions;

@@ -1,4 +1,4 @@
-// ChunkSource: cuts the part of a request that one server answers into chunks.
+// ChunkSource: cuts a request into chunks: the part for one server, or the rows of this node.
 #ifndef MULTIVERSO_TABLE_CHUNK_SOURCE_H_
 #define MULTIVERSO_TABLE_CHUNK_SOURCE_H_
 
@@ -12,14 +12,14 @@
 
 namespace multiverso {
 
-// A Chunk can be reused for the next chunk, which saves the allocation of ids and scratch.
+// A part of a request. A Chunk can be passed to Next again, which saves allocations.
 struct Chunk {
-  // The request refers to the caller's memory, or to the scratch if the rows are not adjacent.
+  // Refers to the caller's memory, or to the scratch if the rows are not adjacent in that memory.
   Request request;
-  int64_t count = 0;  // elements, or rows
+  int64_t count = 0;  // elements, or rows if the request names rows
   int64_t bytes = 0;  // bytes of the values
   std::vector<int64_t> ids;
-  const int64_t* positions = nullptr;  // places of the scratch's rows in the caller's memory
+  const int64_t* positions = nullptr;  // of the scratch's rows in the caller's memory, or null
   std::vector<char> scratch;
 };
 
@@ -29,32 +29,33 @@ class ChunkSource {
   ChunkSource(const TableSpec& spec, const Request& request, RowRange rows);
   // Cuts the rows at `positions` of request.row_ids, in ascending order, for a request for rows.
   ChunkSource(const TableSpec& spec, const Request& request, std::vector<int64_t> positions);
-  // Makes one chunk without rows, for a request without values.
-  static ChunkSource OfOne(const TableSpec& spec, const Request& request);
+  // Makes a single chunk, for a request that has neither rows nor values, such as kSetHyper.
+  static ChunkSource WithoutValues(const TableSpec& spec, const Request& request);
 
   // Returns false if there are no more chunks.
   bool Next(Chunk* chunk);
-  // Copies received values from the scratch to the caller's memory.
+  // Copies received values from the scratch, if they are there, to the caller's memory.
   void Finish(const Chunk& chunk) const;
   // Makes Next return no more chunks.
   void Stop() { stopped_ = true; }
 
  private:
-  bool NextOfRange(Chunk* chunk);
+  bool NextRange(Chunk* chunk);
   bool NextRows(Chunk* chunk);
   // Cuts a row that is longer than a chunk into ranges of elements.
   bool NextOfLongRow(Chunk* chunk);
-  // Makes the chunk `count` elements from `first` on, at element `at` of the caller's memory.
-  void TakeRange(int64_t first, int64_t count, int64_t at, Chunk* chunk) const;
+  // Sets the chunk to `count` elements of the table from `first` on, which begin at element
+  // `buffer_first` of the caller's memory.
+  void SetRange(int64_t first, int64_t count, int64_t buffer_first, Chunk* chunk) const;
 
   Request request_;
   int64_t columns_;
   int64_t element_bytes_;
-  bool of_rows_;
-  bool is_single_ = false;
+  bool names_rows_;
+  bool is_without_values_ = false;
   bool stopped_ = false;
-  int64_t next_ = 0;  // next element of the range, or of the long row if of_rows_
-  int64_t end_ = 0;   // end of the range
+  int64_t next_element_ = 0;  // of the table, or of the current row if it is longer than a chunk
+  int64_t end_element_ = 0;
   std::vector<int64_t> positions_;
   size_t next_position_ = 0;
 };

@@ -5,7 +5,7 @@
 namespace multiverso {
 namespace {
 
-// Waits for all workers and sends the table's number, so that CheckSameTable can compare it.
+// Waits for all workers. Each sends its table's number, which CheckSameTable compares.
 Status AwaitWorkers(Table* table, const WaitLimit& limit) {
   const int64_t id = table->id();
   Group* const workers = table->context()->workers();

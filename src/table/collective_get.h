@@ -9,8 +9,8 @@
 
 namespace multiverso {
 
-// Runs a checked get. The workers wait for each other before the get, which so includes all earlier
-// adds, and after the get, so that no worker adds before all workers have read.
+// Runs a checked get. The workers wait for each other before the get, so that it includes all
+// earlier adds, and after the get, so that no worker adds before all workers have read.
 Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit);
 
 }  // namespace multiverso

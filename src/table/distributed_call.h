@@ -26,7 +26,7 @@ namespace multiverso {
 class DistributedCall {
  public:
   // The arguments have been checked and outlive the call.
-  DistributedCall(TableShard* here, ShardService* service, RankContext* rank_context,
+  DistributedCall(TableShard* table_shard, ShardService* service, RankContext* rank_context,
                   const Request& request);
   ~DistributedCall();
   DistributedCall(const DistributedCall&) = delete;
@@ -37,28 +37,31 @@ class DistributedCall {
 
  private:
   void OpenPipelines();
-  void SplitRows(std::vector<std::vector<int64_t>>* by_owner) const;
-  // Returns the rows to request from the server at index `place` of Partition::servers(). The rows
-  // are the server's own, except for an array whose updater counts steps: its boundaries between
-  // servers of a node move to whole stripes, since a stripe is updated in one piece.
-  RowRange RowsAskedOf(size_t place) const;
+  // Appends each position in the row ids to the vector of the server that owns the row. The last
+  // vector is for the rows of this node.
+  void SplitRowIds(std::vector<std::vector<int64_t>>* positions) const;
+  // Returns the rows to request from a server. They are the server's own, except for an array whose
+  // updater counts steps: a stripe of the node's shard may hold rows of two servers, but must be
+  // updated in one piece, so the boundaries between the node's servers move to whole stripes.
+  RowRange RowsToRequest(size_t index) const;
   void AddPipeline(int server, ChunkSource source, RowRange rows);
   Status RunToAnswers(const WaitLimit& limit);
-  // Runs one chunk of this node's rows.
-  Status StepHere(const WaitLimit& limit, bool* progressed);
+  // Runs one chunk of this node's rows. Returns ok when all have run.
+  Status StepLocalRows(const WaitLimit& limit, bool* progressed);
   Status StepPipelines(bool* progressed);
-  // Replaces lost servers. Returns an error if a server that owes an answer cannot be replaced.
+  // Replaces the lost servers among those that have not answered. Returns an error if that fails,
+  // or if messages to a server have failed for too long.
   Status CheckServers();
-  // Redirects the pipeline to another rank of the server's node, in a session that continues
-  // without lost ranks. Returns pending if that rank is not alive either.
+  // Redirects the pipeline to the rank that now serves the server's node, in a session that
+  // continues without lost ranks. Returns pending if that rank is not alive either.
   Status Replace(ServerPipeline* pipeline);
   bool survives_losses() const { return rank_context_->members().survives_losses(); }
-  // Names the servers that have not answered.
+  // Returns a timeout that names the servers that have not answered.
   Status TimeoutStatus() const;
   // Completes or abandons the messages in flight, so that the caller may reuse its memory.
   void WindDown(const Status& failure);
 
-  TableShard* here_;
+  TableShard* table_shard_;
   ShardService* service_;
   RankContext* rank_context_;
   Request request_;
@@ -66,16 +69,16 @@ class DistributedCall {
   int tag_;
   Instant began_;
   Backoff backoff_;
-  Instant checked_;
+  Instant last_check_;
   std::vector<ServerPipeline> pipelines_;
   std::vector<bool> answered_;
   DeferredFailure failure_;
   std::optional<Instant> stalled_at_;
-  // The chunks of this node's rows; null when all have run.
-  std::unique_ptr<ChunkSource> source_;
-  Chunk chunk_;
-  bool has_chunk_ = false;
-  Progress progress_;
+  // The chunks of this node's rows, and the chunk that has begun; null when all have run.
+  std::unique_ptr<ChunkSource> local_source_;
+  Chunk local_chunk_;
+  bool has_local_chunk_ = false;
+  Progress local_progress_;
 };
 
 }  // namespace multiverso

@@ -55,7 +55,7 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
                                        ": an earlier sync failed, so its delta "
                                        "cannot be separated from later changes"));
   }
-  tensors_.Place(data);
+  tensors_.SetAddresses(data);
   return Status::Ok();
 }
 

@@ -1,11 +1,11 @@
 // ParamSync: keeps the tensors of a model in step with a table.
 //
-// A sync adds current - last to the table, and copies the table to both. If the table's updater
-// takes gradients, the sync adds last - current, an optimizer step in the direction in which the
-// worker moved. If the updater takes positions, the sync adds current and moves current towards the
-// table. Where the worker operates on the parameters itself, the sync is one pass over the memory,
-// stripe by stripe (Request::Exchange). In sync mode and where rows lie on other nodes, the delta
-// overwrites the last values, which the table's values then replace, so no further copy is needed.
+// A sync adds the worker's change since its last sync (current - last) to the table, and sets both
+// current and last to the table's new values. If the table's updater takes gradients, the sync adds
+// last - current, so that the optimizer steps in the direction in which the worker moved. If the
+// updater takes positions, the sync adds current and moves current towards the table. Where
+// Table::ExchangesInPlace, the sync is one pass over the memory, stripe by stripe
+// (Request::Exchange). Elsewhere the delta overwrites `last`, and then the table's new values do.
 #ifndef MULTIVERSO_TABLE_PARAM_SYNC_H_
 #define MULTIVERSO_TABLE_PARAM_SYNC_H_
 
@@ -24,11 +24,11 @@ namespace multiverso {
 // One thread at a time uses a ParamSync. A ParamSync does not keep its table from being released.
 class ParamSync {
  public:
-  // Creates a sync for tensors of `counts` elements, which now equal the table's and `values`.
+  // Creates a sync for tensors of `counts` elements. The tensors and the table now equal `values`.
   static Result<std::unique_ptr<ParamSync>> Make(const Table& table, const int64_t* counts,
                                                  int64_t tensors, const void* values);
 
-  // Checks a sync of the tensors at `data`, which stay valid until the sync ends.
+  // Checks and prepares a sync of the tensors at `data`, which stay valid until the sync ends.
   Status Begin(const Table& table, void* const* data, int64_t tensors);
   // Runs the sync as Table::Run runs a request. Called again only after Run has returned pending.
   Status Run(Table* table, Progress* progress, const WaitLimit& limit);

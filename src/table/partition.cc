@@ -5,7 +5,7 @@
 namespace multiverso {
 
 Partition::Partition(const Membership& members, int64_t num_row, bool replicated)
-    : replicated_(replicated), num_row_(num_row), narrow_rows_(0), wide_(0) {
+    : replicated_(replicated), num_row_(num_row), narrow_rows_(0), num_wide_(0) {
   for (int rank = 0; rank < members.size(); ++rank) nodes_.push_back(members.node_of(rank));
   if (replicated) {
     servers_ = members.worker_leaders();
@@ -19,60 +19,57 @@ Partition::Partition(const Membership& members, int64_t num_row, bool replicated
   }
   const auto servers = static_cast<int64_t>(servers_.size());
   narrow_rows_ = num_row / servers;
-  wide_ = num_row % servers;
+  num_wide_ = num_row % servers;
   if (replicated) return;
-  bool any = false;
-  for (size_t place = 0; place < servers_.size(); ++place) {
-    if (members.node_of(servers_[place]) != members.node()) continue;
-    const RowRange rows = RowsOf(place);
-    if (!any) node_rows_.first = rows.first;
-    node_rows_.end = rows.end;
-    any = true;
+  for (size_t index = 0; index < servers_.size(); ++index) {
+    if (members.node_of(servers_[index]) != members.node()) continue;
+    const RowRange rows = RowsOf(index);
+    node_rows_ = node_rows_.count() == 0 ? rows : RowRange{node_rows_.first, rows.end};
   }
 }
 
-RowRange Partition::RowsOf(size_t place) const {
-  return replicated_ ? RowRange{0, num_row_} : PartOf(place);
+RowRange Partition::RowsOf(size_t index) const {
+  return replicated_ ? RowRange{0, num_row_} : PartOf(index);
 }
 
-RowRange Partition::PartOf(size_t place) const {
-  const auto number = static_cast<int64_t>(place);
-  const int64_t first = number * narrow_rows_ + std::min(number, wide_);
-  return RowRange{first, first + narrow_rows_ + (number < wide_ ? 1 : 0)};
+RowRange Partition::PartOf(size_t index) const {
+  const auto i = static_cast<int64_t>(index);
+  const int64_t first = i * narrow_rows_ + std::min(i, num_wide_);
+  return RowRange{first, first + narrow_rows_ + (i < num_wide_ ? 1 : 0)};
 }
 
-int Partition::SaverOf(size_t place, const std::vector<int>& savers) const {
+int Partition::SaverOf(size_t index, const std::vector<int>& savers) const {
   const auto saves = [&](int rank) {
     return std::binary_search(savers.begin(), savers.end(), rank);
   };
   const auto node_of = [&](int rank) { return nodes_[static_cast<size_t>(rank)]; };
-  const int node = node_of(servers_[place]);
+  const int node = node_of(servers_[index]);
   // Servers of a node are adjacent, so the rows that each saver writes are consecutive.
-  for (size_t before = place + 1; before > 0 && node_of(servers_[before - 1]) == node; --before) {
-    if (saves(servers_[before - 1])) return servers_[before - 1];
+  for (size_t end = index + 1; end > 0 && node_of(servers_[end - 1]) == node; --end) {
+    if (saves(servers_[end - 1])) return servers_[end - 1];
   }
-  for (size_t after = place; after < servers_.size() && node_of(servers_[after]) == node; ++after) {
-    if (saves(servers_[after])) return servers_[after];
+  for (size_t i = index; i < servers_.size() && node_of(servers_[i]) == node; ++i) {
+    if (saves(servers_[i])) return servers_[i];
   }
-  const auto other =
+  const auto any_saver =
       std::find_if(savers.begin(), savers.end(), [&](int rank) { return node_of(rank) == node; });
-  return other == savers.end() ? -1 : *other;
+  return any_saver == savers.end() ? -1 : *any_saver;
 }
 
 RowRange Partition::RowsSavedBy(int rank, const std::vector<int>& savers) const {
   RowRange rows;
-  for (size_t place = 0; place < servers_.size(); ++place) {
-    if (SaverOf(place, savers) != rank) continue;
-    const RowRange part = PartOf(place);
+  for (size_t index = 0; index < servers_.size(); ++index) {
+    if (SaverOf(index, savers) != rank) continue;
+    const RowRange part = PartOf(index);
     rows = rows.count() == 0 ? part : RowRange{rows.first, part.end};
   }
   return rows;
 }
 
 size_t Partition::OwnerOf(int64_t row) const {
-  const int64_t in_wide = wide_ * (narrow_rows_ + 1);
-  if (row < in_wide) return static_cast<size_t>(row / (narrow_rows_ + 1));
-  return static_cast<size_t>(wide_ + (row - in_wide) / narrow_rows_);
+  const int64_t rows_in_wide = num_wide_ * (narrow_rows_ + 1);
+  if (row < rows_in_wide) return static_cast<size_t>(row / (narrow_rows_ + 1));
+  return static_cast<size_t>(num_wide_ + (row - rows_in_wide) / narrow_rows_);
 }
 
 }  // namespace multiverso

@@ -24,37 +24,36 @@ struct RowRange {
 
 class Partition {
  public:
-  // If `replicated`, each node with workers has all rows, and no server owns rows.
+  // If `replicated`, each node with workers has a replica of all rows.
   Partition(const Membership& members, int64_t num_row, bool replicated);
 
   bool is_replicated() const { return replicated_; }
-  // Returns the servers in the order of their rows, or the ranks that keep the replicas.
+  // Returns the servers in the order of their rows, or the leaders of the nodes with replicas.
   const std::vector<int>& servers() const { return servers_; }
-  // Returns the rows of the server at `place` in servers(), or none if rows are fewer than servers.
-  RowRange RowsOf(size_t place) const;
-  // Returns the place of the server that owns a row of the table.
+  // Returns the rows of servers()[index]: all rows of a replica, and possibly none otherwise.
+  RowRange RowsOf(size_t index) const;
+  // Returns the index in servers() of the owner of a row. The table must not be replicated.
   size_t OwnerOf(int64_t row) const;
-  // Returns the rows that `rank` writes into a checkpoint of `savers`, which are in ascending
-  // order. Exactly one of the savers that have a row writes the row. Ranks that keep replicas write
-  // one part each. The rows of a server that is not a saver are written by a saver on the server's
-  // node, or by no rank if the node has no saver.
+  // Returns the rows that `rank` writes into a checkpoint that the `savers`, in ascending order,
+  // write together. One saver on a server's node writes the server's rows, or no rank if the node
+  // has no saver. Replicas write one part each.
   RowRange RowsSavedBy(int rank, const std::vector<int>& savers) const;
-  // Returns the rows of this rank's node, or none if the node has no servers.
+  // Returns the rows of this rank's node, or none if the node stores no rows.
   RowRange node_rows() const { return node_rows_; }
 
  private:
-  // Returns the part for `place` in servers() when the rows are cut evenly.
-  RowRange PartOf(size_t place) const;
-  // Returns the saver of the part for `place`, or -1 if no rank can save the part.
-  int SaverOf(size_t place, const std::vector<int>& savers) const;
+  // Returns the part of servers()[index] when the rows are cut evenly.
+  RowRange PartOf(size_t index) const;
+  // Returns the saver that writes the part of servers()[index], or -1 if its node has no saver.
+  int SaverOf(size_t index, const std::vector<int>& savers) const;
 
   std::vector<int> servers_;
   std::vector<int> nodes_;  // the node of each rank
   bool replicated_;
   int64_t num_row_;
-  // The first `wide_` parts have `narrow_rows_` + 1 rows each, the others `narrow_rows_`.
+  // The first `num_wide_` parts have `narrow_rows_` + 1 rows each, the others `narrow_rows_`.
   int64_t narrow_rows_;
-  int64_t wide_;
+  int64_t num_wide_;
   RowRange node_rows_;
 };
 

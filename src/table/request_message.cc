@@ -9,7 +9,7 @@
 namespace multiverso {
 namespace {
 
-constexpr uint32_t kMagic = 0x4d565251;
+constexpr uint32_t kMagic = 0x4d565251;  // "MVRQ"
 
 }  // namespace
 
@@ -18,10 +18,10 @@ std::string EncodeRequest(RequestHeader header) {
   return std::string(reinterpret_cast<const char*>(&header), sizeof(header));
 }
 
-bool DecodeRequest(const std::string& bytes, int ranks, RequestHeader* header) {
+bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* header) {
   if (bytes.size() != sizeof(*header)) return false;
   std::memcpy(header, bytes.data(), sizeof(*header));
-  if (header->magic != kMagic || header->sender < 0 || header->sender >= ranks) return false;
+  if (header->magic != kMagic || header->sender < 0 || header->sender >= num_ranks) return false;
   if (!IsMessage(header->kind)) return false;
   if (header->kind == RequestKind::kReleased) return true;
   if (header->tag < kFirstCallTag || header->tag > kLastCallTag) return false;
@@ -31,9 +31,9 @@ bool DecodeRequest(const std::string& bytes, int ranks, RequestHeader* header) {
   if (header->kind == RequestKind::kSetHyper) {
     return header->first >= 0 && header->first <= INT32_MAX && header->bytes == 0;
   }
-  const int64_t most = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
-  return header->count > 0 && header->count <= most && header->first >= 0 && header->bytes > 0 &&
-         header->bytes <= kChunkBytes;
+  const int64_t max_count = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
+  return header->count > 0 && header->count <= max_count && header->first >= 0 &&
+         header->bytes > 0 && header->bytes <= kChunkBytes;
 }
 
 Reply Reply::Of(const Status& status) {

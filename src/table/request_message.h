@@ -1,12 +1,13 @@
 // The messages that carry requests (shard/request.h) to the servers of other nodes.
 //
-// A call on a table is cut into chunks, each for one server. For a chunk the worker sends
+// A call on a table is cut into chunks, each for one server. For each chunk the worker sends
 //   a RequestHeader                       tag kRequestTag
 //   the ids of the rows, for rows         tag ValuesTag(header.tag)
 //   the delta, for an add or a store      tag ValuesTag(header.tag)
-// and receives, with tag header.tag, the values or else a Reply. A server that cannot return values
-// sends an ErrorMessage with kErrorTag and then, in place of the values, a message of no bytes. The
-// server answers the chunks of a call in the order in which they were sent.
+// and receives, with tag header.tag, the values, or a Reply if the request returns no values. A
+// server that cannot return the values sends an ErrorMessage with kErrorTag and then, in their
+// place, a message of no bytes. The server answers the chunks of a call in the order in which they
+// were sent. A kReleased header stands alone, without an answer.
 #ifndef MULTIVERSO_TABLE_REQUEST_MESSAGE_H_
 #define MULTIVERSO_TABLE_REQUEST_MESSAGE_H_
 
@@ -25,21 +26,21 @@ namespace multiverso {
 // MiB, a request of ten million values took up to twice as long between two hosts.
 constexpr int64_t kChunkBytes = int64_t{1} << 18;
 constexpr int64_t kChunkIds = int64_t{1} << 16;
-static_assert(kChunkBytes == StepCells::kMostBytes, "no chunk ends within a cell");
-static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "nor in that of an array");
+static_assert(kChunkBytes == StepCells::kMaxCellBytes, "chunks of a long row end with a step cell");
+static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "chunks of an array, with a stripe");
 
 struct RequestHeader {
   uint32_t magic = 0;
   RequestKind kind = RequestKind::kGet;
   int32_t sender = 0;
-  int32_t tag = 0;  // tag of the call
+  int32_t tag = 0;  // of the call
   int64_t table = 0;
   int64_t first = 0;  // first element of a range; number of a hyper-parameter
   int64_t count = 0;  // elements of a range, or rows; of kSetHyper, Request::rounds
   int64_t bytes = 0;  // bytes of the values
   double value = 0;   // value of a hyper-parameter
-  // In a session that continues without lost ranks, `number` numbers the changes of the sender in
-  // `slot`, so that no change is applied twice (RequestLog). Slot -1 means no number.
+  // In a session that continues without lost ranks, `number` counts the sender's changes in `slot`,
+  // so that no change is applied twice (RequestLog). With slot -1, the change has no number.
   int32_t slot = -1;
   uint32_t unused = 0;
   uint64_t number = 0;
@@ -50,11 +51,11 @@ struct RequestHeader {
 };
 
 std::string EncodeRequest(RequestHeader header);
-// Returns false if no rank of a job of `ranks` ranks can have sent `bytes`. The sizes in a decoded
-// header are safe to allocate, but the table may not have the header's rows.
-bool DecodeRequest(const std::string& bytes, int ranks, RequestHeader* header);
+// Returns false if no rank of a job of `num_ranks` ranks can have sent `bytes`. The sizes in a
+// decoded header are safe to allocate, but the table may not have the header's rows.
+bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* header);
 
-// The result of a change: ok, or the reason why the change failed.
+// The answer to a request that returns no values: ok, or why the request failed.
 struct Reply {
   int32_t code = 0;
   char text[252] = {};
@@ -63,7 +64,7 @@ struct Reply {
   Status status() const;
 };
 
-// The reason why a server returned no values.
+// Why a server cannot return the values of a request.
 struct ErrorMessage {
   int32_t tag = 0;
   Reply reply;

@@ -10,7 +10,7 @@ namespace multiverso {
 
 bool ServerPipeline::Wire::is_in_use() const {
   return answer.is_open || std::any_of(std::begin(sends), std::end(sends),
-                                       [](const Messenger::Ticket& one) { return one.is_open; });
+                                       [](const Messenger::Ticket& send) { return send.is_open; });
 }
 
 ServerPipeline::ServerPipeline(Messenger* messenger, int server, int tag, int64_t table,
@@ -24,27 +24,27 @@ ServerPipeline::ServerPipeline(Messenger* messenger, int server, int tag, int64_
       failover_(failover) {}
 
 ServerPipeline::~ServerPipeline() {
-  for (std::unique_ptr<InFlightRequest>& sent : in_flight_) {
+  for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
     // The transport may still use the memory, so the memory is leaked rather than reused.
-    if (sent->is_in_flight) (void)sent.release();  // NOLINT: see above
+    if (request->is_in_flight) (void)request.release();  // NOLINT: see above
   }
 }
 
-Status ServerPipeline::SendNext(InFlightRequest* sent) {
-  if (!source_.Next(&sent->chunk)) {
+Status ServerPipeline::SendNext(InFlightRequest* request) {
+  if (!source_.Next(&request->chunk)) {
     all_sent_ = true;
     return Status::Ok();
   }
-  sent->order = ++sent_;
-  const bool is_numbered = failover_.slot >= 0 && IsChange(sent->chunk.request.kind);
-  sent->number = is_numbered ? failover_.numbers->Next(failover_.node, failover_.slot) : 0;
-  sent->is_in_flight = true;
-  return Send(sent);
+  request->order = ++num_sent_;
+  const bool is_numbered = failover_.slot >= 0 && IsChange(request->chunk.request.kind);
+  request->number = is_numbered ? failover_.numbers->Next(failover_.node, failover_.slot) : 0;
+  request->is_in_flight = true;
+  return Send(request);
 }
 
-Status ServerPipeline::Send(InFlightRequest* sent) {
-  const Chunk& chunk = sent->chunk;
-  Wire& wire = *sent->wire;
+Status ServerPipeline::Send(InFlightRequest* request) {
+  const Chunk& chunk = request->chunk;
+  Wire& wire = *request->wire;
   RequestHeader header;
   const bool is_hyper = chunk.request.kind == RequestKind::kSetHyper;
   header.kind = chunk.request.kind;
@@ -55,8 +55,8 @@ Status ServerPipeline::Send(InFlightRequest* sent) {
   header.count = is_hyper ? static_cast<int64_t>(chunk.request.rounds) : chunk.count;
   header.bytes = chunk.bytes;
   header.value = chunk.request.value;
-  header.slot = sent->number > 0 ? failover_.slot : -1;
-  header.number = sent->number;
+  header.slot = request->number > 0 ? failover_.slot : -1;
+  header.number = request->number;
   wire.header = EncodeRequest(header);
   const int64_t id_bytes = header.id_bytes();
   const char* ids = reinterpret_cast<const char*>(chunk.ids.data());
@@ -73,9 +73,9 @@ Status ServerPipeline::Send(InFlightRequest* sent) {
   }
   // The receive of the answer is posted first, so that the answer never arrives unexpected.
   const bool returns = ReturnsData(chunk.request.kind);
-  sent->expected = returns ? chunk.bytes : static_cast<int64_t>(sizeof(wire.reply));
+  request->expected = returns ? chunk.bytes : static_cast<int64_t>(sizeof(wire.reply));
   MV_RETURN_IF_NOT_OK(messenger_->Receive(server_, tag_, returns ? out : &wire.reply,
-                                          sent->expected, &wire.answer));
+                                          request->expected, &wire.answer));
   MV_RETURN_IF_NOT_OK(messenger_->Send(server_, kRequestTag, wire.header.data(),
                                        static_cast<int64_t>(wire.header.size()), &wire.sends[0]));
   if (id_bytes > 0) {
@@ -85,45 +85,47 @@ Status ServerPipeline::Send(InFlightRequest* sent) {
   return messenger_->Send(server_, ValuesTag(tag_), delta, chunk.bytes, &wire.sends[2]);
 }
 
-Status ServerPipeline::Test(InFlightRequest* sent, bool* done) {
+Status ServerPipeline::Test(InFlightRequest* request, bool* done) {
   *done = true;
-  for (Messenger::Ticket& send : sent->wire->sends) {
+  for (Messenger::Ticket& send : request->wire->sends) {
     if (!send.is_open) continue;
-    bool over = false;
+    bool is_over = false;
     int64_t bytes = 0;
-    MV_RETURN_IF_NOT_OK(messenger_->Test(&send, &over, &bytes));
-    *done = *done && over;
+    MV_RETURN_IF_NOT_OK(messenger_->Test(&send, &is_over, &bytes));
+    *done = *done && is_over;
   }
-  if (sent->wire->answer.is_open) {
-    bool over = false;
-    MV_RETURN_IF_NOT_OK(messenger_->Test(&sent->wire->answer, &over, &sent->wire->received));
-    *done = *done && over;
+  if (request->wire->answer.is_open) {
+    bool is_over = false;
+    MV_RETURN_IF_NOT_OK(
+        messenger_->Test(&request->wire->answer, &is_over, &request->wire->received));
+    *done = *done && is_over;
   }
   return Status::Ok();
 }
 
-Status ServerPipeline::CheckAnswer(const InFlightRequest& sent) {
-  if (sent.wire->received == sent.expected) {
-    return ReturnsData(sent.chunk.request.kind) ? Status::Ok() : sent.wire->reply.status();
+Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
+  if (request.wire->received == request.expected) {
+    return ReturnsData(request.chunk.request.kind) ? Status::Ok() : request.wire->reply.status();
   }
   std::string bytes;
-  bool got = false;
-  MV_RETURN_IF_NOT_OK(messenger_->Take(server_, kErrorTag, sizeof(ErrorMessage), &bytes, &got));
-  if (got && bytes.size() == sizeof(ErrorMessage)) {
+  bool found = false;
+  MV_RETURN_IF_NOT_OK(messenger_->Take(server_, kErrorTag, sizeof(ErrorMessage), &bytes, &found));
+  if (found && bytes.size() == sizeof(ErrorMessage)) {
     ErrorMessage error;
     std::memcpy(&error, bytes.data(), sizeof(error));
     if (error.tag == tag_ && error.reply.code < 0) return error.reply.status();
   }
-  return Status(Code::kTransport, StrCat("rank ", server_, " answered with ", sent.wire->received,
-                                         " bytes, expected ", sent.expected));
+  return Status(Code::kTransport,
+                StrCat("rank ", server_, " answered with ", request.wire->received,
+                       " bytes, expected ", request.expected));
 }
 
-Status ServerPipeline::Finish(InFlightRequest* sent) {
-  sent->is_in_flight = false;
-  MV_RETURN_IF_NOT_OK(CheckAnswer(*sent));
-  const Chunk& chunk = sent->chunk;
+Status ServerPipeline::Finish(InFlightRequest* request) {
+  request->is_in_flight = false;
+  MV_RETURN_IF_NOT_OK(CheckAnswer(*request));
+  const Chunk& chunk = request->chunk;
   if (has_failover() && ReturnsData(chunk.request.kind)) {
-    const std::vector<char>& values = sent->wire->values;
+    const std::vector<char>& values = request->wire->values;
     std::memcpy(chunk.request.out, values.data() + values.size() - chunk.bytes,
                 static_cast<size_t>(chunk.bytes));
   }
@@ -131,7 +133,7 @@ Status ServerPipeline::Finish(InFlightRequest* sent) {
   return Status::Ok();
 }
 
-Status ServerPipeline::Stall(const Status& status) {
+Status ServerPipeline::StoreIfLoss(const Status& status) {
   if (!has_failover() || !MayMeanLoss(status)) return status;
   stall_ = status;
   return Status::Ok();
@@ -144,57 +146,57 @@ Status ServerPipeline::Step(bool* progressed) {
       if (all_sent_) break;
       in_flight_.push_back(std::make_unique<InFlightRequest>());
     }
-    InFlightRequest* const sent = in_flight_[i].get();
-    if (sent->is_in_flight) {
+    InFlightRequest* const request = in_flight_[i].get();
+    if (request->is_in_flight) {
       bool done = false;
-      MV_RETURN_IF_NOT_OK(Stall(Test(sent, &done)));
+      MV_RETURN_IF_NOT_OK(StoreIfLoss(Test(request, &done)));
       if (!stall_.ok()) break;
       if (done) {
         *progressed = true;
-        MV_RETURN_IF_NOT_OK(Finish(sent));
+        MV_RETURN_IF_NOT_OK(Finish(request));
       }
     }
-    if (!sent->is_in_flight && !all_sent_) {
-      MV_RETURN_IF_NOT_OK(Stall(SendNext(sent)));
-      *progressed = *progressed || (sent->is_in_flight && stall_.ok());
+    if (!request->is_in_flight && !all_sent_) {
+      MV_RETURN_IF_NOT_OK(StoreIfLoss(SendNext(request)));
+      *progressed = *progressed || (request->is_in_flight && stall_.ok());
     }
-    any_in_flight = any_in_flight || sent->is_in_flight;
+    any_in_flight = any_in_flight || request->is_in_flight;
   }
   return stall_.ok() && all_sent_ && !any_in_flight ? Status::Ok() : Status::Pending();
 }
 
 Status ServerPipeline::Redirect(int server, int tag) {
   std::vector<InFlightRequest*> unanswered;
-  for (std::unique_ptr<InFlightRequest>& sent : in_flight_) {
-    if (!sent->is_in_flight) continue;
+  for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
+    if (!request->is_in_flight) continue;
     bool done = false;
     // The server may have answered this request before the server died.
-    if (stall_.ok() && Test(sent.get(), &done).ok() && done) {
-      MV_RETURN_IF_NOT_OK(Finish(sent.get()));
+    if (stall_.ok() && Test(request.get(), &done).ok() && done) {
+      MV_RETURN_IF_NOT_OK(Finish(request.get()));
     } else {
-      unanswered.push_back(sent.get());
+      unanswered.push_back(request.get());
     }
   }
   std::sort(unanswered.begin(), unanswered.end(),
             [](const InFlightRequest* a, const InFlightRequest* b) { return a->order < b->order; });
-  replaced_ = server_;
+  replaced_server_ = server_;
   server_ = server;
   tag_ = tag;
   stall_ = Status::Ok();
-  for (InFlightRequest* const sent : unanswered) {
-    Detach(messenger_, &sent->wire);
-    const bool is_safe = sent->number > 0 || !IsChange(sent->chunk.request.kind);
-    if (!is_safe && !IsIdempotent(sent->chunk.request.kind)) {
-      sent->is_in_flight = false;
+  for (InFlightRequest* const request : unanswered) {
+    Detach(messenger_, &request->wire);
+    const bool is_safe = request->number > 0 || !IsChange(request->chunk.request.kind);
+    if (!is_safe && !IsIdempotent(request->chunk.request.kind)) {
+      request->is_in_flight = false;
       return Status(Code::kPeerLost,
-                    StrCat("rank ", replaced_,
+                    StrCat("rank ", replaced_server_,
                            " died before it answered an add: the add may have been "
                            "applied completely, in part or not at all"));
     }
   }
-  for (InFlightRequest* const sent : unanswered) {
+  for (InFlightRequest* const request : unanswered) {
     // After a failure, the next Redirect sends the remaining requests.
-    if (stall_.ok()) MV_RETURN_IF_NOT_OK(Stall(Send(sent)));
+    if (stall_.ok()) MV_RETURN_IF_NOT_OK(StoreIfLoss(Send(request)));
   }
   return Status::Ok();
 }
@@ -210,22 +212,22 @@ bool ServerPipeline::WindDown() {
   all_sent_ = true;
   source_.Stop();
   bool all_over = true;
-  for (std::unique_ptr<InFlightRequest>& sent : in_flight_) {
-    if (!sent->is_in_flight) continue;
+  for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
+    if (!request->is_in_flight) continue;
     bool done = false;
-    if (!stall_.ok() || !Test(sent.get(), &done).ok()) done = false;
+    if (!stall_.ok() || !Test(request.get(), &done).ok()) done = false;
     // CheckAnswer takes the ErrorMessage of an empty answer, so that no later call receives it.
-    if (done) (void)CheckAnswer(*sent);
-    if (done) sent->is_in_flight = false;
+    if (done) (void)CheckAnswer(*request);
+    if (done) request->is_in_flight = false;
     all_over = all_over && done;
   }
   return all_over;
 }
 
 void ServerPipeline::Abandon() {
-  for (std::unique_ptr<InFlightRequest>& sent : in_flight_) {
-    if (!sent->is_in_flight || !messenger_->Withdraw(&sent->wire->answer)) continue;
-    sent->is_in_flight = sent->wire->is_in_use();
+  for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
+    if (!request->is_in_flight || !messenger_->Withdraw(&request->wire->answer)) continue;
+    request->is_in_flight = request->wire->is_in_use();
   }
 }
 

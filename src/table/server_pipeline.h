@@ -1,4 +1,4 @@
-// ServerPipeline: sends the part of a call that one server of another node answers.
+// ServerPipeline: sends one server of another node its part of a call, and receives the answers.
 #ifndef MULTIVERSO_TABLE_SERVER_PIPELINE_H_
 #define MULTIVERSO_TABLE_SERVER_PIPELINE_H_
 
@@ -15,21 +15,21 @@
 
 namespace multiverso {
 
-// The numbers of changes, in a session that continues without lost ranks: with numbers, another
-// server can take over. With failover, messages have memory of their own, so that the caller gets
-// its memory back even if a message to a dead rank never completes.
+// How the unanswered requests can go to another server of the node, in a session that continues
+// without lost ranks. Changes have numbers, so that none is applied twice. Messages have memory of
+// their own, so that the caller gets its memory back even if a message to a dead rank never
+// completes.
 struct Failover {
   SequenceNumbers* numbers = nullptr;  // null in other sessions
-  int node = 0;
-  int slot = -1;  // slot of the numbers; with -1, an add that was not answered is not repeated
+  int node = 0;                        // the server's node
+  int slot = -1;  // slot of the numbers; without one, an unanswered add is not repeated
 };
 
 // A pipeline keeps several chunks in flight, so that the network never idles. Without failover, the
 // messages use the caller's memory directly. A pipeline is used by one thread at a time.
 class ServerPipeline {
  public:
-  // Makes a pipeline to `server`, with a tag that no other call of this rank uses with the server.
-  // `rows` is for error messages.
+  // No other pipeline of this rank uses `tag` with the server. `rows` is for error messages.
   ServerPipeline(Messenger* messenger, int server, int tag, int64_t table, ChunkSource source,
                  RowRange rows, Failover failover);
   ~ServerPipeline();
@@ -39,12 +39,12 @@ class ServerPipeline {
   int server() const { return server_; }
   int tag() const { return tag_; }
   RowRange rows() const { return rows_; }
-  // Returns the server that server() took over from, or -1.
-  int replaced() const { return replaced_; }
+  // Returns the server that server() replaced, or -1.
+  int replaced_server() const { return replaced_server_; }
   const Failover& failover() const { return failover_; }
 
   // Sends and receives without waiting. Returns ok when all chunks have been answered, and pending
-  // before. Step is not called again after an error.
+  // until then. Not called again after an error.
   Status Step(bool* progressed);
 
   // With failover, returns the messenger's error, which may mean that the server has died. After
@@ -61,7 +61,7 @@ class ServerPipeline {
   void Abandon();
 
  private:
-  static constexpr size_t kWindow = 8;
+  static constexpr size_t kWindow = 8;  // the most chunks in flight
 
   // The messages of a chunk, and the memory that the messages use.
   struct Wire {
@@ -78,34 +78,36 @@ class ServerPipeline {
     Chunk chunk;
     std::unique_ptr<Wire> wire = std::make_unique<Wire>();
     uint64_t number = 0;   // number among the changes of the slot; 0 without a slot
-    uint64_t order = 0;    // place among the chunks of the pipeline
+    uint64_t order = 0;    // position among the chunks of the pipeline
     int64_t expected = 0;  // bytes of the answer
     bool is_in_flight = false;
   };
 
   bool has_failover() const { return failover_.numbers != nullptr; }
-  Status SendNext(InFlightRequest* sent);
-  Status Send(InFlightRequest* sent);
+  Status SendNext(InFlightRequest* request);
+  Status Send(InFlightRequest* request);
   // Progresses the messages of the request, and sets *done to whether all have completed.
-  Status Test(InFlightRequest* sent, bool* done);
-  Status CheckAnswer(const InFlightRequest& sent);
+  Status Test(InFlightRequest* request, bool* done);
+  Status CheckAnswer(const InFlightRequest& request);
   // Takes the answer of a request whose messages have completed.
-  Status Finish(InFlightRequest* sent);
-  // With failover, keeps an error that may mean that the server has died in stall_ and returns ok.
-  Status Stall(const Status& status);
+  Status Finish(InFlightRequest* request);
+  // With failover, moves an error that may mean the death of the server to stall_, and returns ok.
+  Status StoreIfLoss(const Status& status);
+  // Gives a request new message memory, and leaks the old memory if messages still use it.
   static void Detach(Messenger* messenger, std::unique_ptr<Wire>* wire);
 
   Messenger* messenger_;
   int server_;
-  int replaced_ = -1;
+  int replaced_server_ = -1;
   int tag_;
   int64_t table_;
   ChunkSource source_;
   RowRange rows_;
   Failover failover_;
   Status stall_;
-  std::vector<std::unique_ptr<InFlightRequest>> in_flight_;  // messages point into requests
-  uint64_t sent_ = 0;                                        // chunks sent
+  // Pointers, since messages in flight point into the requests.
+  std::vector<std::unique_ptr<InFlightRequest>> in_flight_;
+  uint64_t num_sent_ = 0;  // chunks sent
   bool all_sent_ = false;
 };
 

@@ -12,8 +12,9 @@ namespace {
 
 // The time for which a job may wait for a lock before other jobs continue.
 constexpr auto kTimeSlice = std::chrono::milliseconds(25);
-constexpr auto kFarewell = std::chrono::milliseconds(200);
-constexpr auto kCleanUp = std::chrono::milliseconds(200);
+// The most time for which the destructor lets the last answers leave.
+constexpr auto kMaxFarewell = std::chrono::milliseconds(200);
+constexpr auto kCleanUpInterval = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -21,8 +22,7 @@ ShardService::ShardService(RankContext* rank_context)
     : rank_context_(rank_context), messenger_(rank_context->control_channel()->messenger()) {}
 
 ShardService::~ShardService() {
-  // Answers in flight get the time to arrive, since the messages end with the service.
-  const Instant until = Clock::now() + kFarewell;
+  const Instant until = Clock::now() + kMaxFarewell;
   for (bool all_over = false; !all_over && Clock::now() < until;) {
     all_over = true;
     for (Job& job : jobs_) {
@@ -61,7 +61,7 @@ void ShardService::Release(const TableShard& table) {
   }
 }
 
-size_t ShardService::tables() const {
+size_t ShardService::num_tables() const {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   return tables_.size();
 }
@@ -73,16 +73,16 @@ std::shared_ptr<TableShard> ShardService::Find(int64_t id) const {
 }
 
 bool ShardService::Poll() {
-  const std::unique_lock<std::mutex> guard(polling_, std::try_to_lock);
+  const std::unique_lock<std::mutex> guard(polling_mutex_, std::try_to_lock);
   if (!guard.owns_lock()) return false;
-  bool any = false;
-  Status status = TakeRequests(&any);
+  bool did_work = false;
+  Status status = TakeRequests(&did_work);
   for (auto job = jobs_.begin(); status.ok() && job != jobs_.end();) {
-    if (job->phase == Job::Phase::kWork && HasPredecessor(job)) {
+    if (job->phase == Job::Phase::kWork && HasEarlierRequest(job)) {
       ++job;
       continue;
     }
-    const Status continued = Continue(&*job, &any);
+    const Status continued = Continue(&*job, &did_work);
     if (continued.ok()) {
       free_buffers_.push_back(job->buffer);
       job = jobs_.erase(job);
@@ -92,23 +92,23 @@ bool ShardService::Poll() {
       ++job;
     }
   }
-  // A rank whose transport failed can serve no other rank, so the rank aborts the session.
+  // A rank whose transport failed can serve no other rank, so it aborts the session.
   const bool is_loss = rank_context_->members().survives_losses() && MayMeanLoss(status);
   if (!status.ok() && !is_loss && !rank_context_->state()->IsAborted())
     rank_context_->state()->Abort(status);
   CleanUp();
   busy_.store(!jobs_.empty(), std::memory_order_relaxed);
-  return any;
+  return did_work;
 }
 
-Status ShardService::TakeRequests(bool* any) {
+Status ShardService::TakeRequests(bool* did_work) {
   while (jobs_.size() < kMostJobs) {
     std::string bytes;
-    bool got = false;
-    MV_RETURN_IF_NOT_OK(
-        messenger_->Take(Messenger::kAnyRank, kRequestTag, sizeof(RequestHeader), &bytes, &got));
-    if (!got) return Status::Ok();
-    *any = true;
+    bool received = false;
+    MV_RETURN_IF_NOT_OK(messenger_->Take(Messenger::kAnyRank, kRequestTag, sizeof(RequestHeader),
+                                         &bytes, &received));
+    if (!received) return Status::Ok();
+    *did_work = true;
     RequestHeader header;
     if (!DecodeRequest(bytes, messenger_->size(), &header) ||
         rank_context_->members().is_local(header.sender)) {
@@ -166,7 +166,7 @@ Status ShardService::ReceiveValues(Job* job) {
   request->hyper = static_cast<int32_t>(header.first);
   request->value = header.value;
   request->rounds = static_cast<uint64_t>(header.count);
-  // The values of an invalid request are received, too, so that no later request receives them.
+  // Even an invalid request's values are received, so that no later request takes them for its own.
   if (id_bytes > 0) {
     MV_RETURN_IF_NOT_OK(messenger_->Receive(header.sender, ValuesTag(header.tag), ids, id_bytes,
                                             &job->receives[0]));
@@ -176,7 +176,7 @@ Status ShardService::ReceiveValues(Job* job) {
                              &job->receives[1]);
 }
 
-bool ShardService::HasPredecessor(const std::list<Job>::iterator& job) {
+bool ShardService::HasEarlierRequest(const std::list<Job>::iterator& job) {
   return std::any_of(jobs_.begin(), job, [&](const Job& other) {
     return other.phase != Job::Phase::kReply && other.header.sender == job->header.sender &&
            other.header.tag == job->header.tag;
@@ -188,33 +188,33 @@ Status ShardService::TestAll(Messenger::Ticket* tickets, Job* job, bool* done) {
   Status failure;
   for (int i = 0; i < 2; ++i) {
     if (!tickets[i].is_open) continue;
-    bool over = false;
+    bool is_over = false;
     int64_t bytes = 0;
-    const Status status = messenger_->Test(&tickets[i], &over, &bytes);
-    // After a failure the test continues: the other message may still be written to the buffer.
+    const Status status = messenger_->Test(&tickets[i], &is_over, &bytes);
+    // After a failure the loop continues: the other message may still be written to the buffer.
     if (!status.ok() && failure.ok()) failure = status;
-    if (over) job->received += bytes;
-    *done = *done && (over || !status.ok());
+    if (is_over) job->received += bytes;
+    *done = *done && (is_over || !status.ok());
   }
   return failure;
 }
 
-Status ShardService::Continue(Job* job, bool* any) {
+Status ShardService::Continue(Job* job, bool* did_work) {
   bool done = false;
   switch (job->phase) {
     case Job::Phase::kReceive: {
       const Status received = TestAll(job->receives, job, &done);
       if (!received.ok() && job->failure.ok()) job->failure = received;
       if (!done) return Status::Pending();
-      *any = true;
+      *did_work = true;
       if (job->failure.ok()) CheckValues(job);
       job->phase = Job::Phase::kWork;
-      return Status::Pending();  // earlier requests of the same call run first
+      return Status::Pending();  // Poll first runs earlier requests of the same call
     }
     case Job::Phase::kWork: {
-      const Status worked = job->failure.ok() ? Work(job) : job->failure;
+      const Status worked = job->failure.ok() ? ClaimAndRun(job) : job->failure;
       if (worked.pending()) return worked;
-      *any = true;
+      *did_work = true;
       job->failure = worked;
       job->phase = Job::Phase::kReply;
       MV_RETURN_IF_NOT_OK(SendReply(job));
@@ -222,7 +222,7 @@ Status ShardService::Continue(Job* job, bool* any) {
     }
     case Job::Phase::kReply:
       MV_RETURN_IF_NOT_OK(TestAll(job->sends, job, &done));
-      *any = *any || done;
+      *did_work = *did_work || done;
       return done ? Status::Ok() : Status::Pending();
   }
   return Status(Code::kInternal, "internal error: invalid phase of a request");
@@ -279,7 +279,7 @@ Status ShardService::Claim(Job* job, bool* done) {
   return broken;
 }
 
-Status ShardService::Work(Job* job) {
+Status ShardService::ClaimAndRun(Job* job) {
   const RequestHeader& header = job->header;
   bool is_done = false;
   MV_RETURN_IF_NOT_OK(Claim(job, &is_done));
@@ -296,7 +296,7 @@ Status ShardService::Work(Job* job) {
 }
 
 Status ShardService::Run(Job* job) {
-  // A change of a hyper-parameter waits for the rounds before the change, which use the old value.
+  // A change of a hyper-parameter waits for the earlier rounds, which use the old value.
   if (job->header.kind == RequestKind::kSetHyper &&
       !job->table->consistency()->HasApplied(job->request.rounds)) {
     return Status::Pending();
@@ -337,7 +337,7 @@ void ShardService::Abandon(Job* job) {
   }
   // The transport may still use the memory, so the memory is leaked rather than reused.
   const auto buffer = std::find_if(buffers_.begin(), buffers_.end(),
-                                   [&](const auto& one) { return one.get() == job->buffer; });
+                                   [&](const auto& owned) { return owned.get() == job->buffer; });
   (void)buffer->release();  // NOLINT: see above
   buffers_.erase(buffer);
   (void)new std::string(std::move(job->reply));  // NOLINT
@@ -345,8 +345,8 @@ void ShardService::Abandon(Job* job) {
 
 void ShardService::CleanUp() {
   const Instant now = Clock::now();
-  if (now < cleaned_ + kCleanUp) return;
-  cleaned_ = now;
+  if (now < last_clean_up_ + kCleanUpInterval) return;
+  last_clean_up_ = now;
   for (auto job = jobs_.begin(); job != jobs_.end();) {
     if (rank_context_->peers()->ExitReason(job->header.sender).empty()) {
       ++job;

@@ -23,7 +23,7 @@
 
 namespace multiverso {
 
-// The service is thread-safe. It works in the thread that polls: a service thread or a waiting one.
+// Thread-safe. The service works in the thread that polls: a service thread, or a waiting caller.
 class ShardService {
  public:
   // `rank_context` outlives the service.
@@ -37,18 +37,18 @@ class ShardService {
   // Records that this rank has released the table. The node's last rank informs the other nodes.
   void Release(const TableShard& table);
 
-  // Accepts requests and continues accepted requests. Returns whether there was work. Returns false
-  // at once if another thread is polling.
+  // Accepts requests and continues accepted requests. Returns whether there was work, and false at
+  // once if another thread is polling.
   bool Poll();
 
-  // The time that a thread with messages in flight polls before it sleeps. Messages make progress
-  // only while a thread polls, so the time exceeds what the network needs to empty its buffers.
+  // The time for which a thread with messages in flight polls before it first sleeps. Messages make
+  // progress only while a thread polls, so this time exceeds what emptying network buffers takes.
   static constexpr std::chrono::microseconds kEagerWhenBusy{1000};
   // Returns whether accepted requests are unfinished.
   bool IsBusy() const { return busy_.load(std::memory_order_relaxed); }
 
-  // Returns the number of tables served, for tests.
-  size_t tables() const;
+  // For tests.
+  size_t num_tables() const;
 
  private:
   // The most accepted requests, which bounds the memory. Further requests wait at the transport.
@@ -59,7 +59,7 @@ class ShardService {
 
     RequestHeader header;
     Phase phase = Phase::kReceive;
-    bool is_claimed = false;  // claimed in the RequestLog by this rank
+    bool is_claimed = false;  // by this rank, in the RequestLog
     std::shared_ptr<TableShard> table;
     Status failure;
     // The row ids, followed by the values.
@@ -73,38 +73,39 @@ class ShardService {
   };
 
   std::shared_ptr<TableShard> Find(int64_t id) const;
-  Status TakeRequests(bool* any);
+  Status TakeRequests(bool* did_work);
   Status Begin(const RequestHeader& header);
   Status ReceiveValues(Job* job);
-  // Returns ok when the job is over.
-  Status Continue(Job* job, bool* any);
+  // Continues the job, and returns ok when the job is over.
+  Status Continue(Job* job, bool* did_work);
   // Sets job->failure if the received message is incomplete or names rows of other nodes.
   void CheckValues(Job* job);
-  Status Work(Job* job);
+  Status ClaimAndRun(Job* job);
   Status Run(Job* job);
-  // Returns ok if this rank may run the job, or if *done says that the job has been run. Returns
-  // pending while another rank of the node runs the job, and an error if that rank died meanwhile.
+  // Claims a numbered change in the RequestLog, so that one rank of the node applies it. Returns ok
+  // if this rank may run the job, or if *done says that a rank has run it, pending while another
+  // rank runs it, and an error if that rank died meanwhile.
   Status Claim(Job* job, bool* done);
   Status SendReply(Job* job);
   // Returns whether an earlier request of the same call is unanswered.
-  bool HasPredecessor(const std::list<Job>::iterator& job);
+  bool HasEarlierRequest(const std::list<Job>::iterator& job);
   // Tests two messages. The failure of one message does not end the wait for the other.
   Status TestAll(Messenger::Ticket* tickets, Job* job, bool* done);
   // Drops the jobs of ranks that are lost or closed, and tables that all ranks have released.
   void CleanUp();
-  // Releases the buffer of a job that will not be answered.
+  // Releases, or leaks, the memory of a job that will not be answered.
   void Abandon(Job* job);
 
   RankContext* rank_context_;
   Messenger* messenger_;
   mutable std::mutex tables_mutex_;
   std::map<int64_t, std::shared_ptr<TableShard>> tables_;
-  std::mutex polling_;
-  std::list<Job> jobs_;  // in order of arrival; messages point into jobs
+  std::mutex polling_mutex_;
+  std::list<Job> jobs_;  // in order of arrival; a list, since messages point into jobs
   std::vector<std::unique_ptr<std::vector<char>>> buffers_;
   std::vector<std::vector<char>*> free_buffers_;
   std::atomic<bool> busy_{false};  // whether jobs_ has jobs
-  Instant cleaned_{};
+  Instant last_clean_up_{};
 };
 
 }  // namespace multiverso

@@ -25,20 +25,22 @@ Status CheckRows(const Table& table, const Request& request, int64_t count) {
   if (num_ids > 0 && request.row_ids == nullptr) {
     return Status(Code::kValue, StrCat(table.Where(call), ": expected a buffer, received null"));
   }
-  // A negative id is a large unsigned number. Without a branch, the compiler vectorizes the loop.
+  // As an unsigned number, a negative id is large. Without a branch, the compiler vectorizes the
+  // loop.
   const auto rows = static_cast<uint64_t>(spec.num_row);
   const int64_t* const row_ids = request.row_ids;
-  uint64_t bad = 0;
+  uint64_t has_invalid_id = 0;
   for (int64_t i = 0; i < num_ids; ++i) {
-    bad |= static_cast<uint64_t>(static_cast<uint64_t>(row_ids[i]) >= rows);
+    has_invalid_id |= static_cast<uint64_t>(static_cast<uint64_t>(row_ids[i]) >= rows);
   }
-  if (bad == 0) return Status::Ok();
+  if (has_invalid_id == 0) return Status::Ok();
   int64_t position = 0;
   while (static_cast<uint64_t>(row_ids[position]) < rows) ++position;
   return Status(Code::kIndex, StrCat(table.Where(call), ": row_ids[", position, "]: expected 0 to ",
                                      spec.num_row - 1, ", received ", row_ids[position]));
 }
 
+// CheckSlowly and RunAcrossNodes are not inlined, to keep Check and Run short.
 MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64_t count) {
   const TableSpec& spec = table.spec();
   if (request.kind == RequestKind::kSetHyper) {
@@ -58,8 +60,8 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
   return Status(Code::kValue, StrCat(table.Where(call), ": expected a buffer, received null"));
 }
 
-MV_NOINLINE Status RunElsewhere(Table* table, const Request& request, Progress* progress,
-                                const WaitLimit& limit) {
+MV_NOINLINE Status RunAcrossNodes(Table* table, const Request& request, Progress* progress,
+                                  const WaitLimit& limit) {
   if (request.kind == RequestKind::kSetHyper) return table->RunPastMode(request, limit);
   MV_RETURN_IF_NOT_OK(table->consistency()->Enter(request.kind, progress, limit));
   MV_RETURN_IF_NOT_OK(table->RunPastMode(request, limit));
@@ -86,7 +88,7 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
   if (!spans_nodes_ && request.kind != RequestKind::kSetHyper) {
     return consistency()->Run(request, progress, limit);
   }
-  return RunElsewhere(this, request, progress, limit);
+  return RunAcrossNodes(this, request, progress, limit);
 }
 
 Status Table::RunPastMode(const Request& request, const WaitLimit& limit) {
@@ -107,13 +109,13 @@ Result<std::shared_ptr<const MergedRows>> Table::MergeDuplicates(const Request& 
   if (request.kind != RequestKind::kAddRows || duplicates == Updater::Duplicates::kOneByOne) {
     return Merged(nullptr);
   }
-  const int64_t place = FindDuplicate(request.row_ids, request.num_ids);
-  if (place < 0) return Merged(nullptr);
+  const int64_t position = FindDuplicate(request.row_ids, request.num_ids);
+  if (position < 0) return Merged(nullptr);
   if (duplicates == Updater::Duplicates::kRefused) {
     return Status(Code::kValue,
-                  StrCat(Where("add"), ": row_ids[", place, "]: updater '",
+                  StrCat(Where("add"), ": row_ids[", position, "]: updater '",
                          NameOf(spec().updater_kind()), "' expected every row once, received row ",
-                         request.row_ids[place], " more than once"));
+                         request.row_ids[position], " more than once"));
   }
   auto merged = std::make_shared<MergedRows>();
   const auto count = static_cast<size_t>(request.num_ids);

@@ -1,5 +1,5 @@
-// Table: a client's handle to one table. A Table checks a request, passes the request through the
-// consistency mode, and runs it on this node's shard, or by a DistributedCall across nodes.
+// Table: a rank's handle to one table. It checks a request, lets the consistency mode wait for
+// other workers, and runs the request on this node's shard or, by a DistributedCall, across nodes.
 #ifndef MULTIVERSO_TABLE_TABLE_H_
 #define MULTIVERSO_TABLE_TABLE_H_
 
@@ -51,34 +51,32 @@ class Table {
   // Returns null if the session has one node.
   ShardService* service() const { return context_.service; }
 
-  // Returns an error if Run would reject the request. `count` is the elements in the buffers.
+  // Checks a request, whose buffers have `count` elements, before Run.
   Status Check(const Request& request, int64_t count) const;
-  // Runs a checked request. Returns pending instead of waiting past the slice; the next Run then
-  // continues from `progress`. A request that does not run here (RunsHere) blocks to its end.
+  // Runs a checked request. Returns pending instead of waiting past limit.slice_end; the next Run
+  // then continues from `progress`. A request that does not run here (RunsHere) blocks to its end.
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
   bool RunsHere(RequestKind kind) const {
-    // Every node keeps the hyper-parameters, even if the node has a replica of all rows.
+    // Every node keeps the hyper-parameters, so a change goes to all nodes.
     return !spans_nodes_ && (kind != RequestKind::kSetHyper || context_.service == nullptr);
   }
   // Returns whether calls are parts of rounds, for which other workers wait.
   bool has_rounds() const { return has_rounds_; }
   // Runs a checked request to its end, as Run does, but never waits for other workers.
   Status RunPastMode(const Request& request, const WaitLimit& limit);
-  // Returns merged rows to add if the request names rows twice and the updater needs each row once,
-  // or null if the request needs no change. Returns ValueError if the updater rejects the request.
+  // Returns the merged rows to add if the request names rows twice and the updater needs each row
+  // once, and null otherwise. Returns ValueError if the updater accepts no duplicates.
   Result<std::shared_ptr<const MergedRows>> MergeDuplicates(const Request& request) const;
 
   // Returns whether the mode runs kExchange, which needs all rows on this node.
   bool ExchangesInPlace() const { return !spans_nodes() && consistency()->ExchangesInPlace(); }
   // Returns whether every get, and not only get(sync=True), returns the same on all workers.
   bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
-  // Returns whether servers of other nodes have rows of the table. In sync mode no table spans
-  // nodes, since each node has a replica.
-  bool spans_nodes() const { return context_.service != nullptr && !partition().is_replicated(); }
+  // Returns whether servers of other nodes may have rows of the table. In sync mode no table spans
+  // nodes, since each node with workers has a replica.
+  bool spans_nodes() const { return spans_nodes_; }
 
-  double GetHyper(int32_t index) const {
-    return shard()->hyper()->value[index].load(std::memory_order_relaxed);
-  }
+  double GetHyper(int32_t index) const { return shard()->hyper()->Get(index); }
 
   // Returns "rank 1, table 'w', get", for messages.
   std::string Where(const char* call) const;

@@ -18,47 +18,47 @@ struct Proposal {
   // waits for that rank in vain.
   int32_t code = 0;
   int32_t has_init_value = 0;
-  SyncPointArrival attendance;
+  SyncPointArrival arrival;
 };
 
-// The message of the second and third exchange.
-struct Message {
+// The message of the second exchange, about making the segment, and of the third, about mapping it.
+struct SegmentReport {
   Vote vote;
-  SegmentLocator locator;  // from the ranks that made segments
+  SegmentLocator locator;  // in the second exchange, from the ranks that made segments
 };
 
 static_assert(sizeof(Proposal) <= ExchangeSlot::kMaxBytes);
-static_assert(sizeof(Message) <= ExchangeSlot::kMaxBytes);
+static_assert(sizeof(SegmentReport) <= ExchangeSlot::kMaxBytes);
 
 }  // namespace
 
 Status TableCreation::Run(SyncPointCheck sync_point, const WaitLimit& limit) {
   Group* const world = context_.rank->world();
-  ArriveWithSpec(sync_point.mine());
+  SendSpec(sync_point.mine());
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
-  MV_RETURN_IF_NOT_OK(sync_point.Check(*world, offsetof(Proposal, attendance), limit));
+  MV_RETURN_IF_NOT_OK(sync_point.Check(*world, offsetof(Proposal, arrival), limit));
   MV_RETURN_IF_NOT_OK(CompareSpecs());
-  ArriveWithSegment();
+  MakeSegmentAndSend();
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
-  MV_RETURN_IF_NOT_OK(MapAndArrive());
+  MV_RETURN_IF_NOT_OK(MapAndReport());
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
   MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
-  if (!master_fills_) return Status::Ok();
+  if (!master_has_init_value_) return Status::Ok();
   if (context_.members->rank() == master_) {
     MV_RETURN_IF_NOT_OK(table_->RunPastMode(Request::Store(init_value_), limit));
   }
   world->BeginAllgather(CollectiveKind::kFillTable);
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
-  return CheckCame(master_, "stored the initial value");
+  return CheckParticipated(master_, "stored the initial value");
 }
 
-void TableCreation::ArriveWithSpec(const SyncPointArrival& arrival) {
+void TableCreation::SendSpec(const SyncPointArrival& arrival) {
   Proposal proposal;
   proposal.spec = spec_;
   failure_ = spec_.Check();
   proposal.code = static_cast<int32_t>(failure_.code());
   proposal.has_init_value = init_value_ != nullptr ? 1 : 0;
-  proposal.attendance = arrival;
+  proposal.arrival = arrival;
   context_.rank->world()->BeginAllgather(CollectiveKind::kCreateTable, &proposal, sizeof(proposal));
 }
 
@@ -66,29 +66,30 @@ Status TableCreation::CompareSpecs() {
   const Membership& members = *context_.members;
   Group* const world = context_.rank->world();
   // The error names the first pair that differs, in rank order, so that all ranks report the same.
-  const std::vector<int> present = world->participants();
-  master_ = context_.rank->peers()->MasterOf(present);
-  const auto first = world->payload(present.front()).Read<Proposal>();
-  for (const int i : present) {
-    const auto other = world->payload(i).Read<Proposal>();
-    if (maker_ < 0 && context_.rank->members().is_local(i)) maker_ = i;
-    const auto is_beside = [&](int maker) { return members.node_of(maker) == members.node_of(i); };
-    if (std::none_of(makers_.begin(), makers_.end(), is_beside)) makers_.push_back(i);
-    if (i == master_) master_fills_ = other.has_init_value != 0;
+  const std::vector<int> participants = world->participants();
+  master_ = context_.rank->peers()->MasterOf(participants);
+  const auto first = world->payload(participants.front()).Read<Proposal>();
+  for (const int rank : participants) {
+    const auto other = world->payload(rank).Read<Proposal>();
+    if (maker_ < 0 && members.is_local(rank)) maker_ = rank;
+    const int node = members.node_of(rank);
+    const auto is_here = [&](int maker) { return members.node_of(maker) == node; };
+    if (std::none_of(makers_.begin(), makers_.end(), is_here)) makers_.push_back(rank);
+    if (rank == master_) master_has_init_value_ = other.has_init_value != 0;
     if (!failure_.ok()) return failure_.In(StrCat("rank ", members.rank()));
     if (other.code == first.code && other.spec == first.spec) continue;
     return Status(
         Code::kMismatch,
-        StrCat("the ranks did not create the same table: rank ", present.front(), " asked for ",
-               first.spec.Describe(), first.code != 0 ? " (invalid)" : "", ", rank ", i, " for ",
-               other.spec.Describe(), other.code != 0 ? " (invalid)" : ""));
+        StrCat("the ranks did not create the same table: rank ", participants.front(),
+               " asked for ", first.spec.Describe(), first.code != 0 ? " (invalid)" : "", ", rank ",
+               rank, " for ", other.spec.Describe(), other.code != 0 ? " (invalid)" : ""));
   }
   return Status::Ok();
 }
 
-Status TableCreation::CheckCame(int rank, const char* task) const {
-  const std::vector<int> present = context_.rank->world()->participants();
-  if (std::find(present.begin(), present.end(), rank) != present.end()) return Status::Ok();
+Status TableCreation::CheckParticipated(int rank, const char* task) const {
+  const std::vector<int> ranks = context_.rank->world()->participants();
+  if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return Status::Ok();
   return context_.rank->peers()->About(
       rank, Status(Code::kPeerLost,
                    StrCat(context_.members->NameRank(rank), " ",
@@ -96,10 +97,10 @@ Status TableCreation::CheckCame(int rank, const char* task) const {
                           spec_.Describe(), ": the table was not created")));
 }
 
-void TableCreation::ArriveWithSegment() {
+void TableCreation::MakeSegmentAndSend() {
   RankContext* const rank_context = context_.rank;
   Group* const world = rank_context->world();
-  Message message;
+  SegmentReport message;
   if (is_maker()) {
     const Result<TableBytes> bytes = TableShard::BytesOf(spec_, *context_.members, context_.mode);
     if (!bytes.ok()) {
@@ -119,20 +120,21 @@ void TableCreation::ArriveWithSegment() {
   world->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));
 }
 
-Status TableCreation::MapAndArrive() {
+Status TableCreation::MapAndReport() {
   RankContext* const rank_context = context_.rank;
   Group* const world = rank_context->world();
-  for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckCame(maker, "made the memory"));
+  for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckParticipated(maker, "made the memory"));
   MV_RETURN_IF_NOT_OK(FirstFailure());
   if (!is_maker()) {
-    Result<Segment> mapped = Segment::OpenShared(world->payload(maker_).Read<Message>().locator);
+    Result<Segment> mapped =
+        Segment::OpenShared(world->payload(maker_).Read<SegmentReport>().locator);
     failure_ = mapped.status();
     // The segment can be opened only while its maker lives, so the maker's death is the cause.
-    const std::string gone = failure_.ok() ? "" : rank_context->peers()->ExitReason(maker_);
-    if (!gone.empty()) {
+    const std::string exit_reason = failure_.ok() ? "" : rank_context->peers()->ExitReason(maker_);
+    if (!exit_reason.empty()) {
       failure_ = rank_context->peers()->About(
           maker_,
-          Status(Code::kPeerLost, StrCat(context_.members->NameRank(maker_), " ", gone,
+          Status(Code::kPeerLost, StrCat(context_.members->NameRank(maker_), " ", exit_reason,
                                          " before all had mapped the memory that it made")));
     }
     if (mapped.ok()) segment_ = std::move(mapped.value());
@@ -149,16 +151,16 @@ Status TableCreation::MapAndArrive() {
     context_.service->Keep(here_);
     context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
   }
-  const Message message{Vote::Of(failure_), SegmentLocator()};
+  const SegmentReport message{Vote::Of(failure_), SegmentLocator()};
   world->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));
   return Status::Ok();
 }
 
 Status TableCreation::FirstFailure() const {
   const Group& world = *context_.rank->world();
-  for (const int i : world.participants()) {
-    const Vote vote = world.payload(i).Read<Message>().vote;
-    MV_RETURN_IF_NOT_OK(vote.ToStatus(StrCat("rank ", i, ", ", spec_.Describe())));
+  for (const int rank : world.participants()) {
+    const Vote vote = world.payload(rank).Read<SegmentReport>().vote;
+    MV_RETURN_IF_NOT_OK(vote.ToStatus(StrCat("rank ", rank, ", ", spec_.Describe())));
   }
   return Status::Ok();
 }
@@ -172,7 +174,7 @@ Status TableCreation::ConfirmAllMapped() {
     }
     return failure;
   }
-  // All ranks have mapped the segment, so it no longer needs a name or a descriptor.
+  // All ranks have mapped the segment, so the segment no longer needs a name or a descriptor.
   here_->segment()->Seal();
   table_ = std::make_shared<Table>(here_, context_);
   return Status::Ok();

@@ -1,9 +1,9 @@
 // TableCreation: the call with which the ranks create one table together.
 //
-// The call has three or four exchanges. In the first, every rank sends its spec, and specs must be
-// equal. In the second, the first rank of each node sends the locator of the segment that it made,
-// or an error. In the third, every rank reports that it has mapped the segment, or an error. The
-// fourth takes place if the master has an initial value, after the master has stored it. So an
+// The call has three or four exchanges. In the first, every rank sends its spec, and all specs must
+// be equal. In the second, the first rank of each node sends the locator of the segment that it
+// made, or an error. In the third, every rank reports that it has mapped the segment, or an error.
+// The fourth takes place if the master has an initial value, after the master has stored it. So an
 // error on one rank fails the creation on all ranks, with the same text, and leaves nothing behind.
 //
 // In a session that continues without lost ranks, the participants of the first exchange create the
@@ -37,17 +37,18 @@ class TableCreation {
   std::shared_ptr<Table> TakeTable() { return std::move(table_); }
 
  private:
-  void ArriveWithSpec(const SyncPointArrival& arrival);
+  void SendSpec(const SyncPointArrival& arrival);
   Status CompareSpecs();
   bool is_maker() const { return maker_ == context_.members->rank(); }
   // Returns PeerLost, on all ranks, if `rank` did not join the last collective.
-  Status CheckCame(int rank, const char* task) const;
-  // Makes the segment on the first rank of the node, and sends its locator or the error.
-  void ArriveWithSegment();
-  // Maps the segment that the first rank of the node created, and reports the result.
-  Status MapAndArrive();
+  Status CheckParticipated(int rank, const char* task) const;
+  // Makes the segment on the first rank of the node, and sends the segment's locator or the error.
+  void MakeSegmentAndSend();
+  // Maps the segment on the other ranks of the node, and sends the result.
+  Status MapAndReport();
   // Returns the first failure that a rank sent to the last allgather.
   Status FirstFailure() const;
+  // Makes the table if all ranks have mapped the segments, and otherwise forgets its parts.
   Status ConfirmAllMapped();
 
   TableSpec spec_;
@@ -58,8 +59,8 @@ class TableCreation {
   Status failure_;           // this rank's failure
   int maker_ = -1;           // the rank of this node that makes the segment
   std::vector<int> makers_;  // the makers of all nodes
-  int master_ = -1;          // the rank that has the initial value
-  bool master_fills_ = false;
+  int master_ = -1;          // the rank whose initial value is used
+  bool master_has_init_value_ = false;
   std::shared_ptr<TableShard> here_;
   std::shared_ptr<Table> table_;
 };

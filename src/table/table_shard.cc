@@ -55,21 +55,22 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   if (!storage.ok()) return storage.status();
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
-  std::shared_ptr<TableShard> part(new TableShard(spec, id, std::move(segment), partition));
-  storage->Attach(part->segment_.data());
-  part->shard_ = std::make_unique<Shard>(
+  std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
+  storage->Attach(created->segment_.data());
+  created->shard_ = std::make_unique<Shard>(
       shape.layout, spec.num_col, storage.value(), std::move(updater.value()),
       ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
       partition.node_rows().first);
-  char* const beside = part->segment_.data() + RoundUp(storage->segment_bytes(), kPage);
-  Shard* const shard = part->shard_.get();
-  part->consistency_ = MakeConsistency(mode, shape, beside, shard, rank_context, spec.name);
-  part->node_rounds_ = NodeRounds::Make(mode, id, shape, beside, shard, rank_context, spec.name);
-  // Every rank writes the same values before any rank can use the table.
+  char* const mode_memory = created->segment_.data() + RoundUp(storage->segment_bytes(), kPage);
+  Shard* const shard = created->shard_.get();
+  created->consistency_ = MakeConsistency(mode, shape, mode_memory, shard, rank_context, spec.name);
+  created->node_rounds_ =
+      NodeRounds::Make(mode, id, shape, mode_memory, shard, rank_context, spec.name);
+  // Every rank stores the same values, before any rank can use the table.
   for (int i = 0; i < kHyperCount; ++i) {
     shard->hyper()->value[i].store(spec.hyper[i], std::memory_order_relaxed);
   }
-  return part;
+  return created;
 }
 
 Status TableShard::CheckRequest(const RequestHeader& header) const {

@@ -1,5 +1,5 @@
-// TableShard: this node's part of a table: the segment that the node's ranks share, the shard in
-// the segment, and the table's consistency mode.
+// TableShard: this node's part of a table: the segment that the node's ranks share, with the shard
+// and the memory of the consistency mode in it.
 //
 // The rows of this node's servers lie in one shard; in sync mode over several nodes each node has a
 // replica of all rows. Ranks of this node use the part through their Table, and ranks of other
@@ -25,11 +25,12 @@ namespace multiverso {
 // The sizes of the segment's contents: the shard, and the memory of the consistency mode beside it.
 struct TableBytes {
   int64_t shard = 0;
-  int64_t consistency = 0;  // sparse: mostly address space
+  int64_t consistency = 0;  // mostly address space that is never touched
 };
 
 class TableShard {
  public:
+  // Returns the sizes of this node's part of a table.
   static Result<TableBytes> BytesOf(const TableSpec& spec, const Membership& members,
                                     const ModeOptions& mode);
   // Attaches to a segment of the size that BytesOf returns. `rank_context` outlives the TableShard.

@@ -4,9 +4,7 @@
 // manifest, and bit 1 corrects the checksums, as an attacker would. The rest is the file's content.
 #include <atomic>
 #include <cstring>
-#include <memory>
 #include <new>
-#include <utility>
 
 #include "base/crc.h"
 #include "checkpoint/memory_save.h"
@@ -40,7 +38,7 @@ namespace {
 constexpr char kFolder[] = "/saved/000001-step-3";
 constexpr char kNames[][16] = {"manifest.mv", "shard-00000.mv"};
 
-std::string PathOf(size_t which) { return std::string(kFolder) + "/" + kNames[which]; }
+std::string PathOf(size_t file) { return std::string(kFolder) + "/" + kNames[file]; }
 
 // Returns both files of a valid checkpoint, which has two small tables.
 const MemoryFiles& Original() {
@@ -71,6 +69,7 @@ const MemoryFiles& Original() {
   return *files;
 }
 
+// Writes the checksum of the first `size` - 4 bytes into the 4 bytes that follow.
 void PutCrc(std::string* bytes, size_t size) {
   if (size < 4 || size > bytes->size()) return;
   const uint32_t crc = Crc32c(bytes->data(), static_cast<int64_t>(size) - 4);
@@ -78,12 +77,13 @@ void PutCrc(std::string* bytes, size_t size) {
 }
 
 // Corrects the checksums of a file with any contents, as an attacker would.
-void Forge(MemoryFiles* files, size_t which) {
-  std::string* const bytes = files->Find(PathOf(which));
-  if (which == 0) {
+void CorrectChecksums(MemoryFiles* files, size_t file) {
+  std::string* const bytes = files->Find(PathOf(file));
+  if (file == 0) {
     PutCrc(bytes, bytes->size());
     return;
   }
+  // The fixed part of a data file's header has 64 bytes, with the header's size at byte 40.
   int64_t header_bytes = 4096;
   if (bytes->size() >= 48) std::memcpy(&header_bytes, bytes->data() + 40, 8);
   if (header_bytes < 64 || header_bytes > static_cast<int64_t>(bytes->size())) return;
@@ -102,14 +102,14 @@ Status ReadAll(MemoryFiles* files) {
   MV_RETURN_IF_NOT_OK(reader.value()->Verify(0, reader.value()->blocks(), limit));
   const auto& tables = reader.value()->manifest().tables;
   for (uint32_t i = 0; i < tables.size(); ++i) {
-    for (uint32_t place = 0; place < tables[i].num_areas(); ++place) {
+    for (uint32_t index = 0; index < tables[i].num_areas(); ++index) {
       int64_t sum = 0;
       const auto take = [&](int64_t /*first*/, int64_t count, const char* data) {
         sum += count + data[0];
         return Status::Ok();
       };
       MV_RETURN_IF_NOT_OK(
-          reader.value()->Read(i, tables[i].area(place), 0, tables[i].num_row, limit, take));
+          reader.value()->Read(i, tables[i].area(index), 0, tables[i].num_row, limit, take));
     }
   }
   return Status::Ok();
@@ -119,8 +119,8 @@ Status ReadAll(MemoryFiles* files) {
 
 std::vector<std::string> Seeds() {
   std::vector<std::string> seeds;
-  for (const char mode : {'\0', '\1', '\2', '\3'}) {
-    seeds.push_back(mode + *Original().Find(PathOf(static_cast<size_t>(mode & 1))));
+  for (const char options : {'\0', '\1', '\2', '\3'}) {
+    seeds.push_back(options + *Original().Find(PathOf(static_cast<size_t>(options & 1))));
   }
   // These seeds end within the header of the data file.
   for (const size_t length : {13, 20, 63, 100}) {
@@ -136,16 +136,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace multiverso::fuzz;  // NOLINT
   if (size == 0) return 0;
   MemoryFiles files = Original();
-  const size_t which = data[0] & 1;
+  const size_t file = data[0] & 1;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  *files.Find(PathOf(which)) = bytes;
-  if ((data[0] & 2) != 0) Forge(&files, which);
-  const bool is_original = *files.Find(PathOf(which)) == *Original().Find(PathOf(which));
-  const size_t all = bytes.size() + Original().Find(PathOf(1 - which))->size();
+  *files.Find(PathOf(file)) = bytes;
+  if ((data[0] & 2) != 0) CorrectChecksums(&files, file);
+  const bool is_original = *files.Find(PathOf(file)) == *Original().Find(PathOf(file));
+  const size_t total_bytes = bytes.size() + Original().Find(PathOf(1 - file))->size();
   largest_allocation = 0;
   const Status status = ReadAll(&files);
   // The text of an error may be larger than the files of a small checkpoint.
-  Require(largest_allocation <= all + 1024, "no allocation larger than the files",
+  Require(largest_allocation <= total_bytes + 1024, "no allocation larger than the files",
           std::to_string(largest_allocation) + " bytes");
   if (is_original) Require(status.ok(), "the original to be valid", status.text());
   const bool refused = status.code() == Code::kCheckpointCorrupt;

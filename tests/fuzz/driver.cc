@@ -2,6 +2,7 @@
 //
 //   fuzz_checkpoint -runs=10000 -seed=1 CORPUS...    has the options of libFuzzer; seed 0 draws one
 //   fuzz_checkpoint -seeds=FOLDER                    writes the target's own seeds to the folder
+//   MULTIVERSO_FUZZ_KEEP=1                           keeps the latest mutation in crash-last-input
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +18,7 @@
 
 namespace {
 
-bool TakeNumber(const std::string& argument, const std::string& option, uint64_t* number) {
+bool ParseOption(const std::string& argument, const std::string& option, uint64_t* number) {
   if (argument.rfind(option, 0) != 0) return false;
   *number = std::strtoull(argument.c_str() + option.size(), nullptr, 10);
   return true;
@@ -27,7 +28,7 @@ void Run(const std::string& bytes) {
   (void)LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
 }
 
-// Writes the next input to a file, as libFuzzer writes an input that ends the process.
+// Writes the next input to a file, because a crash would leave no time to write it.
 void Keep(const std::string& bytes) {
   std::ofstream("crash-last-input", std::ios::binary)
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -70,7 +71,7 @@ int main(int argc, char** argv) {
       WriteSeeds(argument.substr(7));
       return 0;
     }
-    if (TakeNumber(argument, "-runs=", &runs) || TakeNumber(argument, "-seed=", &seed)) continue;
+    if (ParseOption(argument, "-runs=", &runs) || ParseOption(argument, "-seed=", &seed)) continue;
     for (std::string& bytes : ReadCorpus(argument)) corpus.push_back(std::move(bytes));
   }
   if (corpus.empty()) {

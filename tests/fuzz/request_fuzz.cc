@@ -1,12 +1,11 @@
-// Sends the input to a service with tables, as a request of another node.
+// Sends the input to the service of a node that has tables, as a request of another node.
 //
 // Two ranks of one process act as two nodes. The input is a request's header and payload, which the
 // target sends to rank 1 as rank 0 would. A model of the tables checks the answer: a refused
 // request must have changed nothing, and an accepted request exactly the requested elements.
+#include <algorithm>
 #include <cstring>
-#include <limits>
 #include <memory>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -27,7 +26,7 @@ constexpr int64_t kColumns = 3;
 constexpr auto kPatience = std::chrono::seconds(60);
 
 // A table of int64, whose sums are exact, with a model of the shard of rank 1.
-struct Modelled {
+struct ModeledTable {
   Table* tables[2] = {};
   int64_t first = 0;  // first element of rank 1's shard
   std::vector<int64_t> model;
@@ -123,13 +122,14 @@ class Job {
     }
   }
 
-  void Ask(const RequestHeader& header, const std::string& head, const std::string& payload) {
+  void Ask(const RequestHeader& header, const std::string& header_bytes,
+           const std::string& payload) {
     const bool returns = ReturnsData(header.kind);
     std::vector<char> answer(returns ? static_cast<size_t>(header.bytes) : sizeof(Reply));
     Messenger::Ticket ticket;
     (void)messenger()->Receive(1, header.tag, answer.data(), static_cast<int64_t>(answer.size()),
                                &ticket);
-    Post(kRequestTag, head);
+    Post(kRequestTag, header_bytes);
     const size_t id_bytes =
         IsOfRows(header.kind) ? std::min(payload.size(), static_cast<size_t>(header.count) * 8) : 0;
     const std::string ids = payload.substr(0, id_bytes);
@@ -153,12 +153,12 @@ class Job {
       Apply(header, ids, values, answer.data());
     } else {
       Require(received == 0, "an empty refusal or all values", std::to_string(received));
-      std::string why;
-      bool got = false;
+      std::string reason;
+      bool has_arrived = false;
       Until(
           [&] {
-            (void)messenger()->Take(1, kErrorTag, sizeof(ErrorMessage), &why, &got);
-            return got;
+            (void)messenger()->Take(1, kErrorTag, sizeof(ErrorMessage), &reason, &has_arrived);
+            return has_arrived;
           },
           "the reason for a refusal");
     }
@@ -167,7 +167,7 @@ class Job {
   // Applies an accepted request to the model, and compares the answer with the model.
   void Apply(const RequestHeader& header, const std::string& ids, const std::string& values,
              const char* answer) {
-    Modelled* table = nullptr;
+    ModeledTable* table = nullptr;
     if (header.table == array_id()) table = &array_;
     if (header.table == matrix_id()) table = &matrix_;
     if (table == nullptr) {
@@ -175,21 +175,21 @@ class Job {
       return;
     }
     Require(header.kind != RequestKind::kSetHyper, "an error", "a hyperparameter of updater add");
-    const int64_t unit = table == &matrix_ && IsOfRows(header.kind) ? kColumns : 1;
-    for (int64_t i = 0; i < header.count * unit; ++i) {
-      int64_t place = header.first + i;
+    const int64_t row_elements = table == &matrix_ && IsOfRows(header.kind) ? kColumns : 1;
+    for (int64_t i = 0; i < header.count * row_elements; ++i) {
+      int64_t element_number = header.first + i;
       if (IsOfRows(header.kind)) {
         int64_t row = 0;
-        std::memcpy(&row, ids.data() + i / unit * 8, 8);
-        place = row * unit + i % unit;
+        std::memcpy(&row, ids.data() + i / row_elements * 8, 8);
+        element_number = row * row_elements + i % row_elements;
       }
-      const int64_t here = place - table->first;
-      Require(here >= 0 && here < static_cast<int64_t>(table->model.size()),
-              "elements of rank 1's shard", std::to_string(place));
-      auto& element = table->model[static_cast<size_t>(here)];
+      const int64_t index = element_number - table->first;
+      Require(index >= 0 && index < static_cast<int64_t>(table->model.size()),
+              "elements of rank 1's shard", std::to_string(element_number));
+      auto& element = table->model[static_cast<size_t>(index)];
       uint64_t value = 0;
       if (CarriesData(header.kind)) {
-        Require(values.size() == static_cast<size_t>(header.count * unit) * 8,
+        Require(values.size() == static_cast<size_t>(header.count * row_elements) * 8,
                 "as many values as were announced", std::to_string(values.size()) + " bytes");
         std::memcpy(&value, values.data() + i * 8, 8);
       }
@@ -201,7 +201,7 @@ class Job {
     }
   }
 
-  void CheckModel(const Modelled& table) {
+  void CheckModel(const ModeledTable& table) {
     std::vector<int64_t> now(table.model.size());
     Progress progress;
     const Status status =
@@ -212,8 +212,8 @@ class Job {
   }
 
   std::unique_ptr<Session> sessions_[2];
-  Modelled array_;
-  Modelled matrix_;
+  ModeledTable array_;
+  ModeledTable matrix_;
   Table* with_state_[2] = {};
 };
 
@@ -223,15 +223,15 @@ Job* TheJob() {
   return job;
 }
 
-std::string SeedOf(RequestKind kind, int64_t table, int64_t first, int64_t count, int64_t unit,
-                   int64_t element_bytes, bool is_of_rows) {
+std::string SeedOf(RequestKind kind, int64_t table, int64_t first, int64_t count,
+                   int64_t row_elements, int64_t element_bytes, bool is_of_rows) {
   RequestHeader header;
   header.kind = kind;
   header.tag = kLastCallTag;
   header.table = table;
   header.first = first;
   header.count = count;
-  header.bytes = kind == RequestKind::kSetHyper ? 0 : count * unit * element_bytes;
+  header.bytes = kind == RequestKind::kSetHyper ? 0 : count * row_elements * element_bytes;
   header.value = 0.5;
   std::string seed = EncodeRequest(header);
   for (int64_t row = kRows / 2; is_of_rows && row < kRows / 2 + count; ++row) {

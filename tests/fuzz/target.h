@@ -1,4 +1,4 @@
-// A fuzz target: a function that takes any bytes, and its seeds.
+// A fuzz target: a function that must cope with any bytes, and its seeds.
 //
 // clang links the function with libFuzzer, which searches for bytes that reach new code. Other
 // compilers link it with driver.cc, which mutates the corpus at random.

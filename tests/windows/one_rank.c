@@ -1,4 +1,4 @@
-/* Uses everything that one rank can do: tables, rows, an updater, rounds, checkpoints.
+/* Uses each part of the C API with one rank: tables, rows, an updater, rounds, checkpoints.
  *
  *   one_rank FOLDER    writes its checkpoints there
  */
@@ -96,14 +96,14 @@ static void tables_and_checkpoints(const char* folder) {
   EXPECT(values[COLUMNS] == 0.5f);
 
   MV_Checkpoint checkpoint;
-  int64_t left = 1;
-  MV_CheckpointDescription found;
-  memset(&found, 0, sizeof(found));
-  found.struct_size = sizeof(found);
+  int64_t bytes_left = 1;
+  MV_CheckpointDescription saved;
+  memset(&saved, 0, sizeof(saved));
+  saved.struct_size = sizeof(saved);
   CHECK(MV_CheckpointOpen(folder, &checkpoint));
-  CHECK(MV_CheckpointDescribe(checkpoint, &found));
-  EXPECT(found.num_tables == 2 && found.step == 1);
-  while (left > 0) CHECK(MV_CheckpointVerify(checkpoint, 1 << 20, &left));
+  CHECK(MV_CheckpointDescribe(checkpoint, &saved));
+  EXPECT(saved.num_tables == 2 && saved.step == 1);
+  while (bytes_left > 0) CHECK(MV_CheckpointVerify(checkpoint, 1 << 20, &bytes_left));
   CHECK(MV_CheckpointClose(checkpoint));
 
   EXPECT(MV_SessionLoad(session, "there/is/none", 0, &step) == MV_ERR_CHECKPOINT_IO);

@@ -33,20 +33,19 @@ class TestLibrary(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.top = Path(folder.name)
         toolchain = ROOT / "cmake" / "mingw-w64.cmake"
-        # Every warning is an error.
         output_of(CMAKE, "-S", ROOT, "-B", BUILD, f"-DCMAKE_TOOLCHAIN_FILE={toolchain}",
             "-DBUILD_TESTING=OFF", "-DMULTIVERSO_PRECOMPILE=ON",
             "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON")  # fmt: skip
         output_of(CMAKE, "--build", BUILD, "--parallel", os.cpu_count() or 1)
         output_of(CMAKE, "--install", BUILD, "--prefix", cls.top / "installed")
 
-    def test_depends_on_libraries_of_windows_only(self):
+    def test_needs_no_library_of_the_compiler(self):
         objdump = str(Path(COMPILER).with_name("x86_64-w64-mingw32-objdump"))
         library = self.top / "installed" / "bin" / "Multiverso.dll"
         headers = output_of(objdump, "-p", library)
         needed = {line.split()[-1].lower() for line in headers.splitlines() if "DLL Name" in line}
-        theirs = ("libgcc", "libstdc", "libwinpthread")
-        self.assertEqual([name for name in needed if name.startswith(theirs)], [])
+        prefixes = ("libgcc", "libstdc", "libwinpthread")
+        self.assertEqual([name for name in needed if name.startswith(prefixes)], [])
 
     @unittest.skipUnless(WINE, "needs Wine: apt install wine64")
     def test_one_rank_works_as_on_linux(self):
@@ -59,12 +58,12 @@ class TestLibrary(unittest.TestCase):
         try:
             printed = output_of(WINE, program, "checkpoints", cwd=self.top, **wine)
         finally:
-            # The server would wait some seconds for another program.
+            # Wine's server would otherwise keep running for some seconds.
             server = shutil.which("wineserver") or shutil.which("/usr/lib/wine/wineserver")
             if server:
                 run_command(server, "-k", **wine)
         self.assertIn("works here", printed)
         # Linux reads the checkpoint that Windows has written.
-        with checkpoint.Checkpoint(self.top / "checkpoints") as found:
-            found.verify()
-            self.assertEqual(found.step, 1)
+        with checkpoint.Checkpoint(self.top / "checkpoints") as saved:
+            saved.verify()
+            self.assertEqual(saved.step, 1)

@@ -15,16 +15,16 @@ TEST(WaitLimit, EndsAtTheSliceOrTheDeadline) {
   EXPECT_TRUE(WaitLimit::Until(later).Check(later).ok());
 }
 
-TEST(Interrupt, AsksPeriodicallyUntilTheCallIsGivenUp) {
+TEST(Interrupt, AsksPeriodicallyUntilTheCallIsAborted) {
   int asked = 0;
-  int gave_up = 0;
+  int aborts = 0;
   Interrupt interrupt([&]() -> std::optional<std::string> {
     if (++asked < 2) return std::nullopt;
     return "enough";
   });
   interrupt.OnAbort([&](const Status& reason) {
     EXPECT_EQ(reason.text(), "enough");
-    ++gave_up;
+    ++aborts;
   });
   const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
   Instant now = Clock::now() - Interrupt::kMinInterval;
@@ -40,7 +40,7 @@ TEST(Interrupt, AsksPeriodicallyUntilTheCallIsGivenUp) {
     EXPECT_EQ(limit.Check(now).code(), Code::kAborted);
   }
   EXPECT_EQ(asked, 2);
-  EXPECT_EQ(gave_up, 1);
+  EXPECT_EQ(aborts, 1);
   EXPECT_TRUE(limit.is_interrupted());
 }
 

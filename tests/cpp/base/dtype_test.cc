@@ -8,15 +8,15 @@
 namespace multiverso {
 namespace {
 
-constexpr DType kAll[] = {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64};
+constexpr DType kAllDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64};
 
 TEST(DType, IsANumberFromZeroToThree) {
   EXPECT_FALSE(IsDType(-1));
-  for (const DType dtype : kAll) EXPECT_TRUE(IsDType(static_cast<int32_t>(dtype)));
+  for (const DType dtype : kAllDTypes) EXPECT_TRUE(IsDType(static_cast<int32_t>(dtype)));
   EXPECT_FALSE(IsDType(4));
 }
 
-TEST(DType, HasTheNameAndSizeNumPyGivesIt) {
+TEST(DType, HasItsNameInNumPy) {
   EXPECT_STREQ(NameOf(DType::kFloat32), "float32");
   EXPECT_STREQ(NameOf(DType::kFloat64), "float64");
   EXPECT_STREQ(NameOf(DType::kInt32), "int32");
@@ -24,8 +24,8 @@ TEST(DType, HasTheNameAndSizeNumPyGivesIt) {
   EXPECT_STREQ(NameOf(static_cast<DType>(9)), "unknown");
 }
 
-TEST(DType, ChoosesTheElementTypeOfItsSizeAndKind) {
-  for (const DType dtype : kAll) {
+TEST(DType, SelectsAnElementTypeOfItsSizeAndKind) {
+  for (const DType dtype : kAllDTypes) {
     WithType(dtype, [dtype](auto* null) {
       using T = std::remove_pointer_t<decltype(null)>;
       EXPECT_EQ(SizeOf(dtype), static_cast<int64_t>(sizeof(T))) << NameOf(dtype);

@@ -5,9 +5,9 @@
 namespace multiverso {
 namespace {
 
-Status PassOn(const Status& status, bool* went_on) {
+Status PassOn(const Status& status, bool* continued) {
   MV_RETURN_IF_NOT_OK(status);
-  *went_on = true;
+  *continued = true;
   return Status::Ok();
 }
 
@@ -36,7 +36,7 @@ TEST(Status, CopiesKeepCodeAndText) {
   EXPECT_FALSE(copy.pending());
 }
 
-TEST(Status, InPutsTheContextInFrontOfErrorsOnly) {
+TEST(Status, InAddsTheContextToErrorsOnly) {
   const Status error = Status(Code::kTimeout, "waited for rank 1").In("init");
   EXPECT_EQ(error.code(), Code::kTimeout);
   EXPECT_EQ(error.text(), "init: waited for rank 1");
@@ -68,12 +68,12 @@ TEST(Status, InKeepsTheFile) {
 }
 
 TEST(Status, ReturnIfNotOkPassesErrorsAndPendingUp) {
-  bool went_on = false;
-  EXPECT_TRUE(PassOn(Status::Pending(), &went_on).pending());
-  EXPECT_EQ(PassOn(Status(Code::kState, "closed"), &went_on).text(), "closed");
-  EXPECT_FALSE(went_on);
-  EXPECT_TRUE(PassOn(Status::Ok(), &went_on).ok());
-  EXPECT_TRUE(went_on);
+  bool continued = false;
+  EXPECT_TRUE(PassOn(Status::Pending(), &continued).pending());
+  EXPECT_EQ(PassOn(Status(Code::kState, "closed"), &continued).text(), "closed");
+  EXPECT_FALSE(continued);
+  EXPECT_TRUE(PassOn(Status::Ok(), &continued).ok());
+  EXPECT_TRUE(continued);
 }
 
 TEST(Result, HoldsAValueOrAnError) {

@@ -20,14 +20,14 @@ TEST(CopyText, TruncatesAndAlwaysTerminates) {
   struct {
     char text[4];
     char after = '!';
-  } place;
-  CopyText(place.text, "ab");
-  EXPECT_STREQ(place.text, "ab");
-  CopyText(place.text, "abcdef");
-  EXPECT_STREQ(place.text, "abc");
-  CopyText(place.text, "");
-  EXPECT_STREQ(place.text, "");
-  EXPECT_EQ(place.after, '!');
+  } buffer;
+  CopyText(buffer.text, "ab");
+  EXPECT_STREQ(buffer.text, "ab");
+  CopyText(buffer.text, "abcdef");
+  EXPECT_STREQ(buffer.text, "abc");
+  CopyText(buffer.text, "");
+  EXPECT_STREQ(buffer.text, "");
+  EXPECT_EQ(buffer.after, '!');
 }
 
 }  // namespace

@@ -10,21 +10,21 @@
 namespace multiverso::c_api {
 namespace {
 
-int32_t Number(Code code) { return static_cast<int32_t>(code); }
+int32_t NumberOf(Code code) { return static_cast<int32_t>(code); }
 
 TEST(Guard, ReturnsTheCode) {
   EXPECT_EQ(Guard([] { return Status::Ok(); }), 0);
   EXPECT_EQ(Guard([] { return Status::Pending(); }), 1);
-  EXPECT_EQ(Guard([] { return Status(Code::kIndex, "row 9"); }), Number(Code::kIndex));
+  EXPECT_EQ(Guard([] { return Status(Code::kIndex, "row 9"); }), NumberOf(Code::kIndex));
   EXPECT_STREQ(LastError(), "row 9");
 }
 
 TEST(Guard, TurnsExceptionsIntoStatuses) {
-  EXPECT_EQ(Guard([]() -> Status { throw std::bad_alloc(); }), Number(Code::kMemory));
+  EXPECT_EQ(Guard([]() -> Status { throw std::bad_alloc(); }), NumberOf(Code::kMemory));
   EXPECT_STREQ(LastError(), "out of memory");
-  EXPECT_EQ(Guard([]() -> Status { throw std::runtime_error("no"); }), Number(Code::kInternal));
+  EXPECT_EQ(Guard([]() -> Status { throw std::runtime_error("no"); }), NumberOf(Code::kInternal));
   EXPECT_STREQ(LastError(), "no");
-  EXPECT_EQ(Guard([]() -> Status { throw 7; }), Number(Code::kInternal));
+  EXPECT_EQ(Guard([]() -> Status { throw 7; }), NumberOf(Code::kInternal));
   EXPECT_STREQ(LastError(), "unknown exception");
 }
 

@@ -14,12 +14,10 @@ namespace multiverso::c_api {
 namespace {
 
 using testing::Eventually;
-using testing::kPatience;
 using testing::OnThreads;
+using testing::Patience;
 
 using Table = HandleTable<int>;
-
-Instant Patience() { return Clock::now() + kPatience; }
 
 class Handles : public ::testing::Test {
  protected:

@@ -1,3 +1,4 @@
+// The functions of the C API that need no session: version, status names, last error.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,7 +58,7 @@ TEST(LastErrorPeer, IsEmptyIfTheErrorIsAboutNoRank) {
   EXPECT_TRUE(Contains(std::string(MV_LastError()), "no pending call"));
 }
 
-TEST(Waiting, NeedsAPendingCall) {
+TEST(Wait, NeedsAPendingCall) {
   EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
   EXPECT_TRUE(Contains(std::string(MV_LastError()), "no pending call"));
   EXPECT_EQ(MV_Cancel("whatever"), MV_OK);

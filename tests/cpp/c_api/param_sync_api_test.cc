@@ -1,3 +1,4 @@
+// MV_ParamSync...: synchronization of a model's tensors with a table.
 #include <gtest/gtest.h>
 
 #include <vector>

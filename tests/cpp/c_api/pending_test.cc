@@ -1,5 +1,5 @@
-// A call that waits longer than the slice of its session is pending until it finishes or is
-// cancelled. In a thread with an interrupt function the call blocks instead.
+// A call that waits longer than the time slice of its session returns pending, until it is complete
+// or cancelled. In a thread with an interrupt function the call blocks instead.
 #include "c_api/pending.h"
 
 #include <gtest/gtest.h>
@@ -140,7 +140,7 @@ TEST(Pending, LeavingCancelsTheCall) {
   });
 }
 
-// The test holds the lock of the table, so that an add to the table is pending.
+// Holds the lock of the table's first stripe, so that an add to the table is pending.
 class PendingAdd : public AloneTest {
  protected:
   PendingAdd() : AloneTest(kSlice.count()) { EXPECT_TRUE(lock_->TryTake(0)); }
@@ -178,7 +178,7 @@ const char* CountDown(void* argument) {
   return --*static_cast<int*>(argument) > 0 ? nullptr : "enough";
 }
 
-// Aborts a wait of this thread at its check number `times`, until the end of the scope.
+// Aborts the calls of this thread from check number `times` on, until the end of the scope.
 class AbortsAfter {
  public:
   explicit AbortsAfter(int times) : times_(times) { MV_SetInterrupt(&CountDown, &times_); }
@@ -213,7 +213,7 @@ TEST(Interrupted, CollectiveGetEndsTheSessionForAll) {
   RunApiJob(2, kNoSlice, kPatience, [](MV_Session session, int rank) {
     const MV_Table table = CreateArray(session, 3);
     float data[3] = {};
-    const AbortsAfter never(rank == 0 ? 1 : 1 << 30);
+    const AbortsAfter once_on_rank_0(rank == 0 ? 1 : 1 << 30);
     if (rank == 1) AwaitAbort(session);
     EXPECT_EQ(MV_TableGet(table, data, 3, MV_COLLECTIVE), MV_ERR_ABORTED);
     EXPECT_TRUE(LastErrorHas("enough"));
@@ -250,13 +250,13 @@ TEST(Interrupted, PendingCallAsksOnceTheFunctionIsSet) {
   });
 }
 
-struct Nested {
+struct NestedCalls {
   MV_Session session;
   std::vector<int32_t> statuses;
 };
 
-const char* CallBack(void* argument) {
-  auto* const nested = static_cast<Nested*>(argument);
+const char* MakeCalls(void* argument) {
+  auto* const nested = static_cast<NestedCalls*>(argument);
   nested->statuses = {MV_SessionBarrier(nested->session), MV_SessionLeave(nested->session, "no"),
                       MV_Cancel("no")};
   return "enough";
@@ -265,8 +265,8 @@ const char* CallBack(void* argument) {
 TEST(Interrupted, FunctionCannotMakeCallsItself) {
   RunApiJob(2, kNoSlice, kPatience, [](MV_Session session, int rank) {
     if (rank == 1) return AwaitAbort(session);
-    Nested nested{session, {}};
-    MV_SetInterrupt(&CallBack, &nested);
+    NestedCalls nested{session, {}};
+    MV_SetInterrupt(&MakeCalls, &nested);
     EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_ABORTED);
     MV_SetInterrupt(nullptr, nullptr);
     EXPECT_EQ(nested.statuses, std::vector<int32_t>(3, MV_ERR_STATE));

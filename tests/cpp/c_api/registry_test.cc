@@ -1,4 +1,4 @@
-// A forked child cannot use its parent's sessions, and its attempts do not harm the parent.
+// A forked child cannot use the sessions of its parent, and the child's attempts do no harm there.
 #include "c_api/registry.h"
 
 #include <gtest/gtest.h>
@@ -9,14 +9,14 @@
 namespace multiverso::testing {
 namespace {
 
-// Returns the number of the first check that failed, or 0.
-int UseEverything(MV_Session session, MV_Table table) {
+// Returns the number of the first call that did not fail as it should, or 0.
+int TryEverything(MV_Session session, MV_Table table) {
   float data[3] = {};
   const int64_t id = 0;
   MV_SessionDescription description{};
   description.struct_size = sizeof(description);
   const MV_SessionOptions options = SessionOptionsOf();
-  MV_Session other = nullptr;
+  MV_Session new_session = nullptr;
   if (MV_TableGet(table, data, 3, 0) != MV_ERR_FORKED) return 1;
   if (MV_TableAdd(table, data, 3) != MV_ERR_FORKED) return 2;
   if (MV_TableAddGet(table, data, data, 3) != MV_ERR_FORKED) return 3;
@@ -28,7 +28,7 @@ int UseEverything(MV_Session session, MV_Table table) {
   if (MV_TableFree(table) != MV_ERR_FORKED) return 9;
   if (MV_SessionClose(session) != MV_ERR_FORKED) return 10;
   if (MV_SessionLeave(session, "child") != MV_ERR_FORKED) return 11;
-  if (MV_SessionOpen(&options, &other) != MV_ERR_FORKED) return 12;
+  if (MV_SessionOpen(&options, &new_session) != MV_ERR_FORKED) return 12;
   if (!LastErrorHas("forked")) return 13;
   return 0;
 }
@@ -51,7 +51,7 @@ class Fork : public AloneTest {
 TEST_F(Fork, MakesHandlesStaleInTheChildOnly) {
   ExpectWorking(session_, table_, 1);
   for (int i = 0; i < 3; ++i) {
-    Child child([&] { return UseEverything(session_, table_); });
+    Child child([&] { return TryEverything(session_, table_); });
     EXPECT_EQ(child.Wait(), 0);
   }
   ExpectWorking(session_, table_, 2);
@@ -59,7 +59,7 @@ TEST_F(Fork, MakesHandlesStaleInTheChildOnly) {
 
 TEST_F(Fork, MakesHandlesStaleInAGrandchild) {
   Child child([&] {
-    Child grandchild([&] { return UseEverything(session_, table_); });
+    Child grandchild([&] { return TryEverything(session_, table_); });
     return grandchild.Wait();
   });
   EXPECT_EQ(child.Wait(), 0);
@@ -87,7 +87,7 @@ TEST_F(Fork, LeavesAPendingCallToTheParent) {
     Child child([&] {
       if (MV_Wait() != MV_ERR_STATE) return 101;
       if (MV_Cancel("child") != MV_OK) return 102;
-      return UseEverything(session_, table_);
+      return TryEverything(session_, table_);
     });
     EXPECT_EQ(child.Wait(), 0);
   }

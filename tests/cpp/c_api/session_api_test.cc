@@ -1,3 +1,4 @@
+// MV_Session...: options, description, handles and threads, with one rank.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -8,13 +9,6 @@
 
 namespace multiverso::testing {
 namespace {
-
-MV_SessionDescription Described(MV_Session session) {
-  MV_SessionDescription description{};
-  description.struct_size = sizeof(description);
-  EXPECT_EQ(MV_SessionDescribe(session, &description), MV_OK) << MV_LastError();
-  return description;
-}
 
 TEST(SessionOptions, HaveTheDefaultsOfTheHeader) {
   MV_SessionOptions options;
@@ -49,7 +43,7 @@ TEST(SessionOpen, RejectsInvalidOptionsAndDoesNotWriteTheHandle) {
   expect_rejected([](auto* options) { options->timeout_ms = INT64_MAX; }, "timeout_ms");
   expect_rejected([](auto* options) { options->wait_slice_ms = -1; }, "wait_slice_ms");
   expect_rejected([](auto* options) { options->wait_slice_ms = INT64_MAX; }, "wait_slice_ms");
-  // A job needs a worker and a server, so a single rank must be both.
+  // A job needs a worker and a server, so the only rank must be both.
   expect_rejected([](auto* options) { options->role = MV_ROLE_WORKER; }, "1 workers and 0 servers");
   expect_rejected([](auto* options) { options->role = MV_ROLE_SERVER; }, "0 workers and 1 servers");
 }
@@ -61,9 +55,12 @@ TEST(SessionOpen, RejectsNull) {
   EXPECT_EQ(MV_SessionOpen(&options, nullptr), MV_ERR_VALUE);
 }
 
-TEST(SessionDescribe, DescribesASessionOfOneRank) {
-  const MV_Session session = OpenAlone();
-  const MV_SessionDescription description = Described(session);
+using SessionOfOneRank = AloneTest;
+
+TEST_F(SessionOfOneRank, IsDescribed) {
+  MV_SessionDescription description{};
+  description.struct_size = sizeof(description);
+  EXPECT_EQ(MV_SessionDescribe(session_, &description), MV_OK) << MV_LastError();
   EXPECT_EQ(description.rank, 0);
   EXPECT_EQ(description.size, 1);
   EXPECT_EQ(description.worker_id, 0);
@@ -73,15 +70,12 @@ TEST(SessionDescribe, DescribesASessionOfOneRank) {
   EXPECT_EQ(description.master_rank, 0);
   EXPECT_EQ(description.num_nodes, 1);
   EXPECT_EQ(description.local_size, 1);
-  EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
 }
 
-TEST(SessionDescribe, ExpectsAStructOfItsSize) {
-  const MV_Session session = OpenAlone();
+TEST_F(SessionOfOneRank, IsDescribedOnlyInAStructOfTheRightSize) {
   MV_SessionDescription description{};
-  EXPECT_EQ(MV_SessionDescribe(session, &description), MV_ERR_VALUE);
-  EXPECT_EQ(MV_SessionDescribe(session, nullptr), MV_ERR_VALUE);
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+  EXPECT_EQ(MV_SessionDescribe(session_, &description), MV_ERR_VALUE);
+  EXPECT_EQ(MV_SessionDescribe(session_, nullptr), MV_ERR_VALUE);
 }
 
 TEST(Session, InvalidHandlesAreAnError) {
@@ -176,15 +170,14 @@ TEST(Session, CanBeEndedWhileOtherThreadsUseItsTables) {
   }
 }
 
-TEST(Session, MakesCollectiveCallsOfManyThreadsOneAtATime) {
-  const MV_Session session = OpenAlone();
-  const MV_Table table = CreateArray(session, 3);
+TEST_F(SessionOfOneRank, MakesCollectiveCallsOfManyThreadsOneAtATime) {
+  const MV_Table table = CreateArray(session_, 3);
   OnThreads(4, [&](int me) {
     int done = 0;
     for (int i = 0; i < 2000 || done == 0; ++i) {
       float data[3] = {1, 1, 1};
       const int32_t status =
-          me % 2 == 0 ? MV_SessionBarrier(session) : MV_TableGet(table, data, 3, MV_COLLECTIVE);
+          me % 2 == 0 ? MV_SessionBarrier(session_) : MV_TableGet(table, data, 3, MV_COLLECTIVE);
       if (status == MV_OK) {
         ++done;
       } else {
@@ -193,7 +186,6 @@ TEST(Session, MakesCollectiveCallsOfManyThreadsOneAtATime) {
       }
     }
   });
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
 TEST(Session, InSyncModeMakesCallsOnATableOneAtATime) {

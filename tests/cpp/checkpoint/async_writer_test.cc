@@ -7,12 +7,12 @@
 namespace multiverso {
 namespace {
 
-// Stores the written bytes, and fails in write number `refused`.
-class KeptFile final : public WritableFile {
+// Stores the written bytes. Write number `failing_write`, counted from 0, fails.
+class RecordingFile final : public WritableFile {
  public:
-  explicit KeptFile(int refused = -1) : refused_(refused) {}
+  explicit RecordingFile(int failing_write = -1) : failing_write_(failing_write) {}
   Status Write(const void* data, int64_t bytes) override {
-    if (writes_++ == refused_) return IoFailure("kept", "write", 28);
+    if (num_writes_++ == failing_write_) return IoFailure("kept", "write", 28);
     text_.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
     return Status::Ok();
   }
@@ -20,33 +20,33 @@ class KeptFile final : public WritableFile {
   const std::string& text() const { return text_; }
 
  private:
-  int refused_;
-  int writes_ = 0;
+  int failing_write_;
+  int num_writes_ = 0;
   std::string text_;
 };
 
 TEST(AsyncWriter, WritesEverythingInOrder) {
-  KeptFile file;
-  std::string wanted;
+  RecordingFile file;
+  std::string expected;
   {
     AsyncWriter writer(&file);
-    std::string rooms[2];
+    std::string buffers[2];
     for (int i = 0; i < 1000; ++i) {
-      std::string& room = rooms[i % 2];
-      room = std::to_string(i) + ",";
-      wanted += room;
-      ASSERT_TRUE(writer.Write(room.data(), static_cast<int64_t>(room.size())).ok());
+      std::string& buffer = buffers[i % 2];
+      buffer = std::to_string(i) + ",";
+      expected += buffer;
+      ASSERT_TRUE(writer.Write(buffer.data(), static_cast<int64_t>(buffer.size())).ok());
     }
     ASSERT_TRUE(writer.Drain().ok());
-    EXPECT_EQ(file.text(), wanted);
+    EXPECT_EQ(file.text(), expected);
     ASSERT_TRUE(writer.Write("end", 3).ok());
   }
   // The destructor of the writer writes the last bytes without a Drain().
-  EXPECT_EQ(file.text(), wanted + "end");
+  EXPECT_EQ(file.text(), expected + "end");
 }
 
 TEST(AsyncWriter, NextCallReturnsTheFailureAndNothingIsWrittenAfterIt) {
-  KeptFile file(1);
+  RecordingFile file(1);
   AsyncWriter writer(&file);
   EXPECT_TRUE(writer.Write("a", 1).ok());
   EXPECT_TRUE(writer.Write("b", 1).ok());

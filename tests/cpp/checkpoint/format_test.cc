@@ -11,7 +11,7 @@
 namespace multiverso::testing {
 namespace {
 
-Manifest SomeManifest() {
+Manifest MakeManifest() {
   Manifest manifest;
   manifest.id = 0x0123456789abcdefU;
   manifest.number = 3;
@@ -35,7 +35,7 @@ Manifest SomeManifest() {
   return manifest;
 }
 
-DataHeader SomeHeader(const Manifest& manifest) {
+DataHeader MakeHeader(const Manifest& manifest) {
   DataHeader header;
   header.id = manifest.id;
   for (const uint32_t area : {0U, 1U, 2U, kStepsArea}) {
@@ -56,7 +56,7 @@ std::string WithCrc(std::string bytes) {
 }
 
 template <class T>
-std::string With(std::string bytes, size_t at, T value) {
+std::string WithValueAt(std::string bytes, size_t at, T value) {
   std::memcpy(bytes.data() + at, &value, sizeof(value));
   return bytes;
 }
@@ -68,7 +68,7 @@ void ExpectCorrupt(const Status& status, const std::string& part = "") {
 }
 
 TEST(Manifest, RoundTrips) {
-  const std::string bytes = EncodeManifest(SomeManifest());
+  const std::string bytes = EncodeManifest(MakeManifest());
   const Manifest manifest = ValueOf(DecodeManifest(bytes, "the file"));
   EXPECT_EQ(EncodeManifest(manifest), bytes);
   EXPECT_EQ(manifest.step, 300);
@@ -79,7 +79,7 @@ TEST(Manifest, RoundTrips) {
 }
 
 TEST(Manifest, DetectsEveryFlippedBitAndTruncation) {
-  const std::string bytes = EncodeManifest(SomeManifest());
+  const std::string bytes = EncodeManifest(MakeManifest());
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     std::string flipped = bytes;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
@@ -94,16 +94,16 @@ TEST(Manifest, DetectsEveryFlippedBitAndTruncation) {
 TEST(Manifest, RejectsOtherFileFormatsByName) {
   const std::string pickle("\x80\x04\x95 and more", 12);
   ExpectCorrupt(DecodeManifest(pickle, "the file").status(), "a pickle");
-  const std::string bytes = EncodeManifest(SomeManifest());
-  ExpectCorrupt(DecodeManifest(WithCrc(With(bytes, 8, uint32_t{2})), "the file").status(),
+  const std::string bytes = EncodeManifest(MakeManifest());
+  ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, 8, uint32_t{2})), "the file").status(),
                 "expected version 1 of the format, received version 2");
 }
 
 // The checksum is valid, as in a forged file, so that only the number can be rejected.
 TEST(Manifest, RejectsHostileNumbers) {
-  const std::string bytes = EncodeManifest(SomeManifest());
+  const std::string bytes = EncodeManifest(MakeManifest());
   const auto reject = [&](size_t at, auto value) {
-    ExpectCorrupt(DecodeManifest(WithCrc(With(bytes, at, value)), "the file").status());
+    ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, at, value)), "the file").status());
   };
   for (const uint32_t huge : {0xffffffffU, 0x80000000U, 100000U}) {
     reject(12, huge);       // tables
@@ -126,8 +126,8 @@ TEST(Manifest, RejectsHostileNumbers) {
 }
 
 TEST(DataHeader, RoundTrips) {
-  Manifest manifest = SomeManifest();
-  const DataHeader header = SomeHeader(manifest);
+  Manifest manifest = MakeManifest();
+  const DataHeader header = MakeHeader(manifest);
   const std::string bytes = EncodeDataHeader(header);
   manifest.files[0].header_crc = HeaderCrcOf(bytes);
   EXPECT_EQ(static_cast<int64_t>(bytes.size()), header.header_bytes);
@@ -141,9 +141,9 @@ TEST(DataHeader, RoundTrips) {
 }
 
 TEST(DataHeader, RejectsAHeaderOfAnotherFileOrCheckpoint) {
-  Manifest manifest = SomeManifest();
+  Manifest manifest = MakeManifest();
   manifest.files.push_back(manifest.files[0]);
-  const DataHeader header = SomeHeader(manifest);
+  const DataHeader header = MakeHeader(manifest);
   const std::string bytes = EncodeDataHeader(header);
   const auto decode = [&](uint32_t index) {
     return DecodeDataHeader(bytes, header.file_bytes, manifest, index, "the file").status();
@@ -155,8 +155,8 @@ TEST(DataHeader, RejectsAHeaderOfAnotherFileOrCheckpoint) {
 }
 
 TEST(DataHeader, RejectsHostileNumbers) {
-  Manifest manifest = SomeManifest();
-  const DataHeader header = SomeHeader(manifest);
+  Manifest manifest = MakeManifest();
+  const DataHeader header = MakeHeader(manifest);
   const std::string bytes = EncodeDataHeader(header);
   const auto read = [&](const std::string& changed) -> Status {
     manifest.files[0].header_crc = HeaderCrcOf(changed);
@@ -171,12 +171,12 @@ TEST(DataHeader, RejectsHostileNumbers) {
   // Sets any 4 or 8 bytes of the header to values that overflow easily.
   for (size_t at = 8; at + 8 <= 64 + 4 * 56; at += 4) {
     for (const uint32_t value : {0xffffffffU, 0x7fffffffU, 0x80000000U}) {
-      const std::string changed = WithCrc(With(bytes, at, value));
+      const std::string changed = WithCrc(WithValueAt(bytes, at, value));
       // Any number of steps is valid, so a changed number is no error.
       const bool is_steps = at >= 64 && (at - 64) % 56 >= 48;
       if (!is_steps) ExpectCorrupt(read(changed));
     }
-    const std::string changed = WithCrc(With(bytes, at, uint64_t{0x7fffffffffffffffU}));
+    const std::string changed = WithCrc(WithValueAt(bytes, at, uint64_t{0x7fffffffffffffffU}));
     const bool has_steps = at >= 64 && (at - 64) % 56 >= 44;
     if (!has_steps) ExpectCorrupt(read(changed));
   }

@@ -165,15 +165,15 @@ class Mutations : public ::testing::Test {
  protected:
   Mutations() {
     EXPECT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), SomeTables(2.0F, 40), 1).ok());
-    for (const char* name : {kManifestName, kDataName}) originals_.push_back(ReadAll(In(name)));
+    for (const char* name : {kManifestName, kDataName}) originals_.push_back(ReadAll(PathOf(name)));
   }
 
-  std::string In(const std::string& name) const { return path_ + "/" + name; }
+  std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
 
-  // Verifies the checkpoint with file number `which` replaced by these bytes. No allocation may be
-  // larger than the files, since a changed size must not exhaust the memory.
+  // Verifies the checkpoint with its manifest (0) or data file (1) replaced by these bytes. No
+  // allocation may be larger than the files, since a changed size must not exhaust the memory.
   Status VerifyWith(size_t which, const std::string& bytes) {
-    files_.Overlay(In(which == 0 ? kManifestName : kDataName), bytes);
+    files_.Overlay(PathOf(which == 0 ? kManifestName : kDataName), bytes);
     const size_t size = bytes.size() + originals_[0].size() + originals_[1].size();
     largest_allocation = 0;
     const Status status = Verify(path_, &files_);
@@ -236,7 +236,7 @@ TEST_F(Mutations, ChangesWithValidChecksumsNeverCrash) {
     if (which == 1) {
       Manifest manifest = DecodeManifest(originals_[0], "").value();
       manifest.files[0].header_crc = crc;
-      files_.Overlay(In(kManifestName), EncodeManifest(manifest));
+      files_.Overlay(PathOf(kManifestName), EncodeManifest(manifest));
     }
     const Status status = VerifyWith(which, bytes);
     if (status.ok()) ++passed;

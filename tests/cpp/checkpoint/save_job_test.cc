@@ -23,7 +23,7 @@ float SeedOfLast(const std::string& path) {
 }
 
 // Returns the number of file system steps in a save that replaces another checkpoint.
-int64_t StepsOfASave() {
+int64_t CountStepsOfASave() {
   const TemporaryFolder folder;
   FaultyFileSystem files;
   EXPECT_TRUE(SaveTo(LocalFileSystem(), folder.path(), SomeTables(1.0F, 500), 1, 1).ok());
@@ -35,7 +35,7 @@ int64_t StepsOfASave() {
 TEST(SaveJob, KillAtAnyStepLeavesTheOldOrTheNewCheckpoint) {
   const SomeTables old(1.0F, 500);
   const SomeTables fresh(2.0F, 500);
-  const int64_t steps = StepsOfASave();
+  const int64_t steps = CountStepsOfASave();
   int old_ones = 0;
   int new_ones = 0;
   for (int64_t at = 0; at < steps; ++at) {
@@ -61,7 +61,7 @@ TEST(SaveJob, KillAtAnyStepLeavesTheOldOrTheNewCheckpoint) {
 TEST(SaveJob, FailureOfAnyStepNamesTheFileOrLeavesTheNewCheckpointComplete) {
   const SomeTables old(1.0F, 500);
   const SomeTables fresh(2.0F, 500);
-  const int64_t steps = StepsOfASave();
+  const int64_t steps = CountStepsOfASave();
   for (int64_t at = 0; at < steps; ++at) {
     const TemporaryFolder folder;
     FaultyFileSystem files;
@@ -91,8 +91,8 @@ class ValueSource final : public BlockSource {
 };
 
 // Two ranks, each of which writes one half of a table of 2000 float32.
-struct TwoRanks {
-  TwoRanks() {
+struct TwoRankSave {
+  TwoRankSave() {
     CheckpointName name;
     saving = ValueOf(folder.Begin(0, 99, &name));
   }
@@ -130,7 +130,7 @@ struct TwoRanks {
 };
 
 TEST(SaveJob, CommitsWhenAllRanksHaveWritten) {
-  const TwoRanks ranks;
+  const TwoRankSave ranks;
   const auto first = ranks.Start(ranks.PlanOf(0));
   EXPECT_TRUE(first->AwaitWritten(Patiently()).ok());
   EXPECT_TRUE(first->AwaitCommitted(WithoutWaiting()).pending());
@@ -141,7 +141,7 @@ TEST(SaveJob, CommitsWhenAllRanksHaveWritten) {
 }
 
 TEST(SaveJob, FailsWhenTheOtherRankIsLost) {
-  const TwoRanks ranks;
+  const TwoRankSave ranks;
   SavePlan plan = ranks.PlanOf(0);
   plan.why_never = [](uint32_t file) {
     return file == 1 ? Status(Code::kPeerLost, "rank 1 died") : Status::Ok();
@@ -151,7 +151,7 @@ TEST(SaveJob, FailsWhenTheOtherRankIsLost) {
 }
 
 TEST(SaveJob, EndsAtItsDeadlineOrWhenStopped) {
-  const TwoRanks ranks;
+  const TwoRankSave ranks;
   SavePlan plan = ranks.PlanOf(0);
   plan.deadline = Clock::now() + std::chrono::milliseconds(20);
   EXPECT_EQ(ranks.Start(std::move(plan))->AwaitCommitted(Patiently()).code(), Code::kTimeout);
@@ -162,7 +162,7 @@ TEST(SaveJob, EndsAtItsDeadlineOrWhenStopped) {
 }
 
 TEST(SaveJob, RejectsTheFileOfAnotherSave) {
-  const TwoRanks ranks;
+  const TwoRankSave ranks;
   SavePlan other = ranks.PlanOf(1);
   other.manifest.id = 98;
   ASSERT_TRUE(ranks.Start(std::move(other))->AwaitWritten(Patiently()).ok());

@@ -15,7 +15,7 @@ Status Aggregate(Session* session, std::vector<T>* data) {
   return session->Aggregate(DTypeOf<T>(), data->data(), static_cast<int64_t>(data->size()));
 }
 
-// Returns a worker's numbers, whose sum depends on the order of the workers.
+// Returns a worker's array. The sum over the workers depends on their order for floating types.
 template <class T>
 std::vector<T> Part(int worker, size_t count) {
   std::mt19937_64 random(static_cast<uint64_t>(worker) * 1000003 + count);
@@ -43,10 +43,11 @@ std::vector<T> SumOfParts(int workers, size_t count) {
 
 template <class T>
 void CheckSizes(int ranks) {
-  const size_t area = static_cast<size_t>(NodeMemory::kScratchAreaBytes) / sizeof(T);
+  const size_t chunk = static_cast<size_t>(NodeMemory::kScratchAreaBytes) / sizeof(T);
   RunJob(AllOf(ranks), [&](Session* session, int rank) {
-    for (const size_t count : {size_t{1}, size_t{2}, size_t{17}, size_t{2000}, size_t{4097},
-                               size_t{10000}, area - 1, area, area + 1, 3 * area + 5, size_t{3}}) {
+    for (const size_t count :
+         {size_t{1}, size_t{2}, size_t{17}, size_t{2000}, size_t{4097}, size_t{10000}, chunk - 1,
+          chunk, chunk + 1, 3 * chunk + 5, size_t{3}}) {
       for (int call = 0; call < 2; ++call) {
         std::vector<T> mine = Part<T>(rank, count);
         ASSERT_TRUE(IsOk(Aggregate(session, &mine)));
@@ -85,7 +86,7 @@ TEST(Aggregation, IncludesOnlyWorkers) {
 TEST(Aggregation, DoesNotOverwriteTheSumThatASlowWorkerStillReads) {
   RunJob(AllOf(3), [](Session* session, int rank) {
     for (int round = 1; round <= 300; ++round) {
-      // Small vectors use the scratch memory differently from large ones.
+      // Small and large arrays use the scratch memory in different ways.
       std::vector<int32_t> values(round % 3 == 0 ? 5000 : 10, round + rank);
       ASSERT_TRUE(Aggregate(session, &values).ok());
       ASSERT_EQ(values, std::vector<int32_t>(values.size(), 3 * round + 3));

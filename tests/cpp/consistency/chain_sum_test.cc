@@ -20,6 +20,7 @@ struct Delta {
   std::vector<float> values;
 };
 
+// The sum over all workers, and the number of its terms.
 struct Total {
   std::vector<float> values;
   std::vector<int64_t> terms;  // by row
@@ -40,7 +41,7 @@ Delta RandomDelta(int64_t rows, int64_t columns, std::mt19937* random) {
   return delta;
 }
 
-Total Model(const std::vector<std::vector<Delta>>& nodes, int64_t rows, int64_t columns) {
+Total ExpectedTotal(const std::vector<std::vector<Delta>>& nodes, int64_t rows, int64_t columns) {
   Total total;
   total.values.resize(static_cast<size_t>(rows * columns));
   total.terms.resize(static_cast<size_t>(rows));
@@ -64,18 +65,18 @@ Total Model(const std::vector<std::vector<Delta>>& nodes, int64_t rows, int64_t 
 std::vector<Contribution> ContributionsOf(const std::vector<Delta>& node) {
   std::vector<Contribution> contributions;
   for (const Delta& delta : node) {
-    Contribution one;
-    one.is_rows = delta.is_rows;
-    one.values = reinterpret_cast<const char*>(delta.values.data());
-    one.row_ids = delta.rows.data();
-    one.count = static_cast<int64_t>(delta.rows.size());
-    contributions.push_back(one);
+    Contribution contribution;
+    contribution.is_rows = delta.is_rows;
+    contribution.values = reinterpret_cast<const char*>(delta.values.data());
+    contribution.row_ids = delta.rows.data();
+    contribution.count = static_cast<int64_t>(delta.rows.size());
+    contributions.push_back(contribution);
   }
   return contributions;
 }
 
-// Returns the pieces that a node sends for the pieces `came`. The first node receives none.
-Pieces PassThrough(const SegmentGrid& grid, const std::vector<Delta>& node, Pieces came,
+// Returns the pieces that a node sends after it has received these. The first node receives none.
+Pieces PassThrough(const SegmentGrid& grid, const std::vector<Delta>& node, Pieces received,
                    bool is_first) {
   ChainSum sum(grid, DType::kFloat32);
   sum.Begin(ContributionsOf(node));
@@ -91,7 +92,7 @@ Pieces PassThrough(const SegmentGrid& grid, const std::vector<Delta>& node, Piec
     }
   };
   if (is_first) make(nullptr, 0, grid.segments());
-  for (auto& piece : came) {
+  for (auto& piece : received) {
     if (sum.CanAddTo(*piece)) {
       sum.AddTo(piece.get());
       out.push_back(std::move(piece));
@@ -147,13 +148,12 @@ TEST(ChainSum, SumsInWorkerOrderForAnyNodesAndPieces) {
     for (size_t i = 0; i < nodes.size(); ++i) {
       pieces = PassThrough(grid, nodes[i], std::move(pieces), i == 0);
     }
-    const Total expected = Model(nodes, rows, columns);
+    const Total expected = ExpectedTotal(nodes, rows, columns);
     const Total total = Unpack(grid, pieces, rows, columns);
     ASSERT_EQ(total.terms, expected.terms) << "round " << round;
-    ASSERT_TRUE(std::equal(total.values.begin(), total.values.end(), expected.values.begin(),
-                           [](float one, float other) {
-                             return one == other && std::signbit(one) == std::signbit(other);
-                           }))
+    ASSERT_TRUE(
+        std::equal(total.values.begin(), total.values.end(), expected.values.begin(),
+                   [](float a, float b) { return a == b && std::signbit(a) == std::signbit(b); }))
         << "round " << round;
   }
 }

@@ -14,19 +14,21 @@ StagedShape ShapeOf(int64_t rows) { return StagedShape{StripeLayout(rows, 4), 1,
 TEST(MakeConsistency, NeedsNoMemoryInAsyncMode) {
   EXPECT_EQ(ConsistencyBytes(ModeOptions{}, ShapeOf(1000), 4, 4).value(), 0);
   RoundsTable<float> table(AllOf(1), ModeOptions{}, 10);
-  EXPECT_FALSE(table.For(0)->calls()->HasRounds());
+  EXPECT_FALSE(table.For(0)->consistency()->HasRounds());
 }
 
 TEST(MakeConsistency, GivesServersAsyncModeInEveryMode) {
   const RankContexts ranks({Role::kServer, Role::kAll});
-  EXPECT_FALSE(MakeConsistency(kSync, ShapeOf(1), nullptr, nullptr, ranks[0], "w")->HasRounds());
+  for (const ModeOptions& mode : {ModeOptions{}, StaleBy(1), kSync}) {
+    EXPECT_FALSE(MakeConsistency(mode, ShapeOf(1), nullptr, nullptr, ranks[0], "w")->HasRounds());
+  }
 }
 
-TEST(MakeConsistency, FollowsTheMode) {
+TEST(MakeConsistency, FollowsTheModeOfTheSession) {
   RoundsTable<float> sync(AllOf(2), kSync, 10);
-  EXPECT_NE(dynamic_cast<SyncRounds*>(sync.For(1)->calls()), nullptr);
+  EXPECT_NE(dynamic_cast<SyncRounds*>(sync.For(1)->consistency()), nullptr);
   RoundsTable<float> stale(AllOf(2), StaleBy(3), 10);
-  EXPECT_NE(dynamic_cast<StalenessBound*>(stale.For(0)->calls()), nullptr);
+  EXPECT_NE(dynamic_cast<StalenessBound*>(stale.For(0)->consistency()), nullptr);
 }
 
 TEST(MakeConsistency, NeedsMemoryPerWorkerInSyncModeAndLittleForStaleness) {

@@ -35,14 +35,14 @@ std::vector<float> DeltaOf(int worker, int round) {
 
 void ApplyTo(std::vector<float>* parameters, int workers, int round) {
   for (int64_t i = 0; i < kRows * kColumns; ++i) {
-    bool begun = false;
+    bool has_terms = false;
     float sum = 0;
     for (int worker = 0; worker < workers; ++worker) {
       if (NamesRows(worker, round) && i / kColumns != round % kRows) continue;
-      sum = begun ? sum + TermOf(worker, round, i) : TermOf(worker, round, i);
-      begun = true;
+      sum = has_terms ? sum + TermOf(worker, round, i) : TermOf(worker, round, i);
+      has_terms = true;
     }
-    if (begun) (*parameters)[static_cast<size_t>(i)] += sum;
+    if (has_terms) (*parameters)[static_cast<size_t>(i)] += sum;
   }
 }
 
@@ -50,7 +50,7 @@ void MakeRounds(Session* session, int worker, int workers) {
   Table* const table = ValueOf(Create(session, MatrixOf(kRows, kColumns)));
   if (worker < 0) return;
   std::vector<float> expected(kRows * kColumns);
-  std::vector<float> got(expected.size());
+  std::vector<float> received(expected.size());
   for (int round = 0; round < kRounds; ++round) {
     const std::vector<float> delta = DeltaOf(worker, round);
     ApplyTo(&expected, workers, round);
@@ -61,8 +61,8 @@ void MakeRounds(Session* session, int worker, int workers) {
       Add(table, delta);
     }
     if (round % 3 == 1) continue;
-    ASSERT_TRUE(IsOk(Call(table, Request::Get(got.data()))));
-    ASSERT_EQ(0, std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)))
+    ASSERT_TRUE(IsOk(Call(table, Request::Get(received.data()))));
+    ASSERT_EQ(0, std::memcmp(received.data(), expected.data(), received.size() * sizeof(float)))
         << "round " << round;
   }
 }

@@ -11,25 +11,26 @@ namespace multiverso::testing {
 namespace {
 
 Contribution Whole(const std::vector<float>& values) {
-  Contribution one;
-  one.values = reinterpret_cast<const char*>(values.data());
-  return one;
+  Contribution contribution;
+  contribution.values = reinterpret_cast<const char*>(values.data());
+  return contribution;
 }
 
 // Keeps the ids until the program ends, because a contribution only points to its ids.
 Contribution Rows(std::initializer_list<int64_t> ids, const std::vector<float>& values) {
-  static std::deque<std::vector<int64_t>> kept;
-  kept.emplace_back(ids);
-  Contribution one = Whole(values);
-  one.is_rows = true;
-  one.row_ids = kept.back().data();
-  one.count = static_cast<int64_t>(ids.size());
-  return one;
+  static std::deque<std::vector<int64_t>> kept_ids;
+  kept_ids.emplace_back(ids);
+  Contribution contribution = Whole(values);
+  contribution.is_rows = true;
+  contribution.row_ids = kept_ids.back().data();
+  contribution.count = static_cast<int64_t>(ids.size());
+  return contribution;
 }
 
-class Summed {
+// A table to which a RoundSum applies contributions, stripe by stripe.
+class SummedTable {
  public:
-  Summed(int64_t rows, int64_t columns, UpdaterKind kind = UpdaterKind::kAdd)
+  SummedTable(int64_t rows, int64_t columns, UpdaterKind kind = UpdaterKind::kAdd)
       : memory_(rows, columns, kind),
         shard_(memory_.For(0)),
         sum_(StagedShape{memory_.layout(), columns, DType::kFloat32}, &shard_),
@@ -57,20 +58,20 @@ class Summed {
 
 TEST(RoundSum, AddsWholeTablesInTheGivenOrder) {
   constexpr int64_t kSize = 40001;
-  Summed table(kSize, 1);
+  SummedTable table(kSize, 1);
   ASSERT_GT(table.stripes(), 2);
   const std::vector<float> large(kSize, 1e8F);
   const std::vector<float> small(kSize, 3.0F);
   const std::vector<float> minus(kSize, -1e8F);
   table.Apply({Whole(large), Whole(small), Whole(minus)});
   EXPECT_EQ(table.values(), std::vector<float>(kSize, (1e8F + 3.0F) + -1e8F));
-  Summed other(kSize, 1);
+  SummedTable other(kSize, 1);
   other.Apply({Whole(large), Whole(minus), Whole(small)});
   EXPECT_EQ(other.values(), std::vector<float>(kSize, 3.0F));
 }
 
 TEST(RoundSum, CallsTheUpdaterOnce) {
-  Summed table(3, 1, UpdaterKind::kSgd);
+  SummedTable table(3, 1, UpdaterKind::kSgd);
   const std::vector<float> a = {1.1F, 2.2F, 3.3F};
   const std::vector<float> b = {0.7F, 1e-3F, 5e5F};
   table.Apply({Whole(a), Whole(b)});
@@ -82,7 +83,7 @@ TEST(RoundSum, CallsTheUpdaterOnce) {
 }
 
 TEST(RoundSum, KeepsASingleContribution) {
-  Summed table(5, 1);
+  SummedTable table(5, 1);
   const std::vector<float> only = {1, 2, 3, 4, 5};
   table.Apply({Whole(only)});
   table.Apply({Whole(only)});
@@ -91,7 +92,7 @@ TEST(RoundSum, KeepsASingleContribution) {
 
 TEST(RoundSum, WritesTheResult) {
   constexpr int64_t kSize = 40001;
-  Summed table(kSize, 1);
+  SummedTable table(kSize, 1);
   std::vector<float> mine(kSize, 2);
   const std::vector<float> theirs(kSize, 5);
   std::vector<float> out(kSize);
@@ -108,7 +109,7 @@ TEST(RoundSum, WritesTheResult) {
 TEST(RoundSum, ChangesOnlyTheNamedRows) {
   // A stripe has 8 rows of 2048 float32, so the table has several stripes.
   constexpr int64_t kColumns = 2048;
-  Summed table(20, kColumns);
+  SummedTable table(20, kColumns);
   ASSERT_EQ(table.stripes(), 3);
   const std::vector<float> ones(2 * kColumns, 1);
   const std::vector<float> tens(3 * kColumns, 10);
@@ -125,7 +126,7 @@ TEST(RoundSum, ChangesOnlyTheNamedRows) {
 }
 
 TEST(RoundSum, MixesRowsAndWholeTablesInOrder) {
-  Summed table(3, 2);
+  SummedTable table(3, 2);
   const std::vector<float> row = {1e8F, 1e8F};
   const std::vector<float> whole = {1, 1, 1, 1, 1, 1};
   const std::vector<float> minus = {-1e8F, -1e8F};
@@ -134,13 +135,13 @@ TEST(RoundSum, MixesRowsAndWholeTablesInOrder) {
   EXPECT_EQ(table.values(), (std::vector<float>{1, 1, middle, middle, 1, 1}));
 }
 
-TEST(RoundSum, StartsWithItsFirstTermInsteadOfZero) {
+TEST(RoundSum, BeginsWithTheFirstTermInsteadOfZero) {
   const std::vector<float> minus_zero(2, -0.0F);
   for (const auto& terms : {std::vector<Contribution>{Whole(minus_zero), Whole(minus_zero)},
                             std::vector<Contribution>{Rows({0, 1}, minus_zero), Whole(minus_zero)},
                             std::vector<Contribution>{Whole(minus_zero), Rows({1}, minus_zero)},
                             std::vector<Contribution>{Rows({0, 1}, minus_zero)}}) {
-    Summed table(2, 1);
+    SummedTable table(2, 1);
     table.Store(minus_zero);
     table.Apply(terms);
     // Adding 0 to -0 would have produced +0, which has no sign bit.

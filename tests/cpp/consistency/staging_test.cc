@@ -68,7 +68,7 @@ TEST_F(StagingTest, AcceptsMoreRowIdsThanTheTableHasRows) {
 }
 
 TEST_F(StagingTest, HasRoomForEachWorkerAndBuffer) {
-  std::set<const char*> seen;
+  std::set<const char*> addresses;
   char* const end = segment_.data() + segment_.bytes();
   for (int worker = 0; worker < kWorkers; ++worker) {
     for (int buffer = 0; buffer < Staging::kBuffers; ++buffer) {
@@ -76,14 +76,14 @@ TEST_F(StagingTest, HasRoomForEachWorkerAndBuffer) {
       char* const values = staging_->values(worker, buffer);
       ASSERT_LE(values + shape_.layout.bytes(), end);
       std::memset(values, worker + 1, static_cast<size_t>(shape_.layout.bytes()));
-      seen.insert(values);
+      addresses.insert(values);
     }
   }
-  EXPECT_EQ(seen.size(), static_cast<size_t>(kWorkers * Staging::kBuffers));
+  EXPECT_EQ(addresses.size(), static_cast<size_t>(kWorkers * Staging::kBuffers));
   for (int worker = 0; worker < kWorkers; ++worker) {
     for (int buffer = 0; buffer < Staging::kBuffers; ++buffer) {
       const char* const ids = reinterpret_cast<const char*>(staging_->row_ids(worker, buffer));
-      EXPECT_EQ(ids[79], worker + 1);
+      EXPECT_EQ(ids[10 * sizeof(int64_t) - 1], worker + 1);
       EXPECT_EQ(staging_->values(worker, buffer)[0], worker + 1);
       EXPECT_EQ(staging_->values(worker, buffer)[shape_.layout.bytes() - 1], worker + 1);
     }
@@ -91,13 +91,13 @@ TEST_F(StagingTest, HasRoomForEachWorkerAndBuffer) {
 }
 
 TEST_F(StagingTest, DescribesOneRoundPerBuffer) {
-  std::set<const StagedAdd*> seen;
+  std::set<const StagedAdd*> addresses;
   for (int worker = 0; worker < kWorkers; ++worker) {
     for (uint64_t round = 7; round < 7 + Staging::kBuffers; ++round) {
-      seen.insert(staging_->add_of(worker, round));
+      addresses.insert(staging_->add_of(worker, round));
     }
   }
-  EXPECT_EQ(seen.size(), static_cast<size_t>(kWorkers * Staging::kBuffers));
+  EXPECT_EQ(addresses.size(), static_cast<size_t>(kWorkers * Staging::kBuffers));
   EXPECT_EQ(staging_->add_of(1, 3), staging_->add_of(1, 3 + Staging::kBuffers));
 }
 

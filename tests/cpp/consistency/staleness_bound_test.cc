@@ -7,10 +7,11 @@
 namespace multiverso::testing {
 namespace {
 
-// The array has one element per worker, in which that worker counts its adds.
+// The table has one element per worker, in which that worker counts its adds.
 using Counts = std::vector<int64_t>;
 
-Counts OneFor(int rank, int ranks) {
+// Returns a delta that counts one add of `rank`.
+Counts AddOf(int rank, int ranks) {
   Counts one(static_cast<size_t>(ranks), 0);
   one[static_cast<size_t>(rank)] = 1;
   return one;
@@ -24,23 +25,23 @@ TEST(StalenessBound, IsNeverExceededAndNoAddIsLost) {
       RoundsTable<int64_t> table(AllOf(kRanks), StaleBy(staleness), kRanks);
       OnThreads(kRanks, [&](int rank) {
         const auto worker = table.For(rank, waits);
-        const Counts mine = OneFor(rank, kRanks);
-        for (int made = 1; made <= kRounds; ++made) {
+        const Counts mine = AddOf(rank, kRanks);
+        for (int adds = 1; adds <= kRounds; ++adds) {
           Counts seen;
-          if (made % 3 == 0) {
+          if (adds % 3 == 0) {
             worker->AddRows({rank}, {1});
             seen = worker->GetRows({0, 1, 2});
-          } else if (made % 3 == 1) {
+          } else if (adds % 3 == 1) {
             worker->Add(mine);
             seen = worker->Get();
           } else {
             seen = worker->AddGet(mine);
           }
-          ASSERT_EQ(seen[static_cast<size_t>(rank)], made);
+          ASSERT_EQ(seen[static_cast<size_t>(rank)], adds);
           // No count differs by more than `staleness`, even if other workers add during the read.
           const auto [least, most] = std::minmax_element(seen.begin(), seen.end());
-          ASSERT_GE(*least, made - staleness);
-          ASSERT_LE(*most, made + staleness);
+          ASSERT_GE(*least, adds - staleness);
+          ASSERT_LE(*most, adds + staleness);
         }
       });
       EXPECT_EQ(table.For(0)->Get(), Counts(kRanks, kRounds));
@@ -52,12 +53,14 @@ TEST(StalenessBound, LetsAWorkerRunAheadByTheStaleness) {
   RoundsTable<int64_t> table(AllOf(2), StaleBy(3), 2);
   const auto fast = table.For(0);
   const auto slow = table.For(1);
-  const Counts one = OneFor(0, 2);
+  const Counts one = AddOf(0, 2);
   for (int i = 0; i < 3; ++i) fast->Add(one);
-  const auto add = [&] { return Call(fast->calls(), Request::Add(one.data()), WithoutWaiting()); };
+  const auto add = [&] {
+    return Call(fast->consistency(), Request::Add(one.data()), WithoutWaiting());
+  };
   EXPECT_TRUE(add().pending());
   EXPECT_EQ(fast->Get(), (Counts{3, 0}));
-  slow->Add(OneFor(1, 2));
+  slow->Add(AddOf(1, 2));
   EXPECT_TRUE(add().ok());
   EXPECT_TRUE(add().pending());
   EXPECT_EQ(slow->Get(), (Counts{4, 1}));
@@ -65,24 +68,25 @@ TEST(StalenessBound, LetsAWorkerRunAheadByTheStaleness) {
 
 TEST(StalenessBound, DoesNotApplyToFinishedWorkers) {
   RoundsTable<int64_t> table(AllOf(2), StaleBy(1), 2);
-  const auto one = table.For(0);
-  const auto other = table.For(1);
-  other->calls()->Finish();
-  for (int i = 0; i < 100; ++i) one->Add(OneFor(0, 2));
-  EXPECT_EQ(other->Get(), (Counts{100, 0}));
+  const auto active = table.For(0);
+  const auto finished = table.For(1);
+  finished->consistency()->Finish();
+  for (int i = 0; i < 100; ++i) active->Add(AddOf(0, 2));
+  EXPECT_EQ(finished->Get(), (Counts{100, 0}));
   const Counts delta(2, 1);
   Counts out(2);
-  EXPECT_EQ(Call(other->calls(), Request::Add(delta.data())).code(), Code::kState);
-  EXPECT_EQ(Call(other->calls(), Request::AddGet(delta.data(), out.data())).code(), Code::kState);
+  EXPECT_EQ(Call(finished->consistency(), Request::Add(delta.data())).code(), Code::kState);
+  EXPECT_EQ(Call(finished->consistency(), Request::AddGet(delta.data(), out.data())).code(),
+            Code::kState);
 }
 
 TEST(StalenessBound, NamesTheWorkerThatIsTooFarBehind) {
   RoundsTable<int64_t> table(AllOf(2), StaleBy(1), 2);
   const auto worker = table.For(0);
-  worker->Add(OneFor(0, 2));
+  worker->Add(AddOf(0, 2));
   table.ranks()[1]->state()->Leave("out of data");
   const Counts delta(2, 1);
-  EXPECT_TRUE(IsError(Call(worker->calls(), Request::Add(delta.data())), Code::kPeerLost,
+  EXPECT_TRUE(IsError(Call(worker->consistency(), Request::Add(delta.data())), Code::kPeerLost,
                       "rank 1 left (out of data)"));
 }
 

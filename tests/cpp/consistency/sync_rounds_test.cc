@@ -10,12 +10,12 @@
 namespace multiverso::testing {
 namespace {
 
-// These tests use integers, whose sum does not depend on the order of the terms; round_sum_test
+// Most sums here are exact, so that they do not depend on the order of the terms; round_sum_test
 // covers the order.
 using Values = std::vector<int64_t>;
 
 // A worker's add in one round: the whole table, or rows in any order.
-struct Part {
+struct WorkerAdd {
   bool is_rows = false;
   RowIds ids;
   Values delta;
@@ -42,20 +42,20 @@ class RandomProgram {
   int rounds_of(int worker) const { return rounds_of_[static_cast<size_t>(worker)]; }
   bool HasGet(int round) const { return Random(round, 99)() % 3 != 0; }
 
-  Part PartOf(int worker, int round) const {
+  WorkerAdd AddOf(int worker, int round) const {
     std::mt19937_64 random = Random(round, worker);
-    Part part;
-    part.is_rows = Random(round, 98)() % 3 == 0 && random() % 4 != 0;
+    WorkerAdd add;
+    add.is_rows = Random(round, 98)() % 3 == 0 && random() % 4 != 0;
     auto count = static_cast<size_t>(rows_);
-    if (part.is_rows) {
-      part.ids.resize(random() % 12);
-      for (int64_t& id : part.ids)
+    if (add.is_rows) {
+      add.ids.resize(random() % 12);
+      for (int64_t& id : add.ids)
         id = static_cast<int64_t>(random() % static_cast<uint64_t>(rows_));
-      count = part.ids.size();
+      count = add.ids.size();
     }
-    part.delta.resize(count * static_cast<size_t>(columns_));
-    for (int64_t& value : part.delta) value = static_cast<int64_t>(random() % 1000);
-    return part;
+    add.delta.resize(count * static_cast<size_t>(columns_));
+    for (int64_t& value : add.delta) value = static_cast<int64_t>(random() % 1000);
+    return add;
   }
 
   // Returns the table after each number of rounds.
@@ -65,12 +65,11 @@ class RandomProgram {
       Values next = states.back();
       for (int worker = 0; worker < workers_; ++worker) {
         if (round >= rounds_of(worker)) continue;
-        const Part part = PartOf(worker, round);
-        for (size_t i = 0; i < part.delta.size(); ++i) {
+        const WorkerAdd add = AddOf(worker, round);
+        for (size_t i = 0; i < add.delta.size(); ++i) {
           const size_t columns = static_cast<size_t>(columns_);
-          const size_t row =
-              part.is_rows ? static_cast<size_t>(part.ids[i / columns]) : i / columns;
-          next[row * columns + i % columns] += part.delta[i];
+          const size_t row = add.is_rows ? static_cast<size_t>(add.ids[i / columns]) : i / columns;
+          next[row * columns + i % columns] += add.delta[i];
         }
       }
       states.push_back(next);
@@ -79,8 +78,9 @@ class RandomProgram {
   }
 
  private:
-  std::mt19937_64 Random(int round, int what) const {
-    std::mt19937_64 random(seed_ * 1000003 + static_cast<uint64_t>(round * 100 + what));
+  // `stream` is a worker, or 98 or 99 for choices that all workers must make in the same way.
+  std::mt19937_64 Random(int round, int stream) const {
+    std::mt19937_64 random(seed_ * 1000003 + static_cast<uint64_t>(round * 100 + stream));
     random.discard(3);
     return random;
   }
@@ -93,21 +93,21 @@ class RandomProgram {
   std::vector<int> rounds_of_;
 };
 
-void RunOne(const RandomProgram& program, const std::vector<Values>& states, int rank,
-            RoundsWorker<int64_t>* worker) {
+void RunWorker(const RandomProgram& program, const std::vector<Values>& states, int rank,
+               RoundsWorker<int64_t>* worker) {
   std::mt19937_64 pace(static_cast<uint64_t>(rank));
   for (int round = 0; round < program.rounds_of(rank); ++round) {
-    const Part part = program.PartOf(rank, round);
+    const WorkerAdd add = program.AddOf(rank, round);
     const Values& expected = states[static_cast<size_t>(round + 1)];
     if (pace() % 4 == 0) std::this_thread::yield();
-    if (!part.is_rows && program.HasGet(round) && pace() % 2 == 0) {
-      ASSERT_EQ(worker->AddGet(part.delta, pace() % 2 == 0), expected);
+    if (!add.is_rows && program.HasGet(round) && pace() % 2 == 0) {
+      ASSERT_EQ(worker->AddGet(add.delta, pace() % 2 == 0), expected);
       continue;
     }
-    if (part.is_rows) {
-      worker->AddRows(part.ids, part.delta);
+    if (add.is_rows) {
+      worker->AddRows(add.ids, add.delta);
     } else {
-      worker->Add(part.delta);
+      worker->Add(add.delta);
     }
     if (!program.HasGet(round)) continue;
     if (pace() % 2 == 0) {
@@ -120,7 +120,7 @@ void RunOne(const RandomProgram& program, const std::vector<Values>& states, int
       ASSERT_EQ(worker->GetRows({row, row}), last);
     }
   }
-  worker->calls()->Finish();
+  worker->consistency()->Finish();
 }
 
 void RunProgram(uint64_t seed, int workers, bool waits) {
@@ -130,7 +130,7 @@ void RunProgram(uint64_t seed, int workers, bool waits) {
   RoundsTable<int64_t> table(AllOf(workers), kSync, program.rows(), program.columns());
   OnThreads(workers, [&](int rank) {
     const auto worker = table.For(rank, waits);
-    RunOne(program, states, rank, worker.get());
+    RunWorker(program, states, rank, worker.get());
   });
   // This get applies the last rounds if no worker has applied them.
   EXPECT_EQ(table.For(0)->Get(), states.back());
@@ -148,7 +148,7 @@ TEST(SyncRounds, ResumePendingCalls) {
   }
 }
 
-TEST(SyncRounds, MayBeSoShortThatOthersFinishOneWhileAWorkerChecksItsProgress) {
+TEST(SyncRounds, MayCompleteWhileAWorkerChecksTheirProgress) {
   for (const int workers : {2, 4}) {
     RoundsTable<float> table(AllOf(workers), kSync, 1);
     OnThreads(workers, [&](int rank) {
@@ -164,15 +164,15 @@ TEST(SyncRounds, MayBeSoShortThatOthersFinishOneWhileAWorkerChecksItsProgress) {
 TEST(SyncRounds, NeedTheDeltaOfEveryWorkerButNoFurtherCall) {
   constexpr int64_t kSize = 60000;
   RoundsTable<float> table(AllOf(3), kSync, kSize);
-  const auto one = table.For(0);
-  const auto two = table.For(1);
-  const auto three = table.For(2);
+  const auto first = table.For(0);
+  const auto second = table.For(1);
+  const auto third = table.For(2);
   const std::vector<float> ones(kSize, 1);
-  one->Add(ones);
-  two->Add(ones);
-  three->Add(ones);
-  EXPECT_EQ(two->Get(), std::vector<float>(kSize, 3));
-  EXPECT_EQ(two->Get(), std::vector<float>(kSize, 3));
+  first->Add(ones);
+  second->Add(ones);
+  third->Add(ones);
+  EXPECT_EQ(second->Get(), std::vector<float>(kSize, 3));
+  EXPECT_EQ(second->Get(), std::vector<float>(kSize, 3));
 }
 
 TEST(SyncRounds, ApplyNothingBeforeAllHaveAdded) {
@@ -184,7 +184,7 @@ TEST(SyncRounds, ApplyNothingBeforeAllHaveAdded) {
   std::vector<float> out(3);
   Progress progress;
   const auto get = [&] {
-    return early->calls()->Run(Request::Get(out.data()), &progress, WithoutWaiting());
+    return early->consistency()->Run(Request::Get(out.data()), &progress, WithoutWaiting());
   };
   EXPECT_TRUE(get().pending());
   EXPECT_EQ(late->Get(), std::vector<float>(3, 0));
@@ -201,7 +201,7 @@ TEST(SyncRounds, LetAWorkerAddAFewRoundsAhead) {
   const std::vector<float> delta(1, 1);
   Progress progress;
   const auto add = [&] {
-    return early->calls()->Run(Request::Add(delta.data()), &progress, WithoutWaiting());
+    return early->consistency()->Run(Request::Add(delta.data()), &progress, WithoutWaiting());
   };
   EXPECT_TRUE(add().pending());
   late->Add({10});
@@ -223,13 +223,13 @@ TEST(SyncRounds, CallTheUpdaterOnce) {
 
 TEST(SyncRounds, ReportDifferentCallsToAllAsAMismatch) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
-  const auto one = table.For(0);
-  const auto other = table.For(1);
-  one->Add({1});
+  const auto adding = table.For(0);
+  const auto getting = table.For(1);
+  adding->Add({1});
   std::vector<float> out(1);
-  const Status status = Call(other->calls(), Request::Get(out.data()));
+  const Status status = Call(getting->consistency(), Request::Get(out.data()));
   EXPECT_TRUE(IsError(status, Code::kMismatch, "rank 0 called add, rank 1 called get"));
-  EXPECT_EQ(Call(one->calls(), Request::Get(out.data())).text(), status.text());
+  EXPECT_EQ(Call(adding->consistency(), Request::Get(out.data())).text(), status.text());
 }
 
 TEST(SyncRounds, NameAWorkerThatLeavesDuringARound) {
@@ -243,8 +243,9 @@ TEST(SyncRounds, NameAWorkerThatLeavesDuringARound) {
       return;
     }
     std::vector<float> out(100000);
-    EXPECT_TRUE(IsError(Call(worker->calls(), Request::AddGet(ones.data(), out.data())),
-                        Code::kPeerLost, "rank 1 left (bad batch)", "round 5 of table 'w'"));
+    EXPECT_TRUE(IsError(Call(worker->consistency(), Request::AddGet(ones.data(), out.data())),
+                        Code::kPeerLost, "rank 1 active_workers (bad batch)",
+                        "round 5 of table 'w'"));
   });
 }
 
@@ -255,17 +256,17 @@ TEST(SyncRounds, AreReadAsAWholeByAFinishedWorker) {
   constexpr int64_t kSize = 50000;
   constexpr int kRounds = 300;
   RoundsTable<int32_t> table(AllOf(3), kSync, kSize);
-  std::atomic<int> left{2};
+  std::atomic<int> active_workers{2};
   OnThreads(3, [&](int rank) {
     const auto worker = table.For(rank);
     if (rank < 2) {
       for (int round = 0; round < kRounds; ++round) worker->AddGet(std::vector<int32_t>(kSize, 1));
-      --left;
+      --active_workers;
       return;
     }
-    worker->calls()->Finish();
+    worker->consistency()->Finish();
     int32_t before = 0;
-    while (left.load() > 0) {
+    while (active_workers.load() > 0) {
       const std::vector<int32_t> seen = worker->Get();
       ASSERT_EQ(seen, std::vector<int32_t>(kSize, seen[0]));
       ASSERT_GE(seen[0], before);
@@ -279,9 +280,9 @@ TEST(SyncRounds, AreReadAsAWholeByAFinishedWorker) {
 TEST(SyncRounds, RejectAddsOfAFinishedWorker) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto worker = table.For(0);
-  worker->calls()->Finish();
+  worker->consistency()->Finish();
   const std::vector<float> delta(1, 1);
-  EXPECT_EQ(Call(worker->calls(), Request::Add(delta.data())).code(), Code::kState);
+  EXPECT_EQ(Call(worker->consistency(), Request::Add(delta.data())).code(), Code::kState);
   const auto other = table.For(1);
   EXPECT_EQ(other->AddGet({3}), std::vector<float>(1, 3));
   EXPECT_EQ(worker->Get(), std::vector<float>(1, 3));

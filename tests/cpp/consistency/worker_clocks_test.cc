@@ -80,7 +80,7 @@ TEST(WorkerClocks, FinishedWorkerHasPassedEveryRound) {
 
 TEST(WorkerClocks, NameTheRoundOfAnUncountedAdd) {
   Clocks clocks(AllOf(2));
-  WorkerClocks::Snapshot other;
+  WorkerClocks::Snapshot other;  // of rank 1, which makes the same calls
   for (; other.adds < 3; ++other.adds) {
     ASSERT_TRUE(Add(&clocks[0]).ok());
     ASSERT_TRUE(Get(&clocks[0]).ok());
@@ -120,13 +120,13 @@ TEST(WorkerClocks, DetectDifferentCallsInEitherOrder) {
   }
 }
 
-TEST(WorkerClocks, DoNotConfuseATickWithALaterOneInItsSlot) {
-  // A get waits only for a worker whose tick is too far behind to be compared.
+// Ticks that are kTicksKept = 64 apart share a bit. Since every 67th is an add, their kinds differ.
+TEST(WorkerClocks, DoNotConfuseATickWithALaterOneOfItsBit) {
   Clocks clocks(AllOf(3));
   OnThreads(3, [&](int rank) {
     for (int i = 0; i < 20000; ++i) {
-      const TickKind tick = i % 67 == 0 ? TickKind::kAdd : TickKind::kGet;
-      ASSERT_TRUE(IsOk(clocks[rank].Tick(tick, "a call", Patiently())));
+      const TickKind kind = i % 67 == 0 ? TickKind::kAdd : TickKind::kGet;
+      ASSERT_TRUE(IsOk(clocks[rank].Tick(kind, "a call", Patiently())));
     }
   });
 }
@@ -170,11 +170,14 @@ TEST(WorkerClocks, NameTheLateWorkerAtTheDeadline) {
   EXPECT_EQ(Add(&clocks[2]).code(), Code::kAborted);
 }
 
-TEST(WorkerClocks, ReturnPendingAtTheEndOfASlice) {
+TEST(WorkerClocks, ContinueAPendingWaitUntilItEnds) {
   Clocks clocks(AllOf(2));
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, WithoutWaiting()).pending());
   ASSERT_TRUE(Add(&clocks[1]).ok());
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, WithoutWaiting()).ok());
+  // The wait has ended before this abort. Only a rank that is waiting gets the timeout itself.
+  clocks.ranks()[1]->state()->Abort(Status(Code::kTimeout, "waited too long"));
+  EXPECT_EQ(WaitForOthers(&clocks[0], 1, WithoutWaiting()).code(), Code::kAborted);
 }
 
 TEST(WorkerClocks, NameAWorkerThatHasLeft) {
@@ -183,7 +186,7 @@ TEST(WorkerClocks, NameAWorkerThatHasLeft) {
   EXPECT_TRUE(IsError(WaitForOthers(&clocks[0], 0, Patiently()), Code::kPeerLost,
                       "rank 2 left (ValueError in train.py, line 7) while rank 0 waited "
                       "for it in get, round 0 of table 'w'"));
-  // No worker waits for calls that it has already made.
+  // A call that needs no other worker still succeeds.
   ASSERT_TRUE(Add(&clocks[1]).ok());
 }
 
@@ -273,7 +276,7 @@ TEST(WorkerClocksAtTheLastSyncPoint, AllowATrailingGetButNoTrailingAdd) {
 }
 
 TEST(WorkerClocksAtASyncPoint, AreComparedByAtLeastOneOfTwoWorkers) {
-  for (int time = 0; time < 200; ++time) {
+  for (int repetition = 0; repetition < 200; ++repetition) {
     Clocks clocks(AllOf(2));
     ASSERT_TRUE(Add(&clocks[0]).ok());
     OnThreads(2, [&](int rank) { clocks[rank].ReachSyncPoint(kBarrier); });

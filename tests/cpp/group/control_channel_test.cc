@@ -18,7 +18,7 @@ namespace {
 // A messenger whose Take() returns only when the test releases it.
 class HangingMessenger final : public Messenger {
  public:
-  explicit HangingMessenger(std::shared_future<void> let) : let_(std::move(let)) {}
+  explicit HangingMessenger(std::shared_future<void> release) : release_(std::move(release)) {}
 
   bool hangs() const { return hangs_.load(); }
 
@@ -33,18 +33,18 @@ class HangingMessenger final : public Messenger {
   bool Withdraw(Ticket*) override { return true; }
   Status Take(int, int, int64_t, std::string*, bool* got) override {
     hangs_.store(true);
-    let_.wait();
+    release_.wait();
     *got = false;
     return Status::Ok();
   }
 
  private:
   std::atomic<bool> hangs_{false};
-  std::shared_future<void> let_;
+  std::shared_future<void> release_;
 };
 
 // Returns rank 0 of two ranks on separate nodes, with a peer_timeout of 50 ms.
-std::unique_ptr<RankContext> Alone(std::unique_ptr<Messenger> messenger) {
+std::unique_ptr<RankContext> JoinAlone(std::unique_ptr<Messenger> messenger) {
   Hello hello;
   hello.peer_timeout_ms = 50;
   const int64_t bytes = NodeMemory::ControlBytes(2) + NodeMemory::ScratchBytes(1);
@@ -56,24 +56,24 @@ std::unique_ptr<RankContext> Alone(std::unique_ptr<Messenger> messenger) {
 class StuckRank {
  public:
   StuckRank() {
-    auto messenger = std::make_unique<HangingMessenger>(let_.get_future().share());
-    const HangingMessenger& network = *messenger;
-    group_ = Alone(std::move(messenger));
-    group_->failure_detector()->Beat();
-    polls_ = std::thread([&] { (void)group_->control_channel()->Poll(); });
-    EXPECT_TRUE(Eventually([&] { return network.hangs(); }));
+    auto messenger = std::make_unique<HangingMessenger>(release_.get_future().share());
+    const HangingMessenger& hanging = *messenger;
+    rank_ = JoinAlone(std::move(messenger));
+    rank_->failure_detector()->Beat();
+    polling_thread_ = std::thread([&] { (void)rank_->control_channel()->Poll(); });
+    EXPECT_TRUE(Eventually([&] { return hanging.hangs(); }));
   }
   ~StuckRank() {
-    let_.set_value();
-    polls_.join();
+    release_.set_value();
+    polling_thread_.join();
   }
   StuckRank(const StuckRank&) = delete;
   StuckRank& operator=(const StuckRank&) = delete;
 
-  FailureDetector* failure_detector() { return group_->failure_detector(); }
+  FailureDetector* failure_detector() { return rank_->failure_detector(); }
   std::string Logged() {
     ::testing::internal::CaptureStderr();
-    group_->control_channel()->WarnIfStuck();
+    rank_->control_channel()->WarnIfStuck();
     return ::testing::internal::GetCapturedStderr();
   }
   std::string FirstLogged() {
@@ -86,9 +86,9 @@ class StuckRank {
   }
 
  private:
-  std::promise<void> let_;
-  std::unique_ptr<RankContext> group_;
-  std::thread polls_;
+  std::promise<void> release_;
+  std::unique_ptr<RankContext> rank_;
+  std::thread polling_thread_;
 };
 
 TEST(ControlChannel, WarnsOnceThatACallOfMpiHangs) {
@@ -116,13 +116,13 @@ TEST(ControlChannel, DoesNotBlameMpiForItsOwnSuspension) {
 }
 
 TEST(ControlChannel, IsQuietWhenCallsReturn) {
-  std::promise<void> let;
-  let.set_value();
-  const auto group = Alone(std::make_unique<HangingMessenger>(let.get_future().share()));
-  (void)group->control_channel()->Poll();
-  std::this_thread::sleep_for(2 * group->failure_detector()->warns_after());
+  std::promise<void> release;
+  release.set_value();
+  const auto rank = JoinAlone(std::make_unique<HangingMessenger>(release.get_future().share()));
+  (void)rank->control_channel()->Poll();
+  std::this_thread::sleep_for(2 * rank->failure_detector()->warns_after());
   ::testing::internal::CaptureStderr();
-  group->control_channel()->WarnIfStuck();
+  rank->control_channel()->WarnIfStuck();
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 

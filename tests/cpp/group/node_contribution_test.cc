@@ -34,7 +34,7 @@ bool Pack(const RankContext& rank, uint64_t sequence, std::string* bytes) {
                           bytes);
 }
 
-bool IsKnown(const RankContext& rank, uint64_t sequence) {
+bool CanPack(const RankContext& rank, uint64_t sequence) {
   std::string bytes;
   return Pack(rank, sequence, &bytes);
 }
@@ -42,17 +42,17 @@ bool IsKnown(const RankContext& rank, uint64_t sequence) {
 TEST(PackContribution, KnowsACollectiveUntilTheNextButOneBegins) {
   const RankContexts ranks(AllOf(1), /*outside=*/0, Surviving());
   const RankContext& rank = *ranks[0];
-  EXPECT_FALSE(IsKnown(rank, 1));
+  EXPECT_FALSE(CanPack(rank, 1));
   Barrier(1, ranks[0]);
-  EXPECT_TRUE(IsKnown(rank, 1));
+  EXPECT_TRUE(CanPack(rank, 1));
   Barrier(2, ranks[0]);
-  EXPECT_TRUE(IsKnown(rank, 1));
-  EXPECT_TRUE(IsKnown(rank, 2));
-  EXPECT_FALSE(IsKnown(rank, 3));
+  EXPECT_TRUE(CanPack(rank, 1));
+  EXPECT_TRUE(CanPack(rank, 2));
+  EXPECT_FALSE(CanPack(rank, 3));
   Barrier(3, ranks[0]);
-  EXPECT_FALSE(IsKnown(rank, 1));
-  EXPECT_TRUE(IsKnown(rank, 2));
-  EXPECT_TRUE(IsKnown(rank, 3));
+  EXPECT_FALSE(CanPack(rank, 1));
+  EXPECT_TRUE(CanPack(rank, 2));
+  EXPECT_TRUE(CanPack(rank, 3));
 }
 
 TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
@@ -60,52 +60,52 @@ TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
   Barrier(1, ranks[0]);
   Barrier(2, ranks[0]);
   // A rank that begins its third collective first overwrites the payload of the first one.
-  ranks[0]->memory()->slot(0).group[0].SlotFor(3).Write(3, CollectiveKind::kBarrier, "c", 1);
-  EXPECT_FALSE(IsKnown(*ranks[0], 1));
-  EXPECT_TRUE(IsKnown(*ranks[0], 2));
+  ranks[0]->memory()->slot(0).groups[0].SlotFor(3).Write(3, CollectiveKind::kBarrier, "c", 1);
+  EXPECT_FALSE(CanPack(*ranks[0], 1));
+  EXPECT_TRUE(CanPack(*ranks[0], 2));
 }
 
 TEST(PackContribution, IsConsistentWhileTheRankContinues) {
   constexpr uint64_t kCollectives = 100'000;
   const RankContexts ranks(AllOf(1), /*outside=*/0, Surviving());
-  const std::atomic<uint64_t>& sequence = ranks[0]->memory()->slot(0).group[0].sequence;
+  const std::atomic<uint64_t>& sequence = ranks[0]->memory()->slot(0).groups[0].sequence;
   std::thread writer([&] {
     for (uint64_t number = 1; number <= kCollectives; ++number) Barrier(number, ranks[0]);
   });
-  uint64_t packed = 0;
-  uint64_t wrong = 0;
+  uint64_t num_packed = 0;
+  uint64_t num_wrong = 0;
   for (uint64_t last = 0; last < kCollectives;) {
     last = sequence.load(std::memory_order_acquire);
     for (uint64_t number = last < 2 ? 1 : last - 1; number <= last; ++number) {
       std::string bytes;
       if (!Pack(*ranks[0], number, &bytes)) continue;
-      ++packed;
+      ++num_packed;
       // The payload is at the end of the bytes, after the headers.
-      if (bytes.size() < kBytes || bytes.substr(bytes.size() - kBytes) != PayloadOf(number)) {
-        ++wrong;
-      }
+      const bool is_right =
+          bytes.size() >= kBytes && bytes.substr(bytes.size() - kBytes) == PayloadOf(number);
+      num_wrong += is_right ? 0 : 1;
     }
   }
   writer.join();
   // The last two contributions are always known, because no later one overwrites them.
-  EXPECT_GE(packed, 2U);
-  EXPECT_EQ(wrong, 0U);
+  EXPECT_GE(num_packed, 2U);
+  EXPECT_EQ(num_wrong, 0U);
 }
 
 // The contribution of node 1 (ranks 1 and 2) to collective 7 of the world.
-class FromNode1 : public ::testing::Test {
+class ContributionOfNode1 : public ::testing::Test {
  protected:
-  FromNode1() : segment_(ValueOf(Segment::CreatePrivate(int64_t{4} << 20))) {
+  ContributionOfNode1() : segment_(ValueOf(Segment::CreatePrivate(int64_t{4} << 20))) {
     const Membership theirs = SpanningMembers({1, 2}, 1);
     const NodeMemory memory(std::move(segment_), &theirs);
     const FailureDetector failure_detector(memory.control(), &theirs);
     const PeerStatus peers(&memory, &theirs, &failure_detector);
     const std::string payloads[] = {"", std::string(512, 'a')};
     for (const int rank : {1, 2}) {
-      RankSlot::InGroup& in_group = memory.slot(rank).group[0];
+      RankSlot::GroupProgress& progress = memory.slot(rank).groups[0];
       const std::string& payload = payloads[rank - 1];
-      in_group.SlotFor(7).Write(7, CollectiveKind::kCreateTable, payload.data(), payload.size());
-      in_group.sequence.store(7);
+      progress.SlotFor(7).Write(7, CollectiveKind::kCreateTable, payload.data(), payload.size());
+      progress.sequence.store(7);
     }
     EXPECT_TRUE(PackContribution(memory, theirs, peers, /*group=*/0, 7, &bytes_));
   }
@@ -116,7 +116,7 @@ class FromNode1 : public ::testing::Test {
   NodeContribution contribution_;
 };
 
-TEST_F(FromNode1, IsUnpackedAsItWasPacked) {
+TEST_F(ContributionOfNode1, IsUnpackedAsItWasPacked) {
   ASSERT_TRUE(UnpackContribution(bytes_, mine_, &contribution_));
   EXPECT_EQ(contribution_.node, 1);
   EXPECT_EQ(contribution_.group, 0);
@@ -128,20 +128,20 @@ TEST_F(FromNode1, IsUnpackedAsItWasPacked) {
   EXPECT_EQ(contribution_.ranks[1].data, std::string(512, 'a'));
 }
 
-TEST_F(FromNode1, IsRejectedUnlessItHasTheRanksOfAnotherNode) {
+TEST_F(ContributionOfNode1, IsRejectedUnlessItHasTheRanksOfAnotherNode) {
   for (const auto& sizes : {std::vector<int>{1, 1}, {1, 3}, {2, 1}, {3}}) {
     EXPECT_FALSE(UnpackContribution(bytes_, SpanningMembers(sizes, 0), &contribution_));
   }
   EXPECT_FALSE(UnpackContribution(bytes_, SpanningMembers({1, 2}, 1), &contribution_));
 }
 
-TEST_F(FromNode1, IsRejectedIfAPayloadIsTooLong) {
+TEST_F(ContributionOfNode1, IsRejectedIfAPayloadIsTooLong) {
   const uint32_t bytes = 513;
   std::memcpy(&bytes_[bytes_.size() - 512 - sizeof(bytes)], &bytes, sizeof(bytes));
   EXPECT_FALSE(UnpackContribution(bytes_ + "b", mine_, &contribution_));
 }
 
-TEST_F(FromNode1, IsNeverReadBeyondItsEnd) {
+TEST_F(ContributionOfNode1, IsNeverReadBeyondItsEnd) {
   for (size_t length = 0; length < bytes_.size(); ++length) {
     EXPECT_FALSE(UnpackContribution(bytes_.substr(0, length), mine_, &contribution_));
   }

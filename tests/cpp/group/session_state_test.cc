@@ -15,17 +15,17 @@ uint32_t StateOf(const RankContexts& ranks, int rank) {
 }
 
 // Rank 1 of two, in a process of its own; the rank may begin the first collective.
-class RankOne : public ::testing::Test {
+class RankInAChild : public ::testing::Test {
  protected:
   Child Start(bool begins = false) {
     Child child([this, begins] {
-      const auto group = ranks_.Join(1);
-      if (begins) group->world()->BeginAllgather(CollectiveKind::kBarrier);
+      const auto rank = ranks_.Join(1);
+      if (begins) rank->world()->BeginAllgather(CollectiveKind::kBarrier);
       return SleepForGood();
     });
     EXPECT_TRUE(Eventually([&] {
       return StateOf(ranks_, 1) == RankSlot::kAlive &&
-             (!begins || ranks_[0]->memory()->slot(1).group[0].sequence.load() == 1);
+             (!begins || ranks_[0]->memory()->slot(1).groups[0].sequence.load() == 1);
     }));
     return child;
   }
@@ -33,7 +33,7 @@ class RankOne : public ::testing::Test {
   RankContexts ranks_{AllOf(2), /*outside=*/1};
 };
 
-TEST_F(RankOne, EndsTheWaitWithItsNameWhenKilled) {
+TEST_F(RankInAChild, EndsTheWaitWithItsNameWhenKilled) {
   Child child = Start();
   ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
   EXPECT_TRUE(ranks_[0]->world()->Wait(WithoutWaiting()).pending());
@@ -42,7 +42,7 @@ TEST_F(RankOne, EndsTheWaitWithItsNameWhenKilled) {
   EXPECT_TRUE(IsError(ranks_[0]->world()->Wait(Patiently()), Code::kPeerLost, died));
 }
 
-TEST_F(RankOne, WakesSleepingRanksWhenKilled) {
+TEST_F(RankInAChild, WakesSleepingRanksWhenKilled) {
   Child child = Start();
   OnThreads(2, [&](int me) {
     if (me == 0) {
@@ -50,13 +50,13 @@ TEST_F(RankOne, WakesSleepingRanksWhenKilled) {
       EXPECT_EQ(ranks_[0]->world()->Wait(Patiently()).code(), Code::kPeerLost);
     } else {
       EXPECT_TRUE(
-          Eventually([&] { return ranks_[0]->memory()->slot(0).group[0].sequence.load() == 1; }));
+          Eventually([&] { return ranks_[0]->memory()->slot(0).groups[0].sequence.load() == 1; }));
       EXPECT_EQ(child.Kill(), -1);
     }
   });
 }
 
-TEST_F(RankOne, StillTakesPartWhenKilledAfterItBegan) {
+TEST_F(RankInAChild, StillTakesPartWhenKilledAfterItBegan) {
   Child child = Start(/*begins=*/true);
   ASSERT_EQ(child.Kill(), -1);
   ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
@@ -65,7 +65,7 @@ TEST_F(RankOne, StillTakesPartWhenKilledAfterItBegan) {
   EXPECT_EQ(ranks_[0]->world()->Wait(Patiently()).code(), Code::kPeerLost);
 }
 
-TEST_F(RankOne, IsLateAndNotLostWhenSuspended) {
+TEST_F(RankInAChild, IsLateAndNotLostWhenSuspended) {
   Child child = Start();
   ASSERT_EQ(kill(child.pid(), SIGSTOP), 0);
   ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);

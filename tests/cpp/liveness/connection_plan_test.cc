@@ -19,10 +19,10 @@ std::vector<int> RanksOf(const std::vector<ConnectionPeer>& plan) {
 }
 
 // Two nodes of this many ranks make a large job.
-constexpr int kMany = 17;
+constexpr int kManyRanks = 17;
 
 // Returns the nodes with which the first rank of `node` has connections.
-std::set<int> NodesSeen(const std::vector<int>& sizes, int node) {
+std::set<int> ConnectedNodes(const std::vector<int>& sizes, int node) {
   std::set<int> nodes;
   int rank = 0;
   for (int i = 0; i < node; ++i) rank += sizes[static_cast<size_t>(i)];
@@ -32,16 +32,11 @@ std::set<int> NodesSeen(const std::vector<int>& sizes, int node) {
 }
 
 TEST(ConnectionPlan, IsTheSameOnBothSides) {
-  for (const auto& sizes : {std::vector<int>{1, 1},
-                            {2, 1},
-                            {1, 3, 2},
-                            {2, 2, 2, 2},
-                            {5, 1, 1, 4},
-                            {20, 3, 14},
-                            std::vector<int>(11, 2)}) {
-    int ranks = 0;
-    for (const int size : sizes) ranks += size;
-    for (int rank = 0; rank < ranks; ++rank) {
+  const std::vector<std::vector<int>> jobs = {
+      {1, 1}, {2, 1}, {1, 3, 2}, {2, 2, 2, 2}, {5, 1, 1, 4}, {20, 3, 14}, std::vector<int>(11, 2)};
+  for (const std::vector<int>& sizes : jobs) {
+    const int num_ranks = SpanningMembers(sizes, 0).size();
+    for (int rank = 0; rank < num_ranks; ++rank) {
       const Membership members = SpanningMembers(sizes, rank);
       const auto plan = PlanConnections(members);
       EXPECT_FALSE(plan.empty());
@@ -49,7 +44,7 @@ TEST(ConnectionPlan, IsTheSameOnBothSides) {
         EXPECT_NE(members.node_of(peer.rank), members.node());
         const auto theirs = PlanConnections(SpanningMembers(sizes, peer.rank));
         const auto back = std::find_if(theirs.begin(), theirs.end(),
-                                       [&](const ConnectionPeer& one) { return one.rank == rank; });
+                                       [&](const ConnectionPeer& p) { return p.rank == rank; });
         ASSERT_NE(back, theirs.end()) << rank << " and " << peer.rank;
         EXPECT_NE(back->is_called, peer.is_called);
       }
@@ -66,25 +61,24 @@ TEST(ConnectionPlan, ConnectsAllRanksOfASmallJob) {
 
 TEST(ConnectionPlan, ConnectsAllOfAFewNodesAndAFewOfMany) {
   for (int nodes = 2; nodes <= 7; ++nodes) {
-    EXPECT_EQ(NodesSeen(std::vector<int>(static_cast<size_t>(nodes), kMany), 0).size(),
+    EXPECT_EQ(ConnectedNodes(std::vector<int>(static_cast<size_t>(nodes), kManyRanks), 0).size(),
               static_cast<size_t>(nodes - 1));
   }
   for (const size_t nodes : {8, 9, 100}) {
-    const auto seen = NodesSeen(std::vector<int>(nodes, kMany), 3);
+    const auto seen = ConnectedNodes(std::vector<int>(nodes, kManyRanks), 3);
     EXPECT_GE(seen.size(), 5U);
     EXPECT_LE(seen.size(), 6U);
   }
 }
 
 TEST(ConnectionPlan, LeavesAWitnessForEachLostNode) {
-  std::mt19937 draw(7);
+  std::mt19937 random(7);
   for (const int nodes : {8, 9, 12, 31}) {
-    const std::vector<int> sizes(static_cast<size_t>(nodes), kMany);
+    const std::vector<int> sizes(static_cast<size_t>(nodes), kManyRanks);
     const auto check = [&](const std::set<int>& lost) {
       for (const int node : lost) {
-        const std::set<int> seen = NodesSeen(sizes, node);
-        EXPECT_TRUE(
-            std::any_of(seen.begin(), seen.end(), [&](int one) { return lost.count(one) == 0; }))
+        const std::set<int> seen = ConnectedNodes(sizes, node);
+        EXPECT_FALSE(std::includes(lost.begin(), lost.end(), seen.begin(), seen.end()))
             << nodes << " nodes, " << node << " is lost";
       }
     };
@@ -95,7 +89,8 @@ TEST(ConnectionPlan, LeavesAWitnessForEachLostNode) {
     }
     for (int times = 0; times < 50; ++times) {
       std::set<int> some;
-      while (some.size() < 5) some.insert(static_cast<int>(draw() % static_cast<unsigned>(nodes)));
+      while (some.size() < 5)
+        some.insert(static_cast<int>(random() % static_cast<unsigned>(nodes)));
       check(some);
     }
   }
@@ -116,7 +111,7 @@ TEST(ConnectionPlan, PrefersLoopbackWithinANetwork) {
   ConnectionAddress other;
   std::strcpy(mine.network, "here");
   std::strcpy(other.network, "there");
-  other.count = 1;
+  other.num_addresses = 1;
   other.addresses[0].family = NetworkAddress::kIpV4;
   EXPECT_TRUE(AddressesOf(mine, other).empty()) << "it has no port";
   other.port = 4711;

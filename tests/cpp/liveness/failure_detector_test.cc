@@ -10,7 +10,7 @@
 namespace multiverso::testing {
 namespace {
 
-Hello Impatient() {
+Hello WithShortTimeout() {
   Hello hello;
   hello.peer_timeout_ms = 50;
   return hello;
@@ -28,14 +28,14 @@ Status WaitWithHeartbeats(const RankContexts& ranks, int rank) {
 }
 
 TEST(FailureDetector, NeverSuspectsARankWithoutHeartbeats) {
-  const RankContexts ranks(AllOf(2), 0, Impatient());
+  const RankContexts ranks(AllOf(2), 0, WithShortTimeout());
   ranks[0]->failure_detector()->Beat();
   EXPECT_EQ(ranks[0]->failure_detector()->SilentFor(1), 0);
   EXPECT_FALSE(ranks[0]->failure_detector()->IsSilent(1));
 }
 
 TEST(FailureDetector, EndsTheWaitForASuspendedRank) {
-  const RankContexts ranks(AllOf(2), 0, Impatient());
+  const RankContexts ranks(AllOf(2), 0, WithShortTimeout());
   for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
   ranks[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
   EXPECT_TRUE(IsError(WaitWithHeartbeats(ranks, 0), Code::kTimeout, "rank 1", "no heartbeat"));
@@ -46,7 +46,7 @@ TEST(FailureDetector, EndsTheWaitForASuspendedRank) {
 }
 
 TEST(FailureDetector, ExcludesASuspendedRankIfLossesAreSurvived) {
-  Hello hello = Impatient();
+  Hello hello = WithShortTimeout();
   hello.on_loss = static_cast<int32_t>(OnLoss::kContinue);
   const RankContexts ranks(AllOf(2), 0, hello);
   for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
@@ -58,7 +58,7 @@ TEST(FailureDetector, ExcludesASuspendedRankIfLossesAreSurvived) {
 }
 
 TEST(FailureDetector, SuspectsNoRankAfterItsOwnSuspension) {
-  const RankContexts ranks(AllOf(2), 0, Impatient());
+  const RankContexts ranks(AllOf(2), 0, WithShortTimeout());
   for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
   // Both ranks were suspended, so rank 0 must suspect nobody before or after its first heartbeat.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));

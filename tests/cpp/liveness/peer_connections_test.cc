@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -16,31 +17,33 @@ constexpr auto kBriefly = std::chrono::milliseconds(1);
 // The connections of all ranks of a job, in one process; a test attends to each rank in turn.
 class Job {
  public:
-  explicit Job(const std::vector<int>& sizes, const ConnectionLimits& limits = {}) {
-    for (const int size : sizes) ranks_ += size;
+  explicit Job(const std::vector<int>& sizes, const ConnectionTimeouts& timeouts = {}) {
+    for (const int size : sizes) num_ranks_ += size;
     std::vector<std::unique_ptr<ConnectionPort>> ports;
-    for (int rank = 0; rank < ranks_; ++rank) {
+    for (int rank = 0; rank < num_ranks_; ++rank) {
       ports.push_back(ValueOf(PeerConnections::OpenPort()));
       addresses_.push_back(ports.back()->address);
     }
-    for (int rank = 0; rank < ranks_; ++rank) {
-      all_.push_back(
+    for (int rank = 0; rank < num_ranks_; ++rank) {
+      connections_.push_back(
           ValueOf(PeerConnections::Open(std::move(ports[static_cast<size_t>(rank)]),
-                                        SpanningMembers(sizes, rank), addresses_, limits)));
+                                        SpanningMembers(sizes, rank), addresses_, timeouts)));
     }
   }
 
-  PeerConnections* operator[](int rank) const { return all_[static_cast<size_t>(rank)].get(); }
+  PeerConnections* operator[](int rank) const {
+    return connections_[static_cast<size_t>(rank)].get();
+  }
   const ConnectionAddress& address(int rank) const { return addresses_[static_cast<size_t>(rank)]; }
 
   void Attend() {
-    for (int rank = 0; rank < ranks_; ++rank) {
-      PeerConnections* const one = (*this)[rank];
-      if (one == nullptr) continue;
-      one->Attend(Clock::now() + kBriefly, [&](int dead, const std::string& how, int after) {
+    for (int rank = 0; rank < num_ranks_; ++rank) {
+      if ((*this)[rank] == nullptr) continue;
+      const auto record = [&](int dead, const std::string& how, int known_loss) {
         deaths[rank][dead] = how;
-        if (after >= 0) losses[rank][dead] = after;
-      });
+        if (known_loss >= 0) known_losses[rank][dead] = known_loss;
+      };
+      (*this)[rank]->Attend(Clock::now() + kBriefly, record);
     }
   }
   template <class Done>
@@ -50,25 +53,30 @@ class Job {
       return done();
     });
   }
-  bool Stand() {
+  bool ConnectAll() {
     return AttendUntil([&] {
-      for (const auto& one : all_) {
-        if (!one->AwaitSettled(WithoutWaiting()).ok()) return false;
-      }
-      return true;
+      return std::all_of(connections_.begin(), connections_.end(), [](const auto& connections) {
+        return connections->AwaitSettled(WithoutWaiting()).ok();
+      });
     });
   }
   // Closes the rank's connections, as the end of the rank's process would.
-  void Drop(int rank) { all_[static_cast<size_t>(rank)].reset(); }
+  void Drop(int rank) { connections_[static_cast<size_t>(rank)].reset(); }
 
-  // The outer key is the rank that reports a death, the inner key the rank that died.
+  // Returns how `rank` should report the end of the process of `dead`.
+  std::string ReportBy(int rank, int dead, const std::string& verb) const {
+    return StrCat("(process ", address(dead).process, ") ", verb, " (its connection with rank ",
+                  rank, " ended)");
+  }
+
+  // The arguments of DeathHandler, by the rank that reports a death and the rank that died.
   std::map<int, std::map<int, std::string>> deaths;
-  std::map<int, std::map<int, int>> losses;
+  std::map<int, std::map<int, int>> known_losses;
 
  private:
-  int ranks_ = 0;
+  int num_ranks_ = 0;
   std::vector<ConnectionAddress> addresses_;
-  std::vector<std::unique_ptr<PeerConnections>> all_;
+  std::vector<std::unique_ptr<PeerConnections>> connections_;  // by rank; null if dropped
 };
 
 // A process that connects to a rank's port without belonging to the session.
@@ -82,10 +90,17 @@ class Stranger {
   }
   bool WasHungUpOn() {
     char bytes[64];
-    size_t got = 0;
-    const auto how = stream_.Receive(bytes, sizeof(bytes), &got);
-    EXPECT_NE(how, Stream::Got::kBytes);
-    return how == Stream::Got::kEnd || how == Stream::Got::kError;
+    size_t count = 0;
+    const auto received = stream_.Receive(bytes, sizeof(bytes), &count);
+    EXPECT_NE(received, Stream::Received::kBytes);
+    return received == Stream::Received::kEnd || received == Stream::Received::kError;
+  }
+  // Lets rank 1 of the job attend until it has disconnected this stranger.
+  bool IsDisconnectedBy(const Job& job) {
+    return Eventually([&] {
+      job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) { FAIL(); });
+      return WasHungUpOn();
+    });
   }
 
  private:
@@ -94,7 +109,7 @@ class Stranger {
 
 TEST(PeerConnections, AreEstablishedBetweenNodesOnly) {
   Job job({2, 1, 2});
-  ASSERT_TRUE(job.Stand());
+  ASSERT_TRUE(job.ConnectAll());
   EXPECT_EQ(job[0]->num_established(), 3);
   EXPECT_EQ(job[2]->num_established(), 4);
   job.Attend();
@@ -103,21 +118,18 @@ TEST(PeerConnections, AreEstablishedBetweenNodesOnly) {
 
 TEST(PeerConnections, ReportADeathToEachConnectedRank) {
   Job job({1, 1, 2});
-  ASSERT_TRUE(job.Stand());
-  const int64_t process = job.address(1).process;
+  ASSERT_TRUE(job.ConnectAll());
   job.Drop(1);
   ASSERT_TRUE(job.AttendUntil([&] { return job.deaths.size() == 3; }));
   for (const int rank : {0, 2, 3}) {
     ASSERT_EQ(job.deaths[rank].size(), 1U);
-    EXPECT_EQ(job.deaths[rank][1], "(process " + std::to_string(process) +
-                                       ") died (its connection with rank " + std::to_string(rank) +
-                                       " ended)");
+    EXPECT_EQ(job.deaths[rank][1], job.ReportBy(rank, 1, "died"));
   }
 }
 
 TEST(PeerConnections, ReportEveryRankOfALostNode) {
   Job job({1, 3, 1});
-  ASSERT_TRUE(job.Stand());
+  ASSERT_TRUE(job.ConnectAll());
   for (const int rank : {1, 2, 3}) job.Drop(rank);
   ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].size() + job.deaths[4].size() == 6; }));
 }
@@ -125,7 +137,7 @@ TEST(PeerConnections, ReportEveryRankOfALostNode) {
 TEST(PeerConnections, DoNotReportARankThatAnnouncedItsClose) {
   for (const bool after_a_loss : {false, true}) {
     Job job({1, 1, 1});
-    ASSERT_TRUE(job.Stand());
+    ASSERT_TRUE(job.ConnectAll());
     after_a_loss ? job[1]->AnnounceLoss(5) : job[1]->AnnounceClose();
     job[1]->AnnounceClose();
     job.Drop(1);
@@ -140,7 +152,7 @@ TEST(PeerConnections, DoNotReportARankThatAnnouncedItsClose) {
 
 TEST(PeerConnections, ReportNothingToARankThatAnnouncedItsClose) {
   Job job({1, 1, 1});
-  ASSERT_TRUE(job.Stand());
+  ASSERT_TRUE(job.ConnectAll());
   job[0]->AnnounceClose();
   job.Drop(1);
   ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[2].count(1) == 1; }));
@@ -149,34 +161,31 @@ TEST(PeerConnections, ReportNothingToARankThatAnnouncedItsClose) {
 
 TEST(PeerConnections, ReportTheLossThatARankEndedAfter) {
   Job job({2, 1, 1});
-  ASSERT_TRUE(job.Stand());
-  const int64_t process = job.address(2).process;
+  ASSERT_TRUE(job.ConnectAll());
   job[2]->AnnounceLoss(1);
   job[2]->AnnounceLoss(3);
   job.Drop(2);
   ASSERT_TRUE(job.AttendUntil([&] { return job.deaths.size() == 3; }));
   for (const int rank : {0, 1, 3}) {
-    EXPECT_EQ(job.deaths[rank][2], "(process " + std::to_string(process) +
-                                       ") ended (its connection with rank " + std::to_string(rank) +
-                                       " ended)");
-    EXPECT_EQ(job.losses[rank][2], 1);
+    EXPECT_EQ(job.deaths[rank][2], job.ReportBy(rank, 2, "ended"));
+    EXPECT_EQ(job.known_losses[rank][2], 1);
   }
 }
 
 // Rank 1 ends with unread bytes, which resets its connections instead of closing them.
 TEST(PeerConnections, ReportAnEndToRanksThatKnowOfTheSameLoss) {
   Job job({1, 1});
-  ASSERT_TRUE(job.Stand());
+  ASSERT_TRUE(job.ConnectAll());
   job[0]->AnnounceLoss(7);
   job[1]->AnnounceLoss(7);
   job.Drop(1);
   ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(1) == 1; }));
-  EXPECT_EQ(job.losses[0][1], 7);
+  EXPECT_EQ(job.known_losses[0][1], 7);
 }
 
 TEST(PeerConnections, HaveEndedBeforeAnyThreadAttends) {
   Job job({1, 1});
-  ASSERT_TRUE(job.Stand());
+  ASSERT_TRUE(job.ConnectAll());
   EXPECT_FALSE(job[0]->HasEnded(1));
   job.Drop(1);
   EXPECT_TRUE(Eventually([&] { return job[0]->HasEnded(1); }));
@@ -185,7 +194,7 @@ TEST(PeerConnections, HaveEndedBeforeAnyThreadAttends) {
 
 TEST(PeerConnections, HaveNotEndedAfterAnAnnouncedClose) {
   Job job({1, 1});
-  ASSERT_TRUE(job.Stand());
+  ASSERT_TRUE(job.ConnectAll());
   job[1]->AnnounceClose();
   job.Drop(1);
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(job[0]->HasEnded(1));
@@ -195,13 +204,13 @@ TEST(PeerConnections, HaveNotEndedAfterAnAnnouncedClose) {
 
 TEST(PeerConnections, ReportNothingIfARankClosesBeforeTheyAreEstablished) {
   for (int attended = 0; attended < 6; ++attended) {
-    for (const int leaves : {0, 1}) {
+    for (const int closing : {0, 1}) {
       Job job({1, 1});
       for (int i = 0; i < attended; ++i) job.Attend();
-      job[leaves]->AnnounceClose();
-      job[leaves]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) {});
-      job.Drop(leaves);
-      ASSERT_TRUE(job.AttendUntil([&] { return job[1 - leaves]->num_established() == 0; }));
+      job[closing]->AnnounceClose();
+      job[closing]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) {});
+      job.Drop(closing);
+      ASSERT_TRUE(job.AttendUntil([&] { return job[1 - closing]->num_established() == 0; }));
       for (int i = 0; i < 100; ++i) job.Attend();
       EXPECT_TRUE(job.deaths.empty()) << attended;
     }
@@ -210,43 +219,37 @@ TEST(PeerConnections, ReportNothingIfARankClosesBeforeTheyAreEstablished) {
 
 TEST(PeerConnections, DisconnectAStrangerWithoutTheToken) {
   // Rank 1 keeps its port open after the first connection, since the last rank has still to call.
-  ConnectionLimits limits;
-  limits.start = kPatience;
-  Job job({1, 1}, limits);
+  ConnectionTimeouts timeouts;
+  timeouts.start = kPatience;
+  Job job({1, 1}, timeouts);
   ConnectionToken wrong = job.address(1).token;
   wrong.bytes[15] ^= 1;
-  for (const bool as_told : {false, true}) {
-    const ConnectionToken& token = as_told ? job.address(0).token : wrong;
+  for (const bool is_of_rank_0 : {false, true}) {
+    const ConnectionToken& token = is_of_rank_0 ? job.address(0).token : wrong;
     std::string message("\x4c\x4c\x56\x4d\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0", 20);
     message.append(reinterpret_cast<const char*>(token.bytes), sizeof(token.bytes));
     Stranger stranger(job.address(1));
     ASSERT_TRUE(stranger.Send(message));
-    ASSERT_TRUE(Eventually([&] {
-      job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) { FAIL(); });
-      return stranger.WasHungUpOn();
-    }));
+    ASSERT_TRUE(stranger.IsDisconnectedBy(job));
   }
   // Rank 1 still accepts a rank of the session afterwards.
-  ASSERT_TRUE(job.Stand());
+  ASSERT_TRUE(job.ConnectAll());
   EXPECT_EQ(job[1]->num_established(), 1);
 }
 
 TEST(PeerConnections, DisconnectASilentStranger) {
-  ConnectionLimits limits;
-  limits.introduction = std::chrono::milliseconds(1);
-  limits.start = kPatience;
-  Job job({1, 1}, limits);
+  ConnectionTimeouts timeouts;
+  timeouts.introduction = std::chrono::milliseconds(1);
+  timeouts.start = kPatience;
+  Job job({1, 1}, timeouts);
   Stranger stranger(job.address(1));
-  ASSERT_TRUE(Eventually([&] {
-    job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) { FAIL(); });
-    return stranger.WasHungUpOn();
-  }));
+  ASSERT_TRUE(stranger.IsDisconnectedBy(job));
 }
 
 TEST(PeerConnections, AreOptionalWhereNoRankAnswers) {
-  ConnectionLimits limits;
-  limits.start = std::chrono::milliseconds(1);
-  Job job({1, 1, 1}, limits);
+  ConnectionTimeouts timeouts;
+  timeouts.start = std::chrono::milliseconds(1);
+  Job job({1, 1, 1}, timeouts);
   job.Drop(2);
   ::testing::internal::CaptureStderr();
   ASSERT_TRUE(job.AttendUntil([&] {
@@ -264,7 +267,7 @@ TEST(PeerConnections, LeaveNoOpenDescriptor) {
   const int before = OpenDescriptors();
   for (int times = 0; times < 5; ++times) {
     Job job({1, 2, 1});
-    ASSERT_TRUE(job.Stand());
+    ASSERT_TRUE(job.ConnectAll());
     job[0]->AnnounceClose();
     job.Attend();
   }

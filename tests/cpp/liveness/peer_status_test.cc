@@ -20,7 +20,7 @@ TEST(PeerStatus, RegardsARankAsAliveFromBeforeItJoinsUntilItIsKilled) {
   EXPECT_TRUE(peers.IsAlive(1));
   EXPECT_EQ(peers.ExitReason(1), "");
   Child child([&] {
-    const auto group = ranks.Join(1);
+    const auto rank = ranks.Join(1);
     return SleepForGood();
   });
   ASSERT_TRUE(
@@ -53,8 +53,8 @@ TEST(PeerStatus, KeepsTheFirstReportAboutARankOfAnotherNode) {
   peers.RecordExit(1, RankSlot::kDied, "second", {9, 9, 9});
   EXPECT_EQ(peers.ExitReason(1), "left (first)");
   EXPECT_TRUE(peers.HasRecordedLoss());
-  EXPECT_EQ(ranks[0]->memory()->slot(1).group[0].sequence.load(), 3U);
-  EXPECT_EQ(ranks[0]->memory()->slot(1).group[1].sequence.load(), 2U);
+  EXPECT_EQ(ranks[0]->memory()->slot(1).groups[0].sequence.load(), 3U);
+  EXPECT_EQ(ranks[0]->memory()->slot(1).groups[1].sequence.load(), 2U);
 }
 
 TEST(PeerStatus, KnowsTheLatestCollectiveOfARankOfAnotherNode) {
@@ -63,9 +63,9 @@ TEST(PeerStatus, KnowsTheLatestCollectiveOfARankOfAnotherNode) {
   const RankSlot& slot = ranks[0]->memory()->slot(1);
   peers.RecordWaiting(1, /*group=*/0, CollectiveKind::kSave, {4, 2, 0});
   peers.RecordWaiting(1, /*group=*/0, CollectiveKind::kBarrier, {3, 1, 0});
-  EXPECT_EQ(slot.group[0].sequence.load(), 4U);
-  EXPECT_EQ(slot.group[0].SlotFor(4).kind(), CollectiveKind::kSave);
-  EXPECT_EQ(slot.group[1].sequence.load(), 2U);
+  EXPECT_EQ(slot.groups[0].sequence.load(), 4U);
+  EXPECT_EQ(slot.groups[0].SlotFor(4).kind(), CollectiveKind::kSave);
+  EXPECT_EQ(slot.groups[1].sequence.load(), 2U);
   EXPECT_STREQ(ranks[0]->peers()->CollectiveAwaitedBy(1), "save");
 }
 

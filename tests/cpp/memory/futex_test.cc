@@ -8,8 +8,6 @@
 namespace multiverso::testing {
 namespace {
 
-Instant Patience() { return Clock::now() + kPatience; }
-
 TEST(SleepOnWord, ReturnsImmediatelyIfTheWordDiffers) {
   std::atomic<uint32_t> word{1};
   SleepOnWord(&word, 0, Instant::max());

@@ -13,9 +13,9 @@ namespace {
 TEST(MemoryCeiling, DoesNotExceedPhysicalMemoryAndSwap) {
   struct sysinfo info{};
   ASSERT_EQ(sysinfo(&info), 0);
-  const auto machine = static_cast<int64_t>(info.totalram + info.totalswap) * info.mem_unit;
+  const auto machine_bytes = static_cast<int64_t>(info.totalram + info.totalswap) * info.mem_unit;
   EXPECT_GT(MemoryCeiling(), 1 << 20);
-  EXPECT_LE(MemoryCeiling(), machine);
+  EXPECT_LE(MemoryCeiling(), machine_bytes);
 }
 
 TEST(CheckFitsInMemory, AllowsSizesUpToTheCeiling) {

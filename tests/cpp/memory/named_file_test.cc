@@ -18,7 +18,14 @@ namespace {
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-int64_t RoomIn(const char* directory) {
+// Makes the file two minutes old. CreateNamedFile removes no orphan of less than a minute.
+int MakeOld(int fd) {
+  const time_t then = time(nullptr) - 120;
+  const timespec times[2] = {{then, 0}, {then, 0}};
+  return futimens(fd, times);
+}
+
+int64_t FreeBytes(const char* directory) {
   struct statvfs info{};
   if (statvfs(directory, &info) != 0) return 0;
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
@@ -30,36 +37,31 @@ class NamedFiles : public ::testing::Test {
   void SetUp() override {
     char name[] = "/tmp/multiverso-test-XXXXXX";
     ASSERT_NE(mkdtemp(name), nullptr);
-    temporary_ = name;
+    folder_ = name;
     setenv("TMPDIR", name, 1);
   }
   void TearDown() override {
     unsetenv("TMPDIR");
     for (const std::string& path : paths_) unlink(path.c_str());
-    EXPECT_EQ(rmdir(temporary_.c_str()), 0) << "files remain in " << temporary_;
+    EXPECT_EQ(rmdir(folder_.c_str()), 0) << "files remain in " << folder_;
   }
 
-  // Creates a file in the temporary directory and returns an open descriptor of it. The file is two
-  // minutes old unless `young`.
-  int Leave(const std::string& name, bool young = false) {
-    paths_.push_back(temporary_ + "/" + name);
+  // Creates a file in the temporary directory, old unless `young`. Returns its open descriptor.
+  int LeaveFile(const std::string& name, bool young = false) {
+    paths_.push_back(folder_ + "/" + name);
     const int fd = open(paths_.back().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     EXPECT_GE(fd, 0);
-    if (!young) {
-      const time_t then = time(nullptr) - 120;
-      const timespec times[2] = {{then, 0}, {then, 0}};
-      EXPECT_EQ(futimens(fd, times), 0);
-    }
+    EXPECT_TRUE(young || MakeOld(fd) == 0);
     return fd;
   }
 
-  std::string temporary_;
+  std::string folder_;
   std::vector<std::string> paths_;
 };
 
 // Returns more bytes than /dev/shm has, so that CreateNamedFile uses the temporary directory and
 // removes orphans from it.
-int64_t TooMuchForShm() { return RoomIn("/dev/shm") + (int64_t{1} << 30); }
+int64_t MoreThanShmHas() { return FreeBytes("/dev/shm") + (int64_t{1} << 30); }
 
 TEST_F(NamedFiles, AreNewEmptyPrivateAndNotInherited) {
   const Result<NamedFile> file = CreateNamedFile(4096);
@@ -79,9 +81,9 @@ TEST_F(NamedFiles, AreNewEmptyPrivateAndNotInherited) {
 }
 
 TEST_F(NamedFiles, UseTheDirectoryWithRoom) {
-  if (RoomIn("/tmp") < TooMuchForShm()) GTEST_SKIP() << "/tmp has no more room than /dev/shm";
-  const NamedFile file = ValueOf(CreateNamedFile(TooMuchForShm()));
-  EXPECT_EQ(file.path.compare(0, temporary_.size() + 1, temporary_ + "/"), 0) << file.path;
+  if (FreeBytes("/tmp") < MoreThanShmHas()) GTEST_SKIP() << "/tmp has no more room than /dev/shm";
+  const NamedFile file = ValueOf(CreateNamedFile(MoreThanShmHas()));
+  EXPECT_EQ(file.path.compare(0, folder_.size() + 1, folder_ + "/"), 0) << file.path;
   EXPECT_EQ(unlink(file.path.c_str()), 0);
   close(file.fd);
 }
@@ -90,41 +92,39 @@ TEST_F(NamedFiles, FailWithTheNamesOfAllDirectoriesWithoutRoom) {
   const Result<NamedFile> file = CreateNamedFile(INT64_MAX);
   ASSERT_FALSE(file.ok());
   EXPECT_EQ(file.status().code(), Code::kMemory);
-  for (const std::string& part : {std::string("/dev/shm"), temporary_, StrCat(INT64_MAX)}) {
+  for (const std::string& part : {std::string("/dev/shm"), folder_, StrCat(INT64_MAX)}) {
     EXPECT_TRUE(Contains(file, part));
   }
 }
 
 TEST_F(NamedFiles, AreRemovedOnlyIfTheirCreatorDied) {
-  close(Leave("multiverso-segment-1-dead"));
-  const int locked = Leave("multiverso-segment-2-alive");
+  close(LeaveFile("multiverso-segment-1-dead"));
+  const int locked = LeaveFile("multiverso-segment-2-alive");
   ASSERT_EQ(flock(locked, LOCK_EX | LOCK_NB), 0);
-  close(Leave("multiverso-segment-3-young", /*young=*/true));
-  close(Leave("somebody-elses"));
-  close(Leave("target"));
-  paths_.push_back(temporary_ + "/multiverso-segment-4-link");
-  ASSERT_EQ(symlink((temporary_ + "/target").c_str(), paths_.back().c_str()), 0);
+  close(LeaveFile("multiverso-segment-3-young", /*young=*/true));
+  close(LeaveFile("somebody-elses"));
+  close(LeaveFile("target"));
+  paths_.push_back(folder_ + "/multiverso-segment-4-link");
+  ASSERT_EQ(symlink((folder_ + "/target").c_str(), paths_.back().c_str()), 0);
 
   // CreateNamedFile searches the directories for orphans before it rejects the size.
   (void)CreateNamedFile(INT64_MAX);
 
-  EXPECT_FALSE(Exists(temporary_ + "/multiverso-segment-1-dead"));
-  EXPECT_TRUE(Exists(temporary_ + "/multiverso-segment-2-alive"));
-  EXPECT_TRUE(Exists(temporary_ + "/multiverso-segment-3-young"));
-  EXPECT_TRUE(Exists(temporary_ + "/somebody-elses"));
-  EXPECT_TRUE(Exists(temporary_ + "/target"));
+  EXPECT_FALSE(Exists(folder_ + "/multiverso-segment-1-dead"));
+  EXPECT_TRUE(Exists(folder_ + "/multiverso-segment-2-alive"));
+  EXPECT_TRUE(Exists(folder_ + "/multiverso-segment-3-young"));
+  EXPECT_TRUE(Exists(folder_ + "/somebody-elses"));
+  EXPECT_TRUE(Exists(folder_ + "/target"));
   close(locked);
 }
 
 TEST_F(NamedFiles, OfAKilledCreatorAreRemovedByTheNext) {
-  if (RoomIn("/tmp") < TooMuchForShm()) GTEST_SKIP() << "/tmp has no more room than /dev/shm";
+  if (FreeBytes("/tmp") < MoreThanShmHas()) GTEST_SKIP() << "/tmp has no more room than /dev/shm";
   Child creator([] {
-    const Result<NamedFile> file = CreateNamedFile(TooMuchForShm());
+    const Result<NamedFile> file = CreateNamedFile(MoreThanShmHas());
     if (!file.ok()) return 1;
-    const time_t then = time(nullptr) - 120;
-    const timespec times[2] = {{then, 0}, {then, 0}};
     // The file is old but must stay, since its creator is alive and holds its lock.
-    (void)futimens(file.value().fd, times);
+    (void)MakeOld(file.value().fd);
     (void)CreateNamedFile(INT64_MAX);
     return Exists(file.value().path) ? raise(SIGKILL) : 2;
   });

@@ -19,7 +19,7 @@ class Presence : public ::testing::Test {
   int fd() const { return segment_.fd(); }
 
   // Starts a process that is marked as present under number `index`.
-  Child Present(int index) {
+  Child StartPresent(int index) {
     marked_->store(0);
     Child child([this, index] {
       // The child opens the segment by its locator, as another rank would.
@@ -41,7 +41,7 @@ TEST_F(Presence, IsFalseBeforeAProcessIsMarked) {
 }
 
 TEST_F(Presence, EndsWhenTheProcessIsKilled) {
-  Child child = Present(3);
+  Child child = StartPresent(3);
   EXPECT_TRUE(IsPresent(fd(), 3));
   EXPECT_FALSE(IsPresent(fd(), 2));
   EXPECT_FALSE(IsPresent(fd(), 4));
@@ -50,7 +50,7 @@ TEST_F(Presence, EndsWhenTheProcessIsKilled) {
 }
 
 TEST_F(Presence, IsFalseForAZombie) {
-  Child child = Present(1);
+  Child child = StartPresent(1);
   ASSERT_EQ(kill(child.pid(), SIGKILL), 0);
   siginfo_t info{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT), 0);
@@ -58,7 +58,7 @@ TEST_F(Presence, IsFalseForAZombie) {
 }
 
 TEST_F(Presence, LastsWhileTheProcessIsSuspended) {
-  Child child = Present(1);
+  Child child = StartPresent(1);
   ASSERT_EQ(kill(child.pid(), SIGSTOP), 0);
   siginfo_t info{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child.pid()), &info, WSTOPPED | WNOWAIT), 0);
@@ -66,8 +66,8 @@ TEST_F(Presence, LastsWhileTheProcessIsSuspended) {
 }
 
 TEST_F(Presence, DistinguishesProcesses) {
-  Child first = Present(0);
-  Child second = Present(1);
+  Child first = StartPresent(0);
+  Child second = StartPresent(1);
   ASSERT_EQ(first.Kill(), -1);
   EXPECT_FALSE(IsPresent(fd(), 0));
   EXPECT_TRUE(IsPresent(fd(), 1));
@@ -83,7 +83,7 @@ TEST_F(Presence, OutlivesTheForkedChildrenOfTheProcess) {
 }
 
 TEST_F(Presence, RejectsASecondProcessWithTheSameNumber) {
-  const Child child = Present(2);
+  const Child child = StartPresent(2);
   EXPECT_TRUE(IsError(MarkPresent(fd(), 2), Code::kInternal, "byte 2"));
 }
 

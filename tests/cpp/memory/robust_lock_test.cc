@@ -12,16 +12,14 @@ namespace {
 
 using Outcome = RobustLock::Outcome;
 
-Instant Patience() { return Clock::now() + kPatience; }
-
 const FakeProbe kAllAlive;
 
-// The data that a lock protects in these tests: two numbers that are equal while the lock is free.
+// A lock and the data that it protects: two numbers that are equal while the lock is free.
 struct Guarded {
   RobustLock lock;
   int64_t first = 0;
   int64_t second = 0;
-  std::atomic<int> holds{0};  // A child that holds the lock and is about to be killed sets it.
+  std::atomic<int> is_held{0};  // set by a child that holds the lock and is about to be killed
 
   void AddOne() {
     ++first;
@@ -87,7 +85,7 @@ TEST(RobustLock, TimesOutWithoutTheLockAndNamesTheHolder) {
   EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Outcome::kTaken);
 }
 
-TEST(RobustLock, ReleaseWakesASleeper) {
+TEST(RobustLock, ReleaseWakesTheSleepers) {
   RobustLock lock;
   ASSERT_TRUE(lock.TryTake(0));
   std::atomic<int> taken{0};
@@ -111,13 +109,13 @@ TEST(RobustLock, IsRecoveredExactlyOnceFromAKilledHolder) {
   const Shared<Guarded> guarded;
   const FakeProbe probe(kDead);
   for (int round = 0; round < 5; ++round) {
-    guarded->holds.store(0);
+    guarded->is_held.store(0);
     Child holder([&] {
       if (!guarded->lock.TryTake(kDead)) return 1;
-      guarded->holds.store(1);
+      guarded->is_held.store(1);
       return SleepForGood();
     });
-    ASSERT_TRUE(Eventually([&] { return guarded->holds.load() == 1; }));
+    ASSERT_TRUE(Eventually([&] { return guarded->is_held.load() == 1; }));
     ASSERT_EQ(holder.Kill(), -1);
     std::atomic<int> taken{0};
     std::atomic<int> recovered{0};
@@ -155,7 +153,7 @@ TEST(RobustLock, SurvivesProcessesKilledAtAnyPoint) {
     }
     ASSERT_EQ(victim.Kill(), -1);
     probe.dead = 7;
-    // The next owner learns that the child died with the lock, so that the owner can repair data.
+    // The next holder learns whether the child died with the lock, so that it can repair the data.
     const Outcome outcome = guarded->lock.Take(0, probe, Patience());
     ASSERT_NE(outcome, Outcome::kTimedOut);
     if (outcome == Outcome::kRecovered) guarded->second = guarded->first;

@@ -21,10 +21,10 @@ namespace multiverso::testing {
 namespace {
 
 constexpr int64_t kMegabyte = int64_t{1} << 20;
-// The most memory that a segment with two touched pages uses, with small or huge pages.
-constexpr int64_t kLittle = 16 * kMegabyte;
+// A bound on the memory of a segment with two touched pages, of which each may be huge.
+constexpr int64_t kMaxTouchedBytes = 16 * kMegabyte;
 
-int64_t Huge() { return std::min(int64_t{8} << 30, MemoryCeiling() / 2); }
+int64_t LargeSize() { return std::min(int64_t{8} << 30, MemoryCeiling() / 2); }
 
 void TouchBothEnds(const Segment& segment) {
   segment.data()[0] = 'a';
@@ -47,19 +47,19 @@ int64_t BytesStored(const Segment& segment) {
 
 TEST(PrivateSegment, IsZeroAndWritableToItsLastByte) {
   for (const int64_t bytes : {int64_t{1}, int64_t{4095}, int64_t{4097}, 4 * kMegabyte + 1}) {
-    const Segment made = ValueOf(Segment::CreatePrivate(bytes));
-    EXPECT_EQ(made.bytes(), bytes);
-    EXPECT_EQ(made.data()[bytes - 1], 0);
-    TouchBothEnds(made);
-    EXPECT_EQ(made.data()[bytes - 1], 'z');
+    const Segment created = ValueOf(Segment::CreatePrivate(bytes));
+    EXPECT_EQ(created.bytes(), bytes);
+    EXPECT_EQ(created.data()[bytes - 1], 0);
+    TouchBothEnds(created);
+    EXPECT_EQ(created.data()[bytes - 1], 'z');
   }
 }
 
 TEST(PrivateSegment, UsesNoMemoryForUntouchedPages) {
-  const Segment made = ValueOf(Segment::CreatePrivate(Huge()));
-  TouchBothEnds(made);
-  EXPECT_GT(BytesResident(made), 0);
-  EXPECT_LE(BytesResident(made), kLittle);
+  const Segment created = ValueOf(Segment::CreatePrivate(LargeSize()));
+  TouchBothEnds(created);
+  EXPECT_GT(BytesResident(created), 0);
+  EXPECT_LE(BytesResident(created), kMaxTouchedBytes);
 }
 
 TEST(Segment, IsAlignedToHugePagesIfLarge) {
@@ -80,22 +80,22 @@ TEST(Segment, RejectsSizesBeyondTheMachineAndNamesTheSize) {
 }
 
 TEST(Segment, MoveTransfersOwnership) {
-  Segment made = ValueOf(Segment::CreateShared(4096));
-  char* const data = made.data();
-  Segment taken = std::move(made);
-  EXPECT_FALSE(made.is_mapped());
-  EXPECT_EQ(made.fd(), -1);
+  Segment created = ValueOf(Segment::CreateShared(4096));
+  char* const data = created.data();
+  Segment taken = std::move(created);
+  EXPECT_FALSE(created.is_mapped());
+  EXPECT_EQ(created.fd(), -1);
   EXPECT_EQ(taken.data(), data);
   taken = Segment();
   EXPECT_FALSE(taken.is_mapped());
 }
 
 TEST(Segment, IsNotMappedInAForkedChild) {
-  const Segment made = ValueOf(Segment::CreateShared(4096));
-  TouchBothEnds(made);
+  const Segment created = ValueOf(Segment::CreateShared(4096));
+  TouchBothEnds(created);
   Child child([&] {
     unsigned char page = 0;
-    return mincore(made.data(), 4096, &page) != 0 && errno == ENOMEM ? 0 : 1;
+    return mincore(created.data(), 4096, &page) != 0 && errno == ENOMEM ? 0 : 1;
   });
   EXPECT_EQ(child.Wait(), 0);
 }
@@ -106,60 +106,60 @@ class SharedSegment : public ::testing::TestWithParam<const char*> {
   void SetUp() override { setenv("MULTIVERSO_SEGMENTS", GetParam(), 1); }
   void TearDown() override {
     unsetenv("MULTIVERSO_SEGMENTS");
-    EXPECT_EQ(CountEntries("/dev/shm", Mine()), 0);
-    EXPECT_EQ(CountEntries("/tmp", Mine()), 0);
+    EXPECT_EQ(CountEntries("/dev/shm", Prefix()), 0);
+    EXPECT_EQ(CountEntries("/tmp", Prefix()), 0);
   }
 
-  static std::string Mine() { return StrCat("multiverso-segment-", getpid(), "-"); }
+  static std::string Prefix() { return StrCat("multiverso-segment-", getpid(), "-"); }
   static bool IsFile() { return std::string(GetParam()) == "file"; }
 };
 
 TEST_P(SharedSegment, IsOneMemoryForAllProcesses) {
-  Segment made = ValueOf(Segment::CreateShared(5000));
-  EXPECT_EQ(made.data()[4999], 0);
-  made.data()[0] = 'a';
+  Segment created = ValueOf(Segment::CreateShared(5000));
+  EXPECT_EQ(created.data()[4999], 0);
+  created.data()[0] = 'a';
   Child child([&] {
-    const Result<Segment> opened = Segment::OpenShared(made.locator());
+    const Result<Segment> opened = Segment::OpenShared(created.locator());
     if (!opened.ok() || opened.value().bytes() != 5000) return 1;
     if (opened.value().data()[0] != 'a') return 2;
     opened.value().data()[4999] = 'z';
     return 0;
   });
   EXPECT_EQ(child.Wait(), 0);
-  EXPECT_EQ(made.data()[4999], 'z');
+  EXPECT_EQ(created.data()[4999], 'z');
 }
 
 TEST_P(SharedSegment, UsesNoMemoryForUntouchedPages) {
-  const int64_t bytes = IsFile() ? std::min(Huge(), 256 * kMegabyte) : Huge();
-  const Segment made = ValueOf(Segment::CreateShared(bytes));
-  const Segment opened = ValueOf(Segment::OpenShared(made.locator()));
+  const int64_t bytes = IsFile() ? std::min(LargeSize(), 256 * kMegabyte) : LargeSize();
+  const Segment created = ValueOf(Segment::CreateShared(bytes));
+  const Segment opened = ValueOf(Segment::OpenShared(created.locator()));
   TouchBothEnds(opened);
-  EXPECT_EQ(made.data()[bytes - 1], 'z');
-  EXPECT_GT(BytesStored(made), 0);
-  EXPECT_LE(BytesStored(made), kLittle);
+  EXPECT_EQ(created.data()[bytes - 1], 'z');
+  EXPECT_GT(BytesStored(created), 0);
+  EXPECT_LE(BytesStored(created), kMaxTouchedBytes);
 }
 
 TEST_P(SharedSegment, OutlivesItsNameWhileMapped) {
-  Segment made = ValueOf(Segment::CreateShared(4096));
-  EXPECT_EQ(made.locator().path[0] != '\0', IsFile());
-  Segment opened = ValueOf(Segment::OpenShared(made.locator()));
-  EXPECT_EQ(CountEntries("/dev/shm", Mine()) + CountEntries("/tmp", Mine()), IsFile() ? 1 : 0);
-  made.Seal();
+  Segment created = ValueOf(Segment::CreateShared(4096));
+  EXPECT_EQ(created.locator().path[0] != '\0', IsFile());
+  Segment opened = ValueOf(Segment::OpenShared(created.locator()));
+  EXPECT_EQ(CountEntries("/dev/shm", Prefix()) + CountEntries("/tmp", Prefix()), IsFile() ? 1 : 0);
+  created.Seal();
   opened.Seal();
-  EXPECT_EQ(CountEntries("/dev/shm", Mine()) + CountEntries("/tmp", Mine()), 0);
-  EXPECT_EQ(made.fd(), -1);
-  made.data()[7] = 'w';
+  EXPECT_EQ(CountEntries("/dev/shm", Prefix()) + CountEntries("/tmp", Prefix()), 0);
+  EXPECT_EQ(created.fd(), -1);
+  created.data()[7] = 'w';
   EXPECT_EQ(opened.data()[7], 'w');
-  made = Segment();
+  created = Segment();
   EXPECT_EQ(opened.data()[7], 'w');
 }
 
 TEST_P(SharedSegment, LeavesNoDescriptorBehind) {
   const int before = OpenDescriptors();
   for (int i = 0; i < 10; ++i) {
-    const Segment made = ValueOf(Segment::CreateShared(kMegabyte));
-    const Segment opened = ValueOf(Segment::OpenShared(made.locator()));
-    SegmentLocator wrong = made.locator();
+    const Segment created = ValueOf(Segment::CreateShared(kMegabyte));
+    const Segment opened = ValueOf(Segment::OpenShared(created.locator()));
+    SegmentLocator wrong = created.locator();
     wrong.bytes = 2 * kMegabyte;
     EXPECT_FALSE(Segment::OpenShared(wrong).ok());
   }
@@ -167,8 +167,8 @@ TEST_P(SharedSegment, LeavesNoDescriptorBehind) {
 }
 
 TEST_P(SharedSegment, RejectsAFileShorterThanAnnounced) {
-  const Segment made = ValueOf(Segment::CreateShared(4096));
-  SegmentLocator wrong = made.locator();
+  const Segment created = ValueOf(Segment::CreateShared(4096));
+  SegmentLocator wrong = created.locator();
   wrong.bytes = 1 << 20;
   EXPECT_TRUE(IsError(Segment::OpenShared(wrong), Code::kMemory, "4096 bytes, expected 1048576"));
 }
@@ -176,8 +176,8 @@ TEST_P(SharedSegment, RejectsAFileShorterThanAnnounced) {
 TEST_P(SharedSegment, CannotBeOpenedAfterItsCreatorEnded) {
   SegmentLocator gone;
   {
-    const Segment made = ValueOf(Segment::CreateShared(4096));
-    gone = made.locator();
+    const Segment created = ValueOf(Segment::CreateShared(4096));
+    gone = created.locator();
   }
   EXPECT_EQ(Segment::OpenShared(gone).status().code(), Code::kMemory);
 }

@@ -17,9 +17,9 @@ TEST(StreamingCopy, CopiesExactlyTheBytesAtAnyAlignment) {
       for (int64_t target : {0, 1, 8, 15}) {
         std::vector<char> to(400, 'x');
         StreamingCopy(to.data() + target, from.data() + begin, bytes);
-        std::vector<char> wanted(400, 'x');
-        std::copy_n(from.begin() + begin, bytes, wanted.begin() + target);
-        ASSERT_EQ(to, wanted) << bytes << " bytes from " << begin << " to " << target;
+        std::vector<char> expected(400, 'x');
+        std::copy_n(from.begin() + begin, bytes, expected.begin() + target);
+        ASSERT_EQ(to, expected) << bytes << " bytes from " << begin << " to " << target;
       }
     }
   }

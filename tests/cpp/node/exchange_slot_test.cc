@@ -8,7 +8,7 @@
 namespace multiverso {
 namespace {
 
-TEST(NameOfCalls, IsWhatTheCallerCalled) {
+TEST(NameOfCollectiveKind, IsTheNameOfTheCall) {
   EXPECT_STREQ(NameOf(CollectiveKind::kJoin), "init");
   EXPECT_STREQ(NameOf(CollectiveKind::kBarrier), "barrier");
   EXPECT_STREQ(NameOf(CollectiveKind::kMapTable), "the creation of a table");
@@ -23,10 +23,10 @@ struct Pair {
 };
 
 // Returns a slot filled with zeros, like a slot in a new segment.
-std::unique_ptr<ExchangeSlot> Empty() { return std::make_unique<ExchangeSlot>(); }
+std::unique_ptr<ExchangeSlot> EmptySlot() { return std::make_unique<ExchangeSlot>(); }
 
 TEST(ExchangeSlot, ReturnsPayloadsOfAnyLength) {
-  const auto slot = Empty();
+  const auto slot = EmptySlot();
   std::string written;
   for (uint64_t sequence = 1; written.size() <= ExchangeSlot::kMaxBytes; ++sequence) {
     slot->Write(sequence, CollectiveKind::kSave, written.data(), written.size());
@@ -37,7 +37,7 @@ TEST(ExchangeSlot, ReturnsPayloadsOfAnyLength) {
 }
 
 TEST(ExchangeSlot, ReadsAValueAtAnyOffset) {
-  const auto slot = Empty();
+  const auto slot = EmptySlot();
   const std::string written = "abcdefghijklmnopqrstuvwxyz";
   slot->Write(1, CollectiveKind::kBarrier, written.data(), written.size());
   struct Text {
@@ -50,7 +50,7 @@ TEST(ExchangeSlot, ReadsAValueAtAnyOffset) {
 }
 
 TEST(ExchangeSlot, ReadsBytesBeyondThePayloadAsDefaults) {
-  const auto slot = Empty();
+  const auto slot = EmptySlot();
   const Pair written{1, 2};
   slot->Write(1, CollectiveKind::kBarrier, &written, sizeof(written));
   slot->Write(3, CollectiveKind::kBarrier, &written, sizeof(written.first));
@@ -61,7 +61,7 @@ TEST(ExchangeSlot, ReadsBytesBeyondThePayloadAsDefaults) {
 }
 
 TEST(ExchangeSlot, IsReadableUntilALaterCollectiveIsWritten) {
-  const auto slot = Empty();
+  const auto slot = EmptySlot();
   CollectiveKind kind{};
   std::string data;
   slot->Write(2, CollectiveKind::kLoad, "two", 3);

@@ -29,8 +29,8 @@ Result<Membership> Join(const std::vector<Hello>& hellos, int rank) {
   return Membership::FromHellos(bytes, rank);
 }
 
-// Returns the error of Join, which must be the same on all ranks.
-Status ErrorOfAll(const std::vector<Hello>& hellos) {
+// Returns the error of Join, after checking that it is the same on all ranks.
+Status CommonErrorOf(const std::vector<Hello>& hellos) {
   const Status first = Join(hellos, 0).status();
   for (int rank = 1; rank < static_cast<int>(hellos.size()); ++rank) {
     const Status other = Join(hellos, rank).status();
@@ -66,7 +66,7 @@ TEST(Membership, PutsRanksThatShareMemoryOnOneNode) {
   EXPECT_EQ(members.node(), 1);
   EXPECT_EQ(members.node_ranks(), (std::vector<int>{1, 3}));
   EXPECT_EQ(members.local_rank(), 1);
-  EXPECT_EQ(members.node_hosts(), (std::vector<std::string>{"host of a", "host of b"}));
+  EXPECT_EQ(members.host_of(2), "host of a");
 }
 
 TEST(Membership, NamesRanksWithTheirHostAndNodesWithTheirRanks) {
@@ -80,29 +80,29 @@ TEST(Membership, NamesRanksWithTheirHostAndNodesWithTheirRanks) {
 }
 
 TEST(Membership, NeedsAWorkerAndAServer) {
-  EXPECT_TRUE(IsError(ErrorOfAll({HelloOf(Role::kServer), HelloOf(Role::kServer)}), Code::kValue,
+  EXPECT_TRUE(IsError(CommonErrorOf({HelloOf(Role::kServer), HelloOf(Role::kServer)}), Code::kValue,
                       "0 workers and 2 servers"));
   EXPECT_TRUE(
-      IsError(ErrorOfAll({HelloOf(Role::kWorker)}), Code::kValue, "1 workers and 0 servers"));
+      IsError(CommonErrorOf({HelloOf(Role::kWorker)}), Code::kValue, "1 workers and 0 servers"));
 }
 
 TEST(Membership, RejectsDifferentVersionsAndNamesBoth) {
   Hello old = HelloOf(Role::kAll);
   CopyText(old.version, "1.2.2");
-  EXPECT_TRUE(IsError(ErrorOfAll({HelloOf(Role::kAll), HelloOf(Role::kAll), old}), Code::kMismatch,
-                      "rank 0 has 1.2.3", "rank 2 has 1.2.2"));
+  EXPECT_TRUE(IsError(CommonErrorOf({HelloOf(Role::kAll), HelloOf(Role::kAll), old}),
+                      Code::kMismatch, "rank 0 has 1.2.3", "rank 2 has 1.2.2"));
 }
 
 TEST(Membership, RejectsDifferentOptionsAndNamesBoth) {
   Hello mode = HelloOf(Role::kAll);
   mode.mode = 1;
-  EXPECT_EQ(ErrorOfAll({HelloOf(Role::kAll), mode}).code(), Code::kMismatch);
+  EXPECT_EQ(CommonErrorOf({HelloOf(Role::kAll), mode}).code(), Code::kMismatch);
   Hello abi = HelloOf(Role::kAll);
   abi.abi = 2;
-  EXPECT_EQ(ErrorOfAll({HelloOf(Role::kAll), abi}).code(), Code::kMismatch);
+  EXPECT_EQ(CommonErrorOf({HelloOf(Role::kAll), abi}).code(), Code::kMismatch);
   Hello timeout = HelloOf(Role::kAll);
   timeout.timeout_ms = 2000;
-  EXPECT_TRUE(IsError(ErrorOfAll({HelloOf(Role::kAll), timeout}), Code::kMismatch,
+  EXPECT_TRUE(IsError(CommonErrorOf({HelloOf(Role::kAll), timeout}), Code::kMismatch,
                       "rank 0 has 1000 ms, rank 1 has 2000 ms"));
 }
 

@@ -10,14 +10,14 @@
 namespace multiverso::testing {
 namespace {
 
-Hello Quick() {
+Hello HelloWithShortTimeout() {
   Hello hello;
   hello.peer_timeout_ms = 50;
   return hello;
 }
 
 TEST(Heartbeat, BeatsUntilItIsDestroyed) {
-  const RankContexts ranks(AllOf(2), 0, Quick());
+  const RankContexts ranks(AllOf(2), 0, HelloWithShortTimeout());
   const auto& last_heartbeat = ranks[0]->memory()->slot(0).last_heartbeat;
   EXPECT_EQ(last_heartbeat.load(), 0);
   {

@@ -11,7 +11,8 @@
 namespace multiverso::testing {
 namespace {
 
-CheckpointRequest To(const std::string& folder, int64_t step = -1, bool in_background = false) {
+CheckpointRequest RequestFor(const std::string& folder, int64_t step = -1,
+                             bool in_background = false) {
   CheckpointRequest request;
   request.folder = folder;
   request.step = step;
@@ -27,13 +28,13 @@ Status Load(Session* session, const CheckpointRequest& request, int64_t* step = 
   return loaded.status();
 }
 
-std::vector<float> Count(int64_t size, float from = 0.0F) {
+std::vector<float> Consecutive(int64_t size, float from = 0.0F) {
   std::vector<float> values(static_cast<size_t>(size));
   std::iota(values.begin(), values.end(), from);
   return values;
 }
 
-TableSpec With(TableSpec spec, UpdaterKind updater) {
+TableSpec WithUpdater(TableSpec spec, UpdaterKind updater) {
   spec.updater = static_cast<int32_t>(updater);
   SetDefaults(updater, spec.hyper);
   return spec;
@@ -41,71 +42,72 @@ TableSpec With(TableSpec spec, UpdaterKind updater) {
 
 constexpr int64_t kRows = 1001;
 
-TableSpec SomeMatrix(int64_t columns = 3) {
-  return With(MatrixOf(kRows, columns), UpdaterKind::kSgd);
+TableSpec SgdMatrix(int64_t columns = 3) {
+  return WithUpdater(MatrixOf(kRows, columns), UpdaterKind::kSgd);
 }
 
 // Saves two tables, in which each value identifies its row.
-void SaveSome(Session* session, const std::string& folder, int64_t step, bool background = false) {
-  const auto array = Count(kRows);
-  const auto matrix = Count(kRows * 3, 0.5F);
+void SaveTwoTables(Session* session, const std::string& folder, int64_t step,
+                   bool background = false) {
+  const auto array = Consecutive(kRows);
+  const auto matrix = Consecutive(kRows * 3, 0.5F);
   ASSERT_TRUE(Create(session, ArrayOf(kRows), array.data()).ok());
-  Table* const second = ValueOf(Create(session, SomeMatrix(), matrix.data()));
+  Table* const second = ValueOf(Create(session, SgdMatrix(), matrix.data()));
   ASSERT_TRUE(Call(second, Request::SetHyper(kLearningRate, 0.125)).ok());
   ASSERT_TRUE(Barrier(session).ok());
-  ASSERT_TRUE(IsOk(Save(session, To(folder, step, background))));
+  ASSERT_TRUE(IsOk(Save(session, RequestFor(folder, step, background))));
 }
 
-void LoadSome(Session* session, const std::string& folder, int64_t step) {
+void LoadTwoTables(Session* session, const std::string& folder, int64_t step) {
   Table* const array = ValueOf(Create(session, ArrayOf(kRows)));
-  Table* const matrix = ValueOf(Create(session, SomeMatrix()));
+  Table* const matrix = ValueOf(Create(session, SgdMatrix()));
   int64_t loaded = 0;
-  ASSERT_TRUE(IsOk(Load(session, To(folder), &loaded)));
+  ASSERT_TRUE(IsOk(Load(session, RequestFor(folder), &loaded)));
   EXPECT_EQ(loaded, step);
-  EXPECT_EQ(Values<float>(array), Count(kRows));
-  EXPECT_EQ(Values<float>(matrix), Count(kRows * 3, 0.5F));
+  EXPECT_EQ(Values<float>(array), Consecutive(kRows));
+  EXPECT_EQ(Values<float>(matrix), Consecutive(kRows * 3, 0.5F));
   EXPECT_EQ(matrix->GetHyper(kLearningRate), 0.125);
   ASSERT_TRUE(Barrier(session).ok());
 }
 
 TEST(Saving, LoadsIntoJobsOfOtherSizesRolesAndNodes) {
   const TemporaryFolder folder;
-  RunJob(AllOf(4), [&](Session* session, int) { SaveSome(session, folder.path(), 11); });
+  RunJob(AllOf(4), [&](Session* session, int) { SaveTwoTables(session, folder.path(), 11); });
   for (const int ranks : {1, 2, 3, 4}) {
-    RunJob(AllOf(ranks), [&](Session* session, int) { LoadSome(session, folder.path(), 11); });
+    RunJob(AllOf(ranks), [&](Session* session, int) { LoadTwoTables(session, folder.path(), 11); });
   }
   RunSpanningJob(AllOf(3), 1, 2, 1,
-                 [&](Session* session, int) { LoadSome(session, folder.path(), 11); });
+                 [&](Session* session, int) { LoadTwoTables(session, folder.path(), 11); });
   RunSpanningJob(AllOf(4), 2, 2, 2, [&](Session* session, int) {
-    LoadSome(session, folder.path(), 11);
-    ASSERT_TRUE(Save(session, To(folder.path(), 12)).ok());
+    LoadTwoTables(session, folder.path(), 11);
+    ASSERT_TRUE(Save(session, RequestFor(folder.path(), 12)).ok());
   });
   EXPECT_TRUE(Verify(folder / "000002-step-12").ok());
   const Roles roles = {Role::kServer, Role::kAll, Role::kServer, Role::kWorker};
   RunJobWithoutShutdown(roles, kPatience, [&](Session* session, int) {
     ASSERT_TRUE(Create(session, ArrayOf(kRows)).ok());
-    ASSERT_TRUE(Create(session, SomeMatrix()).ok());
-    ASSERT_TRUE(Load(session, To(folder.path())).ok());
-    ASSERT_TRUE(Save(session, To(folder.path(), 13)).ok());
+    ASSERT_TRUE(Create(session, SgdMatrix()).ok());
+    ASSERT_TRUE(Load(session, RequestFor(folder.path())).ok());
+    ASSERT_TRUE(Save(session, RequestFor(folder.path(), 13)).ok());
   });
-  RunJob(AllOf(2), [&](Session* session, int) { LoadSome(session, folder.path(), 13); });
+  RunJob(AllOf(2), [&](Session* session, int) { LoadTwoTables(session, folder.path(), 13); });
 }
 
 // The array has several stripes, and the step counts of the matrix are in two pieces.
-constexpr int64_t kLong = 40'000;
-constexpr int64_t kColumns = StepCells::kMostBytes / 4 + 5;
+constexpr int64_t kArraySize = 40'000;
+constexpr int64_t kColumns = StepCells::kMaxCellBytes / 4 + 5;
 
-struct Trained {
-  Trained(Session* session, UpdaterKind updater)
-      : array(ValueOf(Create(session, With(ArrayOf(kLong), updater)))),
-        matrix(ValueOf(Create(session, With(MatrixOf(5, kColumns), updater)))) {}
+struct TrainedTables {
+  TrainedTables(Session* session, UpdaterKind updater)
+      : array(ValueOf(Create(session, WithUpdater(ArrayOf(kArraySize), updater)))),
+        matrix(ValueOf(Create(session, WithUpdater(MatrixOf(5, kColumns), updater)))) {}
 
   // The results depend on the updater's state and on the number of updates of each row.
   void Train() const {
-    Add(array, Count(kLong, 1.0F));
-    Add(matrix, Count(5 * kColumns, 1.0F));
+    Add(array, Consecutive(kArraySize, 1.0F));
+    Add(matrix, Consecutive(5 * kColumns, 1.0F));
     const int64_t rows[] = {4, 1};
-    const std::vector<float> delta = Count(2 * kColumns, -3.0F);
+    const std::vector<float> delta = Consecutive(2 * kColumns, -3.0F);
     EXPECT_TRUE(IsOk(Call(matrix, Request::AddRows(rows, 2, delta.data()))));
   }
 
@@ -120,13 +122,13 @@ TEST(Saving, UpdatersContinueFromTheirSavedState) {
     std::vector<float> array;
     std::vector<float> matrix;
     RunJob(AllOf(3), [&](Session* session, int rank) {
-      const Trained tables(session, updater);
+      const TrainedTables tables(session, updater);
       if (rank == 0) {
         tables.Train();
         Values<float>(tables.array);
         tables.Train();
       }
-      ASSERT_TRUE(Save(session, To(folder.path(), 1)).ok());
+      ASSERT_TRUE(Save(session, RequestFor(folder.path(), 1)).ok());
       if (rank == 0) {
         tables.Train();
         array = Values<float>(tables.array);
@@ -136,10 +138,10 @@ TEST(Saving, UpdatersContinueFromTheirSavedState) {
     // Loading must also work after further training and with one more worker.
     for (const int ranks : {1, 2, 4}) {
       RunJob(AllOf(ranks), [&](Session* session, int rank) {
-        const Trained tables(session, updater);
+        const TrainedTables tables(session, updater);
         tables.Train();
         ASSERT_TRUE(Barrier(session).ok());
-        ASSERT_TRUE(Load(session, To(folder.path())).ok());
+        ASSERT_TRUE(Load(session, RequestFor(folder.path())).ok());
         if (rank == 0) {
           tables.Train();
           EXPECT_EQ(Values<float>(tables.array), array);
@@ -152,18 +154,18 @@ TEST(Saving, UpdatersContinueFromTheirSavedState) {
 
 TEST(Saving, AdditionalWorkerStartsWithoutDelay) {
   const TemporaryFolder folder;
-  const TableSpec spec = With(ArrayOf(9), UpdaterKind::kDcasgd);
+  const TableSpec spec = WithUpdater(ArrayOf(9), UpdaterKind::kDcasgd);
   const std::vector<float> ones(9, 1.0F);
   RunJob(AllOf(1), [&](Session* session, int) {
-    ASSERT_TRUE(Create(session, spec, Count(9).data()).ok());
-    ASSERT_TRUE(Save(session, To(folder.path(), 1)).ok());
+    ASSERT_TRUE(Create(session, spec, Consecutive(9).data()).ok());
+    ASSERT_TRUE(Save(session, RequestFor(folder.path(), 1)).ok());
   });
   RunJob(AllOf(2), [&](Session* session, int rank) {
     Table* const table = ValueOf(Create(session, spec));
-    ASSERT_TRUE(Load(session, To(folder.path())).ok());
+    ASSERT_TRUE(Load(session, RequestFor(folder.path())).ok());
     if (rank != 1) return;
     Add(table, ones);
-    std::vector<float> expected = Count(9);
+    std::vector<float> expected = Consecutive(9);
     for (float& value : expected) value -= static_cast<float>(spec.hyper[kLearningRate]);
     EXPECT_EQ(Values<float>(table), expected);
   });
@@ -171,7 +173,7 @@ TEST(Saving, AdditionalWorkerStartsWithoutDelay) {
 
 TEST(Saving, EachRowIsSavedOnceByItsServer) {
   const TemporaryFolder folder;
-  RunJob(AllOf(3), [&](Session* session, int) { SaveSome(session, folder.path(), 0); });
+  RunJob(AllOf(3), [&](Session* session, int) { SaveTwoTables(session, folder.path(), 0); });
   auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), folder / "000001-step-0"));
   EXPECT_EQ(reader->manifest().files.size(), 3U);
   EXPECT_EQ(reader->manifest().workers, 3U);
@@ -180,21 +182,21 @@ TEST(Saving, EachRowIsSavedOnceByItsServer) {
 TEST(Saving, BackgroundSaveHasTheStateAtTheCall) {
   const TemporaryFolder folder;
   RunJob(AllOf(3), [&](Session* session, int) {
-    SaveSome(session, folder.path(), 1, /*background=*/true);
+    SaveTwoTables(session, folder.path(), 1, /*background=*/true);
     Table* const third = ValueOf(Create(session, ArrayOf(kRows)));
-    for (int i = 0; i < 20; ++i) Add(third, Count(kRows));
+    for (int i = 0; i < 20; ++i) Add(third, Consecutive(kRows));
     // This save waits for the previous one, which writes in the background.
-    ASSERT_TRUE(Save(session, To(folder.path(), 2, true)).ok());
-    Add(third, Count(kRows));
+    ASSERT_TRUE(Save(session, RequestFor(folder.path(), 2, true)).ok());
+    Add(third, Consecutive(kRows));
     EXPECT_TRUE(IsOk(session->SaveWait()));
   });
   std::filesystem::remove_all(folder / "000002-step-2");
-  RunJob(AllOf(2), [&](Session* session, int) { LoadSome(session, folder.path(), 1); });
+  RunJob(AllOf(2), [&](Session* session, int) { LoadTwoTables(session, folder.path(), 1); });
 }
 
 TEST(Saving, ShutdownWaitsForTheBackground) {
   const TemporaryFolder folder;
-  RunJob(AllOf(2), [&](Session* session, int) { SaveSome(session, folder.path(), 1, true); });
+  RunJob(AllOf(2), [&](Session* session, int) { SaveTwoTables(session, folder.path(), 1, true); });
   EXPECT_TRUE(Verify(folder / "000001-step-1").ok());
 }
 
@@ -207,11 +209,11 @@ TEST(Saving, FailureOfOneRankFailsAllAndLosesNothing) {
     if (rank == 1) options.files = &full;
     const auto opened = ValueOf(OpenSession(hub, rank, options));
     Session* const session = opened.get();
-    SaveSome(session, folder.path(), 1);
+    SaveTwoTables(session, folder.path(), 1);
     for (const bool background : {false, true}) {
       full.FailAt(2, ENOSPC);
       ASSERT_TRUE(Barrier(session).ok());
-      Status status = Save(session, To(folder.path(), 2, background));
+      Status status = Save(session, RequestFor(folder.path(), 2, background));
       if (background) {
         EXPECT_TRUE(status.ok());
         status = session->SaveWait();
@@ -226,7 +228,7 @@ TEST(Saving, FailureOfOneRankFailsAllAndLosesNothing) {
     }
     full.FailAt(-1, 0);
     ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_TRUE(Save(session, To(folder.path(), 3)).ok());
+    EXPECT_TRUE(Save(session, RequestFor(folder.path(), 3)).ok());
     EXPECT_TRUE(IsOk(session->Close()));
   });
   EXPECT_TRUE(Verify(folder / "000001-step-1").ok());
@@ -237,10 +239,10 @@ TEST(Saving, DifferentRequestsAreAMismatch) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int rank) {
     ASSERT_TRUE(Create(session, ArrayOf(4)).ok());
-    EXPECT_TRUE(IsError(Save(session, To(folder / (rank == 0 ? "a" : "b"))), Code::kMismatch, "/a'",
-                        "/b'"));
-    EXPECT_EQ(Save(session, To(folder.path(), rank)).code(), Code::kMismatch);
-    EXPECT_TRUE(Save(session, To(folder.path())).ok());
+    EXPECT_TRUE(IsError(Save(session, RequestFor(folder / (rank == 0 ? "a" : "b"))),
+                        Code::kMismatch, "/a'", "/b'"));
+    EXPECT_EQ(Save(session, RequestFor(folder.path(), rank)).code(), Code::kMismatch);
+    EXPECT_TRUE(Save(session, RequestFor(folder.path())).ok());
   });
 }
 
@@ -250,7 +252,7 @@ TEST(Saving, TableThatARankHasReleasedIsLeftOut) {
     Table* const gone = ValueOf(Create(session, ArrayOf(4)));
     ASSERT_TRUE(Create(session, ArrayOf(5)).ok());
     if (rank == 1) session->ReleaseTable(gone);
-    ASSERT_TRUE(Save(session, To(folder.path(), 0)).ok());
+    ASSERT_TRUE(Save(session, RequestFor(folder.path(), 0)).ok());
   });
   auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), folder / "000001-step-0"));
   ASSERT_EQ(reader->manifest().tables.size(), 1U);
@@ -262,11 +264,11 @@ TEST(Saving, RoundsOfSyncModeAreApplied) {
   const auto run = [&](Session* session, int) {
     Table* const table = ValueOf(Create(session, ArrayOf(100)));
     // This add is only staged when the save begins, since no rank has made a get.
-    Add(table, Count(100));
-    ASSERT_TRUE(Save(session, To(folder.path(), 4)).ok());
-    Add(table, Count(100));
-    ASSERT_TRUE(Load(session, To(folder.path())).ok());
-    std::vector<float> expected = Count(100);
+    Add(table, Consecutive(100));
+    ASSERT_TRUE(Save(session, RequestFor(folder.path(), 4)).ok());
+    Add(table, Consecutive(100));
+    ASSERT_TRUE(Load(session, RequestFor(folder.path())).ok());
+    std::vector<float> expected = Consecutive(100);
     for (float& value : expected) value *= 3;
     EXPECT_EQ(Values<float>(table), expected);
     EXPECT_EQ(table->consistency()->Clocks(), (std::vector<uint64_t>{1, 1, 1}));
@@ -276,15 +278,15 @@ TEST(Saving, RoundsOfSyncModeAreApplied) {
 
 TEST(Loading, CorruptionOnOneRankFailsAllAndChangesNothing) {
   const TemporaryFolder folder;
-  RunJob(AllOf(2), [&](Session* session, int) { SaveSome(session, folder.path(), 1); });
+  RunJob(AllOf(2), [&](Session* session, int) { SaveTwoTables(session, folder.path(), 1); });
   const std::string path = folder / "000001-step-1/shard-00001.mv";
   std::string bytes = ReadAll(path);
   bytes[bytes.size() - 5000] = static_cast<char>(bytes[bytes.size() - 5000] ^ 1);
   WriteAll(path, bytes);
   RunJob(AllOf(3), [&](Session* session, int) {
     Table* const array = ValueOf(Create(session, ArrayOf(kRows)));
-    Table* const matrix = ValueOf(Create(session, SomeMatrix()));
-    const Status status = Load(session, To(folder.path()));
+    Table* const matrix = ValueOf(Create(session, SgdMatrix()));
+    const Status status = Load(session, RequestFor(folder.path()));
     EXPECT_EQ(status.code(), Code::kCheckpointCorrupt);
     ASSERT_NE(status.file(), nullptr);
     EXPECT_EQ(status.file()->path, path);
@@ -297,11 +299,11 @@ TEST(Loading, CorruptionOnOneRankFailsAllAndChangesNothing) {
 TEST(Loading, MissingCheckpointIsAnErrorUnlessAllowed) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int) {
-    const Status status = Load(session, To(folder / "none"));
+    const Status status = Load(session, RequestFor(folder / "none"));
     EXPECT_EQ(status.code(), Code::kCheckpointIo);
     EXPECT_EQ(status.file()->error_number, ENOENT);
     int64_t step = 0;
-    CheckpointRequest request = To(folder / "none");
+    CheckpointRequest request = RequestFor(folder / "none");
     request.missing_ok = true;
     EXPECT_TRUE(Load(session, request, &step).ok());
     EXPECT_EQ(step, -1);
@@ -310,19 +312,19 @@ TEST(Loading, MissingCheckpointIsAnErrorUnlessAllowed) {
 
 TEST(Loading, RejectsTablesThatDifferFromTheSavedOnes) {
   const TemporaryFolder folder;
-  RunJob(AllOf(2), [&](Session* session, int) { SaveSome(session, folder.path(), 1); });
+  RunJob(AllOf(2), [&](Session* session, int) { SaveTwoTables(session, folder.path(), 1); });
   RunJob(AllOf(2), [&](Session* session, int) {
     Table* const array = ValueOf(Create(session, ArrayOf(kRows)));
-    Status status = Load(session, To(folder.path()));
+    Status status = Load(session, RequestFor(folder.path()));
     EXPECT_TRUE(IsError(status, Code::kMismatch,
                         "table 'table 1' is in the checkpoint but not in this session"));
     // A single table can be loaded although the session lacks another one.
-    CheckpointRequest request = To(folder.path());
+    CheckpointRequest request = RequestFor(folder.path());
     request.table = array->id();
     ASSERT_TRUE(Load(session, request).ok());
-    EXPECT_EQ(Values<float>(array), Count(kRows));
-    ASSERT_TRUE(Create(session, SomeMatrix(4)).ok());
-    status = Load(session, To(folder.path()));
+    EXPECT_EQ(Values<float>(array), Consecutive(kRows));
+    ASSERT_TRUE(Create(session, SgdMatrix(4)).ok());
+    status = Load(session, RequestFor(folder.path()));
     EXPECT_TRUE(
         IsError(status, Code::kMismatch, "matrix 'table 1' of 1001 x 4 float32", "1001 x 3"));
     ASSERT_TRUE(Create(session, ArrayOf(3)).ok());
@@ -334,16 +336,16 @@ TEST(Loading, TablesOfTheSameNameAreMatchedInOrder) {
   TableSpec spec = ArrayOf(6);
   CopyText(spec.name, "w");
   RunJob(AllOf(2), [&](Session* session, int) {
-    ASSERT_TRUE(Create(session, spec, Count(6, 1.0F).data()).ok());
-    ASSERT_TRUE(Create(session, spec, Count(6, 2.0F).data()).ok());
-    ASSERT_TRUE(Save(session, To(folder.path(), 1)).ok());
+    ASSERT_TRUE(Create(session, spec, Consecutive(6, 1.0F).data()).ok());
+    ASSERT_TRUE(Create(session, spec, Consecutive(6, 2.0F).data()).ok());
+    ASSERT_TRUE(Save(session, RequestFor(folder.path(), 1)).ok());
   });
   RunJob(AllOf(1), [&](Session* session, int) {
     Table* const first = ValueOf(Create(session, spec));
     Table* const second = ValueOf(Create(session, spec));
-    ASSERT_TRUE(Load(session, To(folder.path())).ok());
-    EXPECT_EQ(Values<float>(first), Count(6, 1.0F));
-    EXPECT_EQ(Values<float>(second), Count(6, 2.0F));
+    ASSERT_TRUE(Load(session, RequestFor(folder.path())).ok());
+    EXPECT_EQ(Values<float>(first), Consecutive(6, 1.0F));
+    EXPECT_EQ(Values<float>(second), Consecutive(6, 2.0F));
   });
 }
 

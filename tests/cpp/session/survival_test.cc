@@ -8,8 +8,9 @@
 #include "support/jobs.h"
 #include "table/distributed_call.h"
 
-// Messages in flight to a lost rank (requests and control messages) are leaked on purpose, since a
-// transport may still read them. The function is visible so that the sanitizer's library finds it.
+// Tells LeakSanitizer that messages in flight to a lost rank (requests and control messages) are
+// leaked on purpose, since a transport may still read them. The function is visible so that the
+// sanitizer's library finds it.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:multiverso::ServerPipeline::Step\nleak:multiverso::Messenger::Drain\n"

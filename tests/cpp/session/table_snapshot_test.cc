@@ -15,13 +15,13 @@ namespace {
 // A table of this size has several pieces of 4 MiB and a smaller last piece.
 constexpr int64_t kSize = 3'000'017;
 
-std::vector<float> Numbers(int64_t size) {
+std::vector<float> Consecutive(int64_t size) {
   std::vector<float> values(static_cast<size_t>(size));
   std::iota(values.begin(), values.end(), 1.0F);
   return values;
 }
 
-Section WholeOf(uint32_t table, int64_t rows) {
+Section WholeTable(uint32_t table, int64_t rows) {
   Section section;
   section.table = table;
   section.rows = rows;
@@ -34,17 +34,17 @@ class TableCopying : public ::testing::TestWithParam<int> {};
 TEST_P(TableCopying, CopiesAllSections) {
   const auto sessions = OpenAll(1);
   Session* const session = sessions[0].get();
-  const std::vector<float> large = Numbers(kSize);
-  const std::vector<float> small = Numbers(5);
+  const std::vector<float> large = Consecutive(kSize);
+  const std::vector<float> small = Consecutive(5);
   Tables tables;
   for (const auto* values : {&large, &small}) {
     auto table = ValueOf(
         session->CreateTable(ArrayOf(static_cast<int64_t>(values->size())), values->data()));
     tables.push_back(std::move(table));
   }
-  const std::vector<Section> sections = {WholeOf(1, 5), WholeOf(0, kSize), WholeOf(1, 5)};
+  const std::vector<Section> sections = {WholeTable(1, 5), WholeTable(0, kSize), WholeTable(1, 5)};
   EXPECT_EQ(TableSnapshot::OffsetsOf(sections)[1], 64);
-  std::vector<char> to(static_cast<size_t>(TableSnapshot::BytesOf(sections)));
+  std::vector<char> to(static_cast<size_t>(TableSnapshot::OffsetsOf(sections).back()));
   TableSnapshot snapshot(tables, sections, to.data());
   ASSERT_TRUE(IsOk(snapshot.Copy(GetParam(), Patiently())));
   const std::vector<int64_t> offsets = TableSnapshot::OffsetsOf(sections);
@@ -56,8 +56,8 @@ TEST_P(TableCopying, CopiesAllSections) {
 TEST_P(TableCopying, EndsWhenItIsInterrupted) {
   const auto sessions = OpenAll(1);
   auto table = ValueOf(sessions[0]->CreateTable(ArrayOf(kSize), nullptr));
-  const std::vector<Section> sections(1, WholeOf(0, kSize));
-  std::vector<char> to(static_cast<size_t>(TableSnapshot::BytesOf(sections)));
+  const std::vector<Section> sections(1, WholeTable(0, kSize));
+  std::vector<char> to(static_cast<size_t>(TableSnapshot::OffsetsOf(sections).back()));
   Interrupt interrupt = InterruptAtOnce();
   std::this_thread::sleep_for(Interrupt::kMinInterval);
   TableSnapshot snapshot({table}, sections, to.data());

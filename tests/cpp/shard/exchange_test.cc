@@ -15,13 +15,13 @@ namespace {
 
 // A worker's tensors and the values of its last exchange.
 template <class T>
-struct Model {
+struct WorkerTensors {
   std::vector<std::vector<T>> tensors;
   std::vector<int64_t> counts;
   std::vector<void*> data;
   std::vector<T> last;
 
-  explicit Model(const std::vector<int64_t>& sizes) : counts(sizes) {
+  explicit WorkerTensors(const std::vector<int64_t>& sizes) : counts(sizes) {
     for (const int64_t size : sizes) tensors.emplace_back(static_cast<size_t>(size));
     for (auto& tensor : tensors) {
       data.push_back(tensor.data());
@@ -30,7 +30,7 @@ struct Model {
   }
   TensorList List() {
     TensorList list(DTypeOf<T>(), counts.data(), static_cast<int64_t>(counts.size()));
-    list.Place(data.data());
+    list.SetAddresses(data.data());
     return list;
   }
   std::vector<T> Flat() const {
@@ -48,7 +48,7 @@ TYPED_TEST_SUITE(Exchange, Types);
 TYPED_TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
   using T = TypeParam;
   // The boundaries of tensors, stripes and pieces are all at different elements.
-  Model<T> model({1, 20'001, 0, 7, 30'000, 4'099});
+  WorkerTensors<T> model({1, 20'001, 0, 7, 30'000, 4'099});
   const auto total = static_cast<int64_t>(model.last.size());
   MemoryShard<T> memory(total, 1);
   Shard shard = memory.For(0);
@@ -78,7 +78,7 @@ TYPED_TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
 
 TEST(ExchangeOfRows, WorksForRowsWiderThanAPiece) {
   constexpr int64_t kColumns = 5'000;
-  Model<float> model({kColumns, 2 * kColumns});
+  WorkerTensors<float> model({kColumns, 2 * kColumns});
   MemoryShard<float> memory(3, kColumns);
   Shard shard = memory.For(0);
   for (auto& tensor : model.tensors) tensor.assign(tensor.size(), 1.5F);
@@ -93,7 +93,7 @@ TEST(ConcurrentExchange, LosesNoDelta) {
   MemoryShard<int64_t> memory(40'020, 1);
   OnThreads(kWorkers, [&](int worker) {
     Shard shard = memory.For(worker);
-    Model<int64_t> model(sizes);
+    WorkerTensors<int64_t> model(sizes);
     for (int round = 0; round < kRounds; ++round) {
       for (auto& tensor : model.tensors) {
         for (int64_t& value : tensor) value += worker + 1;
@@ -109,7 +109,7 @@ TEST(ConcurrentExchange, LosesNoDelta) {
 TEST(InterruptedExchange, HasCompletedWholeStripesAndCanBeRepeated) {
   constexpr int64_t kStripes = 4;
   const int64_t per_stripe = StripeLayout::kStripeBytes / 8;
-  Model<int64_t> model({kStripes * per_stripe});
+  WorkerTensors<int64_t> model({kStripes * per_stripe});
   MemoryShard<int64_t> memory(kStripes * per_stripe, 1);
   Shard shard = memory.For(0);
   for (int64_t& value : model.tensors[0]) value = 5;

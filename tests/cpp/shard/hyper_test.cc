@@ -36,7 +36,7 @@ TEST(Hyper, UnusedHyperParametersAreZeroAndCannotBeSet) {
     SetDefaults(Kind(i), values);
     double kept[kHyperCount];
     for (double& value : kept) value = 0.5;
-    KeepOwn(Kind(i), kept);
+    ClearUnused(Kind(i), kept);
     for (int index = 0; index < kHyperCount; ++index) {
       const bool has = kept[index] != 0;
       EXPECT_EQ(CheckHyper(Kind(i), index, 0.5).ok(), has) << NameOf(Kind(i)) << " " << index;

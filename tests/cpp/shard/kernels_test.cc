@@ -12,13 +12,13 @@
 namespace multiverso::kernels {
 namespace {
 
-constexpr int64_t kLongest = 100;
+constexpr int64_t kMaxLength = 100;
 constexpr int64_t kMargin = 3;  // elements around a run that must not change
 
 template <class T>
-std::vector<T> Random(uint32_t seed) {
+std::vector<T> RandomValues(uint32_t seed) {
   std::mt19937_64 random(seed);
-  std::vector<T> values(kLongest + 2 * kMargin);
+  std::vector<T> values(kMaxLength + 2 * kMargin);
   for (T& value : values) {
     if constexpr (std::is_integral_v<T>) {
       value = static_cast<T>(random());
@@ -47,19 +47,19 @@ T Descended(T weight, T rate, T delta) {
   return weight - step;
 }
 
-// Calls the body for every length and for every offset within a few elements.
+// Calls body(offset, length) for every length up to kMaxLength and every offset up to kMargin.
 template <class Body>
 void ForAllRuns(const Body& body) {
-  for (int64_t n = 0; n <= kLongest; ++n) {
-    for (int64_t offset = 0; offset <= kMargin; ++offset) body(offset, n);
+  for (int64_t n = 0; n <= kMaxLength; ++n) {
+    for (size_t offset = 0; offset <= kMargin; ++offset) body(offset, n);
   }
 }
 
 template <class T>
 class Kernels : public ::testing::Test {
  protected:
-  const std::vector<T> before_ = Random<T>(1);
-  const std::vector<T> delta_ = Random<T>(2);
+  const std::vector<T> weights_ = RandomValues<T>(1);
+  const std::vector<T> delta_ = RandomValues<T>(2);
 };
 using AllTypes = ::testing::Types<float, double, int32_t, int64_t>;
 TYPED_TEST_SUITE(Kernels, AllTypes);
@@ -70,12 +70,11 @@ using FloatTypes = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(FloatKernels, FloatTypes);
 
 TYPED_TEST(Kernels, AddIsThePlainLoop) {
-  ForAllRuns([this](int64_t at, int64_t n) {
-    auto weights = this->before_;
-    auto expected = this->before_;
-    for (int64_t i = at; i < at + n; ++i) {
-      const auto k = static_cast<size_t>(i);
-      expected[k] = Plus(expected[k], this->delta_[k]);
+  ForAllRuns([this](size_t at, int64_t n) {
+    auto weights = this->weights_;
+    auto expected = this->weights_;
+    for (size_t i = at; i < at + static_cast<size_t>(n); ++i) {
+      expected[i] = Plus(expected[i], this->delta_[i]);
     }
     Add(weights.data() + at, this->delta_.data() + at, n);
     ASSERT_EQ(weights, expected) << "n = " << n << " from " << at;
@@ -83,20 +82,18 @@ TYPED_TEST(Kernels, AddIsThePlainLoop) {
 }
 
 TYPED_TEST(Kernels, AddGetReturnsTheSumAlsoInPlaceOfTheDelta) {
-  ForAllRuns([this](int64_t at, int64_t n) {
-    auto weights = this->before_;
-    auto expected = this->before_;
+  ForAllRuns([this](size_t at, int64_t n) {
+    auto weights = this->weights_;
+    auto expected = this->weights_;
     auto out = this->delta_;
     auto expected_out = this->delta_;
-    for (int64_t i = at; i < at + n; ++i) {
-      const auto k = static_cast<size_t>(i);
-      expected[k] = Plus(expected[k], this->delta_[k]);
-      expected_out[k] = expected[k];
+    for (size_t i = at; i < at + static_cast<size_t>(n); ++i) {
+      expected_out[i] = expected[i] = Plus(expected[i], this->delta_[i]);
     }
     AddGet(weights.data() + at, this->delta_.data() + at, out.data() + at, n);
     ASSERT_EQ(weights, expected) << "n = " << n << " from " << at;
     ASSERT_EQ(out, expected_out) << "n = " << n << " from " << at;
-    weights = this->before_;
+    weights = this->weights_;
     out = this->delta_;
     AddGet(weights.data() + at, out.data() + at, out.data() + at, n);
     ASSERT_EQ(weights, expected) << "in place, n = " << n << " from " << at;
@@ -106,12 +103,11 @@ TYPED_TEST(Kernels, AddGetReturnsTheSumAlsoInPlaceOfTheDelta) {
 
 TYPED_TEST(FloatKernels, DescendRoundsLikeNumPy) {
   const TypeParam rate = static_cast<TypeParam>(0.1);
-  ForAllRuns([this, rate](int64_t at, int64_t n) {
-    auto weights = this->before_;
-    auto expected = this->before_;
-    for (int64_t i = at; i < at + n; ++i) {
-      const auto k = static_cast<size_t>(i);
-      expected[k] = Descended(expected[k], rate, this->delta_[k]);
+  ForAllRuns([this, rate](size_t at, int64_t n) {
+    auto weights = this->weights_;
+    auto expected = this->weights_;
+    for (size_t i = at; i < at + static_cast<size_t>(n); ++i) {
+      expected[i] = Descended(expected[i], rate, this->delta_[i]);
     }
     Descend(weights.data() + at, this->delta_.data() + at, rate, n);
     ASSERT_EQ(weights, expected) << "n = " << n << " from " << at;

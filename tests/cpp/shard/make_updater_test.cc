@@ -9,7 +9,7 @@
 namespace multiverso::testing {
 namespace {
 
-constexpr DType kAll[] = {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64};
+constexpr DType kAllTypes[] = {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64};
 
 Update UpdateOf(void* weights, const void* delta, void* out, int64_t count) {
   Update update;
@@ -22,7 +22,7 @@ Update UpdateOf(void* weights, const void* delta, void* out, int64_t count) {
 
 TEST(AddUpdater, AddsInEveryType) {
   const Hyper hyper{};
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAllTypes) {
     WithType(dtype, [&](auto* null) {
       using T = std::remove_pointer_t<decltype(null)>;
       T weights[3] = {1, 2, 3};

@@ -9,7 +9,7 @@
 namespace multiverso::kernels {
 namespace {
 
-constexpr int64_t kLongest = 70;
+constexpr int64_t kMaxLength = 70;
 constexpr int64_t kMargin = 3;  // elements around a run that must not change
 
 template <class T>
@@ -17,10 +17,10 @@ class OptimizerKernels : public ::testing::Test {
  protected:
   using Values = std::vector<T>;
 
-  static Values Random(uint32_t seed, T least) {
+  static Values RandomValues(uint32_t seed, T min) {
     std::mt19937_64 random(seed);
-    Values values(kLongest + 2 * kMargin);
-    for (T& value : values) value = std::uniform_real_distribution<T>(least, 8)(random);
+    Values values(kMaxLength + 2 * kMargin);
+    for (T& value : values) value = std::uniform_real_distribution<T>(min, 8)(random);
     return values;
   }
 
@@ -28,11 +28,11 @@ class OptimizerKernels : public ::testing::Test {
   // update of each element alone, which uses no vectors, and changes no other element.
   template <class Run>
   void ExpectTheSameInVectors(const char* name, Run update) {
-    const Values w = Random(1, -8);
-    const Values a = Random(2, 0);
-    const Values b = Random(3, 0);
-    const Values g = Random(4, -8);
-    for (int64_t n = 0; n <= kLongest; ++n) {
+    const Values w = RandomValues(1, -8);
+    const Values a = RandomValues(2, 0);
+    const Values b = RandomValues(3, 0);
+    const Values g = RandomValues(4, -8);
+    for (int64_t n = 0; n <= kMaxLength; ++n) {
       for (int64_t at = 0; at <= kMargin; ++at) {
         Values w_run = w, a_run = a, b_run = b;
         update(w_run.data() + at, a_run.data() + at, b_run.data() + at, g.data() + at, n);

@@ -19,8 +19,8 @@ TYPED_TEST_SUITE(Optimizers, Types);
 
 // Parameters and the state of an updater for up to three workers.
 template <class T>
-struct Memory {
-  Memory(UpdaterKind kind, size_t count)
+struct UpdaterMemory {
+  UpdaterMemory(UpdaterKind kind, size_t count)
       : updater(MakeOptimizer<T>(kind)),
         weights(count, 1),
         state(count * static_cast<size_t>(updater->state_slots(3))) {
@@ -51,18 +51,18 @@ TYPED_TEST(Optimizers, ReturnTheNewParametersAlsoInPlaceOfTheDelta) {
   using T = TypeParam;
   for (const UpdaterKind kind : kOptimizers) {
     const std::vector<T> delta(10'001, static_cast<T>(0.25));
-    Memory<T> apart(kind, delta.size());
-    Memory<T> in_place(kind, delta.size());
-    Memory<T> without(kind, delta.size());
+    UpdaterMemory<T> apart(kind, delta.size());
+    UpdaterMemory<T> in_place(kind, delta.size());
+    UpdaterMemory<T> no_out(kind, delta.size());
     std::vector<T> out(delta.size());
-    std::vector<T> both = delta;
+    std::vector<T> in_out = delta;
     apart.updater->Apply(apart.hyper, apart.UpdateOf(delta, out.data()));
-    in_place.updater->Apply(in_place.hyper, in_place.UpdateOf(both, both.data()));
-    without.updater->Apply(without.hyper, without.UpdateOf(delta));
+    in_place.updater->Apply(in_place.hyper, in_place.UpdateOf(in_out, in_out.data()));
+    no_out.updater->Apply(no_out.hyper, no_out.UpdateOf(delta));
     EXPECT_EQ(out, apart.weights) << NameOf(kind);
-    EXPECT_EQ(both, out) << NameOf(kind);
-    EXPECT_EQ(without.weights, out) << NameOf(kind);
-    EXPECT_EQ(without.state, apart.state) << NameOf(kind);
+    EXPECT_EQ(in_out, out) << NameOf(kind);
+    EXPECT_EQ(no_out.weights, out) << NameOf(kind);
+    EXPECT_EQ(no_out.state, apart.state) << NameOf(kind);
     EXPECT_NE(out, std::vector<T>(out.size(), 1)) << NameOf(kind);
   }
 }
@@ -70,7 +70,7 @@ TYPED_TEST(Optimizers, ReturnTheNewParametersAlsoInPlaceOfTheDelta) {
 TYPED_TEST(Optimizers, StepInTheDirectionOfTheWorker) {
   using T = TypeParam;
   for (const UpdaterKind kind : kOptimizers) {
-    Memory<T> memory(kind, 3);
+    UpdaterMemory<T> memory(kind, 3);
     std::vector<T> last(3, 1);
     std::vector<T> current = {3, 1, -1};
     memory.updater->TakeDelta(current.data(), last.data(), 3);
@@ -86,7 +86,7 @@ TYPED_TEST(Optimizers, StepInTheDirectionOfTheWorker) {
 
 TYPED_TEST(Optimizers, EasgdMovesTheCenterAndThenTheWorker) {
   using T = TypeParam;
-  Memory<T> memory(UpdaterKind::kEasgd, 1);
+  UpdaterMemory<T> memory(UpdaterKind::kEasgd, 1);
   memory.hyper.value[kElasticForce].store(0.25);
   std::vector<T> last(1, 77);
   std::vector<T> current = {9};
@@ -99,7 +99,7 @@ TYPED_TEST(Optimizers, EasgdMovesTheCenterAndThenTheWorker) {
 
 TYPED_TEST(Optimizers, EasgdOfSeveralWorkersIsPulledByEach) {
   using T = TypeParam;
-  Memory<T> memory(UpdaterKind::kEasgd, 1);
+  UpdaterMemory<T> memory(UpdaterKind::kEasgd, 1);
   memory.hyper.value[kElasticForce].store(0.25);
   const std::vector<T> sum = {3 + 5 + 10};
   Update update = memory.UpdateOf(sum);
@@ -110,7 +110,7 @@ TYPED_TEST(Optimizers, EasgdOfSeveralWorkersIsPulledByEach) {
 
 TYPED_TEST(Optimizers, DcasgdCompensatesEachWorkerSeparately) {
   using T = TypeParam;
-  Memory<T> memory(UpdaterKind::kDcasgd, 1);
+  UpdaterMemory<T> memory(UpdaterKind::kDcasgd, 1);
   memory.hyper.value[kLearningRate].store(1);
   memory.hyper.value[kVarianceControl].store(1);
   const std::vector<T> gradient = {2};

@@ -9,13 +9,13 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
-struct Merged {
+struct MergeResult {
   Ids ids;
   std::vector<float> values;
 };
 
-Merged MergeOf(const Ids& ids, const std::vector<float>& values, int64_t columns) {
-  Merged merged{Ids(ids.size(), -1), std::vector<float>(values.size(), -1)};
+MergeResult Merge(const Ids& ids, const std::vector<float>& values, int64_t columns) {
+  MergeResult merged{Ids(ids.size(), -1), std::vector<float>(values.size(), -1)};
   const auto count = static_cast<int64_t>(ids.size());
   const int64_t rows =
       MergeRows(RowDelta{ids.data(), count, values.data()}, columns, DType::kFloat32,
@@ -26,13 +26,13 @@ Merged MergeOf(const Ids& ids, const std::vector<float>& values, int64_t columns
 }
 
 TEST(RowMerge, SortsRowsAndSumsDuplicatesInTheGivenOrder) {
-  const Merged merged = MergeOf({5, 2, 5, 0, 5}, {1e8F, 1, 7, 8, 3, 2, 9, 9, -1e8F, 3}, 2);
+  const MergeResult merged = Merge({5, 2, 5, 0, 5}, {1e8F, 1, 7, 8, 3, 2, 9, 9, -1e8F, 3}, 2);
   EXPECT_EQ(merged.ids, (Ids{0, 2, 5}));
   EXPECT_EQ(merged.values, (std::vector<float>{9, 9, 7, 8, (1e8F + 3) + -1e8F, 6}));
 }
 
 TEST(RowMerge, KeepsAscendingRows) {
-  const Merged merged = MergeOf({1, 4}, {1, 2}, 1);
+  const MergeResult merged = Merge({1, 4}, {1, 2}, 1);
   EXPECT_EQ(merged.ids, (Ids{1, 4}));
   EXPECT_EQ(merged.values, (std::vector<float>{1, 2}));
   EXPECT_EQ(MergeRows(RowDelta{}, 3, DType::kInt64, nullptr, nullptr), 0);

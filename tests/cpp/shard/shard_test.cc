@@ -167,6 +167,9 @@ TEST_F(HeldStripe, MakesRowsPendingAtTheFirstHeldStripe) {
 TEST_F(HeldStripe, TimesOutAndNamesTheHolder) {
   EXPECT_TRUE(IsError(Run(Request::Add(delta_.data()), Shortly()), Code::kTimeout, "local rank 9",
                       "rows 49152 to 49999"));
+  Shard later_rows = memory_.For(0, /*first_row=*/100000);
+  EXPECT_TRUE(IsError(Call(&later_rows, Request::Add(delta_.data()), Shortly()), Code::kTimeout,
+                      "rows 149152 to 149999"));
 }
 
 TEST_F(HeldStripe, IsRecoveredFromADeadHolderWithAWarning) {

@@ -8,10 +8,10 @@
 namespace multiverso {
 namespace {
 
-// The cells of a float32 shard, and a plain count of updates per element as the model.
-class Counted {
+// The cells of a float32 shard, and an update count per element that they are compared with.
+class CellsWithModel {
  public:
-  Counted(int64_t rows, int64_t columns, bool row_by_row)
+  CellsWithModel(int64_t rows, int64_t columns, bool row_by_row)
       : layout_(rows, columns * 4),
         cells_(layout_, columns, row_by_row),
         memory_(static_cast<size_t>(cells_.count())),
@@ -20,8 +20,8 @@ class Counted {
   }
 
   const StripeLayout& layout() const { return layout_; }
-  int64_t cells() const { return cells_.count(); }
-  const StepCells& cells_at() const { return cells_; }
+  int64_t num_cells() const { return cells_.count(); }
+  const StepCells& cells() const { return cells_; }
 
   // Counts an update and returns the number of runs. The runs must be as long as possible, cover
   // the update in order and have the right steps.
@@ -52,8 +52,8 @@ class Counted {
 };
 
 TEST(StepCells, ArrayHasOneCellPerStripe) {
-  Counted array(40'000, 1, /*row_by_row=*/false);
-  EXPECT_EQ(array.cells(), array.layout().stripes());
+  CellsWithModel array(40'000, 1, /*row_by_row=*/false);
+  EXPECT_EQ(array.num_cells(), array.layout().stripes());
   EXPECT_EQ(array.Update(0, 40'000), 1);
   const int64_t stripe = array.layout().rows_per_stripe();
   EXPECT_EQ(array.Update(stripe, 40'000 - stripe), 1);
@@ -63,8 +63,8 @@ TEST(StepCells, ArrayHasOneCellPerStripe) {
 TEST(StepCells, MatrixHasOneCellPerRow) {
   std::mt19937 random(1);
   for (const int64_t columns : {1, 3, 64, 30'000}) {
-    Counted matrix(50, columns, /*row_by_row=*/true);
-    EXPECT_EQ(matrix.cells(), 50);
+    CellsWithModel matrix(50, columns, /*row_by_row=*/true);
+    EXPECT_EQ(matrix.num_cells(), 50);
     EXPECT_EQ(matrix.Update(0, 50 * columns), 1);
     for (int i = 0; i < 200; ++i) {
       const auto first = static_cast<int64_t>(random() % 50);
@@ -75,10 +75,10 @@ TEST(StepCells, MatrixHasOneCellPerRow) {
 }
 
 TEST(StepCells, LongRowHasOneCellPerPiece) {
-  constexpr int64_t kPiece = StepCells::kMostBytes / 4;
+  constexpr int64_t kPiece = StepCells::kMaxCellBytes / 4;
   constexpr int64_t kColumns = 2 * kPiece + 5;
-  Counted matrix(3, kColumns, /*row_by_row=*/true);
-  EXPECT_EQ(matrix.cells(), 9);
+  CellsWithModel matrix(3, kColumns, /*row_by_row=*/true);
+  EXPECT_EQ(matrix.num_cells(), 9);
   EXPECT_EQ(matrix.Update(kColumns + kPiece, kPiece), 1);
   EXPECT_EQ(matrix.Update(0, 3 * kColumns), 3);
   EXPECT_EQ(matrix.Update(2 * kColumns, 2 * kPiece), 1);
@@ -86,7 +86,7 @@ TEST(StepCells, LongRowHasOneCellPerPiece) {
 }
 
 TEST(StepCells, PartialUpdatesOfACellCountOnce) {
-  Counted array(40'000, 1, /*row_by_row=*/false);
+  CellsWithModel array(40'000, 1, /*row_by_row=*/false);
   std::mt19937 random(2);
   for (int update = 0; update < 20; ++update) {
     for (int64_t at = 0; at < 40'000;) {
@@ -121,17 +121,17 @@ TEST(StepCells, CountSaturates) {
 
 TEST(StepCells, CanBeReadAndSetForCheckpoints) {
   // A row of this many elements has two pieces.
-  const int64_t columns = StepCells::kMostBytes / 4 + 1;
-  Counted matrix(3, columns, /*row_by_row=*/true);
+  const int64_t columns = StepCells::kMaxCellBytes / 4 + 1;
+  CellsWithModel matrix(3, columns, /*row_by_row=*/true);
   matrix.Update(columns, columns);
   matrix.Update(columns, columns);
-  EXPECT_EQ(matrix.cells_at().Most(0, columns), 0U);
-  EXPECT_EQ(matrix.cells_at().Most(columns, columns), 2U);
-  EXPECT_EQ(matrix.cells_at().Most(0, 3 * columns), 2U);
-  matrix.cells_at().Set(2 * columns, columns, 7);
-  EXPECT_EQ(matrix.cells_at().Most(columns, columns), 2U);
-  EXPECT_EQ(matrix.cells_at().Most(2 * columns, 1), 7U);
-  EXPECT_EQ(matrix.cells_at().Most(3 * columns - 1, 1), 7U);
+  EXPECT_EQ(matrix.cells().MaxSteps(0, columns), 0U);
+  EXPECT_EQ(matrix.cells().MaxSteps(columns, columns), 2U);
+  EXPECT_EQ(matrix.cells().MaxSteps(0, 3 * columns), 2U);
+  matrix.cells().SetSteps(2 * columns, columns, 7);
+  EXPECT_EQ(matrix.cells().MaxSteps(columns, columns), 2U);
+  EXPECT_EQ(matrix.cells().MaxSteps(2 * columns, 1), 7U);
+  EXPECT_EQ(matrix.cells().MaxSteps(3 * columns - 1, 1), 7U);
 }
 
 TEST(StepCells, HasNoCellsByDefault) { EXPECT_EQ(StepCells().count(), 0); }

@@ -17,7 +17,7 @@ TYPED_TEST_SUITE(TensorLists, Types);
 
 // Five tensors, of 3, 0, 1, 0 and 4 elements, which contain the numbers 0 to 7.
 template <class T>
-struct Five {
+struct FiveTensors {
   std::vector<T> a{0, 1, 2}, b{3}, c{4, 5, 6, 7};
   std::vector<void*> data{a.data(), nullptr, b.data(), nullptr, c.data()};
   TensorList list = [] {
@@ -25,11 +25,11 @@ struct Five {
     return TensorList(DTypeOf<T>(), counts, 5);
   }();
 
-  Five() { list.Place(data.data()); }
+  FiveTensors() { list.SetAddresses(data.data()); }
 };
 
 TYPED_TEST(TensorLists, CountTensorsAndElements) {
-  const Five<TypeParam> five;
+  const FiveTensors<TypeParam> five;
   EXPECT_EQ(five.list.tensors(), 5);
   EXPECT_EQ(five.list.count(), 8);
   EXPECT_EQ(five.list.count_of(1), 0);
@@ -37,7 +37,7 @@ TYPED_TEST(TensorLists, CountTensorsAndElements) {
 }
 
 TYPED_TEST(TensorLists, SplitAnyRangeIntoNonEmptyPartsInOrder) {
-  const Five<TypeParam> five;
+  const FiveTensors<TypeParam> five;
   for (int64_t first = 0; first <= 8; ++first) {
     for (int64_t count = 0; first + count <= 8; ++count) {
       int64_t next = 0;

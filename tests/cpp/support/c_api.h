@@ -29,7 +29,7 @@ inline MV_Session OpenAlone(int64_t wait_slice_ms = 0) {
   return session;
 }
 
-// Waits until a pending call is complete and returns its status.
+// Returns the final status of a call that has returned `status`. Waits while the call is pending.
 inline int32_t WaitToEnd(int32_t status) {
   while (status == MV_PENDING) status = MV_Wait();
   return status;
@@ -84,7 +84,7 @@ inline RobustLock* FirstLockOf(MV_Table table) {
   return storage.lock(0);
 }
 
-// Runs body(handle, rank) on a thread for each rank of a job.
+// Runs body(session, rank) on a thread for each rank of a job. Each rank then leaves its session.
 template <class Body>
 void RunApiJob(int ranks, std::chrono::milliseconds slice, std::chrono::milliseconds timeout,
                const Body& body) {

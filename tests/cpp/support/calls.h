@@ -9,7 +9,7 @@
 
 namespace multiverso::testing {
 
-// Makes one attempt at a call on a Table, Shard or Consistency.
+// Makes a call on a Table, Shard or Consistency, without repeating it if it is pending.
 template <class Callee>
 Status Call(Callee* callee, const Request& request, const WaitLimit& limit = Patiently()) {
   Progress progress;

@@ -91,14 +91,14 @@ class ForwardingFileSystem : public FileSystem {
   FileSystem* real_ = LocalFileSystem();
 };
 
-// Counts the steps that change something. Step number `at` fails with `error_number`. If
-// `error_number` is 0, all later steps fail too, as if the process had been killed at step `at`. In
-// both cases, a write that is step `at` writes its first half.
+// Counts the steps that change files. After FailAt(step, error_number) that step, counted from 0,
+// fails with the error. If `error_number` is 0, all later steps fail too, as if the process had
+// been killed. In both cases, a failing write writes the first half of its bytes.
 class FaultyFileSystem final : public ForwardingFileSystem {
  public:
-  void FailAt(int64_t at, int error_number) {
+  void FailAt(int64_t step, int error_number) {
     steps_ = 0;
-    at_ = at;
+    failing_ = step;
     error_number_ = error_number;
   }
   int64_t steps() const { return steps_; }
@@ -156,28 +156,29 @@ class FaultyFileSystem final : public ForwardingFileSystem {
     int64_t written_ = 0;
   };
 
-  bool is_dead() const { return error_number_ == 0 && at_ >= 0 && steps_ > at_; }
+  bool is_dead() const { return error_number_ == 0 && failing_ >= 0 && steps_ > failing_; }
   Status Step(const std::string& path, int64_t written = 0) {
     const int64_t step = steps_++;
-    if (at_ < 0 || step < at_ || (step > at_ && error_number_ != 0)) return Status::Ok();
+    if (failing_ < 0 || step < failing_ || (step > failing_ && error_number_ != 0))
+      return Status::Ok();
     const int error_number = error_number_;
     return IoFailure(path, "go on", error_number == 0 ? EINTR : error_number, written);
   }
 
   std::atomic<int64_t> steps_{0};
-  std::atomic<int64_t> at_{-1};  // Every rank may set it.
+  std::atomic<int64_t> failing_{-1};  // atomic, because every rank may set it
   std::atomic<int> error_number_{0};
 };
 
-// Presents the bytes given to Overlay() as the contents of files.
+// Presents the bytes given to Overlay() as the contents of files, instead of those on the disk.
 class OverlaidFileSystem final : public ForwardingFileSystem {
  public:
-  void Overlay(const std::string& path, std::string bytes) { over_[path] = std::move(bytes); }
-  void Clear() { over_.clear(); }
+  void Overlay(const std::string& path, std::string bytes) { contents_[path] = std::move(bytes); }
+  void Clear() { contents_.clear(); }
 
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    const auto found = over_.find(path);
-    if (found == over_.end()) return real_->Open(path);
+    const auto found = contents_.find(path);
+    if (found == contents_.end()) return real_->Open(path);
     return std::unique_ptr<ReadableFile>(std::make_unique<Bytes>(path, &found->second));
   }
 
@@ -201,7 +202,7 @@ class OverlaidFileSystem final : public ForwardingFileSystem {
     const std::string* bytes_;
   };
 
-  std::map<std::string, std::string> over_;
+  std::map<std::string, std::string> contents_;
 };
 
 // An array and a matrix whose values depend on `seed`.
@@ -216,24 +217,24 @@ struct SomeTables {
   }
 
   std::vector<MemoryTable> tables() const {
-    MemoryTable one;
-    one.record.name = "w";
-    one.record.slots = 1;
-    one.record.num_row = static_cast<int64_t>(array.size());
-    one.record.num_col = 1;
-    one.record.counting = StepCounting::kPerSection;
-    one.steps = 17;
-    one.areas = {array.data(), slot.data()};
-    MemoryTable other;
-    other.record.name = "m";
-    other.record.kind = 1;
-    other.record.dtype = 1;
-    other.record.num_row = 5;
-    other.record.num_col = 7;
-    other.record.counting = StepCounting::kPerRow;
-    other.record.hyper[0] = 0.25;
-    other.areas = {matrix.data(), steps};
-    return {one, other};
+    MemoryTable w;
+    w.record.name = "w";
+    w.record.slots = 1;
+    w.record.num_row = static_cast<int64_t>(array.size());
+    w.record.num_col = 1;
+    w.record.counting = StepCounting::kPerSection;
+    w.steps = 17;
+    w.areas = {array.data(), slot.data()};
+    MemoryTable m;
+    m.record.name = "m";
+    m.record.kind = 1;
+    m.record.dtype = 1;
+    m.record.num_row = 5;
+    m.record.num_col = 7;
+    m.record.counting = StepCounting::kPerRow;
+    m.record.hyper[0] = 0.25;
+    m.areas = {matrix.data(), steps};
+    return {w, m};
   }
 
   std::vector<float> array;
@@ -261,11 +262,11 @@ template <class T>
 std::vector<T> ReadRows(CheckpointReader* reader, uint32_t table, uint32_t area, int64_t first,
                         int64_t end) {
   const SavedTable& saved = reader->manifest().tables[table];
-  const int64_t in_row = saved.row_bytes(area) / static_cast<int64_t>(sizeof(T));
-  std::vector<T> out(static_cast<size_t>((end - first) * in_row));
-  const auto take = [&](int64_t at, int64_t count, const char* data) {
+  const int64_t row_elements = saved.row_bytes(area) / static_cast<int64_t>(sizeof(T));
+  std::vector<T> out(static_cast<size_t>((end - first) * row_elements));
+  const auto take = [&](int64_t offset, int64_t count, const char* data) {
     const auto* const values = reinterpret_cast<const T*>(data);
-    std::copy(values, values + count, out.begin() + (at - first * in_row));
+    std::copy(values, values + count, out.begin() + (offset - first * row_elements));
     return Status::Ok();
   };
   EXPECT_TRUE(IsOk(reader->Read(table, area, first, end, kNoLimit, take)));

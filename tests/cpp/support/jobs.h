@@ -1,4 +1,4 @@
-// Jobs of several ranks in one process: each rank is a thread with a session of its own.
+// Jobs of several ranks in one process: each rank is a thread with its own session.
 #ifndef MULTIVERSO_TESTS_SUPPORT_JOBS_H_
 #define MULTIVERSO_TESTS_SUPPORT_JOBS_H_
 
@@ -36,9 +36,9 @@ template <class Body>
 void RunOn(const std::shared_ptr<ThreadHub>& hub, const Roles& roles, const SessionOptions& options,
            const Body& body) {
   OnThreads(static_cast<int>(roles.size()), [&](int rank) {
-    SessionOptions mine = options;
-    mine.role = roles[static_cast<size_t>(rank)];
-    const auto session = ValueOf(OpenSession(hub, rank, mine));
+    SessionOptions rank_options = options;
+    rank_options.role = roles[static_cast<size_t>(rank)];
+    const auto session = ValueOf(OpenSession(hub, rank, rank_options));
     body(session.get(), rank);
   });
 }
@@ -81,7 +81,7 @@ inline std::vector<std::unique_ptr<Session>> OpenAll(
   return sessions;
 }
 
-// Makes each group of `ranks` ranks a node, until the end of the scope.
+// Makes every `ranks` consecutive ranks a node, until the end of the scope.
 class VirtualNodes {
  public:
   explicit VirtualNodes(int ranks) {

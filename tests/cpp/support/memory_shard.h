@@ -32,10 +32,10 @@ class MemoryShard {
     storage_.Attach(segment_.data());
   }
 
-  // Returns the shard as the given local rank sees it.
-  Shard For(int local_rank) const {
+  // Returns the shard as the given local rank sees it, as part of a table from `first_row` on.
+  Shard For(int local_rank, int64_t first_row = 0) const {
     return Shard(layout_, columns_, storage_, ValueOf(MakeUpdater(kind_, DTypeOf<T>())),
-                 ShardUser{local_rank, &probe});
+                 ShardUser{local_rank, &probe}, first_row);
   }
 
   const StripeLayout& layout() const { return layout_; }
@@ -43,7 +43,7 @@ class MemoryShard {
   Hyper* hyper() const { return storage_.hyper(); }
   const T* values() const { return reinterpret_cast<const T*>(storage_.parameters()); }
 
-  FakeProbe probe;
+  FakeProbe probe;  // by which the shards decide whether the holder of a lock is alive
 
  private:
   StripeLayout layout_;

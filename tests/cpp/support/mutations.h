@@ -11,39 +11,40 @@
 
 namespace multiverso::testing {
 
-// Makes one to four changes: it sets bytes, bits or boundary numbers, and adds or removes bytes.
+// Tries one to four changes: sets a byte, bit or boundary number; truncates, inserts, rotates,
+// erases.
 inline void Mutate(std::string* bytes, std::mt19937_64* random) {
-  static constexpr int64_t kEdges[] = {
+  static constexpr int64_t kBoundaries[] = {
       0,       1,       -1,        2,         7,          8,         255,       256,
       65535,   65536,   INT32_MAX, INT32_MIN, UINT32_MAX, INT64_MAX, INT64_MIN, 4096,
       1 << 18, 1 << 20, 1LL << 32, 1LL << 40, 1LL << 62,  12287,     16,        0x10000};
   for (uint64_t changes = 1 + (*random)() % 4; changes > 0; --changes) {
     if (bytes->empty()) bytes->push_back('\0');
-    const size_t at = (*random)() % bytes->size();
-    const int64_t edge = kEdges[(*random)() % std::size(kEdges)];
+    const size_t place = (*random)() % bytes->size();
+    const int64_t boundary = kBoundaries[(*random)() % std::size(kBoundaries)];
     switch ((*random)() % 8) {
       case 0:
-        (*bytes)[at] = static_cast<char>((*random)());
+        (*bytes)[place] = static_cast<char>((*random)());
         break;
       case 1:
-        (*bytes)[at] = static_cast<char>((*bytes)[at] ^ (1 << ((*random)() % 8)));
+        (*bytes)[place] = static_cast<char>((*bytes)[place] ^ (1 << ((*random)() % 8)));
         break;
       case 2:
-        bytes->resize((*random)() % 2 == 0 ? at : at % 128);
+        bytes->resize((*random)() % 2 == 0 ? place : place % 128);
         break;
       case 3:
-        bytes->insert(at, 1 + (*random)() % 9, static_cast<char>((*random)()));
+        bytes->insert(place, 1 + (*random)() % 9, static_cast<char>((*random)()));
         break;
       case 4:
-        std::rotate(bytes->begin(), bytes->begin() + static_cast<int64_t>(at), bytes->end());
+        std::rotate(bytes->begin(), bytes->begin() + static_cast<int64_t>(place), bytes->end());
         break;
       case 5:
-        bytes->erase(at, 1 + (*random)() % 9);
+        bytes->erase(place, 1 + (*random)() % 9);
         break;
       default: {
         const size_t width = (*random)() % 2 == 0 ? 4 : 8;
-        const size_t field = at / width * width;
-        if (field + width <= bytes->size()) std::memcpy(bytes->data() + field, &edge, width);
+        const size_t field = place / width * width;
+        if (field + width <= bytes->size()) std::memcpy(bytes->data() + field, &boundary, width);
       }
     }
   }

@@ -1,5 +1,5 @@
-// Processes of a test: children that run a function, memory that they share with their parent, and
-// checks of what a process leaves behind.
+// Processes of a test: children that run a function, memory that they share with their parent, a
+// probe that reports a process as dead, and checks of what a process leaves behind.
 #ifndef MULTIVERSO_TESTS_SUPPORT_PROCESSES_H_
 #define MULTIVERSO_TESTS_SUPPORT_PROCESSES_H_
 
@@ -22,13 +22,14 @@ namespace multiverso::testing {
 
 // The longest wait of a test for an event that must happen.
 constexpr auto kPatience = std::chrono::seconds(30);
+inline Instant Patience() { return Clock::now() + kPatience; }
 
 // Polls `done` until it returns true or kPatience has passed. Returns its last value.
 template <class Done>
 bool Eventually(Done done) {
-  const Instant until = Clock::now() + kPatience;
+  const Instant deadline = Patience();
   while (!done()) {
-    if (Clock::now() >= until) return done();
+    if (Clock::now() >= deadline) return done();
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return true;
@@ -39,10 +40,10 @@ template <class T>
 class Shared {
  public:
   Shared() {
-    void* const at =
+    void* const memory =
         mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) std::abort();
-    value_ = new (at) T{};
+    if (memory == MAP_FAILED) std::abort();
+    value_ = new (memory) T{};
   }
   ~Shared() { munmap(value_, sizeof(T)); }
   Shared(const Shared&) = delete;
@@ -82,7 +83,7 @@ class Child {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  // Kills the child with SIGKILL and waits until it has ended.
+  // Kills the child with SIGKILL and returns the result of Wait, or 0 if Wait has seen it end.
   int Kill() {
     if (pid_ <= 0) return 0;
     kill(pid_, SIGKILL);
@@ -105,7 +106,7 @@ inline int CountEntries(const char* directory, const std::string& prefix) {
   return count;
 }
 
-// Reports every owner of a lock except `dead` as alive.
+// Reports every holder of a lock except `dead` as alive.
 struct FakeProbe final : OwnerProbe {
   explicit FakeProbe(int dead_owner = -1) : dead(dead_owner) {}
   bool IsAlive(int owner) const override { return owner != dead; }
@@ -114,7 +115,7 @@ struct FakeProbe final : OwnerProbe {
 
 inline int OpenDescriptors() { return CountEntries("/proc/self/fd", ""); }
 
-// Sleeps in a child until the child is killed, or for longer than any test may last.
+// Sleeps in a child until the child is killed, but at most for longer than its parent waits.
 inline int SleepForGood() {
   std::this_thread::sleep_for(2 * kPatience);
   return 1;

@@ -34,6 +34,7 @@ inline Membership MembersOf(const Roles& roles, int rank, const Hello& like = He
   return ValueOf(Membership::FromHellos(hellos, rank));
 }
 
+// Returns the properties of ranks whose session continues without lost ranks.
 inline Hello Surviving() {
   Hello hello;
   hello.on_loss = static_cast<int32_t>(OnLoss::kContinue);
@@ -42,13 +43,13 @@ inline Hello Surviving() {
 
 class RankContexts {
  public:
-  // All ranks join except the last `outside`, which may join later.
-  explicit RankContexts(const Roles& roles, int outside = 0, const Hello& like = Hello())
+  // All ranks join except the last `absent`, which may join later.
+  explicit RankContexts(const Roles& roles, int absent = 0, const Hello& like = Hello())
       : roles_(roles), like_(like) {
     const int size = static_cast<int>(roles.size());
     control_ = ValueOf(
         Segment::CreateShared(NodeMemory::ControlBytes(size) + NodeMemory::ScratchBytes(size)));
-    for (int rank = 0; rank < size - outside; ++rank) ranks_.push_back(Join(rank));
+    for (int rank = 0; rank < size - absent; ++rank) ranks_.push_back(Join(rank));
   }
 
   // Joins as `rank`; a forked child may also call this function.

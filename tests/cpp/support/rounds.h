@@ -1,4 +1,4 @@
-// A table in memory whose calls go through rounds, for several workers that are threads.
+// A table in memory whose calls go through a consistency mode, for workers that are threads.
 #ifndef MULTIVERSO_TESTS_SUPPORT_ROUNDS_H_
 #define MULTIVERSO_TESTS_SUPPORT_ROUNDS_H_
 
@@ -22,53 +22,53 @@ inline ModeOptions StaleBy(int64_t rounds) { return ModeOptions{Mode::kStale, ro
 
 using RowIds = std::vector<int64_t>;
 
-// One worker's calls, all of which must succeed. If `waits` is false, a call that has to wait
-// returns pending immediately, and is repeated until the call is complete.
+// One worker's calls, all of which must succeed. If `waits` is false, a call never waits but
+// returns pending, and is repeated until it is complete.
 template <class T>
 class RoundsWorker {
  public:
   RoundsWorker(Shard shard, bool waits) : shard_(std::move(shard)), waits_(waits) {}
 
   Shard* shard() { return &shard_; }
-  Consistency* calls() const { return calls_.get(); }
-  void Have(std::unique_ptr<Consistency> calls) { calls_ = std::move(calls); }
+  Consistency* consistency() const { return consistency_.get(); }
+  void Set(std::unique_ptr<Consistency> consistency) { consistency_ = std::move(consistency); }
 
-  void Add(const std::vector<T>& delta) { Make(Request::Add(delta.data())); }
-  void AddRows(const RowIds& ids, const std::vector<T>& delta) { Make(AddRowsOf(ids, delta)); }
+  void Add(const std::vector<T>& delta) { RunToEnd(Request::Add(delta.data())); }
+  void AddRows(const RowIds& ids, const std::vector<T>& delta) { RunToEnd(AddRowsOf(ids, delta)); }
   std::vector<T> Get() {
     std::vector<T> out(Size());
-    Make(Request::Get(out.data()));
+    RunToEnd(Request::Get(out.data()));
     return out;
   }
   std::vector<T> GetRows(const RowIds& ids) {
     std::vector<T> out(ids.size() * static_cast<size_t>(shard_.layout().row_bytes()) / sizeof(T));
-    Make(GetRowsOf(ids, &out));
+    RunToEnd(GetRowsOf(ids, &out));
     return out;
   }
   // With `in_place` the result overwrites the delta.
   std::vector<T> AddGet(std::vector<T> delta, bool in_place = false) {
     std::vector<T> out(Size());
-    Make(Request::AddGet(delta.data(), in_place ? delta.data() : out.data()));
+    RunToEnd(Request::AddGet(delta.data(), in_place ? delta.data() : out.data()));
     return in_place ? delta : out;
   }
 
  private:
   size_t Size() const { return static_cast<size_t>(shard_.layout().bytes()) / sizeof(T); }
 
-  void Make(const Request& request) {
-    const Instant until = Clock::now() + kPatience;
+  void RunToEnd(const Request& request) {
+    const Instant deadline = Clock::now() + kPatience;
     Progress progress;
     Status status;
     do {
       const Instant slice_end = waits_ ? Instant::max() : Instant::min();
-      status = calls_->Run(request, &progress, WaitLimit{until, slice_end});
+      status = consistency_->Run(request, &progress, WaitLimit{deadline, slice_end});
       if (!waits_) std::this_thread::yield();
     } while (status.pending());
     ASSERT_TRUE(IsOk(status));
   }
 
   Shard shard_;
-  std::unique_ptr<Consistency> calls_;
+  std::unique_ptr<Consistency> consistency_;
   bool waits_;
 };
 
@@ -90,7 +90,7 @@ class RoundsTable {
 
   std::unique_ptr<RoundsWorker<T>> For(int rank, bool waits = true) {
     auto worker = std::make_unique<RoundsWorker<T>>(shard_.For(rank), waits);
-    worker->Have(
+    worker->Set(
         MakeConsistency(mode_, shape_, segment_.data(), worker->shard(), ranks_[rank], "w"));
     return worker;
   }

@@ -8,9 +8,9 @@
 
 #include "support/jobs.h"
 
-// Replies in flight to a lost rank and the control messages of a rank that leaves are leaked on
-// purpose, since a transport may still read them. The function is visible so that the sanitizer's
-// library finds it.
+// Tells LeakSanitizer that replies in flight to a lost rank and the control messages of a rank that
+// leaves are leaked on purpose, since a transport may still read them. The function is visible so
+// that the sanitizer's library finds it.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:multiverso::ShardService::Begin\nleak:multiverso::ShardService::Abandon\n"
@@ -25,36 +25,36 @@ struct Shape {
   int64_t columns;
 };
 
-// One rank's add in one step of the rank's program.
-struct Step {
-  bool of_rows = false;
+// One add of a rank: of rows or of the whole table.
+struct RandomAdd {
+  bool names_rows = false;
   std::vector<int64_t> ids;
   std::vector<int64_t> delta;
 };
 
-Step StepOf(std::mt19937_64* random, const Shape& shape) {
-  Step step;
-  step.of_rows = (*random)() % 2 == 0;
+RandomAdd MakeRandomAdd(std::mt19937_64* random, const Shape& shape) {
+  RandomAdd add;
+  add.names_rows = (*random)() % 2 == 0;
   const auto rows = static_cast<uint64_t>(shape.rows);
-  const size_t count = step.of_rows ? (*random)() % 40 : rows;
-  for (size_t i = 0; step.of_rows && i < count; ++i) {
-    step.ids.push_back(static_cast<int64_t>((*random)() % rows));
+  const size_t count = add.names_rows ? (*random)() % 40 : rows;
+  for (size_t i = 0; add.names_rows && i < count; ++i) {
+    add.ids.push_back(static_cast<int64_t>((*random)() % rows));
   }
-  step.delta.resize(count * static_cast<size_t>(shape.columns));
-  for (int64_t& value : step.delta) value = static_cast<int64_t>((*random)() % 1000);
-  return step;
+  add.delta.resize(count * static_cast<size_t>(shape.columns));
+  for (int64_t& value : add.delta) value = static_cast<int64_t>((*random)() % 1000);
+  return add;
 }
 
-void AddTo(std::vector<int64_t>* model, const Step& step, const Shape& shape) {
+void ApplyTo(std::vector<int64_t>* model, const RandomAdd& add, const Shape& shape) {
   const auto columns = static_cast<size_t>(shape.columns);
-  for (size_t i = 0; i < step.delta.size(); ++i) {
-    const size_t row = step.of_rows ? static_cast<size_t>(step.ids[i / columns]) : i / columns;
-    (*model)[row * columns + i % columns] += step.delta[i];
+  for (size_t i = 0; i < add.delta.size(); ++i) {
+    const size_t row = add.names_rows ? static_cast<size_t>(add.ids[i / columns]) : i / columns;
+    (*model)[row * columns + i % columns] += add.delta[i];
   }
 }
 
 void RunRandomProgram(int ranks, int ranks_per_node, const Shape& shape, uint64_t seed) {
-  constexpr int kSteps = 12;
+  constexpr int kAdds = 12;
   SCOPED_TRACE(StrCat(ranks, " ranks, ", ranks_per_node, " per node, ", shape.rows, " x ",
                       shape.columns, ", seed ", seed));
   const auto count = static_cast<size_t>(shape.rows * shape.columns);
@@ -63,7 +63,7 @@ void RunRandomProgram(int ranks, int ranks_per_node, const Shape& shape, uint64_
   std::vector<int64_t> expected = initial;
   for (int rank = 0; rank < ranks; ++rank) {
     std::mt19937_64 random(seed + static_cast<uint64_t>(rank));
-    for (int i = 0; i < kSteps; ++i) AddTo(&expected, StepOf(&random, shape), shape);
+    for (int i = 0; i < kAdds; ++i) ApplyTo(&expected, MakeRandomAdd(&random, shape), shape);
   }
   RunSpanningJob(AllOf(ranks), ranks_per_node, 6, seed, [&](Session* session, int rank) {
     Table* const table = ValueOf(Create(session, MatrixOf(shape.rows, shape.columns, DType::kInt64),
@@ -71,13 +71,13 @@ void RunRandomProgram(int ranks, int ranks_per_node, const Shape& shape, uint64_
     std::mt19937_64 random(seed + static_cast<uint64_t>(rank));
     std::vector<int64_t> mine = initial;
     std::vector<int64_t> out(count);
-    for (int i = 0; i < kSteps; ++i) {
-      const Step step = StepOf(&random, shape);
-      AddTo(&mine, step, shape);
-      const void* const delta = step.delta.data();
-      ASSERT_TRUE(IsOk(step.of_rows ? Call(table, AddRowsOf(step.ids, step.delta))
-                       : i % 2 == 0 ? Call(table, Request::Add(delta))
-                                    : Call(table, Request::AddGet(delta, out.data()))));
+    for (int i = 0; i < kAdds; ++i) {
+      const RandomAdd add = MakeRandomAdd(&random, shape);
+      ApplyTo(&mine, add, shape);
+      const void* const delta = add.delta.data();
+      ASSERT_TRUE(IsOk(add.names_rows ? Call(table, AddRowsOf(add.ids, add.delta))
+                       : i % 2 == 0   ? Call(table, Request::Add(delta))
+                                      : Call(table, Request::AddGet(delta, out.data()))));
       // A rank reads all of its own adds; the adds of other ranks only increase the elements.
       ASSERT_TRUE(IsOk(Call(table, Request::Get(out.data()))));
       for (size_t k = 0; k < count; ++k) ASSERT_GE(out[k], mine[k]) << "element " << k;

@@ -20,7 +20,7 @@ Status Sync(ParamSync* sync, Table* table, const std::vector<void*>& data) {
 }
 
 // In each round each worker adds its number plus 1, and all workers receive the sum.
-void ExpectSums(const ModeOptions& mode, bool in_step) {
+void ExpectSums(const ModeOptions& mode, bool is_lock_step) {
   constexpr int kRounds = 20;
   constexpr int kRanks = 3;
   constexpr int64_t kCounts[] = {2, 30'000, 5};
@@ -39,12 +39,12 @@ void ExpectSums(const ModeOptions& mode, bool in_step) {
       b.swap(moved);
       data[1] = b.data();
       ASSERT_TRUE(IsOk(Sync(sync.get(), table, data)));
-      if (!in_step) continue;
+      if (!is_lock_step) continue;
       for (const auto* tensor : {&a, &b, &c}) {
         for (const float value : *tensor) ASSERT_EQ(value, round * kRanks * (kRanks + 1) / 2);
       }
     }
-    if (in_step) return;
+    if (is_lock_step) return;
     ASSERT_TRUE(Barrier(session).ok());
     for (const float value : Values<float>(table)) {
       ASSERT_EQ(value, kRounds * kRanks * (kRanks + 1) / 2);
@@ -67,8 +67,8 @@ TEST(ParamSync, RejectsTensorsThatDoNotMatchTheTable) {
                          "has 5 elements, the tensors have 4"));
     const int64_t negative[] = {6, -1};
     EXPECT_TRUE(Contains(ParamSync::Make(*table, negative, 2, values).status(), "counts[1]"));
-    const int64_t endless[] = {5, INT64_MAX, INT64_MAX};
-    EXPECT_EQ(ParamSync::Make(*table, endless, 3, values).status().code(), Code::kValue);
+    const int64_t overflowing[] = {5, INT64_MAX, INT64_MAX};
+    EXPECT_EQ(ParamSync::Make(*table, overflowing, 3, values).status().code(), Code::kValue);
     EXPECT_EQ(ParamSync::Make(*table, four, 0, values).status().code(), Code::kValue);
     EXPECT_EQ(ParamSync::Make(*table, nullptr, 1, values).status().code(), Code::kValue);
     const int64_t five[] = {5, 0};

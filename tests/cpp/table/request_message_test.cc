@@ -11,7 +11,7 @@
 namespace multiverso {
 namespace {
 
-RequestHeader Valid() {
+RequestHeader ValidHeader() {
   RequestHeader header;
   header.kind = RequestKind::kGet;
   header.sender = 1;
@@ -23,14 +23,14 @@ RequestHeader Valid() {
 
 TEST(DecodeRequest, InvertsEncodeRequest) {
   RequestHeader header;
-  ASSERT_TRUE(DecodeRequest(EncodeRequest(Valid()), 2, &header));
+  ASSERT_TRUE(DecodeRequest(EncodeRequest(ValidHeader()), 2, &header));
   EXPECT_EQ(header.kind, RequestKind::kGet);
   EXPECT_EQ(header.count, 3);
 }
 
 TEST(DecodeRequest, RejectsEachFieldThatIsOutOfBounds) {
   const auto rejects = [](void (*spoil)(RequestHeader*)) {
-    RequestHeader spoiled = Valid();
+    RequestHeader spoiled = ValidHeader();
     spoil(&spoiled);
     RequestHeader header;
     return !DecodeRequest(EncodeRequest(spoiled), 2, &header);
@@ -68,7 +68,7 @@ TEST(DecodeRequest, RejectsEachFieldThatIsOutOfBounds) {
 
 TEST(DecodeRequest, RejectsSizesInAChangeOfAnOption) {
   const auto decodes = [](int64_t first, int64_t bytes) {
-    RequestHeader option = Valid();
+    RequestHeader option = ValidHeader();
     option.kind = RequestKind::kSetHyper;
     option.first = first;
     option.bytes = bytes;
@@ -84,7 +84,7 @@ TEST(DecodeRequest, RejectsSizesInAChangeOfAnOption) {
 
 TEST(DecodeRequest, RejectsOtherLengthsAndGarbage) {
   RequestHeader header;
-  const std::string valid = EncodeRequest(Valid());
+  const std::string valid = EncodeRequest(ValidHeader());
   EXPECT_FALSE(DecodeRequest("", 2, &header));
   EXPECT_FALSE(DecodeRequest(valid.substr(1), 2, &header));
   EXPECT_FALSE(DecodeRequest(valid + "x", 2, &header));

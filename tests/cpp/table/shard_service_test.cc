@@ -13,7 +13,7 @@ namespace multiverso::testing {
 namespace {
 
 // Sends a request with this header to rank 1 and returns the status of the reply.
-Status Ask(Messenger* messenger, const RequestHeader& header, int64_t answer_bytes) {
+Status SendRequest(Messenger* messenger, const RequestHeader& header, int64_t answer_bytes) {
   std::vector<char> answer(static_cast<size_t>(answer_bytes));
   Messenger::Ticket ticket;
   MV_RETURN_IF_NOT_OK(messenger->Receive(1, header.tag, answer.data(), answer_bytes, &ticket));
@@ -46,19 +46,19 @@ TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
       header.first = 5;
       header.count = 5;
       header.bytes = 20;
-      EXPECT_TRUE(Ask(messenger, header, 20).ok());
+      EXPECT_TRUE(SendRequest(messenger, header, 20).ok());
       header.first = 4;
-      EXPECT_EQ(Ask(messenger, header, 20).code(), Code::kTransport);
+      EXPECT_EQ(SendRequest(messenger, header, 20).code(), Code::kTransport);
       header.first = 6;
-      EXPECT_EQ(Ask(messenger, header, 20).code(), Code::kTransport);
+      EXPECT_EQ(SendRequest(messenger, header, 20).code(), Code::kTransport);
       header.first = INT64_MAX;
-      EXPECT_EQ(Ask(messenger, header, 20).code(), Code::kTransport);
+      EXPECT_EQ(SendRequest(messenger, header, 20).code(), Code::kTransport);
       header.first = 5;
       header.bytes = 24;
-      EXPECT_EQ(Ask(messenger, header, 24).code(), Code::kTransport);
+      EXPECT_EQ(SendRequest(messenger, header, 24).code(), Code::kTransport);
       header.bytes = 20;
       header.table = 77;
-      EXPECT_EQ(Ask(messenger, header, 20).code(), Code::kTransport);
+      EXPECT_EQ(SendRequest(messenger, header, 20).code(), Code::kTransport);
     }
     ASSERT_TRUE(Barrier(session).ok());
   });
@@ -99,14 +99,14 @@ TEST(ShardService, KeepsATableUntilEveryNodeHasReleasedIt) {
     ShardService* const service = made->service();
     if (rank < 3) session->ReleaseTable(made);
     ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_EQ(service->tables(), 1U);
+    EXPECT_EQ(service->num_tables(), 1U);
     ASSERT_TRUE(Barrier(session).ok());
     if (rank == 3) {
       std::vector<float> out(100);
       ASSERT_TRUE(Call(made, Request::Get(out.data())).ok());
       session->ReleaseTable(made);
     }
-    EXPECT_TRUE(Eventually([&] { return service->tables() == 0; }));
+    EXPECT_TRUE(Eventually([&] { return service->num_tables() == 0; }));
     ASSERT_TRUE(Barrier(session).ok());
   });
 }

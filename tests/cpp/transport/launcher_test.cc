@@ -17,35 +17,35 @@ class Launcher : public ::testing::Test {
  protected:
   Launcher() {
     char name[] = "/tmp/multiverso-launcher-XXXXXX";
-    top_ = mkdtemp(name);
-    mkdir((top_ + "/bin").c_str(), 0700);
-    mkdir((top_ + "/lib").c_str(), 0700);
-    std::ofstream(top_ + "/lib/libmpi.so.12") << "an MPI";
+    prefix_ = mkdtemp(name);
+    mkdir((prefix_ + "/bin").c_str(), 0700);
+    mkdir((prefix_ + "/lib").c_str(), 0700);
+    std::ofstream(prefix_ + "/lib/libmpi.so.12") << "an MPI";
   }
   ~Launcher() override {
-    std::remove((top_ + "/lib/libmpi.so.12").c_str());
-    for (const char* folder : {"/bin", "/lib", ""}) rmdir((top_ + folder).c_str());
+    std::remove((prefix_ + "/lib/libmpi.so.12").c_str());
+    for (const char* folder : {"/bin", "/lib", ""}) rmdir((prefix_ + folder).c_str());
   }
 
-  std::string top_;
+  std::string prefix_;
 };
 
 TEST_F(Launcher, FindsTheMpiNextToIt) {
   for (const char* name : {"mpirun", "mpiexec.hydra", "hydra_pmi_proxy", "prterun", "orted"}) {
-    EXPECT_EQ(LibrariesOfLaunchers({"/usr/bin/sh", top_ + "/bin/" + name},
+    EXPECT_EQ(LibrariesOfLaunchers({"/usr/bin/sh", prefix_ + "/bin/" + name},
                                    {"libmpi.so.12", "libmpi.so.40"}),
-              std::vector<std::string>{top_ + "/bin/../lib/libmpi.so.12"})
+              std::vector<std::string>{prefix_ + "/bin/../lib/libmpi.so.12"})
         << name;
   }
 }
 
 TEST_F(Launcher, IgnoresOtherPrograms) {
   EXPECT_TRUE(
-      LibrariesOfLaunchers({top_ + "/bin/python3", "mpirun", ""}, {"libmpi.so.12"}).empty());
+      LibrariesOfLaunchers({prefix_ + "/bin/python3", "mpirun", ""}, {"libmpi.so.12"}).empty());
 }
 
 TEST_F(Launcher, IgnoresOtherLibraries) {
-  EXPECT_TRUE(LibrariesOfLaunchers({top_ + "/bin/mpirun"}, {"libmpi.so.40"}).empty());
+  EXPECT_TRUE(LibrariesOfLaunchers({prefix_ + "/bin/mpirun"}, {"libmpi.so.40"}).empty());
 }
 
 TEST(AncestorPrograms, BeginWithTheParent) {

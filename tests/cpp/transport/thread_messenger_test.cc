@@ -17,73 +17,74 @@ bool IsOver(Messenger* messenger, Messenger::Ticket* ticket) {
 }
 
 TEST(ThreadMessenger, KeepsTheOrderPerSenderAndTagOnly) {
-  const auto room = std::make_shared<MailRoom>(2, 5, 1);
-  ThreadMessenger zero(room, 0);
-  ThreadMessenger one(room, 1);
+  const auto room = std::make_shared<MailRoom>(/*ranks=*/2, /*delay=*/5, /*seed=*/1);
+  ThreadMessenger sender(room, 0);
+  ThreadMessenger receiver(room, 1);
   constexpr int kMessages = 50;
   std::vector<int> sent(2 * kMessages);
   std::iota(sent.begin(), sent.end(), 0);
   std::vector<Messenger::Ticket> tickets(sent.size());
-  for (int i = 0; i < 2 * kMessages; ++i) {
-    const auto at = static_cast<size_t>(i);
-    ASSERT_TRUE(zero.Send(1, kFirstCallTag + i % 2, &sent[at], sizeof(int), &tickets[at]).ok());
+  for (size_t i = 0; i < sent.size(); ++i) {
+    const int tag = kFirstCallTag + sent[i] % 2;
+    ASSERT_TRUE(sender.Send(1, tag, &sent[i], sizeof(int), &tickets[i]).ok());
   }
   int next[2] = {0, 1};
   bool overtaken = false;
   while (next[0] < 2 * kMessages || next[1] < 2 * kMessages) {
-    for (int line = 0; line < 2; ++line) {
+    for (int stream = 0; stream < 2; ++stream) {
       std::string bytes;
-      bool got = false;
-      ASSERT_TRUE(one.Take(Messenger::kAnyRank, kFirstCallTag + line, 4, &bytes, &got).ok());
-      if (!got) continue;
-      EXPECT_EQ(*reinterpret_cast<const int*>(bytes.data()), next[line]);
-      next[line] += 2;
+      bool is_found = false;
+      ASSERT_TRUE(
+          receiver.Take(Messenger::kAnyRank, kFirstCallTag + stream, 4, &bytes, &is_found).ok());
+      if (!is_found) continue;
+      EXPECT_EQ(*reinterpret_cast<const int*>(bytes.data()), next[stream]);
+      next[stream] += 2;
       overtaken = overtaken || next[1] < next[0] - 1 || next[0] < next[1] - 1;
     }
   }
   EXPECT_TRUE(overtaken);
-  for (Messenger::Ticket& ticket : tickets) EXPECT_TRUE(IsOver(&zero, &ticket));
+  for (Messenger::Ticket& ticket : tickets) EXPECT_TRUE(IsOver(&sender, &ticket));
 }
 
 TEST(ThreadMessenger, ReportsTheReceivedBytesAndTruncation) {
   const auto room = std::make_shared<MailRoom>(2, 0, 1);
-  ThreadMessenger zero(room, 0);
-  ThreadMessenger one(room, 1);
+  ThreadMessenger sender(room, 0);
+  ThreadMessenger receiver(room, 1);
   const char text[] = "abcdef";
   char buffer[4] = {};
   Messenger::Ticket sent;
   Messenger::Ticket received;
   bool done = false;
   int64_t bytes = 0;
-  ASSERT_TRUE(one.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
-  ASSERT_TRUE(zero.Send(1, kFirstCallTag, text, 3, &sent).ok());
-  ASSERT_TRUE(one.Test(&received, &done, &bytes).ok());
+  ASSERT_TRUE(receiver.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
+  ASSERT_TRUE(sender.Send(1, kFirstCallTag, text, 3, &sent).ok());
+  ASSERT_TRUE(receiver.Test(&received, &done, &bytes).ok());
   EXPECT_TRUE(done);
   EXPECT_EQ(bytes, 3);
-  ASSERT_TRUE(one.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
-  ASSERT_TRUE(zero.Send(1, kFirstCallTag, text, 6, &sent).ok());
-  EXPECT_EQ(one.Test(&received, &done, &bytes).code(), Code::kTransport);
+  ASSERT_TRUE(receiver.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
+  ASSERT_TRUE(sender.Send(1, kFirstCallTag, text, 6, &sent).ok());
+  EXPECT_EQ(receiver.Test(&received, &done, &bytes).code(), Code::kTransport);
   EXPECT_TRUE(done);
   EXPECT_EQ(std::string(buffer, 4), "abcd");
 }
 
 TEST(ThreadMessenger, DropsTooLongMessagesAndWithdrawsReceives) {
   const auto room = std::make_shared<MailRoom>(2, 0, 1);
-  ThreadMessenger zero(room, 0);
-  ThreadMessenger one(room, 1);
-  ASSERT_TRUE(zero.Post(1, kControlTag, std::string(100, 'n')).ok());
+  ThreadMessenger sender(room, 0);
+  ThreadMessenger receiver(room, 1);
+  ASSERT_TRUE(sender.Post(1, kControlTag, std::string(100, 'n')).ok());
   std::string bytes;
-  bool got = true;
-  ASSERT_TRUE(one.Take(Messenger::kAnyRank, kControlTag, 99, &bytes, &got).ok());
-  EXPECT_TRUE(got);
+  bool is_found = true;
+  ASSERT_TRUE(receiver.Take(Messenger::kAnyRank, kControlTag, 99, &bytes, &is_found).ok());
+  EXPECT_TRUE(is_found);
   EXPECT_TRUE(bytes.empty());
-  ASSERT_TRUE(one.Take(Messenger::kAnyRank, kControlTag, 1000, &bytes, &got).ok());
-  EXPECT_FALSE(got);
-  EXPECT_TRUE(zero.Advance());
+  ASSERT_TRUE(receiver.Take(Messenger::kAnyRank, kControlTag, 1000, &bytes, &is_found).ok());
+  EXPECT_FALSE(is_found);
+  EXPECT_TRUE(sender.Advance());
   char buffer[4] = {};
   Messenger::Ticket received;
-  ASSERT_TRUE(one.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
-  EXPECT_TRUE(one.Withdraw(&received));
+  ASSERT_TRUE(receiver.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
+  EXPECT_TRUE(receiver.Withdraw(&received));
   EXPECT_FALSE(received.is_open);
 }
 
