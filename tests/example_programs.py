@@ -44,7 +44,7 @@ class ExampleProgramTestCase(FolderTestCase):
         return self.result_and_output(example, *arguments, ranks=ranks, **options)[0]
 
     def result_of_equal_runs(self, example, *arguments, ranks, **options):
-        """Run an example twice and check that the results are equal; return one of them."""
+        """Run an example twice and check that the runs differ only in time; return a result."""
         first, second = (self.result(example, *arguments, ranks=ranks, **options) for _ in range(2))
         for result in (first, second):
             for epoch in result["history"]:

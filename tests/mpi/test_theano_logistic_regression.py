@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 class LogisticRegressionTestCase(ExampleProgramTestCase):
     def run_alone(self, *arguments, **environ):
         """Run the example without mpirun; return the result that it wrote as JSON."""
+        self.json.unlink(missing_ok=True)
         options = ("--json", self.json, *arguments)
         returncode, _, errors = run_alone(EXAMPLE, *options, **environ)
         self.assertEqual((returncode, errors), (0, ""))
