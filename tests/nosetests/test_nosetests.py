@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "tests" / "unit"
 NOSETESTS = Path(sys.executable).with_name("nosetests")
 
-#: Folders of unit tests, a part of all, because this test is about the runner.
+#: The folders whose tests run. A few are enough, because this test is about the runner.
 FOLDERS = ("session", "sync", "tables")
 
 #: Seconds: a multiple of the usual time, and less than the 600 s after which pytest ends the test.
