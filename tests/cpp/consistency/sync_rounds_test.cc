@@ -244,7 +244,7 @@ TEST(SyncRounds, NameAWorkerThatLeavesDuringARound) {
     }
     std::vector<float> out(100000);
     EXPECT_TRUE(IsError(Call(worker->consistency(), Request::AddGet(ones.data(), out.data())),
-                        Code::kPeerLost, "rank 1 active_workers (bad batch)",
+                        Code::kPeerLost, "rank 1 left (bad batch)",
                         "round 5 of table 'w'"));
   });
 }
