@@ -19,10 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import job_watchdog
@@ -108,6 +107,14 @@ class Result:
             raise AssertionError(msg)
         return [self.reports[rank][name] for rank in ranks]
 
+    def check_errors(self, kind: str, *texts: str, ranks: Iterable[int]) -> None:
+        """Raise AssertionError unless all `ranks` reported this kind of error with these texts."""
+        for found_kind, message in self.errors(*ranks):
+            assert found_kind == kind, f"{found_kind}: {message}"
+            assert message
+            for text in texts:
+                assert text in message, message
+
     def check_case(self, name: str, np: int) -> None:
         """Raise AssertionError if a case that `programs/cases.py` ran failed on any rank."""
         failed = []
@@ -192,12 +199,7 @@ class Job:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._kill()
         self._process.wait()
         self._output.close()

@@ -15,7 +15,6 @@ import os
 import shutil
 import subprocess
 import sys
-from types import TracebackType
 from typing import Self
 
 #: The variable with the hosts for `mpirun` and `agent`: a JSON object of address to namespace.
@@ -88,12 +87,7 @@ class Hosts:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._take_down()
 
     def _set_up(self) -> None:

@@ -1,13 +1,13 @@
 """The benchmark of the adapters measures one worker and two, with Multiverso and without."""
 
-import importlib.util
 import json
 import os
 import unittest
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
+from folders import FolderTestCase
+from requirements import needs
 
 from launch import run
 
@@ -16,20 +16,19 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "adapters.py"
 
 
-@unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
+@needs("torch")
 @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two cores")
-class TestAdapterBenchmark(unittest.TestCase):
+class TestAdapterBenchmark(FolderTestCase):
     def test_adapter_benchmark_measures_one_and_two_workers(self):
-        with TemporaryDirectory() as folder:
-            target = Path(folder, "report.json")
-            arguments = ["torch", "--quick", "--silent", "--seconds", "1", "--batches", "2"]
-            arguments += ["--json", str(target)]
-            runs = []
-            for np, extra_arguments in ((1, []), (2, []), (1, ["--all-cores"])):
-                run(PROGRAM, *arguments, *extra_arguments, np=np, OMP_NUM_THREADS="1").check()
-                report = json.loads(target.read_text("utf-8"))
-                self.assertIn("torch", report["environment"]["frameworks"])
-                runs += report["runs"]
+        target = self.folder / "report.json"
+        arguments = ["torch", "--quick", "--silent", "--seconds", "1", "--batches", "2"]
+        arguments += ["--json", str(target)]
+        runs = []
+        for np, extra_arguments in ((1, []), (2, []), (1, ["--all-cores"])):
+            run(PROGRAM, *arguments, *extra_arguments, np=np, OMP_NUM_THREADS="1").check()
+            report = json.loads(target.read_text("utf-8"))
+            self.assertIn("torch", report["environment"]["frameworks"])
+            runs += report["runs"]
         self.assertEqual([run["ranks"] for run in runs], [1, 2, 1])
         names = [[series["name"] for series in run["cases"][0]["series"]] for run in runs]
         self.assertEqual(names[0], ["with Multiverso", "plain training"])

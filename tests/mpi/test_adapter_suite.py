@@ -1,16 +1,16 @@
 """Cases that hold for every adapter, on the frameworks that this environment has."""
 
-import importlib.util
-
 import adapter_suite
 import pytest
+from requirements import THEANOS, is_installed
 
 import launch
 from case_jobs import CaseJobs, in_one_job, on_nodes, on_ranks
 
 pytestmark = pytest.mark.frameworks
 
-#: An adapter's file in programs/adapters, the backend of Keras, and the modules that it needs.
+#: An adapter's file in programs/adapters, the backend of Keras, and the modules that it needs: of a
+#: tuple of modules, one.
 ADAPTERS = [
     ("numpy", "", ["numpy"]),
     ("torch", "", ["torch"]),
@@ -19,15 +19,11 @@ ADAPTERS = [
     ("keras", "tensorflow", ["keras", "tensorflow"]),
     ("keras", "torch", ["keras", "torch"]),
     ("lasagne", "", ["lasagne"]),
+    ("theano", "", [THEANOS]),
 ]
-# The adapter uses the first of the three that is installed.
-THEANOS = [name for name in ("pytensor", "aesara", "theano") if importlib.util.find_spec(name)]
-ADAPTERS += [("theano", "", [name]) for name in THEANOS[:1]]
 
 INSTALLED = [
-    (adapter, backend)
-    for adapter, backend, modules in ADAPTERS
-    if all(importlib.util.find_spec(module) for module in modules)
+    (adapter, backend) for adapter, backend, modules in ADAPTERS if all(map(is_installed, modules))
 ]
 
 #: Adapters that also run on 2 and 4 ranks and on two nodes: two that work in place, and one that

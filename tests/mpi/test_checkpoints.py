@@ -85,12 +85,8 @@ def test_kill_during_save_leaves_the_old_or_the_new_checkpoint_complete(tmp_path
 
 def test_save_failure_of_one_rank_fails_on_every_rank(tmp_path):
     result = run("one_rank_cannot_write", tmp_path, np=3).check()
-    for rank in range(3):
-        kind, message = result.reports[rank]["error"]
-        assert kind == "CheckpointIOError"
-        assert "rank 2" in message
-        assert str(tmp_path) in message
-        assert result.reports[rank]["complete"]
+    result.check_errors("CheckpointIOError", "rank 2", str(tmp_path), ranks=range(3))
+    assert all(result.reports[rank]["complete"] for rank in range(3))
     assert [path.name for path in tmp_path.iterdir()] == ["000001-step-2"]
     checkpoints.verify(tmp_path)
 
@@ -98,8 +94,7 @@ def test_save_failure_of_one_rank_fails_on_every_rank(tmp_path):
 def test_save_names_a_rank_that_died_before_it(tmp_path):
     result = run("saves_after_a_death", tmp_path, np=3)
     assert not result.timed_out
-    for rank in range(2):
-        kind, message = result.reports[rank]["error"]
+    for kind, message in result.errors(0, 1):
         assert kind in ("PeerLostError", "AbortedError")
         assert "rank 2" in message
     assert [path.name for path in checkpoints.saved_in(tmp_path)] == ["000001-step-1"]
@@ -108,8 +103,4 @@ def test_save_names_a_rank_that_died_before_it(tmp_path):
 
 def test_saving_to_different_folders_raises_mismatch(tmp_path):
     result = run("saves_to_different_folders", tmp_path, np=2).check()
-    for rank in range(2):
-        kind, message = result.reports[rank]["error"]
-        assert kind == "MismatchError"
-        assert f"{tmp_path}/0" in message
-        assert f"{tmp_path}/1" in message
+    result.check_errors("MismatchError", f"{tmp_path}/0", f"{tmp_path}/1", ranks=(0, 1))

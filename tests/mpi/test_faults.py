@@ -68,9 +68,7 @@ def test_ranks_deadlocked_over_two_tables_are_named_in_timeout():
 
 def test_init_times_out_if_a_rank_never_calls_it():
     result = launch.run("faults.py", "late_init", np=3).check_clean()
-    for kind, message in result.errors(0, 1):
-        assert kind == "OperationTimeout"
-        assert message
+    result.check_errors("OperationTimeout", ranks=(0, 1))
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 """The benchmark of faults causes faults and reports how long their detection took."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run_python
 
 import launch
 
@@ -19,17 +17,10 @@ def test_fault_benchmark_measures_detection_times(tmp_path):
     target = tmp_path / "report.json"
     cases = ["killed_sync", "interrupted", "different_tables", "hostile_checkpoint"]
     options = ["--only", *cases, "--repeat", "1", "--ranks", "3", "--silent", "--json", str(target)]
-    done = subprocess.run(
-        [sys.executable, str(FAULTS), *options],
-        env={**os.environ, "PYTHONPATH": str(FAULTS.parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=launch.JOB_TIMEOUT,
-        check=False,
-    )
+    status, _, err = run_python(FAULTS, *options, timeout=launch.JOB_TIMEOUT)
     # The exit code is 1 if a fault took too long to detect, which may happen on a busy machine.
-    assert done.returncode in (0, 1), done.stderr
-    assert target.exists(), done.stderr
+    assert status in (0, 1), err
+    assert target.exists(), err
     report = json.loads(target.read_text("utf-8"))
     assert report["ranks"] == 3
     assert report["environment"]["mpi"]

@@ -3,13 +3,13 @@
 import importlib.util
 import json
 import shutil
-import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 import pytest
+from folders import FolderTestCase
+from programs import output_of
 
 from launch import Job, run
 
@@ -204,13 +204,12 @@ class TestOtherBackends(OutcomeTestCase):
 
 
 @unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
-class TestExamplePrograms(unittest.TestCase):
+class TestExamplePrograms(FolderTestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        super().setUp()
         for name in ("mpi_learn", "common"):
-            shutil.copytree(EXAMPLES / name, Path(folder.name) / name)
-        self.folder = Path(folder.name) / "mpi_learn"
+            shutil.copytree(EXAMPLES / name, self.folder / name)
+        self.folder /= "mpi_learn"
 
     def run_driver(self, *arguments, ranks):
         """Run MPIDriver.py; return its result."""
@@ -220,7 +219,7 @@ class TestExamplePrograms(unittest.TestCase):
 
     def run_program(self, *arguments):
         """Run another program of the example without MPI."""
-        subprocess.run([sys.executable, *arguments], cwd=self.folder, check=True, timeout=TIMEOUT)
+        output_of(sys.executable, *arguments, cwd=self.folder, timeout=TIMEOUT)
 
     def test_learns_digits_in_three_epochs_and_rejects_a_corrupt_file(self):
         self.run_program("BuildModel.py", "mnist")

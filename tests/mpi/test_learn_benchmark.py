@@ -1,32 +1,29 @@
 """The benchmark of multiverso.learn runs in a job of three ranks and checks itself."""
 
-import importlib.util
 import json
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import FolderTestCase
+from requirements import needs
 
 import launch
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 LEARN = Path(__file__).parents[2] / "benchmarks" / "learn.py"
-NEEDED = ("keras", "torch", "h5py", "tqdm", "rich")
-MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
-@unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}")
-class TestLearnBenchmark(unittest.TestCase):
+@needs("keras", "torch", "h5py", "tqdm", "rich")
+class TestLearnBenchmark(FolderTestCase):
     def test_learn_benchmark_measures_steps_and_updates(self):
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder, "report.json")
-            arguments = ["--quick", "--sample", "0.02", "--silent", "--backend", "torch"]
-            launch.run(LEARN, *arguments, "--json", str(target), np=3, timeout=400.0).check()
-            one_worker, two_workers = json.loads(target.read_text("utf-8"))["runs"]
+        target = self.folder / "report.json"
+        arguments = ["--quick", "--sample", "0.02", "--silent", "--backend", "torch"]
+        launch.run(LEARN, *arguments, "--json", str(target), np=3, timeout=400.0).check()
+        one_worker, two_workers = json.loads(target.read_text("utf-8"))["runs"]
         found = [
             (run["ranks"], case["operation"], [series["name"] for series in case["series"]])
             for run in (one_worker, two_workers)

@@ -179,8 +179,7 @@ def test_suspended_rank_is_excluded_and_learns_of_it():
         job.signal(1, signal.SIGCONT)
         result = job.finish().check_clean()
     assert "rank 1 has sent no heartbeat" in result.output
-    for rank in (0, 2):
-        kind, message = result.reports[rank]["error"]
+    for kind, message in result.errors(0, 2):
         assert kind in ("OperationTimeout", "AbortedError")
         assert "rank 1" in message
         assert "no heartbeat" in message

@@ -66,18 +66,12 @@ def test_ctrl_c_ends_a_wait_for_a_hanging_server():
 
 def test_finalizing_mpi_early_raises_state_error():
     result = run("nodes.py", "finalizes_early", np=2, per_node=1).check_clean()
-    for rank in (0, 1):
-        kind, message = result.reports[rank]["error"]
-        assert kind == "StateError"
-        assert "MPI was finalized" in message
+    result.check_errors("StateError", "MPI was finalized", ranks=(0, 1))
 
 
 def test_mpi_without_thread_support_is_rejected():
     result = run("nodes.py", "initializes_mpi_without_threads", np=2, per_node=1).check_clean()
-    for rank in (0, 1):
-        kind, message = result.reports[rank]["error"]
-        assert kind == "UnsupportedError"
-        assert "MPI_THREAD_MULTIPLE" in message
+    result.check_errors("UnsupportedError", "MPI_THREAD_MULTIPLE", ranks=(0, 1))
 
 
 @pytest.mark.slow

@@ -1,67 +1,34 @@
 """The NumPy examples: any number of workers is as good as one; errors for invalid input."""
 
-import importlib.util
-import json
-import subprocess
-import sys
-import tempfile
-import unittest
-from pathlib import Path
-
 import numpy as np
 import pytest
+from requirements import needs
 
-from launch import JOB_TIMEOUT, run
-
-FOLDER = Path(__file__).parents[2] / "examples" / "numpy"
-MISSING = [name for name in ("sklearn", "tqdm") if importlib.util.find_spec(name) is None]
-POINT = 0.01  # one percentage point of the test error
+from example_programs import POINT, ExampleProgramTestCase
 
 pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
-
-@unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
-class ExampleTestCase(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
-    def result(self, example, *arguments, ranks):
-        path = self.folder / "result.json"
-        run(FOLDER / example, "--json", str(path), *arguments, np=ranks).check()
-        return json.loads(path.read_text("utf-8"))
-
-    def error_of(self, example, *arguments):
-        done = subprocess.run(
-            [sys.executable, str(FOLDER / example), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=JOB_TIMEOUT,
-            check=False,
-        )
-        self.assertEqual(done.returncode, 2, done.stderr)
-        return done.stderr
+REGRESSION = "numpy/logistic_regression.py"
+WORD2VEC = "numpy/word2vec.py"
 
 
-class TestLogisticRegression(ExampleTestCase):
+@needs("sklearn", "tqdm")
+class TestLogisticRegression(ExampleProgramTestCase):
     def test_any_number_of_workers_matches_one(self):
-        one_worker = self.result("logistic_regression.py", ranks=1)
+        one_worker = self.result(REGRESSION, ranks=1)
         self.assertLess(one_worker["test_error"], 0.06)
         for ranks, arguments in ((2, []), (4, []), (3, ["--sync"])):
             with self.subTest(ranks=ranks, arguments=arguments):
-                result = self.result("logistic_regression.py", *arguments, ranks=ranks)
-                self.assertEqual(result["workers"], ranks)
+                result = self.result(REGRESSION, *arguments, ranks=ranks)
                 self.assertEqual(result["updates"], one_worker["updates"])
                 self.assertLessEqual(abs(result["test_error"] - one_worker["test_error"]), POINT)
 
     def test_missing_data_prints_one_sentence(self):
-        message = self.error_of("logistic_regression.py", "--data", str(self.folder / "none.npz"))
-        self.assertIn("none.npz", message)
-        self.assertEqual(len(message.splitlines()), 1)
+        self.assert_rejects("none.npz", REGRESSION, "--data", self.folder / "none.npz")
 
 
-class TestWordVectors(ExampleTestCase):
+@needs("sklearn", "tqdm")
+class TestWordVectors(ExampleProgramTestCase):
     """Trainings on a text whose chapters are about two subjects that share no word."""
 
     def setUp(self):
@@ -76,8 +43,7 @@ class TestWordVectors(ExampleTestCase):
         options = ["--text", str(self.text), "--words", "xa ye unheard", "--dimension", "8"]
         for ranks in (1, 3):
             with self.subTest(ranks=ranks):
-                result = self.result("word2vec.py", *options, "--epochs", "5", ranks=ranks)
-                self.assertEqual(result["workers"], ranks)
+                result = self.result(WORD2VEC, *options, "--epochs", "5", ranks=ranks)
                 self.assertEqual(result["vocabulary"], 16)
                 self.assertEqual(set(result["nearest"]), {"xa", "ye"})
                 for word, others in result["nearest"].items():
@@ -85,6 +51,6 @@ class TestWordVectors(ExampleTestCase):
                 self.assertLess(result["costs"][-1], result["costs"][0])
 
     def test_missing_or_empty_text_prints_one_sentence(self):
-        self.assertIn("none.txt", self.error_of("word2vec.py", "--text", "none.txt"))
+        self.assert_rejects("none.txt", WORD2VEC, "--text", "none.txt")
         self.text.write_text("1 2 3", "utf-8")
-        self.assertIn("--min-count", self.error_of("word2vec.py", "--text", str(self.text)))
+        self.assert_rejects("--min-count", WORD2VEC, "--text", self.text)

@@ -1,63 +1,33 @@
 """The logistic regression of the examples: any number of workers matches the plain program."""
 
-import importlib.util
 import json
-import os
-import subprocess
-import sys
-import tempfile
-import unittest
-from pathlib import Path
 
 import numpy as np
 import pytest
+from requirements import THEANOS, needs
 
-from launch import JOB_TIMEOUT, run
+from example_programs import EXAMPLES, POINT, ExampleProgramTestCase, run_alone
+from launch import run
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "theano" / "logistic_regression.py"
-NEEDED = ("sklearn", "tqdm")
-BACKENDS = ("pytensor", "aesara", "theano")
-MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-if not any(map(importlib.util.find_spec, BACKENDS)):
-    MISSING.append("PyTensor, Aesara or Theano")
-
-POINT = 0.01  # one percentage point of the test error
+EXAMPLE = "theano/logistic_regression.py"
 EPOCHS = "40"
 
 pytestmark = pytest.mark.slow
 
 
-def run_alone(*arguments, **environ):
-    """Run the example in one process without mpirun."""
-    return subprocess.run(
-        [sys.executable, str(EXAMPLE), *arguments],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=JOB_TIMEOUT,
-        check=False,
-    )
-
-
-@unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
-class ExampleTestCase(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.json = self.folder / "result.json"
+@needs("sklearn", "tqdm", THEANOS)
+class LogisticRegressionTestCase(ExampleProgramTestCase):
+    def run_alone(self, *arguments, **environ):
+        """Run the example without mpirun; return the result that it wrote as JSON."""
+        self.json.unlink(missing_ok=True)
+        options = ("--json", self.json, *arguments)
+        returncode, _, errors = run_alone(EXAMPLE, *options, **environ)
+        self.assertEqual((returncode, errors), (0, ""))
+        return json.loads(self.json.read_text("utf-8"))
 
     def plain(self, *arguments):
         """Return the result of one process that cannot load Multiverso."""
-        done = run_alone(
-            "--plain", "--json", str(self.json), *arguments, MULTIVERSO_LIBRARY="/nonexistent"
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(self.json.read_text("utf-8"))
-
-    def parallel(self, ranks, *arguments, **environ):
-        job = run(EXAMPLE, "--json", str(self.json), *arguments, np=ranks, **environ).check()
-        return json.loads(self.json.read_text("utf-8")), job.output
+        return self.run_alone("--plain", *arguments, MULTIVERSO_LIBRARY="/nonexistent")
 
     def assert_as_good(self, result, reference):
         self.assertLessEqual(abs(result["test_error"] - reference["test_error"]), POINT)
@@ -66,38 +36,35 @@ class ExampleTestCase(unittest.TestCase):
         self.assertGreater(result["seconds"], 0)
 
 
-class TestTraining(ExampleTestCase):
+class TestTraining(LogisticRegressionTestCase):
     def test_any_number_of_workers_matches_one(self):
         reference = self.plain("--epochs", EPOCHS)
         self.assertEqual((reference["workers"], reference["epochs"]), (1, int(EPOCHS)))
         self.assertLess(reference["test_error"], 0.06)
         for ranks in (1, 2, 3, 4):
             with self.subTest(ranks=ranks):
-                result, output = self.parallel(ranks, "--epochs", EPOCHS)
-                self.assertEqual(result["workers"], ranks)
+                options = ("--epochs", EPOCHS)
+                result, output = self.result_and_output(EXAMPLE, *options, ranks=ranks)
                 self.assert_as_good(result, reference)
-                # The master prints the result once, and no progress bar reaches a file.
-                self.assertEqual(output.count("test error"), 1, output)
+                # No progress bar reaches a file.
                 self.assertIn(f"test error {result['test_error']:.2%}", output)
                 self.assertEqual(len(output.splitlines()), int(EPOCHS) // 10 + 1, output)
 
     @pytest.mark.one_mpi
     def test_without_mpirun(self):
-        reference = self.plain("--epochs", EPOCHS, "--seed", "3")
-        done = run_alone("--epochs", EPOCHS, "--seed", "3", "--json", str(self.json))
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assert_as_good(json.loads(self.json.read_text("utf-8")), reference)
+        options = ("--epochs", EPOCHS, "--seed", "3")
+        self.assert_as_good(self.run_alone(*options), self.plain(*options))
 
     @pytest.mark.one_mpi
     def test_all_workers_stop_early_together(self):
-        result, _ = self.parallel(3, "--learning-rate", "3")
+        result = self.result(EXAMPLE, "--learning-rate", "3", ranks=3)
         self.assertLess(result["epochs"], 100)
         self.assertEqual(result["updates"], 50 * result["epochs"])
 
     @pytest.mark.one_mpi
     def test_more_workers_than_batches(self):
         options = ("--epochs", "30", "--batch-size", "400")
-        result, _ = self.parallel(4, *options)
+        result = self.result(EXAMPLE, *options, ranks=4)
         self.assert_as_good(result, self.plain(*options))
         self.assertEqual(result["updates"], 3 * 30)
 
@@ -105,7 +72,7 @@ class TestTraining(ExampleTestCase):
     def test_nothing_is_written_to_the_home_folder(self):
         home = self.folder / "home"
         home.mkdir()
-        self.parallel(2, "--epochs", "1", HOME=str(home))
+        self.result(EXAMPLE, "--epochs", "1", ranks=2, HOME=str(home))
         self.assertEqual(list(home.rglob("*")), [])
 
     @pytest.mark.one_mpi
@@ -123,12 +90,12 @@ class TestTraining(ExampleTestCase):
         path = self.folder / "mnist.npz"
         np.savez(path, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
         options = ("--data", str(path), "--epochs", "5")
-        result, _ = self.parallel(3, *options)
+        result = self.result(EXAMPLE, *options, ranks=3)
         self.assert_as_good(result, self.plain(*options))
 
 
 @pytest.mark.one_mpi
-class TestWrongUse(ExampleTestCase):
+class TestWrongUse(LogisticRegressionTestCase):
     def assert_one_sentence(self, returncode, output, text):
         self.assertEqual(returncode, 2, output)
         self.assertEqual(output.count("error: "), 1, output)
@@ -140,13 +107,13 @@ class TestWrongUse(ExampleTestCase):
         text = f"error: cannot use {path}: no such file or folder\n"
         for ranks in (1, 2, 4):
             with self.subTest(ranks=ranks):
-                job = run(EXAMPLE, "--data", str(path), np=ranks).check_clean()
+                job = run(EXAMPLES / EXAMPLE, "--data", str(path), np=ranks).check_clean()
                 self.assert_one_sentence(job.returncode, job.output, text)
 
     def test_all_ranks_leave_when_the_data_is_broken(self):
         path = self.folder / "mnist.npz"
         path.write_bytes(b"PK\x03\x04 but no more")
-        job = run(EXAMPLE, "--data", str(path), np=3).check_clean()
+        job = run(EXAMPLES / EXAMPLE, "--data", str(path), np=3).check_clean()
         self.assert_one_sentence(job.returncode, job.output, f"{path}: it is not an .npz")
 
     def test_all_ranks_leave_when_one_has_no_data(self):
@@ -162,22 +129,24 @@ class TestWrongUse(ExampleTestCase):
             "runpy.run_path(sys.argv[0], run_name='__main__')\n",
             "utf-8",
         )
-        job = run(script, str(EXAMPLE), np=3).check_clean()
+        job = run(script, str(EXAMPLES / EXAMPLE), np=3).check_clean()
         self.assert_one_sentence(job.returncode, job.output, "cannot use elsewhere.npz")
 
     def test_without_mpirun(self):
         for extra_arguments in ([], ["--plain"]):
-            done = run_alone("--data", str(self.folder / "nothing"), *extra_arguments)
-            self.assertEqual(done.stdout, "")
-            self.assert_one_sentence(done.returncode, done.stderr, "no such file or folder")
+            options = ("--data", self.folder / "nothing", *extra_arguments)
+            returncode, printed, errors = run_alone(EXAMPLE, *options)
+            self.assertEqual(printed, "")
+            self.assert_one_sentence(returncode, errors, "no such file or folder")
 
     def test_unwritable_result_prints_one_sentence(self):
-        done = run_alone("--plain", "--epochs", "1", "--json", str(self.folder / "no/folder.json"))
-        self.assertRegex(done.stdout, r"test error \d")
-        self.assert_one_sentence(done.returncode, done.stderr, "cannot write")
+        options = ("--plain", "--epochs", "1", "--json", self.folder / "no/folder.json")
+        returncode, printed, errors = run_alone(EXAMPLE, *options)
+        self.assertRegex(printed, r"test error \d")
+        self.assert_one_sentence(returncode, errors, "cannot write")
 
     def test_rejects_options_out_of_range(self):
         for wrong in (["--epochs", "0"], ["--batch-size", "-1"], ["--learning-rate", "nan"]):
-            done = run_alone(*wrong)
-            self.assertEqual(done.returncode, 2)
-            self.assertIn(f"{wrong[0]}: invalid positive", done.stderr)
+            returncode, _, errors = run_alone(EXAMPLE, *wrong)
+            self.assertEqual(returncode, 2)
+            self.assertIn(f"{wrong[0]}: invalid positive", errors)

@@ -1,28 +1,20 @@
 """``multiverso top`` shows the jobs on this machine without disturbing them."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from programs import run_python
 
 import launch
-import multiverso
 
 pytestmark = pytest.mark.slow
 
 
 def top(*arguments):
-    package = str(Path(multiverso.__file__).parents[1])
-    environ = {**os.environ, "PYTHONPATH": package, "COLUMNS": "200"}
-    command = [sys.executable, "-m", "multiverso", "top", "--once", "--interval", "0.2", *arguments]
-    done = subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    options = ("--once", "--interval", "0.2", *arguments)
+    status, out, err = run_python("-m", "multiverso", "top", *options, timeout=60, COLUMNS="200")
+    assert status == 0, err
+    return out
 
 
 def nodes_in_barrier(job):

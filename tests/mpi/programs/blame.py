@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 
 import numpy as np
 import worker
@@ -66,12 +65,8 @@ def _fail(how, call):
 
 
 def _interrupt_when_waiting():
-    main_thread = threading.main_thread().ident
-    # The function of multiverso._native that calls the library is named "call".
-    while sys._current_frames()[main_thread].f_code.co_name != "call":
-        time.sleep(0.01)
-    time.sleep(0.5)  # until the library waits
-    signal.pthread_kill(main_thread, signal.SIGALRM)
+    worker.wait_for_library_call()
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
 
 
 def _raise_error(signum, frame):

@@ -133,11 +133,7 @@ def interrupted(*calls):
 
 def _announce_when_waiting(call):
     """Announce that the main thread is inside a call of the library."""
-    main_thread = threading.main_thread().ident
-    # The function of multiverso._native that calls the library is named "call".
-    while sys._current_frames()[main_thread].f_code.co_name != "call":
-        time.sleep(0.01)
-    time.sleep(0.5)  # until the library waits
+    worker.wait_for_library_call()
     worker.announce(f"waiting-{call}")
 
 

@@ -4,6 +4,8 @@ import faulthandler
 import json
 import os
 import signal
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -90,6 +92,15 @@ def meet(name, timeout=WAIT_TIMEOUT):
     announce(name)
     for rank in range(SIZE):
         wait_for(name, rank, timeout)
+
+
+def wait_for_library_call():
+    """Wait until the main thread waits inside a call of the library."""
+    main_thread = threading.main_thread().ident
+    # The function of multiverso._native that calls the library is named "call".
+    while sys._current_frames()[main_thread].f_code.co_name != "call":
+        time.sleep(0.01)
+    time.sleep(0.5)  # until the library waits
 
 
 def _write(name, text):

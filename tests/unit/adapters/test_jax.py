@@ -1,17 +1,16 @@
 """PytreeSync of JAX with one worker."""
 
 import gc
-import importlib.util
-import unittest
 from unittest import mock
 
 import numpy as np
 import pytest
 import sessions
+from requirements import is_installed, needs
 
 pytestmark = pytest.mark.frameworks
 
-HAS_JAX = importlib.util.find_spec("jax") is not None
+HAS_JAX = is_installed("jax")
 if HAS_JAX:
     import jax
     import jax.numpy as jnp
@@ -24,7 +23,7 @@ def copied(params):
     return [np.array(leaf, copy=True) for leaf in jax.tree.leaves(params)]
 
 
-@unittest.skipUnless(HAS_JAX, "needs JAX")
+@needs("jax")
 class JaxTestCase(sessions.SessionTestCase):
     """Skips the tests if JAX is not installed."""
 
@@ -106,7 +105,7 @@ class TestPytreeSync(JaxTestCase):
             params = sync.sync(step(params))
         self.assertEqual(set(values_of(params)), {8.0})
 
-    @unittest.skipUnless(importlib.util.find_spec("optax"), "needs Optax")
+    @needs("optax")
     def test_works_with_optax(self):
         import optax
 
@@ -121,7 +120,7 @@ class TestPytreeSync(JaxTestCase):
             alone = optax.apply_updates(alone, step)
         np.testing.assert_allclose(values_of(params), values_of(alone), rtol=1e-5)
 
-    @unittest.skipUnless(importlib.util.find_spec("flax"), "needs Flax")
+    @needs("flax")
     def test_works_with_flax(self):
         import flax.linen
 

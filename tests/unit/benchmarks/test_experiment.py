@@ -1,12 +1,11 @@
 """The benchmark experiment.py: its runs, bars, table and plots, from given results."""
 
-import importlib.util
 import sys
-import unittest
 from pathlib import Path
 
 import pytest
 from folders import FolderTestCase
+from requirements import needs
 
 pytestmark = pytest.mark.frameworks
 
@@ -63,7 +62,7 @@ class TestExperiment(FolderTestCase):
         self.assertEqual((run["accuracies"], run["seconds"]), ([0.5, 0.75], [2.0, 2.0]))
         self.assertEqual((run["accuracy"], run["data"]), (0.75, "generated"))
 
-    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "needs matplotlib")
+    @needs("matplotlib")
     def test_writes_three_plots(self):
         experiment.plot(digits_runs(0.1, 0.2, 0.3, 0.3), self.folder)
         pictures = ["accuracy_epoch.png", "accuracy_time.png", "time_epoch.png"]

@@ -1,11 +1,9 @@
 """The bytes of checkpoint files match their documentation; conversion to and from safetensors."""
 
-import importlib.util
-import unittest
-
 import checkpoint_bytes
 import numpy as np
 from folders import FolderTestCase
+from requirements import needs
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
@@ -47,7 +45,7 @@ class TestFiles(FolderTestCase):
             with self.assertRaises(IndexError):
                 opened.read("c", 0)
 
-    @unittest.skipUnless(importlib.util.find_spec("safetensors"), "safetensors is not installed")
+    @needs("safetensors")
     def test_safetensors_round_trip_restores_an_equal_checkpoint(self):
         with mv.session():
             matrix = mv.MatrixTableHandler(4, 5, updater="adam", name="m")
@@ -63,7 +61,7 @@ class TestFiles(FolderTestCase):
             matrix.add(np.ones((4, 5)))
             np.testing.assert_array_equal(matrix.get(), expected)
 
-    @unittest.skipUnless(importlib.util.find_spec("safetensors"), "safetensors is not installed")
+    @needs("safetensors")
     def test_imports_safetensors_of_other_tools(self):
         from safetensors.numpy import save_file
 

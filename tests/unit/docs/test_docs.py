@@ -1,16 +1,14 @@
 """Python blocks in README and docs run and print the documented output; links are valid."""
 
-import ast
-import importlib.util
 import itertools
 import re
 import signal
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 import pytest
+from page_blocks import blocks_of, missing_modules, modules_of
 from programs import WALL_TIMEOUT, run_python
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -19,27 +17,9 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 
-
-# A Python block, which a list may indent, and its output if the next block is the output.
-BLOCK = re.compile(
-    r"^(?P<indent> *)```python\n(?P<code>.*?)^ *```$"
-    r"(?:(?:(?!^ *```).)*?^ *```output\n(?P<output>.*?)^ *```$)?",
-    re.DOTALL | re.MULTILINE,
-)
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
 FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
-
-
-def blocks_of(text):
-    """Return (line, code, output or None) for each Python block of a Markdown text."""
-    found = []
-    for match in BLOCK.finditer(text):
-        line = text.count("\n", 0, match.start("code")) + 1
-        margin = re.compile(f"^{match['indent']}", re.MULTILINE)
-        code, output = (part and margin.sub("", part) for part in match.group("code", "output"))
-        found.append((line, code, output))
-    return found
 
 
 def anchors_of(text):
@@ -61,23 +41,6 @@ def lines_without_blank_above(text):
         if (line.startswith("- ") and above and not above.startswith(("- ", " ")))
         or (line.startswith("| ") and above and not above.startswith("|"))
     ]
-
-
-def modules_of(code):
-    """Return the top-level modules that the code imports, except the standard library."""
-    names = set()
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.split(".")[0])
-    # Without Multiverso or NumPy the test must fail instead of skipping.
-    return names - {"multiverso", "numpy"} - sys.stdlib_module_names
-
-
-def missing_modules(code):
-    """Return the modules that the code imports and this environment lacks."""
-    return sorted(name for name in modules_of(code) if importlib.util.find_spec(name) is None)
 
 
 def run(code, timeout=WALL_TIMEOUT):

@@ -2,10 +2,10 @@
 
 import array
 import gc
-import importlib.util
 import unittest
 
 import numpy as np
+from requirements import needs
 from sessions import SessionTestCase
 
 import multiverso as mv
@@ -41,7 +41,7 @@ class TestSupportedArrays(SessionTestCase):
         sync = self.check([np.ones((3, 5), np.float16)])
         self.assertEqual(sync.tables[0].dtype, np.float32)
 
-    @unittest.skipUnless(importlib.util.find_spec("ml_dtypes"), "needs ml_dtypes")
+    @needs("ml_dtypes")
     def test_sums_bfloat16_in_float32(self):
         import ml_dtypes
 

@@ -5,11 +5,12 @@ import pickle
 import jax
 import jax.numpy as jnp
 import numpy as np
+from adapters.base import ManagedModel
 
 from multiverso.jax_ext import PytreeSync
 
 
-class Model:
+class Model(ManagedModel):
     DTYPES = ("float32", "float64", "float16", "bfloat16")
 
     def __init__(self, shapes, dtype, value):
@@ -20,9 +21,6 @@ class Model:
     def attach(self, **options):
         self.manager = PytreeSync(self.params, **options)
         self.params = self.manager.params
-
-    def tables(self):
-        return self.manager.tables
 
     def values(self):
         return values_of(self.params)

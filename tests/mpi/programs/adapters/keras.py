@@ -10,6 +10,7 @@ if os.environ["KERAS_BACKEND"] == "jax":
     jax.config.update("jax_enable_x64", True)
 
 import keras
+from adapters.base import ManagedModel
 
 from multiverso.keras_ext import KerasParamManager
 
@@ -32,7 +33,7 @@ class ParameterModel(keras.Model):
         return inputs
 
 
-class Model:
+class Model(ManagedModel):
     DTYPES = ("float32", "float64", "float16", "bfloat16")
 
     def __init__(self, shapes, dtype, value):
@@ -42,21 +43,12 @@ class Model:
     def attach(self, **options):
         self.manager = KerasParamManager(self.model, **options)
 
-    def tables(self):
-        return self.manager.tables
-
     def values(self):
         return values_of(self.model)
 
     def add(self, delta):
         for variable in self.model.added_weights:
             variable.assign_add(keras.ops.cast(delta, variable.dtype))
-
-    def sync(self):
-        self.manager.sync_all_param()
-
-    def wait(self):
-        self.manager.wait()
 
     def saved_and_loaded(self, folder):
         self.model.save_weights(folder / "model.weights.h5")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from adapters.base import ManagedModel
 
 os.environ["THEANO_FLAGS"] = "mode=FAST_COMPILE,linker=py,cxx="
 sys.path.append(str(Path(__file__).parents[4] / "examples" / "common"))
@@ -21,7 +22,7 @@ class ParameterLayer(lasagne.layers.Layer):
             self.add_param(theano.shared(np.full(shape, value, dtype)), shape)
 
 
-class Model:
+class Model(ManagedModel):
     DTYPES = ("float32", "float64", "float16")
 
     def __init__(self, shapes, dtype, value):
@@ -30,21 +31,12 @@ class Model:
     def attach(self, **options):
         self.manager = LasagneParamManager(self.network, **options)
 
-    def tables(self):
-        return self.manager.tables
-
     def values(self):
         return values_of(self.network)
 
     def add(self, delta):
         for variable in lasagne.layers.get_all_params(self.network):
             variable.set_value((variable.get_value() + delta).astype(variable.dtype))
-
-    def sync(self):
-        self.manager.sync_all_param()
-
-    def wait(self):
-        self.manager.wait()
 
     def saved_and_loaded(self, folder):
         values = lasagne.layers.get_all_param_values(self.network)

@@ -3,11 +3,12 @@
 import pickle
 
 import numpy as np
+from adapters.base import ManagedModel
 
 from multiverso.sync import ParamSync
 
 
-class Model:
+class Model(ManagedModel):
     DTYPES = ("float32", "float64", "float16")
 
     def __init__(self, shapes, dtype, value):
@@ -15,9 +16,6 @@ class Model:
 
     def attach(self, **options):
         self.manager = ParamSync(self.arrays, **options)
-
-    def tables(self):
-        return self.manager.tables
 
     def values(self):
         return np.concatenate([array.ravel() for array in self.arrays])
@@ -28,9 +26,6 @@ class Model:
 
     def sync(self):
         self.manager.sync()
-
-    def wait(self):
-        self.manager.wait()
 
     def saved_and_loaded(self, folder):
         loaded_arrays = pickle.loads(pickle.dumps(self.arrays))  # safe: its own bytes

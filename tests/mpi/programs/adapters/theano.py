@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from adapters.base import ManagedModel
 
 sys.path.append(str(Path(__file__).parents[4] / "examples" / "common"))
 from theano_backend import theano  # noqa: E402
@@ -21,7 +22,7 @@ class Manager(MVModelParamManager):
             variable.set_value(value)
 
 
-class Model:
+class Model(ManagedModel):
     DTYPES = ("float32", "float64", "float16")
 
     def __init__(self, shapes, dtype, value):
@@ -30,21 +31,12 @@ class Model:
     def attach(self, **options):
         self.manager = Manager(self.variables, **options)
 
-    def tables(self):
-        return self.manager.tables
-
     def values(self):
         return values_of(self.variables)
 
     def add(self, delta):
         for variable in self.variables:
             variable.set_value((variable.get_value() + delta).astype(variable.dtype))
-
-    def sync(self):
-        self.manager.sync_all_param()
-
-    def wait(self):
-        self.manager.wait()
 
     def saved_and_loaded(self, folder):
         return values_of(pickle.loads(pickle.dumps(self.variables)))  # safe: its own bytes

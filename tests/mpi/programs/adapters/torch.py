@@ -2,11 +2,12 @@
 
 import numpy as np
 import torch
+from adapters.base import ManagedModel
 
 from multiverso.torch_ext import TorchParamManager
 
 
-class Model:
+class Model(ManagedModel):
     DTYPES = ("float32", "float64", "float16", "bfloat16")
 
     def __init__(self, shapes, dtype, value):
@@ -17,9 +18,6 @@ class Model:
     def attach(self, **options):
         self.manager = TorchParamManager(self.module, **options)
 
-    def tables(self):
-        return self.manager.tables
-
     def values(self):
         return values_of(self.module)
 
@@ -27,12 +25,6 @@ class Model:
         with torch.no_grad():
             for parameter in self.module:
                 parameter += delta
-
-    def sync(self):
-        self.manager.sync_all_param()
-
-    def wait(self):
-        self.manager.wait()
 
     def saved_and_loaded(self, folder):
         torch.save(self.module, folder / "module.pt")
