@@ -157,7 +157,7 @@ def test_unreachable_host_is_named_after_the_timeout(two_hosts):
     for rank in range(3):
         kind, message = result.reports[rank]["call"]
         assert kind == "PeerLostError", message
-        assert "has received no heartbeat for" in message
+        assert "has sent no heartbeat for" in message
         assert re.search(r"with rows \d+ to \d+", message), message
 
 
