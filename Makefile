@@ -4,8 +4,9 @@
 PYTHON ?= python3
 NP ?= 4
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-# Test files that run at the same time. At most three, because a job of a framework takes 3.5 GB.
-TEST_JOBS ?= $(if $(filter 1 2,$(JOBS)),$(JOBS),3)
+# Test files that run at the same time: more than there are cores, because ranks often wait for each
+# other, but at most three, because a job of a framework takes 3.5 GB.
+TEST_JOBS ?= $(if $(filter 1,$(JOBS)),2,3)
 FUZZ_RUNS ?= 1000000
 
 # The wheels of two MPIs overwrite each other's files, so each MPI has an environment. Frameworks that
@@ -109,6 +110,8 @@ test-slow: $(MPICH)/.examples $(FAILPOINTS)
 test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
 	$(call run,$(OPENMPI),$(call pytest,openmpi,-m "not one_mpi" tests/mpi tests/hosts tests/lua))
 
+# Frameworks compute all the time, so more files than cores would gain nothing.
+test-frameworks: TEST_JOBS := $(if $(filter 1 2,$(JOBS)),$(JOBS),3)
 test-frameworks: $(FRAMEWORKS)/.installed $(JAX)/.installed
 	$(call run,$(FRAMEWORKS),$(call pytest,frameworks,-m "frameworks and not keras_backend"))
 	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-m keras_backend))
