@@ -21,7 +21,7 @@ enum MessageKind : uint32_t {
 
 // How often a node checks whether its ranks have died.
 constexpr auto kCheckInterval = std::chrono::milliseconds(200);
-// For messages before a process ends; enough, since their receivers are polling.
+// How long a process that ends waits for its last messages. Their receivers are polling.
 constexpr auto kSendTimeout = std::chrono::milliseconds(200);
 constexpr auto kAnswerTimeout = std::chrono::seconds(1);
 

@@ -36,9 +36,9 @@ class RankContext final {
   FailureDetector* failure_detector() { return &failure_detector_; }
   const PeerStatus* peers() const { return &peers_; }
   SessionState* state() { return &state_; }
-  // Null in a session of one node.
+  // The channel is null in a session of one node.
   ControlChannel* control_channel() const { return control_channel_.get(); }
-  // Null in a session of one node, and where the machine supports no connections.
+  // The connections are null in a session of one node, or if the machine does not support them.
   PeerConnections* connections() const { return connections_.get(); }
 
   // The group of all ranks of the session.

@@ -45,9 +45,9 @@ struct SpinPolicy {
   int relaxed_polls;   // polls between which the thread keeps its core
   int yielding_polls;  // further polls, between which the thread offers its core
 };
-// For waits in which every rank has a core of its own.
+// The policy of waits in which every rank has a core of its own.
 constexpr SpinPolicy kOwnCore{200, 200};
-// For waits in which ranks share cores: the awaited rank runs sooner if the waiting rank sleeps.
+// The policy of waits in which ranks share cores: the awaited rank runs sooner if the waiter sleeps.
 // The waiting rank yields only a few times, because the scheduler may prefer another process.
 constexpr SpinPolicy kSharedCore{4, 8};
 

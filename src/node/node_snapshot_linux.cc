@@ -41,7 +41,7 @@ Result<NodeSnapshot> NodeSnapshot::OfFile(const std::string& path) {
   int64_t bytes = is_file ? ReadInto(copy.get(), file, sizeof(NodeControl), info.st_size) : 0;
   if (bytes == static_cast<int64_t>(sizeof(NodeControl))) {
     const int32_t num_ranks = reinterpret_cast<const NodeControl*>(copy->data())->num_ranks;
-    // Of reports an invalid number of ranks.
+    // NodeSnapshot::Of reports an invalid number of ranks.
     if (num_ranks >= 1 && num_ranks <= kMaxRanks) {
       bytes = ReadInto(copy.get(), file, NodeControl::BytesFor(num_ranks), info.st_size);
     }

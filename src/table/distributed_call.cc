@@ -19,7 +19,7 @@ constexpr auto kMaxNap = std::chrono::milliseconds(2);
 constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 // The time in which the messages in flight of a failed call may complete, while receivers poll.
 constexpr auto kWindDown = std::chrono::seconds(2);
-// The same time after a loss or a timeout, when a receiver may never poll again.
+// The time for that after a loss or a timeout, when a receiver may never poll again.
 constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
 // The time in which the death of a server becomes known after messages to the server fail.
 constexpr auto kDeathKnownWithin = std::chrono::seconds(2);

@@ -47,7 +47,7 @@ class ShardService {
   // Returns whether accepted requests are unfinished.
   bool IsBusy() const { return busy_.load(std::memory_order_relaxed); }
 
-  // For tests.
+  // Returns the number of tables that are served; only tests need it.
   size_t num_tables() const;
 
  private:
