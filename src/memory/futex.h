@@ -47,7 +47,7 @@ struct SpinPolicy {
 };
 // The policy of waits in which every rank has a core of its own.
 constexpr SpinPolicy kOwnCore{200, 200};
-// The policy of waits in which ranks share cores: the awaited rank runs sooner if the waiter sleeps.
+// The policy of waits in which ranks share cores: the awaited rank runs sooner if others sleep.
 // The waiting rank yields only a few times, because the scheduler may prefer another process.
 constexpr SpinPolicy kSharedCore{4, 8};
 

@@ -113,8 +113,8 @@ struct Request {
   int64_t first = 0;
   int64_t count = kWholeShard;
   const TensorList* tensors = nullptr;  // of kExchange
-  // The fields of kSetHyper: the hyper-parameter, its checked value, and the number of rounds that a server
-  // must have applied before.
+  // The fields of kSetHyper: the hyper-parameter, its checked value, and the number of rounds that
+  // a server must have applied before.
   int32_t hyper = 0;
   double value = 0;
   uint64_t rounds = 0;
