@@ -62,7 +62,9 @@ TEST_P(TableCopying, EndsWhenItIsInterrupted) {
   std::this_thread::sleep_for(Interrupt::kMinInterval);
   TableSnapshot snapshot({table}, sections, to.data());
   const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
-  EXPECT_EQ(snapshot.Copy(GetParam(), limit).code(), Code::kAborted);
+  const Status status = snapshot.Copy(GetParam(), limit);
+  // The other threads may copy everything before this thread checks its limit.
+  if (GetParam() == 1 || !status.ok()) EXPECT_EQ(status.code(), Code::kAborted);
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, TableCopying, ::testing::Values(1, 2, 4));
