@@ -54,13 +54,14 @@ Status CheckFlags(RequestKind kind, int32_t flags) {
 // Returns the kind of request that MV_TableRun calls `operation`.
 Result<RequestKind> KindOf(const char* operation) {
   const std::string_view wanted = operation == nullptr ? "null" : operation;
-  std::string known;
   for (const RequestTraits& traits : kRequestTraits) {
-    if (traits.operation == nullptr) continue;
-    if (wanted == traits.operation) return traits.kind;
-    known += StrCat(known.empty() ? "" : ", ", traits.operation);
+    if (traits.operation != nullptr && wanted == traits.operation) return traits.kind;
   }
-  return Status(Code::kValue, StrCat("operation: expected one of ", known, ", received ", wanted));
+  std::string names;
+  for (const RequestTraits& traits : kRequestTraits) {
+    if (traits.operation != nullptr) names += StrCat(traits.operation, ", ");
+  }
+  return Status(Code::kValue, StrCat("operation: expected one of ", names, "received ", wanted));
 }
 
 // The body of a call that runs a request on a table.
