@@ -3,22 +3,22 @@
 
 namespace multiverso::windows {
 
-std::wstring Wide(const std::string& text) {
+std::wstring ToUtf16(const std::string& text) {
   const int length = static_cast<int>(text.size());
   const int needed = MultiByteToWideChar(CP_UTF8, 0, text.data(), length, nullptr, 0);
-  std::wstring wide(static_cast<size_t>(needed), L'\0');
-  MultiByteToWideChar(CP_UTF8, 0, text.data(), length, wide.data(), needed);
-  return wide;
+  std::wstring utf16(static_cast<size_t>(needed), L'\0');
+  MultiByteToWideChar(CP_UTF8, 0, text.data(), length, utf16.data(), needed);
+  return utf16;
 }
 
-std::string Narrow(const wchar_t* text) {
+std::string ToUtf8(const wchar_t* text) {
   // The size includes the final zero, which is not part of the string.
   const int needed = WideCharToMultiByte(CP_UTF8, 0, text, -1, nullptr, 0, nullptr, nullptr);
   if (needed <= 1) return "";
-  std::string narrow(static_cast<size_t>(needed), '\0');
-  WideCharToMultiByte(CP_UTF8, 0, text, -1, narrow.data(), needed, nullptr, nullptr);
-  narrow.pop_back();
-  return narrow;
+  std::string utf8(static_cast<size_t>(needed), '\0');
+  WideCharToMultiByte(CP_UTF8, 0, text, -1, utf8.data(), needed, nullptr, nullptr);
+  utf8.pop_back();
+  return utf8;
 }
 
 std::string ErrorText(DWORD error) {
@@ -26,7 +26,7 @@ std::string ErrorText(DWORD error) {
   const DWORD length =
       FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, nullptr, error, 0,
                      text, static_cast<DWORD>(sizeof(text) / sizeof(text[0])), nullptr);
-  std::string reason = length == 0 ? "unknown" : Narrow(text);
+  std::string reason = length == 0 ? "unknown" : ToUtf8(text);
   while (!reason.empty() && (reason.back() == '\n' || reason.back() == '\r')) {
     reason.pop_back();
   }

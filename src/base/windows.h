@@ -16,15 +16,15 @@
 
 namespace multiverso::windows {
 
-// A handle as a number and back. Handles have 32 significant bits, also in 64-bit processes.
+// Convert a handle to a number and back; 64-bit processes, too, use only 32 bits of a handle.
 inline int NumberOf(HANDLE handle) { return static_cast<int>(reinterpret_cast<intptr_t>(handle)); }
 inline HANDLE HandleOf(int number) {
   return reinterpret_cast<HANDLE>(static_cast<intptr_t>(number));
 }
 
-// Conversions between UTF-8, which this library uses for paths, and the UTF-16 of Windows.
-std::wstring Wide(const std::string& text);
-std::string Narrow(const wchar_t* text);
+// Convert between UTF-8, which this library uses for paths, and UTF-16, which Windows uses.
+std::wstring ToUtf16(const std::string& text);
+std::string ToUtf8(const wchar_t* text);
 
 // Returns a text such as "Access is denied. (error 5)".
 std::string ErrorText(DWORD error);

@@ -42,7 +42,7 @@ inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind cal
   const bool uses_files = call == CallKind::kSave || call == CallKind::kSaveWait ||
                           call == CallKind::kLoad ||
                           (call == CallKind::kClose && entry.session->IsSaving());
-  return uses_files || entry.session->members().size() > 1 ? entry.slice
+  return uses_files || entry.session->members().size() > 1 ? entry.wait_slice
                                                            : std::chrono::milliseconds(0);
 }
 

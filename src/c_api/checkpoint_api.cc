@@ -74,8 +74,8 @@ Status Load(MV_Session session, const char* directory, int32_t flags, int64_t ta
 // Finds the session of a table, and the id of the table in the session.
 Status FindSession(MV_Table table, MV_Session* session, int64_t* id) {
   const TableUse use = Using(table);
-  if (!use) return WhyStale("table");
-  *session = use->session->handle;
+  if (!use) return StaleHandleError("table");
+  *session = use->owner->handle;
   *id = use->table->id();
   return Status::Ok();
 }

@@ -45,7 +45,7 @@ using CheckpointUse = HandleTable<CheckpointEntry>::Use;
 template <class Body>
 Status WithCheckpoint(MV_Checkpoint checkpoint, Body body) {
   const CheckpointUse use(&Checkpoints(), HandleNumber(checkpoint));
-  if (!use) return WhyStale("checkpoint");
+  if (!use) return StaleHandleError("checkpoint");
   const std::lock_guard<std::mutex> guard(use->mutex);
   return body(use.get());
 }
@@ -220,7 +220,8 @@ int32_t MV_CheckpointClose(MV_Checkpoint checkpoint) {
     const std::unique_ptr<CheckpointEntry> entry(
         Checkpoints().Close(HandleNumber(checkpoint), Clock::now() + kCloseTimeout));
     if (entry != nullptr) return Status::Ok();
-    if (!CheckpointUse(&Checkpoints(), HandleNumber(checkpoint))) return WhyStale("checkpoint");
+    if (!CheckpointUse(&Checkpoints(), HandleNumber(checkpoint)))
+      return StaleHandleError("checkpoint");
     return Status(Code::kTimeout, "another thread is still reading the checkpoint");
   });
 }

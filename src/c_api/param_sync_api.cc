@@ -38,9 +38,9 @@ struct ExclusiveSync {
 Status Run(MV_ParamSync handle, void* const* tensors, int64_t num_tensors) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
   HandleTable<ParamSyncEntry>::Use entry(&ParamSyncs(), HandleNumber(handle));
-  if (!entry) return WhyStale("synchronization");
+  if (!entry) return StaleHandleError("synchronization");
   TableUse use = Using(entry->table);
-  if (!use) return WhyStale("table");
+  if (!use) return StaleHandleError("table");
   CallGuard guard(&entry->is_running);
   if (!guard.Check("sync").ok()) {
     return Status(Code::kState, "another thread is at a sync of the same parameters");
@@ -67,7 +67,7 @@ int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_te
   return Guard([&]() -> Status {
     if (sync == nullptr) return Status(Code::kValue, "MV_ParamSyncCreate: received null");
     const TableUse use = Using(table);
-    if (!use) return WhyStale("table");
+    if (!use) return StaleHandleError("table");
     auto created = ParamSync::Make(*use->table, counts, num_tensors, values);
     if (!created.ok()) return created.status().In("MV_ParamSyncCreate");
     auto entry = std::make_unique<ParamSyncEntry>();
@@ -92,7 +92,7 @@ int32_t MV_ParamSyncFree(MV_ParamSync sync) {
         ParamSyncs().Close(HandleNumber(sync), Clock::now() + kCloseTimeout));
     if (entry != nullptr) return Status::Ok();
     if (!HandleTable<ParamSyncEntry>::Use(&ParamSyncs(), HandleNumber(sync))) {
-      return WhyStale("synchronization");
+      return StaleHandleError("synchronization");
     }
     return Status(Code::kTimeout, "another thread is still at a sync of these parameters");
   });

@@ -1,7 +1,6 @@
 #include "c_api/registry.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <thread>
 #include <utility>
@@ -29,24 +28,24 @@ void AfterForkInChild() {
   Sessions().Forget([](SessionEntry* entry) { entry->session->CloseInForkedChild(); });
 }
 
-std::vector<uintptr_t> TablesOf(SessionEntry* session) {
-  const std::lock_guard<std::mutex> guard(session->tables_mutex);
-  return session->tables;
+std::vector<uintptr_t> TablesOf(SessionEntry* owner) {
+  const std::lock_guard<std::mutex> guard(owner->tables_mutex);
+  return owner->table_handles;
 }
 
-// Withdraws a table of `session`, which the caller keeps in use.
-Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
+// Withdraws a table of `owner`, which the caller keeps in use.
+Status WithdrawFrom(SessionEntry* owner, MV_Table table, Instant deadline) {
   const std::unique_ptr<TableEntry> entry(Tables().Close(HandleNumber(table), deadline));
   if (entry == nullptr) {
     return Using(table) ? Status(Code::kTimeout, "another thread is still using the table")
-                        : WhyStale("table");
+                        : StaleHandleError("table");
   }
   {
-    const std::lock_guard<std::mutex> guard(session->tables_mutex);
-    auto& handles = session->tables;
+    const std::lock_guard<std::mutex> guard(owner->tables_mutex);
+    auto& handles = owner->table_handles;
     handles.erase(std::remove(handles.begin(), handles.end(), HandleNumber(table)), handles.end());
   }
-  session->session->ReleaseTable(entry->table);
+  owner->session->ReleaseTable(entry->table);
   return Status::Ok();
 }
 
@@ -56,7 +55,7 @@ void LeaveSessions() {
     const SessionUse use(&Sessions(), handle);
     if (!use) continue;
     use->session->Leave("its program ended without closing the session");
-    NoteLosses(*use->session);
+    RecordLosses(*use->session);
   }
 }
 
@@ -65,13 +64,13 @@ void LeaveSessions() {
 void SleepBetweenPolls() { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
 
 HandleTable<SessionEntry>& Sessions() {
-  static auto* const table = new HandleTable<SessionEntry>;
-  return *table;
+  static auto* const handles = new HandleTable<SessionEntry>;
+  return *handles;
 }
 
 HandleTable<TableEntry>& Tables() {
-  static auto* const table = new HandleTable<TableEntry>;
-  return *table;
+  static auto* const handles = new HandleTable<TableEntry>;
+  return *handles;
 }
 
 SessionUse Using(MV_Session session) { return SessionUse(&Sessions(), HandleNumber(session)); }
@@ -79,8 +78,8 @@ TableUse Using(MV_Table table) { return TableUse(&Tables(), HandleNumber(table))
 
 Status WatchForks() {
   static const bool is_registered = CallInForkedChildren(AfterForkInChild);
-  if (!is_registered) return Status(Code::kMemory, "forks of this process cannot be watched for");
-  return CheckNotForked();
+  if (is_registered) return CheckNotForked();
+  return Status(Code::kMemory, "cannot register a function to be called after a fork");
 }
 
 void LeaveSessionsAtExit() {
@@ -90,7 +89,7 @@ void LeaveSessionsAtExit() {
 
 Result<std::shared_ptr<CollectiveUse>> UseForCollectiveCall(MV_Session session) {
   SessionUse use = Using(session);
-  if (!use) return WhyStale("session");
+  if (!use) return StaleHandleError("session");
   SessionEntry* const entry = use.get();
   auto collective_use = std::make_shared<CollectiveUse>(
       CollectiveUse{std::move(use), CallGuard(&entry->in_collective_call)});
@@ -105,12 +104,12 @@ Status CheckNotForked() {
                 "use: open sessions after the fork, or start children with 'spawn'");
 }
 
-Status WhyStale(const char* what) {
+Status StaleHandleError(const char* what) {
   MV_RETURN_IF_NOT_OK(CheckNotForked());
   return Status(Code::kHandle, StrCat("this ", what, " has been closed or never was one"));
 }
 
-void NoteLosses(const Session& session) {
+void RecordLosses(const Session& session) {
   if (session.context()->peers()->LostRanks().empty()) return;
   has_lost_ranks.store(true);
   MpiCommunicator::SkipFinalizeAtExit();
@@ -121,39 +120,37 @@ bool HasLostRanks() { return has_lost_ranks.load(); }
 Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry) {
   const uintptr_t number = Sessions().Open(entry.get());
   if (number == 0) return Status(Code::kMemory, "too many sessions");
-  const auto handle = reinterpret_cast<MV_Session>(number);
-  entry->handle = handle;
-  (void)entry.release();  // NOLINT: Withdraw deletes it
+  entry->handle = reinterpret_cast<MV_Session>(number);
   num_open_sessions.fetch_add(1);
-  return handle;
+  return entry.release()->handle;  // NOLINT: Withdraw deletes the entry
 }
 
-Result<MV_Table> Publish(SessionEntry* session, std::shared_ptr<Table> table) {
+Result<MV_Table> Publish(SessionEntry* owner, std::shared_ptr<Table> table) {
   auto entry = std::make_unique<TableEntry>();
-  entry->session = session;
-  entry->table = session->session->KeepTable(std::move(table));
+  entry->owner = owner;
+  entry->table = owner->session->KeepTable(std::move(table));
   const uintptr_t handle = Tables().Open(entry.get());
   if (handle == 0) {
-    session->session->ReleaseTable(entry->table);
+    owner->session->ReleaseTable(entry->table);
     return Status(Code::kMemory, "too many tables");
   }
   (void)entry.release();  // NOLINT: Withdraw deletes it
-  const std::lock_guard<std::mutex> guard(session->tables_mutex);
-  session->tables.push_back(handle);
+  const std::lock_guard<std::mutex> guard(owner->tables_mutex);
+  owner->table_handles.push_back(handle);
   return reinterpret_cast<MV_Table>(handle);
 }
 
 Status Withdraw(MV_Table table) {
-  MV_Session owner = nullptr;
+  MV_Session owner_handle = nullptr;
   {
     const TableUse use = Using(table);
-    if (!use) return WhyStale("table");
-    owner = use->session->handle;
+    if (!use) return StaleHandleError("table");
+    owner_handle = use->owner->handle;
   }
   // The session stays in use until this function returns, since another thread may be closing it.
-  const SessionUse session = Using(owner);
-  if (!session) return WhyStale("table");
-  return WithdrawFrom(session.get(), table, session->session->NextDeadline());
+  const SessionUse owner = Using(owner_handle);
+  if (!owner) return StaleHandleError("table");
+  return WithdrawFrom(owner.get(), table, owner->session->NextDeadline());
 }
 
 Status Withdraw(MV_Session session) {
@@ -161,18 +158,19 @@ Status Withdraw(MV_Session session) {
   Instant deadline;
   {
     const SessionUse use = Using(session);
-    if (!use) return WhyStale("session");
+    if (!use) return StaleHandleError("session");
     deadline = use->session->NextDeadline();
     tables = TablesOf(use.get());
   }
   for (const uintptr_t table : tables) {
+    // Any other failure means that another thread has closed the table.
     const Status status = Withdraw(reinterpret_cast<MV_Table>(table));
     if (status.code() == Code::kTimeout) return status;
   }
   std::unique_ptr<SessionEntry> entry(Sessions().Close(HandleNumber(session), deadline));
   if (entry == nullptr) {
     return Using(session) ? Status(Code::kTimeout, "another thread is still using the session")
-                          : WhyStale("session");
+                          : StaleHandleError("session");
   }
   num_open_sessions.fetch_sub(1);
   // Another thread may have created a table before the handle was closed.

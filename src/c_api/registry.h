@@ -17,20 +17,17 @@
 
 namespace multiverso::c_api {
 
-struct TableEntry;
-
 struct SessionEntry {
   std::unique_ptr<Session> session;
   MV_Session handle = nullptr;
-  std::chrono::milliseconds slice{0};  // 0 makes calls block
+  std::chrono::milliseconds wait_slice{0};  // longer waits return pending, unless it is 0
   std::atomic<bool> in_collective_call{false};
-  // The handles of the session's tables.
-  std::mutex tables_mutex;
-  std::vector<uintptr_t> tables;
+  std::mutex tables_mutex;  // protects table_handles
+  std::vector<uintptr_t> table_handles;
 };
 
 struct TableEntry {
-  SessionEntry* session;
+  SessionEntry* owner;
   Table* table;
   std::atomic<bool> in_round_call{false};
 };
@@ -38,15 +35,16 @@ struct TableEntry {
 using SessionUse = HandleTable<SessionEntry>::Use;
 using TableUse = HandleTable<TableEntry>::Use;
 
-// The tables of handles are never destroyed, since a handle may be used while the process exits.
+// The handle tables are never destroyed, since a handle may be used while the process exits.
 HandleTable<SessionEntry>& Sessions();
 HandleTable<TableEntry>& Tables();
 
+// Return a use of the handle's entry, which is false if the handle is stale.
 SessionUse Using(MV_Session session);
 TableUse Using(MV_Table table);
 
-// A session in use for a collective call, which one thread at a time makes. The guard is destroyed
-// before the use, since the session owns the guard's flag.
+// A session in use for a collective call, which one thread at a time makes. The guard is the last
+// member, since it must be destroyed while the use keeps the SessionEntry, which has its flag.
 struct CollectiveUse {
   SessionUse use;
   CallGuard guard;
@@ -54,16 +52,18 @@ struct CollectiveUse {
 Result<std::shared_ptr<CollectiveUse>> UseForCollectiveCall(MV_Session session);
 
 // Returns the error for an invalid handle: closed, never valid, or from before a fork.
-Status WhyStale(const char* what);
+Status StaleHandleError(const char* what);
 
 // Creates a handle for a new session or table.
 Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry);
 Result<MV_Table> Publish(SessionEntry* session, std::shared_ptr<Table> table);
 
-// Closes a table's handle and releases the table.
+// Closes a table's handle and releases the table. Waits until the session's timeout for other
+// threads' calls on the handle. After a timeout returns OperationTimeout, and the table stays open.
 Status Withdraw(MV_Table table);
-// Closes the handles of a session and of its tables, and destroys the session. Waits until the
-// session's timeout for other threads' calls on the handles.
+// Closes the handles of a session's tables, then the session's, and destroys the session. Waits for
+// each handle as above. After a timeout returns OperationTimeout, and the handles that were not
+// closed stay open. If a table was created meanwhile and is in use, its session is leaked.
 Status Withdraw(MV_Session session);
 
 // Makes open sessions leave at process exit, before MPI is finalized: MPI_Finalize would otherwise
@@ -71,9 +71,9 @@ Status Withdraw(MV_Session session);
 // handlers run in reverse order of their registration.
 void LeaveSessionsAtExit();
 
-// Records, before the session ends, whether it continued without a lost rank. HasLostRanks returns
-// whether any session did.
-void NoteLosses(const Session& session);
+// Called before a session ends. If it continued without lost ranks, records that for HasLostRanks,
+// and makes the process exit without MPI_Finalize if Multiverso initialized MPI.
+void RecordLosses(const Session& session);
 bool HasLostRanks();
 
 // Returns ForkedError in a child that was forked while a session was open, or by a thread that had

@@ -129,7 +129,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
           if (over_mpi) LeaveSessionsAtExit();
           auto entry = std::make_unique<SessionEntry>();
           entry->session = std::move(opened.value());
-          entry->slice = slice;
+          entry->wait_slice = slice;
           const Result<MV_Session> handle = Publish(std::move(entry));
           if (handle.ok()) *session = handle.value();
           return handle.status();
@@ -141,7 +141,7 @@ int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* descriptio
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_SessionDescription"));
     const SessionUse use = Using(session);
-    if (!use) return WhyStale("session");
+    if (!use) return StaleHandleError("session");
     const Membership& members = use->session->members();
     description->rank = members.rank();
     description->size = members.size();
@@ -164,7 +164,7 @@ int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t
       return Status(Code::kValue, "MV_SessionLost: expected room for ranks, and a count");
     }
     const SessionUse use = Using(session);
-    if (!use) return WhyStale("session");
+    if (!use) return StaleHandleError("session");
     const std::vector<int> lost = use->session->context()->peers()->LostRanks();
     for (size_t i = 0; i < lost.size() && static_cast<int64_t>(i) < room; ++i) ranks[i] = lost[i];
     *count = static_cast<int64_t>(lost.size());
@@ -188,7 +188,7 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     {
       const SessionUse use = Using(session);
-      if (!use) return WhyStale("session");
+      if (!use) return StaleHandleError("session");
       if (!use->session->members().is_worker()) {
         return Status(Code::kState, "aggregate: expected a worker, this rank is a server");
       }
@@ -213,7 +213,7 @@ int32_t MV_SessionFinish(MV_Session session) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     const SessionUse use = Using(session);
-    if (!use) return WhyStale("session");
+    if (!use) return StaleHandleError("session");
     use->session->Finish();
     return Status::Ok();
   });
@@ -231,7 +231,7 @@ int32_t MV_SessionClose(MV_Session session) {
         [held = std::move(collective_use.value()), session, record](Interrupt* interrupt) mutable {
           const Status status = held->use->session->Close(interrupt);
           record->End(status.code());
-          NoteLosses(*held->use->session);
+          RecordLosses(*held->use->session);
           // Withdraw waits until no call uses the handle, so this call ends its use first. Keep
           // ensures that no other collective call follows.
           held->guard.Keep();
@@ -247,10 +247,10 @@ int32_t MV_SessionLeave(MV_Session session, const char* reason) {
     MV_RETURN_IF_NOT_OK(CancelPending(reason == nullptr ? "left" : reason));
     {
       const SessionUse use = Using(session);
-      if (!use) return WhyStale("session");
+      if (!use) return StaleHandleError("session");
       use->session->Leave(reason == nullptr ? "left" : reason);
       // The remaining ranks continue without this rank, and MPI_Finalize would wait for them.
-      NoteLosses(*use->session);
+      RecordLosses(*use->session);
     }
     return Withdraw(session);
   });

@@ -91,7 +91,7 @@ struct RequestCall {
 Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flags = 0) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
   TableUse use = Using(handle);
-  if (!use) return WhyStale("table");
+  if (!use) return StaleHandleError("table");
   call.table = use->table;
   MV_RETURN_IF_NOT_OK(call.table->Check(call.request, count));
   if (flags != 0) {
@@ -168,7 +168,7 @@ int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_TableDescription"));
     const TableUse use = Using(table);
-    if (!use) return WhyStale("table");
+    if (!use) return StaleHandleError("table");
     const TableSpec& spec = use->table->spec();
     description->kind = spec.kind;
     description->dtype = spec.dtype;
@@ -225,7 +225,7 @@ int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
 int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value) {
   return Guard([&]() -> Status {
     const TableUse use = Using(table);
-    if (!use) return WhyStale("table");
+    if (!use) return StaleHandleError("table");
     return CheckHyper(use->table->spec().updater_kind(), hyper, value);
   });
 }

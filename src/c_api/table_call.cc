@@ -8,11 +8,11 @@
 namespace multiverso::c_api {
 
 Status RunWaiting(WaitingCall call, std::function<Status(const WaitLimit&)> body) {
-  SessionEntry* const session = call.use->session;
-  const Instant deadline = session->session->NextDeadline();
+  SessionEntry* const owner = call.use->owner;
+  const Instant deadline = owner->session->NextDeadline();
   const auto held = std::make_shared<WaitingCall>(std::move(call));
   return RunCall(
-      session->slice, [held, deadline, body = std::move(body)](Interrupt* interrupt) -> Status {
+      owner->wait_slice, [held, deadline, body = std::move(body)](Interrupt* interrupt) -> Status {
         const Table& table = *held->use->table;
         if (interrupt != nullptr && held->is_collective) {
           interrupt->OnAbort(
@@ -25,7 +25,7 @@ Status RunWaiting(WaitingCall call, std::function<Status(const WaitLimit&)> body
 }
 
 Status RunCollectiveGet(TableUse use, const Request& get, int64_t count) {
-  CallGuard guard(&use->session->in_collective_call);
+  CallGuard guard(&use->owner->in_collective_call);
   MV_RETURN_IF_NOT_OK(guard.Check("session"));
   Table* const table = use->table;
   WaitingCall call{std::move(use), std::move(guard), NameOf(get.kind),

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 // The most bytes of one call, which takes a 32-bit count.
 constexpr int64_t kMaxBytesPerCall = int64_t{1} << 30;
 
-fs::path PathOf(const std::string& path) { return fs::path(windows::Wide(path)); }
+fs::path PathOf(const std::string& path) { return fs::path(windows::ToUtf16(path)); }
 
 // Returns the errno that is closest to an error of Windows.
 int ErrnoOf(const std::error_code& error) {
@@ -95,9 +95,9 @@ class WindowsReadableFile final : public ReadableFile {
 class WindowsFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    HANDLE const file =
-        CreateFileW(windows::Wide(path).c_str(), GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_DELETE,
-                    nullptr, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, nullptr);
+    HANDLE const file = CreateFileW(windows::ToUtf16(path).c_str(), GENERIC_WRITE,
+                                    FILE_SHARE_READ | FILE_SHARE_DELETE, nullptr, CREATE_NEW,
+                                    FILE_ATTRIBUTE_NORMAL, nullptr);
     if (file == INVALID_HANDLE_VALUE) return IoFailure(path, "create", LastErrno());
     return std::unique_ptr<WritableFile>(std::make_unique<WindowsWritableFile>(path, file));
   }
@@ -105,9 +105,9 @@ class WindowsFileSystem final : public FileSystem {
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
     std::error_code error;
     if (fs::is_directory(PathOf(path), error)) return IoFailure(path, "read", EISDIR);
-    HANDLE const file =
-        CreateFileW(windows::Wide(path).c_str(), GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_DELETE,
-                    nullptr, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, nullptr);
+    HANDLE const file = CreateFileW(windows::ToUtf16(path).c_str(), GENERIC_READ,
+                                    FILE_SHARE_READ | FILE_SHARE_DELETE, nullptr, OPEN_EXISTING,
+                                    FILE_ATTRIBUTE_NORMAL, nullptr);
     if (file == INVALID_HANDLE_VALUE) return IoFailure(path, "open", LastErrno());
     LARGE_INTEGER size{};
     if (GetFileType(file) != FILE_TYPE_DISK || GetFileSizeEx(file, &size) == 0) {
@@ -132,7 +132,7 @@ class WindowsFileSystem final : public FileSystem {
     std::error_code error;
     fs::directory_iterator entry(PathOf(path), error);
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-      names.push_back(windows::Narrow(entry->path().filename().wstring().c_str()));
+      names.push_back(windows::ToUtf8(entry->path().filename().wstring().c_str()));
     }
     if (error) return IoFailure(path, "list", ErrnoOf(error));
     return names;
@@ -156,7 +156,7 @@ class WindowsFileSystem final : public FileSystem {
 
   Status Rename(const std::string& from, const std::string& to) override {
     // MOVEFILE_WRITE_THROUGH makes the call return only when the rename is on the disk.
-    if (MoveFileExW(windows::Wide(from).c_str(), windows::Wide(to).c_str(),
+    if (MoveFileExW(windows::ToUtf16(from).c_str(), windows::ToUtf16(to).c_str(),
                     MOVEFILE_WRITE_THROUGH) == 0) {
       return IoFailure(to, "rename to", LastErrno());
     }

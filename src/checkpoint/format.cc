@@ -251,7 +251,7 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
   header.id = in.Get<uint64_t>();
   header.index = in.Get<uint32_t>();
   if (header.id != manifest.id || header.index != index) {
-    return Corrupt(path, 24,
+    return Corrupt(path, kIdOffset,
                    StrCat("expected file ", index, " of this checkpoint, received file ",
                           header.index, header.id == manifest.id ? "" : " of another"));
   }

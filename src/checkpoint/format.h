@@ -20,6 +20,7 @@ namespace multiverso {
 constexpr uint32_t kFormatVersion = 1;
 constexpr int64_t kBlockBytes = int64_t{1} << 20;  // bytes of a section with one checksum
 constexpr int64_t kDataAlignment = 4096;
+constexpr int64_t kIdOffset = 24;  // of the checkpoint's id in manifests and data files
 constexpr int kSavedHypers = 16;
 constexpr int64_t kSavedNameBytes = 64;
 // Larger manifests and headers are rejected as corrupt.

@@ -23,8 +23,8 @@ std::unique_ptr<NodeRounds> NodeRounds::Make(const ModeOptions& options, int64_t
 
 bool NodeRounds::IsReleased() const {
   const Holders* const holders = shard_->holders();
-  return holders->ranks.load() == 0 &&
-         holders->nodes_done.load() >= static_cast<uint32_t>(num_nodes_ - 1);
+  return holders->ranks_here.load() == 0 &&
+         holders->nodes_released.load() >= static_cast<uint32_t>(num_nodes_ - 1);
 }
 
 }  // namespace multiverso

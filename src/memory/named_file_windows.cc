@@ -17,12 +17,12 @@ Result<NamedFile> CreateNamedFile(int64_t bytes) {
   QueryPerformanceCounter(&now);
   static std::atomic<int64_t> number{0};
   NamedFile file;
-  file.path = StrCat(windows::Narrow(folder), "multiverso-", ProcessId(), "-", now.QuadPart, "-",
+  file.path = StrCat(windows::ToUtf8(folder), "multiverso-", ProcessId(), "-", now.QuadPart, "-",
                      number.fetch_add(1));
   // The file stays in memory while there is room, and disappears with this handle even if the
   // process is killed.
   HANDLE const handle =
-      CreateFileW(windows::Wide(file.path).c_str(), GENERIC_READ | GENERIC_WRITE,
+      CreateFileW(windows::ToUtf16(file.path).c_str(), GENERIC_READ | GENERIC_WRITE,
                   FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr, CREATE_NEW,
                   FILE_ATTRIBUTE_TEMPORARY | FILE_FLAG_DELETE_ON_CLOSE, nullptr);
   if (handle == INVALID_HANDLE_VALUE) {

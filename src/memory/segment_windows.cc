@@ -33,9 +33,10 @@ Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
 Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
   Segment segment;
   // Closing the creator's handle marks the file for deletion, which other handles have to allow.
-  HANDLE const file = CreateFileW(windows::Wide(locator.path).c_str(), GENERIC_READ | GENERIC_WRITE,
-                                  FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr,
-                                  OPEN_EXISTING, FILE_ATTRIBUTE_TEMPORARY, nullptr);
+  HANDLE const file =
+      CreateFileW(windows::ToUtf16(locator.path).c_str(), GENERIC_READ | GENERIC_WRITE,
+                  FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr, OPEN_EXISTING,
+                  FILE_ATTRIBUTE_TEMPORARY, nullptr);
   if (file == INVALID_HANDLE_VALUE) {
     return Status(Code::kMemory, StrCat("cannot open the shared segment ", locator.path, ": ",
                                         windows::ErrorText(GetLastError())));

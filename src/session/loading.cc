@@ -13,20 +13,21 @@ namespace multiverso {
 
 Result<int64_t> Loading::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(Begin(std::move(tables), num_created, limit));
-  MV_RETURN_IF_NOT_OK(Find(limit));
+  MV_RETURN_IF_NOT_OK(FindCheckpoint(limit));
   if (step_ < 0) return step_;
   MV_RETURN_IF_NOT_OK(ExchangeVotes(OpenAndVerify(limit), limit));
   MV_RETURN_IF_NOT_OK(CheckVotes(loaders_, "checked its part: no table has changed"));
-  MV_RETURN_IF_NOT_OK(ExchangeVotes(Apply(limit), limit));
-  MV_RETURN_IF_NOT_OK(CheckVotes(loaders_, "loaded its rows, which hold what they held before"));
+  MV_RETURN_IF_NOT_OK(ExchangeVotes(LoadTables(limit), limit));
+  MV_RETURN_IF_NOT_OK(
+      CheckVotes(loaders_, "loaded all of its rows, some of which may hold their old values"));
   return step_;
 }
 
-Status Loading::Find(const WaitLimit& limit) {
+Status Loading::FindCheckpoint(const WaitLimit& limit) {
   Status status;
   MasterMessage message;
+  const CheckpointFolder folder(state()->files, request().folder);
   if (is_master()) {
-    const CheckpointFolder folder(state()->files, request().folder);
     const Result<std::string> found = folder.Resolve();
     status = found.status();
     if (found.ok() && found.value().empty()) {
@@ -38,10 +39,10 @@ Status Loading::Find(const WaitLimit& limit) {
       if (reader.ok()) {
         reader_ = std::move(reader.value());
         const Manifest& manifest = reader_->manifest();
-        std::memcpy(&message.values[0], &manifest.id, sizeof(manifest.id));
-        message.values[1] = manifest.step;
-        message.values[2] = manifest.number;
-        message.values[3] = found.value() == request().folder ? 2 : 1;  // 0: no checkpoint
+        std::memcpy(&message.values[kId], &manifest.id, sizeof(manifest.id));
+        message.values[kStep] = manifest.step;
+        message.values[kNumber] = manifest.number;
+        message.values[kPlace] = found.value() == request().folder ? kIsCheckpoint : kHasCheckpoint;
       }
     }
   }
@@ -49,12 +50,12 @@ Status Loading::Find(const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(CheckVotes({master()}, "found the checkpoint"));
   loaders_ = world()->participants();
   message = MasterMessageOf(*world(), master());
-  if (message.values[3] == 0) return Status::Ok();
-  std::memcpy(&id_, &message.values[0], sizeof(id_));
-  step_ = message.values[1];
-  checkpoint_path_ = message.values[3] == 2 ? request().folder
-                                            : CheckpointFolder(state()->files, request().folder)
-                                                  .PathOf(CheckpointName{message.values[2], step_});
+  if (message.values[kPlace] == kNoCheckpoint) return Status::Ok();
+  std::memcpy(&id_, &message.values[kId], sizeof(id_));
+  step_ = message.values[kStep];
+  checkpoint_path_ = message.values[kPlace] == kIsCheckpoint
+                         ? request().folder
+                         : folder.PathOf(CheckpointName{message.values[kNumber], step_});
   return Status::Ok();
 }
 
@@ -65,8 +66,8 @@ Status Loading::OpenAndVerify(const WaitLimit& limit) {
     reader_ = std::move(reader.value());
   }
   if (reader_->manifest().id != id_) {
-    return Corrupt(StrCat(checkpoint_path_, "/", kManifestName), 24,
-                   "this rank sees another checkpoint than the master");
+    return Corrupt(StrCat(checkpoint_path_, "/", kManifestName), kIdOffset,
+                   "this rank and the master see different checkpoints");
   }
   MV_RETURN_IF_NOT_OK(MatchTables());
   const int64_t blocks = reader_->blocks();
@@ -101,17 +102,17 @@ Status Loading::MatchTables() {
                        "' is in the checkpoint but not in this session"));
 }
 
-Status Loading::Apply(const WaitLimit& limit) {
+Status Loading::LoadTables(const WaitLimit& limit) {
   for (size_t i = 0; i < tables().size(); ++i) {
-    // An updater with one slot per worker has more or fewer slots than were saved if the number of
-    // workers differs.
+    // An updater that keeps one slot per worker needs more or fewer slots than were saved if the
+    // number of workers has changed since the save.
     const SavedTable& saved = reader_->manifest().tables[saved_indices_[i]];
     const auto slots = static_cast<uint32_t>(tables()[i]->shard()->state_slots());
     const uint32_t areas = saved.num_areas() - saved.slots + slots;
     for (uint32_t index = 0; index < areas; ++index) {
-      MV_RETURN_IF_NOT_OK(ApplyArea(i, index <= slots ? index : kStepsArea, limit));
+      MV_RETURN_IF_NOT_OK(LoadArea(i, index <= slots ? index : kStepsArea, limit));
     }
-    MV_RETURN_IF_NOT_OK(ApplyTableValues(i, limit));
+    MV_RETURN_IF_NOT_OK(LoadOptionsAndCounts(i, limit));
   }
   return Status::Ok();
 }
@@ -132,7 +133,7 @@ RowRange Loading::RowsToLoad(const Table& table) const {
                   rows.first + rows.count() * (index + 1) / num_here};
 }
 
-Status Loading::ApplyArea(size_t table_index, uint32_t area, const WaitLimit& limit) {
+Status Loading::LoadArea(size_t table_index, uint32_t area, const WaitLimit& limit) {
   Table* const table = tables()[table_index].get();
   const SavedTable& saved = reader_->manifest().tables[saved_indices_[table_index]];
   const RowRange rows = RowsToLoad(*table);
@@ -158,18 +159,18 @@ Status Loading::ClearArea(Table* table, uint32_t area, RowRange rows, const Wait
   return Status::Ok();
 }
 
-Status Loading::ApplyTableValues(size_t table_index, const WaitLimit& limit) {
+Status Loading::LoadOptionsAndCounts(size_t table_index, const WaitLimit& limit) {
   Table* const table = tables()[table_index].get();
   const SavedTable& saved = reader_->manifest().tables[saved_indices_[table_index]];
   const RowRange rows = RowsToLoad(*table);
   MV_RETURN_IF_NOT_OK(LoadStepsOfSection(
       table, rows, reader_->StepsOf(saved_indices_[table_index], rows.first, rows.end), limit));
   for (int32_t i = 0; i < kHyperCount; ++i) {
-    const bool is_valid = CheckHyper(table->spec().updater_kind(), i, saved.hyper[i]).ok();
-    if (is_valid)
+    const bool has_hyper = CheckHyper(table->spec().updater_kind(), i, saved.hyper[i]).ok();
+    if (has_hyper)
       table->shard()->hyper()->value[i].store(saved.hyper[i], std::memory_order_relaxed);
   }
-  uint64_t rounds = 0;
+  uint64_t rounds = 0;  // of the fastest worker, whose clock StartFrom sets
   for (const uint64_t clock : saved.clocks) rounds = std::max(rounds, clock);
   table->consistency()->StartFrom(rounds);
   return Status::Ok();

@@ -30,17 +30,20 @@ class Loading : private CheckpointCall {
   Result<int64_t> Run(Tables tables, int64_t num_created, const WaitLimit& limit);
 
  private:
+  // The indices of MasterMessage::values, and what values[kPlace] says of the requested folder.
+  enum MasterValue { kId, kStep, kNumber, kPlace };
+  enum Place : int64_t { kNoCheckpoint, kHasCheckpoint, kIsCheckpoint };
   // Finds the checkpoint on the master, which sends the checkpoint's identity to the other ranks.
-  Status Find(const WaitLimit& limit);
+  Status FindCheckpoint(const WaitLimit& limit);
   Status OpenAndVerify(const WaitLimit& limit);
   // Finds each table in the checkpoint.
   Status MatchTables();
-  Status Apply(const WaitLimit& limit);
-  Status ApplyArea(size_t table_index, uint32_t area, const WaitLimit& limit);
+  Status LoadTables(const WaitLimit& limit);
+  Status LoadArea(size_t table_index, uint32_t area, const WaitLimit& limit);
   // Sets the area to the content that it has in a new table.
   static Status ClearArea(Table* table, uint32_t area, RowRange rows, const WaitLimit& limit);
   // Sets what is not an area: hyper-parameters, clocks, and update counts that are per section.
-  Status ApplyTableValues(size_t table_index, const WaitLimit& limit);
+  Status LoadOptionsAndCounts(size_t table_index, const WaitLimit& limit);
   // Returns this rank's index in `ranks`, which are in ascending order and contain it.
   int64_t IndexIn(const std::vector<int>& ranks) const;
   // Returns the part of this node's rows that this rank loads.

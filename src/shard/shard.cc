@@ -109,7 +109,7 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
       continue;
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeHold<kUse> holding(storage_.lock(stripe));
+    const StripeGuard<kUse> holding(storage_.lock(stripe));
     if (kUse == kWriting) (void)MV_FAILPOINT("shard.write");
     work();
   }
@@ -139,7 +139,7 @@ Status Shard::ForEachRow(const Request& request, Progress* progress, const WaitL
       }
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeHold<kUse> holding(lock);
+    const StripeGuard<kUse> holding(lock);
     // Consecutive list entries that are adjacent in the table share one lock acquisition.
     const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
     do {

@@ -1,7 +1,5 @@
 #include "shard/storage.h"
 
-#include <limits>
-
 #include "base/checked.h"
 #include "base/text.h"
 

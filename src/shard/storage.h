@@ -2,7 +2,8 @@
 //
 //   hyper-parameters, holders | one lock per stripe | step cells | parameters | updater state
 //
-// All parts are valid when zero-filled, so planning and attaching a shard touches no page.
+// Locks, step cells, parameters and state are valid when zero-filled, so planning and attaching a
+// shard touches no page. The callers set the hyper-parameters and the holders.
 #ifndef MULTIVERSO_SHARD_STORAGE_H_
 #define MULTIVERSO_SHARD_STORAGE_H_
 
@@ -18,23 +19,21 @@
 
 namespace multiverso {
 
-// Tells, in a session that spans nodes, when no rank needs the shard any more.
+// Counts, in a session that spans nodes, who may still use the shard.
 struct Holders {
-  std::atomic<uint32_t> ranks;       // ranks of this node that have not released the table
-  std::atomic<uint32_t> nodes_done;  // other nodes whose ranks have all released the table
+  std::atomic<uint32_t> ranks_here;      // ranks of this node that have not released the table
+  std::atomic<uint32_t> nodes_released;  // other nodes whose ranks have all released the table
 };
 
 class ShardStorage {
  public:
   ShardStorage() = default;
-  // Plans the storage of a shard: the parameters, `state_slots` arrays of their size, and the
-  // cells. Returns MemoryError if the plan is too large for 64-bit arithmetic.
+  // Plans all parts of a shard, with `state_slots` arrays of the size of the parameters. Returns
+  // MemoryError if the plan is too large for 64-bit arithmetic.
   static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t state_slots,
                                    const StepCells& step_cells = StepCells());
 
-  // Returns the number of bytes that the segment needs.
   int64_t segment_bytes() const { return segment_bytes_; }
-
   // Lays the storage over a segment of at least segment_bytes().
   void Attach(char* base);
 

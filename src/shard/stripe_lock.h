@@ -15,7 +15,7 @@
 
 namespace multiverso {
 
-// A stripe lock fills a cache line. A new lock is zero.
+// Fills a cache line. Zero-filled memory of a new segment is an array of free locks.
 struct alignas(64) StripeLock : RobustLock {
   std::atomic<uint32_t> version{0};
 
@@ -50,19 +50,19 @@ struct alignas(64) StripeLock : RobustLock {
 
 enum class StripeUse { kReading, kWriting };
 
-// Holds a stripe, whose lock has been taken, until the end of a scope.
+// Releases a stripe's lock, which the caller has taken, at the end of the guard's scope.
 template <StripeUse kUse>
-class StripeHold {
+class StripeGuard {
  public:
-  explicit StripeHold(StripeLock* lock) : lock_(lock) {
+  explicit StripeGuard(StripeLock* lock) : lock_(lock) {
     if (kUse == StripeUse::kWriting) lock_->BeginWrite();
   }
-  ~StripeHold() {
+  ~StripeGuard() {
     if (kUse == StripeUse::kWriting) lock_->EndWrite();
     lock_->Leave();
   }
-  StripeHold(const StripeHold&) = delete;
-  StripeHold& operator=(const StripeHold&) = delete;
+  StripeGuard(const StripeGuard&) = delete;
+  StripeGuard& operator=(const StripeGuard&) = delete;
 
  private:
   StripeLock* lock_;

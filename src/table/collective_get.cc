@@ -14,15 +14,14 @@ Status AwaitWorkers(Table* table, const WaitLimit& limit) {
 }
 
 Status CheckSameTable(Table* table) {
-  const RankContext* const rank_context = table->context();
   const Group* const workers = table->context()->workers();
   for (const int member : workers->participants()) {
     const auto id = workers->payload(member).Read<int64_t>();
     if (id == table->id()) continue;
     return Status(Code::kMismatch,
-                  StrCat("the ranks did not make the same call: rank ",
-                         rank_context->members().rank(), " called get(sync=True) of table number ",
-                         table->id(), ", rank ", member, " of table number ", id));
+                  StrCat("the ranks did not make the same call: rank ", table->members().rank(),
+                         " called get(sync=True) on table number ", table->id(), ", rank ", member,
+                         " on table number ", id));
   }
   return Status::Ok();
 }
@@ -32,7 +31,8 @@ Status CheckSameTable(Table* table) {
 Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(AwaitWorkers(table, limit));
   MV_RETURN_IF_NOT_OK(CheckSameTable(table));
-  MV_RETURN_IF_NOT_OK(table->RunPastMode(get, limit));
+  // All workers are in this call, so the get needs none of the mode's waits.
+  MV_RETURN_IF_NOT_OK(table->RunWithoutMode(get, limit));
   return AwaitWorkers(table, limit);
 }
 

@@ -46,7 +46,7 @@ void ShardService::Forget(int64_t table) {
 }
 
 void ShardService::Release(const TableShard& table) {
-  if (table.shard()->holders()->ranks.fetch_sub(1) != 1) return;
+  if (table.shard()->holders()->ranks_here.fetch_sub(1) != 1) return;
   // At the end of the session, no rank listens any more.
   if (rank_context_->memory()->own_slot().state.load() != RankSlot::kAlive) return;
   // The last rank of this node to release the table tells the other nodes.
@@ -123,7 +123,7 @@ Status ShardService::TakeRequests(bool* did_work) {
 Status ShardService::Begin(const RequestHeader& header) {
   std::shared_ptr<TableShard> table = Find(header.table);
   if (header.kind == RequestKind::kReleased) {
-    if (table != nullptr) table->shard()->holders()->nodes_done.fetch_add(1);
+    if (table != nullptr) table->shard()->holders()->nodes_released.fetch_add(1);
     return Status::Ok();
   }
   Job job;
@@ -358,8 +358,8 @@ void ShardService::CleanUp() {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   for (auto kept = tables_.begin(); kept != tables_.end();) {
     const Holders* const holders = kept->second->shard()->holders();
-    const bool unused = holders->ranks.load() == 0 &&
-                        holders->nodes_done.load() >=
+    const bool unused = holders->ranks_here.load() == 0 &&
+                        holders->nodes_released.load() >=
                             static_cast<uint32_t>(rank_context_->members().num_nodes() - 1);
     kept = unused ? tables_.erase(kept) : std::next(kept);
   }

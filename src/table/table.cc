@@ -62,9 +62,9 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
 
 MV_NOINLINE Status RunAcrossNodes(Table* table, const Request& request, Progress* progress,
                                   const WaitLimit& limit) {
-  if (request.kind == RequestKind::kSetHyper) return table->RunPastMode(request, limit);
+  if (request.kind == RequestKind::kSetHyper) return table->RunWithoutMode(request, limit);
   MV_RETURN_IF_NOT_OK(table->consistency()->Enter(request.kind, progress, limit));
-  MV_RETURN_IF_NOT_OK(table->RunPastMode(request, limit));
+  MV_RETURN_IF_NOT_OK(table->RunWithoutMode(request, limit));
   // Leave tells other workers of the add, which they can read, since all servers have answered.
   table->consistency()->Leave(request.kind);
   return Status::Ok();
@@ -91,7 +91,7 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
   return RunAcrossNodes(this, request, progress, limit);
 }
 
-Status Table::RunPastMode(const Request& request, const WaitLimit& limit) {
+Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   Progress progress;
   if (context_.service == nullptr) return shard()->Run(request, &progress, limit);
   Request distributed = request;

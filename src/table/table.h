@@ -62,8 +62,8 @@ class Table {
   }
   // Returns whether calls are parts of rounds, for which other workers wait.
   bool has_rounds() const { return has_rounds_; }
-  // Runs a checked request to its end, as Run does, but never waits for other workers.
-  Status RunPastMode(const Request& request, const WaitLimit& limit);
+  // Runs a checked request to its end without the mode, so that it never waits for other workers.
+  Status RunWithoutMode(const Request& request, const WaitLimit& limit);
   // Returns the merged rows to add if the request names rows twice and the updater needs each row
   // once, and null otherwise. Returns ValueError if the updater accepts no duplicates.
   Result<std::shared_ptr<const MergedRows>> MergeDuplicates(const Request& request) const;

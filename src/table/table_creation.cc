@@ -45,7 +45,7 @@ Status TableCreation::Run(SyncPointCheck sync_point, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
   if (!master_has_init_value_) return Status::Ok();
   if (context_.members->rank() == master_) {
-    MV_RETURN_IF_NOT_OK(table_->RunPastMode(Request::Store(init_value_), limit));
+    MV_RETURN_IF_NOT_OK(table_->RunWithoutMode(Request::Store(init_value_), limit));
   }
   world->BeginAllgather(CollectiveKind::kFillTable);
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
@@ -147,7 +147,7 @@ Status TableCreation::MapAndReport() {
   }
   if (failure_.ok() && context_.service != nullptr) {
     // The services must keep the table before any rank of another node can send a request.
-    here_->shard()->holders()->ranks.fetch_add(1);
+    here_->shard()->holders()->ranks_here.fetch_add(1);
     context_.service->Keep(here_);
     context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
   }

@@ -14,11 +14,11 @@ std::vector<std::string> LoadedMpiLibraries() {
 }
 
 void* OpenLibrary(const std::string& path) {
-  return reinterpret_cast<void*>(LoadLibraryW(windows::Wide(path).c_str()));
+  return reinterpret_cast<void*>(LoadLibraryW(windows::ToUtf16(path).c_str()));
 }
 
 void* FindLoadedLibrary(const std::string& path) {
-  return reinterpret_cast<void*>(GetModuleHandleW(windows::Wide(path).c_str()));
+  return reinterpret_cast<void*>(GetModuleHandleW(windows::ToUtf16(path).c_str()));
 }
 
 void* SymbolOf(void* library, const char* name) {

@@ -40,7 +40,7 @@ bool CanPack(const RankContext& rank, uint64_t sequence) {
 }
 
 TEST(PackContribution, KnowsACollectiveUntilTheNextButOneBegins) {
-  const RankContexts ranks(AllOf(1), /*outside=*/0, Surviving());
+  const RankContexts ranks(AllOf(1), /*absent=*/0, Surviving());
   const RankContext& rank = *ranks[0];
   EXPECT_FALSE(CanPack(rank, 1));
   Barrier(1, ranks[0]);
@@ -56,7 +56,7 @@ TEST(PackContribution, KnowsACollectiveUntilTheNextButOneBegins) {
 }
 
 TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
-  const RankContexts ranks(AllOf(1), /*outside=*/0, Surviving());
+  const RankContexts ranks(AllOf(1), /*absent=*/0, Surviving());
   Barrier(1, ranks[0]);
   Barrier(2, ranks[0]);
   // A rank that begins its third collective first overwrites the payload of the first one.
@@ -67,7 +67,7 @@ TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
 
 TEST(PackContribution, IsConsistentWhileTheRankContinues) {
   constexpr uint64_t kCollectives = 100'000;
-  const RankContexts ranks(AllOf(1), /*outside=*/0, Surviving());
+  const RankContexts ranks(AllOf(1), /*absent=*/0, Surviving());
   const std::atomic<uint64_t>& sequence = ranks[0]->memory()->slot(0).groups[0].sequence;
   std::thread writer([&] {
     for (uint64_t number = 1; number <= kCollectives; ++number) Barrier(number, ranks[0]);

@@ -14,26 +14,26 @@ uint32_t StateOf(const RankContexts& ranks, int rank) {
   return ranks[0]->memory()->slot(rank).state.load();
 }
 
-// Rank 1 of two, in a process of its own; the rank may begin the first collective.
+// Rank 1 of two in a process of its own, which begins a barrier if `begins_barrier`.
 class RankInAChild : public ::testing::Test {
  protected:
-  Child Start(bool begins = false) {
-    Child child([this, begins] {
+  Child Start(bool begins_barrier = false) {
+    Child child([this, begins_barrier] {
       const auto rank = ranks_.Join(1);
-      if (begins) rank->world()->BeginAllgather(CollectiveKind::kBarrier);
+      if (begins_barrier) rank->world()->BeginAllgather(CollectiveKind::kBarrier);
       return SleepForGood();
     });
     EXPECT_TRUE(Eventually([&] {
       return StateOf(ranks_, 1) == RankSlot::kAlive &&
-             (!begins || ranks_[0]->memory()->slot(1).groups[0].sequence.load() == 1);
+             (!begins_barrier || ranks_[0]->memory()->slot(1).groups[0].sequence.load() == 1);
     }));
     return child;
   }
 
-  RankContexts ranks_{AllOf(2), /*outside=*/1};
+  RankContexts ranks_{AllOf(2), /*absent=*/1};
 };
 
-TEST_F(RankInAChild, EndsTheWaitWithItsNameWhenKilled) {
+TEST_F(RankInAChild, IsNamedInTheErrorOfTheWaitWhenKilled) {
   Child child = Start();
   ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
   EXPECT_TRUE(ranks_[0]->world()->Wait(WithoutWaiting()).pending());
@@ -56,8 +56,8 @@ TEST_F(RankInAChild, WakesSleepingRanksWhenKilled) {
   });
 }
 
-TEST_F(RankInAChild, StillTakesPartWhenKilledAfterItBegan) {
-  Child child = Start(/*begins=*/true);
+TEST_F(RankInAChild, CountsInTheCallThatItBeganBeforeItWasKilled) {
+  Child child = Start(/*begins_barrier=*/true);
   ASSERT_EQ(child.Kill(), -1);
   ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
   EXPECT_TRUE(ranks_[0]->world()->Wait(WithoutWaiting()).ok());
@@ -72,7 +72,7 @@ TEST_F(RankInAChild, IsLateAndNotLostWhenSuspended) {
   EXPECT_TRUE(IsError(ranks_[0]->world()->Wait(Shortly()), Code::kTimeout, "for rank 1"));
 }
 
-TEST(RankContext, NumbersRanksAsTheSessionDoes) {
+TEST(RankContext, KnowsItsRanksAndTheirProcesses) {
   const RankContexts ranks(AllOf(3));
   EXPECT_EQ(ranks[2]->members().rank(), 2);
   EXPECT_EQ(ranks[2]->members().local_rank(), 2);
@@ -95,7 +95,7 @@ TEST(RankContext, LeavesWhenItEndsWithoutHavingClosed) {
   EXPECT_EQ(StateOf(ranks, 2), RankSlot::kClosed);
 }
 
-TEST(RankContext, KeepsTheFirstReasonForLeaving) {
+TEST(SessionState, KeepsTheFirstReasonForLeaving) {
   const RankContexts ranks(AllOf(2));
   OnThreads(3, [&](int me) { ranks[1]->state()->Leave(StrCat("reason ", me)); });
   const std::string why = ranks[0]->peers()->ExitReason(1);
@@ -104,31 +104,31 @@ TEST(RankContext, KeepsTheFirstReasonForLeaving) {
   EXPECT_EQ(why.find("left (reason "), 0U) << why;
 }
 
-TEST(RankContext, CutsReasonsThatAreTooLong) {
+TEST(SessionState, CutsReasonsThatAreTooLong) {
   const RankContexts ranks(AllOf(2));
   ranks[1]->state()->Leave(std::string(10000, 'x'));
   EXPECT_EQ(ranks[0]->peers()->ExitReason(1).size(),
             std::string("left ()").size() + sizeof(RankSlot::reason) - 1);
   ranks[1]->state()->Abort(Status(Code::kAborted, std::string(10000, 'y')));
-  EXPECT_LT(ranks[0]->state()->CheckRunning(true).text().size(), 1000U);
+  EXPECT_LT(ranks[0]->state()->CheckRunning(/*was_waiting=*/true).text().size(), 1000U);
 }
 
-TEST(RankContext, AbortsOnceWithTheFirstReason) {
+TEST(SessionState, AbortsOnceWithTheFirstReason) {
   const RankContexts ranks(AllOf(4));
-  EXPECT_TRUE(ranks[0]->state()->CheckRunning(true).ok());
+  EXPECT_TRUE(ranks[0]->state()->CheckRunning(/*was_waiting=*/true).ok());
   EXPECT_FALSE(ranks[0]->state()->IsAbortKnown());
   OnThreads(3,
             [&](int me) { ranks[me]->state()->Abort(Status(Code::kAborted, StrCat("by ", me))); });
   EXPECT_TRUE(ranks[3]->state()->IsAborted());
   EXPECT_FALSE(ranks[3]->state()->IsAbortKnown());
-  const Status status = ranks[3]->state()->CheckRunning(true);
+  const Status status = ranks[3]->state()->CheckRunning(/*was_waiting=*/true);
   EXPECT_EQ(status.code(), Code::kAborted);
   const auto by = static_cast<size_t>(ranks[0]->memory()->control()->aborted_by);
   EXPECT_EQ(status.text().find(StrCat("rank ", by, " aborted the session: by ", by)), 0U);
   EXPECT_TRUE(ranks[3]->state()->IsAbortKnown());
 }
 
-TEST(RankContext, DescribesTheRankThatAborted) {
+TEST(SessionState, DescribesTheRankThatAborted) {
   const RankContexts ranks(AllOf(2));
   for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
   ranks[0]->memory()->RecordTable(3, "weights", /*dtype=*/0, /*rows=*/5, /*columns=*/1);
@@ -136,7 +136,7 @@ TEST(RankContext, DescribesTheRankThatAborted) {
   ranks[1]->memory()->recorder()->Begin(CallKind::kBarrier, /*table=*/-1, /*bytes=*/0);
   ranks[1]->memory()->RecordCheckpoint("/saved/1");
   ranks[1]->state()->Abort(Status(Code::kAborted, "no reason"));
-  const Status status = ranks[0]->state()->CheckRunning(true);
+  const Status status = ranks[0]->state()->CheckRunning(/*was_waiting=*/true);
   ASSERT_NE(status.peer(), nullptr);
   EXPECT_EQ(status.peer()->rank, 1);
   EXPECT_EQ(status.peer()->host, ranks[0]->members().host_of(1));
@@ -149,7 +149,7 @@ TEST(RankContext, DescribesTheRankThatAborted) {
                       "; last checkpoint: /saved/1)"));
 }
 
-TEST(RankContext, NamesTheLateRankToRanksThatWaitedForItToo) {
+TEST(SessionState, NamesTheLateRankToRanksThatWaitedForItToo) {
   const RankContexts ranks(AllOf(3));
   const Status timeout(Code::kTimeout, "waited for rank 2");
   ranks[0]->state()->Abort(ranks[0]->peers()->About(2, timeout));
@@ -162,10 +162,10 @@ TEST(RankContext, NamesTheLateRankToRanksThatWaitedForItToo) {
   EXPECT_EQ(late.peer()->rank, 0);
 }
 
-TEST(RankContext, KeepsAnErrorThatConcernsNoRank) {
+TEST(SessionState, KeepsAnErrorThatConcernsNoRank) {
   const RankContexts ranks(AllOf(2));
   ranks[1]->state()->Abort(Status(Code::kMismatch, "two calls"));
-  EXPECT_EQ(ranks[0]->state()->CheckRunning(true).peer(), nullptr);
+  EXPECT_EQ(ranks[0]->state()->CheckRunning(/*was_waiting=*/true).peer(), nullptr);
 }
 
 }  // namespace

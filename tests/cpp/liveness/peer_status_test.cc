@@ -15,7 +15,7 @@ TEST(PeerStatus, KnowsTheProcessesOfItsNodeOnly) {
 }
 
 TEST(PeerStatus, RegardsARankAsAliveFromBeforeItJoinsUntilItIsKilled) {
-  const RankContexts ranks(AllOf(2), /*outside=*/1);
+  const RankContexts ranks(AllOf(2), /*absent=*/1);
   const PeerStatus& peers = *ranks[0]->peers();
   EXPECT_TRUE(peers.IsAlive(1));
   EXPECT_EQ(peers.ExitReason(1), "");
@@ -35,7 +35,7 @@ TEST(PeerStatus, RegardsARankAsAliveFromBeforeItJoinsUntilItIsKilled) {
 
 TEST(PeerStatus, ExcludesRanksOnlyIfLossesAreSurvived) {
   for (const bool survives : {false, true}) {
-    RankContexts ranks(AllOf(3), /*outside=*/0, survives ? Surviving() : Hello());
+    RankContexts ranks(AllOf(3), /*absent=*/0, survives ? Surviving() : Hello());
     ranks.Drop(0);
     const PeerStatus& peers = *ranks[1]->peers();
     EXPECT_EQ(peers.ExitReason(0), "left (left without calling shutdown)");
@@ -47,7 +47,7 @@ TEST(PeerStatus, ExcludesRanksOnlyIfLossesAreSurvived) {
 }
 
 TEST(PeerStatus, KeepsTheFirstReportAboutARankOfAnotherNode) {
-  const RankContexts ranks(AllOf(2), /*outside=*/1);
+  const RankContexts ranks(AllOf(2), /*absent=*/1);
   const PeerStatus& peers = *ranks[0]->peers();
   peers.RecordExit(1, RankSlot::kLeft, "first", {3, 2, 0});
   peers.RecordExit(1, RankSlot::kDied, "second", {9, 9, 9});
@@ -58,7 +58,7 @@ TEST(PeerStatus, KeepsTheFirstReportAboutARankOfAnotherNode) {
 }
 
 TEST(PeerStatus, KnowsTheLatestCollectiveOfARankOfAnotherNode) {
-  const RankContexts ranks(AllOf(2), /*outside=*/1);
+  const RankContexts ranks(AllOf(2), /*absent=*/1);
   const PeerStatus& peers = *ranks[0]->peers();
   const RankSlot& slot = ranks[0]->memory()->slot(1);
   peers.RecordWaiting(1, /*group=*/0, CollectiveKind::kSave, {4, 2, 0});

@@ -11,7 +11,7 @@ namespace {
 void Write(StripeLock* lock, int owner) {
   const FakeProbe probe;
   ASSERT_EQ(lock->Take(owner, probe, Patiently().deadline), RobustLock::Outcome::kTaken);
-  const StripeHold<StripeUse::kWriting> holding(lock);
+  const StripeGuard<StripeUse::kWriting> holding(lock);
 }
 
 class ReadUnlocked : public ::testing::Test {
@@ -35,13 +35,13 @@ TEST_F(ReadUnlocked, SucceedsWithoutAWriter) {
 
 TEST_F(ReadUnlocked, SucceedsWhileAReaderHoldsTheLock) {
   ASSERT_TRUE(lock_.TryTake(0));
-  const StripeHold<StripeUse::kReading> holding(&lock_);
+  const StripeGuard<StripeUse::kReading> holding(&lock_);
   EXPECT_TRUE(lock_.ReadUnlocked([] {}));
 }
 
 TEST_F(ReadUnlocked, IsNotAttemptedDuringAWrite) {
   ASSERT_TRUE(lock_.TryTake(0));
-  const StripeHold<StripeUse::kWriting> holding(&lock_);
+  const StripeGuard<StripeUse::kWriting> holding(&lock_);
   EXPECT_FALSE(lock_.ReadUnlocked([] { ADD_FAILURE() << "read during a write"; }));
 }
 
@@ -60,7 +60,7 @@ TEST_F(ReadUnlocked, FailsAfterADeadWriterUntilTheNextWrite) {
   probe.dead = 7;
   ASSERT_EQ(lock_.Take(0, probe, Patiently().deadline), RobustLock::Outcome::kRecovered);
   {
-    const StripeHold<StripeUse::kReading> holding(&lock_);
+    const StripeGuard<StripeUse::kReading> holding(&lock_);
   }
   EXPECT_FALSE(lock_.ReadUnlocked([] {}));
   Write(&lock_, 0);

@@ -92,7 +92,7 @@ void RunApiJob(int ranks, std::chrono::milliseconds slice, std::chrono::millisec
   OnThreads(ranks, [&](int rank) {
     auto entry = std::make_unique<c_api::SessionEntry>();
     entry->session = ValueOf(OpenSession(hub, rank, OptionsOf(Role::kAll, timeout)));
-    entry->slice = slice;
+    entry->wait_slice = slice;
     const MV_Session handle = ValueOf(c_api::Publish(std::move(entry)));
     body(handle, rank);
     MV_SessionLeave(handle, "end of the test");

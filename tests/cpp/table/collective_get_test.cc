@@ -60,7 +60,7 @@ TEST(CollectiveGet, ReportsGetsOfDifferentTables) {
     Table* const second = ValueOf(Create(session, ArrayOf(3)));
     std::vector<float> out;
     EXPECT_TRUE(IsError(GetTogether(rank == 0 ? first : second, &out), Code::kMismatch,
-                        "of table number 0", "of table number 1"));
+                        "on table number 0", "on table number 1"));
     EXPECT_TRUE(GetTogether(first, &out).ok());
   });
 }
