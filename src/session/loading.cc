@@ -65,8 +65,8 @@ Status Loading::OpenAndVerify(const WaitLimit& limit) {
     reader_ = std::move(reader.value());
   }
   if (reader_->manifest().id != id_) {
-    return Corrupt(StrCat(checkpoint_path_, "/", kManifestName), 24,
-                   "this rank sees another checkpoint than the master");
+    return CorruptionFailure(StrCat(checkpoint_path_, "/", kManifestName), 24,
+                             "this rank sees another checkpoint than the master");
   }
   MV_RETURN_IF_NOT_OK(MatchTables());
   const int64_t blocks = reader_->blocks();

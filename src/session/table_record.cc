@@ -105,13 +105,13 @@ Status CheckFits(const std::string& path, const SavedTable& saved, const Table& 
   }
   if (saved.counting != CountingOf(table) ||
       (!slots_vary && static_cast<int64_t>(saved.slots) != table.shard()->state_slots())) {
-    return Corrupt(path, 0,
-                   StrCat("no ", spec.Describe(), " has ", saved.slots,
-                          " state slots and counts its updates like that"));
+    return CorruptionFailure(path, 0,
+                             StrCat("no ", spec.Describe(), " has ", saved.slots,
+                                    " state slots and counts its updates like that"));
   }
   const Status hypers = CheckHypers(spec.updater_kind(), saved.hyper);
   if (hypers.ok()) return hypers;
-  return Corrupt(path, 0, StrCat("table '", saved.name, "': ", hypers.text()));
+  return CorruptionFailure(path, 0, StrCat("table '", saved.name, "': ", hypers.text()));
 }
 
 }  // namespace multiverso
