@@ -15,7 +15,8 @@ namespace multiverso {
 
 class DeferredFailure {
  public:
-  // Returns whether a failure is held back. The messenger must not be used after a failure.
+  // Returns whether a failure is held back. The work that failed must not continue, because one of
+  // its messages may be lost.
   bool is_set() const { return !failure_.ok(); }
 
   // Returns `status` or, if it may mean the loss of a rank, holds it back and returns pending.
