@@ -100,7 +100,7 @@ Status RoundService::Settle(const WaitLimit& limit) {
   for (;;) {
     (void)Poll();
     const Instant now = Clock::now();
-    // Passing the deadline is not an error: the session ends, and no rank needs the missing messages.
+    // Passing the deadline is not an error: the session ends, and no rank needs what is missing.
     if (context_->state()->IsAborted() || IsSettled() || now >= limit.deadline) return Status::Ok();
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     std::this_thread::sleep_for(kPollInterval);

@@ -167,7 +167,7 @@ Status Loading::ApplyTableValues(size_t table_index, const WaitLimit& limit) {
   for (int32_t i = 0; i < kHyperCount; ++i) {
     const bool is_valid = CheckHyper(table->spec().updater_kind(), i, saved.hyper[i]).ok();
     if (is_valid)
-      table->shard()->hyper()->value[i].store(saved.hyper[i], std::memory_order_relaxed);
+      table->shard()->hyper()->values[i].store(saved.hyper[i], std::memory_order_relaxed);
   }
   uint64_t rounds = 0;
   for (const uint64_t clock : saved.clocks) rounds = std::max(rounds, clock);

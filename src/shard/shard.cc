@@ -250,7 +250,7 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
                                        ExchangeStripe(*request.tensors, out, at, buffer_at, count);
                                      });
     case RequestKind::kSetHyper:
-      hyper()->value[request.hyper].store(request.value, std::memory_order_relaxed);
+      hyper()->values[request.hyper].store(request.value, std::memory_order_relaxed);
       return Status::Ok();
     case RequestKind::kReleased:
     case RequestKind::kEnd:

@@ -58,7 +58,7 @@ class Job {
     Create(spec, matrix_.tables);
     spec.dtype = static_cast<int32_t>(DType::kFloat32);
     spec.updater = static_cast<int32_t>(UpdaterKind::kAdagrad);
-    SetDefaults(UpdaterKind::kAdagrad, spec.hyper);
+    SetDefaultHypers(UpdaterKind::kAdagrad, spec.hyper);
     Create(spec, with_state_);
   }
 
