@@ -46,8 +46,7 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
         for index, (label, history) in enumerate(_labeled(history_of_path).items()):
             color = f"C{index % 10}"  # matplotlib's names of its ten default colors
             if name.startswith("accuracy"):
-                x_key = name.removeprefix("accuracy_by_")  # "epoch" or "time"
-                _draw_curves(axes, label, history, metric, x_key, color)
+                _draw_curves(axes, label, history, metric, name.removeprefix("accuracy_by_"), color)
                 continue
             if name == "staleness":
                 x, heights = _staleness(history)
@@ -72,7 +71,7 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
 
 
 def _draw_curves(axes: Any, label: str, history: Any, metric: str, x_key: str, color: str) -> None:
-    """Draw the metric on the training data thin and dashed, and on the validation data solid."""
+    """Draw the metric by `x_key`, "epoch" or "time": dashed for training, solid for validation."""
     for prefix, style in (("", "--"), ("val_", "-")):
         if values := history["history"].get(prefix + metric):
             # The lists of an edited history may differ in length; the common part is drawn.

@@ -33,8 +33,7 @@ std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const S
     return std::make_unique<StalenessBound>(static_cast<uint64_t>(options.staleness), shard,
                                             std::move(clocks));
   }
-  // Workers on one node sum the deltas themselves. If other nodes have workers, each node has a
-  // replica, and the leaders sum.
+  // Workers that share one node sum. Otherwise each node has a replica, and the leaders sum.
   if (members.num_workers_here() == members.num_workers()) {
     return std::make_unique<SyncRounds>(shape, memory, shard, std::move(clocks));
   }

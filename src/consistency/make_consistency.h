@@ -19,8 +19,7 @@ namespace multiverso {
 // of the `workers`, or kMemory if that memory cannot be addressed.
 Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& shape, int workers,
                                  int workers_here);
-// Makes the object. Its state takes ConsistencyBytes() at `memory`, which is zero before the first
-// use. The object of a rank that only serves is AsyncMode, without state.
+// `memory` is zero-filled and has ConsistencyBytes(). A rank that only serves gets AsyncMode.
 std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const StagedShape& shape,
                                              char* memory, Shard* shard, RankContext* context,
                                              const std::string& table_name);

@@ -15,8 +15,6 @@ constexpr auto kPollInterval = std::chrono::milliseconds(1);
 RoundService::RoundService(RankContext* context)
     : context_(context), is_leader_(context->members().is_leader()), clock_exchange_(context) {}
 
-RoundService::~RoundService() = default;
-
 void RoundService::Serve(int64_t table, std::shared_ptr<NodeRounds> rounds) {
   if (rounds == nullptr) return;
   const std::lock_guard<std::mutex> guard(mutex_);
@@ -55,14 +53,13 @@ void RoundService::AbortOnFailure(const Status& status) {
 
 Status RoundService::PollAll(bool* did_work) {
   MV_RETURN_IF_NOT_OK(clock_exchange_.Receive(rounds_by_table_, did_work));
-  bool is_awaiting_message = false;
+  bool is_awaiting = false;
   for (const auto& [id, rounds] : rounds_by_table_) {
     MV_RETURN_IF_NOT_OK(rounds->Poll(did_work));
-    is_awaiting_message = is_awaiting_message || rounds->IsAwaitingMessage();
+    is_awaiting = is_awaiting || rounds->IsAwaitingMessage();
   }
   MV_RETURN_IF_NOT_OK(clock_exchange_.Send(rounds_by_table_));
-  is_awaiting_message_.store(is_awaiting_message || clock_exchange_.HasChanges(),
-                             std::memory_order_relaxed);
+  is_awaiting_.store(is_awaiting || clock_exchange_.HasChanges(), std::memory_order_relaxed);
   return Status::Ok();
 }
 

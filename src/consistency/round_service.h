@@ -22,7 +22,6 @@ class RoundService {
  public:
   // `context` must outlive the service.
   explicit RoundService(RankContext* context);
-  ~RoundService();
 
   // Takes part in the table's rounds until all ranks of all nodes have released the table.
   void Serve(int64_t table, std::shared_ptr<NodeRounds> rounds);
@@ -32,7 +31,7 @@ class RoundService {
   // Makes progress. Returns whether there was work. Returns false if another thread is polling.
   bool Poll();
   // Returns whether a message that a worker waits for may arrive at any moment.
-  bool IsAwaitingMessage() const { return is_awaiting_message_.load(std::memory_order_relaxed); }
+  bool IsAwaitingMessage() const { return is_awaiting_.load(std::memory_order_relaxed); }
 
   // Waits until all adds have been applied and passed on and no message between leaders is in
   // flight, until an abort or until the deadline. All ranks have joined the closing collective.
@@ -52,7 +51,7 @@ class RoundService {
   ClockExchange clock_exchange_;
   Instant cleaned_up_at_{};
   DeferredFailure failure_;
-  std::atomic<bool> is_awaiting_message_{false};
+  std::atomic<bool> is_awaiting_{false};
 };
 
 }  // namespace multiverso

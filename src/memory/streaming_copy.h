@@ -39,11 +39,8 @@ inline void StreamingCopy(char* to, const char* from, int64_t bytes) {
 
 // Uses StreamingCopy if the copy is read later, and otherwise leaves the copy in the caches.
 inline void CopyFor(NextRead next_read, char* to, const char* from, int64_t bytes) {
-  if (next_read == NextRead::kLater) {
-    StreamingCopy(to, from, bytes);
-  } else {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
-  }
+  if (next_read == NextRead::kLater) return StreamingCopy(to, from, bytes);
+  std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
 }  // namespace multiverso

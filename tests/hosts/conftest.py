@@ -3,5 +3,4 @@
 import sys
 from pathlib import Path
 
-HOSTS = Path(__file__).parent
-sys.path[:0] = [str(HOSTS.parent / "mpi" / "programs"), str(HOSTS)]
+sys.path[:0] = [str(Path(__file__).parents[1] / "mpi" / "programs"), str(Path(__file__).parent)]

@@ -8,7 +8,6 @@ import multiverso as mv
 torch = DistributedOptimizer = TorchParamManager = None
 
 CASES = {}
-
 case = registrar(CASES)
 
 

@@ -5,7 +5,6 @@ import unittest
 from pathlib import Path
 
 _DEFAULT_LIBRARY = Path(__file__).parents[3] / "build" / "cmake" / "libmultiverso_failpoints.so"
-
 LIBRARY = Path(os.environ.get("MULTIVERSO_FAILPOINTS_LIBRARY", _DEFAULT_LIBRARY))
 
 needs_failpoints = unittest.skipUnless(

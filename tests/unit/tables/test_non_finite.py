@@ -46,9 +46,8 @@ class TestNonFinite(unittest.TestCase):
                     expected += data
                     continue
                 row, column = positions[0]
-                with self.assertRaises(ValueError) as caught:
+                with self.assertRaisesRegex(ValueError, rf"data\[{row}, {column}\]: "):
                     call()
-                self.assertIn(f"data[{row}, {column}]: ", str(caught.exception))
             np.testing.assert_array_equal(table.get(), expected)
 
     @examples
