@@ -13,7 +13,6 @@ from multiverso._native import library
 
 pytestmark = pytest.mark.slow
 
-
 SAVES = """
 import sys
 import numpy as np
