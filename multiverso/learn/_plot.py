@@ -1,4 +1,4 @@
-"""``multiverso-learn plot``: draws the histories of trainings as PNG files."""
+"""``multiverso-learn plot``: plots the histories of training runs as PNG files."""
 
 import json
 from collections.abc import Sequence
@@ -9,26 +9,26 @@ from multiverso.learn._input import InputError, as_input_error, read_text
 
 
 def plot(histories: Sequence[str], output: str) -> list[Path]:
-    """Draw all histories in each of four pictures, and return the paths of the pictures.
+    """Draw four plots, each with all histories, and return the paths of the plots.
 
-    The pictures are ``accuracy_by_epoch.png``, ``accuracy_by_time.png``, ``time_by_epoch.png`` and
+    The plots are ``accuracy_by_epoch.png``, ``accuracy_by_time.png``, ``time_by_epoch.png`` and
     ``staleness.png``. If no history has an accuracy, the first two show the loss.
 
     Parameters
     ----------
-    histories : sequence of path
-        JSON files that ``multiverso-learn train`` has written.
-    output : path
-        The folder for the pictures, created if needed.
+    histories : sequence of str
+        Paths of JSON files that ``multiverso-learn train`` has written.
+    output : str
+        The folder for the plots, created if needed.
 
     Raises
     ------
     InputError
-        If a file is not such a history, or the folder cannot be created.
+        If a file cannot be read or is not such a history, or the folder cannot be created.
 
     """
     history_of_path = {path: _load(path) for path in dict.fromkeys(histories)}
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # takes long, so unusable histories are reported before
 
     folder = Path(output)
     with as_input_error(f"cannot create the folder {folder}", OSError):
@@ -39,25 +39,24 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
         ("accuracy_by_epoch", "epoch", metric),
         ("accuracy_by_time", "seconds", metric),
         ("time_by_epoch", "epoch", "seconds per epoch"),
-        ("staleness", "updates of others in between", "share of updates"),
+        ("staleness", "staleness (updates by other workers)", "share of updates"),
     ):
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         axes = figure.add_subplot()
         for index, (label, history) in enumerate(_labeled(history_of_path).items()):
-            color = f"C{index % 10}"  # The names of matplotlib's ten default colors.
+            color = f"C{index % 10}"  # matplotlib's names of its ten default colors
             if name.startswith("accuracy"):
-                x = _column(history, name.removeprefix("accuracy_by_"))
-                _draw_curves(axes, label, history["history"], metric, x, color)
+                _draw_curves(axes, label, history, metric, name.removeprefix("accuracy_by_"), color)
                 continue
             if name == "staleness":
                 x, heights = _staleness(history)
             else:
                 x, heights = _column(history, "epoch"), _column(history, "seconds")
-            width = 0.8 / len(history_of_path)  # The bars of one x leave a fifth of the room free.
+            width = 0.8 / len(history_of_path)  # Neighboring x are 1 apart: a fifth is left free.
             shift = (index - (len(history_of_path) - 1) / 2) * width
             axes.bar([center + shift for center in x], heights, width, color=color, label=label)
         if name == "time_by_epoch":
-            axes.margins(y=0.25)  # This leaves room for the legend.
+            axes.margins(y=0.25)  # room for the legend above the bars
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.grid(visible=True, alpha=0.3)
@@ -71,15 +70,16 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
     return written
 
 
-def _draw_curves(
-    axes: Any, label: str, values_of: Any, metric: str, x: Sequence[float], color: str
-) -> None:
-    """Draw the training's curve thin and dashed, and the validation's curve solid."""
+def _draw_curves(axes: Any, label: str, history: Any, metric: str, x_key: str, color: str) -> None:
+    """Draw the metric by `x_key`, "epoch" or "time": dashed for training, solid for validation."""
     for prefix, style in (("", "--"), ("val_", "-")):
-        if values := values_of.get(prefix + metric):
-            points = [point for point in zip(x, values, strict=False) if point[1] is not None]
+        if values := history["history"].get(prefix + metric):
+            # The lists of an edited history may differ in length; the common part is drawn.
+            points = zip(_column(history, x_key), values, strict=False)
+            drawn = [(x, value) for x, value in points if value is not None]
             axes.plot(
-                *zip(*points, strict=True) if points else ([], []),
+                [x for x, _ in drawn],
+                [value for _, value in drawn],
                 style,
                 color=color,
                 marker="o",
@@ -95,9 +95,9 @@ def _column(history: Any, key: str) -> list[float]:
 
 def _staleness(history: Any) -> tuple[list[float], list[float]]:
     """Return each staleness that occurs, and its share of the updates."""
-    counts = sorted((int(number), count) for number, count in history["staleness"].items())
+    counts = sorted((int(staleness), count) for staleness, count in history["staleness"].items())
     total = sum(count for _, count in counts) or 1
-    return [number for number, _ in counts], [count / total for _, count in counts]
+    return [staleness for staleness, _ in counts], [count / total for _, count in counts]
 
 
 def _plotted_metric(histories: Any) -> str:

@@ -113,7 +113,7 @@ Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   spec.num_row = options->num_row;
   spec.num_col = options->num_col;
   std::memcpy(spec.hyper, options->hyper, sizeof(spec.hyper));
-  ClearUnused(spec.updater_kind(), spec.hyper);
+  ClearUnusedHypers(spec.updater_kind(), spec.hyper);
   if (options->name != nullptr) CopyText(spec.name, options->name);
   return spec;
 }
@@ -141,7 +141,7 @@ int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater) {
     const auto kind = static_cast<UpdaterKind>(updater);
     MV_RETURN_IF_NOT_OK(MakeUpdater(kind, DType::kFloat32).status());
     options->updater = updater;
-    SetDefaults(kind, options->hyper);
+    SetDefaultHypers(kind, options->hyper);
     return Status::Ok();
   });
 }

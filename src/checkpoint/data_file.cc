@@ -23,7 +23,7 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
     const FileFault* const fault = opened.status().file();
     // The manifest lists the file, so a missing file means that the checkpoint is corrupt.
     if (fault == nullptr || fault->error_number != ENOENT) return opened.status();
-    return Corrupt(path, 0, "the file is missing");
+    return CorruptionFailure(path, 0, "the file is missing");
   }
   std::unique_ptr<ReadableFile> file = std::move(opened.value());
   const int64_t bytes = file->bytes();
@@ -36,7 +36,7 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
   Result<DataHeader> decoded = DecodeDataHeader(header, bytes, manifest, index, path);
   if (!decoded.ok()) return decoded.status();
   if (bytes != manifest.files[index].bytes) {
-    return Corrupt(
+    return CorruptionFailure(
         path, bytes,
         StrCat("expected a file of ", manifest.files[index].bytes, " bytes, received ", bytes));
   }
@@ -45,8 +45,8 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
   MV_RETURN_IF_NOT_OK(file->Read(decoded->checksums_offset, checksums.data(),
                                  static_cast<int64_t>(checksums.size()) * 4));
   if (Crc32c(checksums.data(), decoded->checksums * 4) != checksums.back()) {
-    return Corrupt(path, decoded->checksums_offset,
-                   "the checksum of the checksums does not agree with them");
+    return CorruptionFailure(path, decoded->checksums_offset,
+                             "the checksum of the checksums does not agree with them");
   }
   return std::unique_ptr<DataFile>(
       new DataFile(std::move(file), std::move(decoded.value()), std::move(checksums)));
@@ -57,8 +57,9 @@ Result<int64_t> DataFile::ReadBlock(const Section& section, int64_t block, char*
   const int64_t bytes = std::min(kBlockBytes, section.padded_bytes() - at);
   MV_RETURN_IF_NOT_OK(file_->Read(section.offset + at, out, bytes));
   if (Crc32c(out, bytes) != checksums_[static_cast<size_t>(section.first_checksum + block)]) {
-    return Corrupt(path(), section.offset + at,
-                   StrCat("the checksum does not agree with the ", bytes, " bytes from here on"));
+    return CorruptionFailure(
+        path(), section.offset + at,
+        StrCat("the checksum does not agree with the ", bytes, " bytes from here on"));
   }
   return std::min(bytes, section.bytes - at);
 }

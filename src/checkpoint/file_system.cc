@@ -1,3 +1,4 @@
+// The errors that all file systems return. LocalFileSystem is in file_system_{linux,windows}.cc.
 #include "checkpoint/file_system.h"
 
 #include <cstring>
@@ -6,14 +7,15 @@
 
 namespace multiverso {
 
-Status IoFailure(const std::string& path, const char* action, int error_number, int64_t bytes) {
+Status IoFailure(const std::string& path, const char* action, int error_number,
+                 int64_t bytes_done) {
   std::string text = StrCat(path, ": cannot ", action, ": ", std::strerror(error_number),
                             " (errno ", error_number, ")");
-  if (bytes > 0) text += StrCat(", after ", bytes, " bytes");
-  return Status(Code::kCheckpointIo, text, FileFault{path, error_number, bytes});
+  if (bytes_done > 0) text += StrCat(", after ", bytes_done, " bytes");
+  return Status(Code::kCheckpointIo, text, FileFault{path, error_number, bytes_done});
 }
 
-Status Corrupt(const std::string& path, int64_t offset, const std::string& problem) {
+Status CorruptionFailure(const std::string& path, int64_t offset, const std::string& problem) {
   return Status(Code::kCheckpointCorrupt, StrCat(path, ", byte ", offset, ": ", problem),
                 FileFault{path, 0, offset});
 }

@@ -63,10 +63,11 @@ class FileSystem {
 FileSystem* LocalFileSystem();
 
 // Returns "PATH: cannot write: No space left on device (errno 28), after 4096 bytes"; the last part
-// only if `bytes` > 0.
-Status IoFailure(const std::string& path, const char* action, int error_number, int64_t bytes = 0);
+// only if `bytes_done` > 0.
+Status IoFailure(const std::string& path, const char* action, int error_number,
+                 int64_t bytes_done = 0);
 // Returns "PATH, byte 64: ...".
-Status Corrupt(const std::string& path, int64_t offset, const std::string& problem);
+Status CorruptionFailure(const std::string& path, int64_t offset, const std::string& problem);
 
 }  // namespace multiverso
 

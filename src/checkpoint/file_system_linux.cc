@@ -78,7 +78,7 @@ class PosixReadableFile final : public ReadableFile {
           pread(fd_, next, static_cast<size_t>(std::min(bytes, kMaxBytesPerCall)), offset);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return IoFailure(path_, "read", errno);
-      if (count == 0) return Corrupt(path_, offset, "the file ends here");
+      if (count == 0) return CorruptionFailure(path_, offset, "the file ends here");
       next += count;
       bytes -= count;
       offset += count;

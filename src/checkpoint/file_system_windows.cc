@@ -78,7 +78,7 @@ class WindowsReadableFile final : public ReadableFile {
       const bool read = ReadFile(file_, next, static_cast<DWORD>(std::min(bytes, kMaxBytesPerCall)),
                                  &count, &position) != 0;
       if (!read && GetLastError() != ERROR_HANDLE_EOF) return IoFailure(path_, "read", LastErrno());
-      if (count == 0) return Corrupt(path_, offset, "the file ends here");
+      if (count == 0) return CorruptionFailure(path_, offset, "the file ends here");
       next += count;
       bytes -= count;
       offset += count;

@@ -65,7 +65,7 @@ Result<std::string> CheckpointFolder::Resolve() const {
     prefix.resize(static_cast<size_t>(std::min<int64_t>(file.value()->bytes(), 16)));
     MV_RETURN_IF_NOT_OK(file.value()->Read(0, prefix.data(), static_cast<int64_t>(prefix.size())));
     MV_RETURN_IF_NOT_OK(DecodeManifest(prefix, path_).status());
-    return Corrupt(path_, 0, "expected the folder of a checkpoint, received a file");
+    return CorruptionFailure(path_, 0, "expected the folder of a checkpoint, received a file");
   }
   const auto manifest = files_->Look(StrCat(path_, "/", kManifestName));
   if (!manifest.ok()) return manifest.status();

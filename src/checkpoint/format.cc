@@ -34,14 +34,15 @@ Status CheckFormat(const std::string& bytes, const char* magic, const char* expe
   if (static_cast<int64_t>(bytes.size()) < kMagicBytes + 4 ||
       bytes.compare(0, kMagicBytes, magic, kMagicBytes) != 0) {
     const bool is_pickle = bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] <= 5;
-    return Corrupt(path, 0,
-                   StrCat("expected ", expected, ", received ",
-                          is_pickle ? "a pickle, which Multiverso never opens" : "something else"));
+    return CorruptionFailure(
+        path, 0,
+        StrCat("expected ", expected, ", received ",
+               is_pickle ? "a pickle, which Multiverso never opens" : "something else"));
   }
   ByteReader in(bytes, kMagicBytes);
   const auto version = in.Get<uint32_t>();
   if (version != kFormatVersion) {
-    return Corrupt(
+    return CorruptionFailure(
         path, kMagicBytes,
         StrCat("expected version ", kFormatVersion, " of the format, received version ", version));
   }
@@ -52,7 +53,7 @@ Status CheckCrc(const std::string& bytes, const std::string& path) {
   const auto end = static_cast<int64_t>(bytes.size()) - kCrcBytes;
   ByteReader in(bytes, end);
   if (in.Get<uint32_t>() == Crc32c(bytes.data(), end)) return Status::Ok();
-  return Corrupt(path, end, "the checksum is not that of the header before it");
+  return CorruptionFailure(path, end, "the checksum is not that of the header before it");
 }
 
 std::string TextOf(const std::string& field) { return field.substr(0, field.find('\0')); }
@@ -113,13 +114,14 @@ std::string EncodeManifest(const Manifest& manifest) {
 Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& path) {
   MV_RETURN_IF_NOT_OK(CheckFormat(bytes, kManifestMagic, "a manifest of a checkpoint", path));
   const auto size = static_cast<int64_t>(bytes.size());
-  if (size < kManifestBytes + kCrcBytes) return Corrupt(path, size, "the file ends here");
+  if (size < kManifestBytes + kCrcBytes) return CorruptionFailure(path, size, "the file ends here");
   ByteReader in(bytes, kMagicBytes + 4);
   Manifest manifest;
   const int64_t tables = in.Get<uint32_t>();
   const auto file_size = in.Get<int64_t>();
   if (file_size != size) {
-    return Corrupt(path, 16, StrCat("expected a file of ", file_size, " bytes, received ", size));
+    return CorruptionFailure(path, 16,
+                             StrCat("expected a file of ", file_size, " bytes, received ", size));
   }
   manifest.id = in.Get<uint64_t>();
   manifest.number = in.Get<int64_t>();
@@ -134,15 +136,15 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
   if (!CheckedMultiply(tables * 8, manifest.workers, &clock_bytes) || clock_bytes > size ||
       kManifestBytes + tables * kTableBytes + clock_bytes + files * kFileBytes + kCrcBytes !=
           size) {
-    return Corrupt(path, 12,
-                   StrCat(tables, " tables, ", files, " files and ", manifest.workers,
-                          " workers do not make ", size, " bytes"));
+    return CorruptionFailure(path, 12,
+                             StrCat(tables, " tables, ", files, " files and ", manifest.workers,
+                                    " workers do not make ", size, " bytes"));
   }
   MV_RETURN_IF_NOT_OK(CheckCrc(bytes, path));
   // A malicious writer can make the checksum match, so the values are checked as well.
   if (reserved != 0 || !IsText(library) || manifest.number < 0 || manifest.step < 0) {
-    return Corrupt(path, 0,
-                   "expected a number and a step of at least 0, and a version that is a text");
+    return CorruptionFailure(
+        path, 0, "expected a number and a step of at least 0, and a version that is a text");
   }
   manifest.library = TextOf(library);
   // The remaining bytes bound both counts, so decoding needs no more memory than the file.
@@ -163,7 +165,7 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
     for (double& value : table.hyper) value = in.Get<double>();
     std::string problem = ProblemOf(table);
     if (problem.empty() && (unused != 0 || !IsText(name))) problem = "expected a name";
-    if (!problem.empty()) return Corrupt(path, at, StrCat("table ", i, ": ", problem));
+    if (!problem.empty()) return CorruptionFailure(path, at, StrCat("table ", i, ": ", problem));
     table.name = TextOf(name);
     manifest.tables.push_back(std::move(table));
   }
@@ -224,18 +226,18 @@ Result<int64_t> HeaderBytesOf(const std::string& prelude, int64_t file_bytes,
                               const std::string& path) {
   MV_RETURN_IF_NOT_OK(CheckFormat(prelude, kDataMagic, "a data file of a checkpoint", path));
   const auto size = static_cast<int64_t>(prelude.size());
-  if (size < kDataPreludeBytes) return Corrupt(path, size, "the file ends here");
+  if (size < kDataPreludeBytes) return CorruptionFailure(path, size, "the file ends here");
   ByteReader in(prelude, kMagicBytes + 4);
   const int64_t sections = in.Get<uint32_t>();
   const auto file_size = in.Get<int64_t>();
   if (file_size != file_bytes) {
-    return Corrupt(path, 16,
-                   StrCat("expected a file of ", file_size, " bytes, received ", file_bytes));
+    return CorruptionFailure(
+        path, 16, StrCat("expected a file of ", file_size, " bytes, received ", file_bytes));
   }
   const int64_t header_bytes =
       RoundUp(kDataPreludeBytes + sections * kSectionBytes + kCrcBytes, kDataAlignment);
   if (header_bytes > file_bytes || header_bytes > kMaxHeaderBytes) {
-    return Corrupt(path, 12, StrCat(sections, " sections do not fit into the file"));
+    return CorruptionFailure(path, 12, StrCat(sections, " sections do not fit into the file"));
   }
   return header_bytes;
 }
@@ -251,13 +253,13 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
   header.id = in.Get<uint64_t>();
   header.index = in.Get<uint32_t>();
   if (header.id != manifest.id || header.index != index) {
-    return Corrupt(path, kIdOffset,
-                   StrCat("expected file ", index, " of this checkpoint, received file ",
-                          header.index, header.id == manifest.id ? "" : " of another"));
+    return CorruptionFailure(path, kIdOffset,
+                             StrCat("expected file ", index, " of this checkpoint, received file ",
+                                    header.index, header.id == manifest.id ? "" : " of another"));
   }
   if (HeaderCrcOf(bytes) != manifest.files[index].header_crc) {
-    return Corrupt(path, static_cast<int64_t>(bytes.size()) - kCrcBytes,
-                   "the header is not the one that the manifest names");
+    return CorruptionFailure(path, static_cast<int64_t>(bytes.size()) - kCrcBytes,
+                             "the header is not the one that the manifest names");
   }
   header.sections.reserve(sections);
   for (uint32_t i = 0; i < sections; ++i) {
@@ -274,8 +276,8 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
     const SavedTable& table = has_table ? manifest.tables[section.table] : no_table;
     if (!has_table || !table.has_area(section.area) || section.rows < 1 || section.first_row < 0 ||
         section.rows > table.num_row || section.first_row > table.num_row - section.rows) {
-      return Corrupt(path, kDataPreludeBytes + i * kSectionBytes,
-                     StrCat("section ", i, " is of no rows of a table in the manifest"));
+      return CorruptionFailure(path, kDataPreludeBytes + i * kSectionBytes,
+                               StrCat("section ", i, " is of no rows of a table in the manifest"));
     }
     section.bytes = section.rows * table.row_bytes(section.area);
     header.sections.push_back(section);
@@ -283,9 +285,9 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
   // The fields that were not decoded follow from the decoded ones. So they are right if encoding
   // the header gives the same bytes.
   if (!LayOut(&header) || header.file_bytes != file_bytes || EncodeDataHeader(header) != bytes) {
-    return Corrupt(path, 0,
-                   StrCat("the sections do not lie where they must, in a file of ", file_bytes,
-                          " bytes; expected ", header.file_bytes));
+    return CorruptionFailure(path, 0,
+                             StrCat("the sections do not lie where they must, in a file of ",
+                                    file_bytes, " bytes; expected ", header.file_bytes));
   }
   return header;
 }

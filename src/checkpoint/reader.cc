@@ -34,8 +34,8 @@ Status CheckpointReader::ReadManifest() {
   if (!file.ok()) return file.status();
   manifest_bytes_ = file.value()->bytes();
   if (manifest_bytes_ > kMaxHeaderBytes) {
-    return Corrupt(file.value()->path(), 0,
-                   StrCat("expected a manifest, received ", manifest_bytes_, " bytes"));
+    return CorruptionFailure(file.value()->path(), 0,
+                             StrCat("expected a manifest, received ", manifest_bytes_, " bytes"));
   }
   std::string bytes(static_cast<size_t>(manifest_bytes_), '\0');
   MV_RETURN_IF_NOT_OK(file.value()->Read(0, bytes.data(), manifest_bytes_));
@@ -80,9 +80,9 @@ Status CheckpointReader::CheckCoverage() {
                           stored->section->area == table.area(index) &&
                           stored->section->first_row == row;
         if (!fits) {
-          return Corrupt(path, 0,
-                         StrCat("row ", row, " of table '", table.name, "', area ",
-                                table.area(index), ", is in no file or in two"));
+          return CorruptionFailure(path, 0,
+                                   StrCat("row ", row, " of table '", table.name, "', area ",
+                                          table.area(index), ", is in no file or in two"));
         }
         row += stored->section->rows;
         ++stored;
@@ -90,7 +90,7 @@ Status CheckpointReader::CheckCoverage() {
     }
   }
   if (stored == sections_.end()) return Status::Ok();
-  return Corrupt(path, 0, "the files hold rows more than once");
+  return CorruptionFailure(path, 0, "the files hold rows more than once");
 }
 
 int64_t CheckpointReader::file_bytes() const {

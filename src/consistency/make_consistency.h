@@ -1,4 +1,5 @@
-// MakeConsistency: makes a table's Consistency object, by the session's mode, in shared memory.
+// MakeConsistency: makes a table's Consistency object for the session's mode. Its state is in the
+// table's shared memory.
 #ifndef MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_
 #define MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_
 
@@ -18,9 +19,9 @@ namespace multiverso {
 // of the `workers`, or kMemory if that memory cannot be addressed.
 Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& shape, int workers,
                                  int workers_here);
-// Makes the object, in ConsistencyBytes() of zero-filled memory at `base`; AsyncMode for a server.
+// `memory` is zero-filled and has ConsistencyBytes(). A rank that only serves gets AsyncMode.
 std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const StagedShape& shape,
-                                             char* base, Shard* shard, RankContext* context,
+                                             char* memory, Shard* shard, RankContext* context,
                                              const std::string& table_name);
 
 }  // namespace multiverso

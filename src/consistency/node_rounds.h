@@ -32,7 +32,9 @@ class NodeRounds {
   // Applies the totals of rounds that were complete when the session was aborted.
   Status PollTotals() { return chain_ == nullptr ? Status::Ok() : chain_->PollTotals(); }
   // Returns whether a message that a worker waits for may arrive at any moment.
-  bool Awaits() const { return clocks_.HasSleepers() || (chain_ != nullptr && chain_->Awaits()); }
+  bool IsAwaitingMessage() const {
+    return clocks_.HasSleepers() || (chain_ != nullptr && chain_->IsAwaitingPieces());
+  }
   // Close announces that the workers of this node make no more calls. IsClosed returns whether all
   // nodes have announced the end of their calls and no message is in flight.
   void Close() {

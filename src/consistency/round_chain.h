@@ -42,7 +42,7 @@ class RoundChain {
   // Receives totals and passes them on without beginning a new sum.
   Status PollTotals();
   // Returns whether a sum is being made, or a total of this node's sums has not arrived.
-  bool Awaits() const { return IsAtWork() || applied_ < summed_; }
+  bool IsAwaitingPieces() const { return IsAtWork() || applied_ < summed_; }
   // Announces that the workers of this node make no more adds.
   void Close() { is_closing_ = true; }
   // Returns whether all nodes have announced their end and no message of the table is in flight.

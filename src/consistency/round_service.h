@@ -1,4 +1,4 @@
-// RoundService: the background work of a node's leader for rounds: sums its workers' deltas with
+// RoundService: the background work of a node's leader for rounds. It sums its workers' deltas with
 // those of other nodes, applies the totals, and exchanges worker clocks.
 #ifndef MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
 #define MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
@@ -22,24 +22,23 @@ class RoundService {
  public:
   // `context` must outlive the service.
   explicit RoundService(RankContext* context);
-  ~RoundService();
 
   // Takes part in the table's rounds until all ranks of all nodes have released the table.
-  void Keep(int64_t table, std::shared_ptr<NodeRounds> rounds);
+  void Serve(int64_t table, std::shared_ptr<NodeRounds> rounds);
   // Forgets a table whose creation failed.
   void Forget(int64_t table);
 
   // Makes progress. Returns whether there was work. Returns false if another thread is polling.
   bool Poll();
   // Returns whether a message that a worker waits for may arrive at any moment.
-  bool Awaits() const { return awaits_.load(std::memory_order_relaxed); }
+  bool IsAwaitingMessage() const { return is_awaiting_.load(std::memory_order_relaxed); }
 
   // Waits until all adds have been applied and passed on and no message between leaders is in
   // flight, until an abort or until the deadline. All ranks have joined the closing collective.
   Status Settle(const WaitLimit& limit);
 
  private:
-  Status PollAll(bool* any);
+  Status PollAll(bool* did_work);
   // Aborts the session after a failure unless it follows from a loss, which waiting calls report.
   void AbortOnFailure(const Status& status);
   void RemoveReleasedTables();
@@ -48,11 +47,11 @@ class RoundService {
   RankContext* context_;
   bool is_leader_;
   std::mutex mutex_;
-  RoundsByTable tables_;
-  ClockExchange clocks_;
+  RoundsByTable rounds_by_table_;
+  ClockExchange clock_exchange_;
   Instant cleaned_up_at_{};
   DeferredFailure failure_;
-  std::atomic<bool> awaits_{false};
+  std::atomic<bool> is_awaiting_{false};
 };
 
 }  // namespace multiverso

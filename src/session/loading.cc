@@ -66,8 +66,8 @@ Status Loading::OpenAndVerify(const WaitLimit& limit) {
     reader_ = std::move(reader.value());
   }
   if (reader_->manifest().id != id_) {
-    return Corrupt(StrCat(checkpoint_path_, "/", kManifestName), kIdOffset,
-                   "this rank and the master see different checkpoints");
+    return CorruptionFailure(StrCat(checkpoint_path_, "/", kManifestName), kIdOffset,
+                             "this rank and the master see different checkpoints");
   }
   MV_RETURN_IF_NOT_OK(MatchTables());
   const int64_t blocks = reader_->blocks();
@@ -168,7 +168,7 @@ Status Loading::LoadOptionsAndCounts(size_t table_index, const WaitLimit& limit)
   for (int32_t i = 0; i < kHyperCount; ++i) {
     const bool has_hyper = CheckHyper(table->spec().updater_kind(), i, saved.hyper[i]).ok();
     if (has_hyper)
-      table->shard()->hyper()->value[i].store(saved.hyper[i], std::memory_order_relaxed);
+      table->shard()->hyper()->values[i].store(saved.hyper[i], std::memory_order_relaxed);
   }
   uint64_t rounds = 0;  // of the fastest worker, whose clock StartFrom sets
   for (const uint64_t clock : saved.clocks) rounds = std::max(rounds, clock);

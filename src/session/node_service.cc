@@ -79,10 +79,10 @@ void NodeService::Serve(std::chrono::microseconds max_sleep) {
     const bool received = context_->control_channel()->Poll();
     const bool rounds = rounds_.Poll();
     if (shards_.Poll() || rounds || received) backoff.Reset();
-    const bool is_busy = shards_.IsBusy() || rounds_.Awaits();
+    const bool is_busy = shards_.IsBusy() || rounds_.IsAwaitingMessage();
     const Instant now = Clock::now();
     auto nap = backoff.Next(now, is_busy ? ShardService::kEagerWhenBusy : Backoff::kEager);
-    if (rounds_.Awaits()) nap = std::min(nap, kMaxAwaitingSleep);
+    if (rounds_.IsAwaitingMessage()) nap = std::min(nap, kMaxAwaitingSleep);
     if (nap.count() == 0) {
       YieldCore();
       continue;

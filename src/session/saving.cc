@@ -24,7 +24,7 @@ class TableSource final : public BlockSource {
   Result<const char*> Fetch(size_t index, int64_t offset, int64_t bytes, char* buffer) override {
     const Section& section = sections_[index];
     MV_RETURN_IF_NOT_OK(CopySection(tables_[section.table].get(), section, offset, bytes, buffer,
-                                    ReadAgain::kSoon, WaitLimit::Until(deadline_)));
+                                    NextRead::kSoon, WaitLimit::Until(deadline_)));
     return static_cast<const char*>(buffer);
   }
 

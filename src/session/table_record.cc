@@ -51,7 +51,7 @@ SavedTable RecordOf(const Table& table) {
 }
 
 Status CopySection(Table* table, const Section& section, int64_t offset, int64_t bytes, char* out,
-                   ReadAgain when, const WaitLimit& limit) {
+                   NextRead next_read, const WaitLimit& limit) {
   const TableSpec& spec = table->spec();
   Progress progress;
   if (section.area == kStepsArea) {
@@ -62,7 +62,7 @@ Status CopySection(Table* table, const Section& section, int64_t offset, int64_t
   const int64_t element_bytes = SizeOf(spec.type());
   return table->shard()->CopyOut(section.area,
                                  section.first_row * spec.num_col + offset / element_bytes,
-                                 bytes / element_bytes, out, &progress, limit, when);
+                                 bytes / element_bytes, out, &progress, limit, next_read);
 }
 
 Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLimit& limit) {
@@ -105,13 +105,13 @@ Status CheckFits(const std::string& path, const SavedTable& saved, const Table& 
   }
   if (saved.counting != CountingOf(table) ||
       (!slots_vary && static_cast<int64_t>(saved.slots) != table.shard()->state_slots())) {
-    return Corrupt(path, 0,
-                   StrCat("no ", spec.Describe(), " has ", saved.slots,
-                          " state slots and counts its updates like that"));
+    return CorruptionFailure(path, 0,
+                             StrCat("no ", spec.Describe(), " has ", saved.slots,
+                                    " state slots and counts its updates like that"));
   }
   const Status hypers = CheckHypers(spec.updater_kind(), saved.hyper);
   if (hypers.ok()) return hypers;
-  return Corrupt(path, 0, StrCat("table '", saved.name, "': ", hypers.text()));
+  return CorruptionFailure(path, 0, StrCat("table '", saved.name, "': ", hypers.text()));
 }
 
 }  // namespace multiverso

@@ -15,10 +15,10 @@ namespace multiverso {
 // Returns the table's description with its current hyper-parameters, without clocks.
 SavedTable RecordOf(const Table& table);
 
-// Copies `bytes` bytes of a section of the table, from byte `offset` on, to `out`. `when` says how
-// soon the copy is read.
+// Copies `bytes` bytes of a section of the table, from byte `offset` on, to `out`. `next_read`
+// says when the copy will be read.
 Status CopySection(Table* table, const Section& section, int64_t offset, int64_t bytes, char* out,
-                   ReadAgain when, const WaitLimit& limit);
+                   NextRead next_read, const WaitLimit& limit);
 // Sets *steps to the rows' update count if the table counts per section, and otherwise to 0.
 Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLimit& limit);
 // Sets `count` elements of the area from element `first` on. In the steps area, an element is the

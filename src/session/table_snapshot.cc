@@ -79,7 +79,7 @@ Status TableSnapshot::CopyPieces(std::atomic<size_t>* next, const WaitLimit& lim
     if (index >= pieces_.size()) return Status::Ok();
     const Piece& piece = pieces_[index];
     Status status = CopySection(piece.table, piece.section, piece.offset, piece.bytes, piece.to,
-                                ReadAgain::kLate, limit);
+                                NextRead::kLater, limit);
     if (status.ok()) status = limit.Check(Clock::now());
     if (status.ok()) continue;
     next->store(pieces_.size());

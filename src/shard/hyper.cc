@@ -94,12 +94,12 @@ const char* NameOf(UpdaterKind kind) {
   return info == nullptr ? "unknown" : info->name;
 }
 
-void SetDefaults(UpdaterKind kind, double* values) {
+void SetDefaultHypers(UpdaterKind kind, double* values) {
   for (int i = 0; i < kHyperCount; ++i) values[i] = 0;
   ForEachHyper(kind, [&](int index, double value) { values[index] = value; });
 }
 
-void ClearUnused(UpdaterKind kind, double* values) {
+void ClearUnusedHypers(UpdaterKind kind, double* values) {
   double used[kHyperCount] = {};
   ForEachHyper(kind, [&](int index, double /*value*/) { used[index] = values[index]; });
   for (int i = 0; i < kHyperCount; ++i) values[i] = used[i];

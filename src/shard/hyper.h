@@ -1,5 +1,5 @@
-// Hyper: the hyper-parameters of a table's updater, such as the learning rate. Each updater has
-// some of them, with its own defaults.
+// The kinds of updaters, and Hyper: the hyper-parameters of a table's updater, such as the learning
+// rate. Each updater but add has some hyper-parameters, with its own defaults.
 #ifndef MULTIVERSO_SHARD_HYPER_H_
 #define MULTIVERSO_SHARD_HYPER_H_
 
@@ -29,7 +29,7 @@ constexpr int kUpdaterKinds = static_cast<int>(UpdaterKind::kDcasgd) + 1;
 // Returns a name such as "adam", or "unknown" for an undefined number.
 const char* NameOf(UpdaterKind kind);
 
-// Indices into Hyper: the numbers of the C API (MV_HYPER_LEARNING_RATE, ...).
+// Indices into Hyper::values: the numbers of the C API (MV_HYPER_LEARNING_RATE, ...).
 constexpr int kLearningRate = 0;
 constexpr int kMomentum = 1;
 constexpr int kRho = 2;
@@ -39,29 +39,29 @@ constexpr int kBeta2 = 5;
 constexpr int kInitialAccumulatorValue = 6;
 constexpr int kElasticForce = 7;
 constexpr int kVarianceControl = 8;
-constexpr int kHyperCount = 16;  // length of every array of values; the rest is for new ones
+constexpr int kHyperCount = 16;  // length of every array of values; the last indices are reserved
 
-// The values lie in the table's shared memory, so that one rank sets a value and the next adds of
-// all ranks use the new value. Each value is read and written atomically.
+// The values lie in the table's shared memory: when one rank sets a value, the next adds of all
+// ranks of the node use it. Each value is read and written atomically.
 struct Hyper {
-  std::atomic<double> value[kHyperCount];
+  std::atomic<double> values[kHyperCount];
 
-  double Get(int index) const { return value[index].load(std::memory_order_relaxed); }
+  double Get(int index) const { return values[index].load(std::memory_order_relaxed); }
 };
 
 // Sets `values` to the updater's defaults, and to 0 where the updater has no such hyper-parameter.
-void SetDefaults(UpdaterKind kind, double* values);
+void SetDefaultHypers(UpdaterKind kind, double* values);
 
 // Sets to 0 the values of the hyper-parameters that the updater does not have.
-void ClearUnused(UpdaterKind kind, double* values);
+void ClearUnusedHypers(UpdaterKind kind, double* values);
 
 // Returns ValueError if the updater has no hyper-parameter `index`, or if `value` is invalid.
 Status CheckHyper(UpdaterKind kind, int32_t index, double value);
 // Checks every hyper-parameter that the updater has.
 Status CheckHypers(UpdaterKind kind, const double* values);
 
-// Returns "learning_rate 0.001, rho 0.9", in index order, or an empty string if the updater has no
-// hyper-parameter.
+// Returns names and values in index order, as in "learning_rate 0.001, rho 0.9", or an empty string
+// if the updater has no hyper-parameter.
 std::string DescribeHypers(UpdaterKind kind, const double* values);
 
 }  // namespace multiverso

@@ -250,7 +250,7 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
                                        ExchangeStripe(*request.tensors, out, at, buffer_at, count);
                                      });
     case RequestKind::kSetHyper:
-      hyper()->value[request.hyper].store(request.value, std::memory_order_relaxed);
+      hyper()->values[request.hyper].store(request.value, std::memory_order_relaxed);
       return Status::Ok();
     case RequestKind::kReleased:
     case RequestKind::kEnd:
@@ -293,10 +293,10 @@ char* Shard::AreaBegin(int64_t area) const {
 }
 
 Status Shard::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
-                      const WaitLimit& limit, ReadAgain when) {
+                      const WaitLimit& limit, NextRead next_read) {
   return ForEachStripe<kReading>(Elements{first, count}, progress, limit,
                                  [&](int64_t at, int64_t buffer_at, int64_t elements) {
-                                   CopyFor(when, static_cast<char*>(out) + buffer_at,
+                                   CopyFor(next_read, static_cast<char*>(out) + buffer_at,
                                            AreaBegin(area) + at, elements * element_bytes_);
                                  });
 }

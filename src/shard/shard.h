@@ -69,10 +69,10 @@ class Shard {
   const char* parameters() const { return storage_.parameters(); }
 
   // For checkpoints: copy a range of the parameters (area 0) or of state slot `area` - 1, without
-  // the updater. `when` says how soon the copied data will be read.
+  // the updater. `next_read` says when the copied data will be read.
   int64_t state_slots() const { return storage_.state_slots(); }
   Status CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
-                 const WaitLimit& limit, ReadAgain when = ReadAgain::kSoon);
+                 const WaitLimit& limit, NextRead next_read = NextRead::kSoon);
   Status CopyIn(int64_t area, int64_t first, int64_t count, const void* values, Progress* progress,
                 const WaitLimit& limit);
   // For Updater::counts_steps(): copy the update counts of rows, one for each `rows_per_step` rows,

@@ -149,7 +149,7 @@ Status TableCreation::MapAndReport() {
     // The services must keep the table before any rank of another node can send a request.
     here_->shard()->holders()->ranks_here.fetch_add(1);
     context_.service->Keep(here_);
-    context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
+    context_.rounds->Serve(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
   }
   const SegmentReport message{Vote::Of(failure_), SegmentLocator()};
   world->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));

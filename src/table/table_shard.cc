@@ -68,7 +68,7 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
       NodeRounds::Make(mode, id, shape, mode_memory, shard, rank_context, spec.name);
   // Every rank stores the same values, before any rank can use the table.
   for (int i = 0; i < kHyperCount; ++i) {
-    shard->hyper()->value[i].store(spec.hyper[i], std::memory_order_relaxed);
+    shard->hyper()->values[i].store(spec.hyper[i], std::memory_order_relaxed);
   }
   return created;
 }

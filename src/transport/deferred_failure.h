@@ -1,7 +1,6 @@
-// DeferredFailure: holds back a failure of the messenger for a second.
-//
-// When a rank dies, MPI may report an error that does not name the dead rank. PeerConnections or
-// ControlChannel learns a little later which rank it is, and the wait ends with that error instead.
+// DeferredFailure: holds back a failure of the messenger for a second. When a rank dies, MPI may
+// report an error that does not name the rank. PeerConnections or ControlChannel learns a little
+// later which rank has died, and the wait ends with an error that names it instead.
 #ifndef MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
 #define MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
 
@@ -15,7 +14,8 @@ namespace multiverso {
 
 class DeferredFailure {
  public:
-  // Returns whether a failure is held back. The messenger must not be used after a failure.
+  // Returns whether a failure is held back. The work that failed must not continue, because one of
+  // its messages may be lost.
   bool is_set() const { return !failure_.ok(); }
 
   // Returns `status` or, if it may mean the loss of a rank, holds it back and returns pending.

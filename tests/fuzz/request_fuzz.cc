@@ -54,7 +54,7 @@ class Job {
     Create(spec, matrix_.tables);
     spec.dtype = static_cast<int32_t>(DType::kFloat32);
     spec.updater = static_cast<int32_t>(UpdaterKind::kAdagrad);
-    SetDefaults(UpdaterKind::kAdagrad, spec.hyper);
+    SetDefaultHypers(UpdaterKind::kAdagrad, spec.hyper);
     Create(spec, adagrad_);
   }
 

@@ -1,7 +1,6 @@
-"""Lets the tests import the harness, its programs and hosts.py."""
+"""Lets these tests import hosts.py and the programs of tests/mpi; pyproject.toml adds tests/."""
 
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "mpi" / "programs"), str(TESTS / "hosts")]
+sys.path[:0] = [str(Path(__file__).parents[1] / "mpi" / "programs"), str(Path(__file__).parent)]

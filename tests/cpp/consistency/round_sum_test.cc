@@ -35,7 +35,7 @@ class SummedTable {
         shard_(memory_.For(0)),
         sum_(StagedShape{memory_.layout(), columns, DType::kFloat32}, &shard_),
         count_(static_cast<size_t>(rows * columns)) {
-    memory_.hyper()->value[kLearningRate].store(0.1);
+    memory_.hyper()->values[kLearningRate].store(0.1);
   }
 
   void Apply(const std::vector<Contribution>& contributions, float* out = nullptr) {

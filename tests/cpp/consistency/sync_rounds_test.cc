@@ -213,7 +213,7 @@ TEST(SyncRounds, LetAWorkerAddAFewRoundsAhead) {
 
 TEST(SyncRounds, CallTheUpdaterOnce) {
   RoundsTable<double> table(AllOf(2), kSync, 2, 1, UpdaterKind::kSgd);
-  table.hyper()->value[kLearningRate].store(0.1);
+  table.hyper()->values[kLearningRate].store(0.1);
   OnThreads(2, [&](int rank) {
     const auto worker = table.For(rank);
     const double mine = rank == 0 ? 0.3 : 1e-5;
@@ -244,8 +244,7 @@ TEST(SyncRounds, NameAWorkerThatLeavesDuringARound) {
     }
     std::vector<float> out(100000);
     EXPECT_TRUE(IsError(Call(worker->consistency(), Request::AddGet(ones.data(), out.data())),
-                        Code::kPeerLost, "rank 1 left (bad batch)",
-                        "round 5 of table 'w'"));
+                        Code::kPeerLost, "rank 1 left (bad batch)", "round 5 of table 'w'"));
   });
 }
 

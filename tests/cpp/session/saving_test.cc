@@ -36,7 +36,7 @@ std::vector<float> Consecutive(int64_t size, float from = 0.0F) {
 
 TableSpec WithUpdater(TableSpec spec, UpdaterKind updater) {
   spec.updater = static_cast<int32_t>(updater);
-  SetDefaults(updater, spec.hyper);
+  SetDefaultHypers(updater, spec.hyper);
   return spec;
 }
 

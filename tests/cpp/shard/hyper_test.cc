@@ -25,7 +25,7 @@ TEST(Hyper, EveryUpdaterHasADistinctName) {
 TEST(Hyper, DefaultsAreValid) {
   for (int i = 0; i < kUpdaterKinds; ++i) {
     double values[kHyperCount];
-    SetDefaults(Kind(i), values);
+    SetDefaultHypers(Kind(i), values);
     EXPECT_TRUE(CheckHypers(Kind(i), values).ok()) << NameOf(Kind(i));
   }
 }
@@ -33,10 +33,10 @@ TEST(Hyper, DefaultsAreValid) {
 TEST(Hyper, UnusedHyperParametersAreZeroAndCannotBeSet) {
   for (int i = 0; i < kUpdaterKinds; ++i) {
     double values[kHyperCount];
-    SetDefaults(Kind(i), values);
+    SetDefaultHypers(Kind(i), values);
     double kept[kHyperCount];
     for (double& value : kept) value = 0.5;
-    ClearUnused(Kind(i), kept);
+    ClearUnusedHypers(Kind(i), kept);
     for (int index = 0; index < kHyperCount; ++index) {
       const bool has = kept[index] != 0;
       EXPECT_EQ(CheckHyper(Kind(i), index, 0.5).ok(), has) << NameOf(Kind(i)) << " " << index;
@@ -48,7 +48,7 @@ TEST(Hyper, UnusedHyperParametersAreZeroAndCannotBeSet) {
 
 TEST(Hyper, DescribesTheHyperParametersOfAnUpdater) {
   double values[kHyperCount];
-  SetDefaults(UpdaterKind::kNesterov, values);
+  SetDefaultHypers(UpdaterKind::kNesterov, values);
   EXPECT_EQ(DescribeHypers(UpdaterKind::kNesterov, values), "learning_rate 0.01, momentum 0.9");
   EXPECT_EQ(DescribeHypers(UpdaterKind::kAdd, values), "");
 }

@@ -48,11 +48,11 @@ TEST(SgdUpdater, DescendsAtTheCurrentLearningRate) {
       const T delta[2] = {4, 8};
       T out[2] = {};
       const auto updater = ValueOf(MakeUpdater(UpdaterKind::kSgd, dtype));
-      hyper.value[kLearningRate].store(0.5);
+      hyper.values[kLearningRate].store(0.5);
       updater->Apply(hyper, UpdateOf(weights, delta, nullptr, 2));
       EXPECT_EQ(weights[0], -1) << NameOf(dtype);
       EXPECT_EQ(weights[1], -2) << NameOf(dtype);
-      hyper.value[kLearningRate].store(-0.25);
+      hyper.values[kLearningRate].store(-0.25);
       updater->Apply(hyper, UpdateOf(weights, delta, out, 2));
       EXPECT_EQ(out[0], 0) << NameOf(dtype);
       EXPECT_EQ(out[1], 0) << NameOf(dtype);

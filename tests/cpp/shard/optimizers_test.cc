@@ -25,8 +25,8 @@ struct UpdaterMemory {
         weights(count, 1),
         state(count * static_cast<size_t>(updater->state_slots(3))) {
     double values[kHyperCount];
-    SetDefaults(kind, values);
-    for (int i = 0; i < kHyperCount; ++i) hyper.value[i].store(values[i]);
+    SetDefaultHypers(kind, values);
+    for (int i = 0; i < kHyperCount; ++i) hyper.values[i].store(values[i]);
   }
 
   Update UpdateOf(const std::vector<T>& delta, T* out = nullptr) {
@@ -87,7 +87,7 @@ TYPED_TEST(Optimizers, StepInTheDirectionOfTheWorker) {
 TYPED_TEST(Optimizers, EasgdMovesTheCenterAndThenTheWorker) {
   using T = TypeParam;
   UpdaterMemory<T> memory(UpdaterKind::kEasgd, 1);
-  memory.hyper.value[kElasticForce].store(0.25);
+  memory.hyper.values[kElasticForce].store(0.25);
   std::vector<T> last(1, 77);
   std::vector<T> current = {9};
   memory.updater->TakeDelta(current.data(), last.data(), 1);
@@ -100,7 +100,7 @@ TYPED_TEST(Optimizers, EasgdMovesTheCenterAndThenTheWorker) {
 TYPED_TEST(Optimizers, EasgdOfSeveralWorkersIsPulledByEach) {
   using T = TypeParam;
   UpdaterMemory<T> memory(UpdaterKind::kEasgd, 1);
-  memory.hyper.value[kElasticForce].store(0.25);
+  memory.hyper.values[kElasticForce].store(0.25);
   const std::vector<T> sum = {3 + 5 + 10};
   Update update = memory.UpdateOf(sum);
   update.terms = 3;
@@ -111,8 +111,8 @@ TYPED_TEST(Optimizers, EasgdOfSeveralWorkersIsPulledByEach) {
 TYPED_TEST(Optimizers, DcasgdCompensatesEachWorkerSeparately) {
   using T = TypeParam;
   UpdaterMemory<T> memory(UpdaterKind::kDcasgd, 1);
-  memory.hyper.value[kLearningRate].store(1);
-  memory.hyper.value[kVarianceControl].store(1);
+  memory.hyper.values[kLearningRate].store(1);
+  memory.hyper.values[kVarianceControl].store(1);
   const std::vector<T> gradient = {2};
   Update update = memory.UpdateOf(gradient);
   const T given = -1;

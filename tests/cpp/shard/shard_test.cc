@@ -94,7 +94,7 @@ TEST(Shard, MatchesAPlainArray) {
 TEST(Shard, AppliesItsUpdater) {
   const MemoryShard<float> memory(5, 2, UpdaterKind::kSgd);
   Shard shard = memory.For(0);
-  memory.hyper()->value[kLearningRate].store(0.5);
+  memory.hyper()->values[kLearningRate].store(0.5);
   const std::vector<float> delta(10, 4);
   const int64_t ids[] = {4, 4};
   ASSERT_TRUE(Call(&shard, Request::Add(delta.data())).ok());

@@ -191,7 +191,7 @@ class OverlaidFileSystem final : public ForwardingFileSystem {
     Status Read(int64_t offset, void* out, int64_t count) override {
       if (offset < 0 || count < 0 || count > bytes() || offset > bytes() - count) {
         ADD_FAILURE() << count << " bytes at " << offset << " of " << bytes();
-        return Corrupt(path_, offset, "the file ends here");
+        return CorruptionFailure(path_, offset, "the file ends here");
       }
       std::memcpy(out, bytes_->data() + offset, static_cast<size_t>(count));
       return Status::Ok();

@@ -78,7 +78,7 @@ TEST(TableSpec, DescribesTheRequestedTable) {
   array.hyper[kLearningRate] = 0.5;
   EXPECT_EQ(array.Describe(), "array '' of 7 float32, updater sgd (learning_rate 0.5)");
   array.updater = static_cast<int32_t>(UpdaterKind::kAdam);
-  SetDefaults(UpdaterKind::kAdam, array.hyper);
+  SetDefaultHypers(UpdaterKind::kAdam, array.hyper);
   EXPECT_EQ(array.Describe(),
             "array '' of 7 float32, updater adam (learning_rate 0.001, epsilon 1e-07, beta_1 0.9, "
             "beta_2 0.999)");

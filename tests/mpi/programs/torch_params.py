@@ -1,23 +1,22 @@
-"""Cases about PyTorch modules on any number of ranks that adapter_suite.py does not cover."""
+"""Cases for PyTorch modules, on any number of ranks, in addition to those of adapter_suite.py."""
 
 from cases import equal, raises, registrar, run_all
 
 import multiverso as mv
 
-# Only ranks import these modules, so pytest can read the names of the cases without PyTorch.
+# Only ranks import these, at the end: pytest reads the names of the cases without PyTorch.
 torch = DistributedOptimizer = TorchParamManager = None
 
 CASES = {}
-
 case = registrar(CASES)
 
 
-def buffers_after_sync(choice):
-    """Return a mean and a count that each worker changed differently, after a sync."""
+def buffers_after_sync(sync_buffers):
+    """Return a running mean and a count of batches, after a sync of different local changes."""
     me = mv.worker_id()
     module = torch.nn.BatchNorm1d(1)
-    module.running_mean.fill_(100 + me)  # only the master's value is used
-    manager = TorchParamManager(module, choice)
+    module.running_mean.fill_(100 + me)
+    manager = TorchParamManager(module, sync_buffers)
     module.running_mean += 6 * (me + 1)
     module.num_batches_tracked += me + 1
     manager.sync_all_param()
@@ -25,12 +24,13 @@ def buffers_after_sync(choice):
 
 
 @case(sync=True)
-def buffers_follow_the_sync_option():
+def buffers_follow_sync_buffers():
     me, workers = mv.worker_id(), mv.num_workers()
-    # Counts are not averaged; they are taken from the master.
+    # "average" adds the mean of the deltas 6, 12, ... to the master's 100. Counts are not averaged;
+    # they are the master's.
     equal(buffers_after_sync("average"), [100 + 3.0 * (workers + 1), 1])
-    equal(buffers_after_sync("master"), [106.0, 1])
-    equal(buffers_after_sync(False), [106.0 + 7 * me, me + 1])
+    equal(buffers_after_sync("master"), [100.0 + 6, 1])
+    equal(buffers_after_sync(False), [100.0 + me + 6 * (me + 1), me + 1])
 
 
 @case(sync=True)
@@ -42,23 +42,21 @@ def optimizer_steps_with_the_gradients_of_all_workers():
     optimizer = DistributedOptimizer(torch.optim.SGD(module.parameters(), lr=0.5), module, freq=2)
     for _ in range(4):
         optimizer.zero_grad()
-        (module(torch.full((1, 3), 1.0 + mv.worker_id())).sum()).backward()
+        module(torch.full((1, 3), 1.0 + mv.worker_id())).sum().backward()
         optimizer.step()
-    # The gradient of the weights is the input, and the gradient of the bias is one.
-    inputs = mv.num_workers() * (mv.num_workers() + 1) / 2
-    assert (module.weight == 1 - 4 * 0.5 * inputs).all(), module.weight
+    # The gradient of each weight is the worker's input, and the gradient of each bias is one.
+    sum_of_inputs = mv.num_workers() * (mv.num_workers() + 1) / 2
+    assert (module.weight == 1 - 4 * 0.5 * sum_of_inputs).all(), module.weight
     assert (module.bias == 1 - 4 * 0.5 * mv.num_workers()).all(), module.bias
 
 
 @case()
-def no_optimizer_on_one_rank():
-    if mv.size() == 1:
-        return
+def an_invalid_optimizer_on_one_rank_fails_on_all_ranks():
     if mv.rank() == 0:
-        raises(TypeError, lambda: DistributedOptimizer(None, None, freq=0))
-    else:
+        raises(TypeError, lambda: DistributedOptimizer(None, torch.nn.Linear(3, 2)))
+    else:  # a DistributedOptimizer makes a manager, so the failure of rank 0 ends this call
         raises(mv.MismatchError, lambda: TorchParamManager(torch.nn.Linear(3, 2)))
-    TorchParamManager(torch.nn.Linear(3, 2)).sync_all_param()
+    TorchParamManager(torch.nn.Linear(3, 2)).sync_all_param()  # the session still works
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from multiverso._native import library
 
 pytestmark = pytest.mark.slow
 
-
 SAVES = """
 import sys
 import numpy as np
@@ -39,7 +38,7 @@ DISK_OPERATIONS = (
 @failpoints.needs_failpoints
 class TestInterruptedSaves(FolderTestCase):
     def save(self, points, *arguments):
-        return run_program(SAVES, self.folder, *arguments, **failpoints.environ(points))
+        return run_program(SAVES, self.folder, *arguments, **failpoints.environment(points))
 
     def step(self):
         """Verify that the last checkpoint is complete, and return its step."""

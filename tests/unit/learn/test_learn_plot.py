@@ -51,9 +51,9 @@ class TestHistories(FolderTestCase):
         self.assertEqual([epoch["epoch"] for epoch in found["epochs"]], [1, 2])
         self.assertEqual(found["validations"][0]["loss"], 2.5)
 
-    def test_plots_several_histories_in_four_pictures(self):
+    def test_plots_several_histories_in_four_plots(self):
         names = [self.write_history(), self.write_history("b_history.json")]
-        paths = plot(names, str(self.folder / "new" / "pictures"))
+        paths = plot(names, str(self.folder / "new" / "plots"))
         self.assertEqual(len(paths), 4)
         for path in paths:
             self.assertEqual(path.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")

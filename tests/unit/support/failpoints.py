@@ -1,18 +1,17 @@
-"""The library with failpoints (src/base/failpoint.h), which only the tests build."""
+"""Finds the library with failpoints (src/base/failpoint.h), which `make` builds only for tests."""
 
 import os
 import unittest
 from pathlib import Path
 
-_BUILT = Path(__file__).parents[3] / "build" / "cmake" / "libmultiverso_failpoints.so"
-
-LIBRARY = Path(os.environ.get("MULTIVERSO_FAILPOINTS_LIBRARY", _BUILT))
+_DEFAULT_LIBRARY = Path(__file__).parents[3] / "build" / "cmake" / "libmultiverso_failpoints.so"
+LIBRARY = Path(os.environ.get("MULTIVERSO_FAILPOINTS_LIBRARY", _DEFAULT_LIBRARY))
 
 needs_failpoints = unittest.skipUnless(
     LIBRARY.exists(), f"needs the library with failpoints, {LIBRARY}, which make builds"
 )
 
 
-def environ(points):
-    """Return the environment variables that activate these failpoints in a process."""
+def environment(points):
+    """Return the variables that activate `points`, such as "file.write@3=kill", in a process."""
     return {"MULTIVERSO_LIBRARY": str(LIBRARY), "MULTIVERSO_FAILPOINTS": points}

@@ -1,12 +1,12 @@
-"""Options and timeouts too large for a float raised OverflowError instead of ValueError."""
+"""Integers too large for a float, as options or timeouts, raise ValueError, not OverflowError."""
 
 import unittest
 
 import multiverso as mv
 
 
-class TestNumbersBeyondFloats(unittest.TestCase):
-    def test_too_large_integers_raise_value_error(self):
+class TestIntegersTooLargeForFloats(unittest.TestCase):
+    def test_options_and_timeouts_raise_value_error(self):
         with self.assertRaisesRegex(ValueError, "timeout: expected a finite number of seconds"):
             mv.init(timeout=10**400)
         with mv.session():
