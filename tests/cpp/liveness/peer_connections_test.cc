@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "base/frame.h"
 #include "support/limits.h"
 #include "support/spanning_members.h"
 
@@ -218,18 +219,25 @@ TEST(PeerConnections, ReportNothingIfARankClosesBeforeTheyAreEstablished) {
 }
 
 TEST(PeerConnections, DisconnectAStrangerWithoutTheToken) {
+  struct Call {
+    uint32_t kind = 1;
+    int32_t from = 0;
+    int32_t to = 1;
+    int32_t lost = 0;
+    ConnectionToken token;
+  };
   // Rank 1 keeps its port open after the first connection, since the last rank has still to call.
   ConnectionTimeouts timeouts;
   timeouts.start = kPatience;
+  timeouts.introduction = std::chrono::hours(1);  // it must not disconnect for lack of a message
   Job job({1, 1}, timeouts);
-  ConnectionToken wrong = job.address(1).token;
-  wrong.bytes[15] ^= 1;
-  for (const bool is_of_rank_0 : {false, true}) {
-    const ConnectionToken& token = is_of_rank_0 ? job.address(0).token : wrong;
-    std::string message("\x4c\x4c\x56\x4d\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0", 20);
-    message.append(reinterpret_cast<const char*>(token.bytes), sizeof(token.bytes));
+  Call call;
+  call.token = job.address(1).token;
+  call.token.bytes[15] ^= 1;
+  for (const ConnectionToken& token : {call.token, job.address(0).token}) {
+    call.token = token;
     Stranger stranger(job.address(1));
-    ASSERT_TRUE(stranger.Send(message));
+    ASSERT_TRUE(stranger.Send(MakeFrame(FrameKind::kConnection, call)));
     ASSERT_TRUE(stranger.IsDisconnectedBy(job));
   }
   // Rank 1 still accepts a rank of the session afterwards.
