@@ -213,7 +213,8 @@ void PeerConnections::Advance(Connection* connection) {
     }
     connection->bytes.append(buffer, count);
     if (connection->bytes.size() < kMessageBytes) continue;
-    const std::string bytes = std::exchange(connection->bytes, std::string());
+    std::string bytes;
+    bytes.swap(connection->bytes);
     Message message{};
     if (!FrameReader(bytes).ReadHeader(FrameKind::kConnection, &message) ||
         !Handle(connection, message)) {
