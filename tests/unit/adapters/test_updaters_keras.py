@@ -13,16 +13,19 @@ pytestmark = pytest.mark.frameworks
 
 #: A learning rate that is exact in float32, the dtype in which Keras keeps the rate.
 RATE = 2.0**-6
+#: An epsilon that is exact in float32.
+EPSILON = 2.0**-20
 
-#: For each updater: the optimizer of Keras, the options of both, and options of Keras alone.
+#: For each updater: the optimizer of Keras, the options of both, and options of Keras alone. The
+#: options are exact in float32, since Keras on TensorFlow converts them even for float64.
 OPTIMIZERS = {
     "sgd": ("SGD", {}, {}),
-    "momentum": ("SGD", {"momentum": 0.9}, {}),
-    "nesterov": ("SGD", {"momentum": 0.9}, {"nesterov": True}),
-    "adagrad": ("Adagrad", {"initial_accumulator_value": 0.2, "epsilon": 1e-6}, {}),
-    "rmsprop": ("RMSprop", {"rho": 0.8, "momentum": 0.5, "epsilon": 1e-6}, {}),
-    "adadelta": ("Adadelta", {"rho": 0.9, "epsilon": 1e-6}, {}),
-    "adam": ("Adam", {"beta_1": 0.8, "beta_2": 0.99, "epsilon": 1e-6}, {}),
+    "momentum": ("SGD", {"momentum": 0.875}, {}),
+    "nesterov": ("SGD", {"momentum": 0.875}, {"nesterov": True}),
+    "adagrad": ("Adagrad", {"initial_accumulator_value": 0.1875, "epsilon": EPSILON}, {}),
+    "rmsprop": ("RMSprop", {"rho": 0.75, "momentum": 0.5, "epsilon": EPSILON}, {}),
+    "adadelta": ("Adadelta", {"rho": 0.875, "epsilon": EPSILON}, {}),
+    "adam": ("Adam", {"beta_1": 0.75, "beta_2": 0.984375, "epsilon": EPSILON}, {}),
 }
 #: The largest error after all steps, relative to the largest parameter.
 TOLERANCES = {"float32": 1e-5, "float64": 1e-12}
