@@ -16,7 +16,7 @@ namespace multiverso {
 
 class NodeSnapshot {
  public:
-  // Reads the memory at `data` anew in each call, so the memory must outlive the snapshot. Returns
+  // Each call reads the memory at `data` again, so the memory must outlive the snapshot. Returns
   // UnsupportedError unless its header and size are those of a control segment of this version.
   static Result<NodeSnapshot> Of(const char* data, int64_t bytes);
 

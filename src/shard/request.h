@@ -91,7 +91,8 @@ constexpr const char* NameOf(RequestKind kind) { return TraitsOf(kind).call; }
 // Returns the kind that does to a range of elements what `kind` does to rows. A row that is larger
 // than a chunk travels as several ranges.
 constexpr RequestKind RangeKindOf(RequestKind kind) {
-  return ReturnsData(kind) ? RequestKind::kGet : RequestKind::kAdd;
+  if (!IsAdd(kind)) return RequestKind::kGet;
+  return ReturnsData(kind) ? RequestKind::kAddGet : RequestKind::kAdd;
 }
 
 // The memory is the caller's and stays valid until the call ends. Rows and elements are counted
