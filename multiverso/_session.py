@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
-from multiverso._mpi.communicator import find_communicator, opening_session, skip_mpi_finalize
+from multiverso._mpi.communicator import find_communicator, meeting, skip_mpi_finalize
 from multiverso._native import arrays, capi, checkpoint_calls, library
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import CODES, table_dtype
@@ -299,7 +299,7 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
                 )
                 raise StateError(msg)
             return session, False
-        with opening_session(options.timeout):
+        with meeting(options.timeout):
             session = Session(options)
         _process.session = session
         # The function registered last runs first. This one must run before MPI_Finalize, which the

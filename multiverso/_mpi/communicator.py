@@ -21,7 +21,7 @@ from typing import Any
 from multiverso._mpi.launcher import Launcher, find_launcher, started_by
 from multiverso._native import library
 from multiverso._native.exception_text import describe, uncaught_exception
-from multiverso.errors import ForkedError, LauncherError, StateError
+from multiverso.errors import ForkedError, LauncherError, MismatchError, StateError
 
 _MODULE = "mpi4py.MPI"
 
@@ -195,20 +195,20 @@ class _MpiAtExit:
         Whether MPI was initialized here, and so must be finalized here.
     skips_finalize : bool
         Whether this process ends without ``MPI_Finalize``, because ranks are lost.
-    timeout : float or None
-        The timeout, in seconds, of the last opening of a session, unless it succeeded.
     is_forked : bool
         Whether this process was forked from one in which MPI was running.
-    expects_session : bool
-        Whether no session has been opened, so that other ranks may wait for this rank to open it.
+    has_met : bool or None
+        Whether the last `meeting` with the other ranks succeeded; None before the first one.
+    timeout : float
+        The timeout of the last meeting, in seconds.
 
     """
 
     finalizes = False
     skips_finalize = False
-    timeout: float | None = None
     is_forked = False
-    expects_session = True
+    has_met: bool | None = None
+    timeout = 0.0
 
     def run(self) -> None:
         mpi = _running_mpi()
@@ -216,14 +216,14 @@ class _MpiAtExit:
             return
         if mpi.COMM_WORLD.Get_size() > 1:
             error = uncaught_exception()
-            if self.expects_session and error is not None:
+            if not self.has_met and error is not None:
                 sys.stderr.write(
                     f"multiverso: rank {mpi.COMM_WORLD.Get_rank()} ends the job, because its "
-                    f"script failed before mv.init() had succeeded: {describe(error)}\n"
+                    f"script failed before it had met the other ranks: {describe(error)}\n"
                 )
                 abort(1)
-            if self.timeout is not None:
-                _begin_exit_deadline("MPI_Finalize, after mv.init had failed,", self.timeout)
+            if self.has_met is False:
+                _begin_exit_deadline("after a failed start: MPI_Finalize", self.timeout)
         if self.finalizes and not self.skips_finalize:
             mpi.Finalize()
 
@@ -241,13 +241,16 @@ _register_at_exit()
 
 
 @contextlib.contextmanager
-def opening_session(timeout: float) -> Iterator[None]:
-    """Remember at exit whether the block, which opens a session, has succeeded."""
+def meeting(timeout: float) -> Iterator[None]:
+    """Remember at exit whether the block, in which all ranks wait for each other, has succeeded."""
     _register_at_exit()
-    _at_exit.timeout = timeout
-    yield
-    _at_exit.timeout = None
-    _at_exit.expects_session = False
+    _at_exit.has_met, _at_exit.timeout = False, timeout
+    try:
+        yield
+    except MismatchError:  # All ranks have met, and disagree.
+        _at_exit.has_met = True
+        raise
+    _at_exit.has_met = True
 
 
 def skip_mpi_finalize() -> None:
