@@ -67,8 +67,8 @@ void ExitDeadline::Run(std::chrono::milliseconds timeout) {
   }
   const std::string error =
       StrCat("multiverso: OperationTimeout: ", Describe(timeout),
-             " Or a host cannot be reached: `multiverso doctor` tests whether MPI works. This "
-             "process ends\n");
+             " If all ranks print this, MPI cannot connect them: `multiverso doctor` looks for the "
+             "reason. This process ends\n");
   std::fputs(error.c_str(), stderr);
   // Exit handlers must not run, since that of MPI would wait too.
   std::_Exit(kExitCode);
