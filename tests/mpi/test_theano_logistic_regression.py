@@ -12,7 +12,7 @@ from launch import run
 EXAMPLE = "theano/logistic_regression.py"
 EPOCHS = "40"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
 
 @needs("sklearn", "tqdm", THEANOS)
@@ -50,32 +50,27 @@ class TestTraining(LogisticRegressionTestCase):
                 self.assertIn(f"test error {result['test_error']:.2%}", output)
                 self.assertEqual(len(output.splitlines()), int(EPOCHS) // 10 + 1, output)
 
-    @pytest.mark.one_mpi
     def test_without_mpirun(self):
         options = ("--epochs", EPOCHS, "--seed", "3")
         self.assert_as_good(self.run_alone(*options), self.plain(*options))
 
-    @pytest.mark.one_mpi
     def test_all_workers_stop_early_together(self):
         result = self.result(EXAMPLE, "--learning-rate", "3", ranks=3)
         self.assertLess(result["epochs"], 100)
         self.assertEqual(result["updates"], 50 * result["epochs"])
 
-    @pytest.mark.one_mpi
     def test_more_workers_than_batches(self):
         options = ("--epochs", "30", "--batch-size", "400")
         result = self.result(EXAMPLE, *options, ranks=4)
         self.assert_as_good(result, self.plain(*options))
         self.assertEqual(result["updates"], 3 * 30)
 
-    @pytest.mark.one_mpi
     def test_nothing_is_written_to_the_home_folder(self):
         home = self.folder / "home"
         home.mkdir()
         self.result(EXAMPLE, "--epochs", "1", ranks=2, HOME=str(home))
         self.assertEqual(list(home.rglob("*")), [])
 
-    @pytest.mark.one_mpi
     def test_reads_a_copy_of_mnist(self):
         rng = np.random.default_rng(0)
         centers = rng.normal(size=(10, 28, 28))
@@ -94,7 +89,6 @@ class TestTraining(LogisticRegressionTestCase):
         self.assert_as_good(result, self.plain(*options))
 
 
-@pytest.mark.one_mpi
 class TestWrongUse(LogisticRegressionTestCase):
     def assert_one_sentence(self, returncode, output, text):
         self.assertEqual(returncode, 2, output)
