@@ -3,6 +3,8 @@
 import warnings
 from typing import Any
 
+import numpy as np
+
 from multiverso.api import current_session
 from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
@@ -95,6 +97,8 @@ class MVNetParamManager(LasagneParamManager):
 
     Raises
     ------
+    TypeError
+        If `is_master_worker` is not a bool, such as the function itself.
     ValueError
         If `is_master_worker` differs from that result.
 
@@ -108,12 +112,13 @@ class MVNetParamManager(LasagneParamManager):
         )
         expected = current_session().worker_id == 0
         with failing_on_all_ranks():
-            if is_master_worker is not None and bool(is_master_worker) != expected:
+            is_bool = isinstance(is_master_worker, bool | np.bool_)
+            if is_master_worker is not None and (not is_bool or is_master_worker != expected):
                 msg = (
                     f"is_master_worker: expected {expected}, the result of"
                     f" mv.is_master_worker(), received {is_master_worker!r}"
                 )
-                raise ValueError(msg)
+                raise ValueError(msg) if is_bool else TypeError(msg)
         super().__init__(network)
 
 
