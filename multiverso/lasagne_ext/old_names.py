@@ -48,8 +48,9 @@ def supply() -> None:
     for name in _NUMPY_ALIASES:
         if not _numpy_has(name):
             setattr(np, name, getattr(builtins, name))
-    has_distutils = importlib.util.find_spec("distutils") is not None  # not in Python 3.12
-    if has_distutils and _MSVC not in sys.modules and importlib.util.find_spec(_MSVC) is None:
+    try:
+        importlib.import_module(_MSVC)
+    except ImportError:
         sys.modules[_MSVC] = module = ModuleType(_MSVC, f"Supplied by {__name__}.")
         module.get_build_version = lambda: None  # type: ignore[attr-defined]
     signal = importlib.import_module("theano.tensor.signal")
