@@ -45,14 +45,14 @@ def supply() -> None:
         If Theano is not installed.
 
     """
-    for name in _NUMPY_ALIASES:
-        if not _numpy_has(name):
-            setattr(np, name, getattr(builtins, name))
     try:
         importlib.import_module(_MSVC)
     except ImportError:
         sys.modules[_MSVC] = module = ModuleType(_MSVC, f"Supplied by {__name__}.")
         module.get_build_version = lambda: None  # type: ignore[attr-defined]
+    for name in _NUMPY_ALIASES:
+        if not _numpy_has(name):
+            setattr(np, name, getattr(builtins, name))
     signal = importlib.import_module("theano.tensor.signal")
     if _DOWNSAMPLE not in sys.modules and importlib.util.find_spec(_DOWNSAMPLE) is None:
         module = _make_downsample(importlib.import_module("theano.tensor.signal.pool"))

@@ -3,8 +3,6 @@
 import warnings
 from typing import Any
 
-import numpy as np
-
 from multiverso.api import current_session
 from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
@@ -98,7 +96,7 @@ class MVNetParamManager(LasagneParamManager):
     Raises
     ------
     TypeError
-        If `is_master_worker` is not a bool, such as the function itself.
+        If `is_master_worker` is the function instead of its result.
     ValueError
         If `is_master_worker` differs from that result.
 
@@ -112,13 +110,13 @@ class MVNetParamManager(LasagneParamManager):
         )
         expected = current_session().worker_id == 0
         with failing_on_all_ranks():
-            is_bool = isinstance(is_master_worker, bool | np.bool_)
-            if is_master_worker is not None and (not is_bool or is_master_worker != expected):
+            is_function = callable(is_master_worker)  # It is true on every worker.
+            if is_function or is_master_worker not in (None, expected):
                 msg = (
                     f"is_master_worker: expected {expected}, the result of"
                     f" mv.is_master_worker(), received {is_master_worker!r}"
                 )
-                raise ValueError(msg) if is_bool else TypeError(msg)
+                raise TypeError(msg) if is_function else ValueError(msg)
         super().__init__(network)
 
 
