@@ -12,6 +12,9 @@ ROLES: Final[dict[str, int]] = {
     "server": capi.MV_ROLE_SERVER,
 }
 
+#: The roles of Multiverso 2016 that differ, and what to do instead.
+_FORMER_ROLES: Final = {"default": "write 'all'", "none": "start fewer ranks"}
+
 #: The treatments of NaN and infinity in deltas.
 NAN_POLICIES: Final = ("propagate", "error")
 
@@ -93,7 +96,7 @@ def checked(
     return SessionOptions(
         mode=mode,
         staleness=rounds,
-        role=arguments.choice(role, "role", ROLES),
+        role=arguments.choice(role, "role", ROLES, _FORMER_ROLES),
         timeout=_seconds(timeout, "timeout"),
         comm=comm,
         requires_finite=arguments.choice(nan_policy, "nan_policy", NAN_POLICIES) == "error",

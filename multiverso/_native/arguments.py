@@ -7,7 +7,7 @@ with "WHAT: expected ..., received ...". The parameter `what` is the name of the
 import math
 import numbers
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,12 +48,21 @@ def flag(value: Any, what: str) -> bool:
     return bool(value)
 
 
-def choice(value: Any, what: str, choices: Iterable[str]) -> str:
-    """Return one of `choices`; raise ValueError for another str, TypeError for anything else."""
+def choice(
+    value: Any, what: str, choices: Iterable[str], former: Mapping[str, str] | None = None
+) -> str:
+    """Return one of `choices`; raise ValueError for another str, TypeError for anything else.
+
+    `former` contains former names, each with a clause that says what to write instead.
+    """
     allowed = tuple(choices)
     if not isinstance(value, str) or value not in allowed:
         msg = f"{what}: expected one of {', '.join(map(repr, allowed))}, received {value!r}"
-        raise ValueError(msg) if isinstance(value, str) else TypeError(msg)
+        if not isinstance(value, str):
+            raise TypeError(msg)
+        if former and value in former:
+            msg += f"; {former[value]}"
+        raise ValueError(msg)
     return value
 
 

@@ -3,14 +3,17 @@
     from multiverso.lasagne_ext import old_names
 
     old_names.supply()
-    import lasagne
+    import theano
 
-Lasagne and Theano have had no release for years, and fail only because of missing names:
+`supply` itself imports Theano, so set THEANO_FLAGS before it. Lasagne and Theano have had no
+release for years, and fail only because of missing names:
 
 - NumPy 1.24 removed ``numpy.bool``, ``int``, ``float``, ``complex``, ``object`` and ``str``,
   aliases of Python's own types that Theano 1.0.5 uses.
 - Theano 0.9 renamed the module ``theano.tensor.signal.downsample``, from which Lasagne 0.1 imports
   ``max_pool_2d``, to ``theano.tensor.signal.pool``, and the function to ``pool_2d``.
+- setuptools has removed the module ``distutils.msvccompiler``, which NumPy imports when Theano
+  searches for a BLAS.
 
 Existing names stay unchanged, so you can call `supply` with any release. NumPy 2 does
 not work, because Theano's C code needs NumPy 1.
@@ -30,10 +33,11 @@ __all__ = ["supply"]
 
 _NUMPY_ALIASES: Final = ("bool", "int", "float", "complex", "object", "str")
 _DOWNSAMPLE: Final = "theano.tensor.signal.downsample"
+_MSVC: Final = "distutils.msvccompiler"
 
 
 def supply() -> None:
-    """Import Theano, and add the missing names to NumPy and Theano.
+    """Import Theano, and add the missing names to NumPy, Theano and distutils.
 
     Raises
     ------
@@ -41,6 +45,11 @@ def supply() -> None:
         If Theano is not installed.
 
     """
+    try:
+        importlib.import_module(_MSVC)
+    except ImportError:
+        sys.modules[_MSVC] = module = ModuleType(_MSVC, f"Supplied by {__name__}.")
+        module.get_build_version = lambda: None  # type: ignore[attr-defined]
     for name in _NUMPY_ALIASES:
         if not _numpy_has(name):
             setattr(np, name, getattr(builtins, name))

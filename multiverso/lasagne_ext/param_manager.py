@@ -95,6 +95,8 @@ class MVNetParamManager(LasagneParamManager):
 
     Raises
     ------
+    TypeError
+        If `is_master_worker` is the function instead of its result.
     ValueError
         If `is_master_worker` differs from that result.
 
@@ -108,12 +110,13 @@ class MVNetParamManager(LasagneParamManager):
         )
         expected = current_session().worker_id == 0
         with failing_on_all_ranks():
-            if is_master_worker is not None and bool(is_master_worker) != expected:
+            is_function = callable(is_master_worker)  # It is true on every worker.
+            if is_function or is_master_worker not in (None, expected):
                 msg = (
                     f"is_master_worker: expected {expected}, the result of"
                     f" mv.is_master_worker(), received {is_master_worker!r}"
                 )
-                raise ValueError(msg)
+                raise TypeError(msg) if is_function else ValueError(msg)
         super().__init__(network)
 
 

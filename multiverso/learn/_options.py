@@ -11,6 +11,29 @@ from multiverso.learn._input import InputError
 #: Metrics that Keras 3 has renamed.
 _METRICS: Final = {"acc": "accuracy", "val_acc": "val_accuracy"}
 
+_NO_GEM: Final = "use --mode downpour with --optimizer dcasgd, which compensates for staleness too"
+_PROFILE: Final = "use --profile, which writes a trace of all workers"
+
+#: The options of mpi_learn's MPIDriver.py that do not exist here, and what to do instead.
+_REFUSED: Final = {
+    "--gem-kappa": _NO_GEM,
+    "--gem-lr": _NO_GEM,
+    "--gem-momentum": _NO_GEM,
+    "--log-file": "redirect standard error with 2> FILE",
+    "--master-gpu": "leave it out, because the master only validates, on the CPU",
+    "--master-only": "start one rank, which is both master and worker",
+    "--model_weights": "pass a .keras file, which contains the model with its weights",
+    "--monitor": "use --profile, or the seconds of computing and waiting in the history",
+    "--processes": "start more ranks, because each worker is one process",
+    "--thread_validation": "leave it out, because workers go on while the master validates",
+    "--timeline": _PROFILE,
+    "--torch": "use --backend torch for a Keras model, multiverso.torch_ext for one of PyTorch",
+    "--trace": _PROFILE,
+    "--validate-fraction-every": "use --validate-every, which counts updates",
+    "--verbose": "leave it out, because the master shows a progress bar on a terminal",
+    "--worker-optimizer-params": "use --elastic-lr and --elastic-momentum",
+}
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments and options of a training."""
@@ -54,7 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Downpour SGD (sgd, downpour), Elastic Averaging SGD (easgd), or local steps, whose sum is "
         "a gradient for the master's optimizer (diloco)"
     )
-    add_option("--mode", text, "sgd", choices=("sgd", "downpour", "easgd", "diloco"))
+    add_option("--mode", text, "sgd", choices=("sgd", "downpour", "easgd", "diloco"), type=_mode)
     add_option("--easgd", "like --mode easgd", action="store_const", const="easgd", dest="mode")
     add_option("--sync-every N", "batches between two exchanges", 1, type=positive)
     text = "run workers in lock-step instead of each at its own speed"
@@ -72,14 +95,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     add_option = partial(_add, parser.add_argument_group("machine and output"))
     add_option("--backend", "the backend of Keras", choices=("jax", "tensorflow", "torch"))
+    text = "like --backend tensorflow"
+    add_option("--tf", text, action="store_const", const="tensorflow", dest="backend")
     text = "NVIDIA GPUs to use on each host at most, one per worker; -1: all free GPUs"
     add_option("--max-gpus N", text, -1, type=int)
+    text = "lowest level of messages on standard error"
     levels = ("debug", "info", "warning", "error")
-    add_option(
-        "--log-level", "lowest level of messages on standard error", "warning", choices=levels
-    )
+    add_option("--log-level", text, "warning", choices=levels, type=_log_level)
     text = "write a trace of computing, waiting and communicating for Chrome or Perfetto"
     add_option("--profile", text, False, action="store_true")
+    hidden = argparse.SUPPRESS
+    add(*_REFUSED, action=_Refuse, nargs="*", help=hidden, default=hidden)
 
 
 def _add(group: Any, syntax: str, text: str, default: Any = None, **settings: Any) -> None:
@@ -93,6 +119,20 @@ def _add(group: Any, syntax: str, text: str, default: Any = None, **settings: An
         if default_text is not False and default_text != "":
             text += f" (default: {default_text})"
     group.add_argument(name, help=text, **settings)
+
+
+class _Refuse(argparse.Action):
+    """Ends the program with an error that says what to use instead of an option of mpi_learn."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        advice = _REFUSED[str(option_string)]
+        parser.error(f"argument {option_string}: it does not exist here; {advice}")
 
 
 def options_of(arguments: list[str]) -> dict[str, float | bool]:
@@ -132,6 +172,17 @@ def target(text: str) -> tuple[str, str, float]:
         with contextlib.suppress(ValueError):
             return _METRICS.get(parts[0], parts[0]), parts[1], float(parts[2])
     raise InputError(f"--target-metric: expected METRIC,<,X or METRIC,>,X, received {text!r}")
+
+
+def _mode(text: str) -> str:
+    if text == "gem":
+        raise argparse.ArgumentTypeError(f"gem does not exist here; {_NO_GEM}")
+    return text
+
+
+def _log_level(text: str) -> str:
+    level = text.lower()
+    return "warning" if level == "warn" else level
 
 
 def _integer_from(minimum: int) -> Callable[[str], int]:

@@ -36,6 +36,9 @@ UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
     ),
 }
 
+#: The names of Multiverso 2016 that differ, and what to write instead.
+_FORMER_UPDATERS: Final = {"default": "write 'add'", "momentum_sgd": "write 'momentum'"}
+
 
 def set_updater(raw: capi.MV_TableOptions, updater: object, options: dict[str, Any]) -> str:
     """Store an updater and its options in `raw`; options that are None keep their defaults.
@@ -48,7 +51,7 @@ def set_updater(raw: capi.MV_TableOptions, updater: object, options: dict[str, A
         If the updater is unknown, or a value is not finite.
 
     """
-    name = choice(updater, "updater", UPDATERS)
+    name = choice(updater, "updater", UPDATERS, _FORMER_UPDATERS)
     call(lib.MV_TableOptionsSetUpdater, byref(raw), UPDATERS[name][0])
     given = {option: value for option, value in options.items() if value is not None}
     for index, value in hyper_values(name, given).items():

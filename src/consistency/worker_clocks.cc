@@ -238,11 +238,15 @@ Status WorkerClocks::Tick(TickKind kind, const char* call, const WaitLimit& limi
 Status WorkerClocks::Mismatch(uint64_t tick, uint64_t round, int worker, const char* call,
                               int other, const char* others_call) const {
   const bool in_order = worker < other;
+  const std::string first = in_order ? call : others_call;
+  const std::string second = in_order ? others_call : call;
+  const bool one_shuts_down = first == "shutdown" || second == "shutdown";
   return Status(
       Code::kMismatch,
       StrCat("sync ", RoundName(round), ": rank ", rank_of(in_order ? worker : other), " called ",
-             in_order ? call : others_call, ", rank ", rank_of(in_order ? other : worker),
-             " called ", in_order ? others_call : call, " (call number ", tick, " on the table)"));
+             first, ", rank ", rank_of(in_order ? other : worker), " called ", second,
+             " (call number ", tick, " on the table)",
+             one_shuts_down ? "; a worker with fewer batches calls finish() before shutdown" : ""));
 }
 
 Status WorkerClocks::AbortWithMismatch(uint64_t tick, uint64_t round, int worker, const char* call,

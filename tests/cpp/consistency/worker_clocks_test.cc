@@ -239,6 +239,8 @@ TEST(WorkerClocksAtASyncPoint, DetectAMissingCallInEitherOrder) {
                           StrCat("sync round 1 of table 'w': rank 0 called add, rank 1 "
                                  "called ",
                                  point.call)));
+      EXPECT_EQ(Get(&clocks[0]).text().find("finish() before shutdown") != std::string::npos,
+                point.is_last);
     }
   }
 }

@@ -73,7 +73,10 @@ _EXTRA_CALLS = [
     for then, name in (
         ("barrier", "barrier"),
         ("create", "the creation of a table"),
-        ("shutdown", "shutdown"),
+        (
+            "shutdown",
+            "shutdown (call number 10 on the table); a worker with fewer batches calls finish",
+        ),
     )
     for extra, named_call in _NAMED_CALL.items()
     if (extra, then) != ("get", "shutdown")  # a trailing get is not an error

@@ -277,6 +277,12 @@ class TestDeprecatedNames(LasagneTestCase):
             MVNetParamManager(dense(), is_master_worker=False)
         mv.barrier()
 
+    def test_rejects_the_function_instead_of_its_result(self):
+        words = r"expected True, the result of mv.is_master_worker\(\), received <function"
+        with self.assertWarns(DeprecationWarning), self.assertRaisesRegex(TypeError, words):
+            MVNetParamManager(dense(), mv.is_master_worker)
+        mv.barrier()
+
     def test_former_module_has_the_same_names(self):
         former = importlib.import_module("multiverso.theano_ext.lasagne_ext.param_manager")
         self.assertIs(former.LasagneParamManager, LasagneParamManager)
@@ -317,6 +323,17 @@ class TestOldNames(unittest.TestCase):
             code.replace("sys.argv[-1]", repr(str(COMMON))), THEANO_FLAGS=""
         )
         self.assertEqual((status, printed), (0, "[ 5.  7. 13. 15.]\nTrue\n"), errors)
+
+    def test_theano_can_be_imported_after_supply(self):
+        code = """
+            from multiverso.lasagne_ext import old_names
+            old_names.supply()
+            import theano
+            print(theano.config.floatX)
+        """
+        # Without a value of blas.ldflags, Theano searches for a BLAS.
+        status, printed, errors = run_program(code, THEANO_FLAGS="floatX=float32")
+        self.assertEqual((status, printed), (0, "float32\n"), errors)
 
     def test_supply_changes_no_existing_name(self):
         code = """

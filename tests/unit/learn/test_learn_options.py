@@ -245,6 +245,13 @@ class TestCommand(FolderTestCase):
             (["m", good, good, "--optimizer", "x"], "expected one of .*'x'"),
             (["m", good, good, "--early-stopping", "x"], "--early-stopping"),
             (["m", good, good, "--mode", "easgd", "--elastic-force", "9"], "force"),
+            (["m", good, good, "--mode", "gem"], "--mode: gem .*use .*dcasgd"),
+            (["--model_weights", "x.h5", "m", good, good], "--model_weights: .*a .keras file"),
+            (["m", "--worker-optimizer-params={}", good, good], "use --elastic-lr"),
+            *(
+                (["m", good, good, name], f"{name}: it does not exist here; ")
+                for name in options._REFUSED
+            ),
             (["m"], "required"),
         ):
             with self.subTest(given=given):
@@ -254,12 +261,27 @@ class TestCommand(FolderTestCase):
                 self.assertEqual(printed.count("\n"), 1, printed)
                 self.assertEqual(self.run_command("train", *given, PMI_RANK="1"), (2, ""))
 
+    def test_accepts_the_spellings_of_mpi_learn(self):
+        parser = argparse.ArgumentParser()
+        options.add_options(parser)
+        for spelling, name, value in (
+            (["--tf"], "backend", "tensorflow"),
+            (["--easgd"], "mode", "easgd"),
+            (["--log-level", "warn"], "log_level", "warning"),
+            (["--log-level", "DEBUG"], "log_level", "debug"),
+        ):
+            with self.subTest(spelling):
+                parsed = vars(parser.parse_args(["m", "train", "val", *spelling]))
+                self.assertEqual(parsed[name], value)
+
     def test_help_describes_every_option(self):
         code, printed = self.run_command("train", "--help")
         self.assertEqual(code, 0)
         parser = argparse.ArgumentParser()
         options.add_options(parser)
         for action in parser._actions:
+            if action.help == argparse.SUPPRESS:
+                continue
             for name in action.option_strings:
                 self.assertIn(name, printed)
             self.assertTrue(action.help)

@@ -14,7 +14,9 @@ class TestOptions(SessionCleanupTestCase):
         self.assertFalse(mv.is_initialized())
 
     def test_rejects_invalid_roles(self):
-        self.refused(ValueError, "'all', 'worker', 'server', received 'master'", role="master")
+        self.refused(ValueError, "'all', 'worker', 'server', received 'master'$", role="master")
+        self.refused(ValueError, "received 'default'; write 'all'$", role="default")
+        self.refused(ValueError, "received 'none'; start fewer ranks$", role="none")
         self.refused(TypeError, "received 1", role=1)
         self.refused(TypeError, "received None", role=None)
 

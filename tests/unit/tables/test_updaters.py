@@ -182,6 +182,15 @@ class TestOptions(SessionTestCase):
         with self.assertRaisesRegex(TypeError, "decay: updater 'sgd' has learning_rate, received"):
             mv.MatrixTableHandler(1, 1, updater="sgd", decay=0.9)
 
+    def test_names_of_2016_are_rejected_with_the_new_name(self):
+        for name, other in (("default", "add"), ("momentum_sgd", "momentum")):
+            with self.assertRaisesRegex(
+                ValueError, f"'dcasgd'.*received '{name}'; write '{other}'$"
+            ):
+                mv.ArrayTableHandler(1, updater=name)
+        with self.assertRaisesRegex(ValueError, "received 'none'$"):
+            mv.ArrayTableHandler(1, updater="none")
+
     def test_none_selects_the_default(self):
         table = mv.ArrayTableHandler(1, updater="adam", beta_1=None, beta_2=0.5)
         self.assertEqual((table.options["beta_1"], table.options["beta_2"]), (0.9, 0.5))
