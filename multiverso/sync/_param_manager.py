@@ -44,9 +44,9 @@ class Shares:
             msg = f"{argument}: expected one of {_CHOICES}, received {choice!r}"
             raise ValueError(msg)
         session = current_session()
-        self._scale = session.num_workers if average else 1
+        self._scale = float(session.num_workers) if average else 1.0
         self._mean_share = self._scale / session.num_workers if choice == "average" else None
-        self._master_share = 1.0 if session.worker_id == 0 else 0.0
+        self._is_master = session.worker_id == 0
         self._are_synced = choice is not False
 
     def of(self, dtype: str) -> float | None:
@@ -56,11 +56,12 @@ class Shares:
         """
         if not self._are_synced or dtype not in TABLE_DTYPES:
             return None
-        if TABLE_DTYPES[dtype].kind != "f":
-            return self._master_share
-        return (
-            self._mean_share if self._mean_share is not None else self._scale * self._master_share
-        )
+        is_float = TABLE_DTYPES[dtype].kind == "f"
+        if is_float and self._mean_share is not None:
+            return self._mean_share
+        if not self._is_master:
+            return 0.0
+        return self._scale if is_float else 1.0
 
 
 def checked_freq(freq: object) -> int:

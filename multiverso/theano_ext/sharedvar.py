@@ -68,11 +68,11 @@ class _Link:
 class MVSharedVariable:
     """A shared variable that is synchronized through a table.
 
-    ``MVSharedVariable(svobj, average=False)`` attaches an existing shared variable of PyTensor, Theano or Aesara
-    to a new table of its size and returns the same object, so that graphs and functions that use
-    it stay valid. Collective: it blocks until all ranks have called it for the same variable, and
-    sets it to the master's value on all workers. A variable that already has a table keeps it, with
-    its `average`.
+    ``MVSharedVariable(svobj, average=False)`` attaches an existing shared variable of PyTensor,
+    Theano or Aesara to a new table of its size and returns the same object, so that graphs and
+    functions that use it stay valid. Collective: it blocks until all ranks have called it for the
+    same variable, and sets it to the master's value on all workers. A variable that already has a
+    table keeps it, with its `average`.
 
     Parameters
     ----------
@@ -109,9 +109,10 @@ class MVSharedVariable:
         """Add the delta since the last sync to the table, and set the variable to the sum.
 
         Afterwards the table and the variable have the value ``table + (value - last value)``, where
-        `average` divides the difference. Functions that use the variable see it at once. It makes one pass over the memory and, except
-        for float16, allocates nothing of its size. It waits for other workers if the mode requires
-        it: in sync mode all workers make equally many calls and end with bitwise identical values.
+        `average` divides the difference. Functions that use the variable see it at once. It makes
+        one pass over the memory and, except for float16, allocates nothing of its size. It waits
+        for other workers if the mode requires it: in sync mode all workers make equally many calls
+        and end with bitwise identical values.
 
         In the other modes, on one node, a call after an interrupted one resumes it: no delta is
         lost or added twice, see `multiverso.sync.ParamSync.sync`.
