@@ -62,6 +62,7 @@ class TestManager(KerasTestCase):
 
     def test_rejects_invalid_arguments(self):
         model = model_of(*layers())
+        integers = model_of(keras.layers.Embedding(2, 2, dtype="int32"))
         for error, text, make in (
             (TypeError, "expected a Keras model, received list", lambda: KerasParamManager([])),
             (ValueError, "sync_non_trainable", lambda: KerasParamManager(model, "mean")),
@@ -69,6 +70,8 @@ class TestManager(KerasTestCase):
             (ValueError, "build it", lambda: MVCallback(keras.Sequential([keras.layers.Dense(1)]))),
             (ValueError, "expected parameters", lambda: KerasParamManager(model_of())),
             (TypeError, "overlap: expected", lambda: MVCallback(model, overlap=1)),
+            (TypeError, "average: expected", lambda: MVCallback(model, average=1)),
+            (TypeError, "expected floats", lambda: KerasParamManager(integers, average=True)),
         ):
             with self.subTest(text), self.assertRaisesRegex(error, text):
                 make()
