@@ -115,20 +115,21 @@ def average_of_a_loaded_table_is_that_of_this_job():
     folder = texts_of_ranks(tempfile.mkdtemp() if mv.rank() == 0 else "", length=256)[0]
     sync = ParamSync([np.zeros(3)], average=True)
     mv.save(folder)
-    mv.shutdown()
-    open_session(role="server" if worker.RANK == 0 else "all")  # one worker less
-    weights = np.zeros(3)
-    sync = ParamSync([weights], average=True)
-    for load in (mv.load, sync.tables[0].load):
-        load(folder)
-        mv.barrier()
-        if worker.RANK > 0:
-            sync.sync()
-            weights += mv.num_workers()
-            sync.sync()
-        mv.barrier()
-        equal(sync.tables[0].get(), np.full(3, mv.num_workers()))
-        mv.barrier()
+    for options in ({}, {"sync": True}):
+        mv.shutdown()
+        open_session(role="server" if worker.RANK == 0 else "all", **options)  # a worker less
+        weights = np.zeros(3)
+        sync = ParamSync([weights], average=True)
+        for load in (mv.load, sync.tables[0].load):
+            load(folder)
+            if worker.RANK > 0:
+                sync.sync()
+                weights += mv.num_workers()
+                sync.sync()
+            mv.barrier()
+            if worker.RANK > 0:
+                equal(sync.tables[0].get(), np.full(3, mv.num_workers()))
+            mv.barrier()
     if worker.RANK == 0:
         shutil.rmtree(folder)
 
