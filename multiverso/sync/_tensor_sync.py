@@ -226,7 +226,7 @@ def _require_sum(updater: object, options: dict[str, float | None]) -> None:
         given = ", ".join([f"updater={updater!r}", *(f"{k}={v!r}" for k, v in options.items())])
         msg = (
             f'average: expected the updater "add" without options, received {given};'
-            " choose one of the two"
+            " to average with an optimizer, divide its learning rate by the number of workers"
         )
         raise ValueError(msg)
 
