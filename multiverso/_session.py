@@ -11,6 +11,7 @@ import os
 import threading
 from ctypes import byref, c_int32, c_int64, sizeof
 from typing import Any, Final, Protocol, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -70,6 +71,8 @@ class Session:
         The index of this rank among the ranks of its node, and their number.
     companions : dict
         Objects that an adapter keeps until the session ends, under the name of the adapter.
+    fixed_options : WeakKeyDictionary
+        Options of tables that depend on this job, by table, which a load does not change.
     exchanges : set of BackgroundExchange
         The exchanges in flight, which add and remove themselves. `finish` and collective calls wait
         for them with `settle`, since all workers must have made the same table calls before.
@@ -94,6 +97,7 @@ class Session:
         self.closed = False
         self.forked = False
         self.companions: dict[str, list[Any]] = {}
+        self.fixed_options: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
         self.exchanges: set[BackgroundExchange] = set()
         self._communicator = communicator  # The library uses it until the session closes.
         self._open_blocks = 0
@@ -183,7 +187,10 @@ class Session:
     def load(self, directory: StrPath, missing_ok: bool) -> Any:
         """Load all tables; see `multiverso.load`."""
         self.settle()
-        return checkpoint_calls.load(lib.MV_SessionLoad, self.handle, directory, missing_ok)
+        step = checkpoint_calls.load(lib.MV_SessionLoad, self.handle, directory, missing_ok)
+        for table, options in tuple(self.fixed_options.items()):
+            table.set_option(**options)
+        return step
 
     def close(self) -> None:
         """Wait until all ranks close, and end the session even if the wait fails."""

@@ -32,6 +32,8 @@ class PytreeSync:
         The name in messages, "parameters" by default.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
+    average : bool, optional
+        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -58,11 +60,13 @@ class PytreeSync:
 
     """
 
-    def __init__(self, params: Any, name: str | None = None, *, overlap: bool = False) -> None:
+    def __init__(
+        self, params: Any, name: str | None = None, *, overlap: bool = False, average: bool = False
+    ) -> None:
         self._leaves: list[jax.Array] = []
         #: The leaves given to the constructor, until `params` is read or the first sync begins.
         self._initial_leaves: list[jax.Array] | None = None
-        self._sync = TensorSync(lambda: self._tensors_of(params), name, overlap)
+        self._sync = TensorSync(lambda: self._tensors_of(params, average), name, overlap, average)
 
     @property
     def name(self) -> str:
@@ -134,11 +138,11 @@ class PytreeSync:
         self._sync.wait()
         return self.params
 
-    def _tensors_of(self, params: Any) -> list[Tensor]:
+    def _tensors_of(self, params: Any, average: bool) -> list[Tensor]:
         paths_and_leaves, self._structure = jax.tree_util.tree_flatten_with_path(params)
         self._paths = [jax.tree_util.keystr(path) for path, _ in paths_and_leaves]
         self._leaves = [
-            _array_of(leaf, path)
+            _array_of(leaf, path, average)
             for path, (_, leaf) in zip(self._paths, paths_and_leaves, strict=True)
         ]
         self._shapes_and_dtypes = [(leaf.shape, leaf.dtype) for leaf in self._leaves]
@@ -225,14 +229,14 @@ def _types_of(leaves: list[Any]) -> list[Any] | None:
         return None
 
 
-def _array_of(leaf: Any, path: str) -> jax.Array:
+def _array_of(leaf: Any, path: str, average: bool = False) -> jax.Array:
     """Return a leaf as a JAX array; raise TypeError if no table can hold the leaf."""
     try:
         array = jnp.asarray(leaf)
     except (TypeError, ValueError) as error:
         msg = f"params{path}: expected an array, received {type(leaf).__name__}"
         raise TypeError(msg) from error
-    require_table_dtype(array.dtype.name, f"params{path}")
+    require_table_dtype(array.dtype.name, f"params{path}", average)
     if isinstance(leaf, np.ndarray):
         array = jnp.copy(array)  # The program may change the NumPy array.
     return array

@@ -17,6 +17,8 @@ class ModelWeights:
     ----------
     model : keras.Model or keras.layers.Layer
         A built model.
+    average : bool
+        Whether integer parameters are refused, because they cannot be averaged.
 
     Attributes
     ----------
@@ -32,11 +34,11 @@ class ModelWeights:
     ValueError
         If the model has no parameters.
     TypeError
-        If no table can hold the dtype of a parameter.
+        If no table can hold the dtype of a parameter, or a parameter has integers with `average`.
 
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, average: bool = False) -> None:
         created_trainable = _created_trainable(model)
         weights = list(model.weights)
         self.parameters = [v for v in weights if id(v) in created_trainable or v.trainable]
@@ -50,7 +52,7 @@ class ModelWeights:
             )
             raise ValueError(msg)
         for variable in self.parameters:
-            require_table_dtype(variable_dtype(variable), f"parameter {variable.path}")
+            require_table_dtype(variable_dtype(variable), f"parameter {variable.path}", average)
 
 
 def tensors_of(model_weights: ModelWeights, statistics: Shares) -> list[Tensor]:

@@ -34,6 +34,8 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         As for `KerasParamManager`.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`. The end of ``fit`` waits for the last exchange.
+    average : bool, optional
+        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
     average_metrics : bool, optional
         True replaces the loss and the metrics by their mean over the workers at the end of each
         epoch, for later callbacks and the history; the workers wait for each other. Validation
@@ -62,13 +64,16 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         sync_non_trainable: SyncStatistics = "average",
         *,
         overlap: bool = False,
+        average: bool = False,
         average_metrics: bool = False,
     ) -> None:
         super().__init__()
         current_session()
         with failing_on_all_ranks():
             self.freq = checked_freq(freq)
-        self.manager = KerasParamManager(model, sync_non_trainable, overlap=overlap)
+        self.manager = KerasParamManager(
+            model, sync_non_trainable, overlap=overlap, average=average
+        )
         self._average_metrics = average_metrics
         self._epoch_batches = 0
         self._batches_since_sync = 0

@@ -31,6 +31,8 @@ class KerasParamManager(ParamManager):
         own from the start, as always for other dtypes. Weights of frozen layers are parameters.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
+    average : bool, optional
+        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Attributes
     ----------
@@ -57,16 +59,17 @@ class KerasParamManager(ParamManager):
         sync_non_trainable: SyncStatistics = "average",
         *,
         overlap: bool = False,
+        average: bool = False,
     ) -> None:
         def make_tensors() -> list[Tensor]:
             if not isinstance(model, keras.layers.Layer):
                 msg = f"model: expected a Keras model, received {type(model).__name__}"
                 raise TypeError(msg)
-            shares = Shares(sync_non_trainable, "sync_non_trainable")
-            self._model_weights = _variables.ModelWeights(model)
+            shares = Shares(sync_non_trainable, "sync_non_trainable", average)
+            self._model_weights = _variables.ModelWeights(model, average)
             return _variables.tensors_of(self._model_weights, shares)
 
-        super().__init__(make_tensors, getattr(model, "name", None), overlap)
+        super().__init__(make_tensors, getattr(model, "name", None), overlap, average)
         self.model = model
 
     def restart(self) -> None:

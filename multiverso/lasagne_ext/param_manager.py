@@ -33,6 +33,8 @@ class LasagneParamManager(ParamManager):
         own from the start, as always for other dtypes.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
+    average : bool, optional
+        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Attributes
     ----------
@@ -61,8 +63,11 @@ class LasagneParamManager(ParamManager):
         *,
         sync_non_trainable: SyncStatistics = "average",
         overlap: bool = False,
+        average: bool = False,
     ) -> None:
-        super().__init__(lambda: _tensors_of(network, sync_non_trainable), "network", overlap)
+        super().__init__(
+            lambda: _tensors_of(network, sync_non_trainable, average), "network", overlap, average
+        )
         self.network = network
 
     def update_all_param(self) -> None:
@@ -120,8 +125,8 @@ class MVNetParamManager(LasagneParamManager):
         super().__init__(network)
 
 
-def _tensors_of(network: Any, sync_non_trainable: object) -> list[Tensor]:
-    shares = Shares(sync_non_trainable, "sync_non_trainable")
+def _tensors_of(network: Any, sync_non_trainable: object, average: bool) -> list[Tensor]:
+    shares = Shares(sync_non_trainable, "sync_non_trainable", average)
     # The import is here, so that importing this module does not need Lasagne.
     import lasagne
 
@@ -146,7 +151,7 @@ def _tensors_of(network: Any, sync_non_trainable: object) -> list[Tensor]:
     tensors: list[SharedTensor] = []
     for variable in variables:
         if variable in trainable:
-            tensors.append(SharedTensor(variable))
+            tensors.append(SharedTensor(variable, average=average))
         elif (share := shares.of(variable.dtype)) is not None:
             tensors.append(SharedTensor(variable, share))
     return grouped(tensors, SharedGroup)

@@ -42,6 +42,11 @@ class ParamSync:
         True makes the exchanges in a background thread while the program trains. The next sync
         applies the result, so that updates of other workers arrive one sync later. Use `overlap` if
         waiting takes a visible part of the time. It needs memory for two more copies of the arrays.
+    average : bool, optional
+        True divides each worker's delta by the number of workers, so that together they take steps
+        of the same size as one worker; by default, deltas are summed. The workers count equally,
+        however many samples they train. The number is that of the workers at the creation, even if
+        the session continues without a lost one. It requires the updater "add".
     updater : str, optional
         How a worker's delta is applied, as for `ArrayTableHandler`. "add", the default, adds it.
         An optimizer uses the negative delta as the gradient of one step: many local steps become
@@ -54,12 +59,14 @@ class ParamSync:
     Raises
     ------
     ValueError
-        If no array has an element, or an array is read-only or shares memory with another.
+        If no array has an element, an array is read-only or shares memory with another, or
+        `average` is combined with another updater.
     TypeError
         If an element of `arrays` is not an array or has another dtype, if the updater has no such
-        option, or if the updater is an optimizer and an array has integers.
+        option, or if an array has integers and `average` is True or the updater is an optimizer.
     MismatchError
-        If the arrays of another rank differ in number, shape or dtype, or if that rank failed.
+        If the arrays of another rank differ in number, shape or dtype, if its `average` or updater
+        differs, or if that rank failed.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `ArrayTableHandler`.
 
@@ -86,10 +93,13 @@ class ParamSync:
         name: str | None = None,
         *,
         overlap: bool = False,
+        average: bool = False,
         updater: str = "add",
         **options: float | None,
     ) -> None:
-        self._sync = TensorSync(lambda: tensors_of(arrays), name, overlap, updater, **options)
+        self._sync = TensorSync(
+            lambda: tensors_of(arrays, average=average), name, overlap, average, updater, **options
+        )
 
     @property
     def name(self) -> str:
@@ -104,10 +114,10 @@ class ParamSync:
     def sync(self) -> None:
         """Add this worker's delta since the last sync, and fetch the values with all deltas.
 
-        With the updater "add", arrays and table become ``table + (array - last array)``: one add
-        and one get, in one pass over the memory. The call waits for other workers if the mode
-        requires it. In sync mode all workers make equally many calls and, unless the updater is
-        "easgd", end with bitwise identical arrays.
+        With the updater "add", arrays and table become ``table + (array - last array)``, where
+        `average` divides the difference: one add and one get, in one pass over the memory. The call
+        waits for other workers if the mode requires it. In sync mode all workers make equally many
+        calls and, unless the updater is "easgd", end with bitwise identical arrays.
 
         In the other modes, on one node, a call that Ctrl-C or a deadline interrupts leaves the
         arrays usable: the next call resumes the sync, and no delta is lost or added twice.

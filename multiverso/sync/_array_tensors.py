@@ -59,26 +59,28 @@ class CopiedArray(MovableTensor):
         np.copyto(self._array, values, casting="same_kind")
 
 
-def tensor_of(array: NDArray[Any], what: str) -> Tensor:
+def tensor_of(array: NDArray[Any], what: str, average: bool = False) -> Tensor:
     """Return the tensor over the memory of `array`; `what` names it in messages.
 
     Raises
     ------
     TypeError
-        If no table can keep the dtype of the array.
+        If no table can keep the dtype of the array, or with `average` if it has integers.
     ValueError
         If the array is read-only, or two of its elements share memory.
 
     """
     native = array.dtype.newbyteorder("=")
-    require_table_dtype(native.name, what)
+    require_table_dtype(native.name, what, average)
     require_writable(array, what)
     if array.flags.carray and array.dtype == TABLE_DTYPES[native.name]:
         return PlainArray(array)
     return CopiedArray(array)
 
 
-def tensors_of(arrays: Iterable[object], what: str = "arrays") -> list[Tensor]:
+def tensors_of(
+    arrays: Iterable[object], what: str = "arrays", *, average: bool = False
+) -> list[Tensor]:
     """Return the tensors over the memory of each of `arrays`.
 
     Raises
@@ -92,7 +94,7 @@ def tensors_of(arrays: Iterable[object], what: str = "arrays") -> list[Tensor]:
         msg = f"{what}: expected a list of arrays, received {type(arrays).__name__}"
         raise TypeError(msg)
     views = [view_of(array, f"{what}[{index}]") for index, array in enumerate(arrays)]
-    tensors = [tensor_of(view, f"{what}[{index}]") for index, view in enumerate(views)]
+    tensors = [tensor_of(view, f"{what}[{index}]", average) for index, view in enumerate(views)]
     require_apart(views, what)
     return tensors
 

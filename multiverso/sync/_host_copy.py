@@ -105,7 +105,7 @@ class HostCopyGroup:
     dtype : str
         The dtype of the parameters, a key of `TABLE_DTYPES`.
     share : float
-        The share of the delta that is added to the table, 0 to 1. For integers 0 or 1.
+        The share of the delta that is added to the table, 0 or more. For integers 0 or 1.
 
     """
 

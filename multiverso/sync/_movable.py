@@ -26,7 +26,7 @@ class MovableTensor:
     dtype : str
         The dtype of the parameters, a key of `TABLE_DTYPES`.
     share : float, optional
-        The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
+        The share of this worker's delta that is added to the table, 0 or more. For integers 0 or 1.
 
     Attributes
     ----------

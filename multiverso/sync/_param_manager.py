@@ -28,6 +28,9 @@ class Shares:
         Whether statistics are averaged, taken from the master, or not synchronized.
     argument : str
         The name of the argument `choice` in messages.
+    average : bool
+        Whether the table divides what is added by the number of workers. The shares of floats are
+        then as many times larger, so that statistics do not depend on it.
 
     Raises
     ------
@@ -36,13 +39,14 @@ class Shares:
 
     """
 
-    def __init__(self, choice: object, argument: str) -> None:
+    def __init__(self, choice: object, argument: str, average: bool) -> None:
         if choice is not False and choice not in ("average", "master"):
             msg = f"{argument}: expected one of {_CHOICES}, received {choice!r}"
             raise ValueError(msg)
         session = current_session()
-        self._mean_share = 1.0 / session.num_workers if choice == "average" else None
-        self._master_share = 1.0 if session.worker_id == 0 else 0.0
+        self._scale = float(session.num_workers) if average else 1.0
+        self._mean_share = self._scale / session.num_workers if choice == "average" else None
+        self._is_master = session.worker_id == 0
         self._are_synced = choice is not False
 
     def of(self, dtype: str) -> float | None:
@@ -53,7 +57,11 @@ class Shares:
         if not self._are_synced or dtype not in TABLE_DTYPES:
             return None
         is_float = TABLE_DTYPES[dtype].kind == "f"
-        return self._mean_share if self._mean_share is not None and is_float else self._master_share
+        if is_float and self._mean_share is not None:
+            return self._mean_share
+        if not self._is_master:
+            return 0.0
+        return self._scale if is_float else 1.0
 
 
 def checked_freq(freq: object) -> int:
@@ -77,15 +85,19 @@ class ParamManager:
         A function that returns the tensors. If it raises, other ranks get a `MismatchError`.
     name : str or None
         The name of the model in messages.
-    overlap : bool
+    overlap, average : bool
         As for `multiverso.sync.ParamSync`.
 
     """
 
     def __init__(
-        self, make_tensors: Callable[[], Sequence[Tensor]], name: str | None, overlap: bool
+        self,
+        make_tensors: Callable[[], Sequence[Tensor]],
+        name: str | None,
+        overlap: bool,
+        average: bool,
     ) -> None:
-        self._sync = TensorSync(make_tensors, name, overlap)
+        self._sync = TensorSync(make_tensors, name, overlap, average)
 
     @property
     def tables(self) -> tuple[ArrayTableHandler, ...]:

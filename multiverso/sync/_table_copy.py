@@ -21,7 +21,7 @@ class TableCopy:
     values : ndarray
         Memory for the table's values, of the table's dtype; kept as `values`.
     share : float, optional
-        The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1;
+        The share of this worker's delta that is added to the table, 0 or more. For integers 0 or 1;
         with 0, `add_delta` and `record` do nothing.
 
     """

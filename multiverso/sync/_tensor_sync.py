@@ -39,6 +39,9 @@ class TensorSync:
         The name in messages, "parameters" by default.
     overlap : bool, optional
         Whether a background thread makes the exchanges, see `_overlap`.
+    average : bool, optional
+        Whether each delta is divided by the number of workers. `make_tensors` then returns no
+        parameters of integers; integer statistics are not divided.
     updater : str, optional
         The updater of the tables, as for `ArrayTableHandler`.
     **options : float
@@ -47,7 +50,7 @@ class TensorSync:
     Raises
     ------
     ValueError
-        If no tensor has an element.
+        If no tensor has an element, or `average` is combined with an updater or options.
     TypeError, MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `ArrayTableHandler`.
 
@@ -58,6 +61,7 @@ class TensorSync:
         make_tensors: Callable[[], Sequence[Tensor]],
         name: str | None,
         overlap: bool = False,
+        average: bool = False,
         updater: str = "add",
         **options: float | None,
     ) -> None:
@@ -65,6 +69,8 @@ class TensorSync:
         with failing_on_all_ranks():
             name = _checked_name(name)
             flag(overlap, "overlap")
+            if flag(average, "average"):
+                _require_sum(updater, options)
             tensors = make_tensors()
             self._groups: list[TensorGroup] = _groups_of(tensors)
             for group in self._groups:
@@ -79,18 +85,24 @@ class TensorSync:
             initial = [joined(part) if is_master else None for part in parts]
         self.name = name
         self._session = session
+        # The delta is sent as the gradient last - current, so sgd with this rate adds the mean.
+        rate = 1 / session.num_workers
+        is_averaged = [average and part[0].dtype.kind == "f" for part in parts]
         self.tables: tuple[ArrayTableHandler, ...] = tuple(
             ArrayTableHandler(
                 sum(tensor.size for tensor in part),
                 init,
                 dtype=part[0].dtype,
-                updater=updater,
+                updater="sgd" if averages else updater,
                 name=full_name,
-                **options,
+                **({"learning_rate": rate} if averages else options),
             )
-            for part, init in zip(parts, initial, strict=True)
+            for part, init, averages in zip(parts, initial, is_averaged, strict=True)
         )
         del initial
+        for table, averages in zip(self.tables, is_averaged, strict=True):
+            if averages:  # A checkpoint has the rate of the job that wrote it.
+                session.fixed_options[table] = {"learning_rate": rate}
         self._table_syncs: list[TableSync] | None = None
         if session.worker_id >= 0:
             self._table_syncs = [
@@ -206,6 +218,17 @@ def _checked_name(name: object) -> str:
         msg = f"name: expected a str, received {name!r}"
         raise TypeError(msg)
     return name
+
+
+def _require_sum(updater: object, options: dict[str, float | None]) -> None:
+    """Raise ValueError unless `updater` adds deltas without options, as averaging needs."""
+    if updater != "add" or options:
+        given = ", ".join([f"updater={updater!r}", *(f"{k}={v!r}" for k, v in options.items())])
+        msg = (
+            f'average: expected the updater "add" without options, received {given};'
+            " to average with an optimizer, divide its learning rate by the number of workers"
+        )
+        raise ValueError(msg)
 
 
 def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

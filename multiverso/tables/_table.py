@@ -181,6 +181,7 @@ class Table:
         step: int | None = checkpoint_calls.load(
             lib.MV_TableLoad, self._handle, directory, missing_ok
         )
+        self.set_option(**_session.current().fixed_options.get(self, {}))
         return step
 
     def _description(self) -> capi.MV_TableDescription:

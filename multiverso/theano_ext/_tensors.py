@@ -25,12 +25,14 @@ class SharedTensor(MovableTensor):
     variable : shared variable
         A variable that `checked_value` accepts, kept as `variable`. Its shape must not change.
     share : float, optional
-        The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
+        The share of this worker's delta that is added to the table, 0 or more. For integers 0 or 1.
+    average : bool, optional
+        Whether integers are refused, because they cannot be averaged.
 
     """
 
-    def __init__(self, variable: Any, share: float = 1.0) -> None:
-        value = checked_value(variable)
+    def __init__(self, variable: Any, share: float = 1.0, *, average: bool = False) -> None:
+        value = checked_value(variable, average)
         super().__init__(value.shape, value.dtype.name, share)
         self.variable = variable
         self._own_dtype = value.dtype.newbyteorder("=")
@@ -129,13 +131,14 @@ def _address(value: NDArray[Any]) -> int:
     return ctypes.addressof(arrays.pin(value))
 
 
-def checked_value(variable: Any) -> NDArray[Any]:
+def checked_value(variable: Any, average: bool) -> NDArray[Any]:
     """Return the value of a shared variable as an array.
 
     Raises
     ------
     TypeError
-        If `variable` is not a shared variable, or not a dense array of one of `TABLE_DTYPES`.
+        If `variable` is not a shared variable, or not a dense array of one of `TABLE_DTYPES`, or
+        with `average` if it has integers.
 
     """
     if not is_shared_variable(variable):
@@ -151,7 +154,7 @@ def checked_value(variable: Any) -> NDArray[Any]:
             f" {type(value).__name__}"
         )
         raise TypeError(msg)
-    require_table_dtype(value.dtype.name, name_of(variable))
+    require_table_dtype(value.dtype.name, name_of(variable), average)
     return np.asarray(value)
 
 

@@ -29,6 +29,8 @@ class MVModelParamManager(ParamManager, abc.ABC):
         The model that the two methods read and write; kept as `model`.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
+    average : bool, optional
+        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -61,9 +63,11 @@ class MVModelParamManager(ParamManager, abc.ABC):
 
     """
 
-    def __init__(self, model: Any, *, overlap: bool = False) -> None:
+    def __init__(self, model: Any, *, overlap: bool = False, average: bool = False) -> None:
         self.model = model
-        super().__init__(lambda: _ListGroup(self).tensors, type(model).__name__, overlap)
+        super().__init__(
+            lambda: _ListGroup(self, average).tensors, type(model).__name__, overlap, average
+        )
 
     @abc.abstractmethod
     def get_all_param_values(self) -> Sequence[NDArray[Any]]:
@@ -80,11 +84,11 @@ class MVModelParamManager(ParamManager, abc.ABC):
 class _ListGroup:
     """All parameters of a manager; the native pass works on copies of them."""
 
-    def __init__(self, manager: MVModelParamManager) -> None:
+    def __init__(self, manager: MVModelParamManager, average: bool) -> None:
         self._manager = manager
         self.addresses: list[int] | None = None
         self._copies = [np.array(value, order="C") for value in manager.get_all_param_values()]
-        self.tensors = tensors_of(self._copies)
+        self.tensors = tensors_of(self._copies, average=average)
         for tensor in self.tensors:
             tensor.group = self
 

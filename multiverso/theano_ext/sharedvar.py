@@ -50,9 +50,11 @@ class _Link:
     master's value.
     """
 
-    def __init__(self, variable: Any) -> None:
+    def __init__(self, variable: Any, average: bool) -> None:
         self._session = current_session()
-        self._sync = TensorSync(lambda: [_tensor_of(variable)], _short_name(variable))
+        self._sync = TensorSync(
+            lambda: [_tensor_of(variable, average)], _short_name(variable), average=average
+        )
 
     def is_live(self) -> bool:
         """Return whether the session in which the variable was attached is still open."""
@@ -66,16 +68,19 @@ class _Link:
 class MVSharedVariable:
     """A shared variable that is synchronized through a table.
 
-    ``MVSharedVariable(svobj)`` attaches an existing shared variable of PyTensor, Theano or Aesara
-    to a new table of its size and returns the same object, so that graphs and functions that use
-    it stay valid. Collective: it blocks until all ranks have called it for the same variable, and
-    sets it to the master's value on all workers. A variable that already has a table keeps it.
+    ``MVSharedVariable(svobj, average=False)`` attaches an existing shared variable of PyTensor,
+    Theano or Aesara to a new table of its size and returns the same object, so that graphs and
+    functions that use it stay valid. Collective: it blocks until all ranks have called it for the
+    same variable, and sets it to the master's value on all workers. A variable that already has a
+    table keeps it, with its `average`.
 
     Parameters
     ----------
     svobj : shared variable
         A variable of any shape with at least one element, of float16 (its table is float32),
         float32, float64, int32 or int64. Its shape must not change.
+    average : bool, optional
+        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -83,11 +88,11 @@ class MVSharedVariable:
         Before `multiverso.init` or after `multiverso.shutdown`.
     TypeError
         If `svobj` is not a shared variable, or its value is not a dense array of one of these
-        dtypes.
+        dtypes, or has integers with ``average=True``.
     ValueError
         If the value of `svobj` has no element.
     MismatchError
-        If the ranks' variables differ in shape or in the dtype of their tables.
+        If the ranks' variables differ in shape, in the dtype of their tables or in `average`.
 
     """
 
@@ -103,10 +108,11 @@ class MVSharedVariable:
     def mv_sync(self) -> None:
         """Add the delta since the last sync to the table, and set the variable to the sum.
 
-        Afterwards the table and the variable have the value ``table + (value - last value)``, which
-        functions that use the variable see at once. It makes one pass over the memory and, except
-        for float16, allocates nothing of its size. It waits for other workers if the mode requires
-        it: in sync mode all workers make equally many calls and end with bitwise identical values.
+        Afterwards the table and the variable have the value ``table + (value - last value)``, where
+        `average` divides the difference. Functions that use the variable see it at once. It makes
+        one pass over the memory and, except for float16, allocates nothing of its size. It waits
+        for other workers if the mode requires it: in sync mode all workers make equally many calls
+        and end with bitwise identical values.
 
         In the other modes, on one node, a call after an interrupted one resumes it: no delta is
         lost or added twice, see `multiverso.sync.ParamSync.sync`.
@@ -142,6 +148,8 @@ def mv_shared(
     name: str | None = None,
     strict: bool = False,
     allow_downcast: Any = None,
+    *,
+    average: bool = False,
     **kwargs: Any,
 ) -> Any:
     """Create a shared variable that all workers train together.
@@ -155,6 +163,8 @@ def mv_shared(
         As for the ``shared`` of the framework, including `borrow`. `value` is an array of any
         shape with at least one element, or a scalar, of a dtype as for `MVSharedVariable`. Only
         its shape and dtype matter on workers other than the master.
+    average : bool, optional
+        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Returns
     -------
@@ -174,7 +184,7 @@ def mv_shared(
         variable = choose_backend().shared(
             value, name=name, strict=strict, allow_downcast=allow_downcast, **kwargs
         )
-    return _attach(variable)
+    return _attach(variable, average)
 
 
 def sync_all_mv_shared_vars() -> None:
@@ -194,13 +204,13 @@ def sync_all_mv_shared_vars() -> None:
         link.sync()
 
 
-def _attach(svobj: Any) -> Any:
+def _attach(svobj: Any, average: bool = False) -> Any:
     """Attach a shared variable to a table of the current session, see `MVSharedVariable`."""
     current_session()
     link = getattr(svobj, "_mv_link", None)
     if link is not None and link.is_live():
         return svobj
-    link = _Link(svobj)
+    link = _Link(svobj, average)
     if not isinstance(svobj, MVSharedVariable):
         framework_class: Any = type(svobj)
         svobj.__class__ = _synchronized_class(framework_class)
@@ -209,8 +219,8 @@ def _attach(svobj: Any) -> Any:
     return svobj
 
 
-def _tensor_of(variable: Any) -> SharedTensor:
-    tensor = SharedTensor(variable)
+def _tensor_of(variable: Any, average: bool) -> SharedTensor:
+    tensor = SharedTensor(variable, average=average)
     if tensor.size == 0:
         raise ValueError(
             f"expected {name_of(variable)} to have at least one element, received shape"

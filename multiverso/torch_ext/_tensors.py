@@ -40,7 +40,7 @@ class TorchTensor(MovableTensor):
     name : str
         The name of the tensor in messages.
     share : float, optional
-        The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
+        The share of this worker's delta that is added to the table, 0 or more. For integers 0 or 1.
 
     """
 

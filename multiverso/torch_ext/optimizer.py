@@ -32,6 +32,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         As for `TorchParamManager`.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
+    average : bool, optional
+        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -53,6 +55,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         sync_buffers: SyncStatistics = "average",
         *,
         overlap: bool = False,
+        average: bool = False,
     ) -> None:
         current_session()
         with failing_on_all_ranks():
@@ -62,7 +65,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
                 raise TypeError(msg)
             self.freq = checked_freq(freq)
         self.optimizer = optimizer
-        self.manager = TorchParamManager(module, sync_buffers, overlap=overlap)
+        self.manager = TorchParamManager(module, sync_buffers, overlap=overlap, average=average)
         self._steps = 0
 
     def __getattr__(self, name: str) -> Any:

@@ -35,6 +35,8 @@ class TorchParamManager(ParamManager):
         start, as always for buffers of other dtypes, such as masks.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
+    average : bool, optional
+        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -69,17 +71,23 @@ class TorchParamManager(ParamManager):
         sync_buffers: SyncStatistics = "average",
         *,
         overlap: bool = False,
+        average: bool = False,
     ) -> None:
-        super().__init__(lambda: _tensors_of(module, sync_buffers), type(module).__name__, overlap)
+        super().__init__(
+            lambda: _tensors_of(module, sync_buffers, average),
+            type(module).__name__,
+            overlap,
+            average,
+        )
         self.module = module
 
 
-def _tensors_of(module: object, sync_buffers: object) -> list[Tensor]:
+def _tensors_of(module: object, sync_buffers: object, average: bool) -> list[Tensor]:
     if not isinstance(module, torch.nn.Module):
         msg = f"module: expected a torch.nn.Module, received {type(module).__name__}"
         raise TypeError(msg)
-    shares = Shares(sync_buffers, "sync_buffers")
-    parameters = list(_parameters_of(module))
+    shares = Shares(sync_buffers, "sync_buffers", average)
+    parameters = list(_parameters_of(module, average))
     if not parameters:
         msg = f"module: expected parameters, received a {type(module).__name__} without any"
         raise ValueError(msg)
@@ -91,13 +99,13 @@ def _tensors_of(module: object, sync_buffers: object) -> list[Tensor]:
     return grouped([*parameters, *buffers], TorchGroup)
 
 
-def _parameters_of(module: torch.nn.Module) -> Iterator[TorchTensor]:
+def _parameters_of(module: torch.nn.Module, average: bool) -> Iterator[TorchTensor]:
     arrays = []
     for name, parameter in module.named_parameters():
         if torch.nn.parameter.is_lazy(parameter):
             msg = f"parameter {name}: expected a shape, received a lazy one; run a batch first"
             raise ValueError(msg)
-        require_table_dtype(dtype_of(parameter), f"parameter {name}")
+        require_table_dtype(dtype_of(parameter), f"parameter {name}", average)
         if parameter.device.type == "cpu" and parameter.dtype != torch.bfloat16:
             arrays.append(parameter.detach().numpy())
         yield TorchTensor(parameter, f"parameter {name}")

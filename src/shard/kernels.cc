@@ -63,10 +63,19 @@ inline MV_ALWAYS_INLINE T Minus(T a, T b) {
     }                                                                             \
   }
 
-#define MV_DEFINE_DESCEND(T)                                             \
-  MV_VECTOR_VERSIONS void Descend(T* w, const T* d, T rate, int64_t n) { \
-    MV_INDEPENDENT                                                       \
-    for (int64_t i = 0; i < n; ++i) w[i] -= rate * d[i];                 \
+#define MV_DEFINE_DESCEND(T)                                                                 \
+  MV_VECTOR_VERSIONS void Descend(T* w, const T* d, T rate, int64_t n) {                     \
+    MV_INDEPENDENT                                                                           \
+    for (int64_t i = 0; i < n; ++i) w[i] -= rate * d[i];                                     \
+  }                                                                                          \
+  MV_VECTOR_VERSIONS void ExchangeDescending(T* w, T* current, T* last, T rate, int64_t n) { \
+    MV_INDEPENDENT                                                                           \
+    for (int64_t i = 0; i < n; ++i) {                                                        \
+      const T result = w[i] - rate * (last[i] - current[i]);                                 \
+      w[i] = result;                                                                         \
+      current[i] = result;                                                                   \
+      last[i] = result;                                                                      \
+    }                                                                                        \
   }
 
 MV_DEFINE_ARITHMETIC(float)

@@ -45,6 +45,10 @@ void Exchange(int64_t* w, int64_t* current, int64_t* last, int64_t n);
 void Descend(float* w, const float* d, float rate, int64_t n);
 void Descend(double* w, const double* d, double rate, int64_t n);
 
+// w -= rate * (last - current); current = w; last = w
+void ExchangeDescending(float* w, float* current, float* last, float rate, int64_t n);
+void ExchangeDescending(double* w, double* current, double* last, double rate, int64_t n);
+
 // Names the version of the loops that runs on this processor: "avx512", "avx2" or "baseline".
 const char* VectorVersion();
 

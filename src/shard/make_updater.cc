@@ -45,7 +45,7 @@ class AddUpdater final : public Updater {
     std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
   }
   // One loop saves passes over memory: the data of an exchange is seldom in a cache.
-  bool Exchange(const Update& update, void* current) const override {
+  bool Exchange(const Hyper& /*hyper*/, const Update& update, void* current) const override {
     kernels::Exchange(static_cast<T*>(update.weights), static_cast<T*>(current),
                       static_cast<T*>(update.out), update.count);
     return true;

@@ -57,6 +57,13 @@ template <class T>
 class SgdOptimizer final : public Optimizer<T, 0> {
  public:
   Updater::Duplicates duplicates() const override { return Updater::Duplicates::kOneByOne; }
+  // ParamSync averages with this updater, so it is as fast as `add`.
+  bool Exchange(const Hyper& hyper, const Update& update, void* current) const override {
+    kernels::ExchangeDescending(this->Weights(update), static_cast<T*>(current),
+                                static_cast<T*>(update.out), Rounded<T>(hyper, kLearningRate),
+                                update.count);
+    return true;
+  }
 
  private:
   void Step(const Hyper& hyper, const Update& update) const override {

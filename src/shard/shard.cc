@@ -280,7 +280,7 @@ void Shard::ExchangeStripe(const TensorList& tensors, char* last, int64_t byte_o
     char* const part_last = last + buffer_offset + offset;
     const Update update =
         UpdateAt(byte_offset + offset, part_last, part_last, elements, user_.worker);
-    if (updater_->Exchange(update, part)) return;
+    if (updater_->Exchange(*hyper(), update, part)) return;
     updater_->TakeDelta(part, part_last, elements);
     ApplyAndNote(byte_offset + offset, update);
     updater_->Settle(*hyper(), part_last, part, elements);

@@ -64,7 +64,9 @@ class Updater {
                       int64_t count) const = 0;
   // Performs TakeDelta, Apply and Settle in one loop, with `last` as `update.delta` and
   // `update.out`. Returns false if the updater has no such loop.
-  virtual bool Exchange(const Update& /*update*/, void* /*current*/) const { return false; }
+  virtual bool Exchange(const Hyper& /*hyper*/, const Update& /*update*/, void* /*current*/) const {
+    return false;
+  }
 };
 
 }  // namespace multiverso

@@ -114,6 +114,27 @@ TYPED_TEST(FloatKernels, DescendRoundsLikeNumPy) {
   });
 }
 
+TYPED_TEST(FloatKernels, ExchangeDescendingRoundsLikeNumPy) {
+  const auto rate = static_cast<TypeParam>(1.0 / 3);
+  const auto before = RandomValues<TypeParam>(3);
+  ForAllRuns([this, rate, &before](size_t at, int64_t n) {
+    auto weights = this->weights_;
+    auto current = this->delta_;
+    auto last = before;
+    auto expected = weights;
+    auto expected_current = current;
+    auto expected_last = last;
+    for (size_t i = at; i < at + static_cast<size_t>(n); ++i) {
+      expected[i] = Descended(expected[i], rate, last[i] - current[i]);
+      expected_current[i] = expected_last[i] = expected[i];
+    }
+    ExchangeDescending(weights.data() + at, current.data() + at, last.data() + at, rate, n);
+    ASSERT_EQ(weights, expected) << "n = " << n << " from " << at;
+    ASSERT_EQ(current, expected_current) << "n = " << n << " from " << at;
+    ASSERT_EQ(last, expected_last) << "n = " << n << " from " << at;
+  });
+}
+
 TYPED_TEST(FloatKernels, NaNAndInfinityPassThrough) {
   using Limits = std::numeric_limits<TypeParam>;
   std::vector<TypeParam> weights(40, 1);

@@ -27,10 +27,10 @@ def sum_of_deltas():
     return ROUNDS * mv.num_workers() * (mv.num_workers() + 1) / 2
 
 
-def train(model):
+def train(model, factor):
     """Add to all parameters and sync, in rounds, until the model has the deltas of every worker."""
     for _ in range(ROUNDS):
-        model.add(mv.worker_id() + 1)
+        model.add((mv.worker_id() + 1) * factor)
         model.sync()
     model.wait()
     mv.barrier()
@@ -43,7 +43,8 @@ def check_training(shapes, dtype, **options):
     model = Model(shapes, dtype, value=mv.worker_id() + 4)
     model.attach(**options)
     equal(model.values(), 4)
-    train(model)
+    # Averages of deltas that are as many times larger as there are workers equal the sum.
+    train(model, mv.num_workers() if options.get("average") else 1)
     equal(model.values(), 4 + sum_of_deltas())
     mv.barrier()
     table_values = np.concatenate([table.get() for table in model.tables()])
@@ -67,6 +68,12 @@ def a_thousand_tensors():
 def exchange_in_the_background():
     for dtype in Model.DTYPES:
         check_training(SHAPES, dtype, overlap=True)
+
+
+def average_of_the_workers():
+    for dtype in Model.DTYPES:
+        for overlap in (False, True):
+            check_training(SHAPES, dtype, average=True, overlap=overlap)
 
 
 def model_without_parameters():
@@ -103,6 +110,7 @@ FUNCTIONS = (
     one_tensor,
     a_thousand_tensors,
     exchange_in_the_background,
+    average_of_the_workers,
     model_without_parameters,
     no_parameters_on_one_rank,
     another_shape_on_one_rank,
@@ -123,7 +131,12 @@ def in_session(function, **options):
 CASES = {function.__name__: function for function in FUNCTIONS}
 CASES |= {
     f"{case.__name__}, in sync mode": in_session(case, sync=True)
-    for case in (each_dtype, exchange_in_the_background, no_parameters_on_one_rank)
+    for case in (
+        each_dtype,
+        exchange_in_the_background,
+        average_of_the_workers,
+        no_parameters_on_one_rank,
+    )
 }
 CASES["each_dtype, with bounded staleness"] = in_session(each_dtype, staleness=1)
 

@@ -1,8 +1,13 @@
 """ParamSync on any number of ranks: equal initial values, no lost delta, errors on every rank."""
 
+import functools
+import shutil
+import tempfile
+
 import numpy as np
 import worker
-from cases import equal, open_session, raises, registrar, run_all
+from cases import SEED, equal, open_session, raises, registrar, run_all, texts_of_ranks
+from modes import same_bits
 
 import multiverso as mv
 from multiverso.sync import ParamSync
@@ -36,14 +41,19 @@ def check_all_equal(arrays, value):
         equal(array, np.full(array.shape, value))
 
 
-def check_training(lock_step=False):
-    """Check that all workers start with the master's values and end with all deltas."""
+def check_training(lock_step=False, average=False):
+    """Check that all workers start with the master's values and end with all deltas.
+
+    To average, each delta is as many times larger as there are workers, so the result is the same.
+    """
     arrays = arrays_of_every_kind(mv.worker_id() + 10)
-    sync = ParamSync(arrays)
+    if average:
+        arrays = [array for array in arrays if array.dtype.kind == "f"]
+    sync = ParamSync(arrays, average=average)
     check_all_equal(arrays, 10)
     for step in range(1, ROUNDS + 1):
         for array in arrays:
-            array += mv.worker_id() + 1
+            array += (mv.worker_id() + 1) * (mv.num_workers() if average else 1)
         sync.sync()
         if lock_step:
             check_all_equal(arrays, 10 + sum_of_deltas(step))
@@ -67,6 +77,61 @@ def sync_mode_has_all_deltas_after_every_round():
 @case(staleness=2)
 def bounded_staleness_loses_no_delta():
     check_training()
+
+
+@case()
+def average_adds_every_delta_divided_by_the_workers():
+    check_training(average=True)
+
+
+@case(staleness=2)
+def average_with_bounded_staleness():
+    check_training(average=True)
+
+
+@case(sync=True)
+def average_of_random_deltas_matches_a_model_bitwise():
+    check_training(lock_step=True, average=True)
+    workers = mv.num_workers()
+    rng = np.random.default_rng(SEED)  # the same on every rank
+    for dtype, size in (("float32", 70_001), ("float64", 40_000), ("float32", 1)):
+        model = rng.standard_normal(size).astype(dtype)
+        array = model.copy()
+        sync = ParamSync([array], average=True)
+        for _ in range(5):
+            # Each worker sends its change from the common values as a gradient.
+            deltas = rng.standard_normal((workers, size)).astype(dtype)
+            gradient = functools.reduce(np.add, (model - (model + delta) for delta in deltas))
+            model -= np.asarray(1 / workers, dtype) * gradient
+            array += deltas[mv.worker_id()]
+            sync.sync()
+            same_bits(array, model)
+
+
+@case()
+def average_of_a_loaded_table_is_that_of_this_job():
+    if mv.size() == 1:
+        return
+    folder = texts_of_ranks(tempfile.mkdtemp() if mv.rank() == 0 else "", length=256)[0]
+    sync = ParamSync([np.zeros(3)], average=True)
+    mv.save(folder)
+    for options in ({}, {"sync": True}):
+        mv.shutdown()
+        open_session(role="server" if worker.RANK == 0 else "all", **options)  # a worker less
+        weights = np.zeros(3)
+        sync = ParamSync([weights], average=True)
+        for load in (mv.load, sync.tables[0].load):
+            load(folder)
+            if worker.RANK > 0:
+                sync.sync()
+                weights += mv.num_workers()
+                sync.sync()
+            mv.barrier()
+            if worker.RANK > 0:
+                equal(sync.tables[0].get(), np.full(3, mv.num_workers()))
+            mv.barrier()
+    if worker.RANK == 0:
+        shutil.rmtree(folder)
 
 
 def check_errors_of_wrong_arrays(arrays, error, *texts):
@@ -100,6 +165,20 @@ def other_sizes_on_one_rank_though_as_many_elements():
 @case()
 def another_dtype_on_one_rank():
     check_errors_of_wrong_arrays([np.zeros(2), np.zeros(3, np.float32)], mv.MismatchError, "float")
+
+
+@case()
+def another_average_on_one_rank():
+    if mv.size() == 1:
+        return
+    different = mv.rank() == 0
+    raises(
+        mv.MismatchError,
+        lambda: ParamSync([np.zeros(3)], average=different),
+        "updater add",
+        "updater sgd (learning_rate",
+    )
+    check_training(average=True)
 
 
 @case()

@@ -47,7 +47,7 @@ def training_functions_step_with_the_gradients_of_all_workers():
     equal(bias, np.full(2, 1 - 4 * 0.5 * mv.num_workers()))
 
 
-def statistics_after_sync(choice):
+def statistics_after_sync(choice, average):
     """Return a mean and a count that each worker changed differently, after a sync."""
 
     class Statistic(lasagne.layers.Layer):
@@ -59,7 +59,7 @@ def statistics_after_sync(choice):
 
     me = mv.worker_id()
     network = Statistic(make_network(0), 100 + me)  # only the master's value is used
-    manager = LasagneParamManager(network, sync_non_trainable=choice)
+    manager = LasagneParamManager(network, sync_non_trainable=choice, average=average)
     network.mean.set_value(network.mean.get_value() + np.float32(6 * (me + 1)))
     network.count.set_value(network.count.get_value() + me + 1)
     manager.sync_all_param()
@@ -70,9 +70,10 @@ def statistics_after_sync(choice):
 def statistics_follow_the_sync_option():
     me, workers = mv.worker_id(), mv.num_workers()
     # Counts are not averaged; they are taken from the master.
-    equal(statistics_after_sync("average"), [100 + 3.0 * (workers + 1), 1])
-    equal(statistics_after_sync("master"), [106.0, 1])
-    equal(statistics_after_sync(False), [100.0 + me + 6 * (me + 1), me + 1])
+    for average in (False, True):
+        equal(statistics_after_sync("average", average), [100 + 3.0 * (workers + 1), 1])
+        equal(statistics_after_sync("master", average), [106.0, 1])
+        equal(statistics_after_sync(False, average), [100.0 + me + 6 * (me + 1), me + 1])
 
 
 if __name__ == "__main__":

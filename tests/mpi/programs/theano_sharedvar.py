@@ -63,6 +63,22 @@ def sync_mode_with_a_thousand_variables_and_with_one():
         equal(variable.get_value(), np.full((2, 3), 10 + rounds * workers * (workers + 1) / 2))
 
 
+@case(sync=True)
+def average_of_the_workers():
+    me, workers = mv.worker_id(), mv.num_workers()
+    variables = [mv_shared(np.zeros(4, dtype), average=True) for dtype in ("f2", "f4", "f8")]
+    variables.append(MVSharedVariable(theano.shared(np.zeros(4)), average=True))
+    assert MVSharedVariable(variables[0]) is variables[0]  # keeps its table
+    raises(TypeError, lambda: mv_shared(np.zeros(4, int), average=True), "average=True, received")
+    for rounds in (1, 2):
+        for variable in variables:
+            value = variable.get_value()
+            variable.set_value(value + value.dtype.type(2 * (me + 1)))
+        sync_all_mv_shared_vars()
+        for variable in variables:
+            equal(variable.get_value(), np.full(4, rounds * (workers + 1)))
+
+
 def check_errors_of_wrong_variable(make_wrong, make_right, error, pattern):
     """Check that rank 0 gets `error` and the others a MismatchError, and that all can continue."""
     if mv.size() == 1:

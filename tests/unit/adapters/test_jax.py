@@ -262,6 +262,9 @@ class TestRejectedArguments(JaxTestCase):
         self.check(TypeError, r"params\['a'\]: expected an array", lambda: PytreeSync({"a": "b"}))
         self.check(TypeError, "received bool", lambda: PytreeSync([jnp.zeros(2, bool)]))
         self.check(TypeError, "overlap: expected", lambda: PytreeSync(tree(), overlap=1))
+        self.check(TypeError, "average: expected", lambda: PytreeSync(tree(), average=1))
+        integers = [jnp.zeros(2, int)]
+        self.check(TypeError, "expected floats", lambda: PytreeSync(integers, average=True))
 
     def test_rejects_changed_structure_shape_and_dtype(self):
         sync = PytreeSync(tree())

@@ -49,6 +49,14 @@ class TestManager(KerasTestCase):
         fit(model, callback)
         self.check_equal(model, callback.manager)
 
+    def test_does_not_average_integers(self):
+        if keras.backend.backend() == "torch":
+            self.skipTest("PyTorch trains no integers")
+        layer = keras.layers.Layer()
+        layer.add_weight(shape=(2,), initializer="zeros", dtype="int32")
+        with self.assertRaisesRegex(TypeError, "expected floats with average=True"):
+            KerasParamManager(layer, average=True)
+
     def test_syncs_weights_that_the_program_sets(self):
         model = model_of(*layers())
         manager = KerasParamManager(model)
@@ -69,6 +77,7 @@ class TestManager(KerasTestCase):
             (ValueError, "build it", lambda: MVCallback(keras.Sequential([keras.layers.Dense(1)]))),
             (ValueError, "expected parameters", lambda: KerasParamManager(model_of())),
             (TypeError, "overlap: expected", lambda: MVCallback(model, overlap=1)),
+            (TypeError, "average: expected", lambda: MVCallback(model, average=1)),
         ):
             with self.subTest(text), self.assertRaisesRegex(error, text):
                 make()

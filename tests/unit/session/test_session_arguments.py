@@ -71,6 +71,8 @@ class TestSession(ExampleTestCase):
         if not isinstance(value, bool | np.bool_):
             with self.assert_rejects():
                 ParamSync([np.zeros(3)], overlap=value)
+            with self.assert_rejects():
+                ParamSync([np.zeros(3)], average=value)
 
     @examples
     @hypothesis.given(st.sampled_from([*OPTIONS]), anything)

@@ -115,6 +115,19 @@ class TestRejectedArguments(SessionTestCase):
                 mv.barrier()  # the session stays usable
                 mv.ArrayTableHandler(1).add([1])
 
+    def test_rejects_averages_of_integers_and_of_optimizers(self):
+        floats = np.zeros(2)
+        for arrays, error, message, options in (
+            ([floats], TypeError, "average: expected True or False, received 1", {"average": 1}),
+            ([floats, np.zeros(2, int)], TypeError, r"arrays\[1\]: expected floats", {}),
+            ([floats], ValueError, 'expected the updater "add".*nesterov', {"updater": "nesterov"}),
+            ([floats], ValueError, "received updater='add', momentum=1", {"momentum": 1}),
+        ):
+            with self.subTest(message):
+                with self.assertRaisesRegex(error, message):
+                    ParamSync(arrays, **{"average": True, **options})
+                mv.barrier()  # the session stays usable
+
     def test_accepts_interleaved_views_of_one_array(self):
         weights = np.zeros(10)
         ParamSync([weights[::2], weights[1::2]]).sync()
