@@ -73,6 +73,11 @@ def _add(table, delta, ids, turn):
         table.add(delta)
 
 
+@case(staleness=2)
+def turns_with_bounded_staleness_match_one_program_bitwise():
+    workers_taking_turns_match_one_program_bitwise()
+
+
 @case()
 def concurrent_updates_are_all_applied_and_counted():
     # All updates have the same gradient, so their order does not matter. Each must be applied, with
