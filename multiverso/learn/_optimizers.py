@@ -13,6 +13,7 @@ from typing import Any, Final
 from multiverso.learn._input import InputError
 
 #: For each updater, its class in Keras and its options; None means the default of the updater.
+# The updater "ftrl" is not among them, because it replaces the initial parameters of a network.
 # The learning rate of adadelta is 1 in the paper (Zeiler 2012) and in mpi_learn; with Keras' 0.001
 # the optimizer hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from
 # ten thousand samples in three epochs.
@@ -31,6 +32,10 @@ _KERAS_OPTIMIZERS: Final[dict[str, tuple[str, dict[str, float | None]]]] = {
     "adadelta": ("Adadelta", {"learning_rate": 1.0, "rho": None, "epsilon": None}),
     "adam": ("Adam", {"learning_rate": 0.001, "beta_1": None, "beta_2": None, "epsilon": None}),
     "dcasgd": ("SGD", {"learning_rate": 0.05, "variance_control": None}),
+    "dcasgda": (
+        "SGD",
+        {"learning_rate": 0.05, "variance_control": None, "rho": None, "epsilon": None},
+    ),
 }
 
 #: The names that `Algo` takes.
@@ -50,11 +55,15 @@ class ServerOptimizer:
     options: dict[str, float]
 
     def keras_twin(self) -> Any:
-        """Return the equivalent optimizer of Keras with the same options; for dcasgd plain SGD."""
+        """Return the equivalent optimizer of Keras with the same options.
+
+        It is plain SGD for "dcasgd" and "dcasgda", whose other options Keras does not have.
+        """
         import keras
 
         options: dict[str, Any] = {**self.options}
-        options.pop("variance_control", None)  # Keras has no such option.
+        if self.updater.startswith("dcasgd"):
+            options = {"learning_rate": options["learning_rate"]}
         if self.updater == "nesterov":
             options["nesterov"] = True
         return getattr(keras.optimizers, _KERAS_OPTIMIZERS[self.updater][0])(**options)

@@ -20,8 +20,8 @@ class Algo:
     ----------
     optimizer : str or None
         The optimizer that the parameter server applies to the workers' gradients: "sgd",
-        "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam" or "dcasgd". It may be None
-        with ``mode="easgd"``, which does not use it.
+        "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "dcasgd" or "dcasgda". It
+        may be None with ``mode="easgd"``, which does not use it.
     loss : str, callable, list or dict
         The loss, as ``model.compile`` takes it.
     metrics : list, optional

@@ -30,18 +30,21 @@ class ArrayTableHandler(Table):
         The type of the elements, in any form that NumPy accepts.
     updater : str, optional
         How `add` applies a delta. "add" makes ``w += delta``. "sgd", "momentum", "nesterov",
-        "adagrad", "rmsprop", "adadelta", "adam" and "dcasgd" make one step of that optimizer, with
-        the delta as the gradient. "easgd" makes ``w += elastic_force * (delta - w)``, with the
-        worker's own parameters as the delta. docs/updaters.md has the formulas and their sources.
-        All but "add" require float32 or float64.
+        "adagrad", "rmsprop", "adadelta", "adam", "dcasgd", "dcasgda" and "ftrl" make one step of
+        that optimizer, with the delta as the gradient. "easgd" makes
+        ``w += elastic_force * (delta - w)``, with the worker's own parameters as the delta.
+        docs/updaters.md has the formulas and their sources. All but "add" require float32 or
+        float64.
     name : str, optional
         The name in messages and checkpoints; by default "table N", counted per session.
     **options : float
         Options of the updater, with the names that Keras uses; None means the default.
-        In the order of `updater` above: learning_rate (0.01 for "sgd", "momentum", "nesterov" and
-        "dcasgd", 0.001 for the others), momentum (0.9; 0 for "rmsprop"),
-        initial_accumulator_value (0.1), rho (0.9 for "rmsprop", 0.95 for "adadelta"), beta_1
-        (0.9), beta_2 (0.999), epsilon (1e-7), variance_control (0.04), elastic_force (0.1).
+        In the order of `updater` above: learning_rate (0.01 for "sgd", "momentum", "nesterov",
+        "dcasgd" and "dcasgda", 0.001 for the others), momentum (0.9; 0 for "rmsprop"),
+        initial_accumulator_value (0.1), rho (0.9 for "rmsprop", 0.95 for the others), beta_1 (0.9),
+        beta_2 (0.999), epsilon (1e-7), variance_control (0.04 for "dcasgd", 2 for "dcasgda"),
+        learning_rate_power (-0.5), l1_regularization_strength, l2_regularization_strength,
+        l2_shrinkage_regularization_strength and beta (0), elastic_force (0.1).
 
     Raises
     ------

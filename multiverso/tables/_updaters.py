@@ -11,6 +11,8 @@ _LEARNING_RATE: Final = {"learning_rate": capi.MV_HYPER_LEARNING_RATE}
 _MOMENTUM: Final = {"momentum": capi.MV_HYPER_MOMENTUM}
 _RHO: Final = {"rho": capi.MV_HYPER_RHO}
 _EPSILON: Final = {"epsilon": capi.MV_HYPER_EPSILON}
+_INITIAL: Final = {"initial_accumulator_value": capi.MV_HYPER_INITIAL_ACCUMULATOR_VALUE}
+_VARIANCE_CONTROL: Final = {"variance_control": capi.MV_HYPER_VARIANCE_CONTROL}
 _BETAS: Final = {"beta_1": capi.MV_HYPER_BETA_1, "beta_2": capi.MV_HYPER_BETA_2}
 
 #: The code of each updater by name, and the MV_HYPER_ index of each of the updater's options. The
@@ -20,20 +22,25 @@ UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
     "sgd": (capi.MV_UPDATER_SGD, _LEARNING_RATE),
     "momentum": (capi.MV_UPDATER_MOMENTUM, _LEARNING_RATE | _MOMENTUM),
     "nesterov": (capi.MV_UPDATER_NESTEROV, _LEARNING_RATE | _MOMENTUM),
-    "adagrad": (
-        capi.MV_UPDATER_ADAGRAD,
-        _LEARNING_RATE
-        | {"initial_accumulator_value": capi.MV_HYPER_INITIAL_ACCUMULATOR_VALUE}
-        | _EPSILON,
-    ),
+    "adagrad": (capi.MV_UPDATER_ADAGRAD, _LEARNING_RATE | _INITIAL | _EPSILON),
     "rmsprop": (capi.MV_UPDATER_RMSPROP, _LEARNING_RATE | _RHO | _MOMENTUM | _EPSILON),
     "adadelta": (capi.MV_UPDATER_ADADELTA, _LEARNING_RATE | _RHO | _EPSILON),
     "adam": (capi.MV_UPDATER_ADAM, _LEARNING_RATE | _BETAS | _EPSILON),
     "easgd": (capi.MV_UPDATER_EASGD, {"elastic_force": capi.MV_HYPER_ELASTIC_FORCE}),
-    "dcasgd": (
-        capi.MV_UPDATER_DCASGD,
-        _LEARNING_RATE | {"variance_control": capi.MV_HYPER_VARIANCE_CONTROL},
+    "dcasgd": (capi.MV_UPDATER_DCASGD, _LEARNING_RATE | _VARIANCE_CONTROL),
+    "ftrl": (
+        capi.MV_UPDATER_FTRL,
+        _LEARNING_RATE
+        | _INITIAL
+        | {
+            "learning_rate_power": capi.MV_HYPER_LEARNING_RATE_POWER,
+            "l1_regularization_strength": capi.MV_HYPER_L1_REGULARIZATION,
+            "l2_regularization_strength": capi.MV_HYPER_L2_REGULARIZATION,
+            "l2_shrinkage_regularization_strength": capi.MV_HYPER_L2_SHRINKAGE,
+            "beta": capi.MV_HYPER_BETA,
+        },
     ),
+    "dcasgda": (capi.MV_UPDATER_DCASGDA, _LEARNING_RATE | _VARIANCE_CONTROL | _RHO | _EPSILON),
 }
 
 #: The names of Multiverso 2016 that differ, and what to write instead.

@@ -33,6 +33,8 @@ static_assert(MV_UPDATER_ADADELTA == static_cast<int32_t>(UpdaterKind::kAdadelta
 static_assert(MV_UPDATER_ADAM == static_cast<int32_t>(UpdaterKind::kAdam));
 static_assert(MV_UPDATER_EASGD == static_cast<int32_t>(UpdaterKind::kEasgd));
 static_assert(MV_UPDATER_DCASGD == static_cast<int32_t>(UpdaterKind::kDcasgd));
+static_assert(MV_UPDATER_FTRL == static_cast<int32_t>(UpdaterKind::kFtrl));
+static_assert(MV_UPDATER_DCASGDA == static_cast<int32_t>(UpdaterKind::kDcasgda));
 static_assert(MV_HYPER_LEARNING_RATE == kLearningRate);
 static_assert(MV_HYPER_MOMENTUM == kMomentum);
 static_assert(MV_HYPER_RHO == kRho);
@@ -42,6 +44,11 @@ static_assert(MV_HYPER_BETA_2 == kBeta2);
 static_assert(MV_HYPER_INITIAL_ACCUMULATOR_VALUE == kInitialAccumulatorValue);
 static_assert(MV_HYPER_ELASTIC_FORCE == kElasticForce);
 static_assert(MV_HYPER_VARIANCE_CONTROL == kVarianceControl);
+static_assert(MV_HYPER_LEARNING_RATE_POWER == kLearningRatePower);
+static_assert(MV_HYPER_L1_REGULARIZATION == kL1);
+static_assert(MV_HYPER_L2_REGULARIZATION == kL2);
+static_assert(MV_HYPER_L2_SHRINKAGE == kL2Shrinkage);
+static_assert(MV_HYPER_BETA == kBeta);
 static_assert(MV_HYPER_COUNT == kHyperCount);
 
 Status CheckFlags(RequestKind kind, int32_t flags) {

@@ -31,9 +31,17 @@ constexpr HyperInfo kHypers[] = {
     {"initial_accumulator_value", 0, kLargest, "a finite number of at least 0"},
     {"elastic_force", 0, 1, "0 to 1"},
     {"variance_control", 0, kLargest, "a finite number of at least 0"},
+    {"learning_rate_power", -kLargest, 0, "a finite number of at most 0"},
+    {"l1_regularization_strength", 0, kLargest, "a finite number of at least 0"},
+    {"l2_regularization_strength", 0, kLargest, "a finite number of at least 0"},
+    {"l2_shrinkage_regularization_strength", 0, kLargest, "a finite number of at least 0"},
+    {"beta", 0, kLargest, "a finite number of at least 0"},
 };
+// `ftrl` divides by its learning rate.
+constexpr HyperInfo kFtrlLearningRate = {"learning_rate", kSmallestEpsilon, kLargest,
+                                         "a finite number of at least 1e-37"};
 
-constexpr int kMaxHypersOfUpdater = 4;
+constexpr int kMaxHypersOfUpdater = 7;
 constexpr int kNoHyper = -1;
 
 struct DefaultValue {
@@ -47,9 +55,9 @@ struct UpdaterInfo {
 };
 
 // By number of the UpdaterKind. Optimizers that Keras 3 has use the defaults of Keras, except for
-// the momentum of `momentum` and `nesterov`, which is 0 in Keras. The variance control is the
-// constant of the experiments of Zheng et al. (2017). The elastic force suits up to ten workers,
-// since their forces should add up to at most 1.
+// the momentum of `momentum` and `nesterov`, which is 0 in Keras. The variance controls, and the
+// rho and the epsilon of `dcasgda`, are the constants of the experiments of Zheng et al. (2017).
+// The elastic force suits up to ten workers, since their forces should add up to at most 1.
 constexpr UpdaterInfo kUpdaters[] = {
     {"add", {}},
     {"sgd", {{kLearningRate, 0.01}}},
@@ -61,6 +69,15 @@ constexpr UpdaterInfo kUpdaters[] = {
     {"adam", {{kLearningRate, 0.001}, {kEpsilon, 1e-7}, {kBeta1, 0.9}, {kBeta2, 0.999}}},
     {"easgd", {{kElasticForce, 0.1}}},
     {"dcasgd", {{kLearningRate, 0.01}, {kVarianceControl, 0.04}}},
+    {"ftrl",
+     {{kLearningRate, 0.001},
+      {kInitialAccumulatorValue, 0.1},
+      {kLearningRatePower, -0.5},
+      {kL1, 0},
+      {kL2, 0},
+      {kL2Shrinkage, 0},
+      {kBeta, 0}}},
+    {"dcasgda", {{kLearningRate, 0.01}, {kRho, 0.95}, {kEpsilon, 1e-7}, {kVarianceControl, 2}}},
 };
 static_assert(std::size(kUpdaters) == kUpdaterKinds);
 
@@ -112,7 +129,8 @@ Status CheckHyper(UpdaterKind kind, int32_t index, double value) {
     return Status(Code::kValue, StrCat("hyper-parameter: updater '", NameOf(kind), "' has ",
                                        HyperNames(kind), ", received ", index));
   }
-  const HyperInfo& hyper = kHypers[index];
+  const bool divides = kind == UpdaterKind::kFtrl && index == kLearningRate;
+  const HyperInfo& hyper = divides ? kFtrlLearningRate : kHypers[index];
   if (value >= hyper.min && value <= hyper.max) return Status::Ok();
   return Status(Code::kValue,
                 StrCat(hyper.name, ": expected ", hyper.expected, ", received ", value));

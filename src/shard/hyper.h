@@ -23,8 +23,10 @@ enum class UpdaterKind : int32_t {
   kAdam = 7,
   kEasgd = 8,
   kDcasgd = 9,
+  kFtrl = 10,
+  kDcasgda = 11,
 };
-constexpr int kUpdaterKinds = static_cast<int>(UpdaterKind::kDcasgd) + 1;
+constexpr int kUpdaterKinds = static_cast<int>(UpdaterKind::kDcasgda) + 1;
 
 // Returns a name such as "adam", or "unknown" for an undefined number.
 const char* NameOf(UpdaterKind kind);
@@ -39,6 +41,11 @@ constexpr int kBeta2 = 5;
 constexpr int kInitialAccumulatorValue = 6;
 constexpr int kElasticForce = 7;
 constexpr int kVarianceControl = 8;
+constexpr int kLearningRatePower = 9;
+constexpr int kL1 = 10;
+constexpr int kL2 = 11;
+constexpr int kL2Shrinkage = 12;
+constexpr int kBeta = 13;
 constexpr int kHyperCount = 16;  // length of every array of values; the last indices are reserved
 
 // The values lie in the table's shared memory: when one rank sets a value, the next adds of all

@@ -33,6 +33,33 @@ inline MV_ALWAYS_INLINE T FlipNanBits(T value) {
   return value;
 }
 
+// Returns how far w has moved since Remember wrote `seen`.
+template <class T>
+inline MV_ALWAYS_INLINE T Gap(T w, T seen) {
+  const T remembered = FlipNanBits(seen);
+  return remembered == remembered ? w - remembered : T{0};
+}
+
+template <bool kIsSquareRoot, class T>
+inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
+                                     const FtrlOptions<T>& options, int64_t n) {
+  const auto [rate, power, initial, l1, l2, shrinkage] = options;
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T before = sum[i] == 0 ? initial : sum[i];
+    const T after = before + g[i] * g[i];
+    const T root_before = kIsSquareRoot ? std::sqrt(before) : std::pow(before, power);
+    const T root_after = kIsSquareRoot ? std::sqrt(after) : std::pow(after, power);
+    const T z = linear[i] + (g[i] + shrinkage * w[i] - (root_after - root_before) / rate * w[i]);
+    const T clipped = z > l1 ? l1 : (z < -l1 ? -l1 : z);
+    const T quadratic = root_after / rate + l2;
+    const T quotient = (clipped - z) / quadratic;
+    sum[i] = after;
+    linear[i] = z;
+    w[i] = quadratic == 0 ? T{0} : quotient;
+  }
+}
+
 }  // namespace
 
 #define MV_DEFINE_MOMENTUM(T)                                                                      \
@@ -113,6 +140,13 @@ inline MV_ALWAYS_INLINE T FlipNanBits(T value) {
     }                                                                                     \
   }
 
+#define MV_DEFINE_FTRL(T)                                                                          \
+  MV_VECTOR_VERSIONS void Ftrl(T* w, T* linear, T* sum, const T* g, const FtrlOptions<T>& options, \
+                               int64_t n) {                                                        \
+    if (options.power == T{0.5}) return RunFtrl<true>(w, linear, sum, g, options, n);              \
+    RunFtrl<false>(w, linear, sum, g, options, n);                                                 \
+  }
+
 #define MV_DEFINE_PULL(T)                                                       \
   MV_VECTOR_VERSIONS void Pull(T* w, const T* x, T force, T terms, int64_t n) { \
     MV_INDEPENDENT                                                              \
@@ -124,14 +158,24 @@ inline MV_ALWAYS_INLINE T FlipNanBits(T value) {
                                      int64_t n) {                                        \
     MV_INDEPENDENT                                                                       \
     for (int64_t i = 0; i < n; ++i) {                                                    \
-      const T remembered = FlipNanBits(seen[i]);                                         \
-      const T gap = remembered == remembered ? w[i] - remembered : T{0};                 \
-      w[i] -= rate * (g[i] + control * (g[i] * g[i]) * gap);                             \
+      w[i] -= rate * (g[i] + control * (g[i] * g[i]) * Gap(w[i], seen[i]));              \
     }                                                                                    \
   }                                                                                      \
   MV_VECTOR_VERSIONS void Remember(T* seen, const T* w, int64_t n) {                     \
     MV_INDEPENDENT                                                                       \
     for (int64_t i = 0; i < n; ++i) seen[i] = FlipNanBits(w[i]);                         \
+  }
+
+#define MV_DEFINE_COMPENSATE_ADAPTIVELY(T)                                                         \
+  MV_VECTOR_VERSIONS void CompensateAdaptively(T* w, const T* seen, T* square, const T* g, T rate, \
+                                               T control, T keep, T take, T epsilon, int64_t n) {  \
+    MV_INDEPENDENT                                                                                 \
+    for (int64_t i = 0; i < n; ++i) {                                                              \
+      const T s = keep * square[i] + take * (g[i] * g[i]);                                         \
+      const T adapted = control / std::sqrt(s + epsilon);                                          \
+      square[i] = s;                                                                               \
+      w[i] -= rate * (g[i] + adapted * (g[i] * g[i]) * Gap(w[i], seen[i]));                        \
+    }                                                                                              \
   }
 
 #define MV_DEFINE_OPTIMIZERS(T) \
@@ -140,8 +184,10 @@ inline MV_ALWAYS_INLINE T FlipNanBits(T value) {
   MV_DEFINE_RMSPROP(T)          \
   MV_DEFINE_ADADELTA(T)         \
   MV_DEFINE_ADAM(T)             \
+  MV_DEFINE_FTRL(T)             \
   MV_DEFINE_PULL(T)             \
-  MV_DEFINE_COMPENSATE(T)
+  MV_DEFINE_COMPENSATE(T)       \
+  MV_DEFINE_COMPENSATE_ADAPTIVELY(T)
 
 MV_DEFINE_OPTIMIZERS(float)
 MV_DEFINE_OPTIMIZERS(double)

@@ -56,6 +56,26 @@ void Adam(float* w, float* mean, float* square, const float* g, float rate, floa
 void Adam(double* w, double* mean, double* square, const double* g, double rate, double take_mean,
           double take_square, double epsilon, int64_t n);
 
+// The options of Ftrl.
+template <class T>
+struct FtrlOptions {
+  T rate;       // not 0
+  T power;      // of the sum; at least 0
+  T initial;    // value of the sum before the first update
+  T l1;         // at least 0
+  T l2;         // twice the strength, and beta / rate
+  T shrinkage;  // twice the strength
+};
+
+// before = initial if sum == 0 else sum; sum = before + g * g
+// linear += g + shrinkage * w - (sum ** power - before ** power) / rate * w
+// w = (linear clipped to -l1 ... l1 - linear) / (sum ** power / rate + l2), or 0 instead of n / 0
+// For a power of 0.5 the square root is taken, which is rounded once.
+void Ftrl(float* w, float* linear, float* sum, const float* g, const FtrlOptions<float>& options,
+          int64_t n);
+void Ftrl(double* w, double* linear, double* sum, const double* g,
+          const FtrlOptions<double>& options, int64_t n);
+
 // w += force * (x - terms * w), where x is the sum of `terms` positions.
 void Pull(float* w, const float* x, float force, float terms, int64_t n);
 void Pull(double* w, const double* x, double force, double terms, int64_t n);
@@ -65,6 +85,15 @@ void Pull(double* w, const double* x, double force, double terms, int64_t n);
 void Compensate(float* w, const float* seen, const float* g, float rate, float control, int64_t n);
 void Compensate(double* w, const double* seen, const double* g, double rate, double control,
                 int64_t n);
+
+// square = keep * square + take * (g * g)
+// w -= rate * (g + control / sqrt(square + epsilon) * (g * g) * (w - seen)), with `seen` as in
+// Compensate
+void CompensateAdaptively(float* w, const float* seen, float* square, const float* g, float rate,
+                          float control, float keep, float take, float epsilon, int64_t n);
+void CompensateAdaptively(double* w, const double* seen, double* square, const double* g,
+                          double rate, double control, double keep, double take, double epsilon,
+                          int64_t n);
 
 // Writes w into `seen`, encoded so that zero-filled memory means that nothing was remembered.
 void Remember(float* seen, const float* w, int64_t n);

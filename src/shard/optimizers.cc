@@ -155,6 +155,25 @@ class AdamOptimizer final : public Optimizer<T, 2> {
   }
 };
 
+// McMahan et al., "Ad Click Prediction: a View from the Trenches", KDD 2013, as Keras writes it.
+// The parameters follow from the state, so the first update forgets most of their initial values.
+template <class T>
+class FtrlOptimizer final : public Optimizer<T, 2> {
+  void Step(const Hyper& hyper, const Update& update) const override {
+    const double rate = hyper.Get(kLearningRate);
+    const kernels::FtrlOptions<T> options = {
+        static_cast<T>(rate),
+        static_cast<T>(-hyper.Get(kLearningRatePower)),
+        Rounded<T>(hyper, kInitialAccumulatorValue),
+        Rounded<T>(hyper, kL1),
+        static_cast<T>(2 * hyper.Get(kL2) + hyper.Get(kBeta) / rate),
+        static_cast<T>(2 * hyper.Get(kL2Shrinkage)),
+    };
+    kernels::Ftrl(this->Weights(update), this->Slot(update, 0), this->Slot(update, 1),
+                  this->Delta(update), options, update.count);
+  }
+};
+
 // Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015. A delta is the
 // worker's own parameters, which pull the center (the table) towards themselves. In a sync, the new
 // center then pulls the worker's parameters, as in mpi_learn.
@@ -180,28 +199,40 @@ class EasgdOptimizer final : public Optimizer<T, 0> {
 };
 
 // Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", ICML 2017,
-// algorithm 2 with a constant variance control. A slot per worker holds the parameters that the
-// worker received last. In sync mode there is no delay: a delta is the sum of the workers'
-// gradients for the same parameters, and the updater does what `sgd` does.
-template <class T>
-class DcasgdOptimizer final : public Optimizer<T, 0> {
+// algorithm 2 with a constant variance control (DC-ASGD-c), or one that is divided by the root of a
+// moving average of the squared gradients (DC-ASGD-a), which is the first slot. A slot per worker
+// holds the parameters that the worker received last. In sync mode there is no delay: a delta is
+// the sum of the workers' gradients for the same parameters, and the updater does what `sgd` does.
+template <class T, bool kIsAdaptive>
+class DcasgdOptimizer final : public Optimizer<T, kIsAdaptive ? 1 : 0> {
  public:
-  int64_t state_slots(int num_workers) const override { return num_workers; }
+  // The workers' slots are the last ones, because a checkpoint of more or fewer workers has more or
+  // fewer of these.
+  int64_t state_slots(int num_workers) const override { return kFirstWorker + num_workers; }
   bool notes_gets() const override { return true; }
   void NoteGet(const Update& update, const void* values) const override {
-    kernels::Remember(this->Slot(update, update.worker), static_cast<const T*>(values),
-                      update.count);
+    kernels::Remember(Seen(update), static_cast<const T*>(values), update.count);
   }
 
  private:
+  static constexpr int kFirstWorker = kIsAdaptive ? 1 : 0;
+  static T* Seen(const Update& update) {
+    return Optimizer<T, kFirstWorker>::Slot(update, kFirstWorker + update.worker);
+  }
+
   void Step(const Hyper& hyper, const Update& update) const override {
     const T rate = Rounded<T>(hyper, kLearningRate);
     if (update.worker < 0) {
       kernels::Descend(this->Weights(update), this->Delta(update), rate, update.count);
+    } else if constexpr (kIsAdaptive) {
+      const double rho = hyper.Get(kRho);
+      kernels::CompensateAdaptively(this->Weights(update), Seen(update), this->Slot(update, 0),
+                                    this->Delta(update), rate, Rounded<T>(hyper, kVarianceControl),
+                                    static_cast<T>(rho), static_cast<T>(1 - rho),
+                                    Rounded<T>(hyper, kEpsilon), update.count);
     } else {
-      kernels::Compensate(this->Weights(update), this->Slot(update, update.worker),
-                          this->Delta(update), rate, Rounded<T>(hyper, kVarianceControl),
-                          update.count);
+      kernels::Compensate(this->Weights(update), Seen(update), this->Delta(update), rate,
+                          Rounded<T>(hyper, kVarianceControl), update.count);
     }
   }
 };
@@ -230,7 +261,11 @@ std::unique_ptr<const Updater> MakeOptimizer(UpdaterKind kind) {
     case UpdaterKind::kEasgd:
       return std::make_unique<EasgdOptimizer<T>>();
     case UpdaterKind::kDcasgd:
-      return std::make_unique<DcasgdOptimizer<T>>();
+      return std::make_unique<DcasgdOptimizer<T, false>>();
+    case UpdaterKind::kFtrl:
+      return std::make_unique<FtrlOptimizer<T>>();
+    case UpdaterKind::kDcasgda:
+      return std::make_unique<DcasgdOptimizer<T, true>>();
   }
   return nullptr;
 }

@@ -94,12 +94,14 @@ extern "C" {
 #define MV_UPDATER_ADAGRAD 4
 #define MV_UPDATER_RMSPROP 5
 #define MV_UPDATER_ADADELTA 6
-#define MV_UPDATER_ADAM 7   /* bias correction counts the updates of each row */
-#define MV_UPDATER_EASGD 8  /* w += elastic_force * (d - w): d is the worker's parameters */
-#define MV_UPDATER_DCASGD 9 /* sgd that compensates for the change of w since the worker's get */
+#define MV_UPDATER_ADAM 7     /* bias correction counts the updates of each row */
+#define MV_UPDATER_EASGD 8    /* w += elastic_force * (d - w): d is the worker's parameters */
+#define MV_UPDATER_DCASGD 9   /* sgd that compensates for the change of w since the worker's get */
+#define MV_UPDATER_FTRL 10    /* the first update forgets most of the initial w */
+#define MV_UPDATER_DCASGDA 11 /* dcasgd with a strength that adapts to the gradients */
 
 /* Hyper-parameters of updaters: the index into MV_TableOptions.hyper. */
-#define MV_HYPER_LEARNING_RATE 0             /* finite */
+#define MV_HYPER_LEARNING_RATE 0             /* finite; at least 1e-37 for MV_UPDATER_FTRL */
 #define MV_HYPER_MOMENTUM 1                  /* 0 to 1 */
 #define MV_HYPER_RHO 2                       /* 0 to less than 1 */
 #define MV_HYPER_EPSILON 3                   /* at least 1e-37 */
@@ -108,6 +110,11 @@ extern "C" {
 #define MV_HYPER_INITIAL_ACCUMULATOR_VALUE 6 /* at least 0 */
 #define MV_HYPER_ELASTIC_FORCE 7             /* 0 to 1 */
 #define MV_HYPER_VARIANCE_CONTROL 8          /* at least 0 */
+#define MV_HYPER_LEARNING_RATE_POWER 9       /* at most 0 */
+#define MV_HYPER_L1_REGULARIZATION 10        /* at least 0 */
+#define MV_HYPER_L2_REGULARIZATION 11        /* at least 0 */
+#define MV_HYPER_L2_SHRINKAGE 12             /* at least 0 */
+#define MV_HYPER_BETA 13                     /* at least 0 */
 #define MV_HYPER_COUNT 16
 
 /* ---- Handles: distinct types, so that the compiler tells them apart ------------------------- */

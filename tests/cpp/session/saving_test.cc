@@ -117,7 +117,8 @@ struct TrainedTables {
 
 TEST(Saving, UpdatersContinueFromTheirSavedState) {
   for (const UpdaterKind updater :
-       {UpdaterKind::kMomentum, UpdaterKind::kAdam, UpdaterKind::kAdadelta, UpdaterKind::kDcasgd}) {
+       {UpdaterKind::kMomentum, UpdaterKind::kAdam, UpdaterKind::kAdadelta, UpdaterKind::kDcasgd,
+        UpdaterKind::kFtrl, UpdaterKind::kDcasgda}) {
     const TemporaryFolder folder;
     std::vector<float> array;
     std::vector<float> matrix;

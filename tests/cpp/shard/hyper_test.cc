@@ -17,7 +17,7 @@ TEST(Hyper, EveryUpdaterHasADistinctName) {
   EXPECT_EQ(names.size(), static_cast<size_t>(kUpdaterKinds));
   EXPECT_EQ(names.count("unknown"), 0U);
   EXPECT_STREQ(NameOf(UpdaterKind::kAdd), "add");
-  EXPECT_STREQ(NameOf(UpdaterKind::kDcasgd), "dcasgd");
+  EXPECT_STREQ(NameOf(UpdaterKind::kDcasgda), "dcasgda");
   EXPECT_STREQ(NameOf(Kind(-1)), "unknown");
   EXPECT_STREQ(NameOf(Kind(kUpdaterKinds)), "unknown");
 }
@@ -39,7 +39,8 @@ TEST(Hyper, UnusedHyperParametersAreZeroAndCannotBeSet) {
     ClearUnusedHypers(Kind(i), kept);
     for (int index = 0; index < kHyperCount; ++index) {
       const bool has = kept[index] != 0;
-      EXPECT_EQ(CheckHyper(Kind(i), index, 0.5).ok(), has) << NameOf(Kind(i)) << " " << index;
+      EXPECT_EQ(CheckHyper(Kind(i), index, values[index]).ok(), has)
+          << NameOf(Kind(i)) << " " << index;
       if (has) continue;
       EXPECT_EQ(values[index], 0) << NameOf(Kind(i)) << " " << index;
     }
@@ -85,6 +86,9 @@ TEST(CheckHyper, EnforcesTheLimitsOfEachHyperParameter) {
   EXPECT_TRUE(ok(UpdaterKind::kAdagrad, kInitialAccumulatorValue, 0));
   EXPECT_FALSE(ok(UpdaterKind::kEasgd, kElasticForce, 1.01));
   EXPECT_FALSE(ok(UpdaterKind::kDcasgd, kVarianceControl, Limits::infinity()));
+  EXPECT_FALSE(ok(UpdaterKind::kFtrl, kLearningRate, 0));
+  EXPECT_TRUE(ok(UpdaterKind::kFtrl, kLearningRatePower, 0));
+  EXPECT_FALSE(ok(UpdaterKind::kFtrl, kLearningRatePower, 0.5));
 }
 
 }  // namespace

@@ -73,11 +73,20 @@ TYPED_TEST(OptimizerKernels, AreBitwiseIdenticalInVectorsAndForSingleElements) {
   });
   this->ExpectTheSameInVectors(
       "Adam", [=](T* w, T* a, T* b, const T* g, int64_t n) { Adam(w, a, b, g, r, take, r, e, n); });
+  for (const T power : {static_cast<T>(0.5), static_cast<T>(0.7)}) {
+    const FtrlOptions<T> options = {r, power, e, 2, keep, take};
+    this->ExpectTheSameInVectors(
+        "Ftrl", [=](T* w, T* a, T* b, const T* g, int64_t n) { Ftrl(w, a, b, g, options, n); });
+  }
   this->ExpectTheSameInVectors(
       "Pull", [=](T* w, T*, T*, const T* g, int64_t n) { Pull(w, g, r, T{3}, n); });
   this->ExpectTheSameInVectors("Compensate", [=](T* w, T* a, T*, const T* g, int64_t n) {
     Compensate(w, a, g, r, keep, n);
   });
+  this->ExpectTheSameInVectors("CompensateAdaptively",
+                               [=](T* w, T* a, T* b, const T* g, int64_t n) {
+                                 CompensateAdaptively(w, a, b, g, r, keep, keep, take, e, n);
+                               });
   this->ExpectTheSameInVectors("Remember",
                                [=](T* w, T* a, T*, const T*, int64_t n) { Remember(a, w, n); });
 }
@@ -92,6 +101,21 @@ TYPED_TEST(OptimizerKernels, AdagradStartsWithTheInitialValueIfTheSumIsZero) {
   EXPECT_EQ(sum[1], 9);
   EXPECT_EQ(sum[2], 7);
   EXPECT_EQ(w[0], T{-3} / 4);
+  EXPECT_EQ(w[2], 0);
+}
+
+TYPED_TEST(OptimizerKernels, FtrlIsZeroInsideTheL1StrengthAndWithoutSquares) {
+  using T = TypeParam;
+  T w[3] = {5, 1, 5};
+  T linear[3] = {0, 3, 0};
+  T sum[3] = {0, 16, 0};
+  const T g[3] = {0, 3, std::numeric_limits<T>::min()};
+  Ftrl(w, linear, sum, g, {T{0.5}, T{0.5}, T{0}, T{2}, T{0}, T{1}}, 3);
+  EXPECT_EQ(linear[0], 5);  // The shrinkage is not a gradient, so the sum stays 0.
+  EXPECT_EQ(w[0], 0);
+  EXPECT_EQ(sum[1], 25);
+  EXPECT_EQ(linear[1], 3 + (3 + 1 - (5 - 4) / T{0.5}));
+  EXPECT_EQ(w[1], (2 - T{5}) / 10);
   EXPECT_EQ(w[2], 0);
 }
 

@@ -8,9 +8,9 @@ namespace multiverso {
 namespace {
 
 constexpr UpdaterKind kOptimizers[] = {
-    UpdaterKind::kSgd,     UpdaterKind::kMomentum, UpdaterKind::kNesterov,
-    UpdaterKind::kAdagrad, UpdaterKind::kRmsprop,  UpdaterKind::kAdadelta,
-    UpdaterKind::kAdam,    UpdaterKind::kEasgd,    UpdaterKind::kDcasgd};
+    UpdaterKind::kSgd,     UpdaterKind::kMomentum, UpdaterKind::kNesterov, UpdaterKind::kAdagrad,
+    UpdaterKind::kRmsprop, UpdaterKind::kAdadelta, UpdaterKind::kAdam,     UpdaterKind::kEasgd,
+    UpdaterKind::kDcasgd,  UpdaterKind::kFtrl,     UpdaterKind::kDcasgda};
 
 template <class T>
 class Optimizers : public ::testing::Test {};
@@ -70,6 +70,7 @@ TYPED_TEST(Optimizers, ReturnTheNewParametersAlsoInPlaceOfTheDelta) {
 TYPED_TEST(Optimizers, StepInTheDirectionOfTheWorker) {
   using T = TypeParam;
   for (const UpdaterKind kind : kOptimizers) {
+    if (kind == UpdaterKind::kFtrl) continue;  // Its first update forgets the initial parameters.
     UpdaterMemory<T> memory(kind, 3);
     std::vector<T> last(3, 1);
     std::vector<T> current = {3, 1, -1};
@@ -110,22 +111,27 @@ TYPED_TEST(Optimizers, EasgdOfSeveralWorkersIsPulledByEach) {
 
 TYPED_TEST(Optimizers, DcasgdCompensatesEachWorkerSeparately) {
   using T = TypeParam;
-  UpdaterMemory<T> memory(UpdaterKind::kDcasgd, 1);
-  memory.hyper.values[kLearningRate].store(1);
-  memory.hyper.values[kVarianceControl].store(1);
-  const std::vector<T> gradient = {2};
-  Update update = memory.UpdateOf(gradient);
-  const T given = -1;
-  memory.updater->NoteGet(update, &given);
-  update.worker = 0;  // Worker 0 has received nothing.
-  memory.updater->Apply(memory.hyper, update);
-  EXPECT_EQ(memory.weights[0], 1 - 2);
-  update.worker = -1;  // The delta is a sum of several workers.
-  memory.updater->Apply(memory.hyper, update);
-  EXPECT_EQ(memory.weights[0], -1 - 2);
-  update.worker = 2;
-  memory.updater->Apply(memory.hyper, update);
-  EXPECT_EQ(memory.weights[0], -3 - (2 + 4 * (-3 + 1)));
+  for (const UpdaterKind kind : {UpdaterKind::kDcasgd, UpdaterKind::kDcasgda}) {
+    UpdaterMemory<T> memory(kind, 1);
+    memory.hyper.values[kLearningRate].store(1);
+    memory.hyper.values[kVarianceControl].store(1);
+    memory.hyper.values[kRho].store(0);
+    memory.hyper.values[kEpsilon].store(12);  // For dcasgda the root of 2 * 2 + 12 is 4.
+    const std::vector<T> gradient = {2};
+    Update update = memory.UpdateOf(gradient);
+    const T given = -1;
+    memory.updater->NoteGet(update, &given);
+    update.worker = 0;  // Worker 0 has received nothing.
+    memory.updater->Apply(memory.hyper, update);
+    EXPECT_EQ(memory.weights[0], 1 - 2);
+    update.worker = -1;  // The delta is a sum of several workers.
+    memory.updater->Apply(memory.hyper, update);
+    EXPECT_EQ(memory.weights[0], -1 - 2);
+    update.worker = 2;
+    memory.updater->Apply(memory.hyper, update);
+    const T control = kind == UpdaterKind::kDcasgd ? 1 : T{1} / 4;
+    EXPECT_EQ(memory.weights[0], -3 - (2 + control * 4 * (-3 + 1)));
+  }
 }
 
 TYPED_TEST(Optimizers, AddHasNone) {

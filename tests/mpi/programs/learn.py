@@ -44,6 +44,7 @@ OPTIMIZERS = {
     "adadelta": {},
     "adam": {"learning_rate": 0.02},
     "dcasgd": {"learning_rate": 0.25},
+    "dcasgda": {"learning_rate": 0.25},
 }
 
 MODES = {

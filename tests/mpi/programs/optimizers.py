@@ -73,12 +73,17 @@ def _add(table, delta, ids, turn):
         table.add(delta)
 
 
+@case(staleness=2)
+def turns_with_bounded_staleness_match_one_program_bitwise():
+    workers_taking_turns_match_one_program_bitwise()
+
+
 @case()
 def concurrent_updates_are_all_applied_and_counted():
     # All updates have the same gradient, so their order does not matter. Each must be applied, with
     # the step number of its row.
     turns = 20
-    for name in ("momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam"):
+    for name in ("momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "ftrl"):
         for shape in ((70_001,), (700, 24), (2, 100_000)):
             table = table_of(name, np.ones(shape), **OPTIONS[name])
             model = Model(name, np.ones((1, 1)), **OPTIONS[name])
@@ -113,19 +118,20 @@ def rows_count_their_own_updates():
 @case()
 def delay_is_compensated_for_each_worker():
     workers, me = mv.num_workers(), mv.worker_id()
-    table = mv.ArrayTableHandler(20_000, 1, updater="dcasgd", **OPTIONS["dcasgd"])
-    model = Model("dcasgd", np.ones((1, 20_000), np.float32), workers, **OPTIONS["dcasgd"])
-    table.get()
-    for worker_id in range(workers):
-        model.get(worker_id)
-    mv.barrier()
-    delta = np.linspace(-1, 1, 20_000, dtype=np.float32)
-    for who in range(workers):  # each worker gets before any worker adds
-        if who == me:
-            table.add(delta)
-        model.add(delta[None], worker=who)
+    for name in ("dcasgd", "dcasgda"):
+        table = mv.ArrayTableHandler(20_000, 1, updater=name, **OPTIONS[name])
+        model = Model(name, np.ones((1, 20_000), np.float32), workers, **OPTIONS[name])
+        table.get()
+        for worker_id in range(workers):
+            model.get(worker_id)
         mv.barrier()
-    same_bits(table.get(), model.values[0])
+        delta = np.linspace(-1, 1, 20_000, dtype=np.float32)
+        for who in range(workers):  # each worker gets before any worker adds
+            if who == me:
+                table.add(delta)
+            model.add(delta[None], worker=who)
+            mv.barrier()
+        same_bits(table.get(), model.values[0])
 
 
 @case()

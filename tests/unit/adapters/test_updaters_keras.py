@@ -26,6 +26,18 @@ OPTIMIZERS = {
     "rmsprop": ("RMSprop", {"rho": 0.75, "momentum": 0.5, "epsilon": EPSILON}, {}),
     "adadelta": ("Adadelta", {"rho": 0.875, "epsilon": EPSILON}, {}),
     "adam": ("Adam", {"beta_1": 0.75, "beta_2": 0.984375, "epsilon": EPSILON}, {}),
+    "ftrl": (
+        "Ftrl",
+        {
+            "learning_rate_power": -0.75,
+            "initial_accumulator_value": 0.1875,
+            "l1_regularization_strength": 0.125,
+            "l2_regularization_strength": 0.0625,
+            "l2_shrinkage_regularization_strength": 0.03125,
+            "beta": 0.5,
+        },
+        {},
+    ),
 }
 #: The largest error after all steps, relative to the largest parameter.
 TOLERANCES = {"float32": 1e-5, "float64": 1e-12}

@@ -9,12 +9,13 @@ import unittest
 import numpy as np
 from folders import FolderTestCase
 from programs import run_command, run_program
+from updater_model import OPTIONS
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
 
 DTYPES = ("float32", "float64", "int32", "int64")
-OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "dcasgd")
+OPTIMIZERS = tuple(name for name in OPTIONS if name not in ("add", "easgd"))
 
 # This program saves while a limit on the size of files simulates a full disk.
 SIZE_LIMIT_PROGRAM = """
@@ -88,7 +89,7 @@ class TestSaving(FolderTestCase):
 
     def test_load_restores_updater_state(self):
         def tables(updater):
-            options = {} if updater == "dcasgd" else {"learning_rate": 0.25}
+            options = {} if updater.startswith("dcasgd") else {"learning_rate": 0.25}
             return (
                 mv.ArrayTableHandler(50, updater=updater, **options),
                 mv.MatrixTableHandler(5, 10, updater=updater, **options),

@@ -49,6 +49,7 @@ class TestAlgo(unittest.TestCase):
             ("sgd", {"momentum": 0.5, "nesterov": True}, "nesterov", None),
             ("adam", {"beta_1": 0.5}, "adam", {"learning_rate": 0.001, "beta_1": 0.5}),
             ("Adadelta", {}, "adadelta", {"learning_rate": 1.0}),
+            ("dcasgda", {"rho": 0.5}, "dcasgda", {"learning_rate": 0.05, "rho": 0.5}),
         ):
             with self.subTest(name, given=given):
                 chosen = Algo(name, **given).optimizer

@@ -17,6 +17,16 @@ OPTIONS = {
     "adam": {"learning_rate": 0.03, "beta_1": 0.8, "beta_2": 0.97, "epsilon": 1e-6},
     "easgd": {"elastic_force": 0.3},
     "dcasgd": {"learning_rate": 0.1, "variance_control": 0.6},
+    "ftrl": {
+        "learning_rate": 0.3,
+        "learning_rate_power": -0.5,
+        "initial_accumulator_value": 0.2,
+        "l1_regularization_strength": 0.4,
+        "l2_regularization_strength": 0.3,
+        "l2_shrinkage_regularization_strength": 0.1,
+        "beta": 0.7,
+    },
+    "dcasgda": {"learning_rate": 0.1, "variance_control": 0.6, "rho": 0.8, "epsilon": 1e-6},
 }
 
 
@@ -97,8 +107,27 @@ class Model:
                 w = w - a * real(rate) / (np.sqrt(b) + epsilon)
             case "easgd":
                 w = w + option["elastic_force"] * (d - real(terms) * w)
-            case "dcasgd":
+            case "dcasgd" | "dcasgda":
                 seen = None if worker is None else self.seen[worker][row]
                 gap = np.zeros_like(w) if seen is None else w - seen
-                w = w - rate * (d + option["variance_control"] * (d * d) * gap)
+                control = option["variance_control"]
+                if self.updater == "dcasgda":
+                    a = option["rho"] * a + real(1 - self.options["rho"]) * (d * d)
+                    control = control / np.sqrt(a + epsilon)
+                w = w - rate * (d + control * (d * d) * gap)
+            case "ftrl":
+                if self.steps[row] == 1:
+                    a = np.full_like(a, option["initial_accumulator_value"])
+                old_root, a = self._root(a), a + d * d
+                root = self._root(a)
+                l1 = option["l1_regularization_strength"]
+                l2 = 2 * self.options["l2_regularization_strength"]
+                l2 = real(l2 + self.options["beta"] / self.options["learning_rate"])
+                shrinkage = real(2 * self.options["l2_shrinkage_regularization_strength"])
+                b = b + (d + shrinkage * w - (root - old_root) / rate * w)
+                w = (np.clip(b, -l1, l1) - b) / (root / rate + l2)
         self.values[row], self.state[0][row], self.state[1][row] = w, a, b
+
+    def _root(self, value):
+        power = -self.options["learning_rate_power"]
+        return np.sqrt(value) if power == 0.5 else value ** value.dtype.type(power)

@@ -80,9 +80,8 @@ class TestFormulas(SessionTestCase):
     def test_first_update_is_finite_for_any_gradient(self):
         values = (0.0, -0.0, 1e-30, -3.0, 1e15)
         for name, dtype, value in itertools.product(OPTIMIZERS, FLOATS, values):
-            options = {"initial_accumulator_value": 0} if name == "adagrad" else {}
-            if "epsilon" in UPDATERS[name][1]:
-                options["epsilon"] = 1e-37
+            least = {"initial_accumulator_value": 0, "epsilon": 1e-37}
+            options = {key: least[key] for key in least.keys() & UPDATERS[name][1]}
             table = mv.ArrayTableHandler(3, dtype=dtype, updater=name, **options)
             with self.subTest(updater=name, dtype=dtype, value=value):
                 self.assertTrue(np.isfinite(table.add_get([value] * 3)).all())
@@ -112,6 +111,37 @@ class TestFormulas(SessionTestCase):
         table.add([2])  # the value is 6, and was 8 at the get: 6 - (2 + 2 * 2 * (6 - 8)) = 12
         self.assertEqual(table.get().tolist(), [12])
 
+    def test_dcasgda_divides_the_compensation_by_the_root_mean_square(self):
+        options = {"variance_control": 1, "rho": 0, "epsilon": 1e-37}
+        table = mv.ArrayTableHandler(1, 10, updater="dcasgda", learning_rate=1, **options)
+        self.assertEqual(table.get().tolist(), [10])
+        table.add([2])  # no change since the get of 10, so no compensation
+        table.add([2])  # the value is 8, and was 10 at the get: 8 - (2 + 2 * 2 / 2 * (8 - 10)) = 10
+        self.assertEqual(table.get().tolist(), [10])
+
+    def test_ftrl_takes_every_power(self):
+        rng = np.random.default_rng(6)
+        for power, dtype in itertools.product((0, -0.25, -1), FLOATS):
+            options = OPTIONS["ftrl"] | {"learning_rate_power": power}
+            start = rng.standard_normal(100).astype(dtype)
+            table = mv.ArrayTableHandler(100, start, dtype=dtype, updater="ftrl", **options)
+            model = Model("ftrl", start[None], **options)
+            for _ in range(5):
+                delta = rng.standard_normal(100).astype(dtype)
+                model.add(delta[None])
+                table.add(delta)
+            # The last bit of a power differs between libraries.
+            tolerance = {"float32": 1e-4, "float64": 1e-12}[dtype]
+            np.testing.assert_allclose(table.get(), model.values[0], tolerance, tolerance)
+
+    def test_ftrl_forgets_initial_values_and_is_sparse(self):
+        options = {"updater": "ftrl", "learning_rate": 1, "initial_accumulator_value": 9}
+        for l1, expected in ((0, -0.4), (1, -0.2), (2, 0)):
+            table = mv.ArrayTableHandler(2, [7, 1], l1_regularization_strength=l1, **options)
+            # The roots of the sums change from 3 to 3 and 5: z is 0 and 4 - (5 - 3) * 1 = 2.
+            values = table.add_get([0, 4])
+            assert_same_bits(values, np.array([0, expected], np.float32))
+
     def test_easgd_moves_the_table_towards_the_worker(self):
         table = mv.ArrayTableHandler(2, [0, 8], updater="easgd", elastic_force=0.25)
         self.assertEqual(table.add_get([4, 8]).tolist(), [1, 8])
@@ -131,6 +161,21 @@ class TestOptions(SessionTestCase):
             "adam": adaptive | {"beta_1": 0.9, "beta_2": 0.999},
             "easgd": {"elastic_force": 0.1},
             "dcasgd": {"learning_rate": 0.01, "variance_control": 0.04},
+            "ftrl": {
+                "learning_rate": 0.001,
+                "learning_rate_power": -0.5,
+                "initial_accumulator_value": 0.1,
+                "l1_regularization_strength": 0,
+                "l2_regularization_strength": 0,
+                "l2_shrinkage_regularization_strength": 0,
+                "beta": 0,
+            },
+            "dcasgda": {
+                "learning_rate": 0.01,
+                "variance_control": 2,
+                "rho": 0.95,
+                "epsilon": 1e-7,
+            },
         }.items():
             table = mv.ArrayTableHandler(1, updater=name)
             self.assertEqual((table.updater, table.options), (name, expected))
@@ -143,8 +188,10 @@ class TestOptions(SessionTestCase):
             model = Model(name, np.zeros((1, 50), "float32"), **table.options)
             for factor in (1, 0.5, 0.25):
                 changed = {option: value * factor for option, value in OPTIONS[name].items()}
-                # An initial value is used only in the first update, so it stays.
+                # An initial value is used only in the first update, so it stays. So does the power,
+                # because only square roots are bitwise identical.
                 changed.pop("initial_accumulator_value", None)
+                changed.pop("learning_rate_power", None)
                 table.set_option(**changed)
                 model.options |= changed
                 self.assertEqual(table.options, model.options)
@@ -161,6 +208,12 @@ class TestOptions(SessionTestCase):
             "beta_2": ("adam", (-0.1, 1.5), "0 to less than 1"),
             "epsilon": ("adam", (0, -1, 1e-38), "at least 1e-37"),
             "initial_accumulator_value": ("adagrad", (-1,), "at least 0"),
+            "learning_rate": ("ftrl", (-1, 0, 1e-38), "at least 1e-37"),
+            "learning_rate_power": ("ftrl", (0.1,), "at most 0"),
+            "l1_regularization_strength": ("ftrl", (-1,), "at least 0"),
+            "l2_regularization_strength": ("ftrl", (-1,), "at least 0"),
+            "l2_shrinkage_regularization_strength": ("ftrl", (-1,), "at least 0"),
+            "beta": ("ftrl", (-1,), "at least 0"),
             "elastic_force": ("easgd", (-0.1, 1.1), "0 to 1"),
             "variance_control": ("dcasgd", (-0.1,), "at least 0"),
         }
@@ -173,7 +226,7 @@ class TestOptions(SessionTestCase):
                     mv.ArrayTableHandler(1, updater=name, **{option: value})
                 other = {"learning_rate": 7} if "learning_rate" in before else {}
                 with self.assertRaisesRegex(ValueError, message):
-                    table.set_option(**other, **{option: value})
+                    table.set_option(**(other | {option: value}))
                 self.assertEqual(table.options, before)
 
     def test_rejects_options_of_another_updater(self):
