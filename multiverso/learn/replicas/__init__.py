@@ -12,7 +12,7 @@ from multiverso.learn.algo import Algo
 from multiverso.learn.replicas._base import Batch, Replica, unpack
 from multiverso.learn.replicas._gradients import DifferenceReplica, GradientCapture
 
-__all__ = ["Batch", "Replica", "training_replica", "validation_replica"]
+__all__ = ["Batch", "Replica", "training_replica", "unpack", "validation_replica"]
 
 _log = logging.getLogger("multiverso")
 

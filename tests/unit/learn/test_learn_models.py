@@ -96,6 +96,72 @@ class TestReplicas(KerasTestCase):
             self.replicas.validation_replica(model, self.algo, (np.ones((2, 2)), np.ones(2)))
 
 
+@pytest.mark.keras_backend
+class TestBatches(KerasTestCase):
+    def validation_loss(self, data, names, parts):
+        """Train with a zero learning rate, and return the loss of the validation.
+
+        The model has an input of one column for each of `names`, and sums them in as many outputs.
+        """
+        from multiverso.learn import Algo, ModelBuilder, MPIManager
+
+        keras = self.keras
+
+        class Sums(ModelBuilder):
+            def build_model(self):
+                inputs = [keras.Input((1,), name=name) for name in names]
+                x = keras.layers.Concatenate()(inputs) if len(inputs) > 1 else inputs[0]
+                dense = [keras.layers.Dense(1, kernel_initializer="ones", name=p) for p in parts]
+                return keras.Model(inputs, [layer(x) for layer in dense])
+
+        algo = Algo("sgd", loss="mse", metrics=[], learning_rate=0.0)
+        files = [[self.folder / name] for name in ("train.h5", "test.h5")]
+        return MPIManager(None, data, algo, Sums(), 1, *files).train()["val_loss"]
+
+    def test_validation_takes_every_structure_of_a_batch(self):
+        import h5py
+
+        from multiverso.learn import Data, H5Data
+
+        class Loading(Data):
+            def __init__(self, *samples):
+                super().__init__(batch_size=4)
+                self.samples = samples
+
+            def load_data(self, file_name):
+                return self.samples
+
+        class Yielding(Loading):
+            def generate_data(self):
+                return iter([list(self.samples)])
+
+        x = np.arange(6, dtype=np.float32)[:, None]
+        one, zero = np.ones_like(x), np.zeros_like(x)
+        single = (x, zero), ([x], [zero]), ((x,), zero), ({"a": x}, zero)
+        several = (
+            ([x, one], [zero, zero]),
+            ((x, one), (zero, zero)),
+            ({"a": x, "b": one}, {"p": zero, "q": zero}),
+        )
+        cases = [
+            (f"{kind.__name__} {number}", kind(*samples), names, parts, loss)
+            for names, parts, loss, structures in (
+                ("a", "p", np.mean(x**2), single),
+                ("ab", "pq", 2 * np.mean((x + 1) ** 2), several),
+            )
+            for number, samples in enumerate(structures)
+            for kind in (Loading, Yielding)
+        ]
+        for name in ("train.h5", "test.h5"):
+            with h5py.File(self.folder / name, "w") as file:
+                file["features/a"], file["features/b"] = x, one
+                file["labels/p"], file["labels/q"] = zero, zero
+        cases.append(("H5Data", H5Data(4), "ab", "pq", cases[-1][-1]))
+        for name, data, names, parts, loss in cases:
+            with self.subTest(name):
+                np.testing.assert_allclose(self.validation_loss(data, names, parts), loss, 1e-6)
+
+
 class TestModelsFromFiles(KerasTestCase):
     def test_loads_architecture_and_weights(self):
         from multiverso.learn import ModelFromJson, ModelFromKeras
