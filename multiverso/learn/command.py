@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from multiverso._extras import EXIT_CODE, LEARN, MissingExtraError, require
 from multiverso._version import __version__
 from multiverso.learn import _options
 from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit code: 0, or 2 if the input cannot be used.
+        The exit code: 0, or 2 if the input cannot be used or a package is missing.
 
     """
     parser = Parser(prog="multiverso-learn", description=__doc__)
@@ -83,11 +84,16 @@ def _run(
     program: str, function: Callable[[argparse.Namespace], None], parsed: argparse.Namespace
 ) -> int:
     try:
+        if function is _train:  # Keras must not be imported before its backend is chosen.
+            require("multiverso-learn train", **LEARN)
         function(parsed)
     except InputError as error:
         if is_master():
             sys.stderr.write(f"{program}: error: {error}\n")
         return 2
+    except MissingExtraError as error:  # The package may be missing on one host only.
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CODE
     return 0
 
 
