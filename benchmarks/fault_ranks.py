@@ -190,6 +190,57 @@ def late() -> None:
     return repeat_until_error(mv.barrier)
 
 
+def no_init() -> None:
+    """Wait in MPI_Init, which no exception can end; a child records the end of the process."""
+    if RANK == LAST:
+        return stay_away()
+    begin = time.monotonic()
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.close(writer)
+        with os.fdopen(reader) as errors:
+            printed = errors.read()
+        kind = "OperationTimeout" if "OperationTimeout" in printed else printed
+        write(f"seen-{RANK}", {"kind": kind, "at": time.monotonic(), "began": begin})
+        os._exit(0)
+    os.dup2(writer, sys.stderr.fileno())
+    os.close(writer)
+    os.close(reader)
+    write(f"ready-{RANK}")
+    return mv.init(timeout=TIMEOUT)
+
+
+def no_train() -> None:
+    """Train with multiverso.learn; the last rank does not come."""
+    from mpi4py import MPI
+
+    from multiverso.learn import Algo, H5Data, ModelFromJson, MPIManager
+
+    if RANK == LAST:
+        return stay_away()
+    # With two masters the ranks meet before they make models, so this needs no Keras.
+    manager = MPIManager(
+        MPI.COMM_WORLD,
+        H5Data(1),
+        Algo("sgd", loss="mse"),
+        ModelFromJson(filename="none"),
+        1,
+        ["none"],
+        num_masters=2,
+        timeout=TIMEOUT,
+    )
+    write(f"ready-{RANK}")
+    begin = time.monotonic()
+    try:
+        manager.train()
+    except (mv.OperationTimeout, RuntimeError) as error:
+        end = time.monotonic()
+        # The master sends its error to the others, where it is the text of a RuntimeError.
+        kind = type(error).__name__ if RANK == 0 else str(error).partition(":")[0]
+        write(f"seen-{RANK}", {"kind": kind, "at": end, "began": begin})
+    return None
+
+
 def stopped() -> None:
     """Wait for a rank whose heartbeat has stopped."""
     mv.init(peer_timeout=PEER_TIMEOUT)

@@ -89,6 +89,11 @@ class Case:
     rank_per_node: bool = False
     without_mpi: bool = False
 
+    @property
+    def is_absence(self) -> bool:
+        """Whether the fault is that a rank does not come, which happens at no certain time."""
+        return self.deadline > 0 and self.sent_signal is None
+
 
 _KILL, _STOP, _INT = signal.SIGKILL, signal.SIGSTOP, signal.SIGINT
 _LOST, _LATE = "PeerLostError", "OperationTimeout"
@@ -103,6 +108,10 @@ CASES = [
     Case("stopped", "SIGSTOP", f"{_LATE}, after peer_timeout", _LATE, 1, "stopped", _STOP,
          deadline=PEER_TIMEOUT),
     Case("late", "never arrives", f"{_LATE}, after timeout", _LATE, 1, "late", deadline=TIMEOUT),
+    Case("no_init", "never calls mv.init", f"{_LATE}, after timeout, and exit", _LATE, 1, "no_init",
+         deadline=TIMEOUT),
+    Case("no_train", "never calls train()", f"{_LATE}, after timeout", _LATE, 1, "no_train",
+         deadline=TIMEOUT),
     Case("exception", "unhandled exception", _LOST, _LOST, 1, "exception"),
     Case("interrupted", "Ctrl-C", "KeyboardInterrupt there, AbortedError", "AbortedError", 1,
          "barrier", _INT),
@@ -201,7 +210,7 @@ def measure(case: Case, num_ranks: int) -> list[dict[str, float]]:
         if case.sent_signal is not None:
             job.signal(0 if case.sent_signal == _INT else last, case.sent_signal)
         job.create("go")
-        self_inflicted = case.sent_signal is None and case.name != "late"
+        self_inflicted = case.sent_signal is None and not case.is_absence
         fault_time = job.read("fault") if self_inflicted else signal_time
         seen = []
         for rank in range(max(last, 1)):
@@ -211,7 +220,7 @@ def measure(case: Case, num_ranks: int) -> list[dict[str, float]]:
                 raise SystemExit(
                     f"{case.name}: rank {rank}: expected {expected}, received {observed['kind']}"
                 )
-            begin = observed["began"] if case.name == "late" else fault_time
+            begin = observed["began"] if case.is_absence else fault_time
             if "took" in observed:
                 seconds = observed["took"]
             else:

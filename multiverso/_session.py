@@ -8,18 +8,17 @@ import atexit
 import logging
 import math
 import os
-import sys
 import threading
 from ctypes import byref, c_int32, c_int64, sizeof
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
-from multiverso._mpi.communicator import find_communicator, skip_mpi_finalize
+from multiverso._mpi.communicator import find_communicator, meeting, skip_mpi_finalize
 from multiverso._native import arrays, capi, checkpoint_calls, library
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import CODES, table_dtype
-from multiverso._native.exception_text import describe
+from multiverso._native.exception_text import describe, uncaught_exception
 from multiverso._native.library import lib
 from multiverso._session_options import LOSSES, ROLES, SessionOptions
 from multiverso.errors import ForkedError, StateError
@@ -78,7 +77,7 @@ class Session:
     """
 
     def __init__(self, options: SessionOptions) -> None:
-        communicator = find_communicator(options.comm)
+        communicator = find_communicator(options.comm, options.timeout)
         raw = capi.MV_SessionOptions()
         library.call(lib.MV_SessionOptionsInit, byref(raw))
         raw.mode = options.mode
@@ -300,7 +299,8 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
                 )
                 raise StateError(msg)
             return session, False
-        session = Session(options)
+        with meeting(options.timeout):
+            session = Session(options)
         _process.session = session
         # The function registered last runs first. This one must run before MPI_Finalize, which the
         # opening may have registered, and which would wait for the other ranks.
@@ -321,8 +321,7 @@ def _leave_at_exit() -> None:
     session = find()
     if session is None:
         return
-    # An uncaught exception sets `sys.last_value`. At a prompt an older exception may have set it.
-    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    error = uncaught_exception()
     reason = "its script ended without mv.shutdown()"
     session.leave(f"{reason}: {describe(error)}" if error is not None else reason)
 

@@ -66,7 +66,8 @@ def init(
     comm : mpi4py.MPI.Intracomm, optional
         The ranks of the session; ``COMM_WORLD`` by default.
     timeout : float, optional
-        Seconds that any single call may wait for other ranks.
+        Seconds that any single call may wait for other ranks. If MPI_Init takes longer, which no
+        exception can end, the process prints an error and ends with exit code 1.
     nan_policy : {"propagate", "error"}, optional
         The treatment of NaN and infinity in deltas, in the parameters of a `ParamSync` or an
         adapter, and in aggregated arrays. "propagate" adds them, as NumPy does. "error" raises a

@@ -102,31 +102,57 @@ local capi = {
   MV_COLLECTIVE = 1,
 }
 
-local SUFFIX = ({ OSX = '.dylib', Windows = '.dll' })[ffi.os] or '.so'
+local FILE = ({ OSX = 'libmultiverso.dylib', Windows = 'Multiverso.dll' })[ffi.os]
+  or 'libmultiverso.so'
 
---- Returns the paths of the library to try, in order. MULTIVERSO_LIBRARY is the only one if set.
-local function library_paths()
+local function is_file(path)
+  local file = io.open(path, 'rb')
+  if file then file:close() end
+  return file ~= nil
+end
+
+--- Returns the library in the Python package that is installed under this prefix, or nil.
+-- Lua cannot list folders, so this tries each version of Python from 3.40 down to 3.11.
+local function library_of_python(prefix)
+  for minor = 40, 11, -1 do
+    for _, pattern in ipairs {
+      '%s/lib/python3.%d/site-packages/multiverso/_lib/%s',
+      '%s/lib64/python3.%d/site-packages/multiverso/_lib/%s',
+      '%s/lib/python3.%d/dist-packages/multiverso/_lib/%s',
+    } do
+      local path = pattern:format(prefix, minor, FILE)
+      if is_file(path) then return path end
+    end
+  end
+end
+
+--- Yields the places of the library in order: a description and, unless nothing is there, a path.
+-- MULTIVERSO_LIBRARY is the only place if it is set.
+local function places()
+  local yield = coroutine.yield
   local given = os.getenv('MULTIVERSO_LIBRARY')
-  if given and given ~= '' then return { given } end
-  local paths = {}
+  if given and given ~= '' then
+    yield('MULTIVERSO_LIBRARY', given)
+    return
+  end
   -- The folders of LuaRocks' C modules come first, then the source tree that contains this file.
   for pattern in package.cpath:gmatch('[^;]+') do
-    if pattern:find('?', 1, true) then
-      paths[#paths + 1] = pattern:gsub('%?', 'libmultiverso'):gsub('%.[^./]+$', SUFFIX)
-    end
+    local folder = pattern:match('^(.*)%?')
+    if folder then yield(folder .. FILE, is_file(folder .. FILE) and folder .. FILE) end
   end
   local root = debug.getinfo(1, 'S').source:match('^@(.*)lua/multiverso/capi%.lua$')
-  if root then paths[#paths + 1] = root .. 'multiverso/_lib/libmultiverso' .. SUFFIX end
-  local existing = {}
-  for _, path in ipairs(paths) do
-    local file = io.open(path, 'rb')
-    if file then
-      file:close()
-      existing[#existing + 1] = path
+  if root then
+    local path = root .. 'multiverso/_lib/' .. FILE
+    yield(path, is_file(path) and path)
+  end
+  yield('the dynamic linker', FILE)
+  for folder in (os.getenv('PATH') or ''):gmatch('[^:]+') do
+    local prefix = folder:match('^(/.*)/bin/*$')
+    if prefix then
+      yield(prefix .. '/lib/python3.*/*-packages/multiverso/_lib/' .. FILE,
+        library_of_python(prefix))
     end
   end
-  existing[#existing + 1] = 'multiverso' -- the dynamic linker looks for libmultiverso
-  return existing
 end
 
 --- Keeps the library loaded: its exit handlers leave sessions and finalize MPI after Lua has closed
@@ -139,17 +165,22 @@ local function pin(path)
 end
 
 local function load()
-  local errors = {}
-  for _, path in ipairs(library_paths()) do
-    local ok, loaded = pcall(ffi.load, path)
+  local reasons = {}
+  for place, path in coroutine.wrap(places) do
+    local ok, loaded = false, 'not found'
+    if path then ok, loaded = pcall(ffi.load, path) end
     if ok then
-      pin(path == 'multiverso' and 'libmultiverso' .. SUFFIX or path)
+      pin(path)
       return loaded, path
     end
-    errors[#errors + 1] = tostring(loaded)
+    reasons[#reasons + 1] = ('  %s: %s\n'):format(place, tostring(loaded))
   end
-  error('cannot load the Multiverso library: ' .. table.concat(errors, '; ')
-    .. ". Install it with 'cmake --install' or 'luarocks make', or set MULTIVERSO_LIBRARY", 0)
+  error('cannot load the Multiverso library: expected it at one of these places, received\n'
+    .. table.concat(reasons)
+    .. 'If the Python package is installed, use its library:\n'
+    .. "  export MULTIVERSO_LIBRARY=$(python -c 'import multiverso; print(multiverso.__path__[0])')"
+    .. '/_lib/' .. FILE .. '\n'
+    .. "Otherwise install the library with 'cmake --install' or 'luarocks make'.", 0)
 end
 
 local lib, path = load()

@@ -54,14 +54,21 @@ function multiverso.aggregate(array)
   return array
 end
 
--- Ids are dense and in rank order, from 0; a rank whose role has no such id gets -1.
+--- Returns a number from the description of the open session.
+local function describe(name)
+  return tonumber(session.current().description[name])
+end
+
+-- Ids are dense and in rank order, from 0; a rank whose role has no such id gets -1. This module
+-- calls none of these functions, because programs overwrite them with their results, as in
+-- multiverso.worker_id = multiverso.worker_id().
 for _, name in ipairs { 'rank', 'size', 'num_workers', 'num_servers', 'worker_id', 'server_id' } do
-  multiverso[name] = function() return tonumber(session.current().description[name]) end
+  multiverso[name] = function() return describe(name) end
 end
 
 --- Returns whether this worker is the master, whose initial values are used.
 function multiverso.is_master_worker()
-  return multiverso.worker_id() == 0
+  return describe('worker_id') == 0
 end
 
 return multiverso

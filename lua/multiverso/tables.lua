@@ -136,6 +136,8 @@ function MatrixTableHandler:new(num_row, num_col, init_value, options)
   return create(self, capi.MV_TABLE_MATRIX, num_row, num_col, init_value, options)
 end
 
+MatrixTableHandler.New = MatrixTableHandler.new -- the spelling on the API page of 2016
+
 --- Adds a delta to the whole matrix, or to the rows with these ids, counted from 0.
 -- Every occurrence of an id counts.
 function MatrixTableHandler:add(data, row_ids, sync) -- luacheck: no unused args

@@ -1,4 +1,5 @@
--- The API table in docs/lua.md and the module contain the same names.
+-- The API table in docs/lua.md and the module contain the same names, which programs can overwrite.
+local ffi = require 'ffi'
 local multiverso = require 'multiverso'
 
 local ROOT = debug.getinfo(1, 'S').source:match('^@(.*)lua/spec/') or ''
@@ -30,6 +31,7 @@ describe('docs/lua.md', function()
       'multiverso.num_workers()', 'multiverso.worker_id()', 'multiverso.server_id()',
       'ArrayTableHandler:new(size, init_value)', 'ArrayTableHandler:add(data, sync)',
       'ArrayTableHandler:get()', 'MatrixTableHandler:new(num_row, num_col, init_value)',
+      'MatrixTableHandler:New(num_row, num_col, init_value)',
       'MatrixTableHandler:add(data, row_ids, sync)', 'MatrixTableHandler:get(row_ids)',
     } do
       assert.equal(call, names[call:match('^[%w_%.:]+')])
@@ -49,5 +51,54 @@ describe('docs/lua.md', function()
         end
       end
     end
+  end)
+end)
+
+describe('a program that overwrites public functions with numbers', function()
+  local restore = {}
+
+  --- Overwrites the functions of a table; returns them in a new table.
+  local function overwrite(owner)
+    local functions = {}
+    for name, value in pairs(owner) do
+      if type(value) == 'function' then functions[name], owner[name] = value, 0 end
+    end
+    restore[owner] = functions
+    return functions
+  end
+
+  teardown(function()
+    for owner, functions in pairs(restore) do
+      for name, value in pairs(functions) do owner[name] = value end
+    end
+  end)
+
+  -- The tutorial of 2016 writes multiverso.worker_id = multiverso.worker_id().
+  it('can call all others', function()
+    local mv = overwrite(multiverso)
+    local array = overwrite(multiverso.ArrayTableHandler)
+    local matrix = overwrite(multiverso.MatrixTableHandler)
+    mv.init()
+    for _, name in ipairs {
+      'rank', 'size', 'num_workers', 'num_servers', 'worker_id', 'server_id',
+    } do
+      assert.is_number(mv[name](), name)
+    end
+    assert.equal(mv.worker_id() == 0, mv.is_master_worker())
+    local workers = mv.num_workers()
+    local vector = array.new(multiverso.ArrayTableHandler, 2, 1)
+    array.add(vector, { 1, 2 })
+    for _, new in ipairs { matrix.new, matrix.New } do
+      local rows = new(multiverso.MatrixTableHandler, 2, 1)
+      matrix.add(rows, { 1, 2 })
+      matrix.add(rows, { 3 }, { 1 })
+      mv.barrier()
+      assert.same({ { workers }, { 5 * workers } }, matrix.get(rows))
+      assert.same({ { 5 * workers } }, matrix.get(rows, { 1 }))
+    end
+    assert.same({ 1 + workers, 1 + 2 * workers }, array.get(vector))
+    assert.equal(workers, mv.aggregate(ffi.new('float[1]', 1))[0])
+    mv.finish()
+    mv.shutdown()
   end)
 end)

@@ -119,6 +119,14 @@ describe('a matrix table', function()
     assert.same({ { 4, 5, 6 } }, matrix:get(ffi.new('int32_t[1]', 1)))
   end)
 
+  it("starts with the master's values, also if its constructor is spelled New", function()
+    local value = multiverso.is_master_worker() and { 1, 2, 3, 4 } or { 9, 9, 9, 9 }
+    for _, name in ipairs { 'new', 'New' } do
+      local matrix = multiverso.MatrixTableHandler[name](multiverso.MatrixTableHandler, 2, 2, value)
+      assert.same({ { 1, 2 }, { 3, 4 } }, matrix:get())
+    end
+  end)
+
   it('adds whole matrices, flat or by rows', function()
     local matrix = multiverso.MatrixTableHandler:new(2, 2)
     matrix:add({ 1, 2, 3, 4 })

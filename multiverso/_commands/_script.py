@@ -64,8 +64,6 @@ def _end_job(code: int, error: BaseException) -> int:
     session = _session.find()
     if session is not None:
         session.leave(f"its script ended: {describe(error)}")
-    sys.stdout.flush()
-    sys.stderr.flush()
     communicator.abort(code)
     return code
 

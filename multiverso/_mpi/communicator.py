@@ -6,17 +6,22 @@ compared before ``MPI_Init``, because a wrong pair aborts there or results in N 
 """
 
 import atexit
+import contextlib
 import importlib
 import importlib.metadata
+import math
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from multiverso._mpi.launcher import Launcher, find_launcher, started_by
-from multiverso.errors import ForkedError, LauncherError, StateError
+from multiverso._native import library
+from multiverso._native.exception_text import describe, uncaught_exception
+from multiverso.errors import ForkedError, LauncherError, MismatchError, StateError
 
 _MODULE = "mpi4py.MPI"
 
@@ -44,13 +49,17 @@ class Communicator:
     address: int
 
 
-def find_communicator(comm: object = None) -> Communicator | None:
+def find_communicator(comm: object, timeout: float) -> Communicator | None:
     """Return the communicator of the session, or None for a session of one rank without MPI.
+
+    If MPI_Init does not return, because not all ranks call it, the process ends with an error.
 
     Parameters
     ----------
-    comm : mpi4py.MPI.Intracomm, optional
-        The user's communicator; by default ``COMM_WORLD`` in a job.
+    comm : mpi4py.MPI.Intracomm or None
+        The user's communicator; None means ``COMM_WORLD`` in a job.
+    timeout : float
+        The longest time that MPI_Init may take, in seconds.
 
     Raises
     ------
@@ -73,7 +82,7 @@ def find_communicator(comm: object = None) -> Communicator | None:
             return None
     if mpi is None:
         _refuse_two_wheels()
-        mpi = _load_mpi(launcher)
+        mpi = _load_mpi(launcher, timeout)
     _require_running(mpi)
     _require_same_vendor(mpi, launcher)
     return _communicator(mpi, mpi.COMM_WORLD)
@@ -118,7 +127,7 @@ def _refuse_two_wheels() -> None:
             raise LauncherError(msg, name=_MODULE)
 
 
-def _load_mpi(launcher: Launcher | None) -> ModuleType:
+def _load_mpi(launcher: Launcher | None, timeout: float) -> ModuleType:
     """Import mpi4py, check that MPI and launcher are compatible, and initialize MPI."""
     try:
         rc = importlib.import_module("mpi4py").rc
@@ -142,9 +151,10 @@ def _load_mpi(launcher: Launcher | None) -> ModuleType:
     if mpi.Is_initialized():  # The library that initialized MPI will finalize it.
         return mpi
     _require_same_vendor(mpi, launcher)
-    mpi.Init_thread(getattr(mpi, f"THREAD_{rc.thread_level.upper()}"))
+    with _exit_deadline("mv.init: MPI_Init", timeout):
+        mpi.Init_thread(getattr(mpi, f"THREAD_{rc.thread_level.upper()}"))
     if finalize is not False:  # None, mpi4py's default, means to finalize MPI.
-        atexit.register(_finalize, mpi, os.getpid())
+        _at_exit.finalizes = True
     return mpi
 
 
@@ -160,42 +170,106 @@ def _import_mpi(launcher: Launcher | None) -> ModuleType:
         raise LauncherError(msg, name=_MODULE) from error
 
 
-def _finalize(mpi: ModuleType, pid: int) -> None:
-    if os.getpid() == pid and not mpi.Is_finalized() and not _mpi_state.skips_finalize:
-        mpi.Finalize()
+@contextlib.contextmanager
+def _exit_deadline(call: str, timeout: float) -> Iterator[None]:
+    _begin_exit_deadline(call, timeout)
+    try:
+        yield
+    finally:
+        library.call(library.lib.MV_ExitDeadlineEnd)
 
 
-class _MpiState:
-    """The state of MPI in this process.
+def _begin_exit_deadline(call: str, timeout: float) -> None:
+    library.call(library.lib.MV_ExitDeadlineBegin, call.encode(), math.ceil(timeout * 1000))
+
+
+class _MpiAtExit:
+    """What happens to MPI when this process exits.
+
+    MPI_Finalize waits for all ranks, so this process must not call it while other ranks wait for
+    this one elsewhere.
 
     Attributes
     ----------
+    finalizes : bool
+        Whether MPI was initialized here, and so must be finalized here.
     skips_finalize : bool
-        Whether this process ends without ``MPI_Finalize``.
+        Whether this process ends without ``MPI_Finalize``, because ranks are lost.
     is_forked : bool
         Whether this process was forked from one in which MPI was running.
+    has_met : bool or None
+        Whether the last `meeting` with the other ranks succeeded; None before the first one.
+    timeout : float
+        The timeout of the last meeting, in seconds.
 
     """
 
+    finalizes = False
     skips_finalize = False
     is_forked = False
+    has_met: bool | None = None
+    timeout = 0.0
+
+    def run(self) -> None:
+        mpi = _running_mpi()
+        if mpi is None:
+            return
+        if mpi.COMM_WORLD.Get_size() > 1:
+            error = uncaught_exception()
+            if not self.has_met and error is not None:
+                sys.stderr.write(
+                    f"multiverso: rank {mpi.COMM_WORLD.Get_rank()} ends the job, because its "
+                    f"script failed before it had met the other ranks: {describe(error)}\n"
+                )
+                abort(1)
+            if self.has_met is False:
+                _begin_exit_deadline("after a failed start: MPI_Finalize", self.timeout)
+        if self.finalizes and not self.skips_finalize:
+            mpi.Finalize()
 
 
-_mpi_state = _MpiState()
+_at_exit = _MpiAtExit()
+
+
+def _register_at_exit() -> None:
+    # The function that was registered last runs first, before MPI is finalized by other code.
+    atexit.unregister(_at_exit.run)
+    atexit.register(_at_exit.run)
+
+
+_register_at_exit()
+
+
+@contextlib.contextmanager
+def meeting(timeout: float) -> Iterator[None]:
+    """Remember at exit whether the block, in which all ranks wait for each other, has succeeded."""
+    _register_at_exit()
+    _at_exit.has_met, _at_exit.timeout = False, timeout
+    try:
+        yield
+    except MismatchError:  # All ranks have met, and disagree.
+        _at_exit.has_met = True
+        raise
+    _at_exit.has_met = True
 
 
 def skip_mpi_finalize() -> None:
     """Let this process end without ``MPI_Finalize``, which may wait for lost ranks forever."""
-    _mpi_state.skips_finalize = True
+    _at_exit.skips_finalize = True
 
 
 def abort(code: int) -> None:
     """End all processes of the job; a no-op without a running MPI, or in a job of one process."""
-    mpi = sys.modules.get(_MODULE)
-    if mpi is None or _mpi_state.is_forked or not _is_running(mpi):
-        return
-    if mpi.COMM_WORLD.Get_size() > 1:
+    mpi = _running_mpi()
+    if mpi is not None and mpi.COMM_WORLD.Get_size() > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
         mpi.COMM_WORLD.Abort(code)
+
+
+def _running_mpi() -> ModuleType | None:
+    mpi = sys.modules.get(_MODULE)
+    return None if mpi is None or _at_exit.is_forked or not _is_running(mpi) else mpi
 
 
 def _is_running(mpi: ModuleType) -> bool:
@@ -204,7 +278,7 @@ def _is_running(mpi: ModuleType) -> bool:
 
 def _mark_forked() -> None:
     mpi = sys.modules.get(_MODULE)
-    _mpi_state.is_forked = mpi is not None and _is_running(mpi)
+    _at_exit.is_forked = mpi is not None and _is_running(mpi)
 
 
 if hasattr(os, "register_at_fork"):
@@ -212,7 +286,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _require_running(mpi: ModuleType) -> None:
-    if _mpi_state.is_forked:
+    if _at_exit.is_forked:
         msg = "this process was forked from one that uses MPI; start it with the 'spawn' method"
         raise ForkedError(msg)
     if mpi.Is_finalized():

@@ -1,6 +1,7 @@
 """Describes an exception in one line: the reason that other ranks receive when this rank fails."""
 
 import os
+import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,12 @@ def describe(error: BaseException) -> str:
         text = text[: _MAX_TEXT - 3] + "..."
     line = _user_line(error.__traceback__)
     return f"{text} ({line})" if line else text
+
+
+def uncaught_exception() -> BaseException | None:
+    """At exit, return the exception that has ended the script, if any, except SystemExit."""
+    # At a prompt `sys.last_value` is an older exception, which has ended nothing.
+    return None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
 
 
 def _user_line(traceback_: TracebackType | None) -> str | None:

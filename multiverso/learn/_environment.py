@@ -7,10 +7,9 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from multiverso.learn._input import InputError
-from multiverso.learn._mpi import once_per_host, rank_and_size
 
 _log = logging.getLogger("multiverso")
 
@@ -71,25 +70,23 @@ def choose_threads(local_workers: int) -> None:
         os.environ.setdefault(name, str(threads))
 
 
-def choose_gpu(comm: Any, max_gpus: int, index: int | None = 0) -> str | None:
-    """Choose a free NVIDIA GPU for this rank; return its id, or None for the CPU. Collective.
+def choose_gpu(free: list[str] | None, max_gpus: int, index: int | None = 0) -> str | None:
+    """Choose a free NVIDIA GPU for this rank; return its id, or None for the CPU.
 
     On hosts with nvidia-smi it sets CUDA_VISIBLE_DEVICES to the choice, so call it before a
     framework is imported.
 
-    At most `max_gpus` GPUs of a host are used, or all with -1. `index` is this worker's index among
-    the workers of its host, and so its GPU's among the free ones; None if the rank does not train.
+    `free` is the result of `free_gpus` from before any rank of the job uses a GPU. At most
+    `max_gpus` of them are used, or all with -1. `index` is this worker's index among the workers of
+    its host, and so its GPU's among the free ones; None if the rank does not train.
     """
-    # One rank queries for its host, since a GPU that a faster rank already uses is not free.
-    free = once_per_host(comm, free_gpus)
     if free is None:
         return None
     if max_gpus >= 0:
         free = free[:max_gpus]
     chosen = free[index] if index is not None and index < len(free) else None
     os.environ["CUDA_VISIBLE_DEVICES"] = chosen or ""
-    rank, _ = rank_and_size(comm)
-    _log.info("rank %d computes on %s", rank, f"GPU {chosen}" if chosen else "the CPU")
+    _log.info("this rank computes on %s", f"GPU {chosen}" if chosen else "the CPU")
     return chosen
 
 

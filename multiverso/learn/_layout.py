@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from multiverso.learn._agreement import agreement, host_name
 from multiverso.learn._input import InputError
-from multiverso.learn._mpi import host_of_each_rank, rank_and_size
+from multiverso.learn._mpi import Channel
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,13 @@ def layout_of(size: int, masters: int, nodes: Sequence[Any]) -> Layout:
     )
 
 
-def find_layout(comm: Any, masters: int) -> Layout:
-    """Return the roles of the ranks of a communicator, or of this process alone for None.
+def find_layout(channel: Channel, masters: int) -> Layout:
+    """Return the roles of the ranks of a channel.
 
     Collective with several masters. Raises the errors of `layout_of` on all ranks.
     """
-    nodes = host_of_each_rank(comm) if masters > 1 else ()
-    return layout_of(rank_and_size(comm)[1], masters, nodes)
+    if masters == 1:
+        return layout_of(channel.size, masters, ())
+    with agreement(channel, "call train()") as hosts:
+        hosts.value = host_name()
+    return layout_of(channel.size, masters, hosts.values)

@@ -2,8 +2,8 @@
 
 Parameters travel through tables instead. The order of the messages is:
 
-1. Every rank but the master sends `Ready` or `Failure`. The master then sends `ModelSize` to all
-   other ranks or, if any rank has failed, `Failure`.
+1. Every rank but the master sends `Value` or `Failure`. The master then sends `AgreedValues` to all
+   other ranks or, once a rank has failed, `Failure`. This may happen several times.
 2. The master sends `StartEpoch`. The workers send a `Report` at the end of each epoch and, unless
    in lock-step, twice a second. Any rank may send `Failure`, and the master any other order.
 3. Each worker sends `WorkerDone` to the master, or with groups to its sub-master. When the whole
@@ -12,10 +12,14 @@ Parameters travel through tables instead. The order of the messages is:
 """
 
 import json
+import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from multiverso.learn._input import InputError
+from multiverso._extras import MissingExtraError
+from multiverso.learn._input import InputError, first_line
+
+_log = logging.getLogger("multiverso")
 
 #: The index of an activity in `ACTIVITIES`, its start in Unix time, and its length in seconds.
 Event = tuple[int, float, float]
@@ -30,17 +34,17 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Ready(Message):
-    """To the master: the sending rank has made its model."""
+class Value(Message):
+    """To the master: the sending rank is ready, and shares this value with all ranks."""
+
+    value: Any
 
 
 @dataclass(frozen=True)
-class ModelSize(Message):
-    """From the master: all ranks are ready. Sub-masters, which have no model, need the sizes."""
+class AgreedValues(Message):
+    """From the master: all ranks are ready. These are their values, in rank order."""
 
-    weights: int  # The number of trainable parameters.
-    state: int  # The number of other floats, such as running means.
-    dtype: str  # "float32" or "float64".
+    values: list[Any]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,17 @@ class Failure(Message):
 
     text: str
     is_input_error: bool
+
+    @classmethod
+    def of(cls, error: Exception) -> Self:
+        """Return the failure of a rank that has raised `error`."""
+        is_input_error = isinstance(error, InputError | MissingExtraError)
+        if not is_input_error:
+            _log.debug("this rank failed", exc_info=error)
+        text = first_line(error)
+        if not is_input_error and not isinstance(error, StoppedError):
+            text = f"{type(error).__name__}: {text}"
+        return cls(text, is_input_error)
 
     def error(self) -> Exception:
         """Return the exception that the receiver raises."""

@@ -1,31 +1,42 @@
-"""All MPI communication of a training: messages between its ranks, and which of them share a host.
+"""All MPI communication of a training: messages between its ranks.
 
 No other module of this package calls MPI. Each function accepts None as the communicator, which
-means this process alone.
+means this process alone. No function makes a collective call of MPI, which would wait for absent
+ranks forever.
 """
 
 import contextlib
+import functools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final
 
 from multiverso._mpi import communicator
 from multiverso.errors import OperationTimeout
 from multiverso.learn._messages import Message, decode, encode
 
-#: The tag of all messages; any number would do, since a channel has its own communicator.
-_TAG: Final = 1
+#: The tags of messages: ``_FIRST_TAG + n % _NUM_TAGS`` for channel number n of a communicator.
+#: Programs rarely use such high numbers, and every MPI allows tags below 32768.
+_FIRST_TAG: Final = 0x5000
+_NUM_TAGS: Final = 0x1000
 
 #: The longest pause between two polls, in seconds.
 _LONGEST_PAUSE: Final = 2e-3
 
-T = TypeVar("T")
+#: Seconds that `Channel.close` waits for messages to be sent.
+_CLOSE_TIMEOUT: Final = 10.0
+
+#: Messages that MPI had not sent when their channel was closed; MPI may still read their data.
+_unsent: Final[list[tuple[Any, bytes]]] = []
 
 
-def job_communicator() -> Any:
-    """Return the communicator of all ranks of this job, or None outside a job."""
-    found = communicator.find_communicator()
+def job_communicator(timeout: float) -> Any:
+    """Return the communicator of all ranks of this job, or None outside a job.
+
+    MPI_Init may take `timeout` seconds; after that, the process ends.
+    """
+    found = communicator.find_communicator(None, timeout)
     return None if found is None else found.handle
 
 
@@ -34,32 +45,22 @@ def rank_and_size(comm: Any) -> tuple[int, int]:
     return (0, 1) if comm is None else (int(comm.Get_rank()), int(comm.Get_size()))
 
 
-def host_of_each_rank(comm: Any) -> list[int]:
-    """Return the host of each rank, named by the lowest rank on it. Collective."""
-    rank, size = rank_and_size(comm)
-    if size == 1:
-        return [0]
-    with _host_communicator(comm) as host:
-        lowest = host.bcast(rank)
-    return list(comm.allgather(lowest))
-
-
-def once_per_host(comm: Any, function: Callable[[], T]) -> T:
-    """Return the result of `function`, called on the lowest rank of this host. Collective."""
-    if rank_and_size(comm)[1] == 1:
-        return function()
-    with _host_communicator(comm) as host:
-        result: T = host.bcast(function() if host.Get_rank() == 0 else None)
-    return result
-
-
-@contextlib.contextmanager
-def _host_communicator(comm: Any) -> Iterator[Any]:
+@functools.cache
+def _count_key() -> int:
+    """Return the key of the attribute of communicators that counts their channels."""
     from mpi4py import MPI
 
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    yield host
-    host.Free()
+    return int(MPI.Comm.Create_keyval())
+
+
+def _next_tag(comm: Any) -> int:
+    """Return the tag of the next channel of a communicator, the same on all of its ranks.
+
+    It differs from that of the last channel, whose messages may still arrive after a failure.
+    """
+    count = (comm.Get_attr(_count_key()) or 0) + 1
+    comm.Set_attr(_count_key(), count)
+    return _FIRST_TAG + count % _NUM_TAGS
 
 
 class Backoff:
@@ -71,7 +72,7 @@ class Backoff:
     def __init__(self, first_pause: float, timeout: float, message: str) -> None:
         self._first_pause = first_pause
         self._timeout = timeout
-        self._message = message
+        self.message = message
         self.restart()
 
     def restart(self) -> None:
@@ -82,7 +83,7 @@ class Backoff:
     def pause(self) -> None:
         """Sleep, or raise OperationTimeout if the deadline has passed."""
         if time.monotonic() > self._deadline:
-            raise OperationTimeout(self._message)
+            raise OperationTimeout(self.message)
         time.sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
@@ -91,23 +92,26 @@ class Channel:
     """Sends messages to other ranks without blocking, and receives them by polling.
 
     A blocking receive of MPI would keep a core busy, so a rank that waits sleeps between polls, for
-    `timeout` seconds at most. The constructor is collective: it duplicates the communicator, so
-    that no other code can receive the messages of the channel.
+    `timeout` seconds at most. All ranks open equally many channels of a communicator. While a
+    channel is open, other threads must not receive messages with any tag from the communicator.
     """
 
     def __init__(self, comm: Any, timeout: float) -> None:
         self.rank, self.size = rank_and_size(comm)
         self.timeout = timeout
-        self._comm = None if self.size == 1 else comm.Dup()
+        self._comm = None if self.size == 1 else comm
+        self._tag = 0 if self.size == 1 else _next_tag(comm)
         #: Requests with their data, which MPI may read until the request is complete.
         self._in_flight: list[tuple[Any, bytes]] = []
+        #: The request of a message that has begun to arrive, its sender and its data.
+        self._arriving: tuple[Any, int, bytearray] | None = None
 
     def send(self, message: Message, rank: int) -> None:
         """Begin to send a message to a rank."""
         assert self._comm is not None
         data = encode(message)
         self._in_flight = [pair for pair in self._in_flight if not pair[0].Test()]
-        self._in_flight.append((self._comm.Isend(data, rank, _TAG), data))
+        self._in_flight.append((self._comm.Isend(data, rank, self._tag), data))
 
     def broadcast(self, message: Message) -> None:
         """Begin to send a message from the master to every other rank."""
@@ -119,37 +123,43 @@ class Channel:
         from mpi4py import MPI
 
         assert self._comm is not None
-        status = MPI.Status()
-        arrived = self._comm.Improbe(MPI.ANY_SOURCE, _TAG, status)
-        if not arrived:
+        if self._arriving is None:
+            status = MPI.Status()
+            found = self._comm.Improbe(MPI.ANY_SOURCE, self._tag, status)
+            if not found:
+                return None
+            data = bytearray(status.Get_count(MPI.BYTE))
+            self._arriving = (found.Irecv([data, MPI.BYTE]), status.Get_source(), data)
+        request, sender, data = self._arriving
+        if not request.Test():
             return None
-        data = bytearray(status.Get_count(MPI.BYTE))
-        arrived.Recv([data, MPI.BYTE])
-        return status.Get_source(), decode(data)
+        self._arriving = None
+        return sender, decode(data)
 
-    def wait(self, reason: str) -> tuple[int, Message]:
+    def wait(self, reason: str, grace: float = 0) -> tuple[int, Message]:
         """Wait for the next message; return its sender and the message.
 
-        Raises OperationTimeout, with `reason` in its message, if no message arrives in time.
+        Raises OperationTimeout, with `reason` in its message, if no message arrives within the
+        timeout and `grace` seconds.
         """
-        backoff = self.backoff(reason)
+        backoff = self.backoff(reason, grace=grace)
         while (received := self.poll()) is None:
             backoff.pause()
         return received
 
-    def backoff(self, reason: str, first_pause: float = 1e-5) -> Backoff:
+    def backoff(self, reason: str, first_pause: float = 1e-5, grace: float = 0) -> Backoff:
         """Return the pauses of a wait, with an error message that contains `reason`."""
         message = f"rank {self.rank} waited {self.timeout:g} s for {reason}"
-        return Backoff(first_pause, self.timeout, message)
+        return Backoff(first_pause, self.timeout + grace, message)
 
     def close(self) -> None:
-        """Wait until all messages are sent, and free the communicator; give up at the timeout."""
-        assert self._comm is not None
-        backoff = self.backoff("its messages to be sent", _LONGEST_PAUSE)
+        """Wait a few seconds until all messages are sent; a receiver may have ended."""
+        backoff = Backoff(_LONGEST_PAUSE, _CLOSE_TIMEOUT, "")
         with contextlib.suppress(OperationTimeout):
             while not all(pair[0].Test() for pair in self._in_flight):
                 backoff.pause()
-            self._comm.Free()
+            return
+        _unsent.extend(self._in_flight)
 
 
 class LocalChannel(Channel):
@@ -172,10 +182,7 @@ class LocalChannel(Channel):
     def poll(self) -> tuple[int, Message] | None:
         return (0, self._orders.popleft()) if self._orders else None
 
-    def close(self) -> None:
-        """Do nothing, because no message is in flight."""
-
 
 def open_channel(comm: Any, timeout: float) -> Channel:
-    """Return the channel between the ranks of a communicator. Collective."""
+    """Return a channel between the ranks of a communicator."""
     return LocalChannel(timeout) if rank_and_size(comm)[1] == 1 else Channel(comm, timeout)

@@ -42,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "stop when METRIC (val_loss) has not decreased (<) or increased (>) for N epochs"
     add_option("--early-stopping [METRIC,<|>,]N", text)
     add_option("--target-metric METRIC,<|>,X", "stop when METRIC is below (<) or above (>) X")
+    add_option("--timeout SECONDS", "longest wait for other ranks", 3600.0, type=float)
     text = "seed of random numbers; with --synchronous runs of one seed are bitwise identical"
     add_option("--seed N", text, type=count)
     add_option("--checkpoint FOLDER", "save the parameters and the optimizer's state here")

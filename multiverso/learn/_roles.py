@@ -1,30 +1,29 @@
 """The roles of ranks in a training: master, sub-master and worker.
 
-Before training, the master and each worker check their input and make their models. Every rank
-reports to the master. If one rank has failed, the master tells all ranks, and each raises an error.
+Before training, the master and each worker check their input and make their models. If one rank
+fails, each rank raises an error.
 """
 
 import copy
-import logging
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from multiverso import api
 from multiverso.learn import _messages as messages
 from multiverso.learn._activity import chrome_trace
+from multiverso.learn._agreement import agreement
 from multiverso.learn._exchange import GroupExchange, ParameterExchange
 from multiverso.learn._history import History, write_json
-from multiverso.learn._input import InputError, first_line
-from multiverso.learn._messages import Failure, Message, ModelSize, StoppedError, WorkerDone
+from multiverso.learn._input import InputError
+from multiverso.learn._messages import Failure, Message, StoppedError, WorkerDone
 from multiverso.learn._mpi import LocalChannel
 from multiverso.learn._training import RankContext
 from multiverso.learn._training_loop import TrainingLoop
-from multiverso.learn._training_tables import TrainingTables
+from multiverso.learn._training_tables import ModelSize, TrainingTables
 from multiverso.learn.data import Data
 
 Metrics = dict[str, list[float | None]]
-
-_log = logging.getLogger("multiverso")
 
 
 class Role:
@@ -41,6 +40,12 @@ class Role:
 
     def prepare(self) -> None:
         """Check the input and make the model; raise an error on all ranks if one has failed."""
+        with agreement(self.channel, "make its model") as sizes:
+            sizes.value = self._prepare()
+        self.size = ModelSize(**sizes.values[0])
+
+    def _prepare(self) -> dict[str, Any] | None:
+        """Do the part of `prepare` that is of this role; return the size of a master's model."""
         raise NotImplementedError
 
     def train(self, session: Any) -> Metrics | None:
@@ -104,29 +109,15 @@ class Role:
     def report_failure(self, error: Exception) -> None:
         """Tell the master that this rank has failed, unless the master has ended the training."""
         if not isinstance(error, StoppedError):
-            self.channel.send(_failure(error), 0)
-
-    def wait_for_all(self) -> ModelSize:
-        """Wait until all ranks are ready; return the model's size, or raise the error of one."""
-        order = self.channel.wait("all ranks to make their models")[1]
-        if isinstance(order, Failure):
-            raise order.error()
-        assert isinstance(order, ModelSize)
-        return order
+            self.channel.send(Failure.of(error), 0)
 
 
 class WorkerRole(Role):
     """A rank that only trains."""
 
-    def prepare(self) -> None:
-        try:
-            worker = self.context.layout.workers.index(self.channel.rank)
-            self.replica, self.data = self.training_replica(worker)
-        except Exception as error:
-            self.report_failure(error)
-        else:
-            self.channel.send(messages.Ready(), 0)
-        self.wait_for_all()
+    def _prepare(self) -> None:
+        worker = self.context.layout.workers.index(self.channel.rank)
+        self.replica, self.data = self.training_replica(worker)
 
     def _train(self, session: Any) -> None:
         exchange, epochs = self.make_exchange(self.replica)
@@ -144,9 +135,8 @@ class SubMasterRole(Role):
     the master, so that the master then saves complete parameters.
     """
 
-    def prepare(self) -> None:
-        self.channel.send(messages.Ready(), 0)
-        self.size = self.wait_for_all()
+    def _prepare(self) -> None:
+        """Do nothing, as a sub-master has no model."""
 
     def _train(self, session: Any) -> None:
         group = self.context.group
@@ -207,24 +197,7 @@ class SubMasterRole(Role):
 class MasterRole(Role):
     """The rank that validates and coordinates the workers; a single rank also trains."""
 
-    def prepare(self) -> None:
-        failure: Failure | None = None
-        raised: Exception | None = None
-        try:
-            self._make_replicas()
-        except Exception as error:
-            failure, raised = _failure(error), error
-        for _ in range(self.channel.size - 1):
-            rank, message = self.channel.wait("all workers to make their models")
-            if isinstance(message, Failure) and failure is None:
-                failure = Failure(f"rank {rank}: {message.text}", message.is_input_error)
-        if failure is None:
-            self.channel.broadcast(_model_size(self.replica))
-            return
-        self.channel.broadcast(failure)
-        raise failure.error() if raised is None else raised
-
-    def _make_replicas(self) -> None:
+    def _prepare(self) -> dict[str, Any]:
         from multiverso.learn.replicas import validation_replica
 
         training = self.training
@@ -244,6 +217,7 @@ class MasterRole(Role):
         self.replica = validation_replica(model, training.algo, batch)
         if self.channel.size == 1:
             self.worker_replica, self.data = self.training_replica(0)
+        return dataclasses.asdict(_model_size(self.replica))
 
     def _train(self, session: Any) -> Metrics:
         from multiverso.learn._coordinator import Coordinator
@@ -266,7 +240,7 @@ class MasterRole(Role):
 
     def report_failure(self, error: Exception) -> None:
         """Tell all ranks to end the training."""
-        self.channel.broadcast(_failure(error))
+        self.channel.broadcast(Failure.of(error))
 
     def _coordinate(self, coordinator: Any) -> None:
         coordinator.begin()
@@ -311,16 +285,6 @@ def _first_batch(data: Data, prefix: str = "") -> Any:
 
 def _model_size(replica: Any) -> ModelSize:
     return ModelSize(replica.weights.size, replica.state.size, replica.dtype.name)
-
-
-def _failure(error: Exception) -> Failure:
-    is_input_error = isinstance(error, InputError)
-    if not is_input_error:
-        _log.debug("this rank failed", exc_info=error)
-    text = first_line(error)
-    if not isinstance(error, InputError | StoppedError):
-        text = f"{type(error).__name__}: {text}"
-    return Failure(text, is_input_error)
 
 
 def _seed(seed: int | None, worker: int) -> None:

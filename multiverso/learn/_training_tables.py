@@ -1,5 +1,6 @@
 """The tables of a training: parameters of all workers and of groups, state, update counters."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,6 @@ from multiverso import api
 from multiverso.errors import CheckpointCorruptError, CheckpointIOError, MismatchError
 from multiverso.learn._input import as_input_error
 from multiverso.learn._layout import Group, Layout
-from multiverso.learn._messages import ModelSize
 from multiverso.learn.algo import Algo
 from multiverso.tables import ArrayTableHandler, MatrixTableHandler
 
@@ -18,6 +18,26 @@ Array = NDArray[Any]
 
 #: The number of checkpoints that a folder keeps.
 _KEEP: Final = 2
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """The sizes of a model, which the master tells sub-masters, since they have no model.
+
+    Attributes
+    ----------
+    weights : int
+        The number of trainable parameters.
+    state : int
+        The number of other floats, such as running means.
+    dtype : str
+        "float32" or "float64".
+
+    """
+
+    weights: int
+    state: int
+    dtype: str
 
 
 class TrainingTables:

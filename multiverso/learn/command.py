@@ -10,12 +10,15 @@ from typing import Any, Final, NoReturn
 
 from multiverso._extras import EXIT_CODE, LEARN, MissingExtraError, require
 from multiverso._version import __version__
+from multiverso.errors import MultiversoError
 from multiverso.learn import _options
-from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads
+from multiverso.learn._agreement import agreement, host_name
+from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads, free_gpus
 from multiverso.learn._history import write_json
 from multiverso.learn._input import InputError, read_text
 from multiverso.learn._layout import Layout, layout_of
-from multiverso.learn._mpi import host_of_each_rank, job_communicator, rank_and_size
+from multiverso.learn._messages import StoppedError
+from multiverso.learn._mpi import job_communicator, open_channel
 from multiverso.learn.algo import Algo
 from multiverso.learn.h5data import H5Data
 from multiverso.learn.manager import MPIManager
@@ -53,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit code: 0, or 2 if the input cannot be used or a package is missing.
+        The exit code: 0, 1 if a rank fails or does not come, or 2 if the input cannot be used or a
+        package is missing.
 
     """
     parser = Parser(prog="multiverso-learn", description=__doc__)
@@ -84,16 +88,15 @@ def _run(
     program: str, function: Callable[[argparse.Namespace], None], parsed: argparse.Namespace
 ) -> int:
     try:
-        if function is _train:  # Keras must not be imported before its backend is chosen.
-            require("multiverso-learn train", **LEARN)
         function(parsed)
-    except InputError as error:
+    except (InputError, MissingExtraError) as error:
         if is_master():
             sys.stderr.write(f"{program}: error: {error}\n")
-        return 2
-    except MissingExtraError as error:  # The package may be missing on one host only.
-        sys.stderr.write(f"{error}\n")
         return EXIT_CODE
+    except (MultiversoError, StoppedError) as error:
+        # The master may be the rank that fails, so every rank prints its error.
+        sys.stderr.write(f"{program}: error: {error}\n")
+        return 1
     return 0
 
 
@@ -107,16 +110,23 @@ def _plot(parsed: argparse.Namespace) -> None:
 def _train(parsed: argparse.Namespace) -> None:
     """Train with the given options, and write the results. Collective over the ranks of the job."""
     logging.basicConfig(level=parsed.log_level.upper(), format="%(name)s: %(message)s")
-    train_files, val_files = _files_in(parsed.train_data), _files_in(parsed.val_data)
-    comm = job_communicator()
-    rank, num_ranks = rank_and_size(comm)
-    hosts = host_of_each_rank(comm)
-    layout = layout_of(num_ranks, parsed.masters, hosts)
+    comm = job_communicator(parsed.timeout)
+    channel = open_channel(comm, parsed.timeout)
+    rank, num_ranks = channel.rank, channel.size
+    try:
+        with agreement(channel, "read its input") as hosts:
+            require("multiverso-learn train", **LEARN)
+            train_files, val_files = _files_in(parsed.train_data), _files_in(parsed.val_data)
+            make_callbacks = _stopping_callbacks(parsed)
+            choose_backend(parsed.backend)
+            gpus = free_gpus()
+            hosts.value = host_name()
+    finally:
+        channel.close()
+    layout = layout_of(num_ranks, parsed.masters, hosts.values)
     algo = _make_algo(parsed, layout)
-    make_callbacks = _stopping_callbacks(parsed)
-    choose_backend(parsed.backend)
-    host_workers = [worker for worker in layout.workers if hosts[worker] == hosts[rank]]
-    choose_gpu(comm, parsed.max_gpus, host_workers.index(rank) if rank in host_workers else None)
+    host_workers = [worker for worker in layout.workers if hosts.values[worker] == hosts.value]
+    choose_gpu(gpus, parsed.max_gpus, host_workers.index(rank) if rank in host_workers else None)
     choose_threads(len(host_workers))
     is_keras_file = Path(parsed.model).suffix == ".keras"
     stem = f"{Path(parsed.model).stem}_{parsed.trial_name}"
@@ -143,6 +153,7 @@ def _train(parsed: argparse.Namespace) -> None:
         checkpoint=parsed.checkpoint,
         checkpoint_interval=parsed.checkpoint_interval,
         restore=parsed.restore,
+        timeout=parsed.timeout,
     )
     manager.train()
     if manager.outcome is None:

@@ -166,14 +166,14 @@ class MPIManager:
             If a rank is lost or does not respond in time.
 
         """
-        comm = job_communicator() if self.comm is None else self.comm
-        layout = find_layout(comm, self.num_masters)
+        comm = job_communicator(self.timeout) if self.comm is None else self.comm
         channel = open_channel(comm, self.timeout)
         # The attributes are read only now, because the user may have changed them.
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
         timer = ActivityTimer(trace=self.profile is not None)
-        role = role_of(RankContext(Training(**settings), channel, layout, timer))
         try:
+            layout = find_layout(channel, self.num_masters)
+            role = role_of(RankContext(Training(**settings), channel, layout, timer))
             role.prepare()
             with session(
                 sync=self.synchronous,
@@ -184,6 +184,7 @@ class MPIManager:
                 metrics = role.train(opened)
         except StoppedError as error:
             raise RuntimeError(str(error)) from None
-        channel.close()
+        finally:
+            channel.close()
         self.model, self.outcome = role.model, role.outcome
         return metrics

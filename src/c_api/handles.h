@@ -69,17 +69,14 @@ class HandleTable {
     return object;
   }
 
-  // Makes all handles stale in a forked child, which has no other threads. Calls `on_forget` with
-  // each open handle's object, which no handle reaches any more.
-  template <class OnForget>
-  void Forget(const OnForget& on_forget) {
+  // Makes all handles stale in a forked child, which has no other threads.
+  void Forget() {
     for (auto& entry : pages_) {
       Page* page = entry.load();
       if (page == nullptr) continue;
       for (Slot& slot : page->slots) {
         const uint32_t generation = slot.generation.load();
         if (generation % kStates != kFree) {
-          if (generation % kStates == kOpen) on_forget(slot.object);
           slot.generation.store(generation / kStates * kStates + kStates);
         }
       }

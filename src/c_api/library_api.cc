@@ -1,6 +1,9 @@
 // The part of the C API that describes the library and the last error, and controls waits.
+#include <atomic>
+#include <memory>
 #include <string>
 
+#include "base/exit_deadline.h"
 #include "base/text.h"
 #include "c_api/guard.h"
 #include "c_api/pending.h"
@@ -11,8 +14,13 @@
 namespace {
 
 using multiverso::Code;
+using multiverso::ExitDeadline;
 using multiverso::Status;
 using multiverso::c_api::Guard;
+
+// The deadline of MV_ExitDeadlineBegin. It is never destroyed at exit, since the exit of a process
+// may be what has the deadline.
+std::atomic<ExitDeadline*> exit_deadline{nullptr};
 
 // The internal status codes equal the codes of the public header.
 #define MV_ASSERT_EQUAL(name, code) static_assert(name == static_cast<int32_t>(Code::code))
@@ -137,6 +145,30 @@ int32_t MV_Cancel(const char* reason) {
 int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument) {
   return Guard([&] {
     multiverso::c_api::SetInterrupt(check, argument);
+    return Status::Ok();
+  });
+}
+
+int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms) {
+  return Guard([&]() -> Status {
+    if (call == nullptr) return Status(Code::kValue, "MV_ExitDeadlineBegin: received null");
+    if (timeout_ms < 1) {
+      return Status(Code::kValue,
+                    multiverso::StrCat("timeout_ms: expected 1 or more, received ", timeout_ms));
+    }
+    auto begun = std::make_unique<ExitDeadline>(call, std::chrono::milliseconds(timeout_ms));
+    ExitDeadline* none = nullptr;
+    if (!exit_deadline.compare_exchange_strong(none, begun.get())) {
+      return Status(Code::kState, "another call has a deadline");
+    }
+    (void)begun.release();  // NOLINT: MV_ExitDeadlineEnd deletes it
+    return Status::Ok();
+  });
+}
+
+int32_t MV_ExitDeadlineEnd(void) {
+  return Guard([] {
+    delete exit_deadline.exchange(nullptr);  // NOLINT: as above
     return Status::Ok();
   });
 }

@@ -22,10 +22,8 @@ void AfterForkInChild() {
   const bool was_pending = ForgetPending();
   if (num_open_sessions.load() == 0 && !was_pending) return;
   was_forked.store(true);
-  Tables().Forget([](TableEntry*) {});
-  // The child closes its copies of the parent's connections. As long as a copy is open, the other
-  // ranks do not notice the parent's death.
-  Sessions().Forget([](SessionEntry* entry) { entry->session->CloseInForkedChild(); });
+  Tables().Forget();
+  Sessions().Forget();
 }
 
 std::vector<uintptr_t> TablesOf(SessionEntry* owner) {
@@ -112,7 +110,7 @@ Status StaleHandleError(const char* what) {
 void RecordLosses(const Session& session) {
   if (session.context()->peers()->LostRanks().empty()) return;
   has_lost_ranks.store(true);
-  MpiCommunicator::SkipFinalizeAtExit();
+  MpiCommunicator::SkipFinalizeAtExit(true);
 }
 
 bool HasLostRanks() { return has_lost_ranks.load(); }

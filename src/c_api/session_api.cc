@@ -75,7 +75,8 @@ Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& option
       return std::unique_ptr<Transport>(std::make_unique<SingleTransport>());
     case MV_TRANSPORT_MPI: {
       const std::string path = options.mpi_path == nullptr ? "" : options.mpi_path;
-      auto mpi = MpiTransport::Open(path, options.mpi_comm);
+      auto mpi =
+          MpiTransport::Open(path, options.mpi_comm, std::chrono::milliseconds(options.timeout_ms));
       if (!mpi.ok()) return mpi.status();
       return std::unique_ptr<Transport>(std::move(mpi.value()));
     }
@@ -125,6 +126,9 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
         (*held_transport)->size() > 1 ? slice : std::chrono::milliseconds(0),
         [wanted, held_transport, slice, session, over_mpi](Interrupt* interrupt) -> Status {
           auto opened = OpenSession(wanted, std::move(*held_transport), interrupt);
+          // All ranks get a MismatchError. After another error, ranks may wait for this one in MPI.
+          const bool is_agreed = opened.ok() || opened.status().code() == Code::kMismatch;
+          if (!HasLostRanks()) MpiCommunicator::SkipFinalizeAtExit(!is_agreed);
           if (!opened.ok()) return opened.status();
           if (over_mpi) LeaveSessionsAtExit();
           auto entry = std::make_unique<SessionEntry>();

@@ -24,6 +24,8 @@ constexpr auto kCheckInterval = std::chrono::milliseconds(200);
 // How long a process that ends waits for its last messages. Their receivers are polling.
 constexpr auto kSendTimeout = std::chrono::milliseconds(200);
 constexpr auto kAnswerTimeout = std::chrono::seconds(1);
+// A poll takes microseconds. If it takes this long after a loss, MPI waits for the lost rank.
+constexpr auto kStuckAfter = std::chrono::seconds(1);
 
 // The header of an answer to kLateQuestion. The late ranks, of 4 bytes each, follow the header.
 struct LateRanksHeader {
@@ -88,12 +90,29 @@ void ControlChannel::WarnIfStuck() {
   const int64_t since = polling_since_.load(std::memory_order_relaxed);
   // The time while this rank was suspended does not count as waiting for MPI.
   const int64_t waiting_since = std::max(since, failure_detector_->running_since());
-  const int64_t stuck = since == 0 ? 0 : NanosecondsNow() - waiting_since;
-  if (stuck < failure_detector_->warns_after().count() || stuck_logged_.exchange(true)) return;
+  const std::chrono::nanoseconds stuck(since == 0 ? 0 : NanosecondsNow() - waiting_since);
+  if (stuck < std::min<std::chrono::nanoseconds>(kStuckAfter, failure_detector_->warns_after())) {
+    return;
+  }
+  // Without a lost rank, the call may only be slow, for instance because MPI is connecting.
+  const bool any_lost = peers_->AnyLost();
+  if (!any_lost && stuck < failure_detector_->warns_after()) return;
+  if (stuck_logged_.exchange(true)) return;
   LogWarning(StrCat(members_->NameRank(members_->rank()), " has been in a call of MPI for ",
-                    static_cast<double>(stuck) * 1e-9,
+                    static_cast<double>(stuck.count()) * 1e-9,
                     " s that should have returned at once: MPI may wait for a rank that was killed "
-                    "while sending, and then the call lasts until this process ends"));
+                    "while sending, and then the call lasts until this process ends",
+                    any_lost ? LostRankNames() : ""));
+}
+
+std::string ControlChannel::LostRankNames() const {
+  std::string names;
+  for (int rank = 0; rank < members_->size(); ++rank) {
+    const std::string reason = peers_->ExitReason(rank);
+    if (rank == members_->rank() || reason.empty()) continue;
+    names += StrCat(names.empty() ? ". Lost: " : ", ", members_->NameRank(rank), " ", reason);
+  }
+  return names;
 }
 
 Status ControlChannel::ReceiveAll(bool* received_any) {

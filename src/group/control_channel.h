@@ -103,6 +103,8 @@ class ControlChannel {
   void SendIfLost(int rank);
   void SendHeartbeatIfDue();
   void SendHeartbeat(bool is_last);
+  // Returns the end of a message that names the lost ranks, empty if there are none.
+  std::string LostRankNames() const;
 
   std::unique_ptr<Messenger> messenger_;
   const Membership* members_;

@@ -339,11 +339,6 @@ void PeerConnections::AnnounceLoss(int rank) {
   SendToAll(MessageKind::kLoss, rank);
 }
 
-void PeerConnections::CloseInForkedChild() {
-  port_->stream.CloseInForkedChild();
-  for (Connection& connection : connections_) connection.stream.CloseInForkedChild();
-}
-
 // ---- Queries ------------------------------------------------------------------------------------
 
 std::vector<PeerConnections::Death> PeerConnections::TakeDeaths(Instant now) {

@@ -80,9 +80,6 @@ class PeerConnections {
   // even if no thread has handled the end yet. Returns false if there was no connection.
   bool HasEnded(int rank);
 
-  // Called in a forked child, which has only the calling thread. Async-signal-safe.
-  void CloseInForkedChild();
-
   int num_established() const;
 
  private:

@@ -31,7 +31,8 @@ std::vector<NetworkAddress> MachineAddresses();
 // Fills in bytes that cannot be guessed. Returns false if the system provides none.
 bool FillWithRandom(void* bytes, size_t count);
 
-// Owns a descriptor, which is closed on exec.
+// Owns a descriptor, which is closed on exec, and in forked children: as long as a child has a copy
+// of a connection, the other side does not notice the death of this process.
 class Stream {
  public:
   Stream() = default;
@@ -42,8 +43,6 @@ class Stream {
   bool is_open() const { return descriptor_.load() >= 0; }
   int descriptor() const { return descriptor_.load(); }
   void Close();
-  // Called in a forked child, which must not keep its parent's connections open. Async-signal-safe.
-  void CloseInForkedChild();
 
   // Listens at a free port, *port, of all addresses of the machine.
   Status Listen(uint16_t* port);
@@ -63,7 +62,7 @@ class Stream {
   bool HasEnded() const;
 
  private:
-  void Own(int descriptor) { descriptor_.store(descriptor); }
+  friend class OpenStreams;
 
   std::atomic<int> descriptor_{-1};
 };

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -13,6 +14,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "base/text.h"
 #include "liveness/stream.h"
@@ -95,6 +98,41 @@ bool ReadAddress(const ifaddrs& entry, NetworkAddress* address) {
 
 }  // namespace
 
+// The open streams of this process, which a forked child closes. While this object lives, no thread
+// can fork, so that a child finds every open descriptor in the list, and the mutex unlocked.
+class OpenStreams {
+ public:
+  OpenStreams() {
+    // If the registration fails for want of memory, forked children keep the connections open.
+    [[maybe_unused]] static const int failure =
+        pthread_atfork([] { mutex_.lock(); }, [] { mutex_.unlock(); }, CloseInForkedChild);
+    mutex_.lock();
+  }
+  ~OpenStreams() { mutex_.unlock(); }
+  OpenStreams(const OpenStreams&) = delete;
+  OpenStreams& operator=(const OpenStreams&) = delete;
+
+  void Add(Stream* stream) { streams_->push_back(stream); }
+  void Remove(Stream* stream) {
+    streams_->erase(std::remove(streams_->begin(), streams_->end(), stream), streams_->end());
+  }
+
+ private:
+  // Only makes calls that are allowed in the child of a process with several threads.
+  static void CloseInForkedChild() {
+    for (Stream* const stream : *streams_) close(stream->descriptor_.exchange(-1));
+    streams_->clear();
+    mutex_.unlock();
+  }
+
+  static std::mutex mutex_;
+  static std::vector<Stream*>* const streams_;
+};
+
+std::mutex OpenStreams::mutex_;
+// The list is never destroyed, since a process may fork while it exits.
+std::vector<Stream*>* const OpenStreams::streams_ = new std::vector<Stream*>;
+
 std::string NameOf(const NetworkAddress& address) {
   char text[INET6_ADDRSTRLEN] = "no address";
   const bool v4 = address.family == NetworkAddress::kIpV4;
@@ -129,32 +167,37 @@ bool FillWithRandom(void* bytes, size_t count) {
 }
 
 void Stream::Close() {
-  // The member is cleared first, so that a child forked in between closes no other descriptor.
-  const int descriptor = descriptor_.exchange(-1);
-  if (descriptor >= 0) close(descriptor);
+  if (!is_open()) return;
+  OpenStreams streams;
+  streams.Remove(this);
+  close(descriptor_.exchange(-1));
 }
 
-void Stream::CloseInForkedChild() { Close(); }
-
 Status Stream::Listen(uint16_t* port) {
+  OpenStreams streams;
   int descriptor = ListenAt(AF_INET6, port);
   if (descriptor < 0) descriptor = ListenAt(AF_INET, port);
   if (descriptor < 0) return Failure("listen");
-  Own(descriptor);
+  descriptor_.store(descriptor);
+  streams.Add(this);
   return Status::Ok();
 }
 
 Status Stream::Connect(const NetworkAddress& to, uint16_t port) {
   sockaddr_storage address{};
   const socklen_t bytes = Fill(to, port, &address);
+  OpenStreams streams;
   const int descriptor = NewSocket(address.ss_family);
   if (descriptor < 0) return Failure("socket");
-  Own(descriptor);
   const int result = connect(descriptor, reinterpret_cast<const sockaddr*>(&address), bytes);
-  if (result == 0 || errno == EINPROGRESS || errno == EINTR) return Status::Ok();
-  const Status failure = Failure("connect");
-  Close();
-  return failure;
+  if (result != 0 && errno != EINPROGRESS && errno != EINTR) {
+    const Status failure = Failure("connect");
+    close(descriptor);
+    return failure;
+  }
+  descriptor_.store(descriptor);
+  streams.Add(this);
+  return Status::Ok();
 }
 
 Status Stream::CheckConnected() const {
@@ -166,10 +209,12 @@ Status Stream::CheckConnected() const {
 }
 
 Status Stream::Accept(Stream* connection, bool* accepted) {
+  OpenStreams streams;
   const int descriptor = accept4(descriptor_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   *accepted = descriptor >= 0;
   if (*accepted) {
-    connection->Own(descriptor);
+    connection->descriptor_.store(descriptor);
+    streams.Add(connection);
     return Status::Ok();
   }
   // A connection may end before accept, and Linux reports its network errors in accept too.

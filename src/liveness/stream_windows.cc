@@ -18,7 +18,6 @@ std::vector<NetworkAddress> MachineAddresses() { return {}; }
 bool FillWithRandom(void* /*bytes*/, size_t /*count*/) { return false; }
 
 void Stream::Close() {}
-void Stream::CloseInForkedChild() {}
 Status Stream::Listen(uint16_t* /*port*/) { return Failure(); }
 Status Stream::Connect(const NetworkAddress& /*to*/, uint16_t /*port*/) { return Failure(); }
 Status Stream::CheckConnected() const { return Failure(); }

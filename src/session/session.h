@@ -74,10 +74,6 @@ class Session {
   // ---- Calls of this rank alone
   // Ends this worker's part in the rounds of all tables.
   void Finish();
-  // Closes the connections that a forked child inherited. The function is async-signal-safe.
-  void CloseInForkedChild() const {
-    if (context_->connections() != nullptr) context_->connections()->CloseInForkedChild();
-  }
   // Leaves without waiting for other ranks.
   void Leave(const std::string& reason) { context_->state()->Leave(reason); }
 

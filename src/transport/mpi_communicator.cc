@@ -5,6 +5,7 @@
 #include <list>
 #include <utility>
 
+#include "base/exit_deadline.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "transport/mpi_functions.h"
@@ -42,7 +43,7 @@ void FinalizeAtExit() {
 template <class Handle>
 class CommunicatorOf final : public MpiCommunicator {
  public:
-  Status Load(const MpiLibrary& library, const void* handle) {
+  Status Load(const MpiLibrary& library, const void* handle, std::chrono::milliseconds timeout) {
     MV_RETURN_IF_NOT_OK(mpi_.Load(library));
     constants_ = ConstantsOf(library, Handle{});
     comm_ = handle == nullptr ? constants_.world : *static_cast<const Handle*>(handle);
@@ -54,6 +55,7 @@ class CommunicatorOf final : public MpiCommunicator {
     if (is_initialized == 0) {
       (void)IsInitializer();
       int provided = 0;
+      const ExitDeadline deadline("MPI_Init_thread", timeout);
       MV_RETURN_IF_NOT_OK(
           Check(mpi_.Init_thread(nullptr, nullptr, kThreadMultiple, &provided), "MPI_Init_thread"));
       std::atexit(FinalizeAtExit<Handle>);
@@ -182,20 +184,22 @@ class CommunicatorOf final : public MpiCommunicator {
 };
 
 template <class Handle>
-Result<std::unique_ptr<MpiCommunicator>> OpenAs(const MpiLibrary& library, const void* handle) {
+Result<std::unique_ptr<MpiCommunicator>> OpenAs(const MpiLibrary& library, const void* handle,
+                                                std::chrono::milliseconds timeout) {
   auto communicator = std::make_unique<CommunicatorOf<Handle>>();
-  MV_RETURN_IF_NOT_OK(communicator->Load(library, handle));
+  MV_RETURN_IF_NOT_OK(communicator->Load(library, handle, timeout));
   return std::unique_ptr<MpiCommunicator>(std::move(communicator));
 }
 
 }  // namespace
 
-void MpiCommunicator::SkipFinalizeAtExit() { SkipsFinalize().store(true); }
+void MpiCommunicator::SkipFinalizeAtExit(bool skips) { SkipsFinalize().store(skips); }
 
 Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Open(const MpiLibrary& library,
-                                                               const void* handle) {
-  return library.family() == MpiFamily::kOpenMpi ? OpenAs<void*>(library, handle)
-                                                 : OpenAs<int>(library, handle);
+                                                               const void* handle,
+                                                               std::chrono::milliseconds timeout) {
+  return library.family() == MpiFamily::kOpenMpi ? OpenAs<void*>(library, handle, timeout)
+                                                 : OpenAs<int>(library, handle, timeout);
 }
 
 }  // namespace multiverso

@@ -15,16 +15,18 @@ namespace multiverso {
 // Only one thread at a time may use a communicator.
 class MpiCommunicator {
  public:
-  // Makes this process exit without MPI_Finalize if Open initialized MPI. Call this if a session
-  // continues without a lost rank, because MPI_Finalize might wait for that rank.
-  static void SkipFinalizeAtExit();
+  // Sets whether this process exits without MPI_Finalize if Open initialized MPI: after the loss of
+  // a rank or a failed opening, MPI_Finalize might wait for other ranks forever.
+  static void SkipFinalizeAtExit(bool skips);
 
   virtual ~MpiCommunicator() = default;
 
   // Opens the MPI_Comm at address `handle`, or MPI_COMM_WORLD if `handle` is null. If MPI is not
-  // initialized yet, Open initializes MPI, and MPI is finalized when the process exits.
+  // initialized yet, Open initializes MPI, and MPI is finalized when the process exits. If MPI_Init
+  // takes longer than `timeout`, the process ends (ExitDeadline).
   static Result<std::unique_ptr<MpiCommunicator>> Open(const MpiLibrary& library,
-                                                       const void* handle);
+                                                       const void* handle,
+                                                       std::chrono::milliseconds timeout);
 
   virtual int rank() const = 0;
   virtual int size() const = 0;

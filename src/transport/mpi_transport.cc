@@ -41,10 +41,11 @@ struct MpiTransport::Header {
 };
 
 Result<std::unique_ptr<MpiTransport>> MpiTransport::Open(const std::string& mpi_path,
-                                                         const void* mpi_comm) {
+                                                         const void* mpi_comm,
+                                                         std::chrono::milliseconds timeout) {
   Result<MpiLibrary> library = MpiLibrary::Find(mpi_path);
   if (!library.ok()) return library.status();
-  auto communicator = MpiCommunicator::Open(library.value(), mpi_comm);
+  auto communicator = MpiCommunicator::Open(library.value(), mpi_comm, timeout);
   if (!communicator.ok()) return communicator.status();
   const char* variable = "";
   const int launched = RanksLaunched(&variable);

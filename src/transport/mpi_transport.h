@@ -19,9 +19,11 @@ namespace multiverso {
 
 class MpiTransport final : public Transport {
  public:
-  // Returns LauncherError if the launcher started several ranks and MPI sees only one.
+  // Returns LauncherError if the launcher started several ranks and MPI sees only one. The timeout
+  // is that of MPI_Init, as for MpiCommunicator::Open.
   static Result<std::unique_ptr<MpiTransport>> Open(const std::string& mpi_path,
-                                                    const void* mpi_comm);
+                                                    const void* mpi_comm,
+                                                    std::chrono::milliseconds timeout);
   ~MpiTransport() override;
 
   int rank() const override { return communicator_->rank(); }

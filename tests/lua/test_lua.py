@@ -3,6 +3,8 @@
 import re
 import shutil
 import signal
+import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -27,6 +29,26 @@ def has_lua():
 
 def run(*arguments, np, **options):
     return launch.run("luajit.py", *map(str, arguments), np=np, **options)
+
+
+def without_library(folder):
+    """Return a function that prints Multiverso's version from Lua; it finds no library.
+
+    It runs a copy of the Lua modules with `folder` as the only environment on PATH.
+    """
+    shutil.copytree(CAPI.parent, Path(folder, "modules", "multiverso"))
+    environment = {
+        "LUA_CPATH": f"{folder}/c/?.so",
+        "LUA_PATH": f"{folder}/modules/?.lua;{folder}/modules/?/init.lua",
+        "PATH": f"{folder}/bin",
+    }
+    luajit = shutil.which("luajit")
+
+    def run_lua(**changes):
+        variables = {"MULTIVERSO_LIBRARY": "", "LD_LIBRARY_PATH": "", **environment, **changes}
+        return run_command(luajit, "-e", "print(require 'multiverso'._VERSION)", **variables)
+
+    return run_lua
 
 
 def declarations(text):
@@ -87,6 +109,25 @@ class TestBinding(unittest.TestCase):
         path = f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua"
         printed = output_of("luajit", "-e", "print(require 'multiverso'._VERSION)", LUA_PATH=path)
         self.assertEqual(printed.strip(), multiverso.__version__)
+
+    def test_library_of_an_installed_python_package_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run_lua = without_library(folder)
+            status, _, error = run_lua()
+            self.assertNotEqual(status, 0)
+            for place in ("/c/libmultiverso.so: not", "the dynamic linker: ", "/lib/python3.*/"):
+                self.assertIn(place, error)
+            # The command in the message prints the path for any other Python environment.
+            command = re.search(r"^  (export MULTIVERSO_LIBRARY=.*)$", error, re.MULTILINE)[1]
+            path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+            text = output_of("sh", "-c", f'{command} && echo "$MULTIVERSO_LIBRARY"', PATH=path)
+            library = text.strip()
+            self.assertEqual(run_lua(MULTIVERSO_LIBRARY=library)[1].strip(), multiverso.__version__)
+            # It is not needed for an environment on PATH.
+            installed = Path(folder, "lib/python3.13/site-packages/multiverso/_lib")
+            installed.mkdir(parents=True)
+            installed.joinpath("libmultiverso.so").symlink_to(library)
+            self.assertEqual(run_lua()[1].strip(), multiverso.__version__)
 
     def test_waiting_ranks_receive_the_reason_why_a_rank_left(self):
         for how, reason in {

@@ -72,6 +72,28 @@ def test_init_times_out_if_a_rank_never_calls_it():
 
 
 @pytest.mark.parametrize(
+    ("what_instead", "texts"),
+    [
+        (
+            "nothing",
+            ("OperationTimeout: rank 0 of 3", "mv.init: MPI_Init has not returned within 1"),
+        ),
+        ("initializes_mpi", ("OperationTimeout: init: waited for rank 2", "rank 0 ends the job")),
+        (
+            "initializes_mpi_while_others_exit",
+            ("handled: init: waited", "after a failed start: MPI_Finalize"),
+        ),
+        ("raises", ("rank 2 ends the job", "ValueError: bad batch 17")),
+    ],
+)
+def test_job_ends_if_a_rank_never_calls_init(what_instead, texts):
+    result = launch.run("faults.py", "no_init", what_instead, np=3).check_clean()
+    assert result.returncode != 0
+    for text in texts:
+        assert text in result.output, result.output
+
+
+@pytest.mark.parametrize(
     ("np", "per_node", "calls"),
     [
         (2, 2, ("barrier", "create", "collective_get", "shutdown")),

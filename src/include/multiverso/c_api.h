@@ -166,6 +166,13 @@ MV_EXPORT int32_t MV_Cancel(const char* reason);
 typedef const char* (*MV_InterruptCheck)(void* argument);
 /* Sets the function that later waits of the calling thread call. NULL, the default, means none. */
 MV_EXPORT int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument);
+/* Sets a deadline for a call of other libraries that cannot be interrupted, such as MPI_Init. After
+ * 10 s a warning says that this process waits in `call`. Unless MV_ExitDeadlineEnd is called within
+ * timeout_ms, the process prints an error and ends with exit code 1. One deadline at a time;
+ * MV_SessionOpen sets one itself if it calls MPI_Init. */
+MV_EXPORT int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms);
+/* Removes the deadline. A no-op if there is none. */
+MV_EXPORT int32_t MV_ExitDeadlineEnd(void);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
 typedef struct MV_SessionOptions {

@@ -43,10 +43,13 @@ class HangingMessenger final : public Messenger {
   std::shared_future<void> release_;
 };
 
-// Returns rank 0 of two ranks on separate nodes, with a peer_timeout of 50 ms.
-std::unique_ptr<RankContext> JoinAlone(std::unique_ptr<Messenger> messenger) {
+constexpr int64_t kPeerTimeoutMs = 50;
+
+// Returns rank 0 of two ranks on separate nodes.
+std::unique_ptr<RankContext> JoinAlone(std::unique_ptr<Messenger> messenger,
+                                       int64_t peer_timeout_ms = kPeerTimeoutMs) {
   Hello hello;
-  hello.peer_timeout_ms = 50;
+  hello.peer_timeout_ms = peer_timeout_ms;
   const int64_t bytes = NodeMemory::ControlBytes(2) + NodeMemory::ScratchBytes(1);
   return ValueOf(RankContext::Join(ValueOf(Segment::CreateShared(bytes)),
                                    SpanningMembers({1, 1}, 0, hello), std::move(messenger)));
@@ -55,10 +58,10 @@ std::unique_ptr<RankContext> JoinAlone(std::unique_ptr<Messenger> messenger) {
 // Rank 0, with a thread that hangs in a poll.
 class StuckRank {
  public:
-  StuckRank() {
+  explicit StuckRank(int64_t peer_timeout_ms = kPeerTimeoutMs) {
     auto messenger = std::make_unique<HangingMessenger>(release_.get_future().share());
     const HangingMessenger& hanging = *messenger;
-    rank_ = JoinAlone(std::move(messenger));
+    rank_ = JoinAlone(std::move(messenger), peer_timeout_ms);
     rank_->failure_detector()->Beat();
     polling_thread_ = std::thread([&] { (void)rank_->control_channel()->Poll(); });
     EXPECT_TRUE(Eventually([&] { return hanging.hangs(); }));
@@ -71,6 +74,7 @@ class StuckRank {
   StuckRank& operator=(const StuckRank&) = delete;
 
   FailureDetector* failure_detector() { return rank_->failure_detector(); }
+  void LoseRank1() { rank_->state()->RecordDeath(1, "(process 7) died", -1); }
   std::string Logged() {
     ::testing::internal::CaptureStderr();
     rank_->control_channel()->WarnIfStuck();
@@ -96,6 +100,12 @@ TEST(ControlChannel, WarnsOnceThatACallOfMpiHangs) {
   const std::string logged = rank.FirstLogged();
   EXPECT_TRUE(Contains(logged, "rank 0 on host0 has been in a call of MPI for"));
   EXPECT_EQ(rank.Logged(), "");
+}
+
+TEST(ControlChannel, WarnsEarlyThatACallOfMpiHangsAfterALoss) {
+  StuckRank rank(/*peer_timeout_ms=*/3600 * 1000);
+  rank.LoseRank1();
+  EXPECT_TRUE(Contains(rank.FirstLogged(), "Lost: rank 1 on host1 (process 7) died"));
 }
 
 TEST(ControlChannel, DoesNotBlameMpiForItsOwnSuspension) {

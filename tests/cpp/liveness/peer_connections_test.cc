@@ -282,28 +282,35 @@ TEST(PeerConnections, LeaveNoOpenDescriptor) {
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
+TEST(PeerConnections, APortIsClosedInForkedChildren) {
+  const auto port = ValueOf(PeerConnections::OpenPort());
+  Child child([&] { return port->stream.is_open() ? 1 : 0; });
+  EXPECT_EQ(child.Wait(), 0);
+  EXPECT_TRUE(port->stream.is_open());
+}
+
 // The process with the connection of rank 1 is killed, but its forked child stays alive.
 TEST(PeerConnections, EndWithTheProcessEvenIfAForkedChildLives) {
   auto port = ValueOf(PeerConnections::OpenPort());
-  auto their_port = ValueOf(PeerConnections::OpenPort());
-  const std::vector<ConnectionAddress> addresses = {port->address, their_port->address};
+  std::vector<ConnectionAddress> addresses = {port->address, {}};
+  const Shared<ConnectionAddress> their_address;
+  const Shared<std::atomic<bool>> has_address;
   const Shared<std::atomic<pid_t>> grandchild;
   Child child([&] {
-    port.reset();
+    auto their_port = ValueOf(PeerConnections::OpenPort());
+    *their_address = addresses[1] = their_port->address;
+    has_address->store(true);
     auto theirs = ValueOf(
         PeerConnections::Open(std::move(their_port), SpanningMembers({1, 1}, 1), addresses));
     while (theirs->num_established() == 0) {
       theirs->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) {});
     }
     const pid_t forked = fork();
-    if (forked == 0) {
-      theirs->CloseInForkedChild();
-      return SleepForGood();
-    }
-    grandchild->store(forked);
+    if (forked != 0) grandchild->store(forked);
     return SleepForGood();
   });
-  their_port.reset();
+  ASSERT_TRUE(Eventually([&] { return has_address->load(); }));
+  addresses[1] = *their_address;
   auto mine =
       ValueOf(PeerConnections::Open(std::move(port), SpanningMembers({1, 1}, 0), addresses));
   bool died = false;

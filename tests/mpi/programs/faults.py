@@ -102,7 +102,7 @@ def deadlocks_over_two_tables():
 
 def late_init():
     """All ranks but the last open a session; the last one only initializes MPI."""
-    from mpi4py import MPI  # MPI_Init waits for every rank and has no deadline
+    from mpi4py import MPI
 
     MPI.COMM_WORLD.Barrier()
     if worker.RANK == LAST:
@@ -111,6 +111,24 @@ def late_init():
         return
     worker.report_call(lambda: mv.init(timeout=SHORT_TIMEOUT))
     worker.announce("gave-up")
+
+
+def no_init(what_instead):
+    """All ranks but the last open a session, and cannot finalize MPI; the last one does not end."""
+    if what_instead != "nothing":
+        from mpi4py import MPI
+
+        MPI.COMM_WORLD.Barrier()
+    if worker.RANK < LAST:
+        try:
+            mv.init(timeout=SHORT_TIMEOUT)
+        except mv.OperationTimeout as error:
+            if what_instead == "initializes_mpi_while_others_exit":
+                sys.exit(f"handled: {error}")
+            raise
+    elif what_instead == "raises":
+        raise ValueError("bad batch 17")
+    threading.Event().wait()
 
 
 def interrupted(*calls):

@@ -185,8 +185,8 @@ class TestMessages(unittest.TestCase):
     def test_local_channel_connects_master_and_worker_in_one_process(self):
         channel, reports = LocalChannel(1.0), []
         channel.deliver = reports.append
-        channel.send(messages.Ready(), 0)
-        self.assertEqual(reports, [messages.Ready()])
+        channel.send(messages.Value(3), 0)
+        self.assertEqual(reports, [messages.Value(3)])
         self.assertIsNone(channel.poll())
         channel.broadcast(messages.StartEpoch())
         self.assertEqual(channel.wait("an order"), (0, messages.StartEpoch()))
@@ -302,7 +302,9 @@ class TestEnvironment(FolderTestCase):
                 os.environ.pop("CUDA_VISIBLE_DEVICES", None)
                 if visible is not None:
                     os.environ["CUDA_VISIBLE_DEVICES"] = visible
-                self.assertEqual(environment.choose_gpu(None, most), wanted or None)
+                self.assertEqual(
+                    environment.choose_gpu(environment.free_gpus(), most), wanted or None
+                )
                 self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], wanted)
         # Without the list of processes, every GPU may be busy.
         program.write_text(
@@ -311,5 +313,5 @@ class TestEnvironment(FolderTestCase):
         with mock.patch.dict(os.environ):
             os.environ["PATH"] = f"{self.folder}{os.pathsep}{os.environ['PATH']}"
             with self.assertLogs("multiverso", "WARNING"):
-                self.assertIsNone(environment.choose_gpu(None, -1))
+                self.assertIsNone(environment.choose_gpu(environment.free_gpus(), -1))
             self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], "")

@@ -1,0 +1,89 @@
+#include "base/exit_deadline.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+#include "base/log.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "base/without_signals.h"
+
+namespace multiverso {
+namespace {
+
+constexpr std::chrono::milliseconds kWarnsAfter{10000};
+// The exit code of Python after an exception.
+constexpr int kExitCode = 1;
+
+// Returns the value of the first of these variables of launchers that is set, or null.
+template <size_t N>
+const char* FirstSet(const char* const (&variables)[N]) {
+  for (const char* name : variables) {
+    if (const char* value = std::getenv(name)) return value;
+  }
+  return nullptr;
+}
+
+// MPI knows the rank only after MPI_Init, so it is taken from the launcher.
+std::string ThisRank() {
+  const char* const rank =
+      FirstSet({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"});
+  const char* const size = FirstSet({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"});
+  const std::string process = StrCat("process ", ProcessId());
+  if (rank == nullptr) return process;
+  return StrCat("rank ", rank, size == nullptr ? "" : StrCat(" of ", size), " (", process, ")");
+}
+
+}  // namespace
+
+ExitDeadline::ExitDeadline(std::string call, std::chrono::milliseconds timeout)
+    : call_(std::move(call)) {
+  const WithoutSignals without_signals;
+  try {
+    thread_ = std::thread(&ExitDeadline::Run, this, timeout);
+  } catch (const std::system_error& error) {
+    LogWarning(StrCat(call_, " has no deadline: cannot start a thread: ", error.what()));
+  }
+}
+
+ExitDeadline::~ExitDeadline() {
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    has_ended_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ExitDeadline::Run(std::chrono::milliseconds timeout) {
+  const auto until_warning = std::min(kWarnsAfter, timeout);
+  if (AwaitEnd(until_warning)) return;
+  if (until_warning < timeout) {
+    LogWarning(Describe(until_warning));
+    if (AwaitEnd(timeout - until_warning)) return;
+  }
+  const std::string error =
+      StrCat("multiverso: OperationTimeout: ", Describe(timeout),
+             " If all ranks print this, MPI cannot connect them: `multiverso doctor` looks for the "
+             "reason. This process ends\n");
+  std::fputs(error.c_str(), stderr);
+  // Exit handlers must not run, since that of MPI would wait too.
+  std::_Exit(kExitCode);
+}
+
+bool ExitDeadline::AwaitEnd(std::chrono::milliseconds time) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, time, [this] { return has_ended_; });
+}
+
+std::string ExitDeadline::Describe(std::chrono::milliseconds waited) const {
+  return StrCat(ThisRank(), ": ", call_, " has not returned within ",
+                std::chrono::duration<double>(waited).count(),
+                " s. The usual cause is a rank that has not made this call: one that does not "
+                "print this.");
+}
+
+}  // namespace multiverso

@@ -1,0 +1,38 @@
+// ExitDeadline: ends the process if a call that cannot be interrupted takes too long. In MPI_Init
+// and MPI_Finalize a rank waits for all others, without a deadline and deaf to signal handlers.
+#ifndef MULTIVERSO_BASE_EXIT_DEADLINE_H_
+#define MULTIVERSO_BASE_EXIT_DEADLINE_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace multiverso {
+
+// While the object lives, a thread warns after 10 s that the process waits in `call`, and after
+// `timeout` prints an error and ends the process with exit code 1. The launcher then ends the job.
+class ExitDeadline {
+ public:
+  ExitDeadline(std::string call, std::chrono::milliseconds timeout);
+  ~ExitDeadline();
+  ExitDeadline(const ExitDeadline&) = delete;
+  ExitDeadline& operator=(const ExitDeadline&) = delete;
+
+ private:
+  void Run(std::chrono::milliseconds timeout);
+  // Waits for the end of the call. Returns false if `time` has passed before.
+  bool AwaitEnd(std::chrono::milliseconds time);
+  std::string Describe(std::chrono::milliseconds waited) const;
+
+  std::string call_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_ended_ = false;
+  std::thread thread_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_BASE_EXIT_DEADLINE_H_

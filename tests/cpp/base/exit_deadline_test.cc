@@ -1,0 +1,27 @@
+#include "base/exit_deadline.h"
+
+#include <gtest/gtest.h>
+
+#include "support/processes.h"
+
+namespace multiverso::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(ExitDeadline, EndsTheProcessAndNamesTheCall) {
+  EXPECT_EXIT(
+      {
+        const ExitDeadline deadline("MPI_Init", milliseconds(20));
+        SleepForGood();
+      },
+      ::testing::ExitedWithCode(1),
+      "OperationTimeout: .*process [0-9]+.*: MPI_Init has not returned within 0.02 s");
+}
+
+TEST(ExitDeadline, EndsItsThreadWhenTheCallReturns) {
+  const ExitDeadline deadline("MPI_Init", std::chrono::hours(1));
+}
+
+}  // namespace
+}  // namespace multiverso::testing

@@ -1,0 +1,61 @@
+"""Ranks of a training that cannot start: ``learn_start.py FAULT [FOLDER]``.
+
+The last rank has the fault. The trainings end before a model is made, so they need no Keras. With
+two masters, the ranks agree on their layout before anything else.
+"""
+
+import sys
+import threading
+
+import worker
+
+worker.begin()
+
+from mpi4py import MPI  # noqa: E402
+
+import multiverso as mv  # noqa: E402
+from multiverso.learn import Algo, H5Data, ModelFromJson, MPIManager, command  # noqa: E402
+
+TIMEOUT = 1.0
+LAST = worker.SIZE - 1
+
+
+def train():
+    """Train with a short timeout."""
+    algo, model = Algo("sgd", loss="mse"), ModelFromJson(filename="model.json")
+    manager = MPIManager(
+        MPI.COMM_WORLD, H5Data(10), algo, model, 1, ["1.h5"], num_masters=2, timeout=TIMEOUT
+    )
+    manager.train()
+
+
+def absent():
+    """Train, except on the last rank, which never ends."""
+    if worker.RANK == LAST:
+        threading.Event().wait()
+    train()
+
+
+def barrier():
+    """Train, except on the last rank, which calls a barrier."""
+    mv.init()
+    if worker.RANK == LAST:
+        worker.report_call(mv.barrier)
+    else:
+        worker.report_call(train)
+
+
+def raises():
+    """Train, except on the last rank, which fails before."""
+    if worker.RANK == LAST:
+        raise ValueError("bad batch 17")
+    train()
+
+
+def unreadable(folder):
+    """Run the command, on the last rank with the name of a list that does not exist."""
+    lists = [f"{folder}/none.txt" if worker.RANK == LAST else f"{folder}/files.txt"] * 2
+    sys.exit(command.main(["train", f"{folder}/model.json", *lists]))
+
+
+globals()[sys.argv[1]](*sys.argv[2:])

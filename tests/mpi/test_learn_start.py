@@ -1,0 +1,38 @@
+"""Trainings in which a rank does not come, fails before the start or cannot read its input."""
+
+import launch
+
+RANKS = 3
+
+
+def test_late_rank_is_named():
+    result = launch.run("learn_start.py", "absent", np=RANKS).check_clean()
+    assert result.returncode != 0
+    assert "rank 0 waited 1 s for rank 2 to call train()" in result.output
+
+
+def test_rank_that_calls_a_barrier_learns_why_the_others_have_failed():
+    result = launch.run("learn_start.py", "barrier", np=RANKS).check_clean()
+    message = "rank 0 waited 1 s for rank 2 to call train()"
+    assert result.errors(0) == [["OperationTimeout", message]]
+    assert result.errors(1) == [["RuntimeError", f"OperationTimeout: {message}"]]
+    assert result.errors(2)[0][0] == "PeerLostError"
+
+
+def test_rank_that_fails_before_the_start_ends_the_job():
+    result = launch.run("learn_start.py", "raises", np=RANKS).check_clean()
+    assert result.returncode != 0
+    assert "rank 2 ends the job" in result.output
+    assert "ValueError: bad batch 17" in result.output
+
+
+def test_list_that_one_rank_cannot_read_ends_all_ranks_with_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "files.txt").write_text("1.h5\n", "utf-8")
+    (tmp_path / "1.h5").touch()
+    # Only the existence of a backend is checked before the input.
+    for package in ("torch", "h5py", "keras"):
+        (tmp_path / f"{package}.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = launch.run("learn_start.py", "unreadable", str(tmp_path), np=RANKS).check_clean()
+    assert result.returncode == 2
+    assert result.output.count("error: rank 2: cannot read") == 1, result.output
