@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multiverso._commands import _script, doctor, info, run, top, verify
+from multiverso._extras import EXIT_CODE, MissingExtraError
 from multiverso._version import __version__
 from multiverso.errors import MultiversoError
 
@@ -37,4 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MultiversoError, OSError) as error:
         sys.stderr.write(f"multiverso: {error}\n")
         code = 1
+    except MissingExtraError as error:
+        sys.stderr.write(f"{error}\n")
+        code = EXIT_CODE
     return code

@@ -53,7 +53,10 @@ def _end_job(code: int, error: BaseException) -> int:
     """Print the message that Python would print, and end the job if the code is not 0."""
     if not isinstance(error, SystemExit):
         frames = _frames_of_script(error.__traceback__)
-        sys.excepthook(type(error), error.with_traceback(frames), frames)
+        try:
+            sys.excepthook(type(error), error.with_traceback(frames), frames)
+        except SystemExit as end:  # As in Python, a hook can choose the exit code.
+            code = _exit_code(end)
     elif error.code is not None and not isinstance(error.code, int):
         sys.stderr.write(f"{error.code}\n")
     if code == 0:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from multiverso._commands import _node_jobs
 from multiverso._commands._argument_types import seconds
+from multiverso._extras import needs
 
 #: The modes, by ``MV_MODE_`` code.
 _MODES: Final = ("async", "sync", "staleness")
@@ -41,14 +42,8 @@ def run(options: argparse.Namespace) -> int:
     """Show the jobs once, or until Ctrl-C; return the exit code."""
     view = None
     if not options.json:
-        try:
+        with needs("multiverso top", rich="pip install 'multiverso[tools]', or use --json"):
             view = _View()
-        except ImportError:
-            sys.stderr.write(
-                "multiverso top: expected the package rich, which draws the tables: "
-                "pip install 'multiverso[tools]', or use --json\n"
-            )
-            return 2
     with contextlib.suppress(KeyboardInterrupt):
         _show(options, view)
     return 0

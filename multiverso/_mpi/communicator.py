@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from multiverso._extras import EXIT_CODE, MissingExtraError
 from multiverso._mpi.launcher import Launcher, find_launcher, started_by
 from multiverso._native import library
 from multiverso._native.exception_text import describe, uncaught_exception
@@ -215,8 +216,10 @@ class _MpiAtExit:
         if mpi is None:
             return
         if mpi.COMM_WORLD.Get_size() > 1:
-            error = uncaught_exception()
-            if not self.has_met and error is not None:
+            error = None if self.has_met else uncaught_exception()
+            if isinstance(error, MissingExtraError):  # Its message has been printed.
+                abort(EXIT_CODE)
+            elif error is not None:
                 sys.stderr.write(
                     f"multiverso: rank {mpi.COMM_WORLD.Get_rank()} ends the job, because its "
                     f"script failed before it had met the other ranks: {describe(error)}\n"

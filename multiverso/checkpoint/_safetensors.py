@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from multiverso._extras import needs
 from multiverso._native import capi
 from multiverso._native.checkpoint_calls import StrPath, save_options
 from multiverso._native.dtypes import table_dtype
@@ -189,10 +190,8 @@ def _record_of_metadata(
 
 
 def _safetensors() -> Any:
-    try:
+    advice = "pip install 'multiverso[safetensors]'"
+    with needs("the conversion of checkpoints to safetensors", safetensors=advice):
         import safetensors
         import safetensors.numpy
-    except ImportError as error:
-        msg = 'safetensors is not installed: pip install "multiverso[safetensors]"'
-        raise ImportError(msg, name="safetensors") from error
     return safetensors

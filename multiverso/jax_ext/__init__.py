@@ -12,6 +12,9 @@
 Parameters are pytrees, such as those that Flax creates and Optax updates.
 """
 
-from multiverso.jax_ext.pytree import PytreeSync
+from multiverso._extras import needs
+
+with needs("multiverso.jax_ext", jax="pip install 'multiverso[jax]'"):
+    from multiverso.jax_ext.pytree import PytreeSync
 
 __all__ = ["PytreeSync"]

@@ -11,8 +11,11 @@
 `KerasParamManager` does the same in your own training loop.
 """
 
-from multiverso.keras_ext.callbacks import MVCallback
-from multiverso.keras_ext.data import shard
-from multiverso.keras_ext.param_manager import KerasParamManager
+from multiverso._extras import BACKENDS, needs
+
+with needs("multiverso.keras_ext", keras="pip install 'multiverso[keras]'", **BACKENDS):
+    from multiverso.keras_ext.callbacks import MVCallback
+    from multiverso.keras_ext.data import shard
+    from multiverso.keras_ext.param_manager import KerasParamManager
 
 __all__ = ["KerasParamManager", "MVCallback", "shard"]

@@ -29,6 +29,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from multiverso._extras import LASAGNE, needs
+
 __all__ = ["supply"]
 
 _NUMPY_ALIASES: Final = ("bool", "int", "float", "complex", "object", "str")
@@ -53,7 +55,8 @@ def supply() -> None:
     for name in _NUMPY_ALIASES:
         if not _numpy_has(name):
             setattr(np, name, getattr(builtins, name))
-    signal = importlib.import_module("theano.tensor.signal")
+    with needs("multiverso.lasagne_ext.old_names", **LASAGNE):
+        signal = importlib.import_module("theano.tensor.signal")
     if _DOWNSAMPLE not in sys.modules and importlib.util.find_spec(_DOWNSAMPLE) is None:
         module = _make_downsample(importlib.import_module("theano.tensor.signal.pool"))
         sys.modules[_DOWNSAMPLE] = signal.downsample = module  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 import warnings
 from typing import Any
 
+from multiverso._extras import LASAGNE, needs
 from multiverso.api import current_session
 from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
@@ -128,7 +129,8 @@ class MVNetParamManager(LasagneParamManager):
 def _tensors_of(network: Any, sync_non_trainable: object, average: bool) -> list[Tensor]:
     shares = Shares(sync_non_trainable, "sync_non_trainable", average)
     # The import is here, so that importing this module does not need Lasagne.
-    import lasagne
+    with needs("LasagneParamManager", **LASAGNE):
+        import lasagne
 
     layers = list(network) if isinstance(network, list | tuple) else [network]
     for layer in layers:

@@ -13,7 +13,7 @@ from multiverso.learn._exchange import ParameterExchange
 from multiverso.learn._history import History
 from multiverso.learn._training import RankContext
 from multiverso.learn.data import Data
-from multiverso.learn.replicas import Replica
+from multiverso.learn.replicas import Replica, unpack
 
 _log = logging.getLogger("multiverso")
 
@@ -200,7 +200,7 @@ class Coordinator:
             # Keras expects infinite generators, but `generate_data` ends after an epoch.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             results = self._replica.model.evaluate(
-                self._validation.generate_data(),
+                (unpack(batch) for batch in self._validation.generate_data()),
                 verbose=0,
                 return_dict=True,
                 callbacks=self._callbacks,

@@ -6,7 +6,10 @@ import numbers
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+#: The greatest number of characters of another error's message in an InputError.
+_MAX_REASON: Final = 300
 
 
 class InputError(ValueError):
@@ -31,6 +34,8 @@ def as_input_error(problem: str, *types: type[Exception]) -> Iterator[None]:
         yield
     except types as error:
         reason = getattr(error, "strerror", None) or first_line(error)
+        if len(reason) > _MAX_REASON:  # Keras' errors may contain the whole configuration.
+            reason = reason[: _MAX_REASON - 3] + "..."
         raise InputError(f"{problem}: {reason}") from error
 
 

@@ -16,6 +16,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Self
 
+from multiverso._extras import MissingExtraError
 from multiverso.learn._input import InputError, first_line
 
 _log = logging.getLogger("multiverso")
@@ -56,11 +57,11 @@ class Failure(Message):
     @classmethod
     def of(cls, error: Exception) -> Self:
         """Return the failure of a rank that has raised `error`."""
-        is_input_error = isinstance(error, InputError)
+        is_input_error = isinstance(error, InputError | MissingExtraError)
         if not is_input_error:
             _log.debug("this rank failed", exc_info=error)
         text = first_line(error)
-        if not isinstance(error, InputError | StoppedError):
+        if not is_input_error and not isinstance(error, StoppedError):
             text = f"{type(error).__name__}: {text}"
         return cls(text, is_input_error)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from multiverso._extras import needs
 from multiverso.learn._input import InputError, as_input_error, read_text
 
 
@@ -28,7 +29,9 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
 
     """
     history_of_path = {path: _load(path) for path in dict.fromkeys(histories)}
-    from matplotlib.figure import Figure  # takes long, so unusable histories are reported before
+    with needs("multiverso-learn plot", matplotlib="pip install 'multiverso[learn]'"):
+        # The import takes long, so unusable histories are reported before it.
+        from matplotlib.figure import Figure
 
     folder = Path(output)
     with as_input_error(f"cannot create the folder {folder}", OSError):

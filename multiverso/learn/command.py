@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from multiverso._extras import EXIT_CODE, LEARN, MissingExtraError, require
 from multiverso._version import __version__
 from multiverso.errors import MultiversoError
 from multiverso.learn import _options
@@ -55,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit code: 0, 1 if a rank fails or does not come, or 2 if the input cannot be used.
+        The exit code: 0, 1 if a rank fails or does not come, or 2 if the input cannot be used or a
+        package is missing.
 
     """
     parser = Parser(prog="multiverso-learn", description=__doc__)
@@ -87,10 +89,10 @@ def _run(
 ) -> int:
     try:
         function(parsed)
-    except InputError as error:
+    except (InputError, MissingExtraError) as error:
         if is_master():
             sys.stderr.write(f"{program}: error: {error}\n")
-        return 2
+        return EXIT_CODE
     except (MultiversoError, StoppedError) as error:
         # The master may be the rank that fails, so every rank prints its error.
         sys.stderr.write(f"{program}: error: {error}\n")
@@ -113,6 +115,7 @@ def _train(parsed: argparse.Namespace) -> None:
     rank, num_ranks = channel.rank, channel.size
     try:
         with agreement(channel, "read its input") as hosts:
+            require("multiverso-learn train", **LEARN)
             train_files, val_files = _files_in(parsed.train_data), _files_in(parsed.val_data)
             make_callbacks = _stopping_callbacks(parsed)
             choose_backend(parsed.backend)

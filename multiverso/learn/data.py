@@ -1,16 +1,15 @@
 """`Data`, the base class of objects that make batches of the samples in files."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multiverso.learn._input import checked_integer
 
-__all__ = ["Data", "Nested", "length_of"]
+__all__ = ["Data", "Nested", "length_of", "mapped"]
 
-#: An array or a nested list of arrays, structured like the inputs of a model.
+#: An array, or nested lists, tuples and dicts of arrays, structured like the inputs of a model.
 Nested = Any
 
 
@@ -65,8 +64,9 @@ class Data:
         ------
         tuple
             ``(features, labels)`` or ``(features, labels, sample_weights)``, each an array with one
-            row for each sample, or a list of arrays. All batches have `batch_size` samples except
-            the last one: a batch may contain the end of one file and the beginning of the next.
+            row for each sample, or a list, tuple or dict of arrays. All batches have `batch_size`
+            samples except the last one: a batch may contain the end of one file and the beginning
+            of the next.
 
         """
         incomplete: tuple[Nested, Nested] | None = None
@@ -126,14 +126,22 @@ def length_of(data: Nested) -> int:
     return int(np.shape(data)[0])
 
 
+def mapped(function: Callable[..., Any], *structures: Nested) -> Nested:
+    """Call `function` with the arrays at each place of the structures; return a like structure.
+
+    Lists become tuples, because Keras on TensorFlow takes a list for an array.
+    """
+    first = structures[0]
+    if isinstance(first, dict):
+        return {name: mapped(function, *(part[name] for part in structures)) for name in first}
+    if isinstance(first, list | tuple):
+        return tuple(mapped(function, *parts) for parts in zip(*structures, strict=True))
+    return function(*structures)
+
+
 def _cut(data: Nested, begin: int, end: int) -> Nested:
-    if isinstance(data, list | tuple):
-        return [_cut(part, begin, end) for part in data]
-    return data[begin:end]
+    return mapped(lambda array: array[begin:end], data)
 
 
 def _joined(first: Nested, second: Nested) -> Nested:
-    if isinstance(first, list | tuple):
-        return [_joined(*parts) for parts in zip(first, second, strict=True)]
-    joined: NDArray[Any] = np.concatenate((first, second))
-    return joined
+    return mapped(lambda *arrays: np.concatenate(arrays), first, second)

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
+from multiverso._extras import LEARN, needs
 from multiverso.learn._input import InputError, as_input_error, checked_integer, first_line
 from multiverso.learn.data import Data, Nested
 
@@ -58,6 +58,7 @@ class H5Data(Data):
         features_name: str = "features",
         labels_name: str = "labels",
     ) -> None:
+        _h5py()
         super().__init__(batch_size)
         self.cache = Path(cache) if cache else None
         self.preloading = checked_integer("preloading", preloading, 0)
@@ -75,7 +76,7 @@ class H5Data(Data):
         """
         path = file_name if self.cache is None else _cached(file_name, self.cache)
         try:
-            with h5py.File(path, "r") as file:
+            with _h5py().File(path, "r") as file:
                 features = _read(_member(file, self.features_name, file_name))
                 return features, _read(_member(file, self.labels_name, file_name))
         except OSError as error:
@@ -121,7 +122,7 @@ class H5Data(Data):
     def _samples_and_shapes(self, name: str) -> tuple[int, list[tuple[int, ...]]]:
         """Return the number of samples in a file, and the shapes of a sample."""
         try:
-            with h5py.File(name, "r") as file:
+            with _h5py().File(name, "r") as file:
                 sizes, shapes = {}, []
                 keys = (self.features_name, self.labels_name)
                 for key, member in [(key, _member(file, key, name)) for key in keys]:
@@ -148,7 +149,13 @@ class H5Data(Data):
         return size, shapes
 
 
-def _member(file: h5py.File, key: str, name: str) -> Any:
+def _h5py() -> Any:
+    with needs("H5Data", **LEARN):
+        import h5py  # here, so that importing multiverso.learn does not need it
+    return h5py
+
+
+def _member(file: Any, key: str, name: str) -> Any:
     if key not in file:
         found = ", ".join(sorted(file)[:8]) or "nothing"
         raise InputError(f"cannot use {name}: expected a dataset or group '{key}', found {found}")
@@ -165,7 +172,7 @@ def _num_samples(dataset: Any, name: str) -> int:
 
 
 def _datasets(member: Any) -> Iterator[Any]:
-    if isinstance(member, h5py.Group):
+    if isinstance(member, _h5py().Group):
         for key in sorted(member):
             yield from _datasets(member[key])
     else:
@@ -173,7 +180,7 @@ def _datasets(member: Any) -> Iterator[Any]:
 
 
 def _read(member: Any) -> Nested:
-    if isinstance(member, h5py.Group):
+    if isinstance(member, _h5py().Group):
         return [_read(member[key]) for key in sorted(member)]
     return np.asarray(member[...])
 

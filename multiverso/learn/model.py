@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from multiverso.learn._input import InputError, as_input_error, read_text
+from multiverso.learn._keras_2 import refusal, translated
 
 __all__ = ["ModelBuilder", "ModelFromJson", "ModelFromKeras"]
 
@@ -46,7 +47,9 @@ class ModelBuilder:
 
 
 class ModelFromJson(ModelBuilder):
-    """Makes a model from JSON, as ``model.to_json()`` writes it.
+    """Makes a model from JSON, as ``model.to_json()`` writes it in Keras 3, or in Keras 2.
+
+    In JSON of Keras 2, only layers that mean the same in both are allowed.
 
     Parameters
     ----------
@@ -96,10 +99,15 @@ class ModelFromJson(ModelBuilder):
         """
         import keras
 
-        text = self.json_str if self.filename is None else read_text(self.filename)
+        text = self.json_str or "" if self.filename is None else read_text(self.filename)
         source = "json_str" if self.filename is None else str(self.filename)
+        problem = f"cannot make a model of {source}"
+        with as_input_error(problem):
+            text, old_version = translated(text)
+        if old_version is not None:
+            problem += f": {refusal(old_version, ' that cannot be translated')}"
         # Keras raises errors of many types for invalid input.
-        with as_input_error(f"cannot make a model of {source}"):
+        with as_input_error(problem):
             model = keras.models.model_from_json(text, custom_objects=self.custom_objects)
             if not isinstance(model, keras.Model):
                 raise TypeError(f"it describes a {type(model).__name__}")

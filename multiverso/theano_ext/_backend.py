@@ -9,6 +9,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from multiverso._extras import MissingExtraError
+
 #: The distribution to install for each module, in order of preference: the maintained one first.
 BACKENDS = {"pytensor": "pytensor", "aesara": "aesara", "theano": "Theano"}
 
@@ -40,20 +42,22 @@ def choose_backend() -> ModuleType:
     if imported:
         return imported[0]
     reasons = []
+    kind: type[ImportError] = MissingExtraError
     for name, distribution in BACKENDS.items():
         try:
             module = importlib.import_module(name)
             if _is_framework(module):
                 return module
             reasons.append(f"{module!r} is not {distribution}")
-        except ModuleNotFoundError as error:
-            missing = error.name == name
-            reasons.append(f"{distribution} is not installed" if missing else f"{name}: {error}")
         except Exception as error:  # Old Theano with new NumPy raises AttributeError.
-            reasons.append(f"importing {name} failed with {type(error).__name__}: {error}")
-    raise ImportError(
-        "expected PyTensor, Aesara or Theano, found none that works; run pip install pytensor"
-        f" ({'; '.join(reasons)})"
+            if isinstance(error, ModuleNotFoundError) and error.name == name:
+                reasons.append(f"{distribution} is not installed")
+            else:
+                kind = ImportError  # A damaged installation is not a missing one.
+                reasons.append(f"importing {name} failed with {type(error).__name__}: {error}")
+    raise kind(
+        "multiverso.theano_ext needs PyTensor, Aesara or Theano, and found none that works: "
+        f"pip install 'multiverso[theano]' ({'; '.join(reasons)})"
     )
 
 

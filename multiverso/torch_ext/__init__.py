@@ -13,7 +13,10 @@
 `TorchParamManager` does the same without an optimizer.
 """
 
-from multiverso.torch_ext.optimizer import DistributedOptimizer
-from multiverso.torch_ext.param_manager import TorchParamManager
+from multiverso._extras import needs
+
+with needs("multiverso.torch_ext", torch="pip install 'multiverso[torch]'"):
+    from multiverso.torch_ext.optimizer import DistributedOptimizer
+    from multiverso.torch_ext.param_manager import TorchParamManager
 
 __all__ = ["DistributedOptimizer", "TorchParamManager"]

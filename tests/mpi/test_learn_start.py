@@ -1,5 +1,7 @@
 """Trainings in which a rank does not come, fails before the start or cannot read its input."""
 
+import pytest
+
 import launch
 
 RANKS = 3
@@ -26,13 +28,26 @@ def test_rank_that_fails_before_the_start_ends_the_job():
     assert "ValueError: bad batch 17" in result.output
 
 
-def test_list_that_one_rank_cannot_read_ends_all_ranks_with_one_sentence(tmp_path, monkeypatch):
+def test_missing_package_ends_the_job_with_one_sentence():
+    result = launch.run("learn_start.py", "missing", np=RANKS).check_clean()
+    assert result.returncode == 2, result.output
+    assert result.output.count("pip install 'multiverso[torch]'") == 1, result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("unreadable", "cannot read"), ("incomplete", "multiverso-learn train needs")],
+)
+def test_input_that_one_rank_cannot_use_ends_all_ranks_with_one_sentence(
+    fault, words, tmp_path, monkeypatch
+):
     (tmp_path / "files.txt").write_text("1.h5\n", "utf-8")
     (tmp_path / "1.h5").touch()
     # Only the existence of a backend is checked before the input.
-    for package in ("torch", "h5py", "keras"):
+    for package in ("torch", "h5py", "keras", "tqdm"):
         (tmp_path / f"{package}.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    result = launch.run("learn_start.py", "unreadable", str(tmp_path), np=RANKS).check_clean()
+    result = launch.run("learn_start.py", fault, str(tmp_path), np=RANKS).check_clean()
     assert result.returncode == 2
-    assert result.output.count("error: rank 2: cannot read") == 1, result.output
+    assert result.output.count(f"error: rank 2: {words}") == 1, result.output

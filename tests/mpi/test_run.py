@@ -39,19 +39,22 @@ def run_command(tmp_path):
 
 def check_failed(result, how):
     result.check_clean()
-    assert result.returncode == (3 if how == "exit" else 1), result.output
+    assert result.returncode == {"exit": 3, "missing": 2, "raise": 1}[how], result.output
+    if how == "missing":
+        assert "pip install 'multiverso[torch]'" in result.output
+        assert "Traceback" not in result.output
     if how == "raise":
         assert "ValueError: bad batch 17" in result.output
         assert 'runs.py", line' in result.output
         assert "runpy" not in result.output
 
 
-@pytest.mark.parametrize("how", ["raise", "exit"])
+@pytest.mark.parametrize("how", ["raise", "exit", "missing"])
 def test_failing_script_ends_the_job(how):
     check_failed(launch.run("module.py", SCRIPT, "fails", how, np=3), how)
 
 
-@pytest.mark.parametrize("how", ["raise", "exit"])
+@pytest.mark.parametrize("how", ["raise", "exit", "missing"])
 def test_run_returns_the_exit_code_of_the_failed_rank(how, run_command):
     check_failed(launch.run("runs.py", "fails", how, np=3, mpirun=run_command()), how)
 

@@ -22,7 +22,7 @@ PUBLIC = "include"
 # may import each other, if that makes no cycle. `__init__` is the public interface, which the
 # adapters above it use like any other program.
 PACKAGE_LAYERS = (
-    ("_version", "errors"),
+    ("_extras", "_version", "errors"),
     ("_mpi", "_native"),
     ("_session_options", "devices"),
     ("_session",),

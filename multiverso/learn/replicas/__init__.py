@@ -4,15 +4,20 @@ import importlib
 import logging
 from typing import Any, Final
 
-import keras
 import numpy as np
 
+from multiverso._extras import BACKENDS, LEARN, needs
 from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn.algo import Algo
-from multiverso.learn.replicas._base import Batch, Replica, unpack
-from multiverso.learn.replicas._gradients import DifferenceReplica, GradientCapture
 
-__all__ = ["Batch", "Replica", "training_replica", "validation_replica"]
+with needs("the training of a model", **LEARN, **BACKENDS):
+    import keras
+    import tqdm  # noqa: F401  (for the coordinator; here its absence is found before training)
+
+    from multiverso.learn.replicas._base import Batch, Replica, unpack
+    from multiverso.learn.replicas._gradients import DifferenceReplica, GradientCapture
+
+__all__ = ["Batch", "Replica", "training_replica", "unpack", "validation_replica"]
 
 _log = logging.getLogger("multiverso")
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso.learn._input import InputError
+from multiverso.learn.data import mapped
 
 Batch = tuple[Any, ...]
 
@@ -133,7 +134,8 @@ def pieces_of(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
 
 
 def unpack(batch: Batch) -> tuple[Any, Any, Any]:
-    """Return features, labels and sample weights (or None) of a batch."""
+    """Return features, labels and sample weights (or None) of a batch, with tuples for lists."""
     if isinstance(batch, tuple | list) and 2 <= len(batch) <= 3:
-        return batch[0], batch[1], batch[2] if len(batch) == 3 else None
+        features, labels, *weights = mapped(lambda array: array, batch)
+        return features, labels, weights[0] if weights else None
     raise InputError(f"a batch: expected (features, labels), received {type(batch).__name__}")

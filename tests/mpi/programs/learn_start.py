@@ -14,7 +14,7 @@ worker.begin()
 from mpi4py import MPI  # noqa: E402
 
 import multiverso as mv  # noqa: E402
-from multiverso.learn import Algo, H5Data, ModelFromJson, MPIManager, command  # noqa: E402
+from multiverso.learn import Algo, Data, ModelFromJson, MPIManager, command  # noqa: E402
 
 TIMEOUT = 1.0
 LAST = worker.SIZE - 1
@@ -24,7 +24,7 @@ def train():
     """Train with a short timeout."""
     algo, model = Algo("sgd", loss="mse"), ModelFromJson(filename="model.json")
     manager = MPIManager(
-        MPI.COMM_WORLD, H5Data(10), algo, model, 1, ["1.h5"], num_masters=2, timeout=TIMEOUT
+        MPI.COMM_WORLD, Data(10), algo, model, 1, ["1.h5"], num_masters=2, timeout=TIMEOUT
     )
     manager.train()
 
@@ -52,10 +52,25 @@ def raises():
     train()
 
 
+def missing():
+    """Train, except on the last rank, which has no PyTorch."""
+    if worker.RANK == LAST:
+        sys.modules["torch"] = None  # With this, Python's import raises ModuleNotFoundError.
+        import multiverso.torch_ext  # noqa: F401
+    train()
+
+
 def unreadable(folder):
     """Run the command, on the last rank with the name of a list that does not exist."""
     lists = [f"{folder}/none.txt" if worker.RANK == LAST else f"{folder}/files.txt"] * 2
     sys.exit(command.main(["train", f"{folder}/model.json", *lists]))
+
+
+def incomplete(folder):
+    """Run the command, on the last rank without h5py."""
+    if worker.RANK == LAST:
+        sys.modules["h5py"] = None
+    sys.exit(command.main(["train", f"{folder}/model.json", *[f"{folder}/files.txt"] * 2]))
 
 
 globals()[sys.argv[1]](*sys.argv[2:])

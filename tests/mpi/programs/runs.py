@@ -28,6 +28,9 @@ def fails(how):
         worker.wait_for("busy", rank)
     if how == "exit":
         sys.exit(3)
+    if how == "missing":
+        sys.modules["torch"] = None  # With this, Python's import raises ModuleNotFoundError.
+        import multiverso.torch_ext  # noqa: F401
     raise ValueError("bad batch 17")
 
 

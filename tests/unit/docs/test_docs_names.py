@@ -4,6 +4,7 @@ import ast
 import builtins
 import functools
 import importlib
+import itertools
 import re
 import tomllib
 import unittest
@@ -87,10 +88,14 @@ def has(module, attributes):
 
 
 def in_source(module, attributes):
-    """Return whether the source of a module defines or imports all these names at its top level."""
-    tree = ast.parse(module_file(module.split(".")).read_text("utf-8"))
+    """Return whether the source of a module defines or imports all these names.
+
+    It does so at its top level, or in a ``with`` statement there.
+    """
+    top = ast.parse(module_file(module.split(".")).read_text("utf-8")).body
+    blocks = [top, *(node.body for node in top if isinstance(node, ast.With))]
     names = set()
-    for node in tree.body:
+    for node in itertools.chain(*blocks):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
             names.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):

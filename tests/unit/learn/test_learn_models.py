@@ -96,6 +96,72 @@ class TestReplicas(KerasTestCase):
             self.replicas.validation_replica(model, self.algo, (np.ones((2, 2)), np.ones(2)))
 
 
+@pytest.mark.keras_backend
+class TestBatches(KerasTestCase):
+    def validation_loss(self, data, names, parts):
+        """Train with a zero learning rate, and return the loss of the validation.
+
+        The model has an input of one column for each of `names`, and sums them in as many outputs.
+        """
+        from multiverso.learn import Algo, ModelBuilder, MPIManager
+
+        keras = self.keras
+
+        class Sums(ModelBuilder):
+            def build_model(self):
+                inputs = [keras.Input((1,), name=name) for name in names]
+                x = keras.layers.Concatenate()(inputs) if len(inputs) > 1 else inputs[0]
+                dense = [keras.layers.Dense(1, kernel_initializer="ones", name=p) for p in parts]
+                return keras.Model(inputs, [layer(x) for layer in dense])
+
+        algo = Algo("sgd", loss="mse", metrics=[], learning_rate=0.0)
+        files = [[self.folder / name] for name in ("train.h5", "test.h5")]
+        return MPIManager(None, data, algo, Sums(), 1, *files).train()["val_loss"]
+
+    def test_validation_takes_every_structure_of_a_batch(self):
+        import h5py
+
+        from multiverso.learn import Data, H5Data
+
+        class Loading(Data):
+            def __init__(self, *samples):
+                super().__init__(batch_size=4)
+                self.samples = samples
+
+            def load_data(self, file_name):
+                return self.samples
+
+        class Yielding(Loading):
+            def generate_data(self):
+                return iter([list(self.samples)])
+
+        x = np.arange(6, dtype=np.float32)[:, None]
+        one, zero = np.ones_like(x), np.zeros_like(x)
+        single = (x, zero), ([x], [zero]), ((x,), zero), ({"a": x}, zero)
+        several = (
+            ([x, one], [zero, zero]),
+            ((x, one), (zero, zero)),
+            ({"a": x, "b": one}, {"p": zero, "q": zero}),
+        )
+        cases = [
+            (f"{kind.__name__} {number}", kind(*samples), names, parts, loss)
+            for names, parts, loss, structures in (
+                ("a", "p", np.mean(x**2), single),
+                ("ab", "pq", 2 * np.mean((x + 1) ** 2), several),
+            )
+            for number, samples in enumerate(structures)
+            for kind in (Loading, Yielding)
+        ]
+        for name in ("train.h5", "test.h5"):
+            with h5py.File(self.folder / name, "w") as file:
+                file["features/a"], file["features/b"] = x, one
+                file["labels/p"], file["labels/q"] = zero, zero
+        cases.append(("H5Data", H5Data(4), "ab", "pq", cases[-1][-1]))
+        for name, data, names, parts, loss in cases:
+            with self.subTest(name):
+                np.testing.assert_allclose(self.validation_loss(data, names, parts), loss, 1e-6)
+
+
 class TestModelsFromFiles(KerasTestCase):
     def test_loads_architecture_and_weights(self):
         from multiverso.learn import ModelFromJson, ModelFromKeras
@@ -128,6 +194,99 @@ class TestModelsFromFiles(KerasTestCase):
                 self.assertIn(name, str(caught.exception))
         with self.assertRaisesRegex(InputError, "No such file"):
             ModelFromJson(filename=self.folder / "none").build_model()
+
+    def old_model(self, version, layers, class_name="Sequential", **config):
+        """Return a builder of a model that an old version of Keras has written."""
+        from multiverso.learn import ModelFromJson
+
+        layers = [{"class_name": kind, "config": given, **more} for kind, given, more in layers]
+        # Before Keras 2.2.3 the configuration of a Sequential was a list.
+        model = {
+            "class_name": class_name,
+            "config": {"name": "old", "layers": layers, **config} if config else layers,
+            "keras_version": version,
+            "backend": "theano",
+        }
+        return ModelFromJson(json_str=json.dumps(model))
+
+    def test_loads_models_of_keras_2(self):
+        zeros = {"class_name": "Zeros", "config": {}}
+        scaling = {"scale": 1.0, "mode": "fan_avg", "distribution": "uniform", "seed": None}
+        dense = {
+            "trainable": True,
+            "activation": "linear",
+            "use_bias": True,
+            "kernel_initializer": {"class_name": "VarianceScaling", "config": scaling},
+            "bias_initializer": zeros,
+            "kernel_regularizer": {"class_name": "L1L2", "config": {"l1": 0.0, "l2": 0.1}},
+            "bias_regularizer": None,
+            "activity_regularizer": None,
+            "kernel_constraint": None,
+            "bias_constraint": None,
+        }
+        norm = {"name": "norm", "axis": [1], "momentum": 0.9, "epsilon": 0.25, "scale": True}
+        norm |= {"center": True, "beta_initializer": zeros, "gamma_initializer": zeros}
+        wide = {"name": "input", "batch_input_shape": [None, 3], "units": 2, **dense}
+        sequential = [
+            ("Dense", wide, {}),
+            ("Dropout", {"name": "drop", "rate": 0.5, "noise_shape": None, "seed": None}, {}),
+            ("BatchNormalization", norm, {}),
+        ]
+        named = {"name": "sequential_1"}
+        inputs = [
+            (
+                "InputLayer",
+                {"batch_input_shape": [None, 1], "dtype": "float32", "sparse": False, "name": name},
+                {"name": name, "inbound_nodes": []},
+            )
+            for name in "ab"
+        ]
+        shared = {"name": "d", "units": 1, **dense, "activation": "relu"}
+        functional = [
+            *inputs,
+            ("Dense", shared, {"name": "d", "inbound_nodes": [[[n, 0, 0, {}]] for n in "ab"]}),
+            (
+                "Concatenate",
+                {"name": "c", "trainable": True, "axis": -1},
+                {"name": "c", "inbound_nodes": [[["d", 0, 0, {}], ["d", 1, 0, {}]]]},
+            ),
+        ]
+        ends = {"input_layers": [["a", 0, 0], ["b", 0, 0]], "output_layers": [["c", 0, 0]]}
+        x = np.array([[1, 2, 3]], np.float32)
+        parts = [x[:, :1], x[:, 1:2]]
+        # The weights are ones, so the second model copies its inputs.
+        normal = np.full((1, 2), (7 - 1) / 1.25**0.5 + 1)
+        for builder, features, wanted in (
+            (self.old_model("2.0.8", sequential), x, normal),
+            (self.old_model("2.2.4-tf", sequential, **named), x, normal),
+            (self.old_model("2.1.0", functional, "Model", **ends), parts, x[:, :2] + 1),
+            (self.old_model("2.4.0", functional, "Functional", **ends), parts, x[:, :2] + 1),
+        ):
+            with self.subTest(builder.json_str[-50:]):
+                model = builder.build_model()
+                model.set_weights([np.ones_like(array) for array in model.get_weights()])
+                found = self.keras.ops.convert_to_numpy(model(features))
+                np.testing.assert_allclose(found, wanted, rtol=1e-5)
+                self.assertEqual(len(model.losses), 1)
+
+    def test_error_for_an_old_model_names_its_version_in_one_line(self):
+        from multiverso.learn import InputError
+
+        advice = "build it with Keras 3 and write it again"
+        code = ["4wEAAAAAAAAA" * 1000, None, None]
+        for version, layer, config, words in (
+            ("1.2.2", "Dense", {"output_dim": 3}, f"received one of Keras 1.2.2; {advice}"),
+            (None, "Dense", {"output_dim": 3}, f"received one of Keras 1 or 2; {advice}"),
+            ("2.3.1", "Lambda", {"function": code}, f"Keras 2.3.1 with a layer 'Lambda'; {advice}"),
+            ("2.3.1", "Long" * 99, {}, "Keras 2.3.1 with a layer 'LongLong"),
+            ("2.3.1", "Dense", {"activation": "hard_sigmoid"}, "activation 'hard_sigmoid'"),
+            ("2.3.1", "Dense", {"units": 1, "none": code}, f"translated; {advice}"),
+            ("2.\n" * 99, "Lambda", {}, r"Keras 2. with a layer"),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(InputError, words) as caught:
+                self.old_model(version, [(layer, config, {})]).build_model()
+            self.assertNotIn("\n", str(caught.exception))
+            self.assertLess(len(str(caught.exception)), 500)
 
     def test_does_not_run_code_in_model_files(self):
         from multiverso.learn import InputError, ModelFromJson, ModelFromKeras

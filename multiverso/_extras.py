@@ -1,0 +1,80 @@
+"""Reports a missing optional package in one sentence, with the command that installs it."""
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from types import TracebackType
+
+#: The exit code after `MissingExtraError`, which is also that of invalid arguments.
+EXIT_CODE = 2
+
+#: What to do if Keras does not find its backend, for `needs`.
+BACKENDS = {
+    name: f"pip install {name}, or set KERAS_BACKEND to an installed backend"
+    for name in ("jax", "tensorflow", "torch")
+}
+
+#: The same for the packages of the extra lasagne.
+LASAGNE = dict.fromkeys(("lasagne", "theano"), "pip install 'multiverso[lasagne]'")
+
+#: The same for the packages that `multiverso.learn` needs for training.
+LEARN = dict.fromkeys(("h5py", "keras", "tqdm"), "pip install 'multiverso[learn]'")
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """An optional package is not installed. The message says what needs it and how to install it.
+
+    If a program does not catch it, Python prints only the message and exits with code 2.
+    """
+
+    def __init__(self, message: str, name: str | None = None) -> None:
+        super().__init__(message, name=name)
+        if not isinstance(sys.excepthook, _Hook):
+            sys.excepthook = _Hook()
+
+
+class _Hook:
+    """The hook for uncaught exceptions; it passes other exceptions on to the hook before it."""
+
+    def __init__(self) -> None:
+        self._previous = sys.excepthook
+
+    def __call__(
+        self, kind: type[BaseException], error: BaseException, frames: TracebackType | None
+    ) -> None:
+        if not isinstance(error, MissingExtraError):
+            self._previous(kind, error, frames)
+            return
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(EXIT_CODE)
+
+
+@contextlib.contextmanager
+def needs(purpose: str, **advice: str) -> Iterator[None]:
+    """Turn the failed import of a missing module into a MissingExtraError.
+
+    Parameters
+    ----------
+    purpose : str
+        What needs the modules, as the subject of the message.
+    **advice : str
+        What to do for each module that may be missing. Other errors of an import, such as those of
+        a damaged installation, are not changed.
+
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in advice:
+            raise
+        text = f"{purpose} needs {error.name}, which is not installed: {advice[error.name]}"
+        raise MissingExtraError(text, error.name) from None
+
+
+def require(purpose: str, **advice: str) -> None:
+    """Raise MissingExtraError, as in `needs`, if a module is missing; import no module."""
+    with needs(purpose, **advice):
+        for name in advice:
+            if importlib.util.find_spec(name) is None:
+                raise ModuleNotFoundError(name=name)
