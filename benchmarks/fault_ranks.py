@@ -200,7 +200,9 @@ def no_init() -> None:
         os.close(writer)
         with os.fdopen(reader) as errors:
             printed = errors.read()
-        kind = "OperationTimeout" if "OperationTimeout" in printed else printed
+        # If one rank ends, MPI_Init fails at once on the other ranks of Open MPI.
+        has_ended = "OperationTimeout" in printed or "MPI_INIT failed" in printed
+        kind = "OperationTimeout" if has_ended else printed
         write(f"seen-{RANK}", {"kind": kind, "at": time.monotonic(), "began": begin})
         os._exit(0)
     os.dup2(writer, sys.stderr.fileno())
@@ -214,14 +216,14 @@ def no_train() -> None:
     """Train with multiverso.learn; the last rank does not come."""
     from mpi4py import MPI
 
-    from multiverso.learn import Algo, H5Data, ModelFromJson, MPIManager
+    from multiverso.learn import Algo, Data, ModelFromJson, MPIManager
 
     if RANK == LAST:
         return stay_away()
     # With two masters the ranks meet before they make models, so this needs no Keras.
     manager = MPIManager(
         MPI.COMM_WORLD,
-        H5Data(1),
+        Data(1),
         Algo("sgd", loss="mse"),
         ModelFromJson(filename="none"),
         1,

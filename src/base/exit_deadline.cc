@@ -15,6 +15,8 @@ namespace multiverso {
 namespace {
 
 constexpr std::chrono::milliseconds kWarnsAfter{10000};
+// The launcher ends the other ranks when this one exits, so they get this time to print the error.
+constexpr std::chrono::milliseconds kGrace{500};
 // The exit code of Python after an exception.
 constexpr int kExitCode = 1;
 
@@ -70,6 +72,7 @@ void ExitDeadline::Run(std::chrono::milliseconds timeout) {
              " If all ranks print this, MPI cannot connect them: `multiverso doctor` looks for the "
              "reason. This process ends\n");
   std::fputs(error.c_str(), stderr);
+  std::this_thread::sleep_for(kGrace);
   // Exit handlers must not run, since that of MPI would wait too.
   std::_Exit(kExitCode);
 }
