@@ -27,8 +27,8 @@ _LONGEST_PAUSE: Final = 2e-3
 #: Seconds that `Channel.close` waits for messages to be sent.
 _CLOSE_TIMEOUT: Final = 10.0
 
-#: Messages that MPI had not sent when their channel was closed; MPI may still read their data.
-_unsent: Final[list[tuple[Any, bytes]]] = []
+#: Requests of closed channels with their data, which MPI may still read or write.
+_unfinished: Final[list[tuple[Any, ...]]] = []
 
 
 def job_communicator(timeout: float) -> Any:
@@ -154,12 +154,14 @@ class Channel:
 
     def close(self) -> None:
         """Wait a few seconds until all messages are sent; a receiver may have ended."""
+        if self._arriving is not None:
+            _unfinished.append(self._arriving)
         backoff = Backoff(_LONGEST_PAUSE, _CLOSE_TIMEOUT, "")
         with contextlib.suppress(OperationTimeout):
             while not all(pair[0].Test() for pair in self._in_flight):
                 backoff.pause()
             return
-        _unsent.extend(self._in_flight)
+        _unfinished.extend(self._in_flight)
 
 
 class LocalChannel(Channel):

@@ -16,15 +16,16 @@ from mpi4py import MPI  # noqa: E402
 import multiverso as mv  # noqa: E402
 from multiverso.learn import Algo, Data, ModelFromJson, MPIManager, command  # noqa: E402
 
-TIMEOUT = 1.0
+#: The timeout, in seconds, of trainings that must time out, and of those that must not.
+SHORT_TIMEOUT, LONG_TIMEOUT = 1.0, 100.0
 LAST = worker.SIZE - 1
 
 
-def train():
-    """Train with a short timeout."""
+def train(timeout):
+    """Train with two masters."""
     algo, model = Algo("sgd", loss="mse"), ModelFromJson(filename="model.json")
     manager = MPIManager(
-        MPI.COMM_WORLD, Data(10), algo, model, 1, ["1.h5"], num_masters=2, timeout=TIMEOUT
+        MPI.COMM_WORLD, Data(10), algo, model, 1, ["1.h5"], num_masters=2, timeout=timeout
     )
     manager.train()
 
@@ -33,7 +34,7 @@ def absent():
     """Train, except on the last rank, which never ends."""
     if worker.RANK == LAST:
         threading.Event().wait()
-    train()
+    train(SHORT_TIMEOUT)
 
 
 def barrier():
@@ -42,14 +43,14 @@ def barrier():
     if worker.RANK == LAST:
         worker.report_call(mv.barrier)
     else:
-        worker.report_call(train)
+        worker.report_call(train, SHORT_TIMEOUT)
 
 
 def raises():
     """Train, except on the last rank, which fails before."""
     if worker.RANK == LAST:
         raise ValueError("bad batch 17")
-    train()
+    train(LONG_TIMEOUT)
 
 
 def missing():
@@ -57,7 +58,7 @@ def missing():
     if worker.RANK == LAST:
         sys.modules["torch"] = None  # With this, Python's import raises ModuleNotFoundError.
         import multiverso.torch_ext  # noqa: F401
-    train()
+    train(LONG_TIMEOUT)
 
 
 def unreadable(folder):
