@@ -216,7 +216,7 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
 }
 
 int32_t MV_CheckpointClose(MV_Checkpoint checkpoint) {
-  return Guard([&]() -> Status {
+  return GuardRelease([&]() -> Status {
     const std::unique_ptr<CheckpointEntry> entry(
         Checkpoints().Close(HandleNumber(checkpoint), Clock::now() + kCloseTimeout));
     if (entry != nullptr) return Status::Ok();

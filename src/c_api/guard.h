@@ -44,6 +44,20 @@ int32_t Guard(Body body) noexcept {
   }
 }
 
+// As Guard, for a function that releases an object. A finalizer of a binding may call the function
+// between a failing call and MV_LastError, so an invalid handle does not replace the last error.
+template <class Body>
+int32_t GuardRelease(Body body) noexcept {
+  Code invalid = Code::kOk;
+  const int32_t code = Guard([&] {
+    Status status = body();
+    if (status.code() != Code::kHandle && status.code() != Code::kForked) return status;
+    invalid = status.code();
+    return Status::Ok();
+  });
+  return invalid == Code::kOk ? code : static_cast<int32_t>(invalid);
+}
+
 }  // namespace multiverso::c_api
 
 #endif  // MULTIVERSO_C_API_GUARD_H_

@@ -86,7 +86,7 @@ int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_ten
 }
 
 int32_t MV_ParamSyncFree(MV_ParamSync sync) {
-  return Guard([&]() -> Status {
+  return GuardRelease([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     const std::unique_ptr<ParamSyncEntry> entry(
         ParamSyncs().Close(HandleNumber(sync), Clock::now() + kCloseTimeout));

@@ -191,7 +191,7 @@ int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description) {
 }
 
 int32_t MV_TableFree(MV_Table table) {
-  return Guard([&]() -> Status {
+  return GuardRelease([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     return Withdraw(table);
   });

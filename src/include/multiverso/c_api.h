@@ -130,7 +130,8 @@ MV_EXPORT const char* MV_VersionString(void);
 MV_EXPORT const char* MV_BuildInfo(void);
 /* "MV_ERR_VALUE" for MV_ERR_VALUE, and so on; "unknown" otherwise. Static storage. */
 MV_EXPORT const char* MV_StatusName(int32_t status);
-/* What went wrong in the calling thread's last failing call. Valid until its next call. */
+/* What went wrong in the calling thread's last failing call. Valid until its next call.
+ * MV_TableFree, MV_ParamSyncFree and MV_CheckpointClose of an invalid handle do not replace it. */
 MV_EXPORT const char* MV_LastError(void);
 
 typedef struct MV_FileError {

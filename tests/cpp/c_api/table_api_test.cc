@@ -272,6 +272,10 @@ TEST_F(TableApi, HandlesAreStaleOnceFreed) {
     EXPECT_EQ(MV_TableFree(table), MV_ERR_HANDLE);
   }
   EXPECT_EQ(MV_TableGet(kept, data, 3, 0), MV_OK);
+  // A finalizer may free a table between a failing call and MV_LastError.
+  EXPECT_EQ(MV_TableGet(kept, data, 4, 0), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableFree(freed), MV_ERR_HANDLE);
+  EXPECT_TRUE(LastErrorHas("received 4"));
 }
 
 TEST_F(TableApi, ManyThreadsOnOneTableLoseNothing) {
