@@ -71,14 +71,15 @@ def test_init_times_out_if_a_rank_never_calls_it():
     result.check_errors("OperationTimeout", ranks=(0, 1))
 
 
+# Either of the waiting ranks 0 and 1 may end the job before the other one prints its error.
 @pytest.mark.parametrize(
-    ("what_instead", "texts"),
+    ("what_instead", "patterns"),
     [
         (
             "nothing",
-            ("OperationTimeout: rank 0 of 3", "mv.init: MPI_Init has not returned within 1"),
+            (r"OperationTimeout: rank [01] of 3 .*: mv.init: MPI_Init has not returned within 1",),
         ),
-        ("initializes_mpi", ("OperationTimeout: init: waited for rank 2", "rank 0 ends the job")),
+        ("initializes_mpi", ("OperationTimeout: init: waited for", "rank [01] ends the job")),
         (
             "initializes_mpi_while_others_exit",
             ("handled: init: waited", "after a failed start: MPI_Finalize"),
@@ -86,11 +87,11 @@ def test_init_times_out_if_a_rank_never_calls_it():
         ("raises", ("rank 2 ends the job", "ValueError: bad batch 17")),
     ],
 )
-def test_job_ends_if_a_rank_never_calls_init(what_instead, texts):
+def test_job_ends_if_a_rank_never_calls_init(what_instead, patterns):
     result = launch.run("faults.py", "no_init", what_instead, np=3).check_clean()
     assert result.returncode != 0
-    for text in texts:
-        assert text in result.output, result.output
+    for pattern in patterns:
+        assert re.search(pattern, result.output), result.output
 
 
 @pytest.mark.parametrize(
