@@ -98,6 +98,8 @@ class MVNetParamManager(LasagneParamManager):
     is_master_worker : bool, optional
         Whether all workers start from this worker's values. It must equal the result of
         `multiverso.is_master_worker`.
+    average : bool, optional
+        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -108,7 +110,9 @@ class MVNetParamManager(LasagneParamManager):
 
     """
 
-    def __init__(self, network: Any, is_master_worker: bool | None = None) -> None:
+    def __init__(
+        self, network: Any, is_master_worker: bool | None = None, *, average: bool = False
+    ) -> None:
         warnings.warn(
             "MVNetParamManager is the former name of LasagneParamManager",
             DeprecationWarning,
@@ -123,7 +127,7 @@ class MVNetParamManager(LasagneParamManager):
                     f" mv.is_master_worker(), received {is_master_worker!r}"
                 )
                 raise TypeError(msg) if is_function else ValueError(msg)
-        super().__init__(network)
+        super().__init__(network, average=average)
 
 
 def _tensors_of(network: Any, sync_non_trainable: object, average: bool) -> list[Tensor]:

@@ -257,7 +257,7 @@ class TestDeprecatedNames(LasagneTestCase):
     def test_deprecated_names_work_and_warn(self):
         network = dense(1)
         with self.assertWarnsRegex(DeprecationWarning, "LasagneParamManager") as caught:
-            manager = MVNetParamManager(network, mv.is_master_worker())
+            manager = MVNetParamManager(network, mv.is_master_worker(), average=True)
         self.assertEqual(caught.filename, __file__)
         self.assertIsInstance(manager, LasagneParamManager)
         network.b.set_value(np.zeros(2, np.float32))
@@ -265,6 +265,7 @@ class TestDeprecatedNames(LasagneTestCase):
             manager.update_all_param()
         self.assertEqual(caught.filename, __file__)
         self.assert_equals_tables(manager, layers.get_all_params(network))
+        self.assertEqual([table.updater for table in manager.tables], ["sgd"])
 
     def test_current_names_do_not_warn(self):
         with warnings.catch_warnings():
