@@ -55,6 +55,14 @@ def checked_number(name: str, value: Any, maximum: float = math.inf) -> float:
     return float(value)
 
 
+def checked_seconds(name: str, value: Any) -> float:
+    """Return `value` as a float; raise InputError unless it is above 0 and at most a year."""
+    seconds = checked_number(name, value, 365 * 24 * 3600.0)
+    if seconds == 0:
+        raise InputError(f"{name}: expected a number of seconds above 0, received {value!r}")
+    return seconds
+
+
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the content of a UTF-8 text file; raise InputError if it cannot be read."""
     with as_input_error(f"cannot read {path}", OSError):

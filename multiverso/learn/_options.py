@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from multiverso.learn._input import InputError
+from multiverso.learn._input import InputError, checked_seconds
 
 #: Metrics that Keras 3 has renamed.
 _METRICS: Final = {"acc": "accuracy", "val_acc": "val_accuracy"}
@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "stop when METRIC (val_loss) has not decreased (<) or increased (>) for N epochs"
     add_option("--early-stopping [METRIC,<|>,]N", text)
     add_option("--target-metric METRIC,<|>,X", "stop when METRIC is below (<) or above (>) X")
-    add_option("--timeout SECONDS", "longest wait for other ranks", 3600.0, type=float)
+    add_option("--timeout SECONDS", "longest wait for other ranks", 3600.0, type=_seconds)
     text = "seed of random numbers; with --synchronous runs of one seed are bitwise identical"
     add_option("--seed N", text, type=count)
     add_option("--checkpoint FOLDER", "save the parameters and the optimizer's state here")
@@ -172,6 +172,13 @@ def target(text: str) -> tuple[str, str, float]:
         with contextlib.suppress(ValueError):
             return _METRICS.get(parts[0], parts[0]), parts[1], float(parts[2])
     raise InputError(f"--target-metric: expected METRIC,<,X or METRIC,>,X, received {text!r}")
+
+
+def _seconds(text: str) -> float:
+    try:
+        return checked_seconds("seconds", float(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _mode(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from multiverso.api import session
 from multiverso.learn._activity import ActivityTimer
 from multiverso.learn._history import History
-from multiverso.learn._input import InputError, checked_integer
+from multiverso.learn._input import InputError, checked_integer, checked_seconds
 from multiverso.learn._layout import find_layout
 from multiverso.learn._messages import StoppedError
 from multiverso.learn._mpi import job_communicator, open_channel
@@ -142,7 +142,7 @@ class MPIManager:
         self.profile = None if profile is None else Path(profile)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.restore = None if restore is None else Path(restore)
-        self.timeout = float(timeout)
+        self.timeout = checked_seconds("timeout", timeout)
         self.model: Any = None
         self.outcome: History | None = None
 

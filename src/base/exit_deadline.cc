@@ -15,6 +15,8 @@ namespace multiverso {
 namespace {
 
 constexpr std::chrono::milliseconds kWarnsAfter{10000};
+// Longer waits could overflow the clock, and then would end at once.
+constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 // The launcher ends the other ranks when this one exits, so they get this time to print the error.
 constexpr std::chrono::milliseconds kGrace{500};
 // The exit code of Python after an exception.
@@ -61,6 +63,7 @@ ExitDeadline::~ExitDeadline() {
 }
 
 void ExitDeadline::Run(std::chrono::milliseconds timeout) {
+  timeout = std::min(timeout, kLongestTimeout);
   const auto until_warning = std::min(kWarnsAfter, timeout);
   if (AwaitEnd(until_warning)) return;
   if (until_warning < timeout) {

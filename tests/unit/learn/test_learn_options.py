@@ -112,6 +112,9 @@ class TestManager(unittest.TestCase):
                 self.assertLessEqual(max(map(len, shares)) - min(map(len, shares)), 1)
 
     def test_manager_rejects_groups_in_lock_step(self):
+        for timeout in (0, -1, float("inf"), "1"):
+            with self.assertRaisesRegex(InputError, "timeout: expected a number"):
+                self.manager(timeout=timeout)
         with self.assertRaisesRegex(InputError, "num_masters: .*lock-step"):
             self.manager(num_masters=2, synchronous=True)
 
@@ -243,6 +246,8 @@ class TestCommand(FolderTestCase):
             (["m", good, good, "--masters", "0"], "--masters"),
             (["m", good, good, "--masters", "2"], "expected 3 ranks or more"),
             (["m", good, good, "--epochs", "x"], "--epochs"),
+            (["m", good, good, "--timeout", "0"], "--timeout: .*above 0, received 0"),
+            (["m", good, good, "--timeout", "nan"], "--timeout: .*received nan"),
             (["m", good, good, "--optimizer", "x"], "expected one of .*'x'"),
             (["m", good, good, "--early-stopping", "x"], "--early-stopping"),
             (["m", good, good, "--mode", "easgd", "--elastic-force", "9"], "force"),
