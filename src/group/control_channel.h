@@ -103,7 +103,7 @@ class ControlChannel {
   void SendIfLost(int rank);
   void SendHeartbeatIfDue();
   void SendHeartbeat(bool is_last);
-  // Returns the end of a message that names the lost ranks, empty if there are none.
+  // Returns a sentence that names the lost ranks, or an empty text if no rank is lost.
   std::string LostRankNames() const;
 
   std::unique_ptr<Messenger> messenger_;

@@ -179,7 +179,7 @@ MV_EXPORT int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument);
  * timeout_ms, the process prints an error and ends with exit code 1. One deadline at a time;
  * MV_SessionOpen sets one itself if it calls MPI_Init. */
 MV_EXPORT int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms);
-/* Removes the deadline. A no-op if there is none. */
+/* Removes the deadline, if there is one. */
 MV_EXPORT int32_t MV_ExitDeadlineEnd(void);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
