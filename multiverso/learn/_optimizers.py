@@ -13,7 +13,7 @@ from typing import Any, Final
 from multiverso.learn._input import InputError
 
 #: For each updater, its class in Keras and its options; None means the default of the updater.
-# The updater "ftrl" is not among them, because it replaces the initial parameters of a network.
+# The updater "ftrl" is not among them, because it shrinks the initial parameters of a network.
 # The learning rate of adadelta is 1 in the paper (Zeiler 2012) and in mpi_learn; with Keras' 0.001
 # the optimizer hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from
 # ten thousand samples in three epochs.

@@ -156,7 +156,7 @@ class AdamOptimizer final : public Optimizer<T, 2> {
 };
 
 // McMahan et al., "Ad Click Prediction: a View from the Trenches", KDD 2013, as Keras writes it.
-// The parameters follow from the state, so the first update forgets most of their initial values.
+// The parameters follow from the state, so the first update shrinks their initial values.
 template <class T>
 class FtrlOptimizer final : public Optimizer<T, 2> {
   void Step(const Hyper& hyper, const Update& update) const override {

@@ -97,7 +97,7 @@ extern "C" {
 #define MV_UPDATER_ADAM 7     /* bias correction counts the updates of each row */
 #define MV_UPDATER_EASGD 8    /* w += elastic_force * (d - w): d is the worker's parameters */
 #define MV_UPDATER_DCASGD 9   /* sgd that compensates for the change of w since the worker's get */
-#define MV_UPDATER_FTRL 10    /* the first update forgets most of the initial w */
+#define MV_UPDATER_FTRL 10    /* the first update shrinks the initial w */
 #define MV_UPDATER_DCASGDA 11 /* dcasgd with a strength that adapts to the gradients */
 
 /* Hyper-parameters of updaters: the index into MV_TableOptions.hyper. */
