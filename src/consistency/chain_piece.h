@@ -10,15 +10,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "consistency/round_sum.h"
+
 namespace multiverso {
-
-// A segment that a piece lists, and the number of workers' deltas in the sum of its values.
-struct ListedSegment {
-  uint64_t number : 44;
-  uint64_t terms : 20;
-
-  int64_t at() const { return static_cast<int64_t>(number); }
-};
 
 // The start of a message, before the listed segments and the values. The header travels as bytes.
 struct PieceHeader {
@@ -31,44 +25,6 @@ struct PieceHeader {
   int64_t first = 0;  // the piece covers segments first to end - 1
   int64_t end = 0;
   int64_t count = 0;  // number of listed segments
-};
-
-// The segments of a table.
-class SegmentGrid {
- public:
-  SegmentGrid() = default;
-  // Divides each row of `columns` elements into segments of at most `piece_bytes`.
-  SegmentGrid(int64_t rows, int64_t columns, int64_t element_bytes, int64_t piece_bytes)
-      : columns_(columns), element_bytes_(element_bytes), piece_bytes_(piece_bytes) {
-    width_ = columns;
-    if (columns * element_bytes > piece_bytes) width_ = piece_bytes / element_bytes;
-    per_row_ = (columns + width_ - 1) / width_;
-    segments_ = rows * per_row_;
-  }
-
-  int64_t segments() const { return segments_; }
-  int64_t per_row() const { return per_row_; }
-  int64_t piece_bytes() const { return piece_bytes_; }
-  int64_t element_bytes() const { return element_bytes_; }
-  // Returns the first element of a segment, or the end of the table for segments().
-  int64_t Element(int64_t segment) const {
-    return segment / per_row_ * columns_ + segment % per_row_ * width_;
-  }
-  int64_t Elements(int64_t first, int64_t end) const { return Element(end) - Element(first); }
-  int64_t Bytes(int64_t first, int64_t end) const { return Elements(first, end) * element_bytes_; }
-  // Returns one past the last segment whose values, from `first` on, fit in a piece.
-  int64_t EndOfPiece(int64_t first) const {
-    const int64_t fit = piece_bytes_ / (width_ * element_bytes_);
-    return first + fit < segments_ ? first + fit : segments_;
-  }
-
- private:
-  int64_t columns_ = 1;
-  int64_t element_bytes_ = 1;
-  int64_t piece_bytes_ = 1;
-  int64_t width_ = 1;  // largest number of elements in a segment
-  int64_t per_row_ = 1;
-  int64_t segments_ = 0;
 };
 
 // A header, a list and values in one block of memory, so that a piece travels as one message.

@@ -14,6 +14,14 @@
 
 namespace multiverso {
 
+// The delta of one worker in a round.
+struct Contribution {
+  bool is_rows = false;
+  const char* values = nullptr;      // of the whole table, or of the listed rows
+  const int64_t* row_ids = nullptr;  // ascending
+  int64_t count = 0;                 // the number of row ids
+};
+
 // One thread at a time uses a sum. While every worker adds to the whole table, pieces have values
 // for all of their segments. From the first node on where a worker adds rows, pieces list their
 // segments, since each segment may then be the sum of a different number of deltas.

@@ -1,46 +1,148 @@
-// RoundSum: sums the staged deltas of a sync round and passes the sum to the updater.
+// RoundSum: the sum of the deltas of a round, which may be of rows or of the whole table.
 #ifndef MULTIVERSO_CONSISTENCY_ROUND_SUM_H_
 #define MULTIVERSO_CONSISTENCY_ROUND_SUM_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
-#include "consistency/staging.h"
-#include "shard/shard.h"
+#include "base/dtype.h"
+#include "consistency/pairwise_sum.h"
+#include "consistency/segment_grid.h"
 
 namespace multiverso {
 
-// The delta of one worker in a round.
-struct Contribution {
-  bool is_rows = false;
-  const char* values = nullptr;      // of the whole table, or of the listed rows
-  const int64_t* row_ids = nullptr;  // ascending
-  int64_t count = 0;                 // the number of row ids
+// A segment in a list, and the number of workers' deltas in the sum of its values.
+struct ListedSegment {
+  uint64_t number : 44;
+  uint64_t terms : 20;
+
+  int64_t at() const { return static_cast<int64_t>(number); }
 };
 
-// One thread at a time uses an object, because its functions share scratch memory.
-class RoundSum {
+// The delta of one worker in a round, or the sum over a range of workers. It has values for
+// consecutive segments, or for the segments or rows that it lists. Reads them in ascending order.
+class DeltaSource {
  public:
-  RoundSum(const StagedShape& shape, const Shard* shard);
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 
-  // Applies the sum of the contributions over one stripe to the parameters, as one update. The
-  // contributions are in worker order, so the bits do not depend on which rank sums. `out`, if not
-  // null, spans the whole table and receives the new parameters of the stripe, and no contribution
-  // may then be of rows.
-  void ApplyStripe(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
+  // Values from segment `first` on, of `terms` workers from `worker` on.
+  static DeltaSource Whole(int worker, const char* values, int64_t first = 0, int64_t terms = 1);
+  // Values of the listed rows, in ascending order, of one worker.
+  static DeltaSource Rows(int worker, const char* values, const int64_t* row_ids, int64_t count);
+  // Values of the listed segments, in ascending order, of workers from `worker` on.
+  static DeltaSource Segments(int worker, const char* values, const ListedSegment* listed,
+                              int64_t count);
+
+  int worker() const { return worker_; }
+  bool is_whole() const { return row_ids_ == nullptr && listed_ == nullptr; }
+  // Returns the next listed segment, or kNone at the end.
+  int64_t Next(const SegmentGrid& grid) const;
+  // Skips to the first listed row at or after that row, for a source of rows.
+  void SeekRow(const SegmentGrid& grid, int64_t row);
+  // Steps past the listed segment Next().
+  void Step(const SegmentGrid& grid);
+  // Returns the values of the next listed segment, or of that segment for a source of all.
+  const char* ValuesOf(const SegmentGrid& grid, int64_t segment) const {
+    return is_whole() ? values_ + grid.Bytes(first_, segment) : values_;
+  }
+  int64_t terms() const {
+    return listed_ == nullptr ? terms_ : static_cast<int64_t>(listed_[index_].terms);
+  }
 
  private:
-  void ApplyWhole(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
-  void ApplyByRow(int64_t stripe, const std::vector<Contribution>& contributions);
-  char* Scratch(int64_t count);
-  void Add(char* sum, const char* values, int64_t count) const;
-
-  StagedShape shape_;
-  const Shard* shard_;
-  std::vector<char> sum_;
-  std::vector<char> scratch_;
-  std::vector<int64_t> next_rows_;  // by contribution of rows: the index of its next row
+  int worker_ = 0;
+  const char* values_ = nullptr;  // of segment first_, or of the next listed segment
+  int64_t first_ = 0;
+  int64_t terms_ = 1;
+  const int64_t* row_ids_ = nullptr;
+  const ListedSegment* listed_ = nullptr;
+  int64_t count_ = 0;  // number of listed rows or segments
+  int64_t index_ = 0;  // of the next one
+  int64_t part_ = 0;   // the next part of the listed row
 };
+
+// One thread at a time uses an object, because its sums share memory.
+class RoundSum {
+ public:
+  // The largest number of elements summed at a time. Their sum stays in the first-level cache until
+  // it has been used.
+  static constexpr int64_t kElementsAtATime = 2048;
+
+  RoundSum(const SegmentGrid& grid, DType dtype, int workers)
+      : grid_(grid), sum_(dtype, workers, kElementsAtATime) {}
+
+  const SegmentGrid& grid() const { return grid_; }
+
+  // Sums the sources, which are in worker order, over the segments `first` to `end` - 1. Listed
+  // segments before `first` must have been stepped past. Calls begin(segment, terms) before each
+  // listed segment, and then use(element, count, values, terms) for at most kElementsAtATime
+  // elements at a time. If every source is whole, only use is called. If begin returns false, stops
+  // before that segment. Returns where the sum has ended.
+  template <class Begin, class Use>
+  int64_t Sum(std::vector<DeltaSource>* sources, int64_t first, int64_t end, Begin begin, Use use);
+
+ private:
+  // Sums terms_ over elements of which terms_ have the values.
+  template <class Use>
+  void SumElements(int64_t element, int64_t count, int64_t terms, Use use);
+
+  SegmentGrid grid_;
+  PairwiseSum sum_;
+  std::vector<PairwiseSum::Term> terms_;
+};
+
+inline bool AllAreWhole(const std::vector<DeltaSource>& sources) {
+  return std::all_of(sources.begin(), sources.end(),
+                     [](const DeltaSource& source) { return source.is_whole(); });
+}
+
+template <class Use>
+void RoundSum::SumElements(int64_t element, int64_t count, int64_t terms, Use use) {
+  for (int64_t done = 0; done < count; done += kElementsAtATime) {
+    const int64_t part = std::min(kElementsAtATime, count - done);
+    use(element + done, part, sum_.Of(terms_, part), terms);
+    for (PairwiseSum::Term& term : terms_) term.values += part * grid_.element_bytes();
+  }
+}
+
+template <class Begin, class Use>
+int64_t RoundSum::Sum(std::vector<DeltaSource>* sources, int64_t first, int64_t end, Begin begin,
+                      Use use) {
+  if (AllAreWhole(*sources)) {
+    int64_t terms = 0;
+    terms_.clear();
+    for (const DeltaSource& source : *sources) {
+      terms += source.terms();
+      terms_.push_back({source.worker(), source.ValuesOf(grid_, first)});
+    }
+    SumElements(grid_.Element(first), grid_.Elements(first, end), terms, use);
+    return end;
+  }
+  const bool is_any_whole =
+      std::any_of(sources->begin(), sources->end(),
+                  [](const DeltaSource& source) { return source.is_whole(); });
+  for (int64_t segment = first;; ++segment) {
+    if (!is_any_whole) {
+      segment = DeltaSource::kNone;
+      for (const DeltaSource& source : *sources) segment = std::min(segment, source.Next(grid_));
+    }
+    if (segment >= end) return end;
+    int64_t terms = 0;
+    terms_.clear();
+    for (const DeltaSource& source : *sources) {
+      if (!source.is_whole() && source.Next(grid_) != segment) continue;
+      terms += source.terms();
+      terms_.push_back({source.worker(), source.ValuesOf(grid_, segment)});
+    }
+    if (!begin(segment, terms)) return segment;
+    SumElements(grid_.Element(segment), grid_.Elements(segment, segment + 1), terms, use);
+    for (DeltaSource& source : *sources) {
+      if (!source.is_whole() && source.Next(grid_) == segment) source.Step(grid_);
+    }
+  }
+}
 
 }  // namespace multiverso
 

@@ -48,6 +48,13 @@ char* Staging::values(int worker, int buffer) const {
          RoundUp(shape_.layout.rows() * static_cast<int64_t>(sizeof(int64_t)), kPage);
 }
 
+DeltaSource Staging::SourceOf(int index, int worker, uint64_t round) const {
+  const StagedAdd& add = *add_of(index, round);
+  if (add.is_rows == 0) return DeltaSource::Whole(worker, values(index, add.buffer));
+  return DeltaSource::Rows(worker, values(index, add.buffer), row_ids(index, add.buffer),
+                           add.count);
+}
+
 int64_t Staging::StageRows(int worker, int buffer, const int64_t* ids, int64_t count,
                            const void* delta) {
   return MergeRows(RowDelta{ids, count, delta}, shape_.columns, shape_.dtype,

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "consistency/round_sum.h"
 #include "shard/stripe_layout.h"
 
 namespace multiverso {
@@ -45,6 +46,9 @@ class Staging {
   StagedAdd* add_of(int worker, uint64_t round) const;
   char* values(int worker, int buffer) const;
   int64_t* row_ids(int worker, int buffer) const;
+
+  // Returns the delta that worker number `worker`, whose index here is `index`, staged for `round`.
+  DeltaSource SourceOf(int index, int worker, uint64_t round) const;
 
   // Fills a buffer with the rows of a delta, whose ids may be unordered and repeat. The staged rows
   // are sorted, and duplicates are summed in the given order. Returns the number of distinct rows.

@@ -50,7 +50,9 @@ SyncRounds::SyncRounds(const StagedShape& shape, char* base, Shard* shard, Worke
       staging_(base + ClockBytes(clocks_.workers()) +
                    RoundUp(clocks_.workers() * static_cast<int64_t>(sizeof(BlockWords)), kPage),
                shape_, clocks_.workers()),
-      sum_(shape_, shard) {
+      sum_(SegmentGrid(shape_.layout.rows(), shape_.columns, shape_.element_bytes()), shape_.dtype,
+           clocks_.workers()),
+      scratch_(static_cast<size_t>(RoundSum::kElementsAtATime * shape_.element_bytes())) {
   const int workers = clocks_.workers();
   auto* const words = reinterpret_cast<BlockWords*>(base + ClockBytes(workers));
   const int64_t stripes = shape_.layout.stripes();
@@ -91,19 +93,27 @@ bool SyncRounds::CanSumBlock(int owner, uint64_t round) const {
          staging_.add_of(owner, round)->keeps_own_block.load(std::memory_order_relaxed) == 0;
 }
 
-void SyncRounds::CollectContributions(uint64_t round, const OwnBlock& own) {
-  contributions_.clear();
+void SyncRounds::CollectSources(uint64_t round, const OwnBlock& own) {
+  sources_.clear();
   for (int worker = 0; worker < clocks_.workers(); ++worker) {
     if (clocks_.adds(worker) <= round) continue;  // the worker had finished before the round
-    const StagedAdd* const add = staging_.add_of(worker, round);
-    Contribution contribution;
-    contribution.is_rows = add->is_rows != 0;
-    contribution.values = staging_.values(worker, add->buffer);
-    contribution.row_ids = staging_.row_ids(worker, add->buffer);
-    contribution.count = add->count;
-    if (worker == clocks_.me() && own.delta != nullptr) contribution.values = own.delta;
-    contributions_.push_back(contribution);
+    sources_.push_back(staging_.SourceOf(worker, worker, round));
+    if (worker == clocks_.me() && own.delta != nullptr) {
+      sources_.back() = DeltaSource::Whole(worker, own.delta);
+    }
   }
+}
+
+void SyncRounds::SumStripe(int64_t stripe, char* out) {
+  const int64_t first = shape_.layout.first_row(stripe);
+  for (DeltaSource& source : sources_) source.SeekRow(sum_.grid(), first);
+  sum_.Sum(
+      &sources_, first, shape_.layout.end_row(stripe), [](int64_t, int64_t) { return true; },
+      [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
+        shard_->Apply(element, sum, terms,
+                      out == nullptr ? nullptr : out + element * shape_.element_bytes(), count,
+                      scratch_.data());
+      });
 }
 
 void SyncRounds::SumBlock(int owner, uint64_t round, const OwnBlock& own) {
@@ -122,15 +132,14 @@ void SyncRounds::SumBlock(int owner, uint64_t round, const OwnBlock& own) {
     std::atomic_thread_fence(std::memory_order_release);
     // The staged deltas do not change from here until the stripe is done.
     if (!collected) {
-      CollectContributions(round, own);
-      const bool has_rows = std::any_of(contributions_.begin(), contributions_.end(),
-                                        [](const Contribution& term) { return term.is_rows; });
+      CollectSources(round, own);
+      const bool has_rows = !AllAreWhole(sources_);
       out = has_rows ? nullptr : own.out;
       if (own.out != nullptr) own_block_is_out_ = !has_rows;
       collected = true;
     }
     const auto stripe = static_cast<int64_t>(claim - first) + block.first_stripe;
-    sum_.ApplyStripe(stripe, contributions_, out);
+    SumStripe(stripe, out);
     if (block.words->done.fetch_add(1, std::memory_order_acq_rel) + 1 == end) clocks_.Wake();
     claim = block.words->claimed.load(std::memory_order_relaxed);
   }

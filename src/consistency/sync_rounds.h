@@ -2,7 +2,7 @@
 //
 // Round r consists of add number r of every worker, counted from 0. A worker stages its delta in
 // shared memory and continues. When all workers have staged, the workers that wait in a call sum
-// the deltas in worker order and apply the sum as one update. The table's stripes are divided into
+// the deltas (pairwise_sum.h) and apply the sum as one update. The table's stripes are divided into
 // a block per worker. Each worker begins with its own block and then helps with the others. So a
 // round needs every worker's delta, but any worker may sum a staged block. A get after j adds waits
 // until rounds 0 to j - 1 have been applied, and then copies the parameters. The parameters do not
@@ -76,7 +76,10 @@ class SyncRounds final : public Consistency {
   Status WaitForBlock(int owner, uint64_t round, const OwnBlock& own, const char* call,
                       const WaitLimit& limit);
   Status WaitForRound(uint64_t round, const char* call, const WaitLimit& limit);
-  void CollectContributions(uint64_t round, const OwnBlock& own);
+  void CollectSources(uint64_t round, const OwnBlock& own);
+  // Sums a stripe and applies the sum to the parameters, as one update. `out`, if not null, spans the
+  // whole table and receives the new parameters of the stripe.
+  void SumStripe(int64_t stripe, char* out);
 
   // ---- Getting
   Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
@@ -91,7 +94,8 @@ class SyncRounds final : public Consistency {
   Staging staging_;
   RoundSum sum_;
   std::vector<Block> blocks_;                // one per worker, in worker order
-  std::vector<Contribution> contributions_;  // to the round that this worker sums
+  std::vector<DeltaSource> sources_;  // of the round that this worker sums
+  std::vector<char> scratch_;         // for new parameters that no caller receives
   bool own_block_is_out_ = false;  // whether the last add_get's result has the worker's own block
   // For each of this worker's buffers, 1 plus the last round that used it, or 0 for a new buffer.
   uint64_t used_in_[Staging::kBuffers] = {};

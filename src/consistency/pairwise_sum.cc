@@ -1,0 +1,62 @@
+#include "consistency/pairwise_sum.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "shard/kernels.h"
+
+namespace multiverso {
+namespace {
+
+int HighestBit(int number) {
+  int bit = 0;
+  while ((number >> (bit + 1)) != 0) ++bit;
+  return bit;
+}
+
+void AppendSubtrees(const std::vector<bool>& is_in, int first, int length,
+                    std::vector<WorkerRange>* ranges) {
+  const auto begin = is_in.begin() + std::min(first, static_cast<int>(is_in.size()));
+  const auto end = is_in.begin() + std::min(first + length, static_cast<int>(is_in.size()));
+  if (std::find(begin, end, true) == end) return;
+  if (std::find(begin, end, false) == end) {
+    ranges->push_back(WorkerRange{first, static_cast<int>(end - is_in.begin())});
+    return;
+  }
+  AppendSubtrees(is_in, first, length / 2, ranges);
+  AppendSubtrees(is_in, first + length / 2, length / 2, ranges);
+}
+
+}  // namespace
+
+std::vector<WorkerRange> SubtreesOf(const std::vector<bool>& is_in) {
+  std::vector<WorkerRange> ranges;
+  AppendSubtrees(is_in, 0, 2 << HighestBit(static_cast<int>(is_in.size())), &ranges);
+  return ranges;
+}
+
+PairwiseSum::PairwiseSum(DType dtype, int workers, int64_t largest_count)
+    : dtype_(dtype),
+      block_bytes_(largest_count * SizeOf(dtype)),
+      sums_(static_cast<size_t>(block_bytes_ * (HighestBit(workers) + 1))) {}
+
+const char* PairwiseSum::Of(const std::vector<Term>& terms, int64_t count) {
+  return Add(terms.data(), terms.size(), count, sums_.data());
+}
+
+const char* PairwiseSum::Add(const Term* terms, size_t size, int64_t count, char* sum) {
+  if (size == 1) return terms[0].values;
+  const int half = 1 << HighestBit(terms[0].worker ^ terms[size - 1].worker);
+  size_t left = 1;
+  while ((terms[left].worker & half) == 0) ++left;
+  const char* const a = Add(terms, left, count, sum);
+  const char* const b = Add(terms + left, size - left, count, sum + block_bytes_);
+  WithType(dtype_, [&](auto* null) {
+    using T = std::remove_pointer_t<decltype(null)>;
+    kernels::Sum(reinterpret_cast<T*>(sum), reinterpret_cast<const T*>(a),
+                 reinterpret_cast<const T*>(b), count);
+  });
+  return sum;
+}
+
+}  // namespace multiverso

@@ -1,0 +1,104 @@
+#include "consistency/pairwise_sum.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+#include <random>
+
+namespace multiverso::testing {
+namespace {
+
+using Deltas = std::vector<std::optional<float>>;
+
+// S(a, b) as pairwise_sum.h defines it.
+std::optional<float> Model(const Deltas& deltas, int a, int b) {
+  if (b == a + 1) return deltas[static_cast<size_t>(a)];
+  int m = 1;
+  while (2 * m < b - a) m *= 2;
+  const auto left = Model(deltas, a, a + m);
+  const auto right = Model(deltas, a + m, b);
+  if (!left || !right) return left ? left : right;
+  return *left + *right;
+}
+
+float RandomValue(std::mt19937* random) {
+  std::uniform_real_distribution<float> exponent(-20, 20);
+  return std::ldexp(std::uniform_real_distribution<float>(-1, 1)(*random),
+                    static_cast<int>(exponent(*random)));
+}
+
+std::vector<PairwiseSum::Term> TermsOf(const Deltas& deltas, WorkerRange range) {
+  std::vector<PairwiseSum::Term> terms;
+  for (int worker = range.first; worker < range.end; ++worker) {
+    const auto& delta = deltas[static_cast<size_t>(worker)];
+    if (delta) terms.push_back({worker, reinterpret_cast<const char*>(&*delta)});
+  }
+  return terms;
+}
+
+float SumOf(const std::vector<PairwiseSum::Term>& terms, int workers) {
+  PairwiseSum sum(DType::kFloat32, workers, 1);
+  return *reinterpret_cast<const float*>(sum.Of(terms, 1));
+}
+
+TEST(PairwiseSum, EqualsTheModelForEverySetOfWorkers) {
+  std::mt19937 random(1);
+  for (int workers = 1; workers <= 9; ++workers) {
+    for (unsigned present = 1; present < 1U << workers; ++present) {
+      Deltas deltas(static_cast<size_t>(workers));
+      for (int i = 0; i < workers; ++i) {
+        if ((present >> i & 1) != 0) deltas[static_cast<size_t>(i)] = RandomValue(&random);
+      }
+      EXPECT_EQ(SumOf(TermsOf(deltas, {0, workers}), workers), *Model(deltas, 0, workers));
+    }
+  }
+}
+
+TEST(PairwiseSum, DoesNotDependOnThePlacementOfWorkers) {
+  std::mt19937 random(2);
+  for (int program = 0; program < 500; ++program) {
+    const int workers = 1 + static_cast<int>(random() % 40);
+    const int nodes = 1 + static_cast<int>(random() % 9);
+    Deltas deltas(static_cast<size_t>(workers));
+    std::vector<std::vector<bool>> is_on(static_cast<size_t>(nodes),
+                                         std::vector<bool>(static_cast<size_t>(workers), false));
+    for (int i = 0; i < workers; ++i) {
+      deltas[static_cast<size_t>(i)] = RandomValue(&random);
+      is_on[random() % static_cast<size_t>(nodes)][static_cast<size_t>(i)] = true;
+    }
+    std::vector<std::pair<int, float>> partial;
+    for (const auto& node : is_on) {
+      for (const WorkerRange& range : SubtreesOf(node)) {
+        partial.emplace_back(range.first, SumOf(TermsOf(deltas, range), workers));
+      }
+    }
+    std::sort(partial.begin(), partial.end());
+    std::vector<PairwiseSum::Term> terms;
+    for (const auto& [first, value] : partial) {
+      terms.push_back({first, reinterpret_cast<const char*>(&value)});
+    }
+    EXPECT_EQ(SumOf(terms, workers), *Model(deltas, 0, workers));
+  }
+}
+
+TEST(PairwiseSum, SubtreesAreTheLargestRanges) {
+  const auto subtrees = [](std::initializer_list<int> workers, size_t all) {
+    std::vector<bool> is_in(all, false);
+    for (const int worker : workers) is_in[static_cast<size_t>(worker)] = true;
+    std::string text;
+    for (const WorkerRange& range : SubtreesOf(is_in)) {
+      text += std::to_string(range.first) + "-" + std::to_string(range.end) + " ";
+    }
+    return text;
+  };
+  EXPECT_EQ(subtrees({4, 5, 6, 7}, 8), "4-8 ");
+  EXPECT_EQ(subtrees({0, 1, 2, 3, 4}, 5), "0-5 ");
+  EXPECT_EQ(subtrees({3, 4, 5, 6}, 8), "3-4 4-6 6-7 ");
+  EXPECT_EQ(subtrees({4}, 5), "4-5 ");
+  EXPECT_EQ(subtrees({0, 2, 4}, 6), "0-1 2-3 4-5 ");
+  EXPECT_EQ(subtrees({}, 3), "");
+}
+
+}  // namespace
+}  // namespace multiverso::testing
