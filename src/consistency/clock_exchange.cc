@@ -154,7 +154,7 @@ std::string ClockExchange::PackChanges(const RoundsByTable& tables, uint32_t* co
       AppendRaw(Entry{worker, now}, &entries);
       *urgent = *urgent || now.finished != sent[i].finished ||
                 now.ticks >= sent[i].ticks + kUrgentTicks ||
-                (!rounds->IsReplicated() && now.adds != sent[i].adds);
+                (!rounds->SumsRounds() && now.adds != sent[i].adds);
     }
     if (entries.empty()) continue;
     ++*count;

@@ -1,11 +1,13 @@
 // Consistency: decides which adds of other workers a worker's get may see.
 //
 // Each table passes its calls through a Consistency object. AsyncMode runs a call at once.
-// SyncRounds and ReplicaRounds (sync mode) and StalenessBound (bounded staleness) may wait.
+// SyncRounds and SpanningRounds (sync mode) and StalenessBound (bounded staleness) may wait.
 #ifndef MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 #define MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -43,7 +45,7 @@ class Consistency {
  public:
   virtual ~Consistency() = default;
 
-  // Runs the request on this node's shard.
+  // Runs the request on this node's shard, or in sync mode over several nodes, on the whole table.
   virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit) = 0;
   // Enter and Leave are for requests that servers of several nodes run. Enter is called before the
   // request and waits until this worker may make the call. Leave is called after the request and
@@ -57,6 +59,11 @@ class Consistency {
   virtual bool HasRounds() const { return true; }
   // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
   virtual bool ExchangesInPlace() const { return false; }
+  // Sets the function with which sync mode gets values from the servers of other nodes, after
+  // Request::rounds rounds. It waits to its end. A server that has begun a later round answers with
+  // a state error.
+  using Fetch = std::function<Status(const Request&, const WaitLimit&)>;
+  virtual void FetchWith(Fetch /*fetch*/) {}
   // Announces that this worker joins no further rounds. The others then continue without it.
   virtual void Finish() {}
   // Announces that this worker is about to join that collective call. Aborts the session with a
@@ -73,6 +80,8 @@ class Consistency {
   virtual void Depart() {}
   // Returns whether at least `rounds` rounds have been applied to the parameters.
   virtual bool HasApplied(uint64_t /*rounds*/) const { return true; }
+  // Returns whether a change by a round after the first `rounds` rounds has begun.
+  virtual bool HasBegun(uint64_t /*rounds*/) const { return false; }
   virtual uint64_t rounds_applied() const { return 0; }
 
   // ---- For checkpoints, while all workers are in the same collective call

@@ -15,14 +15,15 @@
 
 namespace multiverso {
 
-// Returns the bytes of shared memory for a table of that shape on a node with `workers_here`
-// of the `workers`, or kMemory if that memory cannot be addressed.
-Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& shape, int workers,
-                                 int workers_here);
-// `memory` is zero-filled and has ConsistencyBytes(). A rank that only serves gets AsyncMode.
+// Returns the bytes of this node's shared memory for a table of that shape, or kMemory if that
+// memory cannot be addressed.
+Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& shape,
+                                 const Membership& members);
+// `shape` is that of the whole table, and `first_row` the first row of `shard`. `memory` is
+// zero-filled and has ConsistencyBytes().
 std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const StagedShape& shape,
-                                             char* memory, Shard* shard, RankContext* context,
-                                             const std::string& table_name);
+                                             int64_t first_row, char* memory, Shard* shard,
+                                             RankContext* context, const std::string& table_name);
 
 }  // namespace multiverso
 

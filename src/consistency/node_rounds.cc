@@ -1,30 +1,159 @@
 #include "consistency/node_rounds.h"
 
-namespace multiverso {
+#include <algorithm>
+#include <cstring>
+#include <utility>
 
-std::unique_ptr<NodeRounds> NodeRounds::Make(const ModeOptions& options, int64_t table,
-                                             const StagedShape& shape, char* base, Shard* shard,
-                                             RankContext* context, const std::string& table_name) {
+namespace multiverso {
+namespace {
+
+// A piece is large enough for full speed, and small enough to stay in the receiver's cache.
+constexpr int64_t kPieceBytes = int64_t{256} << 10;
+
+}  // namespace
+
+std::unique_ptr<NodeRounds> NodeRounds::Make(const ModeOptions& options, const SumPlan& plan,
+                                             const StagedShape& shape, int64_t first_row,
+                                             char* base, Shard* shard, RankContext* context,
+                                             const std::string& table_name) {
   const Membership& members = context->members();
-  const bool has_others = members.worker_leaders().size() > 1;
-  if (options.mode == Mode::kAsync || !has_others || !context->members().is_leader() ||
-      !members.is_worker()) {
+  if (options.mode == Mode::kAsync || !members.spans_nodes() || !members.is_leader()) {
     return nullptr;
   }
+  WorkerClocks clocks(base, context, table_name);
+  const SpanningMemory memory(shape, base, clocks);
   std::unique_ptr<NodeRounds> rounds(
-      new NodeRounds(WorkerClocks(base, context, table_name), shard, members.num_nodes()));
-  if (options.mode == Mode::kSync) {
-    rounds->chain_ =
-        std::make_unique<RoundChain>(table, shape, ReplicaMemory(shape, base, rounds->clocks_),
-                                     &rounds->clocks_, shard, context);
-  }
+      new NodeRounds(plan, shape, first_row, memory, std::move(clocks), shard, context));
+  rounds->is_sync_ = options.mode == Mode::kSync;
   return rounds;
+}
+
+NodeRounds::NodeRounds(const SumPlan& plan, const StagedShape& shape, int64_t first_row,
+                       const SpanningMemory& memory, WorkerClocks clocks, Shard* shard,
+                       RankContext* context)
+    : plan_(plan),
+      shape_(shape),
+      first_element_(first_row * shape.columns),
+      memory_(memory),
+      clocks_(std::move(clocks)),
+      shard_(shard),
+      context_(context),
+      scratch_(static_cast<size_t>(RoundSum::kElementsAtATime * shape.element_bytes())) {}
+
+void NodeRounds::Begin(int64_t table, PieceLink* link) {
+  if (!is_sync_) return;
+  const SegmentGrid grid(shape_.layout.rows(), shape_.columns, shape_.element_bytes(), kPieceBytes);
+  for (SumPlan::Part& part : plan_.parts) {
+    part.first *= grid.per_row();
+    part.end *= grid.per_row();
+  }
+  NodeSum::Values* const values = this;
+  sum_ = std::make_unique<NodeSum>(table, plan_, context_->members().node(), grid, shape_.dtype,
+                                   values, link);
+  Publish();
+}
+
+Status NodeRounds::Receive(PieceLink::Piece piece) {
+  if (sum_ == nullptr) return Status::Ok();
+  const Status received = sum_->Receive(std::move(piece));
+  Publish();
+  return received;
+}
+
+Status NodeRounds::Poll(bool* any) {
+  if (sum_ == nullptr) return Status::Ok();
+  bool moved = false;
+  const Status polled = sum_->Poll(&moved);
+  if (moved) Publish();
+  *any = *any || moved;
+  return polled;
+}
+
+void NodeRounds::Publish() {
+  SpanningWords* const words = memory_.words();
+  bool is_changed = false;
+  const auto publish = [&](std::atomic<uint64_t>* word, uint64_t rounds) {
+    if (word->load(std::memory_order_relaxed) == rounds) return;
+    word->store(rounds, std::memory_order_release);
+    is_changed = true;
+  };
+  publish(&words->summed, sum_->summed());
+  publish(&words->applied, sum_->applied());
+  publish(&words->copied, sum_->copied());
+  if (is_changed) clocks_.Wake();
+}
+
+bool NodeRounds::IsSettled() const {
+  if (sum_ == nullptr) return true;
+  uint64_t rounds = 0;
+  for (int worker = 0; worker < clocks_.workers(); ++worker) {
+    rounds = std::max(rounds, clocks_.adds(worker));
+  }
+  const uint64_t copied_from = memory_.words()->copied_from.load();
+  return sum_->summed() >= rounds && sum_->applied() >= rounds &&
+         (copied_from == 0 || copied_from > rounds || sum_->copied() >= rounds);
 }
 
 bool NodeRounds::IsReleased() const {
   const Holders* const holders = shard_->holders();
+  // The clocks of a worker no longer change after it has departed.
   return holders->ranks_here.load() == 0 &&
-         holders->nodes_released.load() >= static_cast<uint32_t>(num_nodes_ - 1);
+         holders->nodes_released.load() >=
+             static_cast<uint32_t>(context_->members().num_nodes() - 1) &&
+         (sum_ == nullptr || clocks_.AllAt(WorkerClocks::kDeparted));
+}
+
+// ---- The values that are summed -----------------------------------------------------------------
+
+bool NodeRounds::Open(uint64_t round, std::vector<DeltaSource>* sources) {
+  if (!clocks_.AllHereHavePassed(round)) return false;
+  for (const int worker : clocks_.here()) {
+    if (clocks_.adds(worker) <= round) continue;  // the worker had finished before the round
+    sources->push_back(
+        memory_.staging().SourceOf(memory_.local_index_of(worker), worker, round));
+  }
+  return true;
+}
+
+bool NodeRounds::HaveFinished(const WorkerRange& workers, uint64_t round) {
+  for (int worker = workers.first; worker < workers.end; ++worker) {
+    // has_finished is read first, because a worker's clock no longer changes after it finishes.
+    if (!clocks_.has_finished(worker) || clocks_.adds(worker) > round) return false;
+  }
+  return true;
+}
+
+uint64_t NodeRounds::CopiedFrom(uint64_t round) {
+  SpanningWords* const words = memory_.words();
+  if (round >= asked_) {
+    asked_ = round + 1;
+    if (words->copied_from.load() == 0 && words->is_copy_wanted.load() != 0) {
+      words->copied_from.store(round + 1);
+    }
+  }
+  const uint64_t copied_from = words->copied_from.load();
+  return copied_from == 0 ? NodeSum::kNever : copied_from - 1;
+}
+
+void NodeRounds::BeginChange(uint64_t round) {
+  SpanningWords* const words = memory_.words();
+  if (words->begun.load(std::memory_order_relaxed) > round) return;
+  words->begun.store(round + 1, std::memory_order_relaxed);
+  // A reader that sees a change of this round must also see `begun`, so that it reads again.
+  std::atomic_thread_fence(std::memory_order_release);
+}
+
+void NodeRounds::Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) {
+  shard_->Apply(element - first_element_, sum, terms, out, count, scratch_.data());
+}
+
+const char* NodeRounds::Read(int64_t element) const {
+  return shard_->parameters() + (element - first_element_) * shape_.element_bytes();
+}
+
+void NodeRounds::Store(int64_t element, int64_t count, const char* values) {
+  std::memcpy(memory_.copy() + element * shape_.element_bytes(), values,
+              static_cast<size_t>(count * shape_.element_bytes()));
 }
 
 }  // namespace multiverso

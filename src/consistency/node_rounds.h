@@ -6,52 +6,73 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "consistency/consistency.h"
-#include "consistency/round_chain.h"
+#include "consistency/node_sum.h"
+#include "consistency/spanning_memory.h"
 #include "consistency/worker_clocks.h"
 
 namespace multiverso {
 
 // One thread of the leader at a time uses this class.
-class NodeRounds {
+class NodeRounds final : private NodeSum::Values {
  public:
-  // Uses the memory of the table's consistency object. Returns null unless the mode has rounds,
-  // several nodes have workers, and this rank leads one of those nodes.
-  static std::unique_ptr<NodeRounds> Make(const ModeOptions& options, int64_t table,
-                                          const StagedShape& shape, char* base, Shard* shard,
-                                          RankContext* context, const std::string& table_name);
+  // Uses the memory of the table's consistency object, whose shape is that of the whole table.
+  // `first_row` is the first row of `shard`. Returns null unless the mode has rounds, the session
+  // spans nodes, and this rank leads a node.
+  static std::unique_ptr<NodeRounds> Make(const ModeOptions& options, const SumPlan& plan,
+                                          const StagedShape& shape, int64_t first_row, char* base,
+                                          Shard* shard, RankContext* context,
+                                          const std::string& table_name);
+
+  // Begins to sum rounds in sync mode. Call this before the other functions. The link, which carries
+  // pieces to other nodes, must outlive the object.
+  void Begin(int64_t table, PieceLink* link);
 
   // Returns the clocks that the leader exchanges with the other nodes.
   WorkerClocks* clocks() { return &clocks_; }
-  // Returns whether the node has a replica, as in sync mode. Without a replica, with bounded
-  // staleness, workers of other nodes wait for the clocks of this node's workers.
-  bool IsReplicated() const { return chain_ != nullptr; }
+  // Returns whether the node sums rounds, as in sync mode. Otherwise, with bounded staleness,
+  // workers of other nodes wait for the clocks of this node's workers.
+  bool SumsRounds() const { return sum_ != nullptr; }
 
-  Status Poll(bool* any) { return chain_ == nullptr ? Status::Ok() : chain_->Poll(any); }
-  // Applies the totals of rounds that were complete when the session was aborted.
-  Status PollTotals() { return chain_ == nullptr ? Status::Ok() : chain_->PollTotals(); }
+  Status Receive(PieceLink::Piece piece);
+  Status Poll(bool* any);
   // Returns whether a message that a worker waits for may arrive at any moment.
   bool IsAwaitingMessage() const {
-    return clocks_.HasSleepers() || (chain_ != nullptr && chain_->IsAwaitingPieces());
+    return clocks_.HasSleepers() || (sum_ != nullptr && sum_->IsAwaitingPieces());
   }
-  // Close announces that the workers of this node make no more calls. IsClosed returns whether all
-  // nodes have announced the end of their calls and no message is in flight.
-  void Close() {
-    if (chain_ != nullptr) chain_->Close();
-  }
-  bool IsClosed() const { return chain_ == nullptr || chain_->IsClosed(); }
-  // Returns whether all ranks of all nodes have released the table.
+  // Returns whether all rounds have been applied, and their results received, that the workers have
+  // made. Call this when the clocks no longer change.
+  bool IsSettled() const;
+  // Returns whether all ranks of all nodes have released the table, so that it needs no more work.
   bool IsReleased() const;
 
  private:
-  NodeRounds(WorkerClocks clocks, Shard* shard, int num_nodes)
-      : clocks_(std::move(clocks)), shard_(shard), num_nodes_(num_nodes) {}
+  NodeRounds(const SumPlan& plan, const StagedShape& shape, int64_t first_row,
+             const SpanningMemory& memory, WorkerClocks clocks, Shard* shard, RankContext* context);
 
+  bool Open(uint64_t round, std::vector<DeltaSource>* sources) override;
+  bool HaveFinished(const WorkerRange& workers, uint64_t round) override;
+  uint64_t CopiedFrom(uint64_t round) override;
+  void BeginChange(uint64_t round) override;
+  void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;
+  const char* Read(int64_t element) const override;
+  void Store(int64_t element, int64_t count, const char* values) override;
+  // Shows the workers of this node how far the sums have come.
+  void Publish();
+
+  SumPlan plan_;
+  StagedShape shape_;
+  int64_t first_element_;
+  SpanningMemory memory_;
   WorkerClocks clocks_;
   Shard* shard_;
-  int num_nodes_;
-  std::unique_ptr<RoundChain> chain_;  // null with bounded staleness
+  RankContext* context_;
+  std::unique_ptr<NodeSum> sum_;  // null with bounded staleness
+  bool is_sync_ = false;
+  uint64_t asked_ = 0;            // rounds for which CopiedFrom has been called
+  std::vector<char> scratch_;
 };
 
 }  // namespace multiverso

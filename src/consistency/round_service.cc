@@ -13,11 +13,13 @@ constexpr auto kPollInterval = std::chrono::milliseconds(1);
 }  // namespace
 
 RoundService::RoundService(RankContext* context)
-    : context_(context), is_leader_(context->members().is_leader()), clock_exchange_(context) {}
+    : context_(context), is_leader_(context->members().is_leader()), link_(context->control_channel()->messenger(), kSumTag),
+      clock_exchange_(context) {}
 
 void RoundService::Serve(int64_t table, std::shared_ptr<NodeRounds> rounds) {
   if (rounds == nullptr) return;
   const std::lock_guard<std::mutex> guard(mutex_);
+  rounds->Begin(table, &link_);
   rounds_by_table_[table] = std::move(rounds);
 }
 
@@ -33,8 +35,9 @@ bool RoundService::Poll() {
   if (!guard.owns_lock()) return false;
   if (failure_.is_set()) AbortOnFailure(failure_.Get());
   if (context_->state()->IsAborted() || failure_.is_set()) {
-    // No sum continues. The totals of complete rounds are still applied, as far as they arrive.
-    for (const auto& [id, rounds] : rounds_by_table_) (void)rounds->PollTotals();
+    // Rounds to which all workers have added are still applied, as far as the sums arrive.
+    bool is_ignored = false;
+    (void)PollSums(&is_ignored, &is_ignored);
     return false;
   }
   bool did_work = false;
@@ -54,12 +57,31 @@ void RoundService::AbortOnFailure(const Status& status) {
 Status RoundService::PollAll(bool* did_work) {
   MV_RETURN_IF_NOT_OK(clock_exchange_.Receive(rounds_by_table_, did_work));
   bool is_awaiting = false;
-  for (const auto& [id, rounds] : rounds_by_table_) {
-    MV_RETURN_IF_NOT_OK(rounds->Poll(did_work));
-    is_awaiting = is_awaiting || rounds->IsAwaitingMessage();
-  }
+  MV_RETURN_IF_NOT_OK(PollSums(did_work, &is_awaiting));
   MV_RETURN_IF_NOT_OK(clock_exchange_.Send(rounds_by_table_));
   is_awaiting_.store(is_awaiting || clock_exchange_.HasChanges(), std::memory_order_relaxed);
+  return Status::Ok();
+}
+
+Status RoundService::PollSums(bool* did_work, bool* is_awaiting) {
+  MV_RETURN_IF_NOT_OK(link_.Advance());
+  for (;;) {
+    PieceLink::Piece piece;
+    MV_RETURN_IF_NOT_OK(link_.Take(&piece));
+    if (piece == nullptr) break;
+    *did_work = true;
+    const bool has_header = piece->bytes.size() >= sizeof(PieceHeader);
+    const auto found = rounds_by_table_.find(has_header ? piece->header()->table : -1);
+    if (found == rounds_by_table_.end()) {
+      context_->control_channel()->ReportInvalid("sum", -1);
+      continue;
+    }
+    MV_RETURN_IF_NOT_OK(found->second->Receive(std::move(piece)));
+  }
+  for (const auto& [id, rounds] : rounds_by_table_) {
+    MV_RETURN_IF_NOT_OK(rounds->Poll(did_work));
+    *is_awaiting = *is_awaiting || rounds->IsAwaitingMessage();
+  }
   return Status::Ok();
 }
 
@@ -68,9 +90,7 @@ void RoundService::RemoveReleasedTables() {
   if (now < cleaned_up_at_ + kCleanUpInterval) return;
   cleaned_up_at_ = now;
   for (auto entry = rounds_by_table_.begin(); entry != rounds_by_table_.end();) {
-    const bool is_released = entry->second->IsReleased();
-    if (is_released) entry->second->Close();
-    if (is_released && entry->second->IsClosed()) {
+    if (entry->second->IsReleased() && entry->second->IsSettled()) {
       clock_exchange_.Forget(entry->first);
       entry = rounds_by_table_.erase(entry);
     } else {
@@ -81,9 +101,9 @@ void RoundService::RemoveReleasedTables() {
 
 bool RoundService::IsSettled() {
   const std::lock_guard<std::mutex> guard(mutex_);
-  return clock_exchange_.IsClosed() &&
+  return clock_exchange_.IsClosed() && link_.AllSent() &&
          std::all_of(rounds_by_table_.begin(), rounds_by_table_.end(),
-                     [](const auto& table) { return table.second->IsClosed(); });
+                     [](const auto& table) { return table.second->IsSettled(); });
 }
 
 Status RoundService::Settle(const WaitLimit& limit) {
@@ -92,7 +112,6 @@ Status RoundService::Settle(const WaitLimit& limit) {
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     clock_exchange_.Close();
-    for (const auto& [id, rounds] : rounds_by_table_) rounds->Close();
   }
   for (;;) {
     (void)Poll();

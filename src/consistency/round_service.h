@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "consistency/clock_exchange.h"
 #include "consistency/node_rounds.h"
+#include "consistency/piece_link.h"
 #include "group/rank_context.h"
 #include "transport/deferred_failure.h"
 
@@ -39,6 +40,7 @@ class RoundService {
 
  private:
   Status PollAll(bool* did_work);
+  Status PollSums(bool* did_work, bool* is_awaiting);
   // Aborts the session after a failure unless it follows from a loss, which waiting calls report.
   void AbortOnFailure(const Status& status);
   void RemoveReleasedTables();
@@ -47,6 +49,7 @@ class RoundService {
   RankContext* context_;
   bool is_leader_;
   std::mutex mutex_;
+  PieceLink link_;
   RoundsByTable rounds_by_table_;
   ClockExchange clock_exchange_;
   Instant cleaned_up_at_{};

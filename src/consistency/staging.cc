@@ -56,7 +56,7 @@ DeltaSource Staging::SourceOf(int index, int worker, uint64_t round) const {
 }
 
 int64_t Staging::StageRows(int worker, int buffer, const int64_t* ids, int64_t count,
-                           const void* delta) {
+                           const void* delta) const {
   return MergeRows(RowDelta{ids, count, delta}, shape_.columns, shape_.dtype,
                    row_ids(worker, buffer), values(worker, buffer));
 }

@@ -52,7 +52,8 @@ class Staging {
 
   // Fills a buffer with the rows of a delta, whose ids may be unordered and repeat. The staged rows
   // are sorted, and duplicates are summed in the given order. Returns the number of distinct rows.
-  int64_t StageRows(int worker, int buffer, const int64_t* ids, int64_t count, const void* delta);
+  int64_t StageRows(int worker, int buffer, const int64_t* ids, int64_t count,
+                    const void* delta) const;
 
  private:
   char* base_;

@@ -20,13 +20,15 @@ int64_t WorkerClocks::BytesFor(int workers) {
 WorkerClocks::WorkerClocks(char* base, RankContext* context, std::string name)
     : context_(context),
       name_(std::move(name)),
-      members_(context->workers()->members()),
       words_(reinterpret_cast<Words*>(base)),
       slots_(reinterpret_cast<Slot*>(base + sizeof(Words))) {
-  for (int worker = 0; worker < workers(); ++worker) {
-    if (rank_of(worker) == context_->members().rank()) me_ = worker;
-    if (is_here(worker)) here_.push_back(worker);
+  const Membership& members = context_->members();
+  for (int rank = 0; rank < members.size(); ++rank) {
+    if (!members.is_worker(rank)) continue;
+    if (members.is_local(rank)) here_.push_back(workers());
+    members_.push_back(rank);
   }
+  me_ = members.worker_id();
 }
 
 int WorkerClocks::rank_of(int worker) const { return members_[static_cast<size_t>(worker)]; }
@@ -346,6 +348,14 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
       elsewhere = worker;
       call_there = awaited_call;
     }
+  }
+  for (const int rank : also_needed_) {
+    working.push_back(rank);
+    const std::string reason = context_->peers()->ExitReason(rank);
+    if (reason.empty()) continue;
+    is_loss_certain = MessagesHaveArrived(/*of_this_node=*/false) || is_loss_certain;
+    append(rank, reason, &needed_losses);
+    lost_rank = rank;
   }
   if (is_loss_certain) {
     context_->peers()->LogLastCalls(lost_rank);

@@ -44,6 +44,8 @@ class WorkerClocks {
   // The number of a worker's latest ticks whose kinds are kept, so that the others can compare them
   // with theirs. In sync mode a worker is at most kTicksKept - 1 ticks ahead of the slowest worker.
   static constexpr uint64_t kTicksKept = 64;
+  // The sync point of a worker that has released the table.
+  static constexpr uint64_t kDeparted = UINT64_MAX;
 
   // Lies in the table's segment, zero-filled at first. A worker writes its slot; the leader of a
   // node writes the slots of other nodes' workers. A slot fills one cache line, because fetching a
@@ -62,8 +64,12 @@ class WorkerClocks {
 
   static int64_t BytesFor(int workers);
 
-  // Uses BytesFor(number of workers) bytes of shared memory at `base`. `name` is the table's name.
+
+  // A rank that is no worker may only read the clocks, and wait. Uses BytesFor(number of workers) bytes of shared memory at `base`. `name` is the table's name.
   WorkerClocks(char* base, RankContext* context, std::string name);
+
+  // Makes every wait fail if that rank, which is no worker but does a part of the rounds, is lost.
+  void AlsoNeeds(int rank) { also_needed_.push_back(rank); }
 
   // A slot as it travels between nodes.
   struct Snapshot {
@@ -101,7 +107,9 @@ class WorkerClocks {
   uint64_t CompleteRounds() const;
   bool AllHereHavePassed(uint64_t round) const;
 
-  uint64_t my_adds() const { return slots_[me_].adds.load(std::memory_order_relaxed); }
+  uint64_t my_adds() const {
+    return me_ < 0 ? 0 : slots_[me_].adds.load(std::memory_order_relaxed);
+  }
   uint64_t my_ticks() const { return slots_[me_].ticks.load(std::memory_order_relaxed); }
   bool i_have_finished() const { return has_finished(me_); }
 
@@ -129,13 +137,10 @@ class WorkerClocks {
   // Returns the ticks of this worker, or at the last sync point its adds, with the digest of its
   // ticks up to its latest add.
   CallDigest CallsBefore(const SyncPoint& sync_point) const;
-  // Return whether every worker has reached that sync point, or this worker's last sync point.
+  // Returns whether every worker has reached that sync point.
   bool AllAt(uint64_t sync_point) const;
-  bool AllAtMySyncPoint() const {
-    return AllAt(slots_[me_].sync_point.load(std::memory_order_relaxed));
-  }
   // Announces that this worker has released the table and reaches no more sync points.
-  void Depart() { slots_[me_].sync_point.store(UINT64_MAX, std::memory_order_release); }
+  void Depart() { slots_[me_].sync_point.store(kDeparted, std::memory_order_release); }
   // Wakes the workers that sleep in Await, after a condition that they wait for may have changed.
   void Wake();
   // Ends the sleep of the leader's service thread, which then looks at these clocks at once.
@@ -189,7 +194,8 @@ class WorkerClocks {
   std::string name_;
   std::vector<int> members_;  // the ranks of the workers, in worker order
   std::vector<int> here_;     // the workers of this node, in worker order
-  int me_ = -1;               // this rank's index in members_
+  int me_ = -1;               // this rank's index in members_, or -1 if it is no worker
+  std::vector<int> also_needed_;
   Words* words_;
   Slot* slots_;
   // When the current wait began, and whether the session was aborted by then. A call that returns

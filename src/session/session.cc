@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "consistency/relay_aggregation.h"
-#include "consistency/spanning_aggregation.h"
 #include "session/loading.h"
 #include "session/saving.h"
 #include "table/table_creation.h"
@@ -161,15 +159,8 @@ SyncPointCheck Session::ReachSyncPoint(CollectiveKind call) {
 }
 
 Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* interrupt) {
-  const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
-  if (!members_.spans_nodes()) {
-    return Aggregation(context_.get(), &next_scratch_area_, dtype, data, count).Run(limit);
-  }
-  if (members_.survives_losses()) {
-    return RelayAggregation(context_.get(), dtype, data, count).Run(limit);
-  }
-  if (aggregate_link_ == nullptr) aggregate_link_ = SpanningAggregation::MakeLink(context_.get());
-  return SpanningAggregation(context_.get(), aggregate_link_.get(), dtype, data, count).Run(limit);
+  return Aggregation(context_.get(), &aggregation_, dtype, data, count)
+      .Run(LimitOf(NextDeadline(), interrupt));
 }
 
 void Session::Finish() {

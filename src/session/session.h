@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "consistency/aggregation.h"
-#include "consistency/chain_link.h"
 #include "consistency/sync_point_check.h"
 #include "group/rank_context.h"
 #include "node/membership.h"
@@ -111,8 +110,7 @@ class Session {
   // What the calls on released tables count for at a sync point, and at the last one (Close).
   SyncPointArrival released_;
   SyncPointArrival released_at_close_;
-  NextScratchArea next_scratch_area_;
-  std::unique_ptr<ChainLink> aggregate_link_;  // null unless this rank leads one of several nodes
+  AggregationState aggregation_;
   Checkpointing checkpointing_;
 };
 

@@ -114,10 +114,11 @@ struct Request {
   int64_t first = 0;
   int64_t count = kWholeShard;
   const TensorList* tensors = nullptr;  // of kExchange
-  // The fields of kSetHyper: the hyper-parameter, its checked value, and the number of rounds that
-  // a server must have applied before.
+  // The fields of kSetHyper: the hyper-parameter and its checked value.
   int32_t hyper = 0;
   double value = 0;
+  // In sync mode, of kSetHyper and of gets, the number of rounds that a server must have applied
+  // before.
   uint64_t rounds = 0;
 
   // `delta` is null unless the kind carries data, and `out` is null unless the kind returns data.

@@ -79,11 +79,7 @@ void DistributedCall::OpenPipelines() {
   if (request_.kind == RequestKind::kSetHyper) {
     for (int node = 0; node < rank_context_->members().num_nodes(); ++node) {
       if (node == rank_context_->members().node()) continue;
-      const int leader = rank_context_->members().leader_of(node);
-      // A node without workers has no replica.
-      if (partition.is_replicated() && !rank_context_->members().is_worker(leader)) continue;
-      AddPipeline(partition.is_replicated() ? leader
-                                            : rank_context_->control_channel()->ServiceRankOf(node),
+      AddPipeline(rank_context_->control_channel()->ServiceRankOf(node),
                   ChunkSource::WithoutValues(spec, request_), {});
     }
     return;

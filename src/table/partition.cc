@@ -4,23 +4,23 @@
 
 namespace multiverso {
 
-Partition::Partition(const Membership& members, int64_t num_row, bool replicated)
-    : replicated_(replicated), num_row_(num_row), narrow_rows_(0), num_wide_(0) {
-  for (int rank = 0; rank < members.size(); ++rank) nodes_.push_back(members.node_of(rank));
-  if (replicated) {
-    servers_ = members.worker_leaders();
-    if (members.num_workers_here() > 0) node_rows_ = RowRange{0, num_row};
-  } else {
-    for (int rank = 0; rank < members.size(); ++rank) {
-      if (members.is_server(rank)) servers_.push_back(rank);
-    }
-    std::stable_sort(servers_.begin(), servers_.end(),
-                     [&](int a, int b) { return members.node_of(a) < members.node_of(b); });
+Partition::Partition(const Membership& members, int64_t num_row, bool is_on_one_node)
+    : is_on_one_node_(is_on_one_node) {
+  for (int rank = 0; rank < members.size(); ++rank) {
+    nodes_.push_back(members.node_of(rank));
+    if (members.is_server(rank)) servers_.push_back(rank);
+  }
+  std::stable_sort(servers_.begin(), servers_.end(),
+                   [&](int a, int b) { return members.node_of(a) < members.node_of(b); });
+  if (is_on_one_node) {
+    const int node = members.node_of(servers_[0]);
+    servers_.erase(std::find_if(servers_.begin(), servers_.end(),
+                                [&](int rank) { return members.node_of(rank) != node; }),
+                   servers_.end());
   }
   const auto servers = static_cast<int64_t>(servers_.size());
   narrow_rows_ = num_row / servers;
   num_wide_ = num_row % servers;
-  if (replicated) return;
   for (size_t index = 0; index < servers_.size(); ++index) {
     if (members.node_of(servers_[index]) != members.node()) continue;
     const RowRange rows = RowsOf(index);
@@ -29,10 +29,6 @@ Partition::Partition(const Membership& members, int64_t num_row, bool replicated
 }
 
 RowRange Partition::RowsOf(size_t index) const {
-  return replicated_ ? RowRange{0, num_row_} : PartOf(index);
-}
-
-RowRange Partition::PartOf(size_t index) const {
   const auto i = static_cast<int64_t>(index);
   const int64_t first = i * narrow_rows_ + std::min(i, num_wide_);
   return RowRange{first, first + narrow_rows_ + (i < num_wide_ ? 1 : 0)};
@@ -60,7 +56,7 @@ RowRange Partition::RowsSavedBy(int rank, const std::vector<int>& savers) const 
   RowRange rows;
   for (size_t index = 0; index < servers_.size(); ++index) {
     if (SaverOf(index, savers) != rank) continue;
-    const RowRange part = PartOf(index);
+    const RowRange part = RowsOf(index);
     rows = rows.count() == 0 ? part : RowRange{rows.first, part.end};
   }
   return rows;

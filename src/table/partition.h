@@ -1,7 +1,6 @@
 // Partition: which server owns which rows of a table.
 //
-// In sync mode over several nodes, every node with workers keeps a replica of all rows. Otherwise
-// the rows are divided among the servers as evenly as whole rows allow. The servers are ordered by
+// The rows are divided among the servers as evenly as whole rows allow. The servers are ordered by
 // node and then by rank, so the rows of a node are consecutive and lie in one segment.
 #ifndef MULTIVERSO_TABLE_PARTITION_H_
 #define MULTIVERSO_TABLE_PARTITION_H_
@@ -24,33 +23,30 @@ struct RowRange {
 
 class Partition {
  public:
-  // If `replicated`, each node with workers has a replica of all rows.
-  Partition(const Membership& members, int64_t num_row, bool replicated);
+  // If `is_on_one_node`, only the first node that has a server has rows.
+  Partition(const Membership& members, int64_t num_row, bool is_on_one_node);
 
-  bool is_replicated() const { return replicated_; }
-  // Returns the servers in the order of their rows, or the leaders of the nodes with replicas.
+  bool is_on_one_node() const { return is_on_one_node_; }
+  // Returns the servers in the order of their rows.
   const std::vector<int>& servers() const { return servers_; }
-  // Returns the rows of servers()[index]: all rows of a replica, and possibly none otherwise.
+  // Returns the rows of servers()[index], possibly none.
   RowRange RowsOf(size_t index) const;
-  // Returns the index in servers() of the owner of a row. The table must not be replicated.
+  // Returns the index in servers() of the owner of a row.
   size_t OwnerOf(int64_t row) const;
   // Returns the rows that `rank` writes into a checkpoint that the `savers`, in ascending order,
   // write together. One saver on a server's node writes the server's rows, or no rank if the node
-  // has no saver. Replicas write one part each.
+  // has no saver.
   RowRange RowsSavedBy(int rank, const std::vector<int>& savers) const;
   // Returns the rows of this rank's node, or none if the node stores no rows.
   RowRange node_rows() const { return node_rows_; }
 
  private:
-  // Returns the part of servers()[index] when the rows are cut evenly.
-  RowRange PartOf(size_t index) const;
   // Returns the saver that writes the part of servers()[index], or -1 if its node has no saver.
   int SaverOf(size_t index, const std::vector<int>& savers) const;
 
   std::vector<int> servers_;
   std::vector<int> nodes_;  // the node of each rank
-  bool replicated_;
-  int64_t num_row_;
+  bool is_on_one_node_;
   // The first `num_wide_` parts have `narrow_rows_` + 1 rows each, the others `narrow_rows_`.
   int64_t narrow_rows_;
   int64_t num_wide_;

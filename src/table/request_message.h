@@ -40,7 +40,8 @@ struct RequestHeader {
   uint64_t number = 0;
   int64_t table = 0;
   int64_t first = 0;  // first element of a range; number of a hyper-parameter
-  int64_t count = 0;  // elements of a range, or rows; of kSetHyper, Request::rounds
+  int64_t count = 0;  // elements of a range, or rows
+  uint64_t rounds = 0;  // Request::rounds
   int64_t bytes = 0;  // bytes of the values
   double value = 0;   // value of a hyper-parameter
 

@@ -52,7 +52,8 @@ Status ServerPipeline::Send(InFlightRequest* request) {
   header.tag = tag_;
   header.table = table_;
   header.first = is_hyper ? chunk.request.hyper : chunk.request.first;
-  header.count = is_hyper ? static_cast<int64_t>(chunk.request.rounds) : chunk.count;
+  header.count = is_hyper ? 0 : chunk.count;
+  header.rounds = chunk.request.rounds;
   header.bytes = chunk.bytes;
   header.value = chunk.request.value;
   header.slot = request->number > 0 ? failover_.slot : -1;

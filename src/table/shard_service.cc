@@ -165,7 +165,7 @@ Status ShardService::ReceiveValues(Job* job) {
   request->out = values;
   request->hyper = static_cast<int32_t>(header.first);
   request->value = header.value;
-  request->rounds = static_cast<uint64_t>(header.count);
+  request->rounds = header.rounds;
   // Even an invalid request's values are received, so that no later request takes them for its own.
   if (id_bytes > 0) {
     MV_RETURN_IF_NOT_OK(messenger_->Receive(header.sender, ValuesTag(header.tag), ids, id_bytes,
@@ -296,13 +296,21 @@ Status ShardService::ClaimAndRun(Job* job) {
 }
 
 Status ShardService::Run(Job* job) {
-  // A change of a hyper-parameter waits for the earlier rounds, which use the old value.
-  if (job->header.kind == RequestKind::kSetHyper &&
-      !job->table->consistency()->HasApplied(job->request.rounds)) {
+  // In sync mode, a get returns the values after a number of rounds, and a change of a
+  // hyper-parameter waits for the rounds that use the old value.
+  const Consistency& mode = *job->table->consistency();
+  const RequestKind kind = job->request.kind;
+  const bool is_get = ReturnsData(kind) && !IsAdd(kind);
+  const uint64_t rounds = job->request.rounds;
+  if ((is_get || kind == RequestKind::kSetHyper) && !mode.HasApplied(rounds)) {
     return Status::Pending();
   }
-  return job->table->shard()->Run(job->request, &job->progress,
-                                  WaitLimit{Instant::max(), Clock::now() + kTimeSlice});
+  MV_RETURN_IF_NOT_OK(job->table->shard()->Run(
+      job->request, &job->progress, WaitLimit{Instant::max(), Clock::now() + kTimeSlice}));
+  if (is_get && mode.HasBegun(rounds)) {
+    return Status(Code::kState, StrCat("the values after ", rounds, " rounds have been changed"));
+  }
+  return Status::Ok();
 }
 
 Status ShardService::SendReply(Job* job) {

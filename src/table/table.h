@@ -15,6 +15,7 @@
 #include "group/rank_context.h"
 #include "node/membership.h"
 #include "shard/row_merge.h"
+#include "table/distributed_call.h"
 #include "table/shard_service.h"
 #include "table/table_shard.h"
 #include "table/table_spec.h"
@@ -37,7 +38,13 @@ class Table {
       : here_(std::move(here)),
         context_(context),
         has_rounds_(here_->consistency()->HasRounds()),
-        spans_nodes_(context.service != nullptr && !here_->partition().is_replicated()) {}
+        spans_nodes_(context.service != nullptr && context.mode.mode != Mode::kSync) {
+    if (context.service == nullptr) return;
+    here_->consistency()->FetchWith(
+        [shard = here_.get(), context](const Request& request, const WaitLimit& limit) {
+          return DistributedCall(shard, context.service, context.rank, request).Run(limit);
+        });
+  }
 
   const TableSpec& spec() const { return here_->spec(); }
   int64_t id() const { return here_->id(); }
@@ -72,8 +79,8 @@ class Table {
   bool ExchangesInPlace() const { return !spans_nodes() && consistency()->ExchangesInPlace(); }
   // Returns whether every get, and not only get(sync=True), returns the same on all workers.
   bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
-  // Returns whether servers of other nodes may have rows of the table. In sync mode no table spans
-  // nodes, since each node with workers has a replica.
+  // Returns whether calls run on the servers of several nodes. In sync mode they run in the table's
+  // mode, which sums over nodes itself.
   bool spans_nodes() const { return spans_nodes_; }
 
   double GetHyper(int32_t index) const { return shard()->hyper()->Get(index); }

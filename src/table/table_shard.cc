@@ -1,5 +1,6 @@
 #include "table/table_shard.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/checked.h"
@@ -12,14 +13,48 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
+// In sync mode, a table of at most this many bytes belongs to one node if there are at least
+// kTreeNodes: a sum along a tree of nodes takes less time than messages between all pairs of nodes.
+constexpr int64_t kTreeBytes = int64_t{64} << 10;
+constexpr int kTreeNodes = 8;
+
 Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode) {
-  const bool is_replicated = members.spans_nodes() && mode.mode == Mode::kSync;
-  return Partition(members, spec.num_row, is_replicated);
+  const bool is_small = mode.mode == Mode::kSync && members.num_nodes() >= kTreeNodes &&
+                        spec.bytes() <= kTreeBytes;
+  return Partition(members, spec.num_row, is_small);
 }
 
-StagedShape ShapeOf(const TableSpec& spec, const Partition& partition) {
-  const StripeLayout layout(partition.node_rows().count(), spec.num_col * SizeOf(spec.type()));
-  return StagedShape{layout, spec.num_col, spec.type()};
+StripeLayout LayoutOf(const TableSpec& spec, int64_t rows) {
+  return StripeLayout(rows, spec.num_col * SizeOf(spec.type()));
+}
+
+StagedShape ShapeOf(const TableSpec& spec) {
+  return StagedShape{LayoutOf(spec, spec.num_row), spec.num_col, spec.type()};
+}
+
+// Returns who adds which rows in a round.
+SumPlan PlanOf(const Partition& partition, const Membership& members) {
+  SumPlan plan;
+  for (int rank = 0; rank < members.size(); ++rank) {
+    if (members.is_worker(rank)) plan.node_of.push_back(members.node_of(rank));
+  }
+  for (int node = 0; node < members.num_nodes(); ++node) {
+    plan.leader_of.push_back(members.leader_of(node));
+  }
+  for (size_t index = 0; index < partition.servers().size(); ++index) {
+    const RowRange rows = partition.RowsOf(index);
+    const int node = members.node_of(partition.servers()[index]);
+    if (!plan.parts.empty() && plan.parts.back().root == node) {
+      plan.parts.back().end = rows.end;
+    } else {
+      plan.parts.push_back(SumPlan::Part{rows.first, rows.end, node});
+    }
+  }
+  const auto is_empty = [](const SumPlan::Part& part) { return part.first == part.end; };
+  plan.parts.erase(std::remove_if(plan.parts.begin(), plan.parts.end(), is_empty),
+                   plan.parts.end());
+  plan.is_tree = partition.is_on_one_node() && plan.parts[0].root == plan.WorkerNodes()[0];
+  return plan;
 }
 
 Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout, int workers) {
@@ -36,11 +71,11 @@ Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout
 
 Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& members,
                                        const ModeOptions& mode) {
-  const StagedShape shape = ShapeOf(spec, PartitionOf(spec, members, mode));
-  Result<ShardStorage> storage = StorageOf(spec, shape.layout, members.num_workers());
+  const Partition partition = PartitionOf(spec, members, mode);
+  Result<ShardStorage> storage =
+      StorageOf(spec, LayoutOf(spec, partition.node_rows().count()), members.num_workers());
   if (!storage.ok()) return storage.status();
-  Result<int64_t> consistency =
-      ConsistencyBytes(mode, shape, members.num_workers(), members.num_workers_here());
+  Result<int64_t> consistency = ConsistencyBytes(mode, ShapeOf(spec), members);
   if (!consistency.ok()) return consistency.status();
   return TableBytes{RoundUp(storage->segment_bytes(), kPage), consistency.value()};
 }
@@ -50,22 +85,24 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
                                                        const ModeOptions& mode) {
   const Membership& members = rank_context->members();
   const Partition partition = PartitionOf(spec, members, mode);
-  const StagedShape shape = ShapeOf(spec, partition);
-  Result<ShardStorage> storage = StorageOf(spec, shape.layout, members.num_workers());
+  const RowRange rows = partition.node_rows();
+  const StripeLayout layout = LayoutOf(spec, rows.count());
+  Result<ShardStorage> storage = StorageOf(spec, layout, members.num_workers());
   if (!storage.ok()) return storage.status();
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
   storage->Attach(created->segment_.data());
   created->shard_ = std::make_unique<Shard>(
-      shape.layout, spec.num_col, storage.value(), std::move(updater.value()),
+      layout, spec.num_col, storage.value(), std::move(updater.value()),
       ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
-      partition.node_rows().first);
+      rows.first);
   char* const mode_memory = created->segment_.data() + RoundUp(storage->segment_bytes(), kPage);
   Shard* const shard = created->shard_.get();
-  created->consistency_ = MakeConsistency(mode, shape, mode_memory, shard, rank_context, spec.name);
-  created->node_rounds_ =
-      NodeRounds::Make(mode, id, shape, mode_memory, shard, rank_context, spec.name);
+  created->consistency_ = MakeConsistency(mode, ShapeOf(spec), rows.first, mode_memory, shard,
+                                          rank_context, spec.name);
+  created->node_rounds_ = NodeRounds::Make(mode, PlanOf(partition, members), ShapeOf(spec),
+                                           rows.first, mode_memory, shard, rank_context, spec.name);
   // Every rank stores the same values, before any rank can use the table.
   for (int i = 0; i < kHyperCount; ++i) {
     shard->hyper()->values[i].store(spec.hyper[i], std::memory_order_relaxed);

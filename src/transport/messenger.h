@@ -27,20 +27,17 @@ enum MessageTag : int {
   kRequestTag = 5,   // to a service thread: ShardService
   kErrorTag = 6,     // to a caller, the reason why the next reply is empty: ShardService
   kClockTag = 7,     // between leaders: ClockExchange
+  kSumTag = 8,       // between leaders, pieces of the sums of tables: PieceLink
+  kAggregateTag = 9,  // between leaders, pieces of aggregates: PieceLink
   kFirstCallTag = 16,
   kLastCallTag = 12287,
-  // Between the leaders of neighboring nodes: ChainLink. These tags are above all tags of values.
-  kFirstChainTag = 24576,
 };
-// Table n uses tag kFirstChainTag + n % kTableChains, and sums without a table use kAggregateTag.
-// kAggregateTag is 32767, the largest tag that every MPI allows.
-constexpr int kTableChains = 8191;
-constexpr int kAggregateTag = kFirstChainTag + kTableChains;
 
 // Returns the tag of the row ids and values that follow a request to a server. It differs from the
 // call's tag, since the server's own rank may have a call with that tag in flight.
 constexpr int ValuesTag(int call_tag) { return call_tag + kLastCallTag + 1; }
-static_assert(ValuesTag(kLastCallTag) < kFirstChainTag);
+// Every MPI allows tags up to 32767.
+static_assert(ValuesTag(kLastCallTag) <= 32767);
 
 // Returns whether a messenger's failure may mean that a rank has died.
 inline bool MayMeanLoss(const Status& status) {
@@ -77,6 +74,14 @@ class Messenger {
   // Receives a message from rank `from` or kAnyRank, if one has begun to arrive, and waits for its
   // end. A message of more than `max_bytes` is dropped and received as an empty message.
   virtual Status Take(int from, int tag, int64_t max_bytes, std::string* bytes, bool* got) = 0;
+  // Begins to receive a message from any rank, if one has begun to arrive. The ticket is then open
+  // until Test or Withdraw reports the end, unless the message is complete already. `bytes` must
+  // stay where they are. A message of more than `max_bytes` is dropped and received as an empty
+  // message.
+  virtual Status Accept(int tag, int64_t max_bytes, std::string* bytes, Ticket* ticket, bool* got) {
+    ticket->is_open = false;
+    return Take(kAnyRank, tag, max_bytes, bytes, got);
+  }
   // Closes the messenger. Call this when all ranks have agreed to end and no message is in flight.
   virtual void Close() {}
 

@@ -151,19 +151,12 @@ class MpiMessenger final : public Messenger {
   }
 
   Status Take(int from, int tag, int64_t max_bytes, std::string* bytes, bool* got) override {
-    *got = false;
     const MpiGate::Call calling(gate_.get());
     if (!calling) return MpiGate::ClosedError();
-    int flag = 0;
     Handle message{};
-    OpaqueStatus status{};
-    MV_RETURN_IF_NOT_OK(mpi_.Check(mpi_.Improbe(from == kAnyRank ? constants_.any_source : from,
-                                                tag, comm_, &flag, &message, &status),
-                                   "MPI_Improbe"));
-    if (flag == 0) return Status::Ok();
     int count = 0;
-    MV_RETURN_IF_NOT_OK(
-        mpi_.Check(mpi_.Get_count(&status, constants_.byte, &count), "MPI_Get_count"));
+    MV_RETURN_IF_NOT_OK(Probe(from, tag, &message, &count, got));
+    if (!*got) return Status::Ok();
     // A message that is too long is received into an empty buffer, and MPI's error is ignored.
     const bool fits = count >= 0 && count <= max_bytes;
     const Status received = mpi_.ReceiveMatched(&message, fits ? count : 0, constants_.byte,
@@ -173,6 +166,22 @@ class MpiMessenger final : public Messenger {
     }
     *got = !fits || received.ok();
     return fits ? received : Status::Ok();
+  }
+
+  Status Accept(int tag, int64_t max_bytes, std::string* bytes, Ticket* ticket,
+                bool* got) override {
+    const MpiGate::Call calling(gate_.get());
+    if (!calling) return MpiGate::ClosedError();
+    Handle message{};
+    int count = 0;
+    MV_RETURN_IF_NOT_OK(Probe(kAnyRank, tag, &message, &count, got));
+    if (!*got) return Status::Ok();
+    bytes->resize(static_cast<size_t>(count >= 0 && count <= max_bytes ? count : 0));
+    Handle request{};
+    MV_RETURN_IF_NOT_OK(mpi_.Check(mpi_.Imrecv(bytes->data(), static_cast<int>(bytes->size()),
+                                               constants_.byte, &message, &request),
+                                   "MPI_Imrecv"));
+    return Open(request, ticket);
   }
 
   void Close() override {
@@ -188,6 +197,19 @@ class MpiMessenger final : public Messenger {
 
  private:
   static_assert(sizeof(Handle) <= sizeof(Ticket::handle));
+
+  // Matches the next message, if there is one, and finds its size.
+  Status Probe(int from, int tag, Handle* message, int* count, bool* got) {
+    int flag = 0;
+    OpaqueStatus status{};
+    *got = false;
+    MV_RETURN_IF_NOT_OK(mpi_.Check(mpi_.Improbe(from == kAnyRank ? constants_.any_source : from,
+                                                tag, comm_, &flag, message, &status),
+                                   "MPI_Improbe"));
+    if (flag == 0) return Status::Ok();
+    *got = true;
+    return mpi_.Check(mpi_.Get_count(&status, constants_.byte, count), "MPI_Get_count");
+  }
 
   static Handle RequestOf(const Ticket& ticket) {
     Handle request{};

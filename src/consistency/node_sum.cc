@@ -1,0 +1,407 @@
+#include "consistency/node_sum.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+// The number of pieces of a sum made before the leader polls other tables, so that none waits long.
+constexpr int kPiecesPerPoll = 8;
+
+constexpr auto kAll = [](int64_t, int64_t) { return true; };
+
+}  // namespace
+
+// ---- The plan -----------------------------------------------------------------------------------
+
+std::vector<int> SumPlan::WorkerNodes() const {
+  std::vector<bool> is_known(leader_of.size(), false);
+  std::vector<int> nodes;
+  for (const int node : node_of) {
+    if (node == kNoNode || is_known[static_cast<size_t>(node)]) continue;
+    is_known[static_cast<size_t>(node)] = true;
+    nodes.push_back(node);
+  }
+  return nodes;
+}
+
+NodeSum::NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid, DType dtype,
+                 Values* values, PieceLink* link)
+    : table_(table),
+      plan_(plan),
+      node_(node),
+      values_(values),
+      link_(link),
+      sum_(grid, dtype, static_cast<int>(plan.node_of.size())),
+      places_(plan.parts.size()) {
+  const std::vector<int> worker_nodes = plan_.WorkerNodes();
+  // Each node begins with another part, so that the nodes do not all send to the same one.
+  for (size_t i = 0; i < plan_.parts.size(); ++i) {
+    AddPart((i + static_cast<size_t>(node) + 1) % plan_.parts.size(), worker_nodes);
+  }
+}
+
+void NodeSum::AddPart(size_t index, const std::vector<int>& worker_nodes) {
+  const SumPlan::Part& part = plan_.parts[index];
+  Place& place = places_[index];
+  const auto parent_of = [&](int node) {
+    if (node == part.root) return SumPlan::kNoNode;
+    if (!plan_.is_tree) return part.root;
+    // A node's children are 1, 2, 4, ... places after it, as in the canonical sum.
+    const auto at = static_cast<size_t>(
+        std::find(worker_nodes.begin(), worker_nodes.end(), node) - worker_nodes.begin());
+    return worker_nodes[at & (at - 1)];
+  };
+  place.parent = parent_of(node_);
+  place.next = part.first;
+  // The workers on this node or behind a child, and those behind each child.
+  std::vector<bool> all(plan_.node_of.size(), false);
+  std::map<int, std::vector<bool>> behind;
+  for (size_t worker = 0; worker < plan_.node_of.size(); ++worker) {
+    int child = SumPlan::kNoNode;
+    int node = plan_.node_of[worker];
+    for (; node != node_ && node != SumPlan::kNoNode; node = parent_of(node)) child = node;
+    if (node != node_) continue;
+    all[worker] = true;
+    if (child == SumPlan::kNoNode) continue;
+    behind.try_emplace(child, plan_.node_of.size(), false).first->second[worker] = true;
+  }
+  std::vector<WorkerRange> ranges = SubtreesOf(all);
+  if (is_root(index)) ranges = {WorkerRange{0, static_cast<int>(all.size())}};
+  for (const WorkerRange& range : ranges) {
+    Stream stream;
+    stream.part = index;
+    stream.workers = range;
+    stream.next = part.first;
+    streams_.push_back(std::move(stream));
+  }
+  const size_t first = streams_.size() - ranges.size();
+  for (const auto& [child, workers] : behind) {
+    place.children.push_back(Child{child});
+    for (const WorkerRange& subtree : SubtreesOf(workers)) {
+      size_t at = first;
+      while (!streams_[at].workers.Contains(subtree.first)) ++at;
+      inputs_[{index, subtree.first}] = {at, streams_[at].inputs.size()};
+      Input input;
+      input.node = child;
+      input.workers = subtree;
+      streams_[at].inputs.push_back(std::move(input));
+    }
+  }
+}
+
+// ---- Messages -----------------------------------------------------------------------------------
+
+std::vector<int> NodeSum::Copying(size_t part, uint64_t round) const {
+  std::vector<int> nodes;
+  for (const Child& child : places_[part].children) {
+    if (child.copied_from <= round) nodes.push_back(child.node);
+  }
+  return nodes;
+}
+
+Status NodeSum::SendTo(const std::vector<int>& nodes, const PieceLink::Piece& piece) {
+  for (const int node : nodes) {
+    MV_RETURN_IF_NOT_OK(link_->Send(plan_.leader_of[static_cast<size_t>(node)], piece));
+  }
+  return Status::Ok();
+}
+
+Status NodeSum::Invalid(const SumPiece& piece) const {
+  return Status(Code::kTransport, StrCat("another node sent ", piece.bytes.size(),
+                                         " bytes that are not the next piece of a sum"));
+}
+
+Status NodeSum::Receive(PieceLink::Piece piece) {
+  if (!piece->IsValid(sum_.grid())) return Invalid(*piece);
+  const PieceHeader& header = *piece->header();
+  const auto part = static_cast<size_t>(header.part);
+  if (part >= plan_.parts.size() || header.first < plan_.parts[part].first ||
+      header.end > plan_.parts[part].end) {
+    return Invalid(*piece);
+  }
+  if (header.worker == PieceHeader::kResult) return Store(piece);
+  const auto found = inputs_.find({part, header.worker});
+  if (found == inputs_.end()) return Invalid(*piece);
+  const auto [stream, input] = found->second;
+  streams_[stream].inputs[input].pieces.push_back(std::move(piece));
+  return Status::Ok();
+}
+
+Status NodeSum::Store(const PieceLink::Piece& piece) {
+  const PieceHeader& header = *piece->header();
+  const auto part = static_cast<size_t>(header.part);
+  const SumPlan::Part& all = plan_.parts[part];
+  Place& place = places_[part];
+  const bool begins = place.next == all.first;
+  if (is_root(part) || header.first != place.next ||
+      (begins ? header.round < place.copied : header.round != place.round)) {
+    return Invalid(*piece);
+  }
+  if (begins) values_->BeginChange(header.round);
+  const SegmentGrid& grid = sum_.grid();
+  if (header.listed < 0) {
+    values_->Store(grid.Element(header.first), grid.Elements(header.first, header.end),
+                   piece->values());
+  } else {
+    const char* values = piece->values();
+    for (int64_t i = 0; i < header.listed; ++i) {
+      const int64_t segment = piece->segments()[i].at();
+      values_->Store(grid.Element(segment), grid.Elements(segment, segment + 1), values);
+      values += grid.Bytes(segment, segment + 1);
+    }
+  }
+  place.round = header.round;
+  place.next = header.end;
+  if (place.next == all.end) {
+    place.next = all.first;
+    place.copied = header.round + 1;
+  }
+  return SendTo(Copying(part, header.round), piece);
+}
+
+// ---- Sums ---------------------------------------------------------------------------------------
+
+Status NodeSum::Poll(bool* any) {
+  for (Stream& stream : streams_) {
+    bool moved = true;
+    for (int i = 0; i < kPiecesPerPoll && moved; ++i) {
+      moved = false;
+      MV_RETURN_IF_NOT_OK(Step(&stream, &moved));
+      *any = *any || moved;
+    }
+  }
+  return Status::Ok();
+}
+
+bool NodeSum::Open(Stream* stream) {
+  std::vector<DeltaSource> here;
+  for (Input& input : stream->inputs) {
+    input.contributes = !input.pieces.empty();
+    input.is_read = false;
+    if (!input.contributes && !values_->HaveFinished(input.workers, stream->round)) return false;
+  }
+  if (!values_->Open(stream->round, &here)) return false;
+  stream->sources.clear();
+  // The source of an input is set when its next piece is read.
+  for (Input& input : stream->inputs) {
+    if (!input.contributes) continue;
+    stream->sources.push_back(DeltaSource::Whole(input.workers.first, nullptr));
+    const uint64_t copied_from = input.pieces.front()->header()->copied_from;
+    for (Child& child : places_[stream->part].children) {
+      if (child.node == input.node) child.copied_from = copied_from;
+    }
+  }
+  const int64_t first_row = stream->next / sum_.grid().per_row();
+  for (DeltaSource& source : here) {
+    if (!stream->workers.Contains(source.worker())) continue;
+    source.SeekRow(sum_.grid(), first_row);
+    stream->sources.push_back(source);
+  }
+  if (stream->sources.empty()) return false;
+  std::sort(stream->sources.begin(), stream->sources.end(),
+            [](const DeltaSource& a, const DeltaSource& b) { return a.worker() < b.worker(); });
+  for (Input& input : stream->inputs) {
+    const auto is_of_input = [&](const DeltaSource& source) {
+      return source.worker() == input.workers.first;
+    };
+    input.source = static_cast<size_t>(
+        std::find_if(stream->sources.begin(), stream->sources.end(), is_of_input) -
+        stream->sources.begin());
+  }
+  if (!is_root(stream->part)) copied_from_ = values_->CopiedFrom(stream->round);
+  stream->is_open = true;
+  return true;
+}
+
+Status NodeSum::Step(Stream* stream, bool* any) {
+  if (!stream->is_open && !Open(stream)) return Status::Ok();
+  const Place& place = places_[stream->part];
+  std::vector<int> receivers{place.parent};
+  if (is_root(stream->part)) receivers = Copying(stream->part, stream->round);
+  for (const int node : receivers) {
+    if (!link_->CanSend(plan_.leader_of[static_cast<size_t>(node)])) return Status::Ok();
+  }
+  const SumPlan::Part& part = plan_.parts[stream->part];
+  int64_t end = part.end;
+  for (Input& input : stream->inputs) {
+    if (!input.contributes) continue;
+    if (input.pieces.empty()) return Status::Ok();
+    const SumPiece& piece = *input.pieces.front();
+    if (!input.is_read) {
+      if (piece.header()->round != stream->round || piece.header()->first != stream->next) {
+        return Invalid(piece);
+      }
+      stream->sources[input.source] = piece.Source();
+      input.is_read = true;
+    }
+    end = std::min(end, piece.header()->end);
+  }
+  *any = true;
+  MV_RETURN_IF_NOT_OK(is_root(stream->part) ? ApplySum(stream, receivers, end)
+                                            : SendSum(stream, receivers, end));
+  for (Input& input : stream->inputs) {
+    if (!input.contributes || input.pieces.front()->header()->end > stream->next) continue;
+    input.pieces.pop_front();
+    input.is_read = false;
+  }
+  if (stream->next < part.end) return Status::Ok();
+  stream->next = part.first;
+  stream->is_open = false;
+  ++stream->round;
+  return Status::Ok();
+}
+
+PieceHeader NodeSum::HeaderOf(const Stream& stream, int32_t worker) const {
+  PieceHeader header;
+  header.sender = link_->rank();
+  header.table = table_;
+  header.round = stream.round;
+  header.part = static_cast<int32_t>(stream.part);
+  header.worker = worker;
+  header.first = stream.next;
+  return header;
+}
+
+Status NodeSum::SendSum(Stream* stream, const std::vector<int>& receivers, int64_t end) {
+  const SegmentGrid& grid = sum_.grid();
+  PieceHeader header = HeaderOf(*stream, stream->workers.first);
+  header.copied_from = copied_from_;
+  for (const Child& child : places_[stream->part].children) {
+    header.copied_from = std::min(header.copied_from, child.copied_from);
+  }
+  const PieceLink::Piece piece = link_->New();
+  if (AllAreWhole(stream->sources)) {
+    header.end = std::min(end, grid.EndOfPiece(stream->next));
+    piece->Begin(header, grid.Bytes(header.first, header.end));
+    char* values = piece->values();
+    stream->next = sum_.Sum(&stream->sources, header.first, header.end, kAll,
+                            [&](int64_t, int64_t count, const char* sum, int64_t terms) {
+                              const int64_t bytes = count * grid.element_bytes();
+                              std::memcpy(values, sum, static_cast<size_t>(bytes));
+                              values += bytes;
+                              piece->header()->terms = terms;
+                            });
+  } else {
+    ListedPiece list(grid, piece.get(), header);
+    stream->next = sum_.Sum(
+        &stream->sources, header.first, end,
+        [&](int64_t segment, int64_t terms) { return list.Begin(segment, terms); },
+        [&](int64_t, int64_t count, const char* sum, int64_t) { list.Append(sum, count); });
+    list.End(stream->next);
+  }
+  return SendTo(receivers, piece);
+}
+
+Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int64_t end) {
+  const SegmentGrid& grid = sum_.grid();
+  const auto apply = [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
+    values_->Apply(element, count, sum, terms, nullptr);
+  };
+  if (stream->next == plan_.parts[stream->part].first) values_->BeginChange(stream->round);
+  PieceHeader header = HeaderOf(*stream, PieceHeader::kResult);
+  const bool is_whole = AllAreWhole(stream->sources);
+  if (is_whole) end = std::min(end, grid.EndOfPiece(stream->next));
+  if (receivers.empty()) {
+    stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll, apply);
+    return Status::Ok();
+  }
+  if (is_whole) {
+    const PieceLink::Piece piece = link_->New();
+    header.end = end;
+    piece->Begin(header, grid.Bytes(header.first, end));
+    char* out = piece->values();
+    stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll,
+                            [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
+                              values_->Apply(element, count, sum, terms, out);
+                              out += count * grid.element_bytes();
+                            });
+    return SendTo(receivers, piece);
+  }
+  const bool is_new = std::any_of(
+      places_[stream->part].children.begin(), places_[stream->part].children.end(),
+      [&](const Child& child) { return child.copied_from == stream->round; });
+  if (!is_new && !plan_.is_tree) {
+    const PieceLink::Piece piece = link_->New();
+    ListedPiece list(grid, piece.get(), header);
+    stream->next = sum_.Sum(
+        &stream->sources, stream->next, end,
+        [&](int64_t segment, int64_t terms) { return list.Begin(segment, terms); },
+        [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
+          apply(element, count, sum, terms);
+          list.Append(values_->Read(element), count);
+        });
+    list.End(stream->next);
+    return SendTo(receivers, piece);
+  }
+  // A node that begins to copy needs the values of all rows.
+  stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll, apply);
+  for (; header.first < end; header.first = header.end) {
+    const PieceLink::Piece piece = link_->New();
+    header.end = std::min(end, grid.EndOfPiece(header.first));
+    const int64_t bytes = grid.Bytes(header.first, header.end);
+    piece->Begin(header, bytes);
+    std::memcpy(piece->values(), values_->Read(grid.Element(header.first)),
+                static_cast<size_t>(bytes));
+    MV_RETURN_IF_NOT_OK(SendTo(receivers, piece));
+  }
+  return Status::Ok();
+}
+
+// ---- Progress -----------------------------------------------------------------------------------
+
+uint64_t NodeSum::summed() const {
+  uint64_t rounds = kNever;
+  for (const Stream& stream : streams_) rounds = std::min(rounds, stream.round);
+  return rounds;
+}
+
+uint64_t NodeSum::applied() const {
+  uint64_t rounds = kNever;
+  for (const Stream& stream : streams_) {
+    if (is_root(stream.part)) rounds = std::min(rounds, stream.round);
+  }
+  return rounds;
+}
+
+uint64_t NodeSum::copied() const {
+  uint64_t rounds = kNever;
+  for (size_t part = 0; part < places_.size(); ++part) {
+    if (!is_root(part)) rounds = std::min(rounds, places_[part].copied);
+  }
+  return rounds;
+}
+
+std::vector<int> NodeSum::Awaited() const {
+  std::vector<bool> is_awaited(plan_.leader_of.size(), false);
+  uint64_t round = kNever;
+  for (const Stream& stream : streams_) {
+    round = std::min(round, stream.round);
+    for (const Input& input : stream.inputs) {
+      if (input.pieces.empty()) is_awaited[static_cast<size_t>(input.node)] = true;
+    }
+  }
+  std::vector<int> ranks;
+  for (size_t node = 0; node < is_awaited.size(); ++node) {
+    if (is_awaited[node]) ranks.push_back(plan_.leader_of[node]);
+  }
+  // Only when all partial sums have come is a result missing.
+  for (size_t part = 0; ranks.empty() && part < places_.size(); ++part) {
+    if (is_root(part) || places_[part].copied >= round) continue;
+    ranks.push_back(plan_.leader_of[static_cast<size_t>(plan_.parts[part].root)]);
+  }
+  return ranks;
+}
+
+bool NodeSum::IsAwaitingPieces() const {
+  return std::any_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
+    return stream.is_open || (!is_root(stream.part) && copied_from_ < stream.round &&
+                              places_[stream.part].copied < stream.round);
+  });
+}
+
+}  // namespace multiverso

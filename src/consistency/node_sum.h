@@ -1,0 +1,165 @@
+// NodeSum: sums over the workers of several nodes.
+//
+// The values are divided into parts, each of which belongs to one node. For each part the nodes form
+// a tree with that node as its root. In a round, every node adds the deltas of its workers and the
+// partial sums of its children, as far as they form subtrees of the canonical sum (pairwise_sum.h),
+// and sends these partial sums to its parent. The root has the whole sum and applies it. The result
+// travels down the tree to the nodes that keep a copy of the values.
+//
+// Large values have a part per node, whose tree is a star: each node sends to each root directly, so
+// all links are busy and the busiest node sends 2 (n - 1) / n of the values. Small values are one
+// part with a binomial tree, so no node handles more than O(log n) messages. Sums and results travel
+// in pieces. A node adds a piece as soon as its children have sent theirs.
+#ifndef MULTIVERSO_CONSISTENCY_NODE_SUM_H_
+#define MULTIVERSO_CONSISTENCY_NODE_SUM_H_
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "consistency/pairwise_sum.h"
+#include "consistency/piece_link.h"
+#include "consistency/round_sum.h"
+
+namespace multiverso {
+
+// Who adds which part of a sum. The same on all nodes.
+struct SumPlan {
+  static constexpr int kNoNode = -1;
+
+  struct Part {
+    int64_t first = 0;  // the part covers segments first to end - 1
+    int64_t end = 0;
+    int root = 0;  // the node to which the part belongs
+  };
+
+  std::vector<Part> parts;
+  bool is_tree = false;          // whether the trees are binomial, from the first worker's node
+  std::vector<int> node_of;    // the node of each worker, or kNoNode if the worker is lost
+  std::vector<int> leader_of;  // the rank that sends and receives for each node
+
+  // Returns the nodes that have workers, in the order of their first workers.
+  std::vector<int> WorkerNodes() const;
+};
+
+// Belongs to the leader of a node. One thread at a time uses a sum. No function waits.
+class NodeSum {
+ public:
+  static constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+  // The values that are summed.
+  class Values {
+   public:
+    virtual ~Values() = default;
+    // Sets *sources to the deltas of this node's workers in that round, in worker order. Returns
+    // false if a worker of this node may still add to the round.
+    virtual bool Open(uint64_t round, std::vector<DeltaSource>* sources) = 0;
+    // Returns whether it is known that no worker in the range adds to that round or a later one.
+    virtual bool HaveFinished(const WorkerRange& workers, uint64_t round) = 0;
+    // Returns the first round whose result this node copies, or kNever. Called for each round in
+    // turn; the answer may change only to that round or to a later one.
+    virtual uint64_t CopiedFrom(uint64_t round) = 0;
+    // Called before the first change of the values in that round.
+    virtual void BeginChange(uint64_t round) = 0;
+    // Applies the sum of `terms` deltas to values of this node's part. `out`, if not null, receives
+    // the new values.
+    virtual void Apply(int64_t element, int64_t count, const char* sum, int64_t terms,
+                       char* out) = 0;
+    // Returns the values from that element of this node's part on.
+    virtual const char* Read(int64_t element) const = 0;
+    // Stores new values of another node's part.
+    virtual void Store(int64_t element, int64_t count, const char* values) = 0;
+  };
+
+  // `values` and `link` must outlive the sum. `table` identifies the sum in messages.
+  NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid, DType dtype,
+          Values* values, PieceLink* link);
+
+  // Takes a piece that has arrived. Fails if no node can have sent it.
+  Status Receive(PieceLink::Piece piece);
+  // Makes progress. Sets *any if there was work.
+  Status Poll(bool* any);
+
+  // Return the number of rounds that need no more deltas of this node's workers; whose sums have
+  // been applied to this node's part; and whose results this node has received from all others.
+  uint64_t summed() const;
+  uint64_t applied() const;
+  uint64_t copied() const;
+  // Returns whether a sum has begun here whose other terms have not arrived.
+  bool IsAwaitingPieces() const;
+  // Returns the leaders from which the next pieces are missing.
+  std::vector<int> Awaited() const;
+
+ private:
+  // A child's partial sum of a part.
+  struct Input {
+    int node;
+    WorkerRange workers;
+    std::deque<PieceLink::Piece> pieces;
+    bool contributes = false;  // to the open round
+    bool is_read = false;      // whether a source reads the first piece
+    size_t source = 0;         // the index of that source
+  };
+  // The partial sum of a part over a range of workers, or, at the root, the sum.
+  struct Stream {
+    size_t part;
+    WorkerRange workers;
+    std::vector<Input> inputs;
+    uint64_t round = 0;
+    bool is_open = false;
+    int64_t next = 0;  // the next segment of the open round
+    std::vector<DeltaSource> sources;
+  };
+  struct Child {
+    int node;
+    uint64_t copied_from = kNever;
+  };
+  // This node's place in the tree of a part.
+  struct Place {
+    int parent = SumPlan::kNoNode;  // of the root
+    std::vector<Child> children;
+    // Of results, if this node is not the root:
+    uint64_t copied = 0;  // number of rounds whose results have been stored
+    uint64_t round = 0;   // the round of the next piece, unless it begins a round
+    int64_t next = 0;     // the first segment of the next piece
+  };
+
+  bool is_root(size_t part) const { return places_[part].parent == SumPlan::kNoNode; }
+  // Adds this node's place in a part. `worker_nodes` are those of the plan.
+  void AddPart(size_t part, const std::vector<int>& worker_nodes);
+  // Returns the children that copy the result of that round.
+  std::vector<int> Copying(size_t part, uint64_t round) const;
+  Status SendTo(const std::vector<int>& nodes, const PieceLink::Piece& piece);
+  Status Invalid(const SumPiece& piece) const;
+  // Stores a piece of a result, and sends it on.
+  Status Store(const PieceLink::Piece& piece);
+  // Prepares the sum of the next round. Returns false if it cannot begin yet.
+  bool Open(Stream* stream);
+  // Makes the next piece of a sum, if all terms have arrived.
+  Status Step(Stream* stream, bool* any);
+  PieceHeader HeaderOf(const Stream& stream, int32_t worker) const;
+  // Send the next piece of a partial sum, or apply the sum to the next segments and send the result,
+  // at most to segment `end` - 1.
+  Status SendSum(Stream* stream, const std::vector<int>& receivers, int64_t end);
+  Status ApplySum(Stream* stream, const std::vector<int>& receivers, int64_t end);
+
+  int64_t table_;
+  SumPlan plan_;
+  int node_;
+  Values* values_;
+  PieceLink* link_;
+  RoundSum sum_;
+  std::vector<Place> places_;  // by part
+  std::vector<Stream> streams_;
+  // The stream and the input of a partial sum, by part and first worker.
+  std::map<std::pair<size_t, int>, std::pair<size_t, size_t>> inputs_;
+  uint64_t copied_from_ = kNever;  // the last answer of Values::CopiedFrom
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_NODE_SUM_H_

@@ -1,0 +1,52 @@
+// SpanningMemory: the memory for the rounds of a table that the ranks of a node share besides the
+// shard, in sync mode over several nodes.
+#ifndef MULTIVERSO_CONSISTENCY_SPANNING_MEMORY_H_
+#define MULTIVERSO_CONSISTENCY_SPANNING_MEMORY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "consistency/staging.h"
+#include "consistency/worker_clocks.h"
+
+namespace multiverso {
+
+// Numbers of rounds. Zero-filled words are valid. The node's leader writes all but two of them.
+struct alignas(64) SpanningWords {
+  std::atomic<uint64_t> summed;   // rounds whose staged deltas on this node are no longer needed
+  std::atomic<uint64_t> begun;    // rounds whose changes of this node's memory have begun
+  std::atomic<uint64_t> applied;  // rounds applied to this node's part of the table
+  std::atomic<uint64_t> copied;   // rounds whose results have been copied from all other parts
+  // 1 plus the first round whose results are copied, or 0 if none is. Loading sets it to 0.
+  std::atomic<uint64_t> copied_from;
+  std::atomic<uint32_t> is_copy_wanted;  // set by a worker that reads the whole table
+};
+
+// Holds the clocks of all workers, the words, the copy of the table, and the deltas that this
+// node's workers stage. The pages of a copy that is never made are never touched.
+class SpanningMemory {
+ public:
+  // `shape` is that of the whole table.
+  static bool BytesFor(const StagedShape& shape, int workers, int workers_here, int64_t* bytes);
+
+  // `base` begins with the memory that `clocks` uses.
+  SpanningMemory(const StagedShape& shape, char* base, const WorkerClocks& clocks);
+
+  SpanningWords* words() const { return words_; }
+  // Returns the copy of the table, in which this node's own part is not used.
+  char* copy() const { return copy_; }
+  const Staging& staging() const { return staging_; }
+  // Returns the index in the staging memory of a worker of this node.
+  int local_index_of(int worker) const { return local_indices_[static_cast<size_t>(worker)]; }
+
+ private:
+  SpanningWords* words_;
+  char* copy_;
+  Staging staging_;
+  std::vector<int> local_indices_;  // by worker; -1 for a worker of another node
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_SPANNING_MEMORY_H_

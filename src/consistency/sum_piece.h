@@ -1,0 +1,70 @@
+// SumPiece: a part of a sum between nodes, in a message.
+#ifndef MULTIVERSO_CONSISTENCY_SUM_PIECE_H_
+#define MULTIVERSO_CONSISTENCY_SUM_PIECE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "consistency/round_sum.h"
+
+namespace multiverso {
+
+// The start of a message. The values follow, and then the listed segments, if there are any. The
+// header travels as bytes.
+struct PieceHeader {
+  static constexpr uint32_t kMagic = 0x4d565350;
+  static constexpr int32_t kResult = -1;
+
+  uint32_t magic = kMagic;
+  int32_t sender = 0;
+  int64_t table = 0;  // or the number of an aggregate
+  uint64_t round = 0;
+  int32_t part = 0;
+  int32_t worker = kResult;  // the first worker of a partial sum, or kResult
+  // Of a partial sum: the first round whose result the sender's node, or a node behind it, copies.
+  uint64_t copied_from = 0;
+  int64_t first = 0;  // the piece covers segments first to end - 1
+  int64_t end = 0;
+  int64_t listed = -1;  // number of listed segments, or -1 if the piece has values for all segments
+  int64_t terms = 0;    // number of workers' deltas in each value, unless segments are listed
+};
+
+struct SumPiece {
+  std::string bytes;  // the message
+
+  PieceHeader* header() { return reinterpret_cast<PieceHeader*>(bytes.data()); }
+  const PieceHeader* header() const { return reinterpret_cast<const PieceHeader*>(bytes.data()); }
+  char* values() { return bytes.data() + sizeof(PieceHeader); }
+  const char* values() const { return bytes.data() + sizeof(PieceHeader); }
+  const ListedSegment* segments() const {
+    return reinterpret_cast<const ListedSegment*>(bytes.data() + bytes.size()) - header()->listed;
+  }
+
+  // Begins a piece with room for `value_bytes` of values.
+  void Begin(const PieceHeader& start, int64_t value_bytes);
+  // Returns whether the message is a complete piece of a sum over that grid.
+  bool IsValid(const SegmentGrid& grid) const;
+  // Returns the values, which must be those of a partial sum.
+  DeltaSource Source() const;
+};
+
+// Collects the segments of a piece that lists them.
+class ListedPiece {
+ public:
+  ListedPiece(const SegmentGrid& grid, SumPiece* piece, const PieceHeader& start);
+
+  // Begins the next segment. Returns false if the piece has no room for it.
+  bool Begin(int64_t segment, int64_t terms);
+  void Append(const char* values, int64_t count);
+  // Ends the piece, which covers the segments before `end`.
+  void End(int64_t end);
+
+ private:
+  const SegmentGrid& grid_;
+  SumPiece* piece_;
+  std::vector<ListedSegment> listed_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_SUM_PIECE_H_
