@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
+#include <utility>
 
 #include "support/jobs.h"
 #include "support/memory_shard.h"
+#include "support/pairwise.h"
 
 namespace multiverso::testing {
 namespace {
@@ -33,32 +36,47 @@ std::vector<T> Part(int worker, size_t count) {
 
 template <class T>
 std::vector<T> SumOfParts(int workers, size_t count) {
-  std::vector<T> sum = Part<T>(0, count);
-  for (int worker = 1; worker < workers; ++worker) {
-    const std::vector<T> part = Part<T>(worker, count);
-    for (size_t i = 0; i < count; ++i) sum[i] += part[i];
+  std::vector<std::vector<T>> parts;
+  for (int worker = 0; worker < workers; ++worker) parts.push_back(Part<T>(worker, count));
+  std::vector<T> sum(count);
+  std::vector<std::optional<T>> terms(parts.size());
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t worker = 0; worker < parts.size(); ++worker) terms[worker] = parts[worker][i];
+    sum[i] = *PairwiseModel(terms);
   }
   return sum;
 }
 
 template <class T>
-void CheckSizes(int ranks) {
+void CheckSizes(Session* session, int rank, int ranks) {
   const size_t chunk = static_cast<size_t>(NodeMemory::kScratchAreaBytes) / sizeof(T);
-  RunJob(AllOf(ranks), [&](Session* session, int rank) {
-    for (const size_t count :
-         {size_t{1}, size_t{2}, size_t{17}, size_t{2000}, size_t{4097}, size_t{10000}, chunk - 1,
-          chunk, chunk + 1, 3 * chunk + 5, size_t{3}}) {
-      for (int call = 0; call < 2; ++call) {
-        std::vector<T> mine = Part<T>(rank, count);
-        ASSERT_TRUE(IsOk(Aggregate(session, &mine)));
-        ASSERT_EQ(mine, SumOfParts<T>(ranks, count)) << count << " elements";
-      }
+  for (const size_t count :
+       {size_t{1}, size_t{2}, size_t{17}, size_t{2000}, size_t{4097}, size_t{10000}, chunk - 1,
+        chunk, chunk + 1, 3 * chunk + 5, size_t{3}}) {
+    for (int call = 0; call < 2; ++call) {
+      std::vector<T> mine = Part<T>(rank, count);
+      ASSERT_TRUE(IsOk(Aggregate(session, &mine)));
+      ASSERT_EQ(mine, SumOfParts<T>(ranks, count)) << count << " elements";
     }
-  });
+  }
 }
 
-TEST(Aggregation, SumsAnySizeInWorkerOrder) {
+template <class T>
+void CheckSizes(int ranks) {
+  RunJob(AllOf(ranks), [&](Session* session, int rank) { CheckSizes<T>(session, rank, ranks); });
+}
+
+TEST(Aggregation, SumsAnySizePairwise) {
   for (const int ranks : {1, 2, 3, 4}) CheckSizes<float>(ranks);
+}
+
+TEST(Aggregation, SumsOverNodesDespiteLateMessages) {
+  for (const auto& [ranks, ranks_per_node] : {std::pair(2, 1), {4, 2}, {5, 2}, {8, 1}}) {
+    RunSpanningJob(AllOf(ranks), ranks_per_node, /*delay=*/5, /*seed=*/1,
+                   [ranks = ranks](Session* session, int rank) {
+                     CheckSizes<float>(session, rank, ranks);
+                   });
+  }
 }
 
 TEST(Aggregation, SumsAnyType) {

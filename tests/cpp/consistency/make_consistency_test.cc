@@ -11,8 +11,13 @@ namespace {
 
 StagedShape ShapeOf(int64_t rows) { return StagedShape{StripeLayout(rows, 4), 1, DType::kFloat32}; }
 
+Result<int64_t> BytesOf(const ModeOptions& mode, int64_t rows, int workers) {
+  const RankContexts ranks(AllOf(workers));
+  return ConsistencyBytes(mode, ShapeOf(rows), ranks[0]->members());
+}
+
 TEST(MakeConsistency, NeedsNoMemoryInAsyncMode) {
-  EXPECT_EQ(ConsistencyBytes(ModeOptions{}, ShapeOf(1000), 4, 4).value(), 0);
+  EXPECT_EQ(BytesOf(ModeOptions{}, 1000, 4).value(), 0);
   RoundsTable<float> table(AllOf(1), ModeOptions{}, 10);
   EXPECT_FALSE(table.For(0)->consistency()->HasRounds());
 }
@@ -20,7 +25,8 @@ TEST(MakeConsistency, NeedsNoMemoryInAsyncMode) {
 TEST(MakeConsistency, GivesServersAsyncModeInEveryMode) {
   const RankContexts ranks({Role::kServer, Role::kAll});
   for (const ModeOptions& mode : {ModeOptions{}, StaleBy(1), kSync}) {
-    EXPECT_FALSE(MakeConsistency(mode, ShapeOf(1), nullptr, nullptr, ranks[0], "w")->HasRounds());
+    EXPECT_FALSE(
+        MakeConsistency(mode, ShapeOf(1), 0, nullptr, nullptr, ranks[0], "w")->HasRounds());
   }
 }
 
@@ -34,7 +40,7 @@ TEST(MakeConsistency, FollowsTheModeOfTheSession) {
 TEST(MakeConsistency, NeedsMemoryPerWorkerInSyncModeAndLittleForStaleness) {
   constexpr int64_t kRows = 1 << 20;
   const auto bytes = [](const ModeOptions& mode, int workers) {
-    return ConsistencyBytes(mode, ShapeOf(kRows), workers, workers).value();
+    return BytesOf(mode, kRows, workers).value();
   };
   EXPECT_LT(bytes(StaleBy(2), 4), 4096);
   EXPECT_GE(bytes(kSync, 1), 4 * kRows);
@@ -42,8 +48,7 @@ TEST(MakeConsistency, NeedsMemoryPerWorkerInSyncModeAndLittleForStaleness) {
 }
 
 TEST(MakeConsistency, ReportsMemoryThatCannotBeAddressed) {
-  EXPECT_TRUE(IsError(ConsistencyBytes(kSync, ShapeOf(int64_t{1} << 45), 4, 4), Code::kMemory,
-                      "4 workers"));
+  EXPECT_TRUE(IsError(BytesOf(kSync, int64_t{1} << 45, 4), Code::kMemory, "4 workers"));
 }
 
 }  // namespace

@@ -2,25 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <random>
+#include <string>
+#include <utility>
+
+#include "support/pairwise.h"
 
 namespace multiverso::testing {
 namespace {
 
 using Deltas = std::vector<std::optional<float>>;
-
-// S(a, b) as pairwise_sum.h defines it.
-std::optional<float> Model(const Deltas& deltas, int a, int b) {
-  if (b == a + 1) return deltas[static_cast<size_t>(a)];
-  int m = 1;
-  while (2 * m < b - a) m *= 2;
-  const auto left = Model(deltas, a, a + m);
-  const auto right = Model(deltas, a + m, b);
-  if (!left || !right) return left ? left : right;
-  return *left + *right;
-}
 
 float RandomValue(std::mt19937* random) {
   std::uniform_real_distribution<float> exponent(-20, 20);
@@ -50,7 +44,7 @@ TEST(PairwiseSum, EqualsTheModelForEverySetOfWorkers) {
       for (int i = 0; i < workers; ++i) {
         if ((present >> i & 1) != 0) deltas[static_cast<size_t>(i)] = RandomValue(&random);
       }
-      EXPECT_EQ(SumOf(TermsOf(deltas, {0, workers}), workers), *Model(deltas, 0, workers));
+      EXPECT_EQ(SumOf(TermsOf(deltas, {0, workers}), workers), *PairwiseModel(deltas));
     }
   }
 }
@@ -78,7 +72,7 @@ TEST(PairwiseSum, DoesNotDependOnThePlacementOfWorkers) {
     for (const auto& [first, value] : partial) {
       terms.push_back({first, reinterpret_cast<const char*>(&value)});
     }
-    EXPECT_EQ(SumOf(terms, workers), *Model(deltas, 0, workers));
+    EXPECT_EQ(SumOf(terms, workers), *PairwiseModel(deltas));
   }
 }
 

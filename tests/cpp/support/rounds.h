@@ -82,16 +82,14 @@ class RoundsTable {
         ranks_(roles),
         shard_(rows, columns, kind),
         shape_{shard_.layout(), columns, DTypeOf<T>()} {
-    const auto is_worker = [](Role role) { return role != Role::kServer; };
-    const auto workers = static_cast<int>(std::count_if(roles.begin(), roles.end(), is_worker));
-    const int64_t bytes = ValueOf(ConsistencyBytes(mode, shape_, workers, workers));
+    const int64_t bytes = ValueOf(ConsistencyBytes(mode, shape_, ranks_[0]->members()));
     segment_ = ValueOf(Segment::CreatePrivate(std::max<int64_t>(bytes, 1)));
   }
 
   std::unique_ptr<RoundsWorker<T>> For(int rank, bool waits = true) {
     auto worker = std::make_unique<RoundsWorker<T>>(shard_.For(rank), waits);
     worker->Set(
-        MakeConsistency(mode_, shape_, segment_.data(), worker->shard(), ranks_[rank], "w"));
+        MakeConsistency(mode_, shape_, 0, segment_.data(), worker->shard(), ranks_[rank], "w"));
     return worker;
   }
 

@@ -37,21 +37,15 @@ TEST(Partition, DividesRowsAmongServersByNodeAndThenByRank) {
   EXPECT_EQ(partition.node_rows().end, 10);
 }
 
-TEST(Partition, HasOneSaverForEachRowOfAReplicatedTable) {
-  for (const int64_t rows : {1, 2, 3, 10}) {
-    int64_t next = 0;
-    for (int rank = 0; rank < 5; ++rank) {
-      // Every rank must compute the same partition, even on node 2, which has no worker.
-      const Membership members =
-          MembersOn({0, 0, 1, 2, 3},
-                    {Role::kServer, Role::kAll, Role::kAll, Role::kServer, Role::kAll}, rank);
-      const RowRange saved = Partition(members, rows, true).RowsSavedBy(rank, {0, 1, 2, 3, 4});
-      if (saved.count() == 0) continue;
-      EXPECT_TRUE(rank == 1 || rank == 2 || rank == 4) << rank;
-      EXPECT_EQ(saved.first, next);
-      next = saved.end;
-    }
-    EXPECT_EQ(next, rows);
+TEST(Partition, GivesAllRowsToTheFirstNodeWithAServer) {
+  for (int rank = 0; rank < 4; ++rank) {
+    const Membership members = MembersOn(
+        {0, 1, 1, 2}, {Role::kWorker, Role::kAll, Role::kAll, Role::kAll}, rank);
+    const Partition partition(members, 9, true);
+    EXPECT_EQ(partition.servers(), (std::vector<int>{1, 2}));
+    EXPECT_EQ(partition.RowsOf(1).end, 9);
+    EXPECT_EQ(partition.node_rows().count(), rank == 1 || rank == 2 ? 9 : 0);
+    EXPECT_EQ(partition.RowsSavedBy(rank, {0, 1, 2, 3}).count(), rank == 1 ? 5 : rank == 2 ? 4 : 0);
   }
 }
 
