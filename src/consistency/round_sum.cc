@@ -33,7 +33,7 @@ int64_t DeltaSource::Next(const SegmentGrid& grid) const {
 }
 
 void DeltaSource::SeekRow(const SegmentGrid& grid, int64_t row) {
-  if (row_ids_ == nullptr) return;
+  if (row_ids_ == nullptr) return;  // lists no rows
   const int64_t from = index_;
   const int64_t done = grid.Bytes(0, part_);  // bytes of the row that values_ has passed
   index_ = std::lower_bound(row_ids_, row_ids_ + count_, row) - row_ids_;

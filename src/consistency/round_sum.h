@@ -36,7 +36,7 @@ class DeltaSource {
                               int64_t count);
 
   int worker() const { return worker_; }
-  bool is_whole() const { return row_ids_ == nullptr && listed_ == nullptr; }
+  bool is_whole() const { return count_ < 0; }
   // Returns the next listed segment, or kNone at the end.
   int64_t Next(const SegmentGrid& grid) const;
   // Skips to the first listed row at or after that row, for a source of rows.
@@ -58,9 +58,9 @@ class DeltaSource {
   int64_t terms_ = 1;
   const int64_t* row_ids_ = nullptr;
   const ListedSegment* listed_ = nullptr;
-  int64_t count_ = 0;  // number of listed rows or segments
-  int64_t index_ = 0;  // of the next one
-  int64_t part_ = 0;   // the next part of the listed row
+  int64_t count_ = -1;  // number of listed rows or segments, or -1
+  int64_t index_ = 0;   // of the next one
+  int64_t part_ = 0;    // the next part of the listed row
 };
 
 // One thread at a time uses an object, because its sums share memory.
