@@ -174,8 +174,8 @@ def finish() -> None:
 def aggregate(array: Any) -> Any:
     """Sum an array over the workers, in place. Collective over the workers: waits for all.
 
-    The results are bitwise identical on all workers, because the sum is made in worker order.
-    Divide by `num_workers` to average a model.
+    The results are bitwise identical on all workers, because the array of each worker has its place
+    in a pairwise sum. Divide by `num_workers` to average a model.
 
     Parameters
     ----------

@@ -1,9 +1,8 @@
 // TableShard: this node's part of a table: the segment that the node's ranks share, with the shard
 // and the memory of the consistency mode in it.
 //
-// The rows of this node's servers lie in one shard; in sync mode over several nodes each node has a
-// replica of all rows. Ranks of this node use the part through their Table, and ranks of other
-// nodes through ShardService.
+// The rows of this node's servers lie in one shard. Ranks of this node use it through their Table,
+// and ranks of other nodes through ShardService.
 #ifndef MULTIVERSO_TABLE_TABLE_SHARD_H_
 #define MULTIVERSO_TABLE_TABLE_SHARD_H_
 
