@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Largest message of the library, in bytes of values.
 CHUNK_BYTES = 256 * 1024
+#: In sync mode, tables of at most that many bytes use a tree of at least that many nodes.
+TREE_BYTES, TREE_NODES = 64 * 1024, 8
 #: Nodes with workers for each dedicated server.
 NODES_PER_SERVER = 8
 
@@ -42,7 +44,10 @@ class Costs:
     message : float
         Seconds of work for a request and its response at either end.
     memory : float
-        Bytes per second of a worker's add_get in its node's memory.
+        Bytes per second of a worker's add_get in its node's memory, which others use too.
+    handover : float
+        Seconds in which a node's last worker wakes the leader for a round, and the leader the
+        workers after it.
     """
 
     latency: float
@@ -50,6 +55,7 @@ class Costs:
     server_bandwidth: float
     message: float
     memory: float
+    handover: float
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,11 @@ class Load:
     fill_bytes : float
         Bytes that pass the links one after another before all links are busy.
     local_bytes : float
-        Bytes that a node processes in its own memory.
+        Bytes that a worker processes in its node's memory, as an add_get does.
+    leader_bytes : float
+        The same for a node's leader, which works for all workers of its node.
+    handovers : int
+        Rounds that a leader runs for its node's workers.
     to_servers : bool
         Whether some nodes only send and the others only serve requests.
     """
@@ -105,6 +115,8 @@ class Load:
     messages: float
     total_messages: float
     local_bytes: float
+    leader_bytes: float = 0.0
+    handovers: int = 0
     fill_bytes: float = 0.0
     to_servers: bool = False
 
@@ -113,15 +125,18 @@ def seconds_of(load: Load, costs: Costs, job: Job) -> float:
     """Return the time from the first worker's call to the last worker's return."""
     bandwidth = costs.server_bandwidth if load.to_servers else costs.bandwidth
     if job.cores is None:
-        contention, sent, messages = 1.0, load.sent, load.messages
+        contention, crowding, sent, messages = 1.0, 1.0, load.sent, load.messages
     else:
         contention = max(1.0, job.nodes * job.workers / job.cores)
+        crowding = max(1.0, job.nodes / job.cores)
         # The bandwidth was measured with traffic in both directions on this machine.
         sent, messages = load.total_sent / 2, load.total_messages / job.cores
-    waiting = load.sequential_messages * costs.latency + load.fill_bytes / bandwidth
+    waiting = load.sequential_messages * costs.latency + load.handovers * costs.handover
+    waiting += load.fill_bytes / bandwidth
     transfer = contention * waiting + sent / bandwidth
     # Processing messages overlaps with the transfer.
-    return max(transfer, messages * costs.message) + contention * load.local_bytes / costs.memory
+    local_bytes = contention * load.local_bytes + crowding * load.leader_bytes
+    return max(transfer, messages * costs.message) + local_bytes / costs.memory
 
 
 def _num_chunks(part_bytes: float) -> int:
@@ -162,42 +177,46 @@ def dedicated(job: Job) -> Load:
     )
 
 
-def summed(layout: Callable[[Job], Load]) -> Callable[[Job], Load]:
-    """Return the layout in which the workers of a node sum their deltas before sending."""
+def rounds(job: Job) -> Load:
+    """Return the load of a round in sync mode.
 
-    def load_of_sums(job: Job) -> Load:
-        load = layout(Job(job.nodes, 1, job.table_bytes, job.cores))
-        # Each worker stages its delta and sums a share; then all copy the result.
-        summing_bytes = 2.0 * job.table_bytes if job.workers > 1 else 0.0
-        return replace(load, local_bytes=load.local_bytes + summing_bytes)
-
-    return load_of_sums
-
-
-def chain(job: Job) -> Load:
-    """Return the load if chunks of sums pass from node to node and the total returns.
-
-    The workers of a node sum first, and every node stores the whole table. The order of a sum does
-    not depend on the number of nodes.
+    The workers of a node stage their deltas, and its leader sends each node the sum of these deltas
+    in that node's part. The node of the part applies the total and returns the new values.
     """
-    links = job.nodes - 1
-    directions = 2.0 if links > 1 else float(links)  # a middle node sends in both directions
-    messages = directions * _num_chunks(job.table_bytes)
-    return Load(
-        sequential_messages=2 * links,
-        sent=directions * job.table_bytes,
-        total_sent=2.0 * links * job.table_bytes,
-        messages=messages,
-        total_messages=job.nodes * messages,
-        local_bytes=2.0 * job.table_bytes,
-        fill_bytes=max(0.0, 2.0 * links - 1.0) * min(job.table_bytes, CHUNK_BYTES),
+    if job.nodes >= TREE_NODES and job.table_bytes <= TREE_BYTES:
+        return _rounds_along_a_tree(job)
+    load = spread(Job(job.nodes, 1, job.table_bytes, job.cores))
+    return _with_leaders(load, job)
+
+
+def _rounds_along_a_tree(job: Job) -> Load:
+    # The first node receives sums, and sends values, as often as the tree has levels.
+    levels = math.ceil(math.log2(job.nodes))
+    sent = levels * job.table_bytes
+    load = Load(
+        sequential_messages=2 * levels,
+        sent=sent,
+        total_sent=2.0 * (job.nodes - 1) * job.table_bytes,
+        messages=levels,
+        total_messages=2.0 * (job.nodes - 1),
+        fill_bytes=sent,
+        local_bytes=0.0,
     )
+    return _with_leaders(load, job)
+
+
+def _with_leaders(load: Load, job: Job) -> Load:
+    if job.nodes == 1:
+        return replace(load, local_bytes=job.table_bytes)
+    # An add_get reads a delta, reads and writes parameters, and writes its result. A worker copies
+    # its delta to the staging memory and later its result. The leader reads the workers' deltas,
+    # writes their sum, and writes the new values into the copy.
+    leader_bytes = (job.workers + 2) / 4 * job.table_bytes
+    return replace(load, local_bytes=job.table_bytes, leader_bytes=leader_bytes, handovers=1)
 
 
 LAYOUTS: dict[str, Callable[[Job], Load]] = {
     "server on every node": spread,
-    "server on every node, nodes sum first": summed(spread),
     "one server for eight nodes": dedicated,
-    "one server for eight, nodes sum first": summed(dedicated),
-    "chain of sums": chain,
+    "sync mode": rounds,
 }

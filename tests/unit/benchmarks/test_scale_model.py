@@ -15,8 +15,12 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import scale_layouts as model  # noqa: E402
 
-COSTS = model.Costs(latency=1e-5, bandwidth=1e9, server_bandwidth=5e8, message=1e-6, memory=1e10)
-SLOWER = model.Costs(latency=2e-5, bandwidth=5e8, server_bandwidth=2.5e8, message=2e-6, memory=5e9)
+COSTS = model.Costs(
+    1e-5, bandwidth=1e9, server_bandwidth=5e8, message=1e-6, memory=1e10, handover=1e-5
+)
+SLOWER = model.Costs(
+    2e-5, bandwidth=5e8, server_bandwidth=2.5e8, message=2e-6, memory=5e9, handover=2e-5
+)
 TABLE_BYTES = 8 << 20
 
 
@@ -30,7 +34,7 @@ def seconds_of(layout, *arguments, costs=COSTS):
 
 class TestLayouts(unittest.TestCase):
     def test_one_node_sends_nothing(self):
-        for layout in (model.spread, model.summed(model.spread), model.chain):
+        for layout in (model.spread, model.rounds):
             load = layout(job(1, 4))
             self.assertEqual((load.sent, load.messages, load.sequential_messages), (0, 0, 0))
 
@@ -41,22 +45,24 @@ class TestLayouts(unittest.TestCase):
 
     def test_bytes_grow_with_the_workers_unless_their_node_sums_first(self):
         for layout in (model.spread, model.dedicated):
-            sent = layout(job(16, 1)).sent
-            self.assertEqual(layout(job(16, 4)).sent, 4 * sent)
-            self.assertEqual(model.summed(layout)(job(16, 4)).sent, sent)
-        self.assertEqual(model.chain(job(16, 4)).sent, model.chain(job(16, 1)).sent)
+            self.assertEqual(layout(job(16, 4)).sent, 4 * layout(job(16, 1)).sent)
+        self.assertEqual(model.rounds(job(16, 4)).sent, model.rounds(job(16, 1)).sent)
 
-    def test_summing_node_sends_at_most_twice_the_table(self):
+    def test_a_node_sends_less_than_twice_the_table_in_a_round(self):
         for nodes in (2, 3, 64, 4096):
-            self.assertLessEqual(model.summed(model.spread)(job(nodes, 4)).sent, 2 * TABLE_BYTES)
-            self.assertLessEqual(model.chain(job(nodes, 4)).sent, 2 * TABLE_BYTES)
+            load = model.rounds(job(nodes, 4))
+            self.assertAlmostEqual(load.sent, 2 * TABLE_BYTES * (nodes - 1) / nodes)
+            self.assertEqual(load.sequential_messages, 2)
 
     def test_dedicated_server_answers_all_workers_of_eight_nodes(self):
         self.assertEqual(model.dedicated(job(8, 2)).sent, 16 * TABLE_BYTES)
         self.assertEqual(model.dedicated(job(64, 2)).sent, 16 * TABLE_BYTES)
 
-    def test_chain_waits_for_every_node_in_both_directions(self):
-        self.assertEqual(model.chain(job(5)).sequential_messages, 8)
+    def test_small_table_travels_along_a_tree_of_many_nodes(self):
+        for nodes, messages in ((7, 2), (8, 6), (9, 8), (1024, 20)):
+            load = model.rounds(model.Job(nodes, 4, model.TREE_BYTES))
+            self.assertEqual(load.sequential_messages, messages)
+        self.assertEqual(model.rounds(model.Job(8, 4, model.TREE_BYTES + 4)).sequential_messages, 2)
 
     def test_one_node_and_its_server_take_a_round_trip_and_one_transfer(self):
         for cores in (None, 2):  # one worker does not contend for the two cores of one machine
@@ -77,6 +83,7 @@ class TestTheProgram(FolderTestCase):
     def test_predicts_without_measuring_if_all_costs_are_given(self):
         target = self.folder / "report.json"
         given = ["--latency=1e-5", "--bandwidth=1e9", "--message=1e-6", "--memory=1e10"]
+        given += ["--handover=1e-5"]
         given += ["--json", target, "--workers", "2", "--size", "1000"]
         status, printed, errors = run_python(BENCHMARKS / "scale_model.py", *given)
         self.assertEqual(status, 0, errors)
