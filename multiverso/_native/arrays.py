@@ -172,10 +172,16 @@ def address(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-def memory_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a writable array over the memory at `address`, which the caller keeps alive."""
+def memory_at(
+    address: int, shape: tuple[int, ...], dtype: np.dtype[Any], keeper: object = None
+) -> NDArray[Any]:
+    """Return a writable array over the memory at `address`, which `keeper` or the caller keeps.
+
+    The array and its views keep a reference to `keeper`.
+    """
     count = int(np.prod(shape, dtype=np.int64))
     raw = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    raw.keeper = keeper  # type: ignore[attr-defined]  # the array refers to `raw`
     return np.frombuffer(memoryview(raw), dtype, count).reshape(shape)
 
 

@@ -17,6 +17,7 @@ from multiverso._native.arrays import pin
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import call, lib
+from multiverso.tables._shared_arrays import SharedArrays
 from multiverso.tables._updaters import UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
@@ -52,6 +53,7 @@ class Table:
         "_nbytes",
         "_requires_finite",
         "_shape",
+        "_shared_arrays",
         "_updater",
     )
 
@@ -98,6 +100,7 @@ class Table:
         free.atexit = False  # The end of the session frees the table.
         self._count = c_int64(math.prod(self._shape))
         self._nbytes = self._count.value * self._dtype.itemsize
+        self._shared_arrays: SharedArrays | None = None
         self._name = name if isinstance(name, str) else f"table {self._description().id}"
 
     @property
@@ -287,6 +290,78 @@ class Table:
         if buffer is not target:
             np.copyto(target, buffer)
         return out
+
+    def delta_buffer(self) -> NDArray[Any]:
+        """Return the array in which this worker writes its next delta for the whole table.
+
+        In sync mode on one node the array lies in memory that the workers share, so `add` and
+        `add_get` need not copy a delta that is there. Elsewhere the array is private, and the same
+        program gives the same results. From the add on, the array belongs to the table: ask for it
+        again before you write the next delta. The array then still has the values that you wrote;
+        at first it has zeros. It is the same array each time, and it may outlive the table.
+
+        The call waits until the add of the last delta in the array has been applied, which in sync
+        mode needs that add of every worker. So it does not wait after a get or a view.
+
+        Returns
+        -------
+        numpy.ndarray
+            A writable array of the table's shape and dtype.
+
+        Raises
+        ------
+        StateError
+            If this rank is not a worker, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            In sync mode, if another worker does not make its add.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session(sync=True):
+        ...     table = mv.ArrayTableHandler(2)
+        ...     for step in range(3):
+        ...         delta = table.delta_buffer()
+        ...         delta[:] = table.view() + 1
+        ...         table.add(delta)
+        ...     table.get()
+        array([7., 7.], dtype=float32)
+
+        """
+        return self._arrays().delta_buffer()
+
+    def view(self) -> NDArray[Any]:
+        """Return the values of the table as `get` does, where possible without a copy.
+
+        In sync mode on one node the array is the table's own memory. Elsewhere, and after
+        `multiverso.finish`, it is a copy. It is valid until this worker's next call of `add`,
+        `add_get`, `view`, `multiverso.finish` or `multiverso.load`; later its values are undefined,
+        but you may still read them, also after the end of the table. The call counts and waits as
+        a get.
+
+        Returns
+        -------
+        numpy.ndarray
+            A read-only array of the table's shape and dtype.
+
+        Raises
+        ------
+        StateError
+            If this rank is not a worker, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `get`.
+
+        """
+        return self._arrays().view()
+
+    def _arrays(self) -> SharedArrays:
+        if self._shared_arrays is None:
+
+            def get(out: NDArray[Any], handle: capi.MV_Table = self._handle) -> None:
+                call(_table_get, handle, pin(out), out.size, NO_FLAGS)
+
+            self._shared_arrays = SharedArrays(self._handle, self._shape, self._dtype, get)
+        return self._shared_arrays
 
     def _delta_of(self, data: Any, shapes: tuple[tuple[int, ...], ...]) -> NDArray[Any]:
         """Return `data` as an array that the library can add; raise an error if it is invalid."""

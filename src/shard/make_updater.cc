@@ -36,6 +36,15 @@ class AddUpdater final : public Updater {
     }
   }
 
+  // One loop keeps every new value in a register between its uses.
+  bool ApplySum(const Update& update, const void* other_delta) const override {
+    T* const weights = static_cast<T*>(update.weights);
+    kernels::AddSum(weights, static_cast<const T*>(update.delta),
+                    static_cast<const T*>(other_delta),
+                    update.out == nullptr ? weights : static_cast<T*>(update.out), update.count);
+    return true;
+  }
+
   void TakeDelta(const void* current, void* last, int64_t count) const override {
     kernels::Difference(static_cast<T*>(last), static_cast<const T*>(current),
                         static_cast<const T*>(last), count);

@@ -51,6 +51,11 @@ class Updater {
   virtual Duplicates duplicates() const { return Duplicates::kSummed; }
 
   virtual void Apply(const Hyper& hyper, const Update& update) const = 0;
+  // Performs Apply with the sum of update.delta and `other_delta` in one loop. Returns false if the
+  // updater has no such loop.
+  virtual bool ApplySum(const Update& /*update*/, const void* /*other_delta*/) const {
+    return false;
+  }
   // Records that `update.worker` received `values`, which are update.count elements.
   virtual void NoteGet(const Update& /*update*/, const void* /*values*/) const {}
 

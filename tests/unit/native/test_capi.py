@@ -26,7 +26,9 @@ SCALARS = {
     # Arrays of row ids are passed by address, like arrays of elements.
     "const int64_t*": ctypes.c_void_p,
     "int64_t*": ctypes.POINTER(ctypes.c_int64),
-    "const void* const*": ctypes.POINTER(ctypes.c_void_p),
+    **dict.fromkeys(
+        ("const void* const*", "void**", "const void**"), ctypes.POINTER(ctypes.c_void_p)
+    ),
 }
 
 
