@@ -305,7 +305,8 @@ MV_EXPORT int32_t MV_TableRun(MV_Table table, const char* operation, const int64
 /* The whole table, row by row. `count` must be num_row * num_col. Only workers may get and add. */
 MV_EXPORT int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count);
-/* Adds, and gets the result in the same pass over the memory. `delta` and `out` may be the same. */
+/* Adds, and gets the result in the same pass over the memory. `delta` and `out` may be the same
+ * memory, but must not overlap otherwise. */
 MV_EXPORT int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count);
 /* Rows of a matrix by id, in the given order; `count` must be num_ids * num_col. All ids are
  * checked before any data moves. A get returns the row of a duplicate id each time. An add applies
