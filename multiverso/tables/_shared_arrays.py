@@ -3,16 +3,13 @@
 import weakref
 from collections.abc import Callable
 from ctypes import byref, c_void_p
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._native import arrays, capi, library
-from multiverso._native.library import call, lib
-
-_delta_buffer: Final = library.undeclared("MV_TableDeltaBuffer")
-_view: Final = library.undeclared("MV_TableView")
+from multiverso._native import arrays, capi
+from multiverso._native.library import checked, lib
 
 
 class SharedArrays:
@@ -54,7 +51,7 @@ class SharedArrays:
     def delta_buffer(self) -> NDArray[Any]:
         """Return the array for the next delta; wait until it is free."""
         address = c_void_p()
-        call(_delta_buffer, self._table, byref(address))
+        checked.MV_TableDeltaBuffer(self._table, byref(address))
         if self._delta is None:
             if address.value is None:
                 self._delta = np.zeros(self._shape, self._dtype)
@@ -65,7 +62,7 @@ class SharedArrays:
     def view(self) -> NDArray[Any]:
         """Return a read-only array of the values that a get returns."""
         address = c_void_p()
-        call(_view, self._table, byref(address))
+        checked.MV_TableView(self._table, byref(address))
         if address.value is None:
             if self._private is None:
                 self._private = np.empty(self._shape, self._dtype)
@@ -86,7 +83,7 @@ class _Keeper:
 
     def __init__(self, table: capi.MV_Table) -> None:
         handle = capi.MV_Memory()
-        call(lib.MV_TableKeepMemory, table, byref(handle))
+        checked.MV_TableKeepMemory(table, byref(handle))
         # The end of the process unmaps the memory, and arrays may be used until then.
         weakref.finalize(self, lib.MV_MemoryRelease, handle).atexit = False
 

@@ -12,8 +12,8 @@
 
 namespace multiverso {
 
-// If Apply has an `out`, it updates the weights and copies them out in pieces of this size, so that
-// each piece is still in the first-level cache when it is copied.
+// Given an `out`, an optimizer updates the weights and copies them out in pieces of this size, so
+// that each piece is still in the first-level cache when it is copied.
 constexpr int64_t kUpdatePieceBytes = int64_t{16} << 10;
 
 // An update of consecutive elements. `state` holds Updater::state_slots() runs of as many elements

@@ -306,7 +306,8 @@ MV_EXPORT int32_t MV_TableRun(MV_Table table, const char* operation, const int64
 /* The whole table, row by row. `count` must be num_row * num_col. Only workers may get and add. */
 MV_EXPORT int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count);
-/* Adds, and gets the result in the same pass over the memory. `delta` and `out` may be the same. */
+/* Adds, and gets the result in the same pass over the memory. `delta` and `out` may be the same
+ * memory, but must not overlap otherwise. */
 MV_EXPORT int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count);
 /* Sets *buffer to memory for num_row * num_col elements, zero at first, in which this worker writes
  * its next delta. MV_TableAdd and MV_TableAddGet do not copy a delta that is there. From then on
