@@ -67,6 +67,9 @@ SYNC_BARS = tuple(
     for size, speed in ((1_000, 1.0), (1_000_000, 1.5))
     for reference in ("MPI Allreduce", "gloo allreduce")
     for ranks in (2, 4)
+) + (
+    Bar("zero-copy round", 1_000_000, "DeepSpeed allreduce", 2, 1.0),
+    Bar("zero-copy round", 1_000_000, "MPI Allreduce", 4, 1.5),
 )
 
 #: Training with Keras: a step of one worker may take 2 % longer; steps of two workers; an update.

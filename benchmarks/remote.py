@@ -3,6 +3,7 @@
 Rank 0 stores the table and rank 1 uses it, so every byte crosses between the nodes. The reference
 moves the same bytes in the same run with mpi4py's Send and Recv, plus one byte in the other
 direction: a request, or the confirmation of the arrival. Samples of tables and reference alternate.
+A sample of a small table is the mean of up to 50 calls in a row.
 
     python benchmarks/remote.py                         two virtual nodes of this machine
     mpirun -np 2 --hostfile H python benchmarks/remote.py          two machines
@@ -36,7 +37,12 @@ _MIN_SPEED_RATIO = 0.85
 
 
 def _num_rounds(size: int) -> int:
-    return 200 if size <= 100_000 else 20 if size <= 1_000_000 else 9
+    return 20 if size <= 1_000_000 else 9
+
+
+def _num_calls(size: int) -> int:
+    """Return the number of calls per sample: a training program makes one call after another."""
+    return max(1, min(50, 5_000_000 // size))
 
 
 class _Reference:
@@ -66,10 +72,12 @@ class _Reference:
             self._comm.Send(self._values, 1, 4)
 
 
-def _timed(function: Callable[..., object], *arguments: object) -> float:
+def _timed(calls: int, function: Callable[..., object], *arguments: object) -> float:
+    """Return the seconds per call."""
     begin = time.perf_counter()
-    function(*arguments)
-    return time.perf_counter() - begin
+    for _ in range(calls):
+        function(*arguments)
+    return (time.perf_counter() - begin) / calls
 
 
 def _measure_size(mpi: Any, rank: int, size: int) -> dict[str, Any]:
@@ -82,12 +90,16 @@ def _measure_size(mpi: Any, rank: int, size: int) -> dict[str, Any]:
         "get": lambda: table.get(out=out),
         "add_get": lambda: table.add_get(delta, out=out),
     }
+    calls = _num_calls(size)
     samples: dict[str, list[float]] = {}
     for round_number in range(_num_rounds(size) + 1):
-        times = {"Send": _timed(reference.push, rank), "Recv": _timed(reference.pull, rank)}
+        times = {
+            "Send": _timed(calls, reference.push, rank),
+            "Recv": _timed(calls, reference.pull, rank),
+        }
         mv.barrier()
         if rank == 1:
-            times.update({name: _timed(call) for name, call in ours.items()})
+            times.update({name: _timed(calls, call) for name, call in ours.items()})
         mv.barrier()
         if round_number > 0:  # the first round touches new memory, so it does not count
             for name, seconds in times.items():

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Largest message of the library, in bytes of values.
-CHUNK_BYTES = 256 * 1024
+#: Largest messages of the library, in bytes of values: of a request, and of a sum in sync mode.
+CHUNK_BYTES, PIECE_BYTES = 512 * 1024, 256 * 1024
 #: In sync mode, tables of at most that many bytes use a tree of at least that many nodes.
 TREE_BYTES, TREE_NODES = 64 * 1024, 8
 #: Nodes with workers for each dedicated server.
@@ -139,17 +139,17 @@ def seconds_of(load: Load, costs: Costs, job: Job) -> float:
     return max(transfer, messages * costs.message) + local_bytes / costs.memory
 
 
-def _num_chunks(part_bytes: float) -> int:
-    return math.ceil(max(part_bytes, 1.0) / CHUNK_BYTES)
+def _num_chunks(part_bytes: float, chunk_bytes: int = CHUNK_BYTES) -> int:
+    return math.ceil(max(part_bytes, 1.0) / chunk_bytes)
 
 
-def spread(job: Job) -> Load:
+def spread(job: Job, chunk_bytes: int = CHUNK_BYTES) -> Load:
     """Return the load if every node serves a part of the table, which is the default."""
     part = job.table_bytes / job.nodes
     others = job.nodes - 1
     # A node sends deltas in its requests and parameters in its responses.
     sent = 2.0 * job.workers * others * part
-    messages = 2.0 * job.workers * others * _num_chunks(part)
+    messages = 2.0 * job.workers * others * _num_chunks(part, chunk_bytes)
     return Load(
         sequential_messages=2 if others else 0,
         sent=sent,
@@ -185,7 +185,7 @@ def rounds(job: Job) -> Load:
     """
     if job.nodes >= TREE_NODES and job.table_bytes <= TREE_BYTES:
         return _rounds_along_a_tree(job)
-    load = spread(Job(job.nodes, 1, job.table_bytes, job.cores))
+    load = spread(Job(job.nodes, 1, job.table_bytes, job.cores), PIECE_BYTES)
     return _with_leaders(load, job)
 
 

@@ -20,7 +20,7 @@ from multiverso._native import arrays, capi, checkpoint_calls, library
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import CODES, table_dtype
 from multiverso._native.exception_text import describe, uncaught_exception
-from multiverso._native.library import lib
+from multiverso._native.library import checked, lib
 from multiverso._session_options import LOSSES, ROLES, SessionOptions
 from multiverso.errors import ForkedError, StateError
 
@@ -82,7 +82,7 @@ class Session:
     def __init__(self, options: SessionOptions) -> None:
         communicator = find_communicator(options.comm, options.timeout)
         raw = capi.MV_SessionOptions()
-        library.call(lib.MV_SessionOptionsInit, byref(raw))
+        checked.MV_SessionOptionsInit(byref(raw))
         raw.mode = options.mode
         raw.staleness = options.staleness
         raw.role = ROLES[options.role]
@@ -104,7 +104,7 @@ class Session:
         self.handle = capi.MV_Session()
         try:
             library.enable_signals()
-            library.call(lib.MV_SessionOpen, byref(raw), byref(self.handle))
+            checked.MV_SessionOpen(byref(raw), byref(self.handle))
             self._set_attributes()
         except BaseException as error:
             if self.handle:  # The session has been opened; a signal may have raised the error.
@@ -114,7 +114,7 @@ class Session:
 
     def _description(self) -> capi.MV_SessionDescription:
         raw = capi.MV_SessionDescription(struct_size=sizeof(capi.MV_SessionDescription))
-        library.call(lib.MV_SessionDescribe, self.handle, byref(raw))
+        checked.MV_SessionDescribe(self.handle, byref(raw))
         return raw
 
     def _set_attributes(self) -> None:
@@ -140,18 +140,18 @@ class Session:
         """Return the ranks without which the session continues; see `multiverso.lost_ranks`."""
         ranks = (c_int64 * self.size)()
         count = c_int64()
-        library.call(lib.MV_SessionLost, self.handle, ranks, self.size, byref(count))
+        checked.MV_SessionLost(self.handle, ranks, self.size, byref(count))
         return tuple(ranks[: count.value])
 
     def barrier(self) -> None:
         """Wait for all ranks; see `multiverso.barrier`."""
         self.settle()
-        library.call(lib.MV_SessionBarrier, self.handle)
+        checked.MV_SessionBarrier(self.handle)
 
     def finish(self) -> None:
         """Announce the end of this worker's rounds; see `multiverso.finish`."""
         self.settle()
-        library.call(lib.MV_SessionFinish, self.handle)
+        checked.MV_SessionFinish(self.handle)
 
     def aggregate(self, array: Any) -> Any:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
@@ -160,7 +160,7 @@ class Session:
             arrays.require_finite(arrays.view_of(array, "array"), "array")
         if type(array) is np.ndarray and array.flags.carray and array.dtype in _CODE_ARGUMENTS:
             code, pinned = _CODE_ARGUMENTS[array.dtype], arrays.pin(array)
-            library.call(_aggregate_fast, self.handle, code, pinned, c_int64(array.size))
+            _aggregate_fast(self.handle, code, pinned, c_int64(array.size))
             return array
         view = arrays.view_of(array, "array")
         dtype_code, dtype = table_dtype(view.dtype.newbyteorder("="))
@@ -168,7 +168,7 @@ class Session:
         if buffer is not target:
             np.copyto(buffer, target)
         pinned = arrays.pin(buffer)
-        library.call(lib.MV_SessionAggregate, self.handle, dtype_code, pinned, buffer.size)
+        checked.MV_SessionAggregate(self.handle, dtype_code, pinned, buffer.size)
         if buffer is not target:
             np.copyto(target, buffer)
         return array
@@ -177,17 +177,17 @@ class Session:
         """Save all tables; see `multiverso.save`."""
         self.settle()
         raw = checkpoint_calls.save_options(directory, step, keep, background)
-        library.call(lib.MV_SessionSave, self.handle, byref(raw))
+        checked.MV_SessionSave(self.handle, byref(raw))
 
     def wait_for_save(self) -> None:
         """Wait for the background save; see `multiverso.wait_for_save`."""
         self.settle()
-        library.call(lib.MV_SessionSaveWait, self.handle)
+        checked.MV_SessionSaveWait(self.handle)
 
     def load(self, directory: StrPath, missing_ok: bool) -> Any:
         """Load all tables; see `multiverso.load`."""
         self.settle()
-        step = checkpoint_calls.load(lib.MV_SessionLoad, self.handle, directory, missing_ok)
+        step = checkpoint_calls.load(checked.MV_SessionLoad, self.handle, directory, missing_ok)
         for table, options in tuple(self.fixed_options.items()):
             table.set_option(**options)
         return step
@@ -196,7 +196,7 @@ class Session:
         """Wait until all ranks close, and end the session even if the wait fails."""
         try:
             self.settle()
-            library.call(lib.MV_SessionClose, self.handle)
+            checked.MV_SessionClose(self.handle)
         except BaseException as error:
             self._stop_exchanges()
             # If the library has not begun to close, the session is still open. Otherwise its handle

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from multiverso._native import library
-from multiverso._native.library import lib
+from multiverso._native.library import checked
 from multiverso.errors import UnsupportedError
 
 _PROC: Final = Path("/proc")
@@ -86,7 +85,7 @@ def _read_state(path: Path) -> dict[str, Any]:
     while True:
         capacity = length.value
         buffer = ctypes.create_string_buffer(capacity)
-        library.call(lib.MV_NodeDescribe, os.fsencode(path), buffer, capacity, ctypes.byref(length))
+        checked.MV_NodeDescribe(os.fsencode(path), buffer, capacity, ctypes.byref(length))
         if length.value <= capacity:
             content: dict[str, Any] = json.loads(buffer.raw[: length.value])
             return content

@@ -181,11 +181,11 @@ def _exit_deadline(call: str, timeout: float) -> Iterator[None]:
     try:
         yield
     finally:
-        library.call(library.lib.MV_ExitDeadlineEnd)
+        library.checked.MV_ExitDeadlineEnd()
 
 
 def _begin_exit_deadline(call: str, timeout: float) -> None:
-    library.call(library.lib.MV_ExitDeadlineBegin, call.encode(), math.ceil(timeout * 1000))
+    library.checked.MV_ExitDeadlineBegin(call.encode(), math.ceil(timeout * 1000))
 
 
 class _MpiAtExit:

@@ -131,6 +131,39 @@ def as_output(
     return np.empty(shape, dtype), target
 
 
+def as_shared(
+    data: object,
+    dtype: np.dtype[Any],
+    shapes: tuple[tuple[int, ...], ...],
+    what: str,
+    is_output: bool = False,
+) -> NDArray[Any]:
+    """Return an array over the memory of `data` that the library can use without a copy.
+
+    Raises
+    ------
+    TypeError
+        If `data` neither is an array nor can share its memory with one, or has another dtype.
+    ValueError
+        If `data` has another shape, is not C-contiguous and aligned, or is read-only although
+        `is_output` is true.
+
+    """
+    array = view_of(data, what)
+    if array.dtype != dtype:
+        msg = f"{what}: expected dtype {dtype}, received {array.dtype}"
+        raise TypeError(msg)
+    if array.shape not in shapes:
+        msg = f"{what}: expected shape {' or '.join(map(str, shapes))}, received {array.shape}"
+        raise ValueError(msg)
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        msg = f"{what}: expected an aligned C-contiguous array, received strides {array.strides}"
+        raise ValueError(msg)
+    if is_output:
+        require_writable(array, what)
+    return array
+
+
 def require_writable(array: NDArray[Any], what: str) -> None:
     """Raise ValueError if `array` is read-only, or if a stride of 0 repeats elements."""
     if not array.flags.writeable:
@@ -172,13 +205,22 @@ def address(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-def memory_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a writable array over the memory at `address`, which the caller keeps alive."""
+def memory_at(
+    address: int, shape: tuple[int, ...], dtype: np.dtype[Any], keeper: object = None
+) -> NDArray[Any]:
+    """Return a writable array over the memory at `address`, which `keeper` or the caller keeps.
+
+    The array and its views keep a reference to `keeper`.
+    """
     count = int(np.prod(shape, dtype=np.int64))
     raw = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    raw.keeper = keeper  # type: ignore[attr-defined]  # the array refers to `raw`
     return np.frombuffer(memoryview(raw), dtype, count).reshape(shape)
 
 
 def pointer(array: NDArray[Any]) -> object:
-    """Return the address of `array` as an argument for C; the caller keeps the array alive."""
-    return pin(array) if array.flags.carray else address(array)  # `pin` rejects read-only arrays.
+    """Return the address of `array` as an argument for C; the caller keeps the array alive.
+
+    `pin` does so faster, but rejects read-only arrays.
+    """
+    return pin(array) if array.flags.carray else ctypes.c_void_p(address(array))

@@ -93,6 +93,10 @@ class MV_Table(c_void_p):
     """Handle of a table."""
 
 
+class MV_Memory(c_void_p):
+    """Handle that keeps the memory of a table."""
+
+
 class MV_ParamSync(c_void_p):
     """Handle of the native state that syncs a model's parameters with a table."""
 
@@ -290,6 +294,10 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_TableGet": (c_int32, (MV_Table, c_void_p, c_int64, c_int32)),
     "MV_TableAdd": (c_int32, (MV_Table, c_void_p, c_int64)),
     "MV_TableAddGet": (c_int32, (MV_Table, c_void_p, c_void_p, c_int64)),
+    "MV_TableDeltaBuffer": (c_int32, (MV_Table, POINTER(c_void_p))),
+    "MV_TableView": (c_int32, (MV_Table, POINTER(c_void_p))),
+    "MV_TableKeepMemory": (c_int32, (MV_Table, POINTER(MV_Memory))),
+    "MV_MemoryRelease": (c_int32, (MV_Memory,)),
     "MV_TableGetRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64, c_int32)),
     "MV_TableAddRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64)),
     "MV_TableCheckHyper": (c_int32, (MV_Table, c_int32, c_double)),

@@ -11,7 +11,7 @@ from typing import Any
 
 from multiverso._native import capi
 from multiverso._native.arguments import flag, integer, text
-from multiverso._native.library import call, lib
+from multiverso._native.library import checked
 
 #: A path as users pass it.
 StrPath = str | os.PathLike[str]
@@ -22,7 +22,7 @@ def save_options(
 ) -> capi.MV_SaveOptions:
     """Return the options of a save; raise TypeError or ValueError if one is wrong."""
     raw = capi.MV_SaveOptions()
-    call(lib.MV_SaveOptionsInit, byref(raw))
+    checked.MV_SaveOptionsInit(byref(raw))
     raw.background = flag(background, "background")
     raw.directory = path_bytes(directory)
     if step is not None:  # With 62 bits the next default, this step plus 1, cannot overflow.
@@ -33,12 +33,12 @@ def save_options(
 
 
 def load(
-    load_function: Callable[..., int], handle: Any, directory: StrPath, missing_ok: bool
+    load_function: Callable[..., None], handle: Any, directory: StrPath, missing_ok: bool
 ) -> Any:
     """Load together with all ranks; return the step, or None if there is no checkpoint."""
     step = c_int64(-1)
     flags = capi.MV_MISSING_OK if missing_ok else 0
-    call(load_function, handle, path_bytes(directory), flags, byref(step))
+    load_function(handle, path_bytes(directory), flags, byref(step))
     return step.value if step.value >= 0 else None
 
 

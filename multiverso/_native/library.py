@@ -6,9 +6,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator
-from ctypes import byref, sizeof
+from ctypes import byref, c_int32, sizeof
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from multiverso import errors
 from multiverso._native import capi
@@ -97,18 +97,54 @@ def _declare(library: ctypes.CDLL, name: str, path: Path) -> None:
     function.restype, function.argtypes = capi.PROTOTYPES[name]
 
 
+#: The library, whose functions return their statuses.
 lib: Final = load(library_path())
 
 
-def undeclared(name: str) -> Callable[..., int]:
-    """Return a function of the library without the declared types of its arguments.
+class _Results(dict[int, Any]):
+    """Maps the status that a function returns to a result: MV_OK to `result`, others to exceptions.
 
-    The arguments must be ctypes objects of exactly the right types; a Python int would lose its
-    upper half. Use it for calls on small arrays, where checking types takes a third of the time.
+    ctypes calls the `restype` of a function with the status. Looking up MV_OK in C takes a fourth
+    of the time of a Python function that checks the status.
     """
-    function: Callable[..., int] = lib[name]  # a new object, independent of lib.NAME
-    function.restype = capi.PROTOTYPES[name][0]  # type: ignore[attr-defined]
+
+    def __init__(self, result: object = None, used: object = None) -> None:
+        super().__init__({capi.MV_OK: result})
+        self.used = used  # The function keeps these objects alive.
+
+    def __missing__(self, status: int) -> Any:
+        _complete(status)
+        return self[capi.MV_OK]
+
+
+def undeclared(name: str, result: object = None, used: object = None) -> Callable[..., Any]:
+    """Return a function as in `checked`, but without the declared types of its arguments.
+
+    The function returns `result`, and keeps `result` and `used` alive. Its arguments must be ctypes
+    objects of exactly the right types; a Python int would lose its upper half. Use it for calls on
+    small arrays, where checking types takes a third of the time. A result of the ``from_param`` of
+    a ctypes type is an argument that needs no conversion.
+    """
+    function: Callable[..., Any] = lib[name]  # a new object, independent of lib.NAME
+    function.restype = _Results(result, used).__getitem__  # type: ignore[attr-defined]
     return function
+
+
+def _load_checked() -> ctypes.CDLL:
+    library = ctypes.CDLL(lib._name)
+    raise_errors = _Results().__getitem__
+    for name, (result, arguments) in capi.PROTOTYPES.items():
+        function = getattr(library, name)
+        function.restype = raise_errors if result is c_int32 else result
+        function.argtypes = arguments
+    return library
+
+
+#: The library, whose functions return None instead of MV_OK, and raise exceptions for errors.
+#:
+#: Signal handlers run during a wait in the main thread, so that Ctrl-C works. An exception that a
+#: handler raises ends the call, and aborts the session if other ranks take part in the call.
+checked: Final = _load_checked()
 
 
 class _Signals:
@@ -167,17 +203,6 @@ enable_signals: Final = _signals.enable
 enable_signals()
 
 
-def call(function: Callable[..., int], *arguments: object) -> None:
-    """Call a function of the library and raise the exception for its status.
-
-    Signal handlers run during a wait in the main thread, so that Ctrl-C works. An exception that a
-    handler raises ends the call, and aborts the session if other ranks take part in the call.
-    """
-    status = function(*arguments)
-    if status:
-        _complete(status)
-
-
 def _complete(status: int) -> None:
     """Wait for the end of a call that returned `status`, and raise its exception, if any."""
     try:
@@ -194,7 +219,7 @@ def _complete(status: int) -> None:
 
 
 def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
-    """Do as `call` does, and let another thread cancel the library's call by setting `stop`.
+    """Call a function of `lib` as one of `checked`; another thread cancels it by setting `stop`.
 
     Within one slice, the ``wait_slice_ms`` of the session, AbortedError is then raised. In the main
     thread `stop` has no effect, because the library divides only waits of other threads in slices.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from multiverso._native import capi
 from multiverso._native.checkpoint_calls import StrPath, path_bytes
 from multiverso._native.dtypes import DTYPES
-from multiverso._native.library import call, lib
+from multiverso._native.library import checked, lib
 from multiverso.tables._updaters import UPDATERS
 
 #: The name of a checkpoint's folder: its number in the order of saving, and its step.
@@ -121,7 +121,7 @@ class Checkpoint:
 
     def __init__(self, directory: StrPath) -> None:
         self._handle = capi.MV_Checkpoint()
-        call(lib.MV_CheckpointOpen, path_bytes(directory), byref(self._handle))
+        checked.MV_CheckpointOpen(path_bytes(directory), byref(self._handle))
         try:
             self._set_attributes()
         except BaseException:
@@ -131,7 +131,7 @@ class Checkpoint:
     def _set_attributes(self) -> None:
         size = sizeof(capi.MV_CheckpointDescription)
         raw = capi.MV_CheckpointDescription(struct_size=size)
-        call(lib.MV_CheckpointDescribe, self._handle, byref(raw))
+        checked.MV_CheckpointDescribe(self._handle, byref(raw))
         self.path = Path(os.fsdecode(raw.path))
         self.step: int = raw.step
         self.number: int = raw.number
@@ -146,13 +146,13 @@ class Checkpoint:
 
     def _record(self, index: int) -> capi.MV_CheckpointTable:
         raw = capi.MV_CheckpointTable(struct_size=sizeof(capi.MV_CheckpointTable))
-        call(lib.MV_CheckpointDescribeTable, self._handle, index, byref(raw))
+        checked.MV_CheckpointDescribeTable(self._handle, index, byref(raw))
         return raw
 
     def _saved_table(self, index: int, num_workers: int) -> SavedTable:
         raw = self.records[index]
         clocks = (c_int64 * num_workers)()
-        call(lib.MV_CheckpointClocks, self._handle, index, clocks, num_workers)
+        checked.MV_CheckpointClocks(self._handle, index, clocks, num_workers)
         updater = _UPDATER_NAMES.get(raw.updater, f"updater {raw.updater}")
         options = UPDATERS[updater][1] if updater in UPDATERS else {}
         is_array = raw.kind == capi.MV_TABLE_ARRAY
@@ -181,7 +181,7 @@ class Checkpoint:
         """
         remaining = c_int64(1)
         while remaining.value:
-            call(lib.MV_CheckpointVerify, self._handle, _BYTES_PER_CALL, byref(remaining))
+            checked.MV_CheckpointVerify(self._handle, _BYTES_PER_CALL, byref(remaining))
 
     def read(self, table: str | int, slot: int | None = None) -> NDArray[Any]:
         """Return the parameters of a table, or an array of its updater's state.
@@ -227,7 +227,7 @@ class Checkpoint:
         return out
 
     def _read(self, index: int, area: int, out: NDArray[Any]) -> None:
-        call(lib.MV_CheckpointRead, self._handle, index, area, out.ctypes.data, out.nbytes)
+        checked.MV_CheckpointRead(self._handle, index, area, out.ctypes.data, out.nbytes)
 
     def _index(self, table: str | int) -> int:
         if isinstance(table, str):

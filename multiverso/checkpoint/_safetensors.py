@@ -14,7 +14,7 @@ from multiverso._extras import needs
 from multiverso._native import capi
 from multiverso._native.checkpoint_calls import StrPath, save_options
 from multiverso._native.dtypes import table_dtype
-from multiverso._native.library import call, lib
+from multiverso._native.library import checked
 from multiverso.checkpoint._files import Checkpoint, SavedTable
 
 #: The key in the file's metadata for updaters, options and the step, which are not tensors.
@@ -142,7 +142,7 @@ def import_safetensors(
     tables = (capi.MV_CheckpointTable * len(records))(*(raw for raw, _ in records))
     arrays = [np.ascontiguousarray(array) for _, parts in records for array in parts]
     areas = (c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-    call(lib.MV_CheckpointWrite, byref(options), tables, len(records), areas)
+    checked.MV_CheckpointWrite(byref(options), tables, len(records), areas)
 
 
 def _record_of_tensor(

@@ -8,18 +8,16 @@ import threading
 import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_int64, c_void_p
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arrays, capi
-from multiverso._native.library import call, call_until, lib
+from multiverso._native.library import call_until, checked, lib
 from multiverso.sync._overlap import Snapshot
 from multiverso.sync._tensor import Tensor, TensorGroup
 from multiverso.tables import ArrayTableHandler
-
-_run_native_pass: Final = lib.MV_ParamSyncRun
 
 
 class TableSync:
@@ -67,8 +65,7 @@ class TableSync:
         self._resumes = False  # Whether the next exchange resumes the last one.
         sizes = [values.size] if self._overlap else self._sizes
         self._handle = capi.MV_ParamSync()
-        call(
-            lib.MV_ParamSyncCreate,
+        checked.MV_ParamSyncCreate(
             self._table._handle,
             (c_int64 * len(sizes))(*sizes),
             len(sizes),
@@ -93,7 +90,7 @@ class TableSync:
         """Add the deltas to the table and set the tensors to its values, in one native pass."""
         self._locate()
         try:
-            call(_run_native_pass, self._handle, self._addresses, self._count)
+            checked.MV_ParamSyncRun(self._handle, self._addresses, self._count)
         finally:
             # An interrupted pass leaves complete values in the elements that the pass has changed.
             self._settle()
@@ -130,7 +127,7 @@ class TableSync:
             self._snapshot.begin()
             self._resumes = True
         addresses = (c_void_p * 1)(arrays.address(self._snapshot.received))
-        call_until(stop, _run_native_pass, self._handle, addresses, c_int64(1))
+        call_until(stop, lib.MV_ParamSyncRun, self._handle, addresses, c_int64(1))
 
     def apply(self, is_sent: bool) -> None:
         """Set the tensors to the result of the last exchange plus their delta since its start.

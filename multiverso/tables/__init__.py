@@ -7,13 +7,13 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
-from multiverso._native.library import call, lib
+from multiverso._native.library import checked
 from multiverso.tables._row_ids import as_row_ids
-from multiverso.tables._table import NO_FLAGS, Table
+from multiverso.tables._table import Table
 
 __all__ = ["ArrayTableHandler", "MatrixTableHandler"]
 
-_run: Final = lib.MV_TableRun
+_run: Final = checked.MV_TableRun
 
 
 class ArrayTableHandler(Table):
@@ -270,9 +270,9 @@ class MatrixTableHandler(Table):
         buffer, target = arrays.as_output(out, self._dtype, shape)
         if np.may_share_memory(ids, buffer):  # The library reads `ids` while it writes to `buffer`.
             ids = ids.copy()
-        flags = self._collective_flags() if sync else NO_FLAGS
+        flags = self._collective_flags() if sync else 0
         ids_pin, sink = arrays.pointer(ids), arrays.pin(buffer)
-        call(_run, self._handle, b"get_rows", ids_pin, len(ids), None, sink, buffer.size, flags)
+        _run(self._handle, b"get_rows", ids_pin, len(ids), None, sink, buffer.size, flags)
         if buffer is not target:
             np.copyto(target, buffer)
         return out
@@ -317,7 +317,7 @@ class MatrixTableHandler(Table):
         shape = (len(ids), self._shape[1])
         delta = self._delta_of(data, (shape, (shape[0] * shape[1],)))
         ids_pin, source = arrays.pointer(ids), arrays.pointer(delta)
-        call(_run, self._handle, b"add_rows", ids_pin, len(ids), source, None, delta.size, NO_FLAGS)
+        _run(self._handle, b"add_rows", ids_pin, len(ids), source, None, delta.size, 0)
 
 
 def _matrix_shape(num_row: object, num_col: object) -> tuple[int, int]:

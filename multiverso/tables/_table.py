@@ -1,36 +1,34 @@
 """The base class of array and matrix tables: their creation, and the calls on a whole table."""
 
+import functools
 import logging
 import math
 import weakref
 from collections.abc import Callable
-from ctypes import addressof, byref, c_int32, c_int64, sizeof
+from ctypes import byref, c_int32, c_int64, c_void_p, sizeof
 from typing import Any, ClassVar, Final, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiverso import _session
-from multiverso._native import arrays, capi, checkpoint_calls, library
+from multiverso._native import arrays, capi, checkpoint_calls
 from multiverso._native.arguments import text
 from multiverso._native.arrays import pin
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
-from multiverso._native.library import call, lib
+from multiverso._native.library import checked, lib, undeclared
+from multiverso.tables._shared_arrays import SharedArrays
 from multiverso.tables._updaters import UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
 
 # Globals, because looking up attributes would slow down the calls on small tables.
 _ndarray: Final = np.ndarray
-_table_get: Final = lib.MV_TableGet
-_table_add: Final = lib.MV_TableAdd
-_table_add_get: Final = lib.MV_TableAddGet
-# For arrays that need no conversion. All arguments of these functions are ctypes objects.
-_get_fast: Final = library.undeclared("MV_TableGet")
-_add_fast: Final = library.undeclared("MV_TableAdd")
-_add_get_fast: Final = library.undeclared("MV_TableAddGet")
-NO_FLAGS: Final = c_int32(0)
+_table_get: Final = undeclared("MV_TableGet")
+_table_add: Final = undeclared("MV_TableAdd")
+_table_add_get: Final = undeclared("MV_TableAddGet")
+_NO_FLAGS: Final = c_int32.from_param(0)
 _COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
 
 
@@ -43,15 +41,16 @@ class Table:
 
     __slots__ = (
         "__weakref__",
-        "_count",
+        "_count_argument",
         "_dtype",
         "_fast_add_shape",
         "_handle",
+        "_handle_argument",
         "_input_shapes",
         "_name",
-        "_nbytes",
         "_requires_finite",
         "_shape",
+        "_shared_arrays",
         "_updater",
     )
 
@@ -70,7 +69,7 @@ class Table:
         session = _session.current()
         session.settle()
         raw = capi.MV_TableOptions()
-        call(lib.MV_TableOptionsInit, byref(raw))
+        checked.MV_TableOptionsInit(byref(raw))
         raw.kind = self._kind
         try:
             raw.name = None if name is None else text(name, "name").encode()
@@ -91,13 +90,15 @@ class Table:
         if initial is not None:
             raw.init_value = arrays.address(initial)
         self._handle = capi.MV_Table()
-        call(lib.MV_TableCreate, session.handle, byref(raw), byref(self._handle))
+        checked.MV_TableCreate(session.handle, byref(raw), byref(self._handle))
         # The finalizer's copy of the handle outlives this object. Once the session has freed the
         # table, the handle is stale, and MV_TableFree has no effect.
         free = weakref.finalize(self, lib.MV_TableFree, capi.MV_Table(self._handle.value))
         free.atexit = False  # The end of the session frees the table.
-        self._count = c_int64(math.prod(self._shape))
-        self._nbytes = self._count.value * self._dtype.itemsize
+        self._shared_arrays: SharedArrays | None = None
+        # Arguments that ctypes need not convert in each call.
+        self._handle_argument = c_void_p.from_param(self._handle.value)
+        self._count_argument = c_int64.from_param(math.prod(self._shape))
         self._name = name if isinstance(name, str) else f"table {self._description().id}"
 
     @property
@@ -118,7 +119,7 @@ class Table:
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self._count.value
+        return math.prod(self._shape)
 
     @property
     def updater(self) -> str:
@@ -157,9 +158,9 @@ class Table:
         """
         values = hyper_values(self._updater, options)
         for index, value in values.items():
-            call(lib.MV_TableCheckHyper, self._handle, index, value)
+            checked.MV_TableCheckHyper(self._handle, index, value)
         for index, value in values.items():
-            call(lib.MV_TableSetHyper, self._handle, index, value)
+            checked.MV_TableSetHyper(self._handle, index, value)
 
     def save(self, directory: StrPath, *, step: int | None = None, keep: int | None = None) -> None:
         """Save only this table. Collective over all ranks.
@@ -169,7 +170,7 @@ class Table:
         """
         self._settle()
         raw = checkpoint_calls.save_options(directory, step, keep)
-        call(lib.MV_TableSave, self._handle, byref(raw))
+        checked.MV_TableSave(self._handle, byref(raw))
 
     def load(self, directory: StrPath, *, missing_ok: bool = False) -> int | None:
         """Load only this table. Collective over all ranks.
@@ -179,14 +180,14 @@ class Table:
         """
         self._settle()
         step: int | None = checkpoint_calls.load(
-            lib.MV_TableLoad, self._handle, directory, missing_ok
+            checked.MV_TableLoad, self._handle, directory, missing_ok
         )
         self.set_option(**_session.current().fixed_options.get(self, {}))
         return step
 
     def _description(self) -> capi.MV_TableDescription:
         raw = capi.MV_TableDescription(struct_size=sizeof(capi.MV_TableDescription))
-        call(lib.MV_TableDescribe, self._handle, byref(raw))
+        checked.MV_TableDescribe(self._handle, byref(raw))
         return raw
 
     def _settle(self) -> None:
@@ -200,21 +201,21 @@ class Table:
         return _COLLECTIVE
 
     def _get(self, sync: bool, out: Any) -> Any:
-        flags = self._collective_flags() if sync else NO_FLAGS
+        flags = self._collective_flags() if sync else _NO_FLAGS
         if (
             type(out) is _ndarray
             and out.dtype is self._dtype
             and out.shape == self._shape
             and out.flags.carray
         ):
-            call(_get_fast, self._handle, pin(out), self._count, flags)
+            _table_get(self._handle_argument, pin(out), self._count_argument, flags)
             return out
         if out is None:
             fresh = np.empty(self._shape, self._dtype)
-            call(_get_fast, self._handle, pin(fresh), self._count, flags)
+            _table_get(self._handle_argument, pin(fresh), self._count_argument, flags)
             return fresh
         buffer, target = arrays.as_output(out, self._dtype, self._shape)
-        call(_table_get, self._handle, pin(buffer), self._count, flags)
+        _table_get(self._handle_argument, pin(buffer), self._count_argument, flags)
         if buffer is not target:
             np.copyto(target, buffer)
         return out
@@ -226,10 +227,10 @@ class Table:
             and data.shape == self._fast_add_shape
             and data.flags.carray
         ):
-            call(_add_fast, self._handle, pin(data), self._count)
+            _table_add(self._handle_argument, pin(data), self._count_argument)
             return
         delta = self._delta_of(data, self._input_shapes)
-        call(_table_add, self._handle, arrays.pointer(delta), self._count)
+        _table_add(self._handle_argument, arrays.pointer(delta), self._count_argument)
 
     def add_get(self, data: ArrayLike, out: Any = None) -> Any:
         """Apply a delta to the whole table and return the new values, in one pass over the memory.
@@ -275,18 +276,209 @@ class Table:
         ):
             source = pin(data)
             sink = source if data is out else pin(out)
-            # The library accepts the same memory for input and output, or separate memory.
-            if sink is source or abs(addressof(source) - addressof(sink)) >= self._nbytes:
-                call(_add_get_fast, self._handle, source, sink, self._count)
+            try:
+                _table_add_get(self._handle_argument, source, sink, self._count_argument)
+            except ValueError:
+                pass  # The library rejects arrays that overlap.
+            else:
                 return out
         buffer, target = arrays.as_output(out, self._dtype, self._shape)
         delta = self._delta_of(data, self._input_shapes)
         if np.may_share_memory(delta, buffer):
             delta = delta.copy()
-        call(_table_add_get, self._handle, arrays.pointer(delta), pin(buffer), self._count)
+        sink = pin(buffer)
+        _table_add_get(self._handle_argument, arrays.pointer(delta), sink, self._count_argument)
         if buffer is not target:
             np.copyto(target, buffer)
         return out
+
+    def delta_buffer(self) -> NDArray[Any]:
+        """Return the array in which this worker writes its next delta for the whole table.
+
+        In sync mode on one node the array lies in memory that the workers share, so `add` and
+        `add_get` need not copy a delta that is there. Elsewhere the array is private, and the same
+        program gives the same results. From the add on, the array belongs to the table: ask for it
+        again before you write the next delta. The array then still has the values that you wrote;
+        at first it has zeros. It is the same array each time, and it may outlive the table.
+
+        The call waits until the add of the last delta in the array has been applied, which in sync
+        mode needs that add of every worker. So it does not wait after a get or a view.
+
+        Returns
+        -------
+        numpy.ndarray
+            A writable array of the table's shape and dtype.
+
+        Raises
+        ------
+        StateError
+            If this rank is not a worker, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            In sync mode, if another worker does not make its add.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session(sync=True):
+        ...     table = mv.ArrayTableHandler(2)
+        ...     for step in range(3):
+        ...         delta = table.delta_buffer()
+        ...         delta[:] = table.view() + 1
+        ...         table.add(delta)
+        ...     table.get()
+        array([7., 7.], dtype=float32)
+
+        """
+        return self._arrays().delta_buffer()
+
+    def view(self) -> NDArray[Any]:
+        """Return the values of the table as `get` does, where possible without a copy.
+
+        In sync mode on one node the array is the table's own memory. Elsewhere, and after
+        `multiverso.finish`, it is a copy. It is valid until this worker's next call of `add`,
+        `add_get`, `view`, `multiverso.finish` or `multiverso.load`; later its values are undefined,
+        but you may still read them, also after the end of the table. The call counts and waits as
+        a get.
+
+        Returns
+        -------
+        numpy.ndarray
+            A read-only array of the table's shape and dtype.
+
+        Raises
+        ------
+        StateError
+            If this rank is not a worker, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `get`.
+
+        """
+        return self._arrays().view()
+
+    def _arrays(self) -> SharedArrays:
+        if self._shared_arrays is None:
+
+            def get(out: NDArray[Any], handle: capi.MV_Table = self._handle) -> None:
+                checked.MV_TableGet(handle, pin(out), out.size, 0)
+
+            self._shared_arrays = SharedArrays(self._handle, self._shape, self._dtype, get)
+        return self._shared_arrays
+
+    def prepare_add(self, delta: Any) -> Callable[[], None]:
+        """Check `delta` once, and return a function that makes the call ``add(delta)``.
+
+        A call of the function is one call of C, which takes a third of the time of an `add` of a
+        few elements. It adds what `delta` contains at that time; everything else is as with `add`,
+        such as the modes and the errors. The function keeps the table and the memory of `delta`.
+
+        Parameters
+        ----------
+        delta : array of the table's shape, or flat with as many elements
+            A C-contiguous array of the table's dtype, or an object that shares the memory of one,
+            such as a torch CPU tensor. Change its elements in place; do not resize it.
+
+        Returns
+        -------
+        callable
+            A function that takes no arguments and returns None.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `delta` is not such an array. The message says what was expected.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     table = mv.ArrayTableHandler(2)
+        ...     delta, values = np.empty(2, np.float32), np.empty(2, np.float32)
+        ...     push, pull = table.prepare_add(delta), table.prepare_get(values)
+        ...     for delta[:] in ([1, 2], [3, 4]):
+        ...         push()
+        ...     pull()
+        array([4., 6.], dtype=float32)
+
+        """
+        source = arrays.as_shared(delta, self._dtype, self._input_shapes, "delta")
+        return self._prepared("MV_TableAdd", None, source, None)
+
+    def prepare_get(self, out: Any) -> Callable[[], Any]:
+        """Check `out` once, and return a function that makes the call ``get(out=out)``.
+
+        Parameters
+        ----------
+        out : array of the table's shape
+            As `delta` of `prepare_add`, and writable.
+
+        Returns
+        -------
+        callable
+            A function as that of `prepare_add`, but it returns `out`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `out` is not such an array. The message says what was expected.
+
+        """
+        sink = arrays.as_shared(out, self._dtype, (self._shape,), "out", is_output=True)
+        return self._prepared("MV_TableGet", out, None, sink, _NO_FLAGS)
+
+    def prepare_add_get(self, delta: Any, out: Any) -> Callable[[], Any]:
+        """Check both once, and return a function that makes the call ``add_get(delta, out)``.
+
+        Parameters
+        ----------
+        delta : array of the table's shape, or flat with as many elements
+            As for `prepare_add`.
+        out : array of the table's shape
+            As for `prepare_get`. It may have the same memory as `delta`, or separate memory.
+
+        Returns
+        -------
+        callable
+            A function as that of `prepare_add`, but it returns `out`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If one of them is not such an array. The message says what was expected.
+
+        """
+        source = arrays.as_shared(delta, self._dtype, self._input_shapes, "delta")
+        sink = arrays.as_shared(out, self._dtype, (self._shape,), "out", is_output=True)
+        if np.may_share_memory(source, sink) and arrays.address(source) != arrays.address(sink):
+            msg = "out: expected the memory of delta or separate memory, received an overlap"
+            raise ValueError(msg)
+        return self._prepared("MV_TableAddGet", out, source, sink)
+
+    def _prepared(
+        self,
+        name: str,
+        result: object,
+        source: NDArray[Any] | None,
+        sink: NDArray[Any] | None,
+        *flags: object,
+    ) -> Callable[[], Any]:
+        """Return a function that calls `name` of the library and returns `result`."""
+        buffers = [buffer for buffer in (source, sink) if buffer is not None]
+        run = functools.partial(
+            undeclared(name, result, used=(self, buffers)),
+            self._handle_argument,
+            *(c_void_p.from_param(arrays.address(buffer)) for buffer in buffers),
+            self._count_argument,
+            *flags,
+        )
+        if source is None or not self._requires_finite:
+            return run
+
+        def run_if_finite() -> Any:
+            arrays.require_finite(source, "delta")
+            return run()
+
+        return run_if_finite
 
     def _delta_of(self, data: Any, shapes: tuple[tuple[int, ...], ...]) -> NDArray[Any]:
         """Return `data` as an array that the library can add; raise an error if it is invalid."""
@@ -343,6 +535,6 @@ def _create_invalid(session: _session.Session, raw: capi.MV_TableOptions) -> Non
     raw.num_row = 0
     handle = capi.MV_Table()
     try:
-        call(lib.MV_TableCreate, session.handle, byref(raw), byref(handle))
+        checked.MV_TableCreate(session.handle, byref(raw), byref(handle))
     except Exception as error:
         _log.debug("took part in the creation of a table with invalid arguments: %s", error)

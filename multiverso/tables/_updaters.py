@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from multiverso._native import capi
 from multiverso._native.arguments import choice, finite
-from multiverso._native.library import call, lib
+from multiverso._native.library import checked
 
 _LEARNING_RATE: Final = {"learning_rate": capi.MV_HYPER_LEARNING_RATE}
 _MOMENTUM: Final = {"momentum": capi.MV_HYPER_MOMENTUM}
@@ -59,7 +59,7 @@ def set_updater(raw: capi.MV_TableOptions, updater: object, options: dict[str, A
 
     """
     name = choice(updater, "updater", UPDATERS, _FORMER_UPDATERS)
-    call(lib.MV_TableOptionsSetUpdater, byref(raw), UPDATERS[name][0])
+    checked.MV_TableOptionsSetUpdater(byref(raw), UPDATERS[name][0])
     given = {option: value for option, value in options.items() if value is not None}
     for index, value in hyper_values(name, given).items():
         raw.hyper[index] = value

@@ -94,6 +94,32 @@ struct RequestCall {
   }
 };
 
+// Runs `body`, a Status(Table*, Progress*, const WaitLimit&), as a call of that kind which passes
+// no data. `result` is the caller's pointer to a pointer.
+template <class Result, class Body>
+Status RunWithoutData(MV_Table handle, RequestKind kind, Result* result, const Body& body) {
+  MV_RETURN_IF_NOT_OK(CheckNothingPending());
+  TableUse use = Using(handle);
+  if (!use) return StaleHandleError("table");
+  Table* const table = use->table;
+  const int64_t count = table->spec().count();
+  // A get into `result` passes the checks that these calls need: a worker, and a pointer.
+  MV_RETURN_IF_NOT_OK(table->Check(Request::Get(result), count));
+  return RunTableCall(&use, kind, count, [table, body](Progress* progress, const WaitLimit& limit) {
+    return body(table, progress, limit);
+  });
+}
+
+struct MemoryEntry {
+  std::shared_ptr<const Segment> memory;
+};
+
+HandleTable<MemoryEntry>& Memories() {
+  // The table is never destroyed, since a handle may be used while the process exits.
+  static auto* const memories = new HandleTable<MemoryEntry>;
+  return *memories;
+}
+
 // Runs a request whose delta or result has `count` elements in the caller's memory.
 Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flags = 0) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
@@ -216,6 +242,46 @@ int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count) {
 
 int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count) {
   return Guard([&] { return RunRequest(table, Request::AddGet(delta, out), count); });
+}
+
+int32_t MV_TableDeltaBuffer(MV_Table table, void** buffer) {
+  return Guard([&] {
+    return RunWithoutData(table, RequestKind::kAdd, buffer,
+                          [buffer](Table* used, Progress*, const WaitLimit& limit) {
+                            return used->consistency()->DeltaBuffer(buffer, limit);
+                          });
+  });
+}
+
+int32_t MV_TableView(MV_Table table, const void** values) {
+  return Guard([&] {
+    return RunWithoutData(table, RequestKind::kGet, values,
+                          [values](Table* used, Progress* progress, const WaitLimit& limit) {
+                            return used->consistency()->View(values, progress, limit);
+                          });
+  });
+}
+
+int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory) {
+  return Guard([&]() -> Status {
+    if (memory == nullptr) return Status(Code::kValue, "MV_TableKeepMemory: received null");
+    const TableUse use = Using(table);
+    if (!use) return StaleHandleError("table");
+    auto entry = std::make_unique<MemoryEntry>(MemoryEntry{use->table->here()->segment()});
+    const uintptr_t handle = Memories().Open(entry.get());
+    if (handle == 0) return Status(Code::kMemory, "too many memories are kept");
+    (void)entry.release();  // NOLINT: MV_MemoryRelease deletes it
+    *memory = reinterpret_cast<MV_Memory>(handle);
+    return Status::Ok();
+  });
+}
+
+int32_t MV_MemoryRelease(MV_Memory memory) {
+  return GuardRelease([&]() -> Status {
+    // No call uses the entry of a handle, so there is nothing to wait for.
+    const std::unique_ptr<MemoryEntry> entry(Memories().Close(HandleNumber(memory), Clock::now()));
+    return entry != nullptr ? Status::Ok() : StaleHandleError("memory");
+  });
 }
 
 int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, void* out,

@@ -414,7 +414,7 @@ bool Aggregation::Open(uint64_t round, std::vector<DeltaSource>* sources) {
   return true;
 }
 
-bool Aggregation::HaveFinished(const WorkerRange& /*workers*/, uint64_t /*round*/) {
+bool Aggregation::HaveFinished(const WorkerRange& /*workers*/, uint64_t /*round*/) const {
   return false;
 }
 

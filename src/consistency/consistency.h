@@ -55,6 +55,21 @@ class Consistency {
   }
   virtual void Leave(RequestKind /*kind*/) {}
 
+  // ---- For arrays in the table's memory. Where a mode offers none, the functions set the pointer
+  // to null and do nothing else. Sets *buffer to memory for a delta of the whole table, which an
+  // add of that memory does not copy. Waits until this worker's last add of that memory has been
+  // applied.
+  virtual Status DeltaBuffer(void** buffer, const WaitLimit& /*limit*/) {
+    *buffer = nullptr;
+    return Status::Ok();
+  }
+  // Waits as a get does, and sets *values to the parameters, which do not change before this
+  // worker's next add.
+  virtual Status View(const void** values, Progress* /*progress*/, const WaitLimit& /*limit*/) {
+    *values = nullptr;
+    return Status::Ok();
+  }
+
   // Returns whether calls are parts of rounds, for which other workers wait: not in async mode.
   virtual bool HasRounds() const { return true; }
   // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.

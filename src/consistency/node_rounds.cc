@@ -64,7 +64,8 @@ Status NodeRounds::Poll(bool* any) {
   if (sum_ == nullptr) return Status::Ok();
   bool moved = false;
   const Status polled = sum_->Poll(&moved);
-  if (moved) Publish();
+  // The end of a worker can complete a sum, too.
+  if (moved || clocks_.HasSleepers()) Publish();
   *any = *any || moved;
   return polled;
 }
@@ -85,12 +86,11 @@ void NodeRounds::Publish() {
 
 bool NodeRounds::IsSettled() const {
   if (sum_ == nullptr) return true;
-  uint64_t rounds = 0;
-  for (int worker = 0; worker < clocks_.workers(); ++worker) {
-    rounds = std::max(rounds, clocks_.adds(worker));
-  }
+  std::vector<uint64_t> adds;
+  for (int worker = 0; worker < clocks_.workers(); ++worker) adds.push_back(clocks_.adds(worker));
+  const uint64_t rounds = *std::max_element(adds.begin(), adds.end());
   const uint64_t copied_from = memory_.words()->copied_from.load();
-  return sum_->summed() >= rounds && sum_->applied() >= rounds &&
+  return sum_->HasSummed(adds) &&
          (copied_from == 0 || copied_from > rounds || sum_->copied() >= rounds);
 }
 
@@ -115,7 +115,7 @@ bool NodeRounds::Open(uint64_t round, std::vector<DeltaSource>* sources) {
   return true;
 }
 
-bool NodeRounds::HaveFinished(const WorkerRange& workers, uint64_t round) {
+bool NodeRounds::HaveFinished(const WorkerRange& workers, uint64_t round) const {
   for (int worker = workers.first; worker < workers.end; ++worker) {
     // has_finished is read first, because a worker's clock no longer changes after it finishes.
     if (!clocks_.has_finished(worker) || clocks_.adds(worker) > round) return false;

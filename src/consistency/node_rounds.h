@@ -53,7 +53,7 @@ class NodeRounds final : private NodeSum::Values {
              const SpanningMemory& memory, WorkerClocks clocks, Shard* shard, RankContext* context);
 
   bool Open(uint64_t round, std::vector<DeltaSource>* sources) override;
-  bool HaveFinished(const WorkerRange& workers, uint64_t round) override;
+  bool HaveFinished(const WorkerRange& workers, uint64_t round) const override;
   uint64_t CopiedFrom(uint64_t round) override;
   void BeginChange(uint64_t round) override;
   void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;

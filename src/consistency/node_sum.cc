@@ -356,8 +356,18 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
 
 uint64_t NodeSum::summed() const {
   uint64_t rounds = kNever;
-  for (const Stream& stream : streams_) rounds = std::min(rounds, stream.round);
+  for (const Stream& stream : streams_) {
+    if (values_->HaveFinished(stream.workers, stream.round)) continue;
+    rounds = std::min(rounds, stream.round);
+  }
   return rounds;
+}
+
+bool NodeSum::HasSummed(const std::vector<uint64_t>& adds) const {
+  return std::all_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
+    return std::all_of(adds.begin() + stream.workers.first, adds.begin() + stream.workers.end,
+                       [&](uint64_t count) { return count <= stream.round; });
+  });
 }
 
 uint64_t NodeSum::applied() const {

@@ -59,7 +59,7 @@ class NodeSum {
     // false if a worker of this node may still add to the round.
     virtual bool Open(uint64_t round, std::vector<DeltaSource>* sources) = 0;
     // Returns whether it is known that no worker in the range adds to that round or a later one.
-    virtual bool HaveFinished(const WorkerRange& workers, uint64_t round) = 0;
+    virtual bool HaveFinished(const WorkerRange& workers, uint64_t round) const = 0;
     // Returns the first round whose result this node copies, or kNever. Called for each round in
     // turn; the answer may change only to that round or to a later one.
     virtual uint64_t CopiedFrom(uint64_t round) = 0;
@@ -89,6 +89,8 @@ class NodeSum {
   uint64_t summed() const;
   uint64_t applied() const;
   uint64_t copied() const;
+  // Returns whether all sums are complete here if each worker makes that number of adds.
+  bool HasSummed(const std::vector<uint64_t>& adds) const;
   // Returns whether a sum has begun here whose other terms have not arrived.
   bool IsAwaitingPieces() const;
   // Returns the leaders from which the next pieces are missing.

@@ -44,17 +44,26 @@ const char* PairwiseSum::Of(const std::vector<Term>& terms, int64_t count) {
   return Add(terms.data(), terms.size(), count, sums_.data());
 }
 
-const char* PairwiseSum::Add(const Term* terms, size_t size, int64_t count, char* sum) {
-  if (size == 1) return terms[0].values;
+PairwiseSum::Halves PairwiseSum::HalvesOf(const std::vector<Term>& terms, int64_t count) {
+  return Split(terms.data(), terms.size(), count, sums_.data());
+}
+
+PairwiseSum::Halves PairwiseSum::Split(const Term* terms, size_t size, int64_t count, char* sum) {
+  if (size == 1) return Halves{terms[0].values, nullptr};
   const int half = 1 << HighestBit(terms[0].worker ^ terms[size - 1].worker);
   size_t left = 1;
   while ((terms[left].worker & half) == 0) ++left;
-  const char* const a = Add(terms, left, count, sum);
-  const char* const b = Add(terms + left, size - left, count, sum + block_bytes_);
+  return Halves{Add(terms, left, count, sum),
+                Add(terms + left, size - left, count, sum + block_bytes_)};
+}
+
+const char* PairwiseSum::Add(const Term* terms, size_t size, int64_t count, char* sum) {
+  const Halves halves = Split(terms, size, count, sum);
+  if (halves.right == nullptr) return halves.left;
   WithType(dtype_, [&](auto* null) {
     using T = std::remove_pointer_t<decltype(null)>;
-    kernels::Sum(reinterpret_cast<T*>(sum), reinterpret_cast<const T*>(a),
-                 reinterpret_cast<const T*>(b), count);
+    kernels::Sum(reinterpret_cast<T*>(sum), reinterpret_cast<const T*>(halves.left),
+                 reinterpret_cast<const T*>(halves.right), count);
   });
   return sum;
 }

@@ -7,8 +7,8 @@
 // A worker without a delta is no term: S of no terms is nothing, and x + nothing is x. In S(0, n)
 // every subtree covers a range of workers that begins at a multiple of a power of two and has that
 // length, except that the last range may be cut short. So the numbers of two adjacent terms tell
-// where they meet: at the highest bit in which the numbers differ. A term may itself be the sum over
-// such a range; its number is then that of the range's first worker.
+// where they meet: at the highest bit in which the numbers differ. A term may itself be the sum
+// over such a range; its number is then that of the range's first worker.
 //
 // The error of a pairwise sum grows with the logarithm of the number of terms (N. Higham, "The
 // accuracy of floating point summation", SIAM J. Sci. Comput. 14(4), 1993).
@@ -31,8 +31,8 @@ struct WorkerRange {
   bool Contains(int worker) const { return worker >= first && worker < end; }
 };
 
-// Returns the largest ranges whose sums are subtrees of S(0, is_in.size()) and whose workers are all
-// in the set `is_in`, in worker order.
+// Returns the largest ranges whose sums are subtrees of S(0, is_in.size()) and whose workers are
+// all in the set `is_in`, in worker order.
 std::vector<WorkerRange> SubtreesOf(const std::vector<bool>& is_in);
 
 // One thread at a time uses an object, because its sums share memory.
@@ -45,11 +45,20 @@ class PairwiseSum {
 
   PairwiseSum(DType dtype, int workers, int64_t largest_count);
 
-  // Returns the sum of `count` values of each term. There is at least one term, and the terms are in
-  // worker order. The result is valid until the next call, or is the only term.
+  // Two arrays whose sum is a result. `right` is null if `left` is the result.
+  struct Halves {
+    const char* left;
+    const char* right;
+  };
+
+  // Returns the two summands of Of(terms, count), which the caller may add in a loop of its own.
+  Halves HalvesOf(const std::vector<Term>& terms, int64_t count);
+  // Returns the sum of `count` values of each term. There is at least one term, and the terms are
+  // in worker order. The result is valid until the next call, or is the only term.
   const char* Of(const std::vector<Term>& terms, int64_t count);
 
  private:
+  Halves Split(const Term* terms, size_t size, int64_t count, char* sum);
   const char* Add(const Term* terms, size_t size, int64_t count, char* sum);
 
   DType dtype_;

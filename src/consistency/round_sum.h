@@ -82,8 +82,15 @@ class RoundSum {
   // before that segment. Returns where the sum has ended.
   template <class Begin, class Use>
   int64_t Sum(std::vector<DeltaSource>* sources, int64_t first, int64_t end, Begin begin, Use use);
+  // Does the same for sources that are all whole, except that use(element, count, a, b) receives
+  // the last two summands. `b` is null if there is one source. Returns false as soon as use does.
+  template <class Use>
+  bool SumInHalves(const std::vector<DeltaSource>& sources, int64_t first, int64_t end, Use use);
 
  private:
+  // Sets terms_ to the values of whole sources from segment `first` on. Returns the number of
+  // deltas.
+  int64_t TakeTerms(const std::vector<DeltaSource>& sources, int64_t first);
   // Sums terms_ over elements of which terms_ have the values.
   template <class Use>
   void SumElements(int64_t element, int64_t count, int64_t terms, Use use);
@@ -107,16 +114,35 @@ void RoundSum::SumElements(int64_t element, int64_t count, int64_t terms, Use us
   }
 }
 
+inline int64_t RoundSum::TakeTerms(const std::vector<DeltaSource>& sources, int64_t first) {
+  int64_t terms = 0;
+  terms_.clear();
+  for (const DeltaSource& source : sources) {
+    terms += source.terms();
+    terms_.push_back({source.worker(), source.ValuesOf(grid_, first)});
+  }
+  return terms;
+}
+
+template <class Use>
+bool RoundSum::SumInHalves(const std::vector<DeltaSource>& sources, int64_t first, int64_t end,
+                           Use use) {
+  TakeTerms(sources, first);
+  const int64_t end_element = grid_.Element(end);
+  for (int64_t at = grid_.Element(first); at < end_element; at += kElementsAtATime) {
+    const int64_t part = std::min(kElementsAtATime, end_element - at);
+    const PairwiseSum::Halves halves = sum_.HalvesOf(terms_, part);
+    if (!use(at, part, halves.left, halves.right)) return false;
+    for (PairwiseSum::Term& term : terms_) term.values += part * grid_.element_bytes();
+  }
+  return true;
+}
+
 template <class Begin, class Use>
 int64_t RoundSum::Sum(std::vector<DeltaSource>* sources, int64_t first, int64_t end, Begin begin,
                       Use use) {
   if (AllAreWhole(*sources)) {
-    int64_t terms = 0;
-    terms_.clear();
-    for (const DeltaSource& source : *sources) {
-      terms += source.terms();
-      terms_.push_back({source.worker(), source.ValuesOf(grid_, first)});
-    }
+    const int64_t terms = TakeTerms(*sources, first);
     SumElements(grid_.Element(first), grid_.Elements(first, end), terms, use);
     return end;
   }

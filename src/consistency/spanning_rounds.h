@@ -75,7 +75,7 @@ class SpanningRounds final : public Consistency {
   uint64_t sync_point_ = 0;   // the number of the last sync point that this rank has reached
   uint64_t rounds_read_ = 0;  // the most rounds whose results this rank has read
   // For each of this worker's buffers, 1 plus the last round that used it, or 0 for a new buffer.
-  uint64_t used_in_[Staging::kBuffers] = {};
+  uint64_t used_in_[Staging::kCopies] = {};
 };
 
 }  // namespace multiverso

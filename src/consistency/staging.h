@@ -35,8 +35,12 @@ struct StagedAdd {
 // touches a small part of a buffer.
 class Staging {
  public:
-  // The number of adds that a worker can make while none of them has been summed.
-  static constexpr int kBuffers = 4;
+  // The number of buffers that receive copies of deltas, and so of adds that a worker can make
+  // while none of them has been summed.
+  static constexpr int kCopies = 4;
+  // The buffer that receives no copies, because the worker itself writes its deltas there.
+  static constexpr int kDeltaBuffer = kCopies;
+  static constexpr int kBuffers = kCopies + 1;
 
   // Sets *bytes to the size of the memory. Returns false if the address space is too small.
   static bool BytesFor(const StagedShape& shape, int workers, int64_t* bytes);

@@ -106,13 +106,19 @@ void SyncRounds::CollectSources(uint64_t round, const OwnBlock& own) {
 
 void SyncRounds::SumStripe(int64_t stripe, char* out) {
   const int64_t first = shape_.layout.first_row(stripe);
+  const int64_t end = shape_.layout.end_row(stripe);
+  const auto at = [&](int64_t element) {
+    return out == nullptr ? nullptr : out + element * shape_.element_bytes();
+  };
+  const auto apply = [&](int64_t element, int64_t count, const char* a, const char* b) {
+    return b != nullptr && shard_->ApplySum(element, a, b, at(element), count);
+  };
+  if (AllAreWhole(sources_) && sum_.SumInHalves(sources_, first, end, apply)) return;
   for (DeltaSource& source : sources_) source.SeekRow(sum_.grid(), first);
   sum_.Sum(
-      &sources_, first, shape_.layout.end_row(stripe), [](int64_t, int64_t) { return true; },
+      &sources_, first, end, [](int64_t, int64_t) { return true; },
       [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
-        shard_->Apply(element, sum, terms,
-                      out == nullptr ? nullptr : out + element * shape_.element_bytes(), count,
-                      scratch_.data());
+        shard_->Apply(element, sum, terms, at(element), count, scratch_.data());
       });
 }
 
@@ -178,10 +184,25 @@ Status SyncRounds::WaitForRound(uint64_t round, const char* call, const WaitLimi
 
 // ---- Adding -------------------------------------------------------------------------------------
 
-Status SyncRounds::WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer) {
+Status SyncRounds::DeltaBuffer(void** buffer, const WaitLimit& limit) {
+  constexpr int kBuffer = Staging::kDeltaBuffer;
+  if (used_in_[kBuffer] != 0) {
+    MV_RETURN_IF_NOT_OK(WaitForRound(used_in_[kBuffer] - 1, "delta_buffer", limit));
+  }
+  *buffer = staging_.values(clocks_.me(), kBuffer);
+  return Status::Ok();
+}
+
+Status SyncRounds::WaitForBuffer(const void* delta, const char* call, const WaitLimit& limit,
+                                 int* buffer) {
+  if (delta == staging_.values(clocks_.me(), Staging::kDeltaBuffer)) {
+    *buffer = Staging::kDeltaBuffer;
+    void* ready = nullptr;
+    return DeltaBuffer(&ready, limit);
+  }
   for (;;) {
     uint64_t oldest = 0;
-    for (int i = 0; i < Staging::kBuffers; ++i) {
+    for (int i = 0; i < Staging::kCopies; ++i) {
       if (used_in_[i] == 0 || AllApplied(used_in_[i] - 1)) {
         *buffer = i;
         return Status::Ok();
@@ -201,7 +222,7 @@ void SyncRounds::CopyBlock(const Block& block, const char* from, char* to) const
 }
 
 void SyncRounds::StageWhole(int buffer, const void* delta, bool keeps_own_block) {
-  for (int i = 0; i < clocks_.workers(); ++i) {
+  for (int i = 0; i < clocks_.workers() && buffer != Staging::kDeltaBuffer; ++i) {
     // This worker's own block is staged last, because the worker begins to sum with that block.
     const int owner = (clocks_.me() + 1 + i) % clocks_.workers();
     if (keeps_own_block && owner == clocks_.me()) continue;
@@ -227,7 +248,8 @@ Status SyncRounds::Add(const Request& request, Progress* progress, const WaitLim
     progress->phase = kStage;
   }
   int buffer = 0;
-  MV_RETURN_IF_NOT_OK(WaitForBuffer("add", limit, &buffer));
+  const void* const whole = IsOfRows(request.kind) ? nullptr : request.delta;
+  MV_RETURN_IF_NOT_OK(WaitForBuffer(whole, "add", limit, &buffer));
   if (IsOfRows(request.kind)) {
     const int64_t staged =
         staging_.StageRows(clocks_.me(), buffer, request.row_ids, request.num_ids, request.delta);
@@ -267,17 +289,25 @@ Status SyncRounds::GetFinished(const Request& request, const WaitLimit& limit) {
   }
 }
 
-Status SyncRounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
+Status SyncRounds::AwaitState(const char* call, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
-    if (clocks_.i_have_finished()) return GetFinished(request, limit);
-    MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, "get", limit));
+    MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, call, limit));
     progress->phase = kSum;
   }
-  if (clocks_.my_adds() > 0) {
-    MV_RETURN_IF_NOT_OK(WaitForRound(clocks_.my_adds() - 1, "get", limit));
-  }
+  return clocks_.my_adds() == 0 ? Status::Ok() : WaitForRound(clocks_.my_adds() - 1, call, limit);
+}
+
+Status SyncRounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
+  if (clocks_.i_have_finished()) return GetFinished(request, limit);
+  MV_RETURN_IF_NOT_OK(AwaitState("get", progress, limit));
   shard_->CopyUnlocked(request);
   return Status::Ok();
+}
+
+Status SyncRounds::View(const void** values, Progress* progress, const WaitLimit& limit) {
+  // After this worker has finished, the others change the parameters at any time.
+  *values = clocks_.i_have_finished() ? nullptr : shard_->parameters();
+  return *values == nullptr ? Status::Ok() : AwaitState("view", progress, limit);
 }
 
 Status SyncRounds::AddGet(const Request& request, Progress* progress, const WaitLimit& limit) {
@@ -289,7 +319,7 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
       [[fallthrough]];
     case kStage: {
       int buffer = 0;
-      MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
+      MV_RETURN_IF_NOT_OK(WaitForBuffer(request.delta, kCall, limit, &buffer));
       // The delta is staged first and both ticks are then made together, so that other workers
       // need to fetch this worker's clock only once.
       StageWhole(buffer, request.delta, /*keeps_own_block=*/true);

@@ -8,6 +8,8 @@
 // until rounds 0 to j - 1 have been applied, and then copies the parameters. The parameters do not
 // change during the copy, because round j needs this worker's add number j.
 //
+// A delta that the worker has written to its DeltaBuffer is staged already.
+//
 // A worker in add_get does not stage its own block. The worker sums that block itself, straight
 // from the caller's delta into the caller's result, which saves two copies.
 #ifndef MULTIVERSO_CONSISTENCY_SYNC_ROUNDS_H_
@@ -32,6 +34,8 @@ class SyncRounds final : public Consistency {
   SyncRounds(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks);
 
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
+  Status DeltaBuffer(void** buffer, const WaitLimit& limit) override;
+  Status View(const void** values, Progress* progress, const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }
   void ReachSyncPoint(const SyncPoint& point) override { clocks_.ReachSyncPoint(point); }
   Status Settle(const WaitLimit& limit) override;
@@ -58,7 +62,8 @@ class SyncRounds final : public Consistency {
 
   // ---- Adding
   Status Add(const Request& request, Progress* progress, const WaitLimit& limit);
-  Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
+  // Finds a buffer for the delta: one that receives copies, or the one in which the delta is.
+  Status WaitForBuffer(const void* delta, const char* call, const WaitLimit& limit, int* buffer);
   void CopyBlock(const Block& block, const char* from, char* to) const;
   void StageWhole(int buffer, const void* delta, bool keeps_own_block);
   // Writes the StagedAdd of this worker's current round. CountAdd then publishes the delta.
@@ -77,11 +82,13 @@ class SyncRounds final : public Consistency {
                       const WaitLimit& limit);
   Status WaitForRound(uint64_t round, const char* call, const WaitLimit& limit);
   void CollectSources(uint64_t round, const OwnBlock& own);
-  // Sums a stripe and applies the sum to the parameters, as one update. `out`, if not null, spans the
-  // whole table and receives the new parameters of the stripe.
+  // Sums a stripe and applies the sum to the parameters, as one update. `out`, if not null, spans
+  // the whole table and receives the new parameters of the stripe.
   void SumStripe(int64_t stripe, char* out);
 
   // ---- Getting
+  // Makes the tick of a get and waits for the rounds of this worker's adds.
+  Status AwaitState(const char* call, Progress* progress, const WaitLimit& limit);
   Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
   // Copies the parameters after the last complete round, for a worker that has finished.
   Status GetFinished(const Request& request, const WaitLimit& limit);
@@ -93,7 +100,7 @@ class SyncRounds final : public Consistency {
   WorkerClocks clocks_;
   Staging staging_;
   RoundSum sum_;
-  std::vector<Block> blocks_;                // one per worker, in worker order
+  std::vector<Block> blocks_;         // one per worker, in worker order
   std::vector<DeltaSource> sources_;  // of the round that this worker sums
   std::vector<char> scratch_;         // for new parameters that no caller receives
   bool own_block_is_out_ = false;  // whether the last add_get's result has the worker's own block

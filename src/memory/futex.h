@@ -38,6 +38,10 @@ inline void CpuRelax() {
 // Gives the core to another runnable thread, if there is one.
 void YieldCore();
 
+// Makes the sleeps of this thread end on time. Linux otherwise prolongs each by up to 50 us, in
+// order to end several sleeps at once.
+void SleepPrecisely();
+
 // How long to poll for a condition before a sleep. Most waits are short, and a sleep with its
 // wake-up costs tens of microseconds. With more ranks than cores, though, polling keeps the awaited
 // rank from running.

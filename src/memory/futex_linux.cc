@@ -1,5 +1,6 @@
 #include <linux/futex.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,5 +27,7 @@ void WakeWord(std::atomic<uint32_t>* word, int count) {
 }
 
 void YieldCore() { sched_yield(); }
+
+void SleepPrecisely() { prctl(PR_SET_TIMERSLACK, 1UL); }
 
 }  // namespace multiverso

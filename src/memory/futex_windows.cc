@@ -29,4 +29,6 @@ void WakeWord(std::atomic<uint32_t>* word, int count) {
 
 void YieldCore() { SwitchToThread(); }
 
+void SleepPrecisely() {}
+
 }  // namespace multiverso

@@ -73,6 +73,7 @@ NodeService::~NodeService() {
 }
 
 void NodeService::Serve(std::chrono::microseconds max_sleep) {
+  SleepPrecisely();
   Backoff backoff(max_sleep);
   while (!stop_.load()) {
     const uint32_t rings = bell_->load();

@@ -32,35 +32,43 @@ inline MV_ALWAYS_INLINE T Minus(T a, T b) {
 
 }  // namespace
 
-#define MV_DEFINE_ARITHMETIC(T)                                                   \
-  MV_VECTOR_VERSIONS void Add(T* w, const T* d, int64_t n) {                      \
-    MV_INDEPENDENT                                                                \
-    for (int64_t i = 0; i < n; ++i) w[i] = Plus(w[i], d[i]);                      \
-  }                                                                               \
-  MV_VECTOR_VERSIONS void AddGet(T* w, const T* d, T* out, int64_t n) {           \
-    MV_INDEPENDENT                                                                \
-    for (int64_t i = 0; i < n; ++i) {                                             \
-      const T sum = Plus(w[i], d[i]);                                             \
-      w[i] = sum;                                                                 \
-      out[i] = sum;                                                               \
-    }                                                                             \
-  }                                                                               \
-  MV_VECTOR_VERSIONS void Sum(T* out, const T* a, const T* b, int64_t n) {        \
-    MV_INDEPENDENT                                                                \
-    for (int64_t i = 0; i < n; ++i) out[i] = Plus(a[i], b[i]);                    \
-  }                                                                               \
-  MV_VECTOR_VERSIONS void Difference(T* out, const T* a, const T* b, int64_t n) { \
-    MV_INDEPENDENT                                                                \
-    for (int64_t i = 0; i < n; ++i) out[i] = Minus(a[i], b[i]);                   \
-  }                                                                               \
-  MV_VECTOR_VERSIONS void Exchange(T* w, T* current, T* last, int64_t n) {        \
-    MV_INDEPENDENT                                                                \
-    for (int64_t i = 0; i < n; ++i) {                                             \
-      const T sum = Plus(w[i], Minus(current[i], last[i]));                       \
-      w[i] = sum;                                                                 \
-      current[i] = sum;                                                           \
-      last[i] = sum;                                                              \
-    }                                                                             \
+#define MV_DEFINE_ARITHMETIC(T)                                                     \
+  MV_VECTOR_VERSIONS void Add(T* w, const T* d, int64_t n) {                        \
+    MV_INDEPENDENT                                                                  \
+    for (int64_t i = 0; i < n; ++i) w[i] = Plus(w[i], d[i]);                        \
+  }                                                                                 \
+  MV_VECTOR_VERSIONS void AddGet(T* w, const T* d, T* out, int64_t n) {             \
+    MV_INDEPENDENT                                                                  \
+    for (int64_t i = 0; i < n; ++i) {                                               \
+      const T sum = Plus(w[i], d[i]);                                               \
+      w[i] = sum;                                                                   \
+      out[i] = sum;                                                                 \
+    }                                                                               \
+  }                                                                                 \
+  MV_VECTOR_VERSIONS void Sum(T* out, const T* a, const T* b, int64_t n) {          \
+    MV_INDEPENDENT                                                                  \
+    for (int64_t i = 0; i < n; ++i) out[i] = Plus(a[i], b[i]);                      \
+  }                                                                                 \
+  MV_VECTOR_VERSIONS void AddSum(T* w, const T* a, const T* b, T* out, int64_t n) { \
+    MV_INDEPENDENT                                                                  \
+    for (int64_t i = 0; i < n; ++i) {                                               \
+      const T sum = Plus(w[i], Plus(a[i], b[i]));                                   \
+      w[i] = sum;                                                                   \
+      out[i] = sum;                                                                 \
+    }                                                                               \
+  }                                                                                 \
+  MV_VECTOR_VERSIONS void Difference(T* out, const T* a, const T* b, int64_t n) {   \
+    MV_INDEPENDENT                                                                  \
+    for (int64_t i = 0; i < n; ++i) out[i] = Minus(a[i], b[i]);                     \
+  }                                                                                 \
+  MV_VECTOR_VERSIONS void Exchange(T* w, T* current, T* last, int64_t n) {          \
+    MV_INDEPENDENT                                                                  \
+    for (int64_t i = 0; i < n; ++i) {                                               \
+      const T sum = Plus(w[i], Minus(current[i], last[i]));                         \
+      w[i] = sum;                                                                   \
+      current[i] = sum;                                                             \
+      last[i] = sum;                                                                \
+    }                                                                               \
   }
 
 #define MV_DEFINE_DESCEND(T)                                                                 \

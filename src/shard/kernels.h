@@ -29,6 +29,12 @@ void Sum(double* out, const double* a, const double* b, int64_t n);
 void Sum(int32_t* out, const int32_t* a, const int32_t* b, int64_t n);
 void Sum(int64_t* out, const int64_t* a, const int64_t* b, int64_t n);
 
+// out = w = w + (a + b)
+void AddSum(float* w, const float* a, const float* b, float* out, int64_t n);
+void AddSum(double* w, const double* a, const double* b, double* out, int64_t n);
+void AddSum(int32_t* w, const int32_t* a, const int32_t* b, int32_t* out, int64_t n);
+void AddSum(int64_t* w, const int64_t* a, const int64_t* b, int64_t* out, int64_t n);
+
 // out = a - b
 void Difference(float* out, const float* a, const float* b, int64_t n);
 void Difference(double* out, const double* a, const double* b, int64_t n);

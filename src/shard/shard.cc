@@ -208,6 +208,10 @@ void Shard::Apply(int64_t first, const void* delta, int64_t terms, void* out, in
   if (out != nullptr && out != update.weights) std::memcpy(out, update.weights, bytes);
 }
 
+bool Shard::ApplySum(int64_t first, const void* a, const void* b, void* out, int64_t count) const {
+  return updater_->ApplySum(UpdateAt(first * element_bytes_, a, out, count, /*worker=*/-1), b);
+}
+
 Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
   const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
   const auto* const delta = static_cast<const char*>(request.delta);

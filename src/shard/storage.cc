@@ -9,6 +9,10 @@ namespace {
 constexpr int64_t kPage = 4096;
 constexpr int64_t kHoldersOffset = 1024;
 constexpr int64_t kLocksOffset = kPage;
+// Where parameters and state begin in a page. Large arrays of programs begin within the first bytes
+// of a page. If two arrays have nearly the same place in their pages, a processor takes a load from
+// one for a load of what it has just stored to the other, and waits: loops ran at half the speed.
+constexpr int64_t kPlaceInPage = kPage / 2;
 static_assert(sizeof(Hyper) <= kHoldersOffset);
 static_assert(kHoldersOffset + sizeof(Holders) <= kLocksOffset);
 
@@ -34,10 +38,11 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t stat
   ShardStorage storage;
   storage.step_cells_ = step_cells;
   storage.step_cells_offset_ = kLocksOffset + lock_bytes;  // aligned, as locks are cache lines
-  storage.parameters_offset_ = RoundUp(storage.step_cells_offset_ + cell_bytes, kPage);
-  storage.state_offset_ = RoundUp(storage.parameters_offset_ + layout.bytes(), kPage);
+  storage.parameters_offset_ =
+      RoundUp(storage.step_cells_offset_ + cell_bytes, kPage) + kPlaceInPage;
   storage.state_slots_ = state_slots;
   storage.state_stride_ = RoundUp(layout.bytes(), kPage);
+  storage.state_offset_ = storage.parameters_offset_ + storage.state_stride_;
   storage.segment_bytes_ = storage.state_offset_ + state_slots * storage.state_stride_;
   return storage;
 }

@@ -12,8 +12,8 @@
 
 namespace multiverso {
 
-// If Apply has an `out`, it updates the weights and copies them out in pieces of this size, so that
-// each piece is still in the first-level cache when it is copied.
+// Given an `out`, an optimizer updates the weights and copies them out in pieces of this size, so
+// that each piece is still in the first-level cache when it is copied.
 constexpr int64_t kUpdatePieceBytes = int64_t{16} << 10;
 
 // An update of consecutive elements. `state` holds Updater::state_slots() runs of as many elements
@@ -51,6 +51,11 @@ class Updater {
   virtual Duplicates duplicates() const { return Duplicates::kSummed; }
 
   virtual void Apply(const Hyper& hyper, const Update& update) const = 0;
+  // Performs Apply with the sum of update.delta and `other_delta` in one loop. Returns false if the
+  // updater has no such loop.
+  virtual bool ApplySum(const Update& /*update*/, const void* /*other_delta*/) const {
+    return false;
+  }
   // Records that `update.worker` received `values`, which are update.count elements.
   virtual void NoteGet(const Update& /*update*/, const void* /*values*/) const {}
 

@@ -14,20 +14,22 @@ std::string EncodeRequest(const RequestHeader& header) {
 
 bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* header) {
   FrameReader reader(bytes);
-  if (!reader.ReadHeader(FrameKind::kRequest, header) || reader.remaining() != 0) return false;
+  if (!reader.ReadHeader(FrameKind::kRequest, header)) return false;
   if (header->sender < 0 || header->sender >= num_ranks) return false;
   if (!IsMessage(header->kind)) return false;
-  if (header->kind == RequestKind::kReleased) return true;
+  if (header->kind == RequestKind::kReleased) return reader.remaining() == 0;
   if (header->tag < kFirstCallTag || header->tag > kLastCallTag) return false;
   if (header->slot < -1 || header->slot >= RequestLog::kSlots) return false;
   // RequestRecord keeps the rank that claimed the request in 16 bits beside its number.
   if (header->slot >= 0 && (header->number == 0 || header->number >> 48 != 0)) return false;
   if (header->kind == RequestKind::kSetHyper) {
-    return header->first >= 0 && header->first <= INT32_MAX && header->bytes == 0;
+    return header->first >= 0 && header->first <= INT32_MAX && header->bytes == 0 &&
+           reader.remaining() == 0;
   }
   const int64_t max_count = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
   return header->count > 0 && header->count <= max_count && header->first >= 0 &&
-         header->bytes > 0 && header->bytes <= kChunkBytes;
+         header->bytes > 0 && header->bytes <= kChunkBytes &&
+         static_cast<int64_t>(reader.remaining()) == header->inline_bytes();
 }
 
 Reply Reply::Of(const Status& status) {

@@ -4,10 +4,11 @@
 //   a RequestHeader                       tag kRequestTag
 //   the ids of the rows, for rows         tag ValuesTag(header.tag)
 //   the delta, for an add or a store      tag ValuesTag(header.tag)
-// and receives, with tag header.tag, the values, or a Reply if the request returns no values. A
-// server that cannot return the values sends an ErrorMessage with kErrorTag and then, in their
-// place, a message of no bytes. The server answers the chunks of a call in the order in which they
-// were sent. A kReleased header stands alone, without an answer.
+// If the ids and the delta together have at most kInlineBytes, they follow the header in the same
+// message instead. The worker receives, with tag header.tag, the values, or a Reply if the request
+// returns no values. A server that cannot return the values sends an ErrorMessage with kErrorTag
+// and then, in their place, a message of no bytes. The server answers the chunks of a call in the
+// order in which they were sent. A kReleased header stands alone, without an answer.
 #ifndef MULTIVERSO_TABLE_REQUEST_MESSAGE_H_
 #define MULTIVERSO_TABLE_REQUEST_MESSAGE_H_
 
@@ -25,9 +26,12 @@ namespace multiverso {
 // The most bytes of values, and the most row ids, of one chunk. Chunks are large enough for full
 // speed and small enough that both sides work on one chunk while others cross the network: at 1
 // MiB, a request of ten million values took up to twice as long between two hosts.
-constexpr int64_t kChunkBytes = int64_t{1} << 18;
+constexpr int64_t kChunkBytes = int64_t{1} << 19;
 constexpr int64_t kChunkIds = int64_t{1} << 16;
-static_assert(kChunkBytes == StepCells::kMaxCellBytes, "chunks of a long row end with a step cell");
+// The most bytes of row ids and delta in a header's message. Copying them takes less time than
+// another message. The limit is low because the server waits for the whole of such a message.
+constexpr int64_t kInlineBytes = int64_t{1} << 14;
+static_assert(kChunkBytes % StepCells::kMaxCellBytes == 0, "chunks of a row end with a step cell");
 static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "chunks of an array, with a stripe");
 
 struct RequestHeader {
@@ -48,13 +52,19 @@ struct RequestHeader {
   int64_t id_bytes() const {
     return IsOfRows(kind) ? count * static_cast<int64_t>(sizeof(int64_t)) : 0;
   }
+  // Returns the bytes of the row ids and of the delta.
+  int64_t payload_bytes() const { return id_bytes() + (CarriesData(kind) ? bytes : 0); }
+  // Returns the bytes of the payload that follow the header in its message: all or none.
+  int64_t inline_bytes() const { return payload_bytes() <= kInlineBytes ? payload_bytes() : 0; }
 };
 
 constexpr int64_t kRequestBytes = FrameBytes<RequestHeader>();
 
+// Returns the header as a message, to which the caller appends the inline bytes.
 std::string EncodeRequest(const RequestHeader& header);
 // Returns false if no rank of a job of `num_ranks` ranks can have sent `bytes`. The sizes in a
-// decoded header are safe to allocate, but the table may not have the header's rows.
+// decoded header are safe to allocate and match `bytes`, but the table may not have the header's
+// rows.
 bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* header);
 
 // The answer to a request that returns no values: ok, or why the request failed.

@@ -58,10 +58,10 @@ Status ServerPipeline::Send(InFlightRequest* request) {
   header.value = chunk.request.value;
   header.slot = request->number > 0 ? failover_.slot : -1;
   header.number = request->number;
-  wire.header = EncodeRequest(header);
+  wire.message = EncodeRequest(header);
   const int64_t id_bytes = header.id_bytes();
   const char* ids = reinterpret_cast<const char*>(chunk.ids.data());
-  const void* delta = chunk.request.delta;
+  const char* delta = static_cast<const char*>(chunk.request.delta);
   void* out = chunk.request.out;
   if (has_failover()) {
     // The answer shares the memory of the values, since it arrives after the server has them all.
@@ -70,15 +70,22 @@ Status ServerPipeline::Send(InFlightRequest* request) {
     if (id_bytes > 0) std::memcpy(wire.values.data(), ids, static_cast<size_t>(id_bytes));
     if (delta != nullptr) std::memcpy(values, delta, static_cast<size_t>(chunk.bytes));
     ids = wire.values.data();
-    delta = out = values;
+    delta = values;
+    out = values;
+  }
+  const bool is_inline = header.inline_bytes() > 0;
+  if (is_inline) {
+    wire.message.append(ids, static_cast<size_t>(id_bytes));
+    wire.message.append(delta, static_cast<size_t>(header.payload_bytes() - id_bytes));
   }
   // The receive of the answer is posted first, so that the answer never arrives unexpected.
   const bool returns = ReturnsData(chunk.request.kind);
   request->expected = returns ? chunk.bytes : static_cast<int64_t>(sizeof(wire.reply));
   MV_RETURN_IF_NOT_OK(messenger_->Receive(server_, tag_, returns ? out : &wire.reply,
                                           request->expected, &wire.answer));
-  MV_RETURN_IF_NOT_OK(messenger_->Send(server_, kRequestTag, wire.header.data(),
-                                       static_cast<int64_t>(wire.header.size()), &wire.sends[0]));
+  MV_RETURN_IF_NOT_OK(messenger_->Send(server_, kRequestTag, wire.message.data(),
+                                       static_cast<int64_t>(wire.message.size()), &wire.sends[0]));
+  if (is_inline) return Status::Ok();
   if (id_bytes > 0) {
     MV_RETURN_IF_NOT_OK(messenger_->Send(server_, ValuesTag(tag_), ids, id_bytes, &wire.sends[1]));
   }

@@ -65,7 +65,7 @@ class ServerPipeline {
 
   // The messages of a chunk, and the memory that the messages use.
   struct Wire {
-    std::string header;
+    std::string message;  // the header and the inline bytes
     Reply reply;
     std::vector<char> values;  // with failover: row ids, then the values sent or received
     int64_t received = 0;

@@ -1,6 +1,7 @@
 #include "table/shard_service.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -78,11 +79,7 @@ bool ShardService::Poll() {
   bool did_work = false;
   Status status = TakeRequests(&did_work);
   for (auto job = jobs_.begin(); status.ok() && job != jobs_.end();) {
-    if (job->phase == Job::Phase::kWork && HasEarlierRequest(job)) {
-      ++job;
-      continue;
-    }
-    const Status continued = Continue(&*job, &did_work);
+    const Status continued = Continue(job, &did_work);
     if (continued.ok()) {
       free_buffers_.push_back(job->buffer);
       job = jobs_.erase(job);
@@ -105,8 +102,8 @@ Status ShardService::TakeRequests(bool* did_work) {
   while (jobs_.size() < kMostJobs) {
     std::string bytes;
     bool received = false;
-    MV_RETURN_IF_NOT_OK(
-        messenger_->Take(Messenger::kAnyRank, kRequestTag, kRequestBytes, &bytes, &received));
+    MV_RETURN_IF_NOT_OK(messenger_->Take(Messenger::kAnyRank, kRequestTag,
+                                         kRequestBytes + kInlineBytes, &bytes, &received));
     if (!received) return Status::Ok();
     *did_work = true;
     RequestHeader header;
@@ -115,12 +112,14 @@ Status ShardService::TakeRequests(bool* did_work) {
       rank_context_->control_channel()->ReportInvalid("request", -1);
       continue;
     }
-    MV_RETURN_IF_NOT_OK(Begin(header));
+    MV_RETURN_IF_NOT_OK(Begin(header, bytes.data() + kRequestBytes));
+    // A complete request is answered before the next one is taken.
+    if (header.inline_bytes() == header.payload_bytes()) return Status::Ok();
   }
   return Status::Ok();
 }
 
-Status ShardService::Begin(const RequestHeader& header) {
+Status ShardService::Begin(const RequestHeader& header, const char* payload) {
   std::shared_ptr<TableShard> table = Find(header.table);
   if (header.kind == RequestKind::kReleased) {
     if (table != nullptr) table->shard()->holders()->nodes_released.fetch_add(1);
@@ -143,10 +142,10 @@ Status ShardService::Begin(const RequestHeader& header) {
   job.buffer = free_buffers_.back();
   free_buffers_.pop_back();
   jobs_.push_back(std::move(job));
-  return ReceiveValues(&jobs_.back());
+  return ReceiveValues(&jobs_.back(), payload);
 }
 
-Status ShardService::ReceiveValues(Job* job) {
+Status ShardService::ReceiveValues(Job* job, const char* payload) {
   const RequestHeader& header = job->header;
   const int64_t id_bytes = header.id_bytes();
   if (static_cast<int64_t>(job->buffer->size()) < id_bytes + header.bytes) {
@@ -166,6 +165,11 @@ Status ShardService::ReceiveValues(Job* job) {
   request->hyper = static_cast<int32_t>(header.first);
   request->value = header.value;
   request->rounds = header.rounds;
+  job->received = header.inline_bytes();
+  if (job->received > 0) {
+    std::memcpy(ids, payload, static_cast<size_t>(job->received));
+    return Status::Ok();
+  }
   // Even an invalid request's values are received, so that no later request takes them for its own.
   if (id_bytes > 0) {
     MV_RETURN_IF_NOT_OK(messenger_->Receive(header.sender, ValuesTag(header.tag), ids, id_bytes,
@@ -199,29 +203,30 @@ Status ShardService::TestAll(Messenger::Ticket* tickets, Job* job, bool* done) {
   return failure;
 }
 
-Status ShardService::Continue(Job* job, bool* did_work) {
+Status ShardService::Continue(const std::list<Job>::iterator& job, bool* did_work) {
   bool done = false;
   switch (job->phase) {
     case Job::Phase::kReceive: {
-      const Status received = TestAll(job->receives, job, &done);
+      const Status received = TestAll(job->receives, &*job, &done);
       if (!received.ok() && job->failure.ok()) job->failure = received;
       if (!done) return Status::Pending();
       *did_work = true;
-      if (job->failure.ok()) CheckValues(job);
+      if (job->failure.ok()) CheckValues(&*job);
       job->phase = Job::Phase::kWork;
-      return Status::Pending();  // Poll first runs earlier requests of the same call
+      [[fallthrough]];
     }
     case Job::Phase::kWork: {
-      const Status worked = job->failure.ok() ? ClaimAndRun(job) : job->failure;
+      if (HasEarlierRequest(job)) return Status::Pending();
+      const Status worked = job->failure.ok() ? ClaimAndRun(&*job) : job->failure;
       if (worked.pending()) return worked;
       *did_work = true;
       job->failure = worked;
       job->phase = Job::Phase::kReply;
-      MV_RETURN_IF_NOT_OK(SendReply(job));
+      MV_RETURN_IF_NOT_OK(SendReply(&*job));
       [[fallthrough]];
     }
     case Job::Phase::kReply:
-      MV_RETURN_IF_NOT_OK(TestAll(job->sends, job, &done));
+      MV_RETURN_IF_NOT_OK(TestAll(job->sends, &*job, &done));
       *did_work = *did_work || done;
       return done ? Status::Ok() : Status::Pending();
   }
@@ -230,7 +235,7 @@ Status ShardService::Continue(Job* job, bool* did_work) {
 
 void ShardService::CheckValues(Job* job) {
   const RequestHeader& header = job->header;
-  const int64_t expected = header.id_bytes() + (CarriesData(header.kind) ? header.bytes : 0);
+  const int64_t expected = header.payload_bytes();
   if (job->received != expected) {
     job->failure = Status(Code::kTransport,
                           StrCat("a request of ", job->received, " bytes, expected ", expected));

@@ -74,10 +74,11 @@ class ShardService {
 
   std::shared_ptr<TableShard> Find(int64_t id) const;
   Status TakeRequests(bool* did_work);
-  Status Begin(const RequestHeader& header);
-  Status ReceiveValues(Job* job);
+  // `payload` has header.inline_bytes().
+  Status Begin(const RequestHeader& header, const char* payload);
+  Status ReceiveValues(Job* job, const char* payload);
   // Continues the job, and returns ok when the job is over.
-  Status Continue(Job* job, bool* did_work);
+  Status Continue(const std::list<Job>::iterator& job, bool* did_work);
   // Sets job->failure if the received message is incomplete or names rows of other nodes.
   void CheckValues(Job* job);
   Status ClaimAndRun(Job* job);

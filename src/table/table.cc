@@ -14,6 +14,14 @@ bool HasBuffers(const Request& request) {
          (request.out != nullptr || !ReturnsData(request.kind));
 }
 
+// Returns whether `delta` and `out`, of `bytes` bytes each, overlap without being the same.
+bool Overlaps(const Request& request, int64_t bytes) {
+  if (!IsAdd(request.kind) || !ReturnsData(request.kind)) return false;
+  const int64_t distance =
+      reinterpret_cast<intptr_t>(request.out) - reinterpret_cast<intptr_t>(request.delta);
+  return distance != 0 && distance < bytes && distance > -bytes;
+}
+
 Status CheckRows(const Table& table, const Request& request, int64_t count) {
   const TableSpec& spec = table.spec();
   const int64_t num_ids = request.num_ids;
@@ -56,8 +64,13 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
     return Status(Code::kValue, StrCat(table.Where(call), ": expected ", spec.count(),
                                        " elements, received ", count));
   }
-  if (HasBuffers(request) || count == 0) return Status::Ok();
-  return Status(Code::kValue, StrCat(table.Where(call), ": expected a buffer, received null"));
+  if (!HasBuffers(request) && count != 0) {
+    return Status(Code::kValue, StrCat(table.Where(call), ": expected a buffer, received null"));
+  }
+  if (!Overlaps(request, spec.bytes())) return Status::Ok();
+  return Status(Code::kValue, StrCat(table.Where(call),
+                                     ": expected the same memory for delta and result, or "
+                                     "separate memory, received memory that overlaps"));
 }
 
 MV_NOINLINE Status RunAcrossNodes(Table* table, const Request& request, Progress* progress,
@@ -78,7 +91,8 @@ std::string Table::Where(const char* call) const {
 
 Status Table::Check(const Request& request, int64_t count) const {
   const bool is_whole = !IsOfRows(request.kind) && request.kind != RequestKind::kSetHyper;
-  if (is_whole && count == spec().count() && HasBuffers(request) && members().is_worker()) {
+  if (is_whole && count == spec().count() && HasBuffers(request) &&
+      !Overlaps(request, spec().bytes()) && members().is_worker()) {
     return Status::Ok();
   }
   return CheckSlowly(*this, request, count);

@@ -19,8 +19,8 @@ constexpr int64_t kTreeBytes = int64_t{64} << 10;
 constexpr int kTreeNodes = 8;
 
 Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode) {
-  const bool is_small = mode.mode == Mode::kSync && members.num_nodes() >= kTreeNodes &&
-                        spec.bytes() <= kTreeBytes;
+  const bool is_small =
+      mode.mode == Mode::kSync && members.num_nodes() >= kTreeNodes && spec.bytes() <= kTreeBytes;
   return Partition(members, spec.num_row, is_small);
 }
 
@@ -92,15 +92,15 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
-  storage->Attach(created->segment_.data());
+  storage->Attach(created->segment_->data());
   created->shard_ = std::make_unique<Shard>(
       layout, spec.num_col, storage.value(), std::move(updater.value()),
       ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
       rows.first);
-  char* const mode_memory = created->segment_.data() + RoundUp(storage->segment_bytes(), kPage);
+  char* const mode_memory = created->segment_->data() + RoundUp(storage->segment_bytes(), kPage);
   Shard* const shard = created->shard_.get();
-  created->consistency_ = MakeConsistency(mode, ShapeOf(spec), rows.first, mode_memory, shard,
-                                          rank_context, spec.name);
+  created->consistency_ =
+      MakeConsistency(mode, ShapeOf(spec), rows.first, mode_memory, shard, rank_context, spec.name);
   created->node_rounds_ = NodeRounds::Make(mode, PlanOf(partition, members), ShapeOf(spec),
                                            rows.first, mode_memory, shard, rank_context, spec.name);
   // Every rank stores the same values, before any rank can use the table.

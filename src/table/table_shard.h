@@ -40,7 +40,8 @@ class TableShard {
   const TableSpec& spec() const { return spec_; }
   int64_t id() const { return id_; }
   const Partition& partition() const { return partition_; }
-  Segment* segment() { return &segment_; }
+  // Returns the memory of this part, which stays mapped until no one shares it any more.
+  const std::shared_ptr<Segment>& segment() const { return segment_; }
   Shard* shard() const { return shard_.get(); }
   Consistency* consistency() const { return consistency_.get(); }
   // Returns the table's rounds with other nodes on the leader of this node, and null elsewhere.
@@ -52,11 +53,14 @@ class TableShard {
 
  private:
   TableShard(const TableSpec& spec, int64_t id, Segment segment, const Partition& partition)
-      : spec_(spec), id_(id), segment_(std::move(segment)), partition_(partition) {}
+      : spec_(spec),
+        id_(id),
+        segment_(std::make_shared<Segment>(std::move(segment))),
+        partition_(partition) {}
 
   TableSpec spec_;
   int64_t id_;
-  Segment segment_;
+  std::shared_ptr<Segment> segment_;
   Partition partition_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Consistency> consistency_;

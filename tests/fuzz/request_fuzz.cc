@@ -1,9 +1,10 @@
 // Fuzz target for ShardService: the input is a request that another node sends.
 //
 // Two ranks of one process act as two nodes. The input is a request's header and payload, which the
-// target sends to rank 1 as rank 0 would. A message without a valid header must be
-// dropped. A model of the tables checks all else: a refused request must have changed nothing, and
-// an accepted request exactly the requested elements.
+// target sends to rank 1 as rank 0 would. A message without a valid header, or with a payload of
+// another size than the header says, must be dropped. A model of the tables checks all else: a
+// refused request must have changed nothing, and an accepted request exactly the requested
+// elements.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -65,8 +66,9 @@ class Job {
   void Try(const std::string& bytes) {
     const auto header_size = static_cast<size_t>(kRequestBytes);
     RequestHeader header;
-    const bool is_request =
-        DecodeRequest(bytes.substr(0, header_size), 2, &header) && header.sender == 0;
+    const bool is_request = (DecodeRequest(bytes.substr(0, header_size), 2, &header) ||
+                             DecodeRequest(bytes, 2, &header)) &&
+                            header.sender == 0;
     if (!is_request) {
       const int64_t dropped = control_channel(1)->invalid_messages();
       Post(kRequestTag, bytes);
@@ -125,12 +127,13 @@ class Job {
     Messenger::Ticket ticket;
     (void)messenger()->Receive(1, header.tag, answer.data(), static_cast<int64_t>(answer.size()),
                                &ticket);
-    Post(kRequestTag, header_bytes);
+    const bool is_inline = header.inline_bytes() > 0;
+    Post(kRequestTag, is_inline ? header_bytes + payload : header_bytes);
     const size_t id_bytes = std::min(payload.size(), static_cast<size_t>(header.id_bytes()));
     const std::string ids = payload.substr(0, id_bytes);
     const std::string values = payload.substr(id_bytes);
-    if (IsOfRows(header.kind)) Post(ValuesTag(header.tag), ids);
-    if (CarriesData(header.kind)) Post(ValuesTag(header.tag), values);
+    if (!is_inline && IsOfRows(header.kind)) Post(ValuesTag(header.tag), ids);
+    if (!is_inline && CarriesData(header.kind)) Post(ValuesTag(header.tag), values);
     int64_t received = 0;
     WaitUntil(
         [&] {

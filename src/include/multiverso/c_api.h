@@ -120,6 +120,7 @@ extern "C" {
 /* ---- Handles: distinct types, so that the compiler tells them apart ------------------------- */
 typedef struct MV_SessionHandle_* MV_Session;
 typedef struct MV_TableHandle_* MV_Table;
+typedef struct MV_MemoryHandle_* MV_Memory;
 typedef struct MV_ParamSyncHandle_* MV_ParamSync;
 typedef struct MV_CheckpointHandle_* MV_Checkpoint;
 
@@ -305,8 +306,24 @@ MV_EXPORT int32_t MV_TableRun(MV_Table table, const char* operation, const int64
 /* The whole table, row by row. `count` must be num_row * num_col. Only workers may get and add. */
 MV_EXPORT int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count);
-/* Adds, and gets the result in the same pass over the memory. `delta` and `out` may be the same. */
+/* Adds, and gets the result in the same pass over the memory. `delta` and `out` may be the same
+ * memory, but must not overlap otherwise. */
 MV_EXPORT int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count);
+/* Sets *buffer to memory for num_row * num_col elements, zero at first, in which this worker writes
+ * its next delta. MV_TableAdd and MV_TableAddGet do not copy a delta that is there. From then on
+ * the memory belongs to the table, until the next MV_TableDeltaBuffer, which waits until every
+ * worker has made that add. The content is what the caller last wrote. Sets *buffer to NULL where
+ * the mode copies every delta: outside MV_MODE_SYNC, and if the session spans nodes. */
+MV_EXPORT int32_t MV_TableDeltaBuffer(MV_Table table, void** buffer);
+/* Is a get without a copy: sets *values to the parameters, which remain unchanged until this
+ * worker's next add, MV_SessionFinish or load. Sets *values to NULL, and is no get, where
+ * parameters may change at any time: as above, and after MV_SessionFinish. Then call MV_TableGet.
+ */
+MV_EXPORT int32_t MV_TableView(MV_Table table, const void** values);
+/* Keeps the memory of both functions valid, also after the table has been freed and the session
+ * closed, until MV_MemoryRelease. Not collective. */
+MV_EXPORT int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory);
+MV_EXPORT int32_t MV_MemoryRelease(MV_Memory memory);
 /* Rows of a matrix by id, in the given order; `count` must be num_ids * num_col. All ids are
  * checked before any data moves. A get returns the row of a duplicate id each time. An add applies
  * each of its deltas, except that a nonlinear updater receives their sum and MV_UPDATER_EASGD

@@ -28,6 +28,40 @@ TEST_F(TableApi, OptionsHaveTheDefaultsOfTheHeader) {
   EXPECT_EQ(MV_TableOptionsInit(nullptr), MV_ERR_VALUE);
 }
 
+TEST_F(TableApi, MemoryOfADeltaAndAViewOutlivesTheTable) {
+  MV_Table table = CreateArray(session_, 3);
+  EXPECT_EQ(MV_TableDeltaBuffer(table, nullptr), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableView(table, nullptr), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableKeepMemory(table, nullptr), MV_ERR_VALUE);
+  void* buffer = &table;
+  const void* values = &table;
+  EXPECT_EQ(MV_TableDeltaBuffer(table, &buffer), MV_OK);
+  EXPECT_EQ(MV_TableView(table, &values), MV_OK);
+  EXPECT_EQ(buffer, nullptr) << "async mode copies every delta";
+  EXPECT_EQ(values, nullptr);
+  EXPECT_EQ(MV_TableFree(table), MV_OK);
+  EXPECT_EQ(MV_TableDeltaBuffer(table, &buffer), MV_ERR_HANDLE);
+
+  MV_SessionOptions sync = SessionOptionsOf(/*wait_slice_ms=*/0);
+  sync.mode = MV_MODE_SYNC;
+  MV_Session session = nullptr;
+  ASSERT_EQ(MV_SessionOpen(&sync, &session), MV_OK) << MV_LastError();
+  table = CreateArray(session, 3);
+  ASSERT_EQ(MV_TableDeltaBuffer(table, &buffer), MV_OK) << MV_LastError();
+  auto* const delta = static_cast<float*>(buffer);
+  EXPECT_EQ(delta[2], 0);
+  delta[2] = 5;
+  ASSERT_EQ(MV_TableAdd(table, delta, 3), MV_OK) << MV_LastError();
+  ASSERT_EQ(MV_TableView(table, &values), MV_OK) << MV_LastError();
+  MV_Memory memory = nullptr;
+  ASSERT_EQ(MV_TableKeepMemory(table, &memory), MV_OK) << MV_LastError();
+  EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
+  EXPECT_EQ(static_cast<const float*>(values)[2], 5);
+  EXPECT_EQ(delta[2], 5);
+  EXPECT_EQ(MV_MemoryRelease(memory), MV_OK);
+  EXPECT_EQ(MV_MemoryRelease(memory), MV_ERR_HANDLE);
+}
+
 TEST_F(TableApi, CreationRejectsInvalidOptionsAndDoesNotWriteTheHandle) {
   const auto expect_rejected = [this](auto change, int32_t expected) {
     MV_TableOptions options = ArrayOptions(5);

@@ -197,7 +197,7 @@ TEST(SyncRounds, LetAWorkerAddAFewRoundsAhead) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto early = table.For(0);
   const auto late = table.For(1);
-  for (int i = 0; i < Staging::kBuffers; ++i) early->Add({1});
+  for (int i = 0; i < Staging::kCopies; ++i) early->Add({1});
   const std::vector<float> delta(1, 1);
   Progress progress;
   const auto add = [&] {
@@ -206,9 +206,9 @@ TEST(SyncRounds, LetAWorkerAddAFewRoundsAhead) {
   EXPECT_TRUE(add().pending());
   late->Add({10});
   EXPECT_TRUE(add().ok());
-  for (int i = 0; i < Staging::kBuffers; ++i) late->Add({10});
-  EXPECT_EQ(late->Get(), std::vector<float>(1, 11 * (Staging::kBuffers + 1)));
-  EXPECT_EQ(early->Get(), std::vector<float>(1, 11 * (Staging::kBuffers + 1)));
+  for (int i = 0; i < Staging::kCopies; ++i) late->Add({10});
+  EXPECT_EQ(late->Get(), std::vector<float>(1, 11 * (Staging::kCopies + 1)));
+  EXPECT_EQ(early->Get(), std::vector<float>(1, 11 * (Staging::kCopies + 1)));
 }
 
 TEST(SyncRounds, CallTheUpdaterOnce) {

@@ -28,12 +28,12 @@ TEST(ShardStorage, LaysOutItsPartsConsecutively) {
   }
 }
 
-TEST(ShardStorage, AlignsLocksToCacheLinesAndDataToPages) {
+TEST(ShardStorage, AlignsLocksToCacheLinesAndDataToTheMiddlesOfPages) {
   ShardStorage plan = ValueOf(ShardStorage::Plan(StripeLayout(1000003, 4), 1));
   plan.Attach(reinterpret_cast<char*>(uintptr_t{1} << 40));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(plan.lock(1)) % 64, 0U);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(plan.parameters()) % 4096, 0U);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(plan.state()) % 4096, 0U);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(plan.parameters()) % 4096, 2048U);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(plan.state()) % 4096, 2048U);
   EXPECT_EQ(plan.state_stride() % 4096, 0);
 }
 

@@ -82,6 +82,25 @@ TEST(DecodeRequest, RejectsSizesInAChangeOfAnOption) {
   EXPECT_FALSE(decodes(-1, 0));
 }
 
+TEST(DecodeRequest, AcceptsASmallPayloadOnlyBehindTheHeader) {
+  RequestHeader add = ValidHeader();
+  add.kind = RequestKind::kAddRows;
+  EXPECT_EQ(add.inline_bytes(), 3 * 8 + 12);
+  const std::string alone = EncodeRequest(add);
+  const auto accepts = [&](size_t payload) {
+    RequestHeader header;
+    return DecodeRequest(alone + std::string(payload, 'x'), 2, &header);
+  };
+  EXPECT_TRUE(accepts(36));
+  EXPECT_FALSE(accepts(0));
+  EXPECT_FALSE(accepts(35));
+  EXPECT_FALSE(accepts(37));
+  add.bytes = kInlineBytes;
+  EXPECT_EQ(add.inline_bytes(), 0);
+  RequestHeader header;
+  EXPECT_TRUE(DecodeRequest(EncodeRequest(add), 2, &header));
+}
+
 TEST(DecodeRequest, RejectsOtherLengthsAndGarbage) {
   RequestHeader header;
   const std::string valid = EncodeRequest(ValidHeader());

@@ -1,12 +1,12 @@
 """Cases about `mv.aggregate`: arrays of any size, dtype and memory layout, in all modes."""
 
-import functools
 import random
 
 import numpy as np
 import worker
 from cases import SEED, TIMEOUT, equal, raises, repeats
 from modes import case, same_bits
+from pairwise import pairwise_sum
 from round_model import DTYPES, values_of
 
 import multiverso as mv
@@ -20,12 +20,12 @@ PERIOD = 99_991
 
 
 def _arrays_and_sum(count, dtype, seed):
-    """Return the arrays of all workers, and their sum in worker order."""
+    """Return the arrays of all workers, and their sum."""
     arrays = []
     for worker_id in range(mv.num_workers()):
         rng = np.random.default_rng([seed, worker_id])
         arrays.append(np.resize(values_of(rng, min(count, PERIOD), dtype), count))
-    return arrays, functools.reduce(np.add, arrays)
+    return arrays, pairwise_sum(arrays)
 
 
 def _check_aggregate(arrays, expected, count):
@@ -35,7 +35,7 @@ def _check_aggregate(arrays, expected, count):
 
 
 @case()
-def aggregate_sums_any_size_and_dtype_in_worker_order():
+def aggregate_sums_any_size_and_dtype_pairwise():
     rng = random.Random(SEED)
     for dtype in DTYPES:
         counts = [1, 2, 3, 17, 3 * EDGES[-1] // np.dtype(dtype).itemsize + 5]

@@ -1,6 +1,5 @@
 """ParamSync on any number of ranks: equal initial values, no lost delta, errors on every rank."""
 
-import functools
 import shutil
 import tempfile
 
@@ -8,6 +7,7 @@ import numpy as np
 import worker
 from cases import SEED, equal, open_session, raises, registrar, run_all, texts_of_ranks
 from modes import same_bits
+from pairwise import pairwise_sum
 
 import multiverso as mv
 from multiverso.sync import ParamSync
@@ -101,7 +101,7 @@ def average_of_random_deltas_matches_a_model_bitwise():
         for _ in range(5):
             # Each worker sends its change from the common values as a gradient.
             deltas = rng.standard_normal((workers, size)).astype(dtype)
-            gradient = functools.reduce(np.add, (model - (model + delta) for delta in deltas))
+            gradient = pairwise_sum([model - (model + delta) for delta in deltas])
             model -= np.asarray(1 / workers, dtype) * gradient
             array += deltas[mv.worker_id()]
             sync.sync()

@@ -1,6 +1,5 @@
 """Cases that compare the updaters, on any number of ranks, bitwise with their NumPy model."""
 
-import functools
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
 import numpy as np  # noqa: E402
 from cases import SEED, equal, raises, registrar, run_all  # noqa: E402
 from modes import same_bits  # noqa: E402
+from pairwise import pairwise_sum  # noqa: E402
 from updater_model import OPTIONS, Model  # noqa: E402
 
 import multiverso as mv  # noqa: E402
@@ -208,7 +208,9 @@ def sync_round_updates_each_row_with_the_sum_of_its_deltas():
                 for row in range(rows):
                     adders = [w for w in range(workers) if adds_whole[w] or names_row[w][row]]
                     if adders:
-                        total = functools.reduce(np.add, (deltas[w][row] for w in adders))
+                        total = pairwise_sum(
+                            [deltas[w][row] if w in adders else None for w in range(len(deltas))]
+                        )
                         model.add(total[None], [row], worker=None, terms=len(adders))
                 if adds_whole[me]:
                     table.add(deltas[me])

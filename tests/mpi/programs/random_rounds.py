@@ -21,8 +21,9 @@ class Run:
     models : list of TableModel
         The expected contents of its tables after each round.
     pace : str
-        Seed of the details that may differ between runs: delays, the choice of calls that read a
-        state, and the order of calls on different tables where it is free.
+        Seed of the details that may differ between runs: delays, which deltas are in a table's
+        delta buffer, the choice of calls that read a state, and the order of calls on different
+        tables where it is free.
 
     """
 
@@ -33,6 +34,7 @@ class Run:
         self.rng = random.Random(f"{pace} {mv.rank()}")
         self.adds_made = [0] * len(models)  # to each table
         self.tables = [self._create(i) for i in range(len(models))]
+        self.in_buffer = [np.zeros(table.shape, table.dtype) for table in self.tables]
 
     def _create(self, table_index):
         spec = self.program.specs[table_index]
@@ -66,7 +68,7 @@ class Run:
         adds = [[i] * (rounds - makes_add_get[i]) for i, rounds in enumerate(phase.rounds)]
         gets = [[i] * (count - makes_add_get[i]) for i, count in enumerate(phase.gets)]
         for table_index in self._ordered(adds, phase.any_order):
-            self._add(table_index)
+            self._add(table_index, phase.any_order)
         for table_index, add_get in enumerate(makes_add_get):
             if add_get:
                 self._add_get(table_index)
@@ -98,22 +100,47 @@ class Run:
         dawdle(self.rng)
         return ids, delta
 
-    def _add(self, table_index):
+    def _in_buffer(self, table_index, delta):
+        """Return the table's delta buffer, set to `delta`."""
+        buffer = self.tables[table_index].delta_buffer()
+        same_bits(buffer, self.in_buffer[table_index])
+        buffer[...] = self.in_buffer[table_index][...] = delta
+        return buffer
+
+    def _add(self, table_index, any_order):
         ids, delta = self._next_add(table_index)
-        if ids is None:
-            self.tables[table_index].add(delta)
-        else:
+        if ids is not None:
             self.tables[table_index].add(delta, ids)
+        # A delta buffer may wait for adds that others make after calls on other tables.
+        elif not any_order and self.rng.random() < 0.5:
+            self.tables[table_index].add(self._in_buffer(table_index, delta))
+        else:
+            self.tables[table_index].add(delta)
         delta.fill(99)  # a caller may reuse its array after the add
 
     def _add_get(self, table_index):
         delta = self._next_add(table_index)[1]
+        is_in_buffer = self.rng.random() < 0.5
+        if is_in_buffer:
+            delta = self._in_buffer(table_index, delta)
         out = self.rng.choice((None, delta, np.empty_like(delta)))
         self._check(table_index, self.tables[table_index].add_get(delta, out=out))
+        if is_in_buffer:
+            self.in_buffer[table_index][...] = delta
+
+    def _view(self, table_index):
+        view = self.tables[table_index].view()
+        self._check(table_index, view)
+        assert not view.flags.writeable
+        dawdle(self.rng)
+        self._check(table_index, view)  # the others may be at their next calls
 
     def _get(self, table_index):
         dawdle(self.rng)
         table = self.tables[table_index]
+        if self.rng.random() < 0.3:
+            self._view(table_index)
+            return
         if len(table.shape) == 1 or self.rng.random() < 0.5:
             self._check(table_index, table.get(sync=self.rng.random() < 0.3))
             return
@@ -126,9 +153,9 @@ class Run:
     def _check_as_finished_worker(self):
         """Check that a finished worker sees the state after some complete round."""
         for table_index, (table, model) in enumerate(zip(self.tables, self.models, strict=True)):
-            got = table.get().tobytes()
             states = [state.tobytes() for state in model.states]
-            assert got in states, f"table {table_index} has the state after no complete round"
+            for got in (table.get(), table.view()):
+                assert got.tobytes() in states, f"table {table_index} is between two rounds"
 
 
 def _random_program(seed, finishes=False, roles=None):

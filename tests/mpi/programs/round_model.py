@@ -1,14 +1,15 @@
 """A NumPy model of sync mode, and random programs of calls.
 
 A round consists of one add of each worker that has not finished. Rows that a worker names twice are
-summed first, in the given order. Then the workers' deltas are summed, in worker order, and the sum
-goes through the updater once.
+summed first, in the given order. Then the workers' deltas are summed pairwise, and the sum goes
+through the updater once.
 """
 
 import random
 from dataclasses import dataclass
 
 import numpy as np
+from pairwise import pairwise_sum
 
 #: Sizes and shapes of tables with fewer elements than workers, parts of a stripe, several stripes,
 #: and rows larger than a stripe.
@@ -42,15 +43,15 @@ class TableModel:
         self.states = [initial]
 
     def apply(self, adds):
-        """Apply a round of adds: (row ids or None, delta) of each worker, in worker order."""
+        """Apply a round: (row ids or None, delta) of each worker, or None if it has finished."""
         values = self.states[-1].copy()
-        if all(ids is None for ids, _ in adds):
-            total = adds[0][1]
-            for _, delta in adds[1:]:
-                total = total + delta
+        if all(add is None or add[0] is None for add in adds):
+            total = pairwise_sum([None if add is None else add[1] for add in adds])
             values = self._updated(values, total)
         else:
-            for row, total in _sum_of_rows(adds).items():
+            rows = [{} if add is None else _own_rows(*add) for add in adds]
+            for row in sorted(set().union(*rows)):
+                total = pairwise_sum([own.get(row) for own in rows])
                 values[row] = self._updated(values[row], total)
         self.states.append(values)
 
@@ -60,16 +61,12 @@ class TableModel:
         return values - values.dtype.type(self.learning_rate) * total
 
 
-def _sum_of_rows(adds):
-    """Return the sum of each row that any of the adds names."""
-    total = {}
-    for ids, delta in adds:
-        own_sums = {}
-        for row, values in enumerate(delta) if ids is None else zip(ids, delta, strict=True):
-            own_sums[row] = own_sums[row] + values if row in own_sums else values
-        for row, values in own_sums.items():
-            total[row] = total[row] + values if row in total else values
-    return total
+def _own_rows(ids, delta):
+    """Return the sum of each row that the add of one worker names."""
+    sums = {}
+    for row, values in enumerate(delta) if ids is None else zip(ids, delta, strict=True):
+        sums[row] = sums[row] + values if row in sums else values
+    return sums
 
 
 def values_of(rng, shape, dtype):
@@ -139,6 +136,7 @@ class Program:
 
     def __init__(self, seed, num_workers, finishes):
         self.seed = seed
+        self.num_workers = num_workers
         rng = random.Random(seed)
         self.specs = [Spec.draw(rng) for _ in range(rng.randrange(1, 4))]
         self.phases = []
@@ -186,5 +184,8 @@ class Program:
             for i, model in enumerate(models):
                 for _ in range(phase.rounds[i]):
                     round_index = len(model.states) - 1
-                    model.apply([self.add(i, round_index, worker) for worker in phase.workers])
+                    adds = [None] * self.num_workers
+                    for worker in phase.workers:
+                        adds[worker] = self.add(i, round_index, worker)
+                    model.apply(adds)
         return models

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import worker
@@ -41,6 +42,27 @@ def same_program_is_bitwise_identical_in_two_runs():
     first = digests(1)
     equal(digests(2), first)
     equal(texts_of_ranks(first[-1]), [first[-1]] * mv.size())
+
+
+@case(sync=True)
+def prepared_calls_take_part_in_rounds_from_any_thread():
+    workers = mv.num_workers()
+    table = mv.ArrayTableHandler(20_000, dtype="int64")
+    delta, out = np.ones(20_000, np.int64), np.empty(20_000, np.int64)
+    push, pull = table.prepare_add(delta), table.prepare_get(out)
+    both = table.prepare_add_get(delta, out)
+    delay_rng = random.Random(mv.rank())
+    with ThreadPoolExecutor(1) as pool:
+        # Waits in the main thread run signal handlers; in another thread the call becomes pending.
+        for run in (lambda function: function(), lambda function: pool.submit(function).result()):
+            for _ in range(repeats(50)):
+                expected = table.get() + workers
+                dawdle(delay_rng)
+                run(push)
+                assert run(pull) is out
+                assert (out == expected).all()
+                assert run(both) is out
+                assert (out == expected + workers).all()
 
 
 @case(sync=True)

@@ -97,8 +97,9 @@ def meet(name, timeout=WAIT_TIMEOUT):
 def wait_for_library_call():
     """Wait until the main thread waits inside a call of the library."""
     main_thread = threading.main_thread().ident
-    # The function of multiverso._native that calls the library is named "call".
-    while sys._current_frames()[main_thread].f_code.co_name != "call":
+    # A call of the library has no frame, so the innermost frame is that of its caller.
+    package = f"{Path(sys.modules['multiverso'].__file__).parent}{os.sep}"
+    while not sys._current_frames()[main_thread].f_code.co_filename.startswith(package):
         time.sleep(0.01)
     time.sleep(0.5)  # until the library waits
 

@@ -182,7 +182,8 @@ class TestThePrograms(FolderTestCase):
         report = self.report_of("sync.py", "--ranks", "1", "--sizes", "3", "1000")
         (run,) = report["runs"]
         measured = [(case["operation"], case["size"]) for case in run["cases"]]
-        expected = [(name, size) for name in ("round", "aggregate") for size in (3, 1000)]
+        operations = ("round", "zero-copy round", "aggregate")
+        expected = [(name, size) for name in operations for size in (3, 1000)]
         self.assertEqual(measured, expected)
         for case in run["cases"]:
             names = [found["name"] for found in case["series"]]

@@ -26,7 +26,9 @@ SCALARS = {
     # Arrays of row ids are passed by address, like arrays of elements.
     "const int64_t*": ctypes.c_void_p,
     "int64_t*": ctypes.POINTER(ctypes.c_int64),
-    "const void* const*": ctypes.POINTER(ctypes.c_void_p),
+    **dict.fromkeys(
+        ("const void* const*", "void**", "const void**"), ctypes.POINTER(ctypes.c_void_p)
+    ),
 }
 
 
@@ -134,10 +136,10 @@ class TestLibrary(FolderTestCase):
 
     def test_struct_sizes_match_the_library(self):
         for options, set_defaults in (
-            (capi.MV_SessionOptions(), library.lib.MV_SessionOptionsInit),
-            (capi.MV_TableOptions(), library.lib.MV_TableOptionsInit),
+            (capi.MV_SessionOptions(), library.checked.MV_SessionOptionsInit),
+            (capi.MV_TableOptions(), library.checked.MV_TableOptionsInit),
         ):
-            library.call(set_defaults, ctypes.byref(options))
+            set_defaults(ctypes.byref(options))
             self.assertEqual(options.struct_size, ctypes.sizeof(options))
 
     def test_missing_or_other_file_raises_import_error_with_its_path(self):
@@ -210,6 +212,6 @@ class TestErrors(unittest.TestCase):
 
     def test_error_from_the_library_has_its_status(self):
         with self.assertRaises(errors.StateError) as caught:
-            library.call(library.lib.MV_TableFree, capi.MV_Table(None))
+            library.checked.MV_TableFree(capi.MV_Table(None))
         self.assertEqual(caught.exception.status, capi.MV_ERR_HANDLE)
         self.assertNotEqual(str(caught.exception), "")

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import unittest
 
+import numpy as np
 from programs import run_program
 from sessions import SessionCleanupTestCase
 
@@ -17,6 +18,7 @@ def errors_of_uses(table):
         *(table.get, lambda: table.add([1, 2]), lambda: table.options),
         *(mv.barrier, mv.rank, mv.worker_id, mv.init, mv.shutdown),
         lambda: mv.ArrayTableHandler(1),
+        lambda: table.prepare_add(np.ones(2, np.float32))(),
     ):
         try:
             call()

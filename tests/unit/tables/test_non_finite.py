@@ -31,6 +31,7 @@ class TestNonFinite(unittest.TestCase):
             lambda: table.add(data.astype(np.float64)),
             lambda: table.add_get(data),
             lambda: table.add(data, range(ROWS)),
+            lambda: table.prepare_add(data)(),
         )
 
     @examples
@@ -46,7 +47,7 @@ class TestNonFinite(unittest.TestCase):
                     expected += data
                     continue
                 row, column = positions[0]
-                with self.assertRaisesRegex(ValueError, rf"data\[{row}, {column}\]: "):
+                with self.assertRaisesRegex(ValueError, rf"(data|delta)\[{row}, {column}\]: "):
                     call()
             np.testing.assert_array_equal(table.get(), expected)
 

@@ -1,0 +1,94 @@
+"""The arrays of a table that lie in memory of the library, or in private memory elsewhere."""
+
+import weakref
+from collections.abc import Callable
+from ctypes import byref, c_void_p
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._native import arrays, capi
+from multiverso._native.library import checked, lib
+
+
+class SharedArrays:
+    """The delta buffer and the view of a table.
+
+    An array in the table's memory keeps that memory mapped, so the array outlives the table.
+
+    Parameters
+    ----------
+    table : MV_Table
+        The handle of the table.
+    shape : tuple of int
+        The shape of the arrays.
+    dtype : numpy.dtype
+        The type of their elements.
+    get : callable
+        A function that writes the table's values to an array, for a view in private memory.
+
+    """
+
+    __slots__ = ("_delta", "_dtype", "_get", "_keeper", "_private", "_shape", "_table", "_view")
+
+    def __init__(
+        self,
+        table: capi.MV_Table,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        get: Callable[[NDArray[Any]], None],
+    ) -> None:
+        self._table = table
+        self._shape = shape
+        self._dtype = dtype
+        self._get = get
+        self._keeper: _Keeper | None = None
+        self._delta: NDArray[Any] | None = None
+        self._view: NDArray[Any] | None = None
+        self._private: NDArray[Any] | None = None  # receives the values where there is no view
+
+    def delta_buffer(self) -> NDArray[Any]:
+        """Return the array for the next delta; wait until it is free."""
+        address = c_void_p()
+        checked.MV_TableDeltaBuffer(self._table, byref(address))
+        if self._delta is None:
+            if address.value is None:
+                self._delta = np.zeros(self._shape, self._dtype)
+            else:
+                self._delta = self._array_at(address.value)
+        return self._delta
+
+    def view(self) -> NDArray[Any]:
+        """Return a read-only array of the values that a get returns."""
+        address = c_void_p()
+        checked.MV_TableView(self._table, byref(address))
+        if address.value is None:
+            if self._private is None:
+                self._private = np.empty(self._shape, self._dtype)
+            self._get(self._private)
+            return _read_only(self._private)
+        if self._view is None:
+            self._view = _read_only(self._array_at(address.value))
+        return self._view
+
+    def _array_at(self, address: int) -> NDArray[Any]:
+        if self._keeper is None:
+            self._keeper = _Keeper(self._table)
+        return arrays.memory_at(address, self._shape, self._dtype, self._keeper)
+
+
+class _Keeper:
+    """Keeps the memory of a table mapped while an array in that memory exists."""
+
+    def __init__(self, table: capi.MV_Table) -> None:
+        handle = capi.MV_Memory()
+        checked.MV_TableKeepMemory(table, byref(handle))
+        # The end of the process unmaps the memory, and arrays may be used until then.
+        weakref.finalize(self, lib.MV_MemoryRelease, handle).atexit = False
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
