@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Largest messages of the library, in bytes of values: of a request, and of a sum in sync mode.
 CHUNK_BYTES, PIECE_BYTES = 512 * 1024, 256 * 1024
-#: In sync mode, tables of at most that many bytes use a tree of at least that many nodes.
-TREE_BYTES, TREE_NODES = 64 * 1024, 8
+#: In sync mode, tables of at most that many bytes per node use a tree of at least that many nodes.
+TREE_BYTES, TREE_NODES = 512, 32
 #: Nodes with workers for each dedicated server.
 NODES_PER_SERVER = 8
 
@@ -183,7 +183,7 @@ def rounds(job: Job) -> Load:
     The workers of a node stage their deltas, and its leader sends each node the sum of these deltas
     in that node's part. The node of the part applies the total and returns the new values.
     """
-    if job.nodes >= TREE_NODES and job.table_bytes <= TREE_BYTES:
+    if job.nodes >= TREE_NODES and job.table_bytes <= TREE_BYTES * job.nodes:
         return _rounds_along_a_tree(job)
     load = spread(Job(job.nodes, 1, job.table_bytes, job.cores), PIECE_BYTES)
     return _with_leaders(load, job)

@@ -21,9 +21,6 @@ constexpr int64_t kSmallBytes = int64_t{16} << 10;
 // has been copied to every worker.
 constexpr int64_t kBytesAtATime = int64_t{8} << 10;
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
-// Over at least kTreeNodes nodes, chunks of at most this many bytes are summed along a tree.
-constexpr int64_t kTreeBytes = int64_t{64} << 10;
-constexpr size_t kTreeNodes = 8;
 // The interval at which a waiting worker checks whether another worker is lost.
 constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
@@ -201,8 +198,7 @@ void Aggregation::SumPart(int64_t begin, int64_t end) {
     const int64_t count = std::min(at_a_time, end - begin);
     for (size_t i = 0; i < ranks_.size(); ++i) {
       const bool is_me = static_cast<int>(i) == me_;
-      terms[i] = {members.worker_id(ranks_[i]),
-                  (is_me ? mine : scratch(ranks_[i])) + begin * size};
+      terms[i] = {members.worker_id(ranks_[i]), (is_me ? mine : scratch(ranks_[i])) + begin * size};
     }
     const char* const total = sum.Of(terms, count);
     const auto bytes = static_cast<size_t>(count * size);
@@ -306,7 +302,7 @@ SumPlan Aggregation::PlanOf(int64_t count) const {
     if (*leader < 0) *leader = rank;
   }
   const std::vector<int> nodes = plan.WorkerNodes();
-  plan.is_tree = nodes.size() >= kTreeNodes && count * SizeOf(dtype_) <= kTreeBytes;
+  plan.is_tree = SumPlan::PrefersTree(static_cast<int>(nodes.size()), count * SizeOf(dtype_));
   const auto parts = plan.is_tree ? int64_t{1} : static_cast<int64_t>(nodes.size());
   const int64_t line = 64 / SizeOf(dtype_);
   int64_t end = 0;

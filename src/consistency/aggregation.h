@@ -3,8 +3,8 @@
 // The array passes through scratch memory in chunks. Every worker stages a chunk, and all
 // synchronize. On one node each worker then sums its own part of the chunk, and writes the sum over
 // the staged values of each other worker. All workers synchronize again, and each copies the sums
-// from its own scratch memory. The number of cache lines that a core can fetch limits the speed, so a
-// sum returns in the line of its summand, which the core has. Small arrays need one collective:
+// from its own scratch memory. The number of cache lines that a core can fetch limits the speed, so
+// a sum returns in the line of its summand, which the core has. Small arrays need one collective:
 // every worker stages all values and sums all of them itself. Over several nodes, the first worker
 // of each node sums with the others' first workers as for tables (NodeSum), and writes the sum over
 // its own staged values, from which the others copy.
@@ -36,11 +36,11 @@ namespace multiverso {
 
 // What a session keeps between aggregates.
 struct AggregationState {
-  // The area of scratch memory that is used next, which is the same on all workers of a node. On one
-  // node, calls on area 0 start at the first chunk, calls on area 1 at the last. So a call that sums
-  // the same array as the previous call starts with the chunks that are still in the cache.
+  // The area of scratch memory that is used next, which is the same on all workers of a node. On
+  // one node, calls on area 0 start at the first chunk, calls on area 1 at the last. So a call that
+  // sums the same array as the previous call starts with the chunks that are still in the cache.
   int area = 0;
-  std::unique_ptr<PieceLink> link;     // of a worker that has summed for its node
+  std::unique_ptr<PieceLink> link;    // of a worker that has summed for its node
   std::list<PieceLink::Piece> early;  // pieces of later calls
 };
 

@@ -16,10 +16,9 @@ Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& 
   if (options.mode == Mode::kAsync) return int64_t{0};
   if (options.mode == Mode::kStale) return WorkerClocks::BytesFor(workers);
   int64_t bytes = 0;
-  const bool fits =
-      members.spans_nodes()
-          ? SpanningMemory::BytesFor(shape, workers, members.num_workers_here(), &bytes)
-          : SyncRounds::BytesFor(shape, workers, &bytes);
+  const bool fits = members.spans_nodes() ? SpanningMemory::BytesFor(
+                                                shape, workers, members.num_workers_here(), &bytes)
+                                          : SyncRounds::BytesFor(shape, workers, &bytes);
   if (fits) return bytes;
   return Status(Code::kMemory,
                 StrCat("sync mode cannot address deltas of ", shape.layout.bytes(),
@@ -31,8 +30,8 @@ std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const S
                                              RankContext* context, const std::string& table_name) {
   const Membership& members = context->members();
   // On one node, a rank that is no worker has no part in rounds.
-  const bool has_part = members.is_worker() ||
-                        (options.mode == Mode::kSync && members.spans_nodes());
+  const bool has_part =
+      members.is_worker() || (options.mode == Mode::kSync && members.spans_nodes());
   if (options.mode == Mode::kAsync || !has_part) return std::make_unique<AsyncMode>(shard);
   WorkerClocks clocks(memory, context, table_name);
   if (options.mode == Mode::kStale) {

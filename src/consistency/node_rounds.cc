@@ -109,8 +109,7 @@ bool NodeRounds::Open(uint64_t round, std::vector<DeltaSource>* sources) {
   if (!clocks_.AllHereHavePassed(round)) return false;
   for (const int worker : clocks_.here()) {
     if (clocks_.adds(worker) <= round) continue;  // the worker had finished before the round
-    sources->push_back(
-        memory_.staging().SourceOf(memory_.local_index_of(worker), worker, round));
+    sources->push_back(memory_.staging().SourceOf(memory_.local_index_of(worker), worker, round));
   }
   return true;
 }

@@ -26,8 +26,8 @@ class NodeRounds final : private NodeSum::Values {
                                           Shard* shard, RankContext* context,
                                           const std::string& table_name);
 
-  // Begins to sum rounds in sync mode. Call this before the other functions. The link, which carries
-  // pieces to other nodes, must outlive the object.
+  // Begins to sum rounds in sync mode. Call this before the other functions. The link, which
+  // carries pieces to other nodes, must outlive the object.
   void Begin(int64_t table, PieceLink* link);
 
   // Returns the clocks that the leader exchanges with the other nodes.
@@ -71,7 +71,7 @@ class NodeRounds final : private NodeSum::Values {
   RankContext* context_;
   std::unique_ptr<NodeSum> sum_;  // null with bounded staleness
   bool is_sync_ = false;
-  uint64_t asked_ = 0;            // rounds for which CopiedFrom has been called
+  uint64_t asked_ = 0;  // rounds for which CopiedFrom has been called
   std::vector<char> scratch_;
 };
 

@@ -52,8 +52,8 @@ void NodeSum::AddPart(size_t index, const std::vector<int>& worker_nodes) {
     if (node == part.root) return SumPlan::kNoNode;
     if (!plan_.is_tree) return part.root;
     // A node's children are 1, 2, 4, ... places after it, as in the canonical sum.
-    const auto at = static_cast<size_t>(
-        std::find(worker_nodes.begin(), worker_nodes.end(), node) - worker_nodes.begin());
+    const auto at = static_cast<size_t>(std::find(worker_nodes.begin(), worker_nodes.end(), node) -
+                                        worker_nodes.begin());
     return worker_nodes[at & (at - 1)];
   };
   place.parent = parent_of(node_);
@@ -322,9 +322,9 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
                             });
     return SendTo(receivers, piece);
   }
-  const bool is_new = std::any_of(
-      places_[stream->part].children.begin(), places_[stream->part].children.end(),
-      [&](const Child& child) { return child.copied_from == stream->round; });
+  const bool is_new =
+      std::any_of(places_[stream->part].children.begin(), places_[stream->part].children.end(),
+                  [&](const Child& child) { return child.copied_from == stream->round; });
   if (!is_new && !plan_.is_tree) {
     const PieceLink::Piece piece = link_->New();
     ListedPiece list(grid, piece.get(), header);

@@ -1,15 +1,15 @@
 // NodeSum: sums over the workers of several nodes.
 //
-// The values are divided into parts, each of which belongs to one node. For each part the nodes form
-// a tree with that node as its root. In a round, every node adds the deltas of its workers and the
-// partial sums of its children, as far as they form subtrees of the canonical sum (pairwise_sum.h),
-// and sends these partial sums to its parent. The root has the whole sum and applies it. The result
-// travels down the tree to the nodes that keep a copy of the values.
+// The values are divided into parts, each of which belongs to one node. For each part the nodes
+// form a tree with that node as its root. In a round, every node adds the deltas of its workers and
+// the partial sums of its children, as far as they form subtrees of the canonical sum
+// (pairwise_sum.h), and sends these partial sums to its parent. The root has the whole sum and
+// applies it. The result travels down the tree to the nodes that keep a copy of the values.
 //
-// Large values have a part per node, whose tree is a star: each node sends to each root directly, so
-// all links are busy and the busiest node sends 2 (n - 1) / n of the values. Small values are one
-// part with a binomial tree, so no node handles more than O(log n) messages. Sums and results travel
-// in pieces. A node adds a piece as soon as its children have sent theirs.
+// Large values have a part per node, whose tree is a star: each node sends to each root directly,
+// so all links are busy and the busiest node sends 2 (n - 1) / n of the values. Small values are
+// one part with a binomial tree, so no node handles more than O(log n) messages. Sums and results
+// travel in pieces. A node adds a piece as soon as its children have sent theirs.
 #ifndef MULTIVERSO_CONSISTENCY_NODE_SUM_H_
 #define MULTIVERSO_CONSISTENCY_NODE_SUM_H_
 
@@ -38,10 +38,13 @@ struct SumPlan {
   };
 
   std::vector<Part> parts;
-  bool is_tree = false;          // whether the trees are binomial, from the first worker's node
+  bool is_tree = false;        // whether the trees are binomial, from the first worker's node
   std::vector<int> node_of;    // the node of each worker, or kNoNode if the worker is lost
   std::vector<int> leader_of;  // the rank that sends and receives for each node
 
+  // Returns whether a sum of that many bytes takes less time along a tree, in which it waits for
+  // O(log n) messages, than in parts, for which every node sends n messages.
+  static bool PrefersTree(int nodes, int64_t bytes) { return nodes >= 32 && bytes <= 512 * nodes; }
   // Returns the nodes that have workers, in the order of their first workers.
   std::vector<int> WorkerNodes() const;
 };
@@ -144,8 +147,8 @@ class NodeSum {
   // Makes the next piece of a sum, if all terms have arrived.
   Status Step(Stream* stream, bool* any);
   PieceHeader HeaderOf(const Stream& stream, int32_t worker) const;
-  // Send the next piece of a partial sum, or apply the sum to the next segments and send the result,
-  // at most to segment `end` - 1.
+  // Send the next piece of a partial sum, or apply the sum to the next segments and send the
+  // result, at most to segment `end` - 1.
   Status SendSum(Stream* stream, const std::vector<int>& receivers, int64_t end);
   Status ApplySum(Stream* stream, const std::vector<int>& receivers, int64_t end);
 

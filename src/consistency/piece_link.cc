@@ -41,7 +41,8 @@ PieceLink::~PieceLink() {
   // The memory of messages in flight is leaked, because the transport may still use it.
   for (Departure& send : sends_) (void)new Piece(std::move(send.piece));  // NOLINT
   for (Arrival& arrival : arrivals_) {
-    if (!messenger_->Withdraw(&arrival.ticket)) (void)new Piece(std::move(arrival.piece));  // NOLINT
+    if (!messenger_->Withdraw(&arrival.ticket))
+      (void)new Piece(std::move(arrival.piece));  // NOLINT
   }
 }
 

@@ -55,7 +55,7 @@ class PieceLink {
   Messenger* messenger_;
   int tag_;
   std::list<Departure> sends_;
-  std::vector<int> in_flight_;  // by rank
+  std::vector<int> in_flight_;   // by rank
   std::list<Arrival> arrivals_;  // in order; a list, since the transport writes to its elements
   std::shared_ptr<std::vector<std::unique_ptr<SumPiece>>> unused_;
 };

@@ -13,7 +13,9 @@ constexpr auto kPollInterval = std::chrono::milliseconds(1);
 }  // namespace
 
 RoundService::RoundService(RankContext* context)
-    : context_(context), is_leader_(context->members().is_leader()), link_(context->control_channel()->messenger(), kSumTag),
+    : context_(context),
+      is_leader_(context->members().is_leader()),
+      link_(context->control_channel()->messenger(), kSumTag),
       clock_exchange_(context) {}
 
 void RoundService::Serve(int64_t table, std::shared_ptr<NodeRounds> rounds) {

@@ -167,8 +167,7 @@ Status SpanningRounds::AddGet(const Request& request, Progress* progress, const 
 Status SpanningRounds::WaitUntilComplete(const char* call, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(clocks_.CheckAborted());
   // Other workers' clocks then include all adds that they made before this rank's sync point.
-  MV_RETURN_IF_NOT_OK(
-      AwaitRounds(0, call, limit, [&] { return clocks_.AllAt(sync_point_); }));
+  MV_RETURN_IF_NOT_OK(AwaitRounds(0, call, limit, [&] { return clocks_.AllAt(sync_point_); }));
   const uint64_t rounds = clocks_.CompleteRounds();
   return AwaitRounds(rounds, call, limit, [&] {
     if (words()->applied.load(std::memory_order_acquire) < rounds) return false;

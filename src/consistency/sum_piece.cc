@@ -40,9 +40,8 @@ bool SumPiece::IsValid(const SegmentGrid& grid) const {
 
 DeltaSource SumPiece::Source() const {
   const PieceHeader& start = *header();
-  return start.listed < 0
-             ? DeltaSource::Whole(start.worker, values(), start.first, start.terms)
-             : DeltaSource::Segments(start.worker, values(), segments(), start.listed);
+  return start.listed < 0 ? DeltaSource::Whole(start.worker, values(), start.first, start.terms)
+                          : DeltaSource::Segments(start.worker, values(), segments(), start.listed);
 }
 
 ListedPiece::ListedPiece(const SegmentGrid& grid, SumPiece* piece, const PieceHeader& start)

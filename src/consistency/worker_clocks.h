@@ -64,8 +64,8 @@ class WorkerClocks {
 
   static int64_t BytesFor(int workers);
 
-
-  // A rank that is no worker may only read the clocks, and wait. Uses BytesFor(number of workers) bytes of shared memory at `base`. `name` is the table's name.
+  // A rank that is no worker may only read the clocks, and wait. Uses BytesFor(number of workers)
+  // bytes of shared memory at `base`. `name` is the table's name.
   WorkerClocks(char* base, RankContext* context, std::string name);
 
   // Makes every wait fail if that rank, which is no worker but does a part of the rounds, is lost.

@@ -32,7 +32,9 @@ ShardService::~ShardService() {
       all_over = all_over && done;
     }
   }
-  for (Job& job : jobs_) Abandon(&job);
+  for (std::list<Job>* jobs : {&jobs_, &waiting_}) {
+    for (Job& job : *jobs) Abandon(&job);
+  }
 }
 
 void ShardService::Keep(std::shared_ptr<TableShard> table) {
@@ -77,12 +79,16 @@ bool ShardService::Poll() {
   const std::unique_lock<std::mutex> guard(polling_mutex_, std::try_to_lock);
   if (!guard.owns_lock()) return false;
   bool did_work = false;
+  ResumeWaiting();
   Status status = TakeRequests(&did_work);
   for (auto job = jobs_.begin(); status.ok() && job != jobs_.end();) {
     const Status continued = Continue(job, &did_work);
     if (continued.ok()) {
-      free_buffers_.push_back(job->buffer);
+      Recycle(job->buffer);
       job = jobs_.erase(job);
+    } else if (job->phase == Job::Phase::kWork && WaitsForRound(*job)) {
+      const auto waiting = job++;
+      waiting_.splice(waiting_.end(), jobs_, waiting);
     } else {
       // An error that may mean a loss concerns only the sender, which died or will time out.
       if (!continued.pending() && !MayMeanLoss(continued)) status = continued;
@@ -94,8 +100,27 @@ bool ShardService::Poll() {
   if (!status.ok() && !is_loss && !rank_context_->state()->IsAborted())
     rank_context_->state()->Abort(status);
   CleanUp();
-  busy_.store(!jobs_.empty(), std::memory_order_relaxed);
+  busy_.store(!jobs_.empty() || !waiting_.empty(), std::memory_order_relaxed);
   return did_work;
+}
+
+bool ShardService::WaitsForRound(const Job& job) {
+  const RequestKind kind = job.request.kind;
+  const bool is_get = ReturnsData(kind) && !IsAdd(kind);
+  return job.failure.ok() && (is_get || kind == RequestKind::kSetHyper) &&
+         !job.table->consistency()->HasApplied(job.request.rounds);
+}
+
+void ShardService::ResumeWaiting() {
+  for (auto job = waiting_.begin(); job != waiting_.end() && jobs_.size() < kMostJobs;) {
+    const auto resumed = job++;
+    if (!WaitsForRound(*resumed)) jobs_.splice(jobs_.end(), waiting_, resumed);
+  }
+}
+
+void ShardService::Recycle(std::vector<char>* buffer) {
+  if (free_buffers_.size() >= kMostJobs) std::vector<char>().swap(*buffer);
+  free_buffers_.push_back(buffer);
 }
 
 Status ShardService::TakeRequests(bool* did_work) {
@@ -148,9 +173,7 @@ Status ShardService::Begin(const RequestHeader& header, const char* payload) {
 Status ShardService::ReceiveValues(Job* job, const char* payload) {
   const RequestHeader& header = job->header;
   const int64_t id_bytes = header.id_bytes();
-  if (static_cast<int64_t>(job->buffer->size()) < id_bytes + header.bytes) {
-    job->buffer->resize(static_cast<size_t>(id_bytes + header.bytes));
-  }
+  PlaceValues(job, CarriesData(header.kind) ? header.bytes : 0);
   char* const ids = job->buffer->data();
   char* const values = ids + id_bytes;
   Request* const request = &job->request;
@@ -158,10 +181,7 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
   request->worker = rank_context_->members().worker_id(header.sender);
   request->first = header.first;
   request->count = header.count;
-  request->row_ids = reinterpret_cast<const int64_t*>(ids);
   request->num_ids = header.count;
-  request->delta = values;
-  request->out = values;
   request->hyper = static_cast<int32_t>(header.first);
   request->value = header.value;
   request->rounds = header.rounds;
@@ -180,11 +200,22 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
                              &job->receives[1]);
 }
 
+void ShardService::PlaceValues(Job* job, int64_t bytes) {
+  const int64_t id_bytes = job->header.id_bytes();
+  const auto needed = static_cast<size_t>(id_bytes + bytes);
+  if (job->buffer->size() < needed) job->buffer->resize(needed);
+  char* const ids = job->buffer->data();
+  job->request.row_ids = reinterpret_cast<const int64_t*>(ids);
+  job->request.delta = job->request.out = ids + id_bytes;
+}
+
 bool ShardService::HasEarlierRequest(const std::list<Job>::iterator& job) {
-  return std::any_of(jobs_.begin(), job, [&](const Job& other) {
+  const auto is_earlier = [&](const Job& other) {
     return other.phase != Job::Phase::kReply && other.header.sender == job->header.sender &&
            other.header.tag == job->header.tag;
-  });
+  };
+  return std::any_of(jobs_.begin(), job, is_earlier) ||
+         std::any_of(waiting_.begin(), waiting_.end(), is_earlier);
 }
 
 Status ShardService::TestAll(Messenger::Ticket* tickets, Job* job, bool* done) {
@@ -303,17 +334,14 @@ Status ShardService::ClaimAndRun(Job* job) {
 Status ShardService::Run(Job* job) {
   // In sync mode, a get returns the values after a number of rounds, and a change of a
   // hyper-parameter waits for the rounds that use the old value.
-  const Consistency& mode = *job->table->consistency();
-  const RequestKind kind = job->request.kind;
-  const bool is_get = ReturnsData(kind) && !IsAdd(kind);
-  const uint64_t rounds = job->request.rounds;
-  if ((is_get || kind == RequestKind::kSetHyper) && !mode.HasApplied(rounds)) {
-    return Status::Pending();
-  }
+  if (WaitsForRound(*job)) return Status::Pending();
+  const bool is_get = ReturnsData(job->request.kind) && !IsAdd(job->request.kind);
+  if (is_get) PlaceValues(job, job->header.bytes);
   MV_RETURN_IF_NOT_OK(job->table->shard()->Run(
       job->request, &job->progress, WaitLimit{Instant::max(), Clock::now() + kTimeSlice}));
-  if (is_get && mode.HasBegun(rounds)) {
-    return Status(Code::kState, StrCat("the values after ", rounds, " rounds have been changed"));
+  if (is_get && job->table->consistency()->HasBegun(job->request.rounds)) {
+    return Status(Code::kState,
+                  StrCat("the values after ", job->request.rounds, " rounds have been changed"));
   }
   return Status::Ok();
 }
@@ -344,10 +372,7 @@ void ShardService::Abandon(Job* job) {
   for (Messenger::Ticket& ticket : job->receives) {
     in_use = !messenger_->Withdraw(&ticket) || in_use;
   }
-  if (!in_use) {
-    free_buffers_.push_back(job->buffer);
-    return;
-  }
+  if (!in_use) return Recycle(job->buffer);
   // The transport may still use the memory, so the memory is leaked rather than reused.
   const auto buffer = std::find_if(buffers_.begin(), buffers_.end(),
                                    [&](const auto& owned) { return owned.get() == job->buffer; });
@@ -360,13 +385,15 @@ void ShardService::CleanUp() {
   const Instant now = Clock::now();
   if (now < last_clean_up_ + kCleanUpInterval) return;
   last_clean_up_ = now;
-  for (auto job = jobs_.begin(); job != jobs_.end();) {
-    if (rank_context_->peers()->ExitReason(job->header.sender).empty()) {
-      ++job;
-      continue;
+  for (std::list<Job>* jobs : {&jobs_, &waiting_}) {
+    for (auto job = jobs->begin(); job != jobs->end();) {
+      if (rank_context_->peers()->ExitReason(job->header.sender).empty()) {
+        ++job;
+        continue;
+      }
+      Abandon(&*job);
+      job = jobs->erase(job);
     }
-    Abandon(&*job);
-    job = jobs_.erase(job);
   }
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   for (auto kept = tables_.begin(); kept != tables_.end();) {

@@ -51,7 +51,8 @@ class ShardService {
   size_t num_tables() const;
 
  private:
-  // The most accepted requests, which bounds the memory. Further requests wait at the transport.
+  // The most requests in work, which bounds the memory of their values. Further requests wait at
+  // the transport, or in waiting_.
   static constexpr size_t kMostJobs = 16;
 
   struct Job {
@@ -77,6 +78,13 @@ class ShardService {
   // `payload` has header.inline_bytes().
   Status Begin(const RequestHeader& header, const char* payload);
   Status ReceiveValues(Job* job, const char* payload);
+  // Makes room in the job's buffer for that many bytes of values after the row ids.
+  void PlaceValues(Job* job, int64_t bytes);
+  // Returns whether the job needs more rounds of sync mode than have been applied.
+  static bool WaitsForRound(const Job& job);
+  // Takes up jobs whose rounds have been applied.
+  void ResumeWaiting();
+  void Recycle(std::vector<char>* buffer);
   // Continues the job, and returns ok when the job is over.
   Status Continue(const std::list<Job>::iterator& job, bool* did_work);
   // Sets job->failure if the received message is incomplete or names rows of other nodes.
@@ -103,9 +111,12 @@ class ShardService {
   std::map<int64_t, std::shared_ptr<TableShard>> tables_;
   std::mutex polling_mutex_;
   std::list<Job> jobs_;  // in order of arrival; a list, since messages point into jobs
+  // The jobs that wait for a round. They are not in jobs_, because a round may need requests that
+  // arrive later.
+  std::list<Job> waiting_;
   std::vector<std::unique_ptr<std::vector<char>>> buffers_;
   std::vector<std::vector<char>*> free_buffers_;
-  std::atomic<bool> busy_{false};  // whether jobs_ has jobs
+  std::atomic<bool> busy_{false};  // whether jobs_ or waiting_ has jobs
   Instant last_clean_up_{};
 };
 

@@ -13,14 +13,10 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
-// In sync mode, a table of at most this many bytes belongs to one node if there are at least
-// kTreeNodes: a sum along a tree of nodes takes less time than messages between all pairs of nodes.
-constexpr int64_t kTreeBytes = int64_t{64} << 10;
-constexpr int kTreeNodes = 8;
-
 Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode) {
+  // A sum along a tree is applied on one node.
   const bool is_small =
-      mode.mode == Mode::kSync && members.num_nodes() >= kTreeNodes && spec.bytes() <= kTreeBytes;
+      mode.mode == Mode::kSync && SumPlan::PrefersTree(members.num_nodes(), spec.bytes());
   return Partition(members, spec.num_row, is_small);
 }
 

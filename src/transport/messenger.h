@@ -21,13 +21,13 @@ namespace multiverso {
 // The purpose of a message. A call on a table takes a tag from kFirstCallTag on for its replies,
 // and holds the tag until the last reply has been received (CallTags).
 enum MessageTag : int {
-  kControlTag = 1,   // to a service thread: ControlChannel
-  kExchangeTag = 2,  // between leaders, plus the number of the group: LeaderExchange
-  kAnswerTag = 4,    // to the leader that asked for late ranks: ControlChannel
-  kRequestTag = 5,   // to a service thread: ShardService
-  kErrorTag = 6,     // to a caller, the reason why the next reply is empty: ShardService
-  kClockTag = 7,     // between leaders: ClockExchange
-  kSumTag = 8,       // between leaders, pieces of the sums of tables: PieceLink
+  kControlTag = 1,    // to a service thread: ControlChannel
+  kExchangeTag = 2,   // between leaders, plus the number of the group: LeaderExchange
+  kAnswerTag = 4,     // to the leader that asked for late ranks: ControlChannel
+  kRequestTag = 5,    // to a service thread: ShardService
+  kErrorTag = 6,      // to a caller, the reason why the next reply is empty: ShardService
+  kClockTag = 7,      // between leaders: ClockExchange
+  kSumTag = 8,        // between leaders, pieces of the sums of tables: PieceLink
   kAggregateTag = 9,  // between leaders, pieces of aggregates: PieceLink
   kFirstCallTag = 16,
   kLastCallTag = 12287,

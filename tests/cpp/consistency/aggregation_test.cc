@@ -72,11 +72,21 @@ TEST(Aggregation, SumsAnySizePairwise) {
 
 TEST(Aggregation, SumsOverNodesDespiteLateMessages) {
   for (const auto& [ranks, ranks_per_node] : {std::pair(2, 1), {4, 2}, {5, 2}, {8, 1}}) {
-    RunSpanningJob(AllOf(ranks), ranks_per_node, /*delay=*/5, /*seed=*/1,
-                   [ranks = ranks](Session* session, int rank) {
-                     CheckSizes<float>(session, rank, ranks);
-                   });
+    RunSpanningJob(
+        AllOf(ranks), ranks_per_node, /*delay=*/5, /*seed=*/1,
+        [ranks = ranks](Session* session, int rank) { CheckSizes<float>(session, rank, ranks); });
   }
+}
+
+TEST(Aggregation, SumsAlongATreeOfNodes) {
+  constexpr int kNodes = 33;
+  RunSpanningJob(AllOf(kNodes), 1, /*delay=*/2, /*seed=*/1, [](Session* session, int rank) {
+    for (const size_t count : {size_t{1}, size_t{4000}}) {
+      std::vector<float> mine = Part<float>(rank, count);
+      ASSERT_TRUE(IsOk(Aggregate(session, &mine)));
+      ASSERT_EQ(mine, SumOfParts<float>(kNodes, count));
+    }
+  });
 }
 
 TEST(Aggregation, SumsAnyType) {

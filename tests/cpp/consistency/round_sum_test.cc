@@ -55,9 +55,8 @@ TEST(RoundSum, SumsOnlyTheNamedRows) {
   const std::vector<float> ones(2 * kColumns, 1);
   const std::vector<float> tens(3 * kColumns, 10);
   for (const int64_t limit : {SegmentGrid::kNoLimit, int64_t{4096}}) {
-    const std::vector<float> total =
-        SumOf({Rows(0, {3, 19}, ones), Rows(1, {}, {}), Rows(2, {3, 8, 9}, tens)}, 20, kColumns,
-              limit);
+    const std::vector<float> total = SumOf(
+        {Rows(0, {3, 19}, ones), Rows(1, {}, {}), Rows(2, {3, 8, 9}, tens)}, 20, kColumns, limit);
     std::vector<float> expected(20 * kColumns, 0);
     for (const auto& [row, value] : {std::pair(3, 11.0F), {8, 10.0F}, {9, 10.0F}, {19, 1.0F}}) {
       std::fill_n(expected.begin() + row * kColumns, kColumns, value);
@@ -93,8 +92,8 @@ TEST(RoundSum, StopsBeforeASegmentAndContinues) {
   std::vector<ListedSegment> listed = {{2, 3}, {4, 1}, {7, 2}};
   const SegmentGrid grid(10, 2, sizeof(float));
   RoundSum sum(grid, DType::kFloat32, 4);
-  Deltas deltas = {DeltaSource::Segments(0, reinterpret_cast<const char*>(values.data()),
-                                         listed.data(), 3)};
+  Deltas deltas = {
+      DeltaSource::Segments(0, reinterpret_cast<const char*>(values.data()), listed.data(), 3)};
   std::vector<int64_t> seen;
   const auto use = [&](int64_t element, int64_t count, const char* sums, int64_t terms) {
     seen.insert(seen.end(), {element, count, terms});

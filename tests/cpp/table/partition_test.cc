@@ -39,8 +39,8 @@ TEST(Partition, DividesRowsAmongServersByNodeAndThenByRank) {
 
 TEST(Partition, GivesAllRowsToTheFirstNodeWithAServer) {
   for (int rank = 0; rank < 4; ++rank) {
-    const Membership members = MembersOn(
-        {0, 1, 1, 2}, {Role::kWorker, Role::kAll, Role::kAll, Role::kAll}, rank);
+    const Membership members =
+        MembersOn({0, 1, 1, 2}, {Role::kWorker, Role::kAll, Role::kAll, Role::kAll}, rank);
     const Partition partition(members, 9, true);
     EXPECT_EQ(partition.servers(), (std::vector<int>{1, 2}));
     EXPECT_EQ(partition.RowsOf(1).end, 9);

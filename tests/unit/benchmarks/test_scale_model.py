@@ -59,10 +59,11 @@ class TestLayouts(unittest.TestCase):
         self.assertEqual(model.dedicated(job(64, 2)).sent, 16 * TABLE_BYTES)
 
     def test_small_table_travels_along_a_tree_of_many_nodes(self):
-        for nodes, messages in ((7, 2), (8, 6), (9, 8), (1024, 20)):
-            load = model.rounds(model.Job(nodes, 4, model.TREE_BYTES))
+        for nodes, messages in ((31, 2), (32, 10), (33, 12), (1024, 20)):
+            load = model.rounds(model.Job(nodes, 4, model.TREE_BYTES * 31))
             self.assertEqual(load.sequential_messages, messages)
-        self.assertEqual(model.rounds(model.Job(8, 4, model.TREE_BYTES + 4)).sequential_messages, 2)
+        load = model.rounds(model.Job(32, 4, model.TREE_BYTES * 32 + 4))
+        self.assertEqual(load.sequential_messages, 2)
 
     def test_one_node_and_its_server_take_a_round_trip_and_one_transfer(self):
         for cores in (None, 2):  # one worker does not contend for the two cores of one machine

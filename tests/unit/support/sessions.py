@@ -4,6 +4,7 @@ import unittest
 from unittest import mock
 
 import multiverso as mv
+from multiverso._native import library
 
 
 class SessionCleanupTestCase(unittest.TestCase):
@@ -22,6 +23,8 @@ class SessionTestCase(SessionCleanupTestCase):
 
     def interrupt(self, sync, *arguments):
         """Call a function that syncs, with Ctrl-C during its exchange."""
-        exchange = mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt)
+        exchange = mock.patch.object(
+            library.checked, "MV_ParamSyncRun", side_effect=KeyboardInterrupt
+        )
         with exchange, self.assertRaises(KeyboardInterrupt):
             sync(*arguments)
