@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "consistency/consistency.h"
-#include "consistency/node_sum.h"
 #include "consistency/spanning_memory.h"
 #include "consistency/worker_clocks.h"
+#include "sum/node_sum.h"
 
 namespace multiverso {
 

@@ -12,8 +12,8 @@
 #include "base/status.h"
 #include "consistency/clock_exchange.h"
 #include "consistency/node_rounds.h"
-#include "consistency/piece_link.h"
 #include "group/rank_context.h"
+#include "sum/piece_link.h"
 #include "transport/deferred_failure.h"
 
 namespace multiverso {

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "consistency/round_sum.h"
 #include "shard/stripe_layout.h"
+#include "sum/round_sum.h"
 
 namespace multiverso {
 

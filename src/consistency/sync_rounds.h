@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "consistency/consistency.h"
-#include "consistency/round_sum.h"
 #include "consistency/staging.h"
 #include "consistency/worker_clocks.h"
+#include "sum/round_sum.h"
 
 namespace multiverso {
 

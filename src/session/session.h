@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "consistency/aggregation.h"
 #include "consistency/sync_point_check.h"
 #include "group/rank_context.h"
 #include "node/membership.h"
@@ -18,6 +17,7 @@
 #include "session/heartbeat.h"
 #include "session/negotiation.h"
 #include "session/node_service.h"
+#include "sum/aggregation.h"
 #include "table/table.h"
 #include "transport/transport.h"
 

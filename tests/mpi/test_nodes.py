@@ -78,3 +78,13 @@ def test_mpi_without_thread_support_is_rejected():
 def test_idle_job_uses_little_processor_time():
     reports = run("nodes.py", "idles", np=4, per_node=2).check().reports
     assert sum(reports[rank]["share"] for rank in range(4)) < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("np", [5, 8])
+def test_sums_do_not_depend_on_the_placement_of_ranks(np):
+    for rank, report in launch.run("placements.py", np=np).check().reports.items():
+        for name, nodes, node, num_nodes in report["tried"]:
+            per_node = -(-np // nodes)
+            assert num_nodes == (-(-np // per_node) if name == "blocks" else nodes)
+            assert node == (rank // per_node if name == "blocks" else rank % nodes)

@@ -1,4 +1,4 @@
-// A model of the sum over workers (consistency/pairwise_sum.h).
+// A model of the sum over workers (sum/pairwise_sum.h).
 #ifndef MULTIVERSO_TESTS_SUPPORT_PAIRWISE_H_
 #define MULTIVERSO_TESTS_SUPPORT_PAIRWISE_H_
 

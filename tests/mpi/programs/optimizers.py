@@ -182,9 +182,7 @@ def sync_round_is_one_update_with_the_sum():
             table, model = table_of(name, start, **options), model_of(name, start, **options)
             for turn in range(4):
                 deltas = rng.standard_normal((workers, *shape)).astype(start.dtype)
-                total = deltas[0].copy()
-                for delta in deltas[1:]:
-                    total += delta
+                total = pairwise_sum(deltas)
                 model.add(rows_of(total, start), worker=None, terms=workers)
                 if turn % 2:
                     same_bits(table.add_get(deltas[me]).reshape(model.values.shape), model.values)

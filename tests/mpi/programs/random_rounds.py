@@ -158,7 +158,7 @@ class Run:
                 assert got.tobytes() in states, f"table {table_index} is between two rounds"
 
 
-def _random_program(seed, finishes=False, roles=None):
+def random_program(seed, finishes=False, roles=None):
     roles = roles or ["all"] * worker.SIZE
     num_workers = sum(role != "server" for role in roles)
     program = Program(seed, num_workers, finishes)
@@ -171,12 +171,12 @@ def _random_program(seed, finishes=False, roles=None):
 
 @case(sync=True)
 def random_programs_agree_with_a_model():
-    for_seeds(_random_program)
+    for_seeds(random_program)
 
 
 @case(sync=True)
 def random_programs_in_which_workers_finish_agree_with_a_model():
-    for_seeds(_random_program, True)
+    for_seeds(random_program, True)
 
 
 @case(sync=True)
@@ -185,6 +185,6 @@ def random_programs_with_roles_agree_with_a_model():
         rng = random.Random(f"roles {seed}")
         roles = [rng.choice(("all", "worker", "server")) for _ in range(worker.SIZE)]
         roles[rng.randrange(worker.SIZE)] = "all"  # a session needs a worker and a server
-        _random_program(seed, rng.random() < 0.5, roles)
+        random_program(seed, rng.random() < 0.5, roles)
 
     for_seeds(with_roles)

@@ -1,4 +1,4 @@
-#include "consistency/pairwise_sum.h"
+#include "sum/pairwise_sum.h"
 
 #include <algorithm>
 #include <type_traits>

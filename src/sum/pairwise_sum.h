@@ -12,8 +12,8 @@
 //
 // The error of a pairwise sum grows with the logarithm of the number of terms (N. Higham, "The
 // accuracy of floating point summation", SIAM J. Sci. Comput. 14(4), 1993).
-#ifndef MULTIVERSO_CONSISTENCY_PAIRWISE_SUM_H_
-#define MULTIVERSO_CONSISTENCY_PAIRWISE_SUM_H_
+#ifndef MULTIVERSO_SUM_PAIRWISE_SUM_H_
+#define MULTIVERSO_SUM_PAIRWISE_SUM_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -68,4 +68,4 @@ class PairwiseSum {
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_CONSISTENCY_PAIRWISE_SUM_H_
+#endif  // MULTIVERSO_SUM_PAIRWISE_SUM_H_

@@ -1,7 +1,7 @@
 // SegmentGrid: how the rows of a table are divided into segments, the units of a round's sum. A
 // segment is a row, or a part of a row that is longer than a piece (sum_piece.h).
-#ifndef MULTIVERSO_CONSISTENCY_SEGMENT_GRID_H_
-#define MULTIVERSO_CONSISTENCY_SEGMENT_GRID_H_
+#ifndef MULTIVERSO_SUM_SEGMENT_GRID_H_
+#define MULTIVERSO_SUM_SEGMENT_GRID_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -48,4 +48,4 @@ class SegmentGrid {
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_CONSISTENCY_SEGMENT_GRID_H_
+#endif  // MULTIVERSO_SUM_SEGMENT_GRID_H_

@@ -1,4 +1,4 @@
-#include "consistency/pairwise_sum.h"
+#include "sum/pairwise_sum.h"
 
 #include <gtest/gtest.h>
 

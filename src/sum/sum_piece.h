@@ -1,11 +1,11 @@
 // SumPiece: a part of a sum between nodes, in a message.
-#ifndef MULTIVERSO_CONSISTENCY_SUM_PIECE_H_
-#define MULTIVERSO_CONSISTENCY_SUM_PIECE_H_
+#ifndef MULTIVERSO_SUM_SUM_PIECE_H_
+#define MULTIVERSO_SUM_SUM_PIECE_H_
 
 #include <cstdint>
 #include <string>
 
-#include "consistency/round_sum.h"
+#include "sum/round_sum.h"
 
 namespace multiverso {
 
@@ -67,4 +67,4 @@ class ListedPiece {
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_CONSISTENCY_SUM_PIECE_H_
+#endif  // MULTIVERSO_SUM_SUM_PIECE_H_

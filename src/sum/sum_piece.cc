@@ -1,4 +1,4 @@
-#include "consistency/sum_piece.h"
+#include "sum/sum_piece.h"
 
 #include <cstring>
 

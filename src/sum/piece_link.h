@@ -1,6 +1,6 @@
 // PieceLink: carries pieces of sums between the leaders of nodes.
-#ifndef MULTIVERSO_CONSISTENCY_PIECE_LINK_H_
-#define MULTIVERSO_CONSISTENCY_PIECE_LINK_H_
+#ifndef MULTIVERSO_SUM_PIECE_LINK_H_
+#define MULTIVERSO_SUM_PIECE_LINK_H_
 
 #include <cstdint>
 #include <list>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "consistency/sum_piece.h"
+#include "sum/sum_piece.h"
 #include "transport/messenger.h"
 
 namespace multiverso {
@@ -62,4 +62,4 @@ class PieceLink {
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_CONSISTENCY_PIECE_LINK_H_
+#endif  // MULTIVERSO_SUM_PIECE_LINK_H_

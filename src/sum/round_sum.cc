@@ -1,4 +1,4 @@
-#include "consistency/round_sum.h"
+#include "sum/round_sum.h"
 
 namespace multiverso {
 

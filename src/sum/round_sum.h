@@ -1,6 +1,6 @@
 // RoundSum: the sum of the deltas of a round, which may be of rows or of the whole table.
-#ifndef MULTIVERSO_CONSISTENCY_ROUND_SUM_H_
-#define MULTIVERSO_CONSISTENCY_ROUND_SUM_H_
+#ifndef MULTIVERSO_SUM_ROUND_SUM_H_
+#define MULTIVERSO_SUM_ROUND_SUM_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "consistency/pairwise_sum.h"
-#include "consistency/segment_grid.h"
+#include "sum/pairwise_sum.h"
+#include "sum/segment_grid.h"
 
 namespace multiverso {
 
@@ -172,4 +172,4 @@ int64_t RoundSum::Sum(std::vector<DeltaSource>* sources, int64_t first, int64_t 
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_CONSISTENCY_ROUND_SUM_H_
+#endif  // MULTIVERSO_SUM_ROUND_SUM_H_

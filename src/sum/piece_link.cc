@@ -1,4 +1,4 @@
-#include "consistency/piece_link.h"
+#include "sum/piece_link.h"
 
 #include <algorithm>
 #include <thread>

@@ -10,8 +10,8 @@
 // so all links are busy and the busiest node sends 2 (n - 1) / n of the values. Small values are
 // one part with a binomial tree, so no node handles more than O(log n) messages. Sums and results
 // travel in pieces. A node adds a piece as soon as its children have sent theirs.
-#ifndef MULTIVERSO_CONSISTENCY_NODE_SUM_H_
-#define MULTIVERSO_CONSISTENCY_NODE_SUM_H_
+#ifndef MULTIVERSO_SUM_NODE_SUM_H_
+#define MULTIVERSO_SUM_NODE_SUM_H_
 
 #include <cstdint>
 #include <deque>
@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "consistency/pairwise_sum.h"
-#include "consistency/piece_link.h"
-#include "consistency/round_sum.h"
+#include "sum/pairwise_sum.h"
+#include "sum/piece_link.h"
+#include "sum/round_sum.h"
 
 namespace multiverso {
 
@@ -167,4 +167,4 @@ class NodeSum {
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_CONSISTENCY_NODE_SUM_H_
+#endif  // MULTIVERSO_SUM_NODE_SUM_H_

@@ -1,4 +1,4 @@
-#include "consistency/aggregation.h"
+#include "sum/aggregation.h"
 
 #include <algorithm>
 #include <cstring>

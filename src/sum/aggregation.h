@@ -16,8 +16,8 @@
 // staged. If the participants of the first collective differ from these workers, no worker has
 // summed yet, and all stage again. If a worker is lost later, only some of the others may have the
 // sums, so the call fails on all workers.
-#ifndef MULTIVERSO_CONSISTENCY_AGGREGATION_H_
-#define MULTIVERSO_CONSISTENCY_AGGREGATION_H_
+#ifndef MULTIVERSO_SUM_AGGREGATION_H_
+#define MULTIVERSO_SUM_AGGREGATION_H_
 
 #include <cstdint>
 #include <list>
@@ -26,10 +26,10 @@
 
 #include "base/clock.h"
 #include "base/dtype.h"
-#include "consistency/node_sum.h"
-#include "consistency/pairwise_sum.h"
-#include "consistency/piece_link.h"
 #include "group/rank_context.h"
+#include "sum/node_sum.h"
+#include "sum/pairwise_sum.h"
+#include "sum/piece_link.h"
 #include "transport/deferred_failure.h"
 
 namespace multiverso {
@@ -121,4 +121,4 @@ class Aggregation final : private NodeSum::Values {
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_CONSISTENCY_AGGREGATION_H_
+#endif  // MULTIVERSO_SUM_AGGREGATION_H_

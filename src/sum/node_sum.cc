@@ -1,4 +1,4 @@
-#include "consistency/node_sum.h"
+#include "sum/node_sum.h"
 
 #include <algorithm>
 #include <cstring>
