@@ -105,10 +105,13 @@ std::vector<int> NodeSum::Copying(size_t part, uint64_t round) const {
 }
 
 Status NodeSum::SendTo(const std::vector<int>& nodes, const PieceLink::Piece& piece) {
+  // A lost node must not keep the others from getting the piece.
+  Status failure;
   for (const int node : nodes) {
-    MV_RETURN_IF_NOT_OK(link_->Send(plan_.leader_of[static_cast<size_t>(node)], piece));
+    const Status sent = link_->Send(plan_.leader_of[static_cast<size_t>(node)], piece);
+    if (failure.ok()) failure = sent;
   }
-  return Status::Ok();
+  return failure;
 }
 
 Status NodeSum::Invalid(const SumPiece& piece) const {
@@ -242,18 +245,19 @@ Status NodeSum::Step(Stream* stream, bool* any) {
     end = std::min(end, piece.header()->end);
   }
   *any = true;
-  MV_RETURN_IF_NOT_OK(is_root(stream->part) ? ApplySum(stream, receivers, end)
-                                            : SendSum(stream, receivers, end));
+  // A failure to send the piece does not undo it.
+  const Status sent =
+      is_root(stream->part) ? ApplySum(stream, receivers, end) : SendSum(stream, receivers, end);
   for (Input& input : stream->inputs) {
     if (!input.contributes || input.pieces.front()->header()->end > stream->next) continue;
     input.pieces.pop_front();
     input.is_read = false;
   }
-  if (stream->next < part.end) return Status::Ok();
+  if (stream->next < part.end) return sent;
   stream->next = part.first;
   stream->is_open = false;
   ++stream->round;
-  return Status::Ok();
+  return sent;
 }
 
 PieceHeader NodeSum::HeaderOf(const Stream& stream, int32_t worker) const {
@@ -340,6 +344,7 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
   }
   // A node that begins to copy needs the values of all rows.
   stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll, apply);
+  Status failure;
   for (; header.first < end; header.first = header.end) {
     const PieceLink::Piece piece = link_->New();
     header.end = std::min(end, grid.EndOfPiece(header.first));
@@ -347,9 +352,10 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
     piece->Begin(header, bytes);
     std::memcpy(piece->values(), values_->Read(grid.Element(header.first)),
                 static_cast<size_t>(bytes));
-    MV_RETURN_IF_NOT_OK(SendTo(receivers, piece));
+    const Status sent = SendTo(receivers, piece);
+    if (failure.ok()) failure = sent;
   }
-  return Status::Ok();
+  return failure;
 }
 
 // ---- Progress -----------------------------------------------------------------------------------

@@ -77,14 +77,16 @@ Status PieceLink::Send(int rank, Piece piece) {
 }
 
 Status PieceLink::Advance() {
+  Status failure;
   for (auto send = sends_.begin(); send != sends_.end();) {
     bool done = false;
     int64_t bytes = 0;
-    MV_RETURN_IF_NOT_OK(AsPeerLost(send->rank, messenger_->Test(&send->ticket, &done, &bytes)));
+    const Status sent = AsPeerLost(send->rank, messenger_->Test(&send->ticket, &done, &bytes));
+    if (failure.ok()) failure = sent;
     if (done) --in_flight_[static_cast<size_t>(send->rank)];
     send = done ? sends_.erase(send) : std::next(send);
   }
-  return Status::Ok();
+  return failure;
 }
 
 Status PieceLink::Take(Piece* piece) {
@@ -99,11 +101,11 @@ Status PieceLink::Take(Piece* piece) {
   Arrival& first = arrivals_.front();
   bool done = !first.ticket.is_open;
   int64_t bytes = 0;
-  if (!done) MV_RETURN_IF_NOT_OK(messenger_->Test(&first.ticket, &done, &bytes));
-  if (!done) return Status::Ok();
-  *piece = std::move(first.piece);
+  const Status received = done ? Status::Ok() : messenger_->Test(&first.ticket, &done, &bytes);
+  if (!done) return received;
+  if (received.ok()) *piece = std::move(first.piece);
   arrivals_.pop_front();
-  return Status::Ok();
+  return received;
 }
 
 }  // namespace multiverso
