@@ -204,12 +204,15 @@ void SpanningRounds::CopyRows(const Request& request) const {
 
 Status SpanningRounds::Read(const Request& request, uint64_t rounds, const char* call,
                             const WaitLimit& limit) {
-  // If this node copies the results of these rounds, they arrive without a request.
+  // When the rounds have been summed, it is known whether this node copies their results.
+  MV_RETURN_IF_NOT_OK(AwaitRounds(rounds, call, limit, [&] {
+    return words()->summed.load(std::memory_order_acquire) >= rounds &&
+           words()->applied.load(std::memory_order_acquire) >= rounds;
+  }));
   const uint64_t copied_from = words()->copied_from.load(std::memory_order_acquire);
   const bool is_copied = copied_from != 0 && copied_from <= rounds;
   MV_RETURN_IF_NOT_OK(AwaitRounds(rounds, call, limit, [&] {
-    return words()->applied.load(std::memory_order_acquire) >= rounds &&
-           (!is_copied || words()->copied.load(std::memory_order_acquire) >= rounds);
+    return !is_copied || words()->copied.load(std::memory_order_acquire) >= rounds;
   }));
   if (is_copied || shard_->layout().rows() == shape_.layout.rows()) {
     CopyRows(request);
