@@ -66,6 +66,7 @@ Status RoundService::PollAll(bool* did_work) {
 }
 
 Status RoundService::PollSums(bool* did_work, bool* is_awaiting) {
+  if (rounds_by_table_.empty() && link_.AllSent()) return Status::Ok();
   MV_RETURN_IF_NOT_OK(link_.Advance());
   for (;;) {
     PieceLink::Piece piece;

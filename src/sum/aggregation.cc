@@ -375,7 +375,8 @@ Status Aggregation::SumAsLeader(const WaitLimit& limit) {
 }
 
 bool Aggregation::IsSummed() const {
-  return sum_->summed() >= rounds_ && sum_->copied() >= rounds_ && state_->link->AllSent();
+  // The link keeps the pieces that are still in flight; one to a lost rank would never arrive.
+  return sum_->summed() >= rounds_ && sum_->copied() >= rounds_;
 }
 
 Status Aggregation::ExchangePieces(bool* any) {

@@ -109,11 +109,11 @@ class Aggregation final : private NodeSum::Values {
   std::vector<int> ranks_;       // the ranks whose arrays are summed
   std::vector<int> ranks_here_;  // those on this node
   int me_ = 0;                   // index of this rank in ranks_
-  // Of the first worker of one of several nodes:
+  // The following members are used by the first worker of each node, over several nodes.
   std::unique_ptr<NodeSum> sum_;
   int64_t sum_number_ = 0;  // identifies the sum in messages
   int64_t sum_count_ = 0;   // the number of elements of the chunks that it sums
-  uint64_t rounds_ = 0;     // the number of chunks that it has summed
+  uint64_t rounds_ = 0;     // the number of chunks that it has begun
   DeferredFailure failure_;
   int lost_ = -1;  // the lost rank that ended the sum, or -1 if this rank knows none
   Instant began_;

@@ -127,7 +127,7 @@ class NodeSum {
   struct Place {
     int parent = SumPlan::kNoNode;  // of the root
     std::vector<Child> children;
-    // Of results, if this node is not the root:
+    // The following members describe the results that have come, if this node is not the root.
     uint64_t copied = 0;  // number of rounds whose results have been stored
     uint64_t round = 0;   // the round of the next piece, unless it begins a round
     int64_t next = 0;     // the first segment of the next piece

@@ -21,7 +21,7 @@ struct PieceHeader {
   uint64_t round = 0;
   int32_t part = 0;
   int32_t worker = kResult;  // the first worker of a partial sum, or kResult
-  // Of a partial sum: the first round whose result the sender's node, or a node behind it, copies.
+  // In a partial sum, the first round whose result is copied by the sender's node or one behind it.
   uint64_t copied_from = 0;
   int64_t first = 0;  // the piece covers segments first to end - 1
   int64_t end = 0;

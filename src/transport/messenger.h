@@ -76,8 +76,7 @@ class Messenger {
   virtual Status Take(int from, int tag, int64_t max_bytes, std::string* bytes, bool* got) = 0;
   // Begins to receive a message from any rank, if one has begun to arrive. The ticket is then open
   // until Test or Withdraw reports the end, unless the message is complete already. `bytes` must
-  // stay where they are. A message of more than `max_bytes` is dropped and received as an empty
-  // message.
+  // stay where they are. A message of more than `max_bytes` ends with an error.
   virtual Status Accept(int tag, int64_t max_bytes, std::string* bytes, Ticket* ticket, bool* got) {
     ticket->is_open = false;
     return Take(kAnyRank, tag, max_bytes, bytes, got);

@@ -24,8 +24,8 @@ DeltaSource Rows(int worker, std::initializer_list<int64_t> ids, const std::vect
                            kept_ids.back().data(), static_cast<int64_t>(ids.size()));
 }
 
-// Returns the sum over a table of that size, and 0 where there is none. `limit` is the largest
-// number of bytes of a segment.
+// Returns the sum for a table of that size. Elements without a delta are 0. A segment has at most
+// `limit` bytes.
 std::vector<float> SumOf(Deltas deltas, int64_t rows, int64_t columns = 1,
                          int64_t limit = SegmentGrid::kNoLimit) {
   RoundSum sum(SegmentGrid(rows, columns, sizeof(float), limit), DType::kFloat32, 8);
