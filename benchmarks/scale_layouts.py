@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 #: Largest messages of the library, in bytes of values: of a request, and of a sum in sync mode.
 CHUNK_BYTES, PIECE_BYTES = 512 * 1024, 256 * 1024
-#: In sync mode, tables of at most that many bytes per node use a tree of at least that many nodes.
-TREE_BYTES, TREE_NODES = 512, 32
+#: In sync mode one node owns a table of at most SMALL_BYTES, or SMALL_BYTES_PER_NODE for each node.
+SMALL_BYTES, SMALL_BYTES_PER_NODE = 16 * 1024, 512
+#: The sums of such a table travel along a tree of at least that many nodes.
+TREE_NODES = 32
 #: Nodes with workers for each dedicated server.
 NODES_PER_SERVER = 8
 
@@ -183,26 +185,26 @@ def rounds(job: Job) -> Load:
     The workers of a node stage their deltas, and its leader sends each node the sum of these deltas
     in that node's part. The node of the part applies the total and returns the new values.
     """
-    if job.nodes >= TREE_NODES and job.table_bytes <= TREE_BYTES * job.nodes:
-        return _rounds_along_a_tree(job)
+    if job.nodes > 1 and job.table_bytes <= max(SMALL_BYTES, SMALL_BYTES_PER_NODE * job.nodes):
+        return _with_leaders(_rounds_of_one_owner(job), job)
     load = spread(Job(job.nodes, 1, job.table_bytes, job.cores), PIECE_BYTES)
     return _with_leaders(load, job)
 
 
-def _rounds_along_a_tree(job: Job) -> Load:
-    # The first node receives sums, and sends values, as often as the tree has levels.
-    levels = math.ceil(math.log2(job.nodes))
-    sent = levels * job.table_bytes
-    load = Load(
+def _rounds_of_one_owner(job: Job) -> Load:
+    # The owner receives sums, and sends values, from all nodes or once for each level of the tree.
+    levels = math.ceil(math.log2(job.nodes)) if job.nodes >= TREE_NODES else 1
+    messages = levels if job.nodes >= TREE_NODES else job.nodes - 1
+    sent = float(messages * job.table_bytes)
+    return Load(
         sequential_messages=2 * levels,
         sent=sent,
         total_sent=2.0 * (job.nodes - 1) * job.table_bytes,
-        messages=levels,
+        messages=messages,
         total_messages=2.0 * (job.nodes - 1),
         fill_bytes=sent,
         local_bytes=0.0,
     )
-    return _with_leaders(load, job)
 
 
 def _with_leaders(load: Load, job: Job) -> Load:

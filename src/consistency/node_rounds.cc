@@ -5,12 +5,6 @@
 #include <utility>
 
 namespace multiverso {
-namespace {
-
-// A piece is large enough for full speed, and small enough to stay in the receiver's cache.
-constexpr int64_t kPieceBytes = int64_t{256} << 10;
-
-}  // namespace
 
 std::unique_ptr<NodeRounds> NodeRounds::Make(const ModeOptions& options, const SumPlan& plan,
                                              const StagedShape& shape, int64_t first_row,
@@ -42,7 +36,8 @@ NodeRounds::NodeRounds(const SumPlan& plan, const StagedShape& shape, int64_t fi
 
 void NodeRounds::Begin(int64_t table, PieceLink* link) {
   if (!is_sync_) return;
-  const SegmentGrid grid(shape_.layout.rows(), shape_.columns, shape_.element_bytes(), kPieceBytes);
+  const SegmentGrid grid(shape_.layout.rows(), shape_.columns, shape_.element_bytes(),
+                         SumPiece::kValueBytes);
   for (SumPlan::Part& part : plan_.parts) {
     part.first *= grid.per_row();
     part.end *= grid.per_row();

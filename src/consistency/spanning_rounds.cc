@@ -52,9 +52,8 @@ void SpanningRounds::Depart() {
 
 uint64_t SpanningRounds::rounds_applied() const {
   // Without a part of the table, `applied` is the largest number.
-  return shape_.layout.rows() == 0 || shard_->layout().rows() == 0
-             ? rounds_read_
-             : std::max(rounds_read_, words()->applied.load());
+  if (shard_->layout().rows() == 0) return rounds_read_;
+  return std::max(rounds_read_, words()->applied.load());
 }
 
 bool SpanningRounds::HasBegun(uint64_t rounds) const {

@@ -20,7 +20,6 @@ constexpr int64_t kSmallBytes = int64_t{16} << 10;
 // The number of bytes summed at a time. A sum of this size stays in the first-level cache until it
 // has been copied to every worker.
 constexpr int64_t kBytesAtATime = int64_t{8} << 10;
-constexpr int64_t kPieceBytes = int64_t{256} << 10;
 // The interval at which a waiting worker checks whether another worker is lost.
 constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
@@ -78,7 +77,7 @@ Aggregation::Aggregation(RankContext* context, AggregationState* state, DType dt
 
 Status Aggregation::Run(const WaitLimit& limit) {
   for (; done_ < chunks_ && lost_ < 0; ++done_) {
-    MV_RETURN_IF_NOT_OK(StageTogether(limit));
+    if (done_ == 0 || !spans_nodes()) MV_RETURN_IF_NOT_OK(StageTogether(limit));
     if (ranks_.size() == 1) break;
     MV_RETURN_IF_NOT_OK(spans_nodes() ? SumChunkOverNodes(limit) : SumChunk(limit));
     if (spans_nodes()) state_->area ^= 1;
@@ -108,15 +107,14 @@ int64_t Aggregation::ChunkCount() const { return std::min(count_ - ChunkBegin(),
 
 bool Aggregation::IsSmall() const { return count_ * SizeOf(dtype_) <= kSmallBytes; }
 
-char* Aggregation::scratch(int rank) const {
-  return context_->memory()->scratch(context_->members().local_rank_of(rank), state_->area);
+char* Aggregation::scratch(int rank, int area) const {
+  return context_->memory()->scratch(context_->members().local_rank_of(rank), area);
 }
 
 Status Aggregation::StageTogether(const WaitLimit& limit) {
   Group* const workers = context_->workers();
   for (;;) {
     StageChunk();
-    if (spans_nodes() && done_ > 0) return WaitHere(limit);
     const Call call{count_, static_cast<int32_t>(dtype_), 0, DigestOf(ranks_)};
     workers->BeginAllgather(CollectiveKind::kAggregate, &call, sizeof(call));
     MV_RETURN_IF_NOT_OK(workers->Wait(limit));
@@ -129,19 +127,23 @@ Status Aggregation::StageTogether(const WaitLimit& limit) {
 }
 
 void Aggregation::StageChunk() {
-  const int64_t size = SizeOf(dtype_);
-  const char* const from = data_ + ChunkBegin() * size;
+  const int64_t begin = ChunkBegin();
   char* const to = scratch(context_->members().rank());
-  const auto stage = [&](int64_t begin, int64_t end) {
-    if (begin == end) return;  // an empty array may have no memory
-    std::memcpy(to + begin * size, from + begin * size, static_cast<size_t>((end - begin) * size));
-  };
-  if (IsSmall() || spans_nodes()) {
-    stage(0, ChunkCount());
+  if (spans_nodes()) {
+    if (!IsLeader()) Stage(begin, ChunkCount(), to);
+  } else if (IsSmall()) {
+    Stage(begin, ChunkCount(), to);
   } else {
-    stage(0, PartBegin(me_));
-    stage(PartBegin(me_ + 1), ChunkCount());
+    Stage(begin, PartBegin(me_), to);
+    const int64_t next = PartBegin(me_ + 1);
+    Stage(begin + next, ChunkCount() - next, to + next * SizeOf(dtype_));
   }
+}
+
+void Aggregation::Stage(int64_t first, int64_t count, char* to) const {
+  if (count == 0) return;  // an empty array may have no memory
+  const int64_t size = SizeOf(dtype_);
+  std::memcpy(to, data_ + first * size, static_cast<size_t>(count * size));
 }
 
 bool Aggregation::AllStagedFor(const std::vector<int>& present) const {
@@ -189,7 +191,7 @@ int64_t Aggregation::PartBegin(int place) const {
 
 void Aggregation::SumPart(int64_t begin, int64_t end) {
   const int64_t size = SizeOf(dtype_);
-  const int64_t at_a_time = kBytesAtATime / size;
+  const int64_t at_a_time = std::min(kBytesAtATime / size, end - begin);
   const Membership& members = context_->members();
   char* const mine = data_ + ChunkBegin() * size;
   PairwiseSum sum(dtype_, members.num_workers(), at_a_time);
@@ -224,12 +226,17 @@ void Aggregation::CopyOthersParts() {
 // ---- Over several nodes -------------------------------------------------------------------------
 
 Status Aggregation::SumChunkOverNodes(const WaitLimit& limit) {
-  const int leader = ranks_here_.front();
-  if (leader == context_->members().rank() && lost_ < 0) MV_RETURN_IF_NOT_OK(SumAsLeader(limit));
+  if (IsLeader()) {
+    MV_RETURN_IF_NOT_OK(SumAsLeader(limit));
+  } else if (done_ + 1 < chunks_) {
+    const int64_t next = ChunkBegin() + in_chunk_;
+    Stage(next, std::min(in_chunk_, count_ - next),
+          scratch(context_->members().rank(), state_->area ^ 1));
+  }
   MV_RETURN_IF_NOT_OK(WaitHere(limit));
-  if (lost_ >= 0 || count_ == 0) return Status::Ok();
+  if (lost_ >= 0 || count_ == 0 || IsLeader()) return Status::Ok();
   const int64_t size = SizeOf(dtype_);
-  std::memcpy(data_ + ChunkBegin() * size, scratch(leader),
+  std::memcpy(data_ + ChunkBegin() * size, scratch(ranks_here_.front()),
               static_cast<size_t>(ChunkCount() * size));
   return Status::Ok();
 }
@@ -302,8 +309,10 @@ SumPlan Aggregation::PlanOf(int64_t count) const {
     if (*leader < 0) *leader = rank;
   }
   const std::vector<int> nodes = plan.WorkerNodes();
-  plan.is_tree = SumPlan::PrefersTree(static_cast<int>(nodes.size()), count * SizeOf(dtype_));
-  const auto parts = plan.is_tree ? int64_t{1} : static_cast<int64_t>(nodes.size());
+  const auto num_nodes = static_cast<int>(nodes.size());
+  const bool is_one_part = SumPlan::PrefersOnePart(num_nodes, count * SizeOf(dtype_));
+  plan.is_tree = is_one_part && SumPlan::PrefersTree(num_nodes);
+  const int64_t parts = is_one_part ? 1 : num_nodes;
   const int64_t line = 64 / SizeOf(dtype_);
   int64_t end = 0;
   for (int64_t i = 0; i < parts; ++i) {
@@ -329,7 +338,7 @@ Status Aggregation::SumAsLeader(const WaitLimit& limit) {
                                   : sum_number_ + 1;
     NodeSum::Values* const values = this;
     sum_ = std::make_unique<NodeSum>(sum_number_, PlanOf(sum_count_), members.node(),
-                                     SegmentGrid(sum_count_, 1, SizeOf(dtype_), kPieceBytes),
+                                     SegmentGrid(sum_count_, 1, SizeOf(dtype_), SumPiece::kValueBytes),
                                      dtype_, values, state_->link.get());
   }
   ++rounds_;
@@ -406,7 +415,8 @@ Status Aggregation::ExchangePieces(bool* any) {
 bool Aggregation::Open(uint64_t round, std::vector<DeltaSource>* sources) {
   if (round >= rounds_) return false;
   for (const int rank : ranks_here_) {
-    sources->push_back(DeltaSource::Whole(context_->members().worker_id(rank), scratch(rank)));
+    const char* const values = rank == ranks_here_.front() ? Read(0) : scratch(rank);
+    sources->push_back(DeltaSource::Whole(context_->members().worker_id(rank), values));
   }
   return true;
 }
@@ -426,13 +436,17 @@ void Aggregation::Apply(int64_t element, int64_t count, const char* sum, int64_t
 }
 
 const char* Aggregation::Read(int64_t element) const {
-  return scratch(ranks_here_.front()) + element * SizeOf(dtype_);
+  return data_ + (ChunkBegin() + element) * SizeOf(dtype_);
 }
 
 void Aggregation::Store(int64_t element, int64_t count, const char* values) {
-  // The sum of a single term is the staged array itself.
-  char* const to = scratch(ranks_here_.front()) + element * SizeOf(dtype_);
-  if (to != values) std::memcpy(to, values, static_cast<size_t>(count * SizeOf(dtype_)));
+  const int64_t size = SizeOf(dtype_);
+  const auto bytes = static_cast<size_t>(count * size);
+  // An element of the sum is stored after the leader's summand, which is at the same place, has been
+  // added or sent.
+  std::memcpy(data_ + (ChunkBegin() + element) * size, values, bytes);
+  if (ranks_here_.size() == 1) return;
+  std::memcpy(scratch(ranks_here_.front()) + element * size, values, bytes);
 }
 
 }  // namespace multiverso

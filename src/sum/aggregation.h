@@ -6,8 +6,9 @@
 // from its own scratch memory. The number of cache lines that a core can fetch limits the speed, so
 // a sum returns in the line of its summand, which the core has. Small arrays need one collective:
 // every worker stages all values and sums all of them itself. Over several nodes, the first worker
-// of each node sums with the others' first workers as for tables (NodeSum), and writes the sum over
-// its own staged values, from which the others copy.
+// of each node sums with the others' first workers as for tables (NodeSum), in its own array, and
+// writes the sum to its scratch memory, from which the others copy. Meanwhile they stage the next
+// chunk.
 //
 // Consecutive calls, and over several nodes consecutive chunks, alternate between two areas of
 // scratch memory, so that no worker waits until the slowest has read the area before.
@@ -65,11 +66,14 @@ class Aggregation final : private NodeSum::Values {
   int64_t ChunkBegin() const;
   int64_t ChunkCount() const;
   bool IsSmall() const;
-  char* scratch(int rank) const;
+  char* scratch(int rank, int area) const;
+  char* scratch(int rank) const { return scratch(rank, state_->area); }
 
   // Stages the chunk and waits for the other workers. Stages the first chunk again after a loss.
   Status StageTogether(const WaitLimit& limit);
   void StageChunk();
+  // Copies `count` elements of the array, from `first` on, to this rank's scratch memory.
+  void Stage(int64_t first, int64_t count, char* to) const;
   Status SumChunk(const WaitLimit& limit);
   // Returns where the part that ranks_[place] sums begins, counted from the start of the chunk.
   int64_t PartBegin(int place) const;
@@ -77,6 +81,7 @@ class Aggregation final : private NodeSum::Values {
   void CopyOthersParts();
 
   // ---- Over several nodes
+  bool IsLeader() const { return ranks_here_.front() == context_->members().rank(); }
   Status SumChunkOverNodes(const WaitLimit& limit);
   // Does the part of the node's first worker.
   Status SumAsLeader(const WaitLimit& limit);

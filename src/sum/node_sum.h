@@ -8,11 +8,13 @@
 //
 // Large values have a part per node, whose tree is a star: each node sends to each root directly,
 // so all links are busy and the busiest node sends 2 (n - 1) / n of the values. Small values are
-// one part with a binomial tree, so no node handles more than O(log n) messages. Sums and results
-// travel in pieces. A node adds a piece as soon as its children have sent theirs.
+// one part, so the nodes send 2 (n - 1) messages instead of 2 n (n - 1). With many nodes its tree is
+// binomial, so no node handles more than O(log n) messages. Sums and results travel in pieces. A
+// node adds a piece as soon as its children have sent theirs.
 #ifndef MULTIVERSO_SUM_NODE_SUM_H_
 #define MULTIVERSO_SUM_NODE_SUM_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -42,9 +44,14 @@ struct SumPlan {
   std::vector<int> node_of;    // the node of each worker, or kNoNode if the worker is lost
   std::vector<int> leader_of;  // the rank that sends and receives for each node
 
-  // Returns whether a sum of that many bytes takes less time along a tree, in which it waits for
-  // O(log n) messages, than in parts, for which every node sends n messages.
-  static bool PrefersTree(int nodes, int64_t bytes) { return nodes >= 32 && bytes <= 512 * nodes; }
+  // Returns whether a sum of that many bytes takes less time as one part than as a part per node,
+  // because it depends on the number of messages.
+  static constexpr bool PrefersOnePart(int nodes, int64_t bytes) {
+    return bytes <= std::max(int64_t{16} << 10, int64_t{512} * nodes);
+  }
+  // Returns whether a sum of one part takes less time along a binomial tree, in which it waits for
+  // O(log n) messages, than in a star, whose root handles n messages.
+  static constexpr bool PrefersTree(int nodes) { return nodes >= 32; }
   // Returns the nodes that have workers, in the order of their first workers.
   std::vector<int> WorkerNodes() const;
 };

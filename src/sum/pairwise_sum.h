@@ -42,14 +42,13 @@ class PairwiseSum {
     int worker;
     const char* values;
   };
-
-  PairwiseSum(DType dtype, int workers, int64_t largest_count);
-
   // Two arrays whose sum is a result. `right` is null if `left` is the result.
   struct Halves {
     const char* left;
     const char* right;
   };
+
+  PairwiseSum(DType dtype, int workers, int64_t largest_count);
 
   // Returns the two summands of Of(terms, count), which the caller may add in a loop of its own.
   Halves HalvesOf(const std::vector<Term>& terms, int64_t count);

@@ -92,10 +92,10 @@ Status PieceLink::Advance() {
 Status PieceLink::Take(Piece* piece) {
   piece->reset();
   for (bool got = true; got && arrivals_.size() < kMostArrivals;) {
-    Arrival arrival{New(), {}};
-    MV_RETURN_IF_NOT_OK(
-        messenger_->Accept(tag_, kMaxBytes, &arrival.piece->bytes, &arrival.ticket, &got));
-    if (got) arrivals_.push_back(std::move(arrival));
+    if (next_ == nullptr) next_ = New();
+    Messenger::Ticket ticket;
+    MV_RETURN_IF_NOT_OK(messenger_->Accept(tag_, kMaxBytes, &next_->bytes, &ticket, &got));
+    if (got) arrivals_.push_back(Arrival{std::move(next_), ticket});
   }
   if (arrivals_.empty()) return Status::Ok();
   Arrival& first = arrivals_.front();

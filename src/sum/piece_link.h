@@ -57,6 +57,7 @@ class PieceLink {
   std::list<Departure> sends_;
   std::vector<int> in_flight_;   // by rank
   std::list<Arrival> arrivals_;  // in order; a list, since the transport writes to its elements
+  Piece next_;                   // for the next message that arrives
   std::shared_ptr<std::vector<std::unique_ptr<SumPiece>>> unused_;
 };
 

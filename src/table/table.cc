@@ -89,6 +89,18 @@ std::string Table::Where(const char* call) const {
   return StrCat("rank ", members().rank(), ", table '", spec().name, "', ", call);
 }
 
+Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
+    : here_(std::move(here)),
+      context_(context),
+      has_rounds_(here_->consistency()->HasRounds()),
+      spans_nodes_(context.service != nullptr && context.mode.mode != Mode::kSync) {
+  if (context.service == nullptr) return;
+  here_->consistency()->FetchWith(
+      [shard = here_.get(), context](const Request& request, const WaitLimit& limit) {
+        return DistributedCall(shard, context.service, context.rank, request).Run(limit);
+      });
+}
+
 Status Table::Check(const Request& request, int64_t count) const {
   const bool is_whole = !IsOfRows(request.kind) && request.kind != RequestKind::kSetHyper;
   if (is_whole && count == spec().count() && HasBuffers(request) &&

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -15,7 +14,6 @@
 #include "group/rank_context.h"
 #include "node/membership.h"
 #include "shard/row_merge.h"
-#include "table/distributed_call.h"
 #include "table/shard_service.h"
 #include "table/table_shard.h"
 #include "table/table_spec.h"
@@ -34,17 +32,7 @@ struct TableContext {
 // A Table is thread-safe.
 class Table {
  public:
-  Table(std::shared_ptr<TableShard> here, const TableContext& context)
-      : here_(std::move(here)),
-        context_(context),
-        has_rounds_(here_->consistency()->HasRounds()),
-        spans_nodes_(context.service != nullptr && context.mode.mode != Mode::kSync) {
-    if (context.service == nullptr) return;
-    here_->consistency()->FetchWith(
-        [shard = here_.get(), context](const Request& request, const WaitLimit& limit) {
-          return DistributedCall(shard, context.service, context.rank, request).Run(limit);
-        });
-  }
+  Table(std::shared_ptr<TableShard> here, const TableContext& context);
 
   const TableSpec& spec() const { return here_->spec(); }
   int64_t id() const { return here_->id(); }

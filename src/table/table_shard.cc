@@ -14,9 +14,9 @@ namespace {
 constexpr int64_t kPage = 4096;
 
 Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode) {
-  // A sum along a tree is applied on one node.
+  // A sum of one part is applied on one node.
   const bool is_small =
-      mode.mode == Mode::kSync && SumPlan::PrefersTree(members.num_nodes(), spec.bytes());
+      mode.mode == Mode::kSync && SumPlan::PrefersOnePart(members.num_nodes(), spec.bytes());
   return Partition(members, spec.num_row, is_small);
 }
 
@@ -49,7 +49,9 @@ SumPlan PlanOf(const Partition& partition, const Membership& members) {
   const auto is_empty = [](const SumPlan::Part& part) { return part.first == part.end; };
   plan.parts.erase(std::remove_if(plan.parts.begin(), plan.parts.end(), is_empty),
                    plan.parts.end());
-  plan.is_tree = partition.is_on_one_node() && plan.parts[0].root == plan.WorkerNodes()[0];
+  const std::vector<int> nodes = plan.WorkerNodes();
+  plan.is_tree = partition.is_on_one_node() && SumPlan::PrefersTree(static_cast<int>(nodes.size())) &&
+                 plan.parts[0].root == nodes[0];
   return plan;
 }
 

@@ -7,13 +7,18 @@
 #include <vector>
 
 #include "support/jobs.h"
+#include "sum/node_sum.h"
 #include "support/pairwise.h"
 
 namespace multiverso::testing {
 namespace {
 
 constexpr int64_t kRows = 7;
-constexpr int64_t kColumns = 5;
+// A table of so many columns is one part, with a single owner; a wide one has a part per server.
+constexpr int64_t kNarrow = 5;
+constexpr int64_t kWide = 600;
+static_assert(SumPlan::PrefersOnePart(4, kRows * kNarrow * 4));
+static_assert(!SumPlan::PrefersOnePart(4, kRows * kWide * 4));
 constexpr int kRounds = 24;
 
 constexpr ModeOptions kSyncMode{Mode::kSync, 0};
@@ -27,19 +32,19 @@ float TermOf(int worker, int round, int64_t element) {
 bool NamesRows(int worker, int round) { return (worker + round) % 3 == 0; }
 
 // Returns a worker's delta; a worker that names rows adds to row `round` % kRows only.
-std::vector<float> DeltaOf(int worker, int round) {
+std::vector<float> DeltaOf(int worker, int round, int64_t columns) {
   std::vector<float> delta;
-  const int64_t first = NamesRows(worker, round) ? round % kRows * kColumns : 0;
-  const int64_t count = NamesRows(worker, round) ? kColumns : kRows * kColumns;
+  const int64_t first = NamesRows(worker, round) ? round % kRows * columns : 0;
+  const int64_t count = NamesRows(worker, round) ? columns : kRows * columns;
   for (int64_t i = first; i < first + count; ++i) delta.push_back(TermOf(worker, round, i));
   return delta;
 }
 
-void ApplyTo(std::vector<float>* parameters, int workers, int round) {
+void ApplyTo(std::vector<float>* parameters, int64_t columns, int workers, int round) {
   std::vector<std::optional<float>> terms(static_cast<size_t>(workers));
-  for (int64_t i = 0; i < kRows * kColumns; ++i) {
+  for (int64_t i = 0; i < kRows * columns; ++i) {
     for (int worker = 0; worker < workers; ++worker) {
-      const bool has_term = !NamesRows(worker, round) || i / kColumns == round % kRows;
+      const bool has_term = !NamesRows(worker, round) || i / columns == round % kRows;
       auto& term = terms[static_cast<size_t>(worker)];
       term = has_term ? std::optional(TermOf(worker, round, i)) : std::nullopt;
     }
@@ -47,14 +52,14 @@ void ApplyTo(std::vector<float>* parameters, int workers, int round) {
   }
 }
 
-void MakeRounds(Session* session, int worker, int workers) {
-  Table* const table = ValueOf(Create(session, MatrixOf(kRows, kColumns)));
+void MakeRounds(Session* session, int worker, int workers, int64_t columns) {
+  Table* const table = ValueOf(Create(session, MatrixOf(kRows, columns)));
   if (worker < 0) return;
-  std::vector<float> expected(kRows * kColumns);
+  std::vector<float> expected(static_cast<size_t>(kRows * columns));
   std::vector<float> received(expected.size());
   for (int round = 0; round < kRounds; ++round) {
-    const std::vector<float> delta = DeltaOf(worker, round);
-    ApplyTo(&expected, workers, round);
+    const std::vector<float> delta = DeltaOf(worker, round, columns);
+    ApplyTo(&expected, columns, workers, round);
     if (NamesRows(worker, round)) {
       const int64_t row = round % kRows;
       ASSERT_TRUE(IsOk(Call(table, Request::AddRows(&row, 1, delta.data()))));
@@ -65,11 +70,12 @@ void MakeRounds(Session* session, int worker, int workers) {
     if (round < kRounds / 2) {
       // Nobody has read the whole table, so the node has no copy.
       const std::vector<int64_t> rows = {6, 0, 3, 3};
-      std::vector<float> some(rows.size() * kColumns);
+      std::vector<float> some(rows.size() * static_cast<size_t>(columns));
       ASSERT_TRUE(IsOk(Call(table, Request::GetRows(rows.data(), 4, some.data()))));
       for (size_t i = 0; i < some.size(); ++i) {
-        ASSERT_EQ(some[i],
-                  expected[static_cast<size_t>(rows[i / kColumns]) * kColumns + i % kColumns]);
+        const auto at = static_cast<int64_t>(i);
+        const int64_t element = rows[static_cast<size_t>(at / columns)] * columns + at % columns;
+        ASSERT_EQ(some[i], expected[static_cast<size_t>(element)]);
       }
       continue;
     }
@@ -80,11 +86,14 @@ void MakeRounds(Session* session, int worker, int workers) {
 }
 
 TEST(SpanningRounds, MatchTheModelDespiteLateMessages) {
-  for (const int ranks_per_node : {1, 2}) {
-    for (uint64_t seed = 0; seed < 3; ++seed) {
-      RunSpanningJob(
-          AllOf(4), ranks_per_node, /*delay=*/20, seed,
-          [](Session* session, int rank) { MakeRounds(session, rank, 4); }, kSyncMode);
+  for (const int64_t columns : {kNarrow, kWide}) {
+    for (const int ranks_per_node : {1, 2}) {
+      for (uint64_t seed = 0; seed < 3; ++seed) {
+        RunSpanningJob(
+            AllOf(4), ranks_per_node, /*delay=*/20, seed,
+            [columns](Session* session, int rank) { MakeRounds(session, rank, 4, columns); },
+            kSyncMode);
+      }
     }
   }
 }
@@ -93,15 +102,20 @@ TEST(SpanningRounds, SumAlongATreeOfNodes) {
   for (const int nodes : {32, 35}) {
     RunSpanningJob(
         AllOf(nodes), 1, /*delay=*/5, 1,
-        [nodes](Session* session, int rank) { MakeRounds(session, rank, nodes); }, kSyncMode);
+        [nodes](Session* session, int rank) { MakeRounds(session, rank, nodes, kNarrow); },
+        kSyncMode);
   }
 }
 
 TEST(SpanningRounds, UseNodesWithoutWorkersOrWithoutServers) {
-  RunSpanningJob(
-      {Role::kServer, Role::kAll, Role::kServer, Role::kWorker}, 1, /*delay=*/20, 3,
-      [](Session* session, int) { MakeRounds(session, session->members().worker_id(), 2); },
-      kSyncMode);
+  for (const int64_t columns : {kNarrow, kWide}) {
+    RunSpanningJob(
+        {Role::kServer, Role::kAll, Role::kServer, Role::kWorker}, 1, /*delay=*/20, 3,
+        [columns](Session* session, int) {
+          MakeRounds(session, session->members().worker_id(), 2, columns);
+        },
+        kSyncMode);
+  }
 }
 
 }  // namespace

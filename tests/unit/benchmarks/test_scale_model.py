@@ -60,10 +60,20 @@ class TestLayouts(unittest.TestCase):
 
     def test_small_table_travels_along_a_tree_of_many_nodes(self):
         for nodes, messages in ((31, 2), (32, 10), (33, 12), (1024, 20)):
-            load = model.rounds(model.Job(nodes, 4, model.TREE_BYTES * 31))
+            load = model.rounds(model.Job(nodes, 4, model.SMALL_BYTES))
             self.assertEqual(load.sequential_messages, messages)
-        load = model.rounds(model.Job(32, 4, model.TREE_BYTES * 32 + 4))
-        self.assertEqual(load.sequential_messages, 2)
+        for nodes in (32, 64):
+            largest = model.SMALL_BYTES_PER_NODE * nodes
+            load = model.rounds(model.Job(nodes, 4, largest + 4))
+            self.assertEqual(load.sequential_messages, 2)
+            load = model.rounds(model.Job(nodes, 4, largest))
+            self.assertGreater(load.sequential_messages, 2)
+
+    def test_small_table_of_few_nodes_has_one_owner(self):
+        load = model.rounds(model.Job(4, 2, model.SMALL_BYTES))
+        self.assertEqual((load.sequential_messages, load.total_messages), (2, 6))
+        load = model.rounds(model.Job(4, 2, model.SMALL_BYTES + 4))
+        self.assertEqual((load.sequential_messages, load.total_messages), (2, 24))
 
     def test_one_node_and_its_server_take_a_round_trip_and_one_transfer(self):
         for cores in (None, 2):  # one worker does not contend for the two cores of one machine
