@@ -77,20 +77,15 @@ struct RequestCall {
 
   Request request;
   Table* table = nullptr;
-  std::shared_ptr<const MergedRows> merged;  // the request's rows if they were merged, else null
+  std::shared_ptr<const ArrangedRows> rows;  // to which the request refers, or null
 
   Status operator()(Progress* progress, const WaitLimit& limit) const {
     return table->Run(request, progress, limit);
   }
-  // Replaces an add to duplicate rows by an add to distinct rows, if the updater needs that.
-  Status MergeDuplicates() {
-    auto result = table->MergeDuplicates(request);
-    if (!result.ok()) return result.status();
-    merged = std::move(result.value());
-    if (merged == nullptr) return Status::Ok();
-    const RowDelta rows = merged->delta();
-    request = Request::AddRows(rows.ids, rows.count, rows.values);
-    return Status::Ok();
+  Status ArrangeRows() {
+    auto arranged = table->ArrangeRows(&request);
+    if (arranged.ok()) rows = std::move(arranged.value());
+    return arranged.status();
   }
 };
 
@@ -133,7 +128,7 @@ Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flag
       return RunCollectiveGet(std::move(use), call.request, count);
     }
   }
-  if (call.request.kind == RequestKind::kAddRows) MV_RETURN_IF_NOT_OK(call.MergeDuplicates());
+  if (call.request.kind == RequestKind::kAddRows) MV_RETURN_IF_NOT_OK(call.ArrangeRows());
   return RunTableCall(&use, call.request.kind, count, call);
 }
 

@@ -57,8 +57,8 @@ DeltaSource Staging::SourceOf(int index, int worker, uint64_t round) const {
 
 int64_t Staging::StageRows(int worker, int buffer, const int64_t* ids, int64_t count,
                            const void* delta) const {
-  return MergeRows(RowDelta{ids, count, delta}, shape_.columns, shape_.dtype,
-                   row_ids(worker, buffer), values(worker, buffer));
+  return MergeRows(RowDelta{ids, count, delta}, RowOrder(ids, count, shape_.layout.rows()),
+                   shape_.columns, shape_.dtype, row_ids(worker, buffer), values(worker, buffer));
 }
 
 }  // namespace multiverso

@@ -27,6 +27,10 @@ class AddUpdater final : public Updater {
     }
   }
 
+  void AddDelta(void* sum, const void* delta, int64_t count) const override {
+    kernels::Add(static_cast<T*>(sum), static_cast<const T*>(delta), count);
+  }
+
   // One loop keeps every new value in a register between its uses.
   bool ApplySum(const Update& update, const void* other_delta) const override {
     T* const weights = static_cast<T*>(update.weights);

@@ -33,6 +33,9 @@ class Optimizer : public Updater {
     }
   }
 
+  void AddDelta(void* sum, const void* delta, int64_t count) const override {
+    kernels::Add(static_cast<T*>(sum), static_cast<const T*>(delta), count);
+  }
   void TakeDelta(const void* current, void* last, int64_t count) const override {
     T* const gradient = static_cast<T*>(last);
     kernels::Difference(gradient, gradient, static_cast<const T*>(current), count);
@@ -146,9 +149,13 @@ class AdamOptimizer final : public Optimizer<T, 2> {
   void Step(const Hyper& hyper, const Update& update) const override {
     const double beta_1 = hyper.Get(kBeta1);
     const double beta_2 = hyper.Get(kBeta2);
-    const auto step = static_cast<double>(update.step);
-    const double rate = hyper.Get(kLearningRate) * std::sqrt(1 - std::pow(beta_2, step)) /
-                        (1 - std::pow(beta_1, step));
+    const auto rate_of = [&](int64_t step) {
+      const auto power = static_cast<double>(step);
+      return hyper.Get(kLearningRate) * std::sqrt(1 - std::pow(beta_2, power)) /
+             (1 - std::pow(beta_1, power));
+    };
+    const double rate =
+        update.rates == nullptr ? rate_of(update.step) : update.rates->Of(update.step, rate_of);
     kernels::Adam(this->Weights(update), this->Slot(update, 0), this->Slot(update, 1),
                   this->Delta(update), static_cast<T>(rate), static_cast<T>(1 - beta_1),
                   static_cast<T>(1 - beta_2), Rounded<T>(hyper, kEpsilon), update.count);

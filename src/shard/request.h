@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <iterator>
 
+#include "shard/row_order.h"
 #include "shard/tensor_list.h"
 
 namespace multiverso {
@@ -110,6 +111,7 @@ struct Request {
   // have been checked.
   const int64_t* row_ids = nullptr;
   int64_t num_ids = 0;
+  const RowOrder* order = nullptr;  // of kAddRows, the order of row_ids; null: as in the list
   // The range of elements of other kinds. `delta` and `out` hold only this range.
   int64_t first = 0;
   int64_t count = kWholeShard;
@@ -142,8 +144,8 @@ struct Request {
   static Request GetRows(const int64_t* row_ids, int64_t num_ids, void* out) {
     return Of(RequestKind::kGetRows, row_ids, num_ids, nullptr, out);
   }
-  // A row that is named twice is updated twice; the caller handles the other cases of
-  // Updater::duplicates().
+  // With an `order`, a row that is named twice is updated as Updater::duplicates() says. Without,
+  // it is updated twice.
   static Request AddRows(const int64_t* row_ids, int64_t num_ids, const void* delta) {
     return Of(RequestKind::kAddRows, row_ids, num_ids, delta, nullptr);
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "shard/row_order.h"
 
 namespace multiverso {
 
@@ -17,26 +18,18 @@ struct RowDelta {
   const void* values = nullptr;
 };
 
-// A RowDelta that owns its memory.
+// Memory for a merged delta.
 struct MergedRows {
   std::vector<int64_t> ids;
   std::vector<char> values;
-
-  RowDelta delta() const {
-    return RowDelta{ids.data(), static_cast<int64_t>(ids.size()), values.data()};
-  }
 };
 
-// Returns whether each id is larger than the one before it, so that no id repeats.
-bool IsAscending(const int64_t* ids, int64_t count);
-// Returns the first position in the list whose row is named at another position too, or -1 if every
-// row is named once.
-int64_t FindDuplicate(const int64_t* ids, int64_t count);
-
 // Writes the merged delta to `ids` and `values`, in ascending order of id, and returns its number
-// of rows. The deltas of a row that is named more than once are summed in the given order. `ids`
-// and `values` have room for as many rows as `delta` has and do not overlap it.
-int64_t MergeRows(const RowDelta& delta, int64_t columns, DType dtype, int64_t* ids, char* values);
+// of rows. The deltas of a row that is named more than once are summed in the given order. `order`
+// is that of the delta's ids. `ids` and `values` have room for as many rows as `delta` has and do
+// not overlap it.
+int64_t MergeRows(const RowDelta& delta, const RowOrder& order, int64_t columns, DType dtype,
+                  int64_t* ids, char* values);
 
 }  // namespace multiverso
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/compiler.h"
 #include "base/failpoint.h"
@@ -29,13 +30,9 @@ constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 
 // Always inlined, since the compiler drops a call of a function without visible effects.
 template <bool kForWriting>
-inline MV_ALWAYS_INLINE void PrefetchRow(const StripeLock* lock, const char* row, int64_t bytes) {
-  constexpr int kWrite = kForWriting ? 1 : 0;
-  MV_PREFETCH(lock, kWrite);
+inline MV_ALWAYS_INLINE void Prefetch(const char* row, int64_t bytes) {
   const int64_t end = bytes < kMaxPrefetchedBytes ? bytes : kMaxPrefetchedBytes;
-  for (int64_t at = 0; at < end; at += kCacheLine) {
-    MV_PREFETCH(row + at, kWrite);
-  }
+  for (int64_t at = 0; at < end; at += kCacheLine) MV_PREFETCH(row + at, kForWriting ? 1 : 0);
 }
 
 }  // namespace
@@ -52,7 +49,7 @@ Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& st
       notes_gets_(updater_->notes_gets()),
       user_(user) {}
 
-Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
+Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
   StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
   const auto rows = [&] {
@@ -116,37 +113,94 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
   return Status::Ok();
 }
 
-template <StripeUse kUse, class Body>
-Status Shard::ForEachRow(const Request& request, Progress* progress, const WaitLimit& limit,
-                         Body body) {
+Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimit& limit) const {
+  const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
   const int64_t row_bytes = layout_.row_bytes();
   const int64_t count = request.num_ids;
+  const bool may_read_unlocked = MayReadUnlocked(row_bytes);
+  auto* const out = static_cast<char*>(request.out);
   const auto row_at = [&](int64_t i) MV_ALWAYS_INLINE { return request.row_ids[i] - first_row_; };
   const auto prefetch = [&](int64_t i) MV_ALWAYS_INLINE {
     if (i >= count) return;
-    PrefetchRow<kUse == kWriting>(storage_.lock(layout_.stripe_of(row_at(i))),
-                                  storage_.parameters() + row_at(i) * row_bytes, row_bytes);
+    MV_PREFETCH(storage_.lock(layout_.stripe_of(row_at(i))), 0);
+    Prefetch<false>(storage_.parameters() + row_at(i) * row_bytes, row_bytes);
   };
   while (progress->done < count) {
     const int64_t stripe = layout_.stripe_of(row_at(progress->done));
     StripeLock* const lock = storage_.lock(stripe);
-    if (kUse == kReading && MayReadUnlocked(row_bytes)) {
+    if (may_read_unlocked) {
       const int64_t i = progress->done;
       prefetch(i + kPrefetchDistance);
-      if (lock->ReadUnlocked([&] { body(row_at(i) * row_bytes, i * row_bytes); })) {
+      if (lock->ReadUnlocked([&] {
+            CopyToWorker(row_at(i) * row_bytes, out + i * row_bytes, row_bytes, worker);
+          })) {
         ++progress->done;
         continue;
       }
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kUse> holding(lock);
+    const StripeGuard<kReading> holding(lock);
     // Consecutive list entries that are adjacent in the table share one lock acquisition.
     const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
     do {
       const int64_t i = progress->done;
       prefetch(i + kPrefetchDistance);
-      body(row_at(i) * row_bytes, i * row_bytes);
+      CopyToWorker(row_at(i) * row_bytes, out + i * row_bytes, row_bytes, worker);
       ++progress->done;
+    } while (progress->done < end && layout_.stripe_of(row_at(progress->done)) == stripe);
+  }
+  return Status::Ok();
+}
+
+Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimit& limit) const {
+  const RowOrder order_of_list;
+  const RowOrder& order = request.order == nullptr ? order_of_list : *request.order;
+  const bool sums =
+      request.order != nullptr && updater_->duplicates() == Updater::Duplicates::kSummed;
+  const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
+  const int64_t row_bytes = layout_.row_bytes();
+  const int64_t count = request.num_ids;
+  const int64_t slots = storage_.state_slots();
+  const auto row_at = [&](int64_t place) MV_ALWAYS_INLINE {
+    return order.IdAt(request.row_ids, place) - first_row_;
+  };
+  const auto delta_at = [&](int64_t place) MV_ALWAYS_INLINE {
+    return static_cast<const char*>(request.delta) + order.PositionAt(place) * row_bytes;
+  };
+  const auto prefetch = [&](int64_t place) MV_ALWAYS_INLINE {
+    if (place >= count) return;
+    const int64_t at = row_at(place) * row_bytes;
+    MV_PREFETCH(storage_.lock(layout_.stripe_of(row_at(place))), 1);
+    Prefetch<true>(storage_.parameters() + at, row_bytes);
+    for (int64_t slot = 0; slot < slots; ++slot) {
+      Prefetch<true>(storage_.state() + slot * storage_.state_stride() + at, row_bytes);
+    }
+    Prefetch<false>(delta_at(place), row_bytes);
+  };
+  std::vector<char> sum;
+  StepRates rates;
+  while (progress->done < count) {
+    const int64_t stripe = layout_.stripe_of(row_at(progress->done));
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const StripeGuard<kWriting> holding(storage_.lock(stripe));
+    const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
+    do {
+      int64_t place = progress->done;
+      const int64_t row = row_at(place);
+      prefetch(place + kPrefetchDistance);
+      const char* delta = delta_at(place++);
+      while (sums && place < count && row_at(place) == row) {
+        prefetch(place + kPrefetchDistance);
+        if (delta != sum.data()) {
+          sum.assign(delta, delta + row_bytes);
+          delta = sum.data();
+        }
+        updater_->AddDelta(sum.data(), delta_at(place++), columns_);
+      }
+      Update update = UpdateAt(row * row_bytes, delta, nullptr, columns_, worker);
+      update.rates = &rates;
+      ApplyUpdate(row * row_bytes, update);
+      progress->done = place;
     } while (progress->done < end && layout_.stripe_of(row_at(progress->done)) == stripe);
   }
   return Status::Ok();
@@ -241,13 +295,9 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
                                                    static_cast<size_t>(count * element_bytes_));
                                      });
     case RequestKind::kGetRows:
-      return ForEachRow<kReading>(request, progress, limit, [&](int64_t at, int64_t buffer_at) {
-        CopyToWorker(at, out + buffer_at, layout_.row_bytes(), worker);
-      });
+      return GetRows(request, progress, limit);
     case RequestKind::kAddRows:
-      return ForEachRow<kWriting>(request, progress, limit, [&](int64_t at, int64_t buffer_at) {
-        ApplyUpdate(at, UpdateAt(at, delta + buffer_at, nullptr, columns_, worker));
-      });
+      return AddRows(request, progress, limit);
     case RequestKind::kExchange:
       return ForEachStripe<kWriting>(range, progress, limit,
                                      [&](int64_t at, int64_t buffer_at, int64_t count) {

@@ -97,16 +97,15 @@ class Shard {
   template <StripeUse kUse, class Body>
   Status ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
                        Body body);
-  // Calls body(byte offset in the shard, byte offset in the list of rows) for each row, under the
-  // stripe's lock or, for short reads, without the lock.
-  template <StripeUse kUse, class Body>
-  Status ForEachRow(const Request& request, Progress* progress, const WaitLimit& limit, Body body);
+  Status GetRows(const Request& request, Progress* progress, const WaitLimit& limit) const;
+  // Adds the rows in their order (RowOrder). A lock is held for some rows of a stripe at a time.
+  Status AddRows(const Request& request, Progress* progress, const WaitLimit& limit) const;
   // Calls body(first row in the shard, count, index of their update count) for each run of rows
   // that share a stripe and an update count, under the stripe's lock.
   template <StripeUse kUse, class Body>
   Status ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step, Progress* progress,
                      const WaitLimit& limit, Body body);
-  Status TakeStripe(int64_t stripe, const WaitLimit& limit);
+  Status TakeStripe(int64_t stripe, const WaitLimit& limit) const;
   char* AreaBegin(int64_t area) const;
   // Copies parameters to `out` and notes that `worker` has received them.
   void CopyToWorker(int64_t byte_offset, void* out, int64_t bytes, int worker) const;

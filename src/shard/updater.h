@@ -6,6 +6,7 @@
 #ifndef MULTIVERSO_SHARD_UPDATER_H_
 #define MULTIVERSO_SHARD_UPDATER_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "shard/hyper.h"
@@ -15,6 +16,26 @@ namespace multiverso {
 // Given an `out`, an optimizer updates the weights and copies them out in pieces of this size, so
 // that each piece is still in the first-level cache when it is copied.
 constexpr int64_t kUpdatePieceBytes = int64_t{16} << 10;
+
+// What an updater has computed for steps within a call.
+class StepRates {
+ public:
+  // Returns compute(step), which is the same each time.
+  template <class Compute>
+  double Of(int64_t step, Compute compute) {
+    Entry& entry = entries_[static_cast<size_t>(step) % kEntries];
+    if (entry.step != step) entry = Entry{step, compute(step)};
+    return entry.rate;
+  }
+
+ private:
+  static constexpr size_t kEntries = 64;
+  struct Entry {
+    int64_t step = -1;
+    double rate = 0;
+  };
+  Entry entries_[kEntries];
+};
 
 // An update of consecutive elements. `state` holds Updater::state_slots() runs of as many elements
 // each, `state_stride` bytes apart; zero before the first update.
@@ -28,6 +49,7 @@ struct Update {
   int worker = -1;    // the worker whose delta it is; -1 for the sum of several workers' deltas
   int64_t terms = 1;  // the number of workers' deltas in the sum
   int64_t step = 1;   // counts the updates of these elements from 1, for counts_steps()
+  StepRates* rates = nullptr;  // of the call, if it makes many updates
 
   char* slot(int64_t index) const { return static_cast<char*>(state) + index * state_stride; }
   // Returns the update of `elements` of these elements, from `first` on.
@@ -51,6 +73,8 @@ class Updater {
   virtual Duplicates duplicates() const { return Duplicates::kSummed; }
 
   virtual void Apply(const Hyper& hyper, const Update& update) const = 0;
+  // Adds a delta to the sum of other deltas.
+  virtual void AddDelta(void* sum, const void* delta, int64_t count) const = 0;
   // Performs Apply with the sum of update.delta and `other_delta` in one loop. Returns false if the
   // updater has no such loop.
   virtual bool ApplySum(const Update& /*update*/, const void* /*other_delta*/) const {

@@ -30,6 +30,10 @@ Status CheckRows(const Table& table, const Request& request, int64_t count) {
     return Status(Code::kValue, StrCat(table.Where(call), ": expected ", num_ids, " rows of ",
                                        spec.num_col, " elements, received ", count, " elements"));
   }
+  if (!RowOrder::CanOrder(num_ids, spec.num_row)) {
+    return Status(Code::kValue, StrCat(table.Where(call),
+                                       ": expected fewer rows in one call, received ", num_ids));
+  }
   if (num_ids > 0 && request.row_ids == nullptr) {
     return Status(Code::kValue, StrCat(table.Where(call), ": expected a buffer, received null"));
   }
@@ -129,28 +133,41 @@ Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   return DistributedCall(here(), context_.service, context_.rank, distributed).Run(limit);
 }
 
-Result<std::shared_ptr<const MergedRows>> Table::MergeDuplicates(const Request& request) const {
-  using Merged = Result<std::shared_ptr<const MergedRows>>;
+Result<std::shared_ptr<const ArrangedRows>> Table::ArrangeRows(Request* request) const {
+  using Arranged = Result<std::shared_ptr<const ArrangedRows>>;
   const Updater::Duplicates duplicates = shard()->updater().duplicates();
-  if (request.kind != RequestKind::kAddRows || duplicates == Updater::Duplicates::kOneByOne) {
-    return Merged(nullptr);
+  // Staging a round's delta merges the rows.
+  const bool is_staged = context_.mode.mode == Mode::kSync;
+  if (is_staged && duplicates != Updater::Duplicates::kRefused) return Arranged(nullptr);
+  auto rows = std::make_shared<ArrangedRows>();
+  rows->order = RowOrder(request->row_ids, request->num_ids, spec().num_row);
+  if (rows->order.is_of_list()) return Arranged(nullptr);
+  const bool is_in_place = !is_staged && !spans_nodes_;
+  if (duplicates != Updater::Duplicates::kOneByOne || !is_in_place) {
+    const int64_t position = rows->order.FirstRepeated();
+    if (position >= 0 && duplicates == Updater::Duplicates::kRefused) {
+      return Status(Code::kValue, StrCat(Where("add"), ": row_ids[", position, "]: updater '",
+                                         NameOf(spec().updater_kind()),
+                                         "' expected every row once, received row ",
+                                         request->row_ids[position], " more than once"));
+    }
+    // The servers of other nodes get the rows in the order of the list.
+    const bool must_merge = position >= 0 && duplicates == Updater::Duplicates::kSummed;
+    if (!is_in_place && !must_merge) return Arranged(nullptr);
   }
-  const int64_t position = FindDuplicate(request.row_ids, request.num_ids);
-  if (position < 0) return Merged(nullptr);
-  if (duplicates == Updater::Duplicates::kRefused) {
-    return Status(Code::kValue,
-                  StrCat(Where("add"), ": row_ids[", position, "]: updater '",
-                         NameOf(spec().updater_kind()), "' expected every row once, received row ",
-                         request.row_ids[position], " more than once"));
+  if (is_in_place) {
+    request->order = &rows->order;
+    return Arranged(std::move(rows));
   }
-  auto merged = std::make_shared<MergedRows>();
-  const auto count = static_cast<size_t>(request.num_ids);
+  MergedRows* const merged = &rows->merged;
+  const auto count = static_cast<size_t>(request->num_ids);
   merged->ids.resize(count);
   merged->values.resize(count * static_cast<size_t>(spec().num_col * SizeOf(spec().type())));
-  const RowDelta delta{request.row_ids, request.num_ids, request.delta};
-  merged->ids.resize(static_cast<size_t>(
-      MergeRows(delta, spec().num_col, spec().type(), merged->ids.data(), merged->values.data())));
-  return Merged(std::move(merged));
+  const RowDelta delta{request->row_ids, request->num_ids, request->delta};
+  const int64_t num_rows = MergeRows(delta, rows->order, spec().num_col, spec().type(),
+                                     merged->ids.data(), merged->values.data());
+  *request = Request::AddRows(merged->ids.data(), num_rows, merged->values.data());
+  return Arranged(std::move(rows));
 }
 
 }  // namespace multiverso

@@ -29,6 +29,12 @@ struct TableContext {
   RoundService* rounds = nullptr;   // null if the session has one node
 };
 
+// What an add of rows refers to while it runs.
+struct ArrangedRows {
+  RowOrder order;
+  MergedRows merged;
+};
+
 // A Table is thread-safe.
 class Table {
  public:
@@ -59,9 +65,9 @@ class Table {
   bool has_rounds() const { return has_rounds_; }
   // Runs a checked request to its end without the mode, so that it never waits for other workers.
   Status RunWithoutMode(const Request& request, const WaitLimit& limit);
-  // Returns the merged rows to add if the request names rows twice and the updater needs each row
-  // once, and null otherwise. Returns ValueError if the updater accepts no duplicates.
-  Result<std::shared_ptr<const MergedRows>> MergeDuplicates(const Request& request) const;
+  // Prepares a checked add of rows in any order. The result, which may be null, must outlive the
+  // request. Returns ValueError if a row is named twice and the updater does not allow it.
+  Result<std::shared_ptr<const ArrangedRows>> ArrangeRows(Request* request) const;
 
   // Returns whether the mode runs kExchange, which needs all rows on this node.
   bool ExchangesInPlace() const { return !spans_nodes() && consistency()->ExchangesInPlace(); }
