@@ -13,6 +13,7 @@ Tables hold the parameters of a model. Every worker of an MPI job can add to the
 ``python train.py`` runs this as one worker, ``mpirun -np 4 python train.py`` as four.
 """
 
+from multiverso import initializers
 from multiverso._version import __version__
 from multiverso.api import (
     Session,
@@ -81,6 +82,7 @@ __all__ = [
     "barrier",
     "finish",
     "init",
+    "initializers",
     "is_initialized",
     "is_master_worker",
     "latest",

@@ -67,6 +67,11 @@ typedef struct MV_TableOptions {
   double hyper[16];
   const char* name;
   const void* init_value;
+  int32_t initializer;
+  int32_t numa;
+  int64_t seed;
+  double initializer_values[2];
+  int64_t max_bytes;
 } MV_TableOptions;
 
 int32_t MV_TableOptionsInit(MV_TableOptions* options);

@@ -80,6 +80,16 @@ MV_HYPER_L2_SHRINKAGE: Final = 12
 MV_HYPER_BETA: Final = 13
 MV_HYPER_COUNT: Final = 16
 
+MV_INITIALIZER_NONE: Final = 0
+MV_INITIALIZER_ZEROS: Final = 1
+MV_INITIALIZER_CONSTANT: Final = 2
+MV_INITIALIZER_UNIFORM: Final = 3
+MV_INITIALIZER_NORMAL: Final = 4
+MV_INITIALIZER_TRUNCATED_NORMAL: Final = 5
+
+MV_NUMA_LOCAL: Final = 0
+MV_NUMA_INTERLEAVE: Final = 1
+
 MV_COLLECTIVE: Final = 1
 MV_MISSING_OK: Final = 1
 MV_AREA_STEPS: Final = 65536
@@ -239,6 +249,11 @@ class MV_TableOptions(Structure):
         ("hyper", c_double * MV_HYPER_COUNT),
         ("name", c_char_p),
         ("init_value", c_void_p),
+        ("initializer", c_int32),
+        ("numa", c_int32),
+        ("seed", c_int64),
+        ("initializer_values", c_double * 2),
+        ("max_bytes", c_int64),
     )
 
 

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
 from multiverso._native.library import checked
+from multiverso.initializers import Initializer
 from multiverso.tables._row_ids import as_row_ids
 from multiverso.tables._table import Table
 
@@ -23,9 +24,11 @@ class ArrayTableHandler(Table):
     ----------
     size : int
         Number of elements, 1 or more.
-    init_value : array_like of shape (size,) or scalar, optional
+    init_value : array_like of shape (size,), scalar or Initializer, optional
         The initial values; zeros by default. Only the master worker's are used, and every rank
-        sees them when this returns.
+        sees them when this returns. An initializer of `multiverso.initializers`, which all ranks
+        pass, computes the values when they are read, and a row takes memory when it is first
+        changed. Each element of an array is a row of its own.
     dtype : {"float32", "float64", "int32", "int64"}, optional
         The type of the elements, in any form that NumPy accepts.
     updater : str, optional
@@ -37,6 +40,13 @@ class ArrayTableHandler(Table):
         float64.
     name : str, optional
         The name in messages and checkpoints; by default "table N", counted per session.
+    max_bytes : int, optional
+        The most bytes of parameters and state on each node, counted in rows that have been changed.
+        A call that needs more raises `MemoryError` and changes nothing. Without an initializer, it
+        implies ``initializers.Zeros()``. By default, the memory of the machine is the limit.
+    numa : {"interleave"}, optional
+        Spreads the memory over the NUMA nodes of the machine. By default a page is where the rank
+        runs that touches it first.
     **options : float
         Options of the updater, with the names that Keras uses; None means the default.
         In the order of `updater` above: learning_rate (0.01 for "sgd", "momentum", "nesterov",
@@ -53,7 +63,8 @@ class ArrayTableHandler(Table):
     MismatchError
         If another rank creates a different table. The message describes both.
     MemoryError
-        On all ranks, if there is not enough memory. The session stays usable.
+        On all ranks, if there is not enough memory. The session stays usable. A table with an
+        initializer may be larger than the memory.
     StateError
         If no session is open.
     OperationTimeout, PeerLostError, AbortedError
@@ -82,15 +93,24 @@ class ArrayTableHandler(Table):
     def __init__(
         self,
         size: int,
-        init_value: ArrayLike | None = None,
+        init_value: ArrayLike | Initializer | None = None,
         *,
         dtype: DTypeLike = "float32",
         updater: str = "add",
         name: str | None = None,
+        max_bytes: int | None = None,
+        numa: str | None = None,
         **options: float | None,
     ) -> None:
         super().__init__(
-            lambda: (integer(size, "size", 1),), init_value, dtype, updater, name, options
+            lambda: (integer(size, "size", 1),),
+            init_value,
+            dtype,
+            updater,
+            name,
+            max_bytes,
+            numa,
+            options,
         )
 
     def get(self, sync: bool = False, out: Any = None) -> Any:
@@ -153,6 +173,9 @@ class ArrayTableHandler(Table):
         TypeError, ValueError
             If `data` has another shape, cannot be cast, or is not finite with
             ``nan_policy="error"`` of `multiverso.init`. The table is unchanged.
+        MemoryError
+            If the table has an initializer, and there is no memory for the elements that `data`
+            changes for the first time. The table is unchanged.
         StateError
             If this rank is not a worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
@@ -170,10 +193,10 @@ class MatrixTableHandler(Table):
     ----------
     num_row, num_col : int
         Numbers of rows and columns, 1 or more.
-    init_value : array_like of shape (num_row, num_col) or (num_row * num_col,), or scalar, optional
-        The initial values; zeros by default. Only the master worker's are used, and every rank
-        sees them when this returns.
-    dtype, updater, name, **options : optional
+    init_value : array_like, scalar or Initializer, optional
+        The initial values, of shape (num_row, num_col) or (num_row * num_col,); zeros by default.
+        Otherwise as for `ArrayTableHandler`.
+    dtype, updater, name, max_bytes, numa, **options : optional
         As for `ArrayTableHandler`. The updaters keep their state per element, and "adam" counts
         the updates of each row, so that an add to some rows has no effect on the others.
 
@@ -204,15 +227,24 @@ class MatrixTableHandler(Table):
         self,
         num_row: int,
         num_col: int,
-        init_value: ArrayLike | None = None,
+        init_value: ArrayLike | Initializer | None = None,
         *,
         dtype: DTypeLike = "float32",
         updater: str = "add",
         name: str | None = None,
+        max_bytes: int | None = None,
+        numa: str | None = None,
         **options: float | None,
     ) -> None:
         super().__init__(
-            lambda: _matrix_shape(num_row, num_col), init_value, dtype, updater, name, options
+            lambda: _matrix_shape(num_row, num_col),
+            init_value,
+            dtype,
+            updater,
+            name,
+            max_bytes,
+            numa,
+            options,
         )
 
     @property
@@ -303,6 +335,9 @@ class MatrixTableHandler(Table):
             If the ids are not integers in one dimension, or `data` has another shape, cannot be
             cast, or is not finite with ``nan_policy="error"``. The table is unchanged after any of
             these errors.
+        MemoryError
+            If the table has an initializer, and there is no memory for the rows that `data` changes
+            for the first time. The message has the numbers. The table is unchanged.
         StateError
             If this rank is not a worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Final, NoReturn, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiverso import _session
+from multiverso import _session, initializers
 from multiverso._native import arrays, capi, checkpoint_calls
-from multiverso._native.arguments import text
+from multiverso._native.arguments import choice, integer, text
 from multiverso._native.arrays import pin
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
@@ -30,6 +30,7 @@ _table_add: Final = undeclared("MV_TableAdd")
 _table_add_get: Final = undeclared("MV_TableAddGet")
 _NO_FLAGS: Final = c_int32.from_param(0)
 _COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
+_NUMA: Final = {"interleave": capi.MV_NUMA_INTERLEAVE}
 
 
 class Table:
@@ -63,6 +64,8 @@ class Table:
         dtype: object,
         updater: object,
         name: object,
+        max_bytes: object,
+        numa: object,
         options: dict[str, Any],
     ) -> None:
         """Create the table together with all ranks; `checked_shape` raises for an invalid shape."""
@@ -82,6 +85,14 @@ class Table:
             self._fast_add_shape = None if self._requires_finite else self._shape
             # If ranks may be lost, any worker may become the master, so each passes its values.
             may_be_master = session.worker_id == 0 or session.options.continues
+            raw.max_bytes = 0 if max_bytes is None else integer(max_bytes, "max_bytes", 1)
+            if numa is not None:
+                raw.numa = _NUMA[choice(numa, "numa", _NUMA)]
+            if init_value is None and max_bytes is not None:
+                init_value = initializers.Zeros()
+            if isinstance(init_value, initializers.Initializer):
+                initializers.set_initializer(raw, init_value, self._dtype)
+                init_value = None
             initial = _initial_values(init_value, self._dtype, self._input_shapes, may_be_master)
         except Exception:
             _create_invalid(session, raw)

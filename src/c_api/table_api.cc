@@ -50,6 +50,15 @@ static_assert(MV_HYPER_L2_REGULARIZATION == kL2);
 static_assert(MV_HYPER_L2_SHRINKAGE == kL2Shrinkage);
 static_assert(MV_HYPER_BETA == kBeta);
 static_assert(MV_HYPER_COUNT == kHyperCount);
+static_assert(MV_INITIALIZER_NONE == static_cast<int32_t>(InitializerKind::kNone));
+static_assert(MV_INITIALIZER_ZEROS == static_cast<int32_t>(InitializerKind::kZeros));
+static_assert(MV_INITIALIZER_CONSTANT == static_cast<int32_t>(InitializerKind::kConstant));
+static_assert(MV_INITIALIZER_UNIFORM == static_cast<int32_t>(InitializerKind::kUniform));
+static_assert(MV_INITIALIZER_NORMAL == static_cast<int32_t>(InitializerKind::kNormal));
+static_assert(MV_INITIALIZER_TRUNCATED_NORMAL ==
+              static_cast<int32_t>(InitializerKind::kTruncatedNormal));
+static_assert(MV_NUMA_LOCAL == static_cast<int32_t>(NumaPolicy::kLocal));
+static_assert(MV_NUMA_INTERLEAVE == static_cast<int32_t>(NumaPolicy::kInterleave));
 
 Status CheckFlags(RequestKind kind, int32_t flags) {
   const bool is_get = ReturnsData(kind) && !IsAdd(kind);
@@ -142,6 +151,19 @@ Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   spec.num_col = options->num_col;
   std::memcpy(spec.hyper, options->hyper, sizeof(spec.hyper));
   ClearUnusedHypers(spec.updater_kind(), spec.hyper);
+  if (options->seed < -1) {
+    return Status(Code::kValue, StrCat("seed: expected -1 or more, received ", options->seed));
+  }
+  if (options->initializer != MV_INITIALIZER_NONE && options->init_value != nullptr) {
+    return Status(Code::kValue, "init_value: expected an initializer or values, received both");
+  }
+  spec.initializer.kind = options->initializer;
+  spec.initializer.seed =
+      options->seed < 0 ? InitializerSpec::kSeedOfTable : static_cast<uint64_t>(options->seed);
+  spec.initializer.first = options->initializer_values[0];
+  spec.initializer.second = options->initializer_values[1];
+  spec.numa = options->numa;
+  spec.max_bytes = options->max_bytes;
   if (options->name != nullptr) CopyText(spec.name, options->name);
   return spec;
 }
@@ -159,6 +181,7 @@ int32_t MV_TableOptionsInit(MV_TableOptions* options) {
     options->struct_size = sizeof(MV_TableOptions);
     options->num_col = 1;
     options->hyper[MV_HYPER_LEARNING_RATE] = 0.01;
+    options->seed = -1;
     return Status::Ok();
   });
 }

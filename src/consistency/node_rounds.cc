@@ -141,8 +141,9 @@ void NodeRounds::Apply(int64_t element, int64_t count, const char* sum, int64_t 
   shard_->Apply(element - first_element_, sum, terms, out, count, scratch_.data());
 }
 
-const char* NodeRounds::Read(int64_t element) const {
-  return shard_->parameters() + (element - first_element_) * shape_.element_bytes();
+void NodeRounds::Read(int64_t element, int64_t count, char* out) const {
+  const int64_t bytes = shape_.element_bytes();
+  shard_->Copy((element - first_element_) * bytes, count * bytes, out);
 }
 
 void NodeRounds::Store(int64_t element, int64_t count, const char* values) {

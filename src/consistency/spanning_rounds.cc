@@ -184,10 +184,10 @@ void SpanningRounds::CopyRows(const Request& request) const {
   char* const out = static_cast<char*>(request.out);
   // Copies a range that is completely in this node's part or completely outside.
   const auto copy = [&](int64_t first, int64_t end, char* to) {
-    const char* const from = first >= own_first && first < own_end
-                                 ? shard_->parameters() + (first - own_first)
-                                 : memory_.copy() + first;
-    std::memcpy(to, from, static_cast<size_t>(end - first));
+    if (first >= own_first && first < own_end) {
+      return shard_->Copy(first - own_first, end - first, to);
+    }
+    std::memcpy(to, memory_.copy() + first, static_cast<size_t>(end - first));
   };
   if (IsOfRows(request.kind)) {
     for (int64_t i = 0; i < request.num_ids; ++i) {

@@ -244,6 +244,7 @@ void SyncRounds::Describe(bool is_rows, int buffer, int64_t count, bool keeps_ow
 
 Status SyncRounds::Add(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
+    MV_RETURN_IF_NOT_OK(shard_->Touch(request, limit));
     MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kAdd, "add", limit));
     progress->phase = kStage;
   }
@@ -307,13 +308,17 @@ Status SyncRounds::Get(const Request& request, Progress* progress, const WaitLim
 Status SyncRounds::View(const void** values, Progress* progress, const WaitLimit& limit) {
   // After this worker has finished, the others change the parameters at any time.
   *values = clocks_.i_have_finished() ? nullptr : shard_->parameters();
-  return *values == nullptr ? Status::Ok() : AwaitState("view", progress, limit);
+  if (*values == nullptr) return Status::Ok();
+  // The view shows the parameters themselves, so all rows must be there.
+  MV_RETURN_IF_NOT_OK(shard_->Touch(Request::Touch(), limit));
+  return AwaitState("view", progress, limit);
 }
 
 Status SyncRounds::AddGet(const Request& request, Progress* progress, const WaitLimit& limit) {
   constexpr char kCall[] = "add_get";
   switch (progress->phase) {
     case kEnter:
+      MV_RETURN_IF_NOT_OK(shard_->Touch(Request::Touch(), limit));
       MV_RETURN_IF_NOT_OK(clocks_.MayTick(kCall, limit));
       progress->phase = kStage;
       [[fallthrough]];

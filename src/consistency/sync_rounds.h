@@ -10,6 +10,8 @@
 //
 // A delta that the worker has written to its DeltaBuffer is staged already.
 //
+// A worker touches lazy rows (shard/lazy_rows.h) before it stages their deltas.
+//
 // A worker in add_get does not stage its own block. The worker sums that block itself, straight
 // from the caller's delta into the caller's result, which saves two copies.
 #ifndef MULTIVERSO_CONSISTENCY_SYNC_ROUNDS_H_

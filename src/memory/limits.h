@@ -1,4 +1,4 @@
-// Checks whether this machine has enough memory for a table, or for the copy of one.
+// How much memory this machine has, and checks whether it is enough for a table or a copy of one.
 #ifndef MULTIVERSO_MEMORY_LIMITS_H_
 #define MULTIVERSO_MEMORY_LIMITS_H_
 
@@ -16,6 +16,13 @@ int64_t MemoryCeiling();
 // promise any size, and later kill a rank that touches the pages, far from the call that asked for
 // too much.
 Status CheckFitsInMemory(int64_t bytes);
+
+// Returns the size of a page, the unit in which the system hands out memory.
+int64_t PageBytes();
+
+// Returns the bytes that programs can still use on this machine or in this container, or the
+// largest number if that is unknown.
+int64_t FreeMemory();
 
 // Returns MemoryError if less than `bytes` is free now, for memory that is about to be touched.
 Status CheckIsFree(int64_t bytes);

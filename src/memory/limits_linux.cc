@@ -1,8 +1,10 @@
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <string>
 
 #include "base/text.h"
 #include "memory/limits.h"
@@ -10,21 +12,37 @@
 namespace multiverso {
 namespace {
 
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+// Calls use(name, number) for each line of a file that begins with a name and a number.
+template <class Use>
+void ForEachNumber(const char* path, Use use) {
+  std::FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return;
+  char line[128];
+  while (std::fgets(line, sizeof(line), file) != nullptr) {
+    char name[64];
+    long long number = 0;  // NOLINT: the type that sscanf expects
+    if (std::sscanf(line, "%63s %lld", name, &number) == 2) use(std::string(name), int64_t{number});
+  }
+  std::fclose(file);
+}
+
 // Returns the number in a limit file of the root control group, or the largest number without one.
 // Only the root group that a container sees has limits.
 int64_t ReadLimit(const char* path) {
   std::FILE* file = std::fopen(path, "re");
-  if (file == nullptr) return std::numeric_limits<int64_t>::max();
+  if (file == nullptr) return kUnlimited;
   long long limit = 0;  // NOLINT: the type that scanf expects
   const bool is_number = std::fscanf(file, "%lld", &limit) == 1 && limit > 0;
   std::fclose(file);
-  return is_number ? int64_t{limit} : std::numeric_limits<int64_t>::max();
+  return is_number ? int64_t{limit} : kUnlimited;
 }
 
 }  // namespace
 
 int64_t MemoryCeiling() {
-  int64_t ceiling = std::numeric_limits<int64_t>::max();
+  int64_t ceiling = kUnlimited;
   struct sysinfo info{};
   if (sysinfo(&info) == 0) {
     ceiling = static_cast<int64_t>(info.totalram + info.totalswap) * info.mem_unit;
@@ -40,19 +58,33 @@ Status CheckFitsInMemory(int64_t bytes) {
                                       " bytes of memory and swap in all"));
 }
 
+int64_t PageBytes() {
+  static const int64_t bytes = sysconf(_SC_PAGESIZE);
+  return bytes;
+}
+
+int64_t FreeMemory() {
+  int64_t available = kUnlimited;
+  ForEachNumber("/proc/meminfo", [&](const std::string& name, int64_t kilobytes) {
+    if (name == "MemAvailable:") available = kilobytes * 1024;
+  });
+  const int64_t limit = ReadLimit("/sys/fs/cgroup/memory.max");
+  const int64_t used = ReadLimit("/sys/fs/cgroup/memory.current");
+  if (limit == kUnlimited || used == kUnlimited) return available;
+  // The container's own file cache counts as used, but the kernel drops it when it needs memory.
+  int64_t cached = 0;
+  ForEachNumber("/sys/fs/cgroup/memory.stat", [&](const std::string& name, int64_t bytes) {
+    if (name == "inactive_file" || name == "active_file") cached += bytes;
+  });
+  return std::min(available, std::max<int64_t>(limit - used + cached, 0));
+}
+
 Status CheckIsFree(int64_t bytes) {
   MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
-  std::FILE* file = std::fopen("/proc/meminfo", "re");
-  if (file == nullptr) return Status::Ok();
-  char line[128];
-  long long kilobytes = -1;  // NOLINT: the type that sscanf expects
-  while (kilobytes < 0 && std::fgets(line, sizeof(line), file) != nullptr) {
-    (void)std::sscanf(line, "MemAvailable: %lld kB", &kilobytes);
-  }
-  std::fclose(file);
-  if (kilobytes < 0 || bytes <= int64_t{kilobytes} * 1024) return Status::Ok();
-  return Status(Code::kMemory, StrCat("cannot hold ", bytes, " bytes more: ",
-                                      int64_t{kilobytes} * 1024, " are free on this machine"));
+  const int64_t available = FreeMemory();
+  if (bytes <= available) return Status::Ok();
+  return Status(Code::kMemory, StrCat("cannot hold ", bytes, " bytes more: ", available,
+                                      " are free on this machine"));
 }
 
 }  // namespace multiverso

@@ -31,11 +31,22 @@ Status CheckFitsInMemory(int64_t bytes) {
                                       " bytes of memory and page file in all"));
 }
 
+int64_t PageBytes() {
+  SYSTEM_INFO info{};
+  GetSystemInfo(&info);
+  return static_cast<int64_t>(info.dwPageSize);
+}
+
+int64_t FreeMemory() {
+  const MEMORYSTATUSEX memory = MemoryState();
+  return memory.ullTotalPageFile == 0 ? std::numeric_limits<int64_t>::max()
+                                      : static_cast<int64_t>(memory.ullAvailPhys);
+}
+
 Status CheckIsFree(int64_t bytes) {
   MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
-  const MEMORYSTATUSEX memory = MemoryState();
-  const auto available = static_cast<int64_t>(memory.ullAvailPhys);
-  if (memory.ullTotalPageFile == 0 || bytes <= available) return Status::Ok();
+  const int64_t available = FreeMemory();
+  if (bytes <= available) return Status::Ok();
   return Status(Code::kMemory, StrCat("cannot hold ", bytes, " bytes more: ", available,
                                       " are free on this machine"));
 }

@@ -18,10 +18,10 @@ Segment& Segment::operator=(Segment&& other) noexcept {
   return *this;
 }
 
-Result<Segment> Segment::CreatePrivate(int64_t bytes, int64_t spare) {
+Result<Segment> Segment::CreatePrivate(int64_t bytes, int64_t spare, PageSize pages) {
   MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
   Segment segment;
-  MV_RETURN_IF_NOT_OK(segment.Map(bytes + spare, /*shared=*/false));
+  MV_RETURN_IF_NOT_OK(segment.Map(bytes + spare, /*shared=*/false, pages));
   return segment;
 }
 

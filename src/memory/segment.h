@@ -25,6 +25,10 @@ struct SegmentLocator {
   char path[104] = {};  // the path if the segment is a file, else empty
 };
 
+// Huge pages are used where the kernel provides them. They make dense access faster, but memory of
+// which few bytes are touched takes up to 512 times as much.
+enum class PageSize { kSmall, kHuge };
+
 // Owns one mapping and, until Seal(), the descriptor behind it. A segment is not thread-safe.
 class Segment {
  public:
@@ -33,12 +37,14 @@ class Segment {
   Segment(Segment&& other) noexcept { *this = std::move(other); }
   Segment& operator=(Segment&& other) noexcept;
 
-  // Creates zero-filled memory for this process alone. Large segments use huge pages where the
-  // kernel provides them. Returns MemoryError if this machine does not have `bytes` of memory.
-  // Another `spare` bytes follow, of which the caller touches so few that they are not checked.
-  static Result<Segment> CreatePrivate(int64_t bytes, int64_t spare = 0);
+  // Creates zero-filled memory for this process alone. Returns MemoryError if this machine does not
+  // have `bytes` of memory. Another `spare` bytes follow that are not checked: the caller touches
+  // few of them, or checks before it touches them.
+  static Result<Segment> CreatePrivate(int64_t bytes, int64_t spare = 0,
+                                       PageSize pages = PageSize::kHuge);
   // Creates zero-filled memory that other ranks of the node can open by its locator.
-  static Result<Segment> CreateShared(int64_t bytes, int64_t spare = 0);
+  static Result<Segment> CreateShared(int64_t bytes, int64_t spare = 0,
+                                      PageSize pages = PageSize::kHuge);
   static Result<Segment> OpenShared(const SegmentLocator& locator);
 
   bool is_mapped() const { return data_ != nullptr; }
@@ -46,6 +52,11 @@ class Segment {
   int64_t bytes() const { return bytes_; }
   int fd() const { return fd_; }  // the value of a handle on Windows
   SegmentLocator locator() const;
+
+  // Spreads the pages over the NUMA nodes of the machine, for all processes that map the segment.
+  // Call it before any page is touched. It has no effect on a machine with one NUMA node, on
+  // Windows, and where the system forbids it.
+  void Interleave();
 
   // Removes the segment's name, if it has one; Windows does that by itself. Call it when every rank
   // has mapped the segment.
@@ -55,7 +66,7 @@ class Segment {
   void Seal();
 
  private:
-  Status Map(int64_t bytes, bool shared);
+  Status Map(int64_t bytes, bool shared, PageSize pages);
   void Unmap();
   void Release();
 

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -32,7 +33,7 @@ bool FilesAreRequested() {
 
 }  // namespace
 
-Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
+Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare, PageSize pages) {
   MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
   const int64_t total = bytes + spare;
   Segment segment;
@@ -44,7 +45,7 @@ Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
     segment.path_ = file->path;
   }
   if (ftruncate(segment.fd_, total) != 0) return MemoryError("ftruncate", total);
-  MV_RETURN_IF_NOT_OK(segment.Map(total, /*shared=*/true));
+  MV_RETURN_IF_NOT_OK(segment.Map(total, /*shared=*/true, pages));
   return segment;
 }
 
@@ -63,12 +64,12 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
     return Status(Code::kMemory, StrCat("the shared segment ", path, " has ", info.st_size,
                                         " bytes, expected ", locator.bytes));
   }
-  MV_RETURN_IF_NOT_OK(segment.Map(locator.bytes, /*shared=*/true));
+  MV_RETURN_IF_NOT_OK(segment.Map(locator.bytes, /*shared=*/true, PageSize::kHuge));
   return segment;
 }
 
-Status Segment::Map(int64_t bytes, bool shared) {
-  const bool huge = bytes >= kHugePageThreshold;
+Status Segment::Map(int64_t bytes, bool shared, PageSize pages) {
+  const bool huge = pages == PageSize::kHuge && bytes >= kHugePageThreshold;
   int64_t reserved = 0;
   if (!CheckedAdd(RoundUp(bytes, kPage), huge ? kHugePage : 0, &reserved)) {
     return Status(Code::kMemory, StrCat("cannot map ", bytes, " bytes"));
@@ -95,11 +96,25 @@ Status Segment::Map(int64_t bytes, bool shared) {
   if (start + length > end) munmap(reinterpret_cast<void*>(end), start + length - end);
   // MADV_HUGEPAGE is a hint. A kernel that ignores the hint makes the segment slower, not wrong.
   if (huge) madvise(mapping, mapped, MADV_HUGEPAGE);
+  if (pages == PageSize::kSmall) madvise(mapping, mapped, MADV_NOHUGEPAGE);
   // A forked child may not use the session, so it does not need to keep the memory alive.
   madvise(mapping, mapped, MADV_DONTFORK);
   data_ = static_cast<char*>(mapping);
   bytes_ = bytes;
   return Status::Ok();
+}
+
+void Segment::Interleave() {
+  // The numbers and the size of the set of nodes are those of linux/mempolicy.h.
+  constexpr int kInterleavePolicy = 3;
+  constexpr unsigned kAllowedNodes = 4;
+  constexpr unsigned long kMaxNodes = 1024;  // NOLINT: the type that the system calls expect
+  unsigned long nodes[kMaxNodes / (8 * sizeof(unsigned long))] = {};  // NOLINT
+  if (syscall(SYS_get_mempolicy, nullptr, nodes, kMaxNodes, nullptr, kAllowedNodes) != 0) return;
+  int64_t num_nodes = 0;
+  for (const auto word : nodes) num_nodes += __builtin_popcountl(word);
+  if (num_nodes < 2) return;
+  (void)syscall(SYS_mbind, data_, RoundUp(bytes_, kPage), kInterleavePolicy, nodes, kMaxNodes, 0);
 }
 
 SegmentLocator Segment::locator() const {

@@ -15,7 +15,7 @@ Status MemoryError(const char* call, int64_t bytes) {
 
 }  // namespace
 
-Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
+Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare, PageSize pages) {
   MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
   Result<NamedFile> file = CreateNamedFile(bytes);
   if (!file.ok()) return file.status();
@@ -26,7 +26,7 @@ Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
     return Status(Code::kMemory, StrCat("the path of the shared segment ", segment.path_,
                                         " is too long: set TMP to a shorter folder"));
   }
-  MV_RETURN_IF_NOT_OK(segment.Map(bytes + spare, /*shared=*/true));
+  MV_RETURN_IF_NOT_OK(segment.Map(bytes + spare, /*shared=*/true, pages));
   return segment;
 }
 
@@ -47,11 +47,11 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
     return Status(Code::kMemory, StrCat("the shared segment ", locator.path, " has ", size.QuadPart,
                                         " bytes, expected ", locator.bytes));
   }
-  MV_RETURN_IF_NOT_OK(segment.Map(locator.bytes, /*shared=*/true));
+  MV_RETURN_IF_NOT_OK(segment.Map(locator.bytes, /*shared=*/true, PageSize::kSmall));
   return segment;
 }
 
-Status Segment::Map(int64_t bytes, bool shared) {
+Status Segment::Map(int64_t bytes, bool shared, PageSize /*pages*/) {
   void* address = nullptr;
   if (!shared) {
     address =
@@ -82,6 +82,8 @@ void Segment::Unmap() {
     VirtualFree(data_, 0, MEM_RELEASE);
   }
 }
+
+void Segment::Interleave() {}
 
 SegmentLocator Segment::locator() const {
   SegmentLocator locator;

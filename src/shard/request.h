@@ -27,6 +27,8 @@ enum class RequestKind : uint32_t {
   kSetHyper = 7,
   kReleased = 8,  // the sender's node has released the table; no reply
   kExchange = 9,
+  kTouch = 10,  // prepares rows for a change that another request will make
+  kTouchRows = 11,
   kEnd  // no kind has this number or a larger one
 };
 
@@ -58,6 +60,8 @@ inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind::kSetHyper, nullptr, "set_option", kChangesOption | kIsIdempotent},
     {RequestKind::kReleased, nullptr, "release", 0},
     {RequestKind::kExchange, nullptr, "sync", kAddsDelta | kReturnsData | kIsLocal},
+    {RequestKind::kTouch, nullptr, "add", kIsIdempotent},
+    {RequestKind::kTouchRows, nullptr, "add", kNamesRows | kIsIdempotent},
 };
 
 constexpr bool IsKind(RequestKind kind) {
@@ -92,6 +96,7 @@ constexpr const char* NameOf(RequestKind kind) { return TraitsOf(kind).call; }
 // Returns the kind that does to a range of elements what `kind` does to rows. A row that is larger
 // than a chunk travels as several ranges.
 constexpr RequestKind RangeKindOf(RequestKind kind) {
+  if (kind == RequestKind::kTouchRows) return RequestKind::kTouch;
   if (!IsAdd(kind)) return RequestKind::kGet;
   return ReturnsData(kind) ? RequestKind::kAddGet : RequestKind::kAdd;
 }
@@ -156,6 +161,11 @@ struct Request {
     Request request = Of(RequestKind::kExchange, last, last);
     request.tensors = &tensors;
     return request;
+  }
+  // Touches rows (LazyRows): those of an add that follows, or all.
+  static Request Touch() { return Of(RequestKind::kTouch, nullptr, nullptr); }
+  static Request TouchRows(const int64_t* row_ids, int64_t num_ids) {
+    return Of(RequestKind::kTouchRows, row_ids, num_ids, nullptr, nullptr);
   }
   static Request SetHyper(int32_t hyper, double value) {
     Request request = Of(RequestKind::kSetHyper, nullptr, nullptr);

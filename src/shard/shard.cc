@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checked.h"
 #include "base/compiler.h"
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -38,7 +39,8 @@ inline MV_ALWAYS_INLINE void Prefetch(const char* row, int64_t bytes) {
 }  // namespace
 
 Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
-             std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row)
+             std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row,
+             std::unique_ptr<const LazyRows> lazy)
     : layout_(layout),
       columns_(columns),
       element_bytes_(layout.row_bytes() / columns),
@@ -47,7 +49,8 @@ Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& st
       updater_(std::move(updater)),
       counts_steps_(updater_->counts_steps()),
       notes_gets_(updater_->notes_gets()),
-      user_(user) {}
+      user_(user),
+      lazy_(std::move(lazy)) {}
 
 Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
   StripeLock* const lock = storage_.lock(stripe);
@@ -244,7 +247,7 @@ void Shard::ApplyAndNote(int64_t byte_offset, const Update& update) const {
 }
 
 void Shard::CopyToWorker(int64_t byte_offset, void* out, int64_t bytes, int worker) const {
-  std::memcpy(out, storage_.parameters() + byte_offset, static_cast<size_t>(bytes));
+  Copy(byte_offset, bytes, out);
   NoteGet(byte_offset, out, bytes / element_bytes_, worker);
 }
 
@@ -268,6 +271,10 @@ bool Shard::ApplySum(int64_t first, const void* a, const void* b, void* out, int
 
 Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
   const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
+  // A request that has begun has touched its rows.
+  if (lazy_ != nullptr && progress->done == 0 && MustTouch(request, worker)) {
+    MV_RETURN_IF_NOT_OK(Touch(request, limit));
+  }
   const auto* const delta = static_cast<const char*>(request.delta);
   auto* const out = static_cast<char*>(request.out);
   const Elements range{request.first, request.count, /*may_read_unlocked=*/true};
@@ -306,6 +313,9 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
     case RequestKind::kSetHyper:
       hyper()->values[request.hyper].store(request.value, std::memory_order_relaxed);
       return Status::Ok();
+    case RequestKind::kTouch:
+    case RequestKind::kTouchRows:
+      return Status::Ok();
     case RequestKind::kReleased:
     case RequestKind::kEnd:
       break;
@@ -313,17 +323,78 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
   return Status(Code::kInternal, StrCat("a shard cannot run '", NameOf(request.kind), "'"));
 }
 
+void Shard::Copy(int64_t byte_offset, int64_t bytes, void* out) const {
+  if (lazy_ != nullptr) return lazy_->Copy(byte_offset, bytes, out);
+  std::memcpy(out, storage_.parameters() + byte_offset, static_cast<size_t>(bytes));
+}
+
 void Shard::CopyUnlocked(const Request& request) const {
   auto* const out = static_cast<char*>(request.out);
-  if (!IsOfRows(request.kind)) {
-    std::memcpy(out, parameters(), static_cast<size_t>(layout_.bytes()));
-    return;
-  }
+  if (!IsOfRows(request.kind)) return Copy(0, layout_.bytes(), out);
   const int64_t row_bytes = layout_.row_bytes();
   for (int64_t i = 0; i < request.num_ids; ++i) {
-    std::memcpy(out + i * row_bytes, parameters() + (request.row_ids[i] - first_row_) * row_bytes,
-                static_cast<size_t>(row_bytes));
+    Copy((request.row_ids[i] - first_row_) * row_bytes, row_bytes, out + i * row_bytes);
   }
+}
+
+bool Shard::MustTouch(const Request& request, int worker) const {
+  if (request.kind == RequestKind::kSetHyper) return false;
+  return !ReturnsData(request.kind) || IsAdd(request.kind) || (notes_gets_ && worker >= 0);
+}
+
+Status Shard::Touch(const Request& request, const WaitLimit& limit) const {
+  if (lazy_ == nullptr || lazy_->AllTouched()) return Status::Ok();
+  LazyRows::Room room;
+  if (IsOfRows(request.kind)) {
+    MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForIds(request.row_ids, request.num_ids, &room));
+    return room.rows() == 0 ? Status::Ok() : TouchIds(request, &room, limit);
+  }
+  const bool is_whole = request.count == Request::kWholeShard;
+  const int64_t first = is_whole ? 0 : request.first / columns_ - first_row_;
+  const int64_t end =
+      is_whole ? layout_.rows() : DivideUp(request.first + request.count, columns_) - first_row_;
+  MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForRange(first, end, &room));
+  return room.rows() == 0 ? Status::Ok() : TouchRange(first, end, &room, limit);
+}
+
+Status Shard::TouchIds(const Request& request, LazyRows::Room* room,
+                       const WaitLimit& limit) const {
+  for (int64_t i = 0; i < request.num_ids;) {
+    if (lazy_->IsTouched(request.row_ids[i] - first_row_)) {
+      ++i;
+      continue;
+    }
+    const int64_t stripe = layout_.stripe_of(request.row_ids[i] - first_row_);
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    // Readers see no change, so they need not read again.
+    const StripeGuard<kReading> holding(storage_.lock(stripe));
+    const int64_t end = std::min(request.num_ids, i + kMaxRowsPerLock);
+    int64_t touched = 0;
+    for (; i < end; ++i) {
+      const int64_t row = request.row_ids[i] - first_row_;
+      if (layout_.stripe_of(row) != stripe) break;
+      touched += lazy_->Touch(row) ? 1 : 0;
+    }
+    room->Count(touched);
+  }
+  return Status::Ok();
+}
+
+Status Shard::TouchRange(int64_t first, int64_t end, LazyRows::Room* room,
+                         const WaitLimit& limit) const {
+  for (int64_t row = lazy_->NextUntouched(first, end); row < end;) {
+    const int64_t stripe = layout_.stripe_of(row);
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const StripeGuard<kReading> holding(storage_.lock(stripe));
+    const int64_t stripe_end = std::min(end, layout_.end_row(stripe));
+    int64_t touched = 0;
+    for (; row < stripe_end; row = lazy_->NextUntouched(row, stripe_end)) {
+      touched += lazy_->Touch(row) ? 1 : 0;
+    }
+    room->Count(touched);
+    row = lazy_->NextUntouched(stripe_end, end);
+  }
+  return Status::Ok();
 }
 
 void Shard::ExchangeStripe(const TensorList& tensors, char* last, int64_t byte_offset,
@@ -350,19 +421,58 @@ Status Shard::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Pro
                       const WaitLimit& limit, NextRead next_read) {
   return ForEachStripe<kReading>(Elements{first, count}, progress, limit,
                                  [&](int64_t at, int64_t buffer_at, int64_t elements) {
-                                   CopyFor(next_read, static_cast<char*>(out) + buffer_at,
-                                           AreaBegin(area) + at, elements * element_bytes_);
+                                   char* const to = static_cast<char*>(out) + buffer_at;
+                                   const int64_t bytes = elements * element_bytes_;
+                                   if (area == 0 && lazy_ != nullptr) {
+                                     return lazy_->Copy(at, bytes, to);
+                                   }
+                                   CopyFor(next_read, to, AreaBegin(area) + at, bytes);
                                  });
 }
 
 Status Shard::CopyIn(int64_t area, int64_t first, int64_t count, const void* values,
                      Progress* progress, const WaitLimit& limit) {
+  if (area == 0 && progress->done == 0) {
+    Request touch;
+    touch.kind = RequestKind::kTouch;
+    touch.first = first;
+    touch.count = count;
+    MV_RETURN_IF_NOT_OK(Touch(touch, limit));
+  }
   return ForEachStripe<kWriting>(Elements{first, count}, progress, limit,
                                  [&](int64_t at, int64_t buffer_at, int64_t elements) {
                                    std::memcpy(AreaBegin(area) + at,
                                                static_cast<const char*>(values) + buffer_at,
                                                static_cast<size_t>(elements * element_bytes_));
                                  });
+}
+
+Status Shard::Restart(int64_t first_row, int64_t count, const Initializer& initializer,
+                      Progress* progress, const WaitLimit& limit) {
+  const bool is_own = lazy_ != nullptr && lazy_->spec() == initializer.spec();
+  const Elements range{first_row * columns_, count * columns_};
+  if (!is_own && progress->done == 0) {
+    Request touch;
+    touch.kind = RequestKind::kTouch;
+    touch.first = range.first;
+    touch.count = range.count;
+    MV_RETURN_IF_NOT_OK(Touch(touch, limit));
+  }
+  return ForEachStripe<kWriting>(
+      range, progress, limit, [&](int64_t at, int64_t /*buffer_at*/, int64_t elements) {
+        const int64_t row_bytes = layout_.row_bytes();
+        const int64_t end = (at + elements * element_bytes_) / row_bytes;
+        for (int64_t row = at / row_bytes; row < end; ++row) {
+          if (is_own) row = lazy_->NextTouched(row, end);
+          if (row == end) break;
+          initializer.Fill(first_row_ + row, 0, columns_,
+                           storage_.parameters() + row * row_bytes);
+          for (int64_t area = 1; area <= state_slots(); ++area) {
+            std::memset(AreaBegin(area) + row * row_bytes, 0, static_cast<size_t>(row_bytes));
+          }
+          if (counts_steps_) storage_.step_cells().SetSteps(row * columns_, columns_, 0);
+        }
+      });
 }
 
 template <StripeUse kUse, class Body>

@@ -8,7 +8,10 @@
 // once, and skips them for short reads. So operations of different workers interleave between
 // stripes, but no add is lost. An operation that waits for a lock until WaitLimit::slice_end
 // returns pending and stores its position in its Progress. A call with the same arguments continues
-// there. Apply and CopyUnlocked take no locks.
+// there. Apply, ApplySum, CopyUnlocked and Copy take no locks.
+//
+// A shard with lazy rows (lazy_rows.h) touches the rows of a request before the request changes
+// them. Apply and ApplySum need rows that Touch has touched before.
 #ifndef MULTIVERSO_SHARD_SHARD_H_
 #define MULTIVERSO_SHARD_SHARD_H_
 
@@ -19,6 +22,7 @@
 #include "base/status.h"
 #include "memory/robust_lock.h"
 #include "memory/streaming_copy.h"
+#include "shard/lazy_rows.h"
 #include "shard/request.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
@@ -45,9 +49,10 @@ class Shard {
  public:
   // `storage` is attached to a segment. The segment and the probe must outlive the shard.
   // `first_row` is the table's row at which the shard begins. Requests count from the table's first
-  // row.
+  // row. `lazy` is null if the rows begin with what the parameters contain.
   Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
-        std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row = 0);
+        std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row = 0,
+        std::unique_ptr<const LazyRows> lazy = nullptr);
 
   const StripeLayout& layout() const { return layout_; }
   Hyper* hyper() const { return storage_.hyper(); }
@@ -69,7 +74,16 @@ class Shard {
   bool ApplySum(int64_t first, const void* a, const void* b, void* out, int64_t count) const;
   // Executes a get (of rows or of the whole shard) without locks, for callers that exclude writers.
   void CopyUnlocked(const Request& request) const;
+  // Copies parameters from a byte offset on, without locks.
+  void Copy(int64_t byte_offset, int64_t bytes, void* out) const;
+  // The values of untouched rows are not there.
   const char* parameters() const { return storage_.parameters(); }
+
+  // Returns null if the shard has no lazy rows.
+  const LazyRows* lazy() const { return lazy_.get(); }
+  // Touches the rows that a request names, so that it can change them. Returns MemoryError, and
+  // touches none, if there is not enough memory for them. A call that returns pending begins again.
+  Status Touch(const Request& request, const WaitLimit& limit) const;
 
   // For checkpoints: copy a range of the parameters (area 0) or of state slot `area` - 1, without
   // the updater. `next_read` says when the copied data will be read.
@@ -84,6 +98,10 @@ class Shard {
                       Progress* progress, const WaitLimit& limit);
   Status CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_step, const uint32_t* steps,
                      Progress* progress, const WaitLimit& limit);
+  // For loads: gives rows that have been touched the values of `initializer` and no state. If its
+  // values differ from those of the untouched rows, it touches these, too.
+  Status Restart(int64_t first_row, int64_t count, const Initializer& initializer,
+                 Progress* progress, const WaitLimit& limit);
 
  private:
   struct Elements {
@@ -106,6 +124,11 @@ class Shard {
   Status ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step, Progress* progress,
                      const WaitLimit& limit, Body body);
   Status TakeStripe(int64_t stripe, const WaitLimit& limit) const;
+  Status TouchIds(const Request& request, LazyRows::Room* room, const WaitLimit& limit) const;
+  Status TouchRange(int64_t first, int64_t end, LazyRows::Room* room,
+                    const WaitLimit& limit) const;
+  // Returns whether a request changes rows or, if the updater notes gets, the state of rows.
+  bool MustTouch(const Request& request, int worker) const;
   char* AreaBegin(int64_t area) const;
   // Copies parameters to `out` and notes that `worker` has received them.
   void CopyToWorker(int64_t byte_offset, void* out, int64_t bytes, int worker) const;
@@ -130,6 +153,7 @@ class Shard {
   bool counts_steps_;
   bool notes_gets_;
   ShardUser user_;
+  std::unique_ptr<const LazyRows> lazy_;
 };
 
 }  // namespace multiverso

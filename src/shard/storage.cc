@@ -2,25 +2,31 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "memory/limits.h"
 
 namespace multiverso {
 namespace {
 
 constexpr int64_t kPage = 4096;
 constexpr int64_t kHoldersOffset = 1024;
+constexpr int64_t kTouchCountsOffset = 2048;  // in cache lines of their own
 constexpr int64_t kLocksOffset = kPage;
 // Where parameters and state begin in a page. Large arrays of programs begin within the first bytes
 // of a page. If two arrays have nearly the same place in their pages, a processor takes a load from
 // one for a load of what it has just stored to the other, and waits: loops ran at half the speed.
 constexpr int64_t kPlaceInPage = kPage / 2;
+constexpr int64_t kCacheLine = 64;
+constexpr int64_t kBitsPerWord = 64;
+constexpr int64_t kWordBytes = 8;
 static_assert(sizeof(Hyper) <= kHoldersOffset);
-static_assert(kHoldersOffset + sizeof(Holders) <= kLocksOffset);
+static_assert(kHoldersOffset + sizeof(Holders) <= kTouchCountsOffset);
+static_assert(kTouchCountsOffset + sizeof(TouchCounts) <= kLocksOffset);
 
 }  // namespace
 
 Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t state_slots,
-                                        const StepCells& step_cells) {
-  // The sum of parameters, state, locks and step cells stays far below 2^63 if none exceeds 2^59.
+                                        const StepCells& step_cells, bool tracks_rows) {
+  // The sum of parameters, state, locks, step cells and bits stays far below 2^63 if none exceeds 2^59.
   constexpr int64_t kLargest = int64_t{1} << 59;
   int64_t state_bytes = 0;
   int64_t lock_bytes = 0;
@@ -38,8 +44,15 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t stat
   ShardStorage storage;
   storage.step_cells_ = step_cells;
   storage.step_cells_offset_ = kLocksOffset + lock_bytes;  // aligned, as locks are cache lines
+  storage.touched_bits_offset_ = RoundUp(storage.step_cells_offset_ + cell_bytes, kCacheLine);
+  const int64_t bit_bytes = tracks_rows ? DivideUp(layout.rows(), kBitsPerWord) * kWordBytes : 0;
   storage.parameters_offset_ =
-      RoundUp(storage.step_cells_offset_ + cell_bytes, kPage) + kPlaceInPage;
+      RoundUp(storage.touched_bits_offset_ + bit_bytes, kPage) + kPlaceInPage;
+  storage.tracks_rows_ = tracks_rows;
+  storage.row_bytes_ = layout.row_bytes();
+  const int64_t cells_per_row = layout.rows() == 0 ? 0 : step_cells.count() / layout.rows();
+  storage.bytes_per_row_ = layout.row_bytes() * (1 + state_slots) +
+                           cells_per_row * static_cast<int64_t>(sizeof(StepCell));
   storage.state_slots_ = state_slots;
   storage.state_stride_ = RoundUp(layout.bytes(), kPage);
   storage.state_offset_ = storage.parameters_offset_ + storage.state_stride_;
@@ -47,11 +60,20 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t stat
   return storage;
 }
 
+int64_t ShardStorage::page_bytes_of(int64_t rows) const {
+  const auto pages_of = [](int64_t bytes) { return RoundUp(bytes, PageBytes()) + PageBytes(); };
+  const int64_t bytes = rows * row_bytes_;
+  const int64_t cell_bytes = rows * (bytes_per_row_ - row_bytes_ * (1 + state_slots_));
+  return pages_of(bytes) * (1 + state_slots_) + (cell_bytes == 0 ? 0 : pages_of(cell_bytes));
+}
+
 void ShardStorage::Attach(char* base) {
   hyper_ = reinterpret_cast<Hyper*>(base);
   holders_ = reinterpret_cast<Holders*>(base + kHoldersOffset);
   locks_ = reinterpret_cast<StripeLock*>(base + kLocksOffset);
   step_cells_.Attach(reinterpret_cast<StepCell*>(base + step_cells_offset_));
+  touch_counts_ = reinterpret_cast<TouchCounts*>(base + kTouchCountsOffset);
+  touched_bits_ = reinterpret_cast<std::atomic<uint64_t>*>(base + touched_bits_offset_);
   parameters_ = base + parameters_offset_;
   state_ = base + state_offset_;
 }

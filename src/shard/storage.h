@@ -1,9 +1,10 @@
 // ShardStorage: where everything of a shard lies inside its segment.
 //
-//   hyper-parameters, holders | one lock per stripe | step cells | parameters | updater state
+//   hyper-parameters, holders | one lock per stripe | step cells | bits of touched rows |
+//   parameters | updater state
 //
-// Locks, step cells, parameters and state are valid when zero-filled, so planning and attaching a
-// shard touches no page. The callers set the hyper-parameters and the holders.
+// Everything but the hyper-parameters and the holders is valid when zero-filled, so planning and
+// attaching a shard touches no page. The callers set the hyper-parameters and the holders.
 #ifndef MULTIVERSO_SHARD_STORAGE_H_
 #define MULTIVERSO_SHARD_STORAGE_H_
 
@@ -11,6 +12,7 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "memory/memory_credit.h"
 #include "memory/segment.h"
 #include "shard/hyper.h"
 #include "shard/step_cells.h"
@@ -25,15 +27,31 @@ struct Holders {
   std::atomic<uint32_t> nodes_released;  // other nodes whose ranks have all released the table
 };
 
+// Counts the rows of a shard that tracks which of them have been touched (LazyRows).
+struct TouchCounts {
+  std::atomic<int64_t> touched;
+  std::atomic<int64_t> rows_in_use;  // touched rows, and those that calls have made room for
+  MemoryCredit credit;
+};
+
 class ShardStorage {
  public:
   ShardStorage() = default;
   // Plans all parts of a shard, with `state_slots` arrays of the size of the parameters. Returns
   // MemoryError if the plan is too large for 64-bit arithmetic.
   static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t state_slots,
-                                   const StepCells& step_cells = StepCells());
+                                   const StepCells& step_cells = StepCells(),
+                                   bool tracks_rows = false);
 
   int64_t segment_bytes() const { return segment_bytes_; }
+  bool tracks_rows() const { return tracks_rows_; }
+  // Returns the bytes before the parameters, which grow far less than the parameters.
+  int64_t bytes_before_parameters() const { return parameters_offset_; }
+  // Returns the bytes of a row's parameters and state.
+  int64_t bytes_per_row() const { return bytes_per_row_; }
+  // Return the most bytes of pages that a row, or a run of consecutive rows, takes when touched.
+  int64_t page_bytes_per_row() const { return page_bytes_of(1); }
+  int64_t page_bytes_of(int64_t rows) const;
   // Lays the storage over a segment of at least segment_bytes().
   void Attach(char* base);
 
@@ -41,6 +59,8 @@ class ShardStorage {
   Holders* holders() const { return holders_; }
   StripeLock* lock(int64_t stripe) const { return locks_ + stripe; }
   const StepCells& step_cells() const { return step_cells_; }
+  TouchCounts* touch_counts() const { return touch_counts_; }
+  std::atomic<uint64_t>* touched_bits() const { return touched_bits_; }
   char* parameters() const { return parameters_; }
   char* state() const { return state_; }
   int64_t state_stride() const { return state_stride_; }
@@ -48,7 +68,11 @@ class ShardStorage {
 
  private:
   int64_t segment_bytes_ = 0;
+  bool tracks_rows_ = false;
+  int64_t bytes_per_row_ = 0;
+  int64_t row_bytes_ = 0;
   int64_t step_cells_offset_ = 0;
+  int64_t touched_bits_offset_ = 0;
   int64_t parameters_offset_ = 0;
   int64_t state_offset_ = 0;
   int64_t state_stride_ = 0;
@@ -57,6 +81,8 @@ class ShardStorage {
   Holders* holders_ = nullptr;
   StripeLock* locks_ = nullptr;
   StepCells step_cells_;
+  TouchCounts* touch_counts_ = nullptr;
+  std::atomic<uint64_t>* touched_bits_ = nullptr;
   char* parameters_ = nullptr;
   char* state_ = nullptr;
 };

@@ -415,7 +415,9 @@ Status Aggregation::ExchangePieces(bool* any) {
 bool Aggregation::Open(uint64_t round, std::vector<DeltaSource>* sources) {
   if (round >= rounds_) return false;
   for (const int rank : ranks_here_) {
-    const char* const values = rank == ranks_here_.front() ? Read(0) : scratch(rank);
+    const char* const values = rank == ranks_here_.front()
+                                   ? data_ + ChunkBegin() * SizeOf(dtype_)
+                                   : scratch(rank);
     sources->push_back(DeltaSource::Whole(context_->members().worker_id(rank), values));
   }
   return true;
@@ -435,8 +437,9 @@ void Aggregation::Apply(int64_t element, int64_t count, const char* sum, int64_t
   if (out != nullptr) std::memcpy(out, sum, static_cast<size_t>(count * SizeOf(dtype_)));
 }
 
-const char* Aggregation::Read(int64_t element) const {
-  return data_ + (ChunkBegin() + element) * SizeOf(dtype_);
+void Aggregation::Read(int64_t element, int64_t count, char* out) const {
+  const int64_t size = SizeOf(dtype_);
+  std::memcpy(out, data_ + (ChunkBegin() + element) * size, static_cast<size_t>(count * size));
 }
 
 void Aggregation::Store(int64_t element, int64_t count, const char* values) {

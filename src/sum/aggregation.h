@@ -100,7 +100,7 @@ class Aggregation final : private NodeSum::Values {
   uint64_t CopiedFrom(uint64_t round) override;
   void BeginChange(uint64_t round) override;
   void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;
-  const char* Read(int64_t element) const override;
+  void Read(int64_t element, int64_t count, char* out) const override;
   void Store(int64_t element, int64_t count, const char* values) override;
 
   RankContext* context_;

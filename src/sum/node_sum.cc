@@ -297,7 +297,9 @@ Status NodeSum::SendSum(Stream* stream, const std::vector<int>& receivers, int64
     stream->next = sum_.Sum(
         &stream->sources, header.first, end,
         [&](int64_t segment, int64_t terms) { return list.Begin(segment, terms); },
-        [&](int64_t, int64_t count, const char* sum, int64_t) { list.Append(sum, count); });
+        [&](int64_t, int64_t count, const char* sum, int64_t) {
+          std::memcpy(list.Append(count), sum, static_cast<size_t>(count * grid.element_bytes()));
+        });
     list.End(stream->next);
   }
   return SendTo(receivers, piece);
@@ -339,7 +341,7 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
         [&](int64_t segment, int64_t terms) { return list.Begin(segment, terms); },
         [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
           apply(element, count, sum, terms);
-          list.Append(values_->Read(element), count);
+          values_->Read(element, count, list.Append(count));
         });
     list.End(stream->next);
     return SendTo(receivers, piece);
@@ -350,10 +352,9 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
   for (; header.first < end; header.first = header.end) {
     const PieceLink::Piece piece = link_->New();
     header.end = std::min(end, grid.EndOfPiece(header.first));
-    const int64_t bytes = grid.Bytes(header.first, header.end);
-    piece->Begin(header, bytes);
-    std::memcpy(piece->values(), values_->Read(grid.Element(header.first)),
-                static_cast<size_t>(bytes));
+    piece->Begin(header, grid.Bytes(header.first, header.end));
+    values_->Read(grid.Element(header.first), grid.Elements(header.first, header.end),
+                  piece->values());
     const Status sent = SendTo(receivers, piece);
     if (failure.ok()) failure = sent;
   }

@@ -79,8 +79,8 @@ class NodeSum {
     // the new values.
     virtual void Apply(int64_t element, int64_t count, const char* sum, int64_t terms,
                        char* out) = 0;
-    // Returns the values from that element of this node's part on.
-    virtual const char* Read(int64_t element) const = 0;
+    // Copies values of this node's part.
+    virtual void Read(int64_t element, int64_t count, char* out) const = 0;
     // Stores new values of another node's part.
     virtual void Store(int64_t element, int64_t count, const char* values) = 0;
   };

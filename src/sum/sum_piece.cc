@@ -58,8 +58,10 @@ bool ListedPiece::Begin(int64_t segment, int64_t terms) {
   return true;
 }
 
-void ListedPiece::Append(const char* values, int64_t count) {
-  piece_->bytes.append(values, static_cast<size_t>(count * grid_.element_bytes()));
+char* ListedPiece::Append(int64_t count) {
+  const size_t at = piece_->bytes.size();
+  piece_->bytes.resize(at + static_cast<size_t>(count * grid_.element_bytes()));
+  return piece_->bytes.data() + at;
 }
 
 void ListedPiece::End(int64_t end) {

@@ -59,7 +59,8 @@ class ListedPiece {
 
   // Begins the next segment. Returns false if the piece has no room for it.
   bool Begin(int64_t segment, int64_t terms);
-  void Append(const char* values, int64_t count);
+  // Returns room for the next `count` elements of the segment, valid until the next call.
+  char* Append(int64_t count);
   // Ends the piece, which covers the segments before `end`.
   void End(int64_t end);
 

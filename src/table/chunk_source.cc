@@ -104,6 +104,7 @@ bool ChunkSource::NextRows(Chunk* chunk) {
     if (out != nullptr) chunk->request.out = out + offset;
     return true;
   }
+  if (delta == nullptr && out == nullptr) return true;
   chunk->positions = positions;
   chunk->scratch.resize(static_cast<size_t>(chunk->bytes));
   if (delta != nullptr) {

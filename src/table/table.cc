@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/checked.h"
 #include "base/compiler.h"
 #include "base/text.h"
 #include "table/distributed_call.h"
@@ -99,6 +100,11 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
       has_rounds_(here_->consistency()->HasRounds()),
       spans_nodes_(context.service != nullptr && context.mode.mode != Mode::kSync) {
   if (context.service == nullptr) return;
+  if (spec().is_lazy()) {
+    // Without this memory, every add asks about all of its rows.
+    Result<Segment> known = Segment::CreatePrivate(0, DivideUp(spec().num_row, 8), PageSize::kSmall);
+    if (known.ok()) known_ = std::move(known.value());
+  }
   here_->consistency()->FetchWith(
       [shard = here_.get(), context](const Request& request, const WaitLimit& limit) {
         return DistributedCall(shard, context.service, context.rank, request).Run(limit);
@@ -116,14 +122,41 @@ Status Table::Check(const Request& request, int64_t count) const {
 
 Status Table::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (!spans_nodes_ && request.kind != RequestKind::kSetHyper) {
+    const bool may_touch = spec().is_lazy() && context_.service != nullptr;
+    if (may_touch && IsAdd(request.kind) && progress->phase == 0) {
+      // An add that need not wait must not wait for other nodes either.
+      if (limit.slice_end <= Clock::now()) return Status::Pending();
+      MV_RETURN_IF_NOT_OK(TouchEverywhere(request, limit));
+    }
     return consistency()->Run(request, progress, limit);
   }
   return RunAcrossNodes(this, request, progress, limit);
 }
 
+Status Table::TouchEverywhere(const Request& add, const WaitLimit& limit) {
+  if (!spec().is_lazy() || context_.service == nullptr || knows_all_.load()) return Status::Ok();
+  Request touch = Request::Touch();
+  std::vector<int64_t> unknown;
+  auto* const known = reinterpret_cast<std::atomic<uint8_t>*>(known_.data());
+  if (IsOfRows(add.kind)) {
+    for (int64_t i = 0; i < add.num_ids; ++i) {
+      const int64_t row = add.row_ids[i];
+      if (known == nullptr || (known[row / 8].load() >> (row % 8) & 1) == 0) unknown.push_back(row);
+    }
+    if (unknown.empty()) return Status::Ok();
+    touch = Request::TouchRows(unknown.data(), static_cast<int64_t>(unknown.size()));
+  }
+  MV_RETURN_IF_NOT_OK(DistributedCall(here(), context_.service, context_.rank, touch).Run(limit));
+  if (!IsOfRows(add.kind)) knows_all_.store(true);
+  if (known == nullptr) return Status::Ok();
+  for (const int64_t row : unknown) known[row / 8].fetch_or(static_cast<uint8_t>(1U << (row % 8)));
+  return Status::Ok();
+}
+
 Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   Progress progress;
   if (context_.service == nullptr) return shard()->Run(request, &progress, limit);
+  if (CarriesData(request.kind)) MV_RETURN_IF_NOT_OK(TouchEverywhere(request, limit));
   Request distributed = request;
   if (request.kind == RequestKind::kSetHyper) {
     MV_RETURN_IF_NOT_OK(shard()->Run(request, &progress, limit));

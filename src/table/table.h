@@ -3,6 +3,7 @@
 #ifndef MULTIVERSO_TABLE_TABLE_H_
 #define MULTIVERSO_TABLE_TABLE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -79,6 +80,11 @@ class Table {
 
   double GetHyper(int32_t index) const { return shard()->hyper()->Get(index); }
 
+  // Touches the rows of an add on all nodes, if the rows are lazy and there are several nodes, so
+  // that no node runs out of memory in the middle of the add. It asks only about rows of which this
+  // rank does not know that they have been touched. Blocks to its end.
+  Status TouchEverywhere(const Request& add, const WaitLimit& limit);
+
   // Returns "rank 1, table 'w', get", for messages.
   std::string Where(const char* call) const;
 
@@ -87,6 +93,10 @@ class Table {
   TableContext context_;
   bool has_rounds_;
   bool spans_nodes_;
+  // What this rank knows about lazy rows on all nodes: a bit for each row that has been touched,
+  // and whether all have.
+  Segment known_;
+  std::atomic<bool> knows_all_{false};
 };
 
 }  // namespace multiverso

@@ -32,6 +32,17 @@ static_assert(sizeof(SegmentReport) <= ExchangeSlot::kMaxBytes);
 
 }  // namespace
 
+TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init_value,
+                             const TableContext& context)
+    : spec_(spec), id_(id), init_value_(init_value), context_(context) {
+  // Random tables without a given seed differ, and a table is the same in every run.
+  constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;
+  if (spec_.initializer.seed == InitializerSpec::kSeedOfTable) {
+    spec_.initializer.seed = kGoldenRatio * static_cast<uint64_t>(id + 1) >> 1;
+  }
+  if (!spec_.initializer.is_random()) spec_.initializer.seed = 0;
+}
+
 Status TableCreation::Run(SyncPointCheck sync_point, const WaitLimit& limit) {
   Group* const world = context_.rank->world();
   SendSpec(sync_point.mine());
@@ -109,9 +120,14 @@ void TableCreation::MakeSegmentAndSend() {
       // A rank alone on its node does not share the memory, and private memory is faster to map.
       const auto create = rank_context->members().num_ranks_here() == 1 ? Segment::CreatePrivate
                                                                         : Segment::CreateShared;
-      Result<Segment> made = create(bytes.value().shard, bytes.value().consistency);
+      // A row of a lazy table that is touched would take a whole huge page.
+      const PageSize pages = spec_.is_lazy() ? PageSize::kSmall : PageSize::kHuge;
+      Result<Segment> made = create(bytes.value().needed, bytes.value().spare, pages);
       failure_ = made.status();
       if (made.ok()) segment_ = std::move(made.value());
+      if (made.ok() && spec_.numa == static_cast<int32_t>(NumaPolicy::kInterleave)) {
+        segment_.Interleave();
+      }
     }
     message.vote = Vote::Of(failure_);
     rank_context->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);

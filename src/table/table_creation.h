@@ -28,8 +28,7 @@ class TableCreation {
  public:
   // `init_value` is spec.count() elements or null; only the master's is used.
   TableCreation(const TableSpec& spec, int64_t id, const void* init_value,
-                const TableContext& context)
-      : spec_(spec), id_(id), init_value_(init_value), context_(context) {}
+                const TableContext& context);
 
   // Runs the creation; called once. `sync_point` checks the workers' earlier calls.
   Status Run(SyncPointCheck sync_point, const WaitLimit& limit);

@@ -62,7 +62,8 @@ Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout
   return ShardStorage::Plan(layout, updater.value()->state_slots(workers),
                             updater.value()->counts_steps()
                                 ? StepCells(layout, spec.num_col, /*row_by_row=*/is_matrix)
-                                : StepCells());
+                                : StepCells(),
+                            spec.is_lazy());
 }
 
 }  // namespace
@@ -75,7 +76,10 @@ Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& 
   if (!storage.ok()) return storage.status();
   Result<int64_t> consistency = ConsistencyBytes(mode, ShapeOf(spec), members);
   if (!consistency.ok()) return consistency.status();
-  return TableBytes{RoundUp(storage->segment_bytes(), kPage), consistency.value()};
+  const int64_t shard = RoundUp(storage->segment_bytes(), kPage);
+  // The rows of a lazy table may be more than the machine holds, since few may be used.
+  const int64_t needed = spec.is_lazy() ? storage->bytes_before_parameters() : shard;
+  return TableBytes{needed, shard - needed + consistency.value()};
 }
 
 Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,
@@ -91,10 +95,16 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   if (!updater.ok()) return updater.status();
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
   storage->Attach(created->segment_->data());
+  std::unique_ptr<const LazyRows> lazy;
+  if (spec.is_lazy()) {
+    lazy = std::make_unique<LazyRows>(layout, spec.num_col, storage.value(),
+                                      Initializer(spec.initializer, spec.type()), rows.first,
+                                      spec.max_bytes);
+  }
   created->shard_ = std::make_unique<Shard>(
       layout, spec.num_col, storage.value(), std::move(updater.value()),
       ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
-      rows.first);
+      rows.first, std::move(lazy));
   char* const mode_memory = created->segment_->data() + RoundUp(storage->segment_bytes(), kPage);
   Shard* const shard = created->shard_.get();
   created->consistency_ =

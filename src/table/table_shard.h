@@ -21,15 +21,17 @@
 
 namespace multiverso {
 
-// The sizes of the segment's contents: the shard, and the memory of the consistency mode beside it.
+// The size of the segment: the bytes that this machine must have, and others, of which as many are
+// touched as rows are used.
 struct TableBytes {
-  int64_t shard = 0;
-  int64_t consistency = 0;  // mostly address space that is never touched
+  int64_t needed = 0;
+  int64_t spare = 0;
 };
 
 class TableShard {
  public:
-  // Returns the sizes of this node's part of a table.
+  // Returns the size of this node's part of a table: the shard, and after it the memory of the
+  // consistency mode, of which little is touched.
   static Result<TableBytes> BytesOf(const TableSpec& spec, const Membership& members,
                                     const ModeOptions& mode);
   // Attaches to a segment of the size that BytesOf returns. `rank_context` outlives the TableShard.

@@ -33,6 +33,19 @@ Status TableSpec::Check() const {
     return Status(Code::kValue, StrCat("size: ", num_row, " x ", num_col, " ", NameOf(type()),
                                        " do not fit 64-bit arithmetic"));
   }
+  if (numa != static_cast<int32_t>(NumaPolicy::kLocal) &&
+      numa != static_cast<int32_t>(NumaPolicy::kInterleave)) {
+    return Status(Code::kValue, StrCat("numa: expected 0 (local) or 1 (interleave), received ", numa));
+  }
+  if (max_bytes < 0) {
+    return Status(Code::kValue, StrCat("max_bytes: expected 0 or more, received ", max_bytes));
+  }
+  if (max_bytes > 0 && !is_lazy()) {
+    return Status(Code::kValue,
+                  "max_bytes: expected a table with an initializer, whose rows take memory when "
+                  "they are first changed, received a table without");
+  }
+  MV_RETURN_IF_NOT_OK(initializer.Check(type()));
   MV_RETURN_IF_NOT_OK(MakeUpdater(updater_kind(), type()).status());
   return CheckHypers(updater_kind(), hyper);
 }
@@ -48,7 +61,11 @@ std::string TableSpec::Describe() const {
   text += StrCat(" ", IsDType(dtype) ? NameOf(type()) : "unknown", ", updater ",
                  NameOf(updater_kind()));
   const std::string hypers = DescribeHypers(updater_kind(), hyper);
-  return hypers.empty() ? text : StrCat(text, " (", hypers, ")");
+  if (!hypers.empty()) text += StrCat(" (", hypers, ")");
+  if (is_lazy()) text += StrCat(", initially ", initializer.Describe());
+  if (max_bytes > 0) text += StrCat(", max_bytes ", max_bytes);
+  if (numa != 0) text += ", numa interleave";
+  return text;
 }
 
 }  // namespace multiverso

@@ -8,11 +8,14 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "shard/hyper.h"
+#include "shard/initializer.h"
 
 namespace multiverso {
 
 // The numbers equal those of the C API (MV_TABLE_ARRAY, ...).
 enum class TableKind : int32_t { kArray = 0, kMatrix = 1 };
+// The numbers are those of the C API (MV_NUMA_LOCAL, ...).
+enum class NumaPolicy : int32_t { kLocal = 0, kInterleave = 1 };
 
 // Ranks send a spec as bytes, so every field is plain and of fixed size. A spec keeps a caller's
 // invalid values, so that Check() can name them.
@@ -20,11 +23,13 @@ struct TableSpec {
   int32_t kind = 0;
   int32_t dtype = 0;
   int32_t updater = 0;
-  int32_t unused = 0;
+  int32_t numa = 0;  // a NumaPolicy
   int64_t num_row = 0;
   int64_t num_col = 1;
   double hyper[kHyperCount] = {};
   char name[64] = {};
+  InitializerSpec initializer;
+  int64_t max_bytes = 0;  // of parameters and state on each node; 0 for all that the machine has
 
   // Returns ValueError or TypeError if no table can have this spec.
   Status Check() const;
@@ -34,6 +39,10 @@ struct TableSpec {
   DType type() const { return static_cast<DType>(dtype); }
   int64_t count() const { return num_row * num_col; }
   int64_t bytes() const { return count() * SizeOf(type()); }
+  // Returns whether rows get their initial values when they are first changed (LazyRows).
+  bool is_lazy() const {
+    return initializer.kind != static_cast<int32_t>(InitializerKind::kNone);
+  }
   // Returns "matrix 'w' of 4 x 8 float32, updater add".
   std::string Describe() const;
 };

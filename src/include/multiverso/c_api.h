@@ -117,6 +117,19 @@ extern "C" {
 #define MV_HYPER_BETA 13                     /* at least 0 */
 #define MV_HYPER_COUNT 16
 
+/* Initializers: the initial values of a row are a function of the seed, the row and the column, and
+ * take memory when the row is first changed. docs/tables.md has the functions. */
+#define MV_INITIALIZER_NONE 0             /* init_value, or zeros; all rows may take memory */
+#define MV_INITIALIZER_ZEROS 1
+#define MV_INITIALIZER_CONSTANT 2         /* initializer_values[0] */
+#define MV_INITIALIZER_UNIFORM 3          /* from initializer_values[0] to [1] */
+#define MV_INITIALIZER_NORMAL 4           /* mean and standard deviation */
+#define MV_INITIALIZER_TRUNCATED_NORMAL 5 /* the same, at most two standard deviations away */
+
+/* Where the memory of a table is on a machine with several NUMA nodes. */
+#define MV_NUMA_LOCAL 0      /* where the rank runs that touches a page first */
+#define MV_NUMA_INTERLEAVE 1 /* the pages take turns */
+
 /* ---- Handles: distinct types, so that the compiler tells them apart ------------------------- */
 typedef struct MV_SessionHandle_* MV_Session;
 typedef struct MV_TableHandle_* MV_Table;
@@ -262,6 +275,14 @@ typedef struct MV_TableOptions {
   const char* name;             /* for messages; NULL for "table N" */
   const void* init_value;       /* num_row * num_col elements, or NULL for zeros. Read on the
                                    master only, so other ranks may pass NULL. */
+  int32_t initializer;          /* MV_INITIALIZER_; other than NONE only without init_value */
+  int32_t numa;                 /* MV_NUMA_ */
+  int64_t seed;                 /* of random initializers; -1 for one that follows from the number
+                                   of the table in its session */
+  double initializer_values[2]; /* 0 where the initializer has none */
+  int64_t max_bytes;            /* of parameters and state of touched rows on each node, for a table
+                                   with an initializer; 0 for all that the machine has. An add that
+                                   needs more fails with MV_ERR_MEMORY and changes nothing. */
 } MV_TableOptions;
 
 typedef struct MV_TableDescription {

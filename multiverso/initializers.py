@@ -1,0 +1,235 @@
+"""Initial values that take memory only in the rows that a job changes.
+
+An initializer is the `init_value` of a table. The values of a row are a function of the seed, the
+row and the column. The table computes them when the row is read, and writes them to memory when the
+row is first changed. So a table of any size is created at once, and may be larger than the memory
+if few of its rows are used. All values are bitwise identical on any number of ranks and nodes. Names
+and defaults are those of Keras.
+
+    table = mv.MatrixTableHandler(300_000_000, 64, mv.initializers.RandomUniform(-0.01, 0.01, seed=7))
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from multiverso._native import capi
+from multiverso._native.arguments import finite, integer
+
+__all__ = [
+    "Constant",
+    "Initializer",
+    "RandomNormal",
+    "RandomUniform",
+    "TruncatedNormal",
+    "Zeros",
+]
+
+
+class Initializer:
+    """The base class of the initializers."""
+
+    __slots__ = ()
+    _kind: ClassVar[int]
+
+    def _values(self) -> tuple[float, ...]:
+        """Return the numbers that the library receives beside the kind and the seed."""
+        return ()
+
+    def _seed(self) -> int | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Zeros(Initializer):
+    """Zeros, as without an initializer, but a row takes memory only when it is changed.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     table = mv.MatrixTableHandler(10**9, 64, mv.initializers.Zeros())
+    ...     table.add([[1] * 64], row_ids=[123_456_789])
+    ...     table.get(row_ids=[123_456_789, 5])[:, 0]
+    array([1., 0.], dtype=float32)
+
+    """
+
+    _kind = capi.MV_INITIALIZER_ZEROS
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Initializer):
+    """The same value everywhere.
+
+    Parameters
+    ----------
+    value : float, optional
+        The value; a table of integers needs an integer that its dtype can hold.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `value` is not a finite number.
+
+    """
+
+    value: float = 0.0
+    _kind = capi.MV_INITIALIZER_CONSTANT
+
+    def __post_init__(self) -> None:
+        finite(self.value, "value")
+
+    def _values(self) -> tuple[float, ...]:
+        return (float(self.value),)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomUniform(Initializer):
+    """Random values, evenly distributed from `minval` to `maxval`.
+
+    A value is ``minval + u * (maxval - minval)``, computed in float64 and rounded to the dtype of
+    the table, where u is a multiple of 2**-24 (float32) or 2**-53 (float64) in [0, 1). The random
+    bits are those of Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
+    SC 2011).
+
+    Parameters
+    ----------
+    minval, maxval : float, optional
+        The ends of the range.
+    seed : int, optional
+        From 0 to 2**63 - 1. Tables with the same seed have the same values in the same rows and
+        columns. By default the seed follows from the number of the table in its session.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is no such number, or `minval` is larger than `maxval`.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     initial = mv.initializers.RandomUniform(-1, 1, seed=7)
+    ...     mv.MatrixTableHandler(1000, 2, initial).get(row_ids=[999])
+    array([[UNIFORM]], dtype=float32)
+
+    """
+
+    minval: float = -0.05
+    maxval: float = 0.05
+    seed: int | None = None
+    _kind = capi.MV_INITIALIZER_UNIFORM
+
+    def __post_init__(self) -> None:
+        least, most = finite(self.minval, "minval"), finite(self.maxval, "maxval")
+        if least > most:
+            msg = f"minval: expected at most maxval, received {least} and {most}"
+            raise ValueError(msg)
+        _check_seed(self.seed)
+
+    def _values(self) -> tuple[float, ...]:
+        return (float(self.minval), float(self.maxval))
+
+    def _seed(self) -> int | None:
+        return self.seed
+
+
+@dataclass(frozen=True, slots=True)
+class RandomNormal(Initializer):
+    """Random values with a normal distribution.
+
+    A value is ``mean + stddev * z``, computed in float64 and rounded to the dtype of the table. z is
+    the inverse normal distribution function (algorithm AS 241, Wichura, Applied Statistics 37,
+    1988) of a probability of 32 bits (float32) or 52 bits (float64), which comes from Philox4x32-10
+    as for `RandomUniform`.
+
+    Parameters
+    ----------
+    mean, stddev : float, optional
+        The mean and the standard deviation, which is at least 0.
+    seed : int, optional
+        As for `RandomUniform`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is no such number.
+
+    """
+
+    mean: float = 0.0
+    stddev: float = 0.05
+    seed: int | None = None
+    _kind = capi.MV_INITIALIZER_NORMAL
+
+    def __post_init__(self) -> None:
+        finite(self.mean, "mean")
+        if (deviation := finite(self.stddev, "stddev")) < 0:
+            msg = f"stddev: expected 0 or more, received {deviation}"
+            raise ValueError(msg)
+        _check_seed(self.seed)
+
+    def _values(self) -> tuple[float, ...]:
+        return (float(self.mean), float(self.stddev))
+
+    def _seed(self) -> int | None:
+        return self.seed
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedNormal(RandomNormal):
+    """Random values with a normal distribution, at most two standard deviations from the mean.
+
+    The values are those of `RandomNormal` with a probability between those of -2 and 2. The
+    distribution is that of values which are drawn again if they are further away.
+
+    Parameters
+    ----------
+    mean, stddev : float, optional
+        The mean and the standard deviation of the distribution before it is truncated.
+    seed : int, optional
+        As for `RandomUniform`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is no such number.
+
+    """
+
+    _kind = capi.MV_INITIALIZER_TRUNCATED_NORMAL
+
+
+def set_initializer(
+    raw: capi.MV_TableOptions, initializer: Initializer, dtype: np.dtype[Any]
+) -> None:
+    """Store an initializer in the options of a table.
+
+    Raises
+    ------
+    TypeError
+        If a random initializer or a value that is no integer is for a table of integers.
+    ValueError
+        If `dtype` cannot hold the values.
+
+    """
+    values = initializer._values()
+    if dtype.kind != "f":
+        if len(values) > 1:
+            msg = f"init_value: expected a table of float32 or float64, received {dtype}"
+            raise TypeError(msg)
+        if any(value != int(value) for value in values):
+            msg = f"init_value: expected an integer for a table of {dtype}, received {values[0]}"
+            raise TypeError(msg)
+    raw.initializer = initializer._kind
+    seed = initializer._seed()
+    raw.seed = -1 if seed is None else seed
+    for index, value in enumerate(values):
+        raw.initializer_values[index] = value
+
+
+def _check_seed(seed: object) -> None:
+    if seed is not None:
+        integer(seed, "seed", 0)

@@ -1,0 +1,144 @@
+#include "shard/lazy_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/text.h"
+
+namespace multiverso {
+
+LazyRows::LazyRows(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
+                   const Initializer& initializer, int64_t first_row, int64_t max_bytes)
+    : layout_(layout),
+      columns_(columns),
+      first_row_(first_row),
+      max_bytes_(max_bytes),
+      initializer_(initializer),
+      storage_(storage),
+      counts_(storage.touch_counts()),
+      bits_(storage.touched_bits()) {}
+
+int64_t LazyRows::Next(int64_t row, int64_t end, uint64_t flip) const {
+  while (row < end) {
+    const uint64_t word = WordOf(row)->load(std::memory_order_acquire) ^ flip;
+    uint64_t rest = word >> (row % kWordBits);
+    if (rest == 0) {
+      row = (row / kWordBits + 1) * kWordBits;
+      continue;
+    }
+    for (; (rest & 1) == 0; rest >>= 1) ++row;
+    return std::min(row, end);
+  }
+  return end;
+}
+
+void LazyRows::Copy(int64_t byte_offset, int64_t bytes, void* out) const {
+  const char* const parameters = storage_.parameters();
+  auto* to = static_cast<char*>(out);
+  const auto copy = [&](int64_t count) {
+    std::memcpy(to, parameters + byte_offset, static_cast<size_t>(count));
+    to += count;
+    byte_offset += count;
+  };
+  if (AllTouched()) return copy(bytes);
+  const int64_t row_bytes = layout_.row_bytes();
+  const int64_t element_bytes = row_bytes / columns_;
+  const int64_t end = byte_offset + bytes;
+  const int64_t end_row = (end - 1) / row_bytes + 1;
+  while (byte_offset < end) {
+    const int64_t row = byte_offset / row_bytes;
+    const int64_t touched = NextTouched(row, end_row);
+    if (touched == row) {
+      copy(std::min(end, NextUntouched(row, end_row) * row_bytes) - byte_offset);
+      continue;
+    }
+    const int64_t in_row = byte_offset - row * row_bytes;
+    const int64_t count = std::min(end - byte_offset, row_bytes - in_row);
+    initializer_.Fill(first_row_ + row, in_row / element_bytes, count / element_bytes, to);
+    to += count;
+    byte_offset += count;
+  }
+}
+
+bool LazyRows::Touch(int64_t row) const {
+  if (IsTouched(row)) return false;
+  initializer_.Fill(first_row_ + row, 0, columns_,
+                    storage_.parameters() + row * layout_.row_bytes());
+  WordOf(row)->fetch_or(uint64_t{1} << (row % kWordBits), std::memory_order_release);
+  return true;
+}
+
+LazyRows::Room::~Room() {
+  if (owner_ == nullptr) return;
+  owner_->counts_->credit.GiveBack(bytes_);
+  owner_->counts_->rows_in_use.fetch_sub(rows_ - touched_, std::memory_order_relaxed);
+}
+
+void LazyRows::Room::Count(int64_t touched) {
+  touched_ += touched;
+  owner_->counts_->touched.fetch_add(touched, std::memory_order_release);
+}
+
+Status LazyRows::MakeRoom(int64_t rows, int64_t bytes, Room* room) const {
+  const int64_t row_bytes = storage_.bytes_per_row();
+  const int64_t max_rows = max_bytes_ == 0 ? layout_.rows() : max_bytes_ / row_bytes;
+  int64_t in_use = counts_->rows_in_use.load(std::memory_order_relaxed);
+  do {
+    if (max_bytes_ != 0 && rows > max_rows - in_use) {
+      return Status(Code::kMemory,
+                    StrCat("cannot hold ", rows, " rows more: expected at most ", max_bytes_,
+                           " bytes (max_bytes), received ", in_use + rows, " rows of ", row_bytes,
+                           " bytes, of which ", in_use, " are in use"));
+    }
+  } while (!counts_->rows_in_use.compare_exchange_weak(in_use, in_use + rows,
+                                                       std::memory_order_relaxed));
+  const Status taken = counts_->credit.Take(bytes);
+  if (!taken.ok()) {
+    counts_->rows_in_use.fetch_sub(rows, std::memory_order_relaxed);
+    return taken.In(StrCat("cannot hold ", rows, " rows more of ", row_bytes, " bytes, beside ",
+                           in_use, " rows in use"));
+  }
+  room->owner_ = this;
+  room->rows_ = rows;
+  room->bytes_ = bytes;
+  return Status::Ok();
+}
+
+Status LazyRows::MakeRoomForIds(const int64_t* row_ids, int64_t count, Room* room) const {
+  int64_t rows = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    rows += IsTouched(row_ids[i] - first_row_) ? 0 : 1;
+  }
+  if (rows == 0) return Status::Ok();
+  // This counts a row that is named twice as two, and all pages of each row as new.
+  if (MakeRoom(rows, rows * storage_.page_bytes_per_row(), room).ok()) return Status::Ok();
+  std::vector<int64_t> untouched;
+  untouched.reserve(static_cast<size_t>(rows));
+  for (int64_t i = 0; i < count; ++i) {
+    if (!IsTouched(row_ids[i] - first_row_)) untouched.push_back(row_ids[i] - first_row_);
+  }
+  std::sort(untouched.begin(), untouched.end());
+  untouched.erase(std::unique(untouched.begin(), untouched.end()), untouched.end());
+  int64_t bytes = 0;
+  for (size_t i = 0; i < untouched.size();) {
+    const size_t first = i++;
+    while (i < untouched.size() && untouched[i] == untouched[i - 1] + 1) ++i;
+    bytes += storage_.page_bytes_of(static_cast<int64_t>(i - first));
+  }
+  return MakeRoom(static_cast<int64_t>(untouched.size()), bytes, room);
+}
+
+Status LazyRows::MakeRoomForRange(int64_t first, int64_t end, Room* room) const {
+  int64_t rows = 0;
+  int64_t bytes = 0;
+  for (int64_t row = NextUntouched(first, end); row < end; row = NextUntouched(row, end)) {
+    const int64_t run_end = NextTouched(row, end);
+    rows += run_end - row;
+    bytes += storage_.page_bytes_of(run_end - row);
+    row = run_end;
+  }
+  return rows == 0 ? Status::Ok() : MakeRoom(rows, bytes, room);
+}
+
+}  // namespace multiverso

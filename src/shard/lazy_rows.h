@@ -1,0 +1,95 @@
+// LazyRows: the rows of a shard that have their initial values until their first update.
+//
+// A bit per row tells whether the row has been touched: whether its initial values have been
+// written to the parameters. The values of other rows are computed when they are read, and their
+// pages, and those of their state, use no memory. The bits are never cleared, not even by a load.
+//
+// A call touches all rows that it will change before it changes the first one. If the rows need
+// more memory than the machine or the table may use, the call fails at that point and has changed
+// nothing. Touching a row does not change its values, so rows that a failed call has touched do no
+// harm. A row is touched under its stripe's lock: the values are written first, and then the bit,
+// with release order. So a reader that sees the bit sees the values, without a lock.
+#ifndef MULTIVERSO_SHARD_LAZY_ROWS_H_
+#define MULTIVERSO_SHARD_LAZY_ROWS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "memory/memory_credit.h"
+#include "shard/initializer.h"
+#include "shard/storage.h"
+#include "shard/stripe_layout.h"
+
+namespace multiverso {
+
+class LazyRows {
+ public:
+  // `storage` is attached and tracks rows. `first_row` is the table's row at which the shard
+  // begins; other rows here are counted from the shard's first row. `max_bytes` limits the bytes of
+  // parameters and state of touched rows; 0 sets no limit.
+  LazyRows(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
+           const Initializer& initializer, int64_t first_row, int64_t max_bytes);
+
+  const InitializerSpec& spec() const { return initializer_.spec(); }
+  bool AllTouched() const {
+    return counts_->touched.load(std::memory_order_acquire) == layout_.rows();
+  }
+  bool IsTouched(int64_t row) const {
+    return (WordOf(row)->load(std::memory_order_acquire) >> (row % kWordBits) & 1) != 0;
+  }
+  // Return the first touched or untouched row from `row` on, or `end` if there is none before.
+  int64_t NextTouched(int64_t row, int64_t end) const { return Next(row, end, 0); }
+  int64_t NextUntouched(int64_t row, int64_t end) const { return Next(row, end, ~uint64_t{0}); }
+  // Copies parameters from a byte offset on. Changes of the rows must be excluded, or the copy
+  // repeated, as for a plain copy.
+  void Copy(int64_t byte_offset, int64_t bytes, void* out) const;
+  // Touches a row, under its stripe's lock. Returns false if the row was touched before.
+  bool Touch(int64_t row) const;
+
+  // Room for rows that a call is about to touch. What the call has not used is given back when the
+  // object is destroyed. A rank that dies before leaves the room of one call in use.
+  class Room {
+   public:
+    Room() = default;
+    ~Room();
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+
+    int64_t rows() const { return rows_; }
+    void Count(int64_t touched);  // counts rows that have been touched
+
+   private:
+    friend class LazyRows;
+    const LazyRows* owner_ = nullptr;
+    int64_t rows_ = 0;
+    int64_t bytes_ = 0;
+    int64_t touched_ = 0;
+  };
+  // Take room for the untouched rows in a list of rows of the table, or in a range of rows of the
+  // shard. Return MemoryError if there is none.
+  Status MakeRoomForIds(const int64_t* row_ids, int64_t count, Room* room) const;
+  Status MakeRoomForRange(int64_t first, int64_t end, Room* room) const;
+
+ private:
+  static constexpr int64_t kWordBits = 64;
+
+  std::atomic<uint64_t>* WordOf(int64_t row) const { return bits_ + row / kWordBits; }
+  // Returns the first row from `row` on whose bit differs from the bits of `flip`.
+  int64_t Next(int64_t row, int64_t end, uint64_t flip) const;
+  Status MakeRoom(int64_t rows, int64_t bytes, Room* room) const;
+
+  StripeLayout layout_;
+  int64_t columns_;
+  int64_t first_row_;
+  int64_t max_bytes_;
+  Initializer initializer_;
+  ShardStorage storage_;
+  TouchCounts* counts_;
+  std::atomic<uint64_t>* bits_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SHARD_LAZY_ROWS_H_
