@@ -7,6 +7,7 @@ sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
 
 import numpy as np  # noqa: E402
 from cases import SEED, equal, raises, registrar, run_all  # noqa: E402
+from initializer_model import initial_values  # noqa: E402
 from modes import same_bits  # noqa: E402
 from pairwise import pairwise_sum  # noqa: E402
 from updater_model import OPTIONS, Model  # noqa: E402
@@ -21,9 +22,10 @@ case = registrar(CASES)
 SHAPES = ((70_001,), (5,), (37, 8), (3, 40_000))
 
 
-def table_of(name, start, **options):
+def table_of(name, start, initializer=None, **options):
     kind = mv.ArrayTableHandler if start.ndim == 1 else mv.MatrixTableHandler
-    return kind(*start.shape, start, dtype=start.dtype, updater=name, **options)
+    initial = start if initializer is None else initializer
+    return kind(*start.shape, initial, dtype=start.dtype, updater=name, **options)
 
 
 def model_of(name, start, **options):
@@ -36,12 +38,15 @@ def rows_of(delta, start):
 
 
 @case()
-def workers_taking_turns_match_one_program_bitwise():
+def workers_taking_turns_match_one_program_bitwise(initializer=None):
     rng = np.random.default_rng(SEED)  # the same on every rank
     for name, options in OPTIONS.items():
         for index, shape in enumerate(SHAPES):
             start = rng.standard_normal(shape).astype(("float32", "float64")[index % 2])
-            table, model = table_of(name, start, **options), model_of(name, start, **options)
+            if initializer is not None:
+                start = initial_values(initializer, shape, start.dtype)
+            table = table_of(name, start, initializer, **options)
+            model = model_of(name, start, **options)
             for turn in range(2 * mv.num_workers()):
                 who = turn % mv.num_workers()
                 delta = rng.standard_normal(shape).astype(start.dtype)
@@ -71,6 +76,16 @@ def _add(table, delta, ids, turn):
         table.add_get(delta)
     else:
         table.add(delta)
+
+
+@case()
+def workers_taking_turns_on_lazy_rows_match_one_program_bitwise():
+    workers_taking_turns_match_one_program_bitwise(mv.initializers.RandomNormal(seed=SEED))
+
+
+@case(staleness=2)
+def turns_with_bounded_staleness_on_lazy_rows_match_one_program_bitwise():
+    workers_taking_turns_match_one_program_bitwise(mv.initializers.TruncatedNormal(seed=SEED))
 
 
 @case(staleness=2)
@@ -192,13 +207,21 @@ def sync_round_is_one_update_with_the_sum():
 
 
 @case(sync=True)
-def sync_round_updates_each_row_with_the_sum_of_its_deltas():
+def sync_round_updates_lazy_rows_with_the_sum_of_their_deltas():
+    sync_round_updates_each_row_with_the_sum_of_its_deltas(mv.initializers.RandomUniform(seed=5))
+
+
+@case(sync=True)
+def sync_round_updates_each_row_with_the_sum_of_its_deltas(initializer=None):
     workers, me = mv.num_workers(), mv.worker_id()
     rng = np.random.default_rng(SEED)  # the same on every rank
     for name, options in OPTIONS.items():
         for rows, columns in ((37, 8), (3, 70_000)):  # a row of the second takes two messages
             start = rng.standard_normal((rows, columns)).astype(np.float32)
-            table, model = table_of(name, start, **options), model_of(name, start, **options)
+            if initializer is not None:
+                start = initial_values(initializer, start.shape, start.dtype)
+            table = table_of(name, start, initializer, **options)
+            model = model_of(name, start, **options)
             for turn in range(5):
                 names_row = [rng.random(rows) < 0.4 for _ in range(workers)]
                 adds_whole = rng.random(workers) < (0, 0.3, 0.6, 0, 1)[turn]

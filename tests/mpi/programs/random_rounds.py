@@ -38,8 +38,10 @@ class Run:
 
     def _create(self, table_index):
         spec = self.program.specs[table_index]
-        # Only the master's initial value is used.
-        initial = self.program.initial(table_index) if self.me == 0 else None
+        # Only the master's initial values are used, but every rank passes an initializer.
+        initial = spec.initializer
+        if initial is None and self.me == 0:
+            initial = self.program.initial(table_index)
         options = (
             {}
             if spec.learning_rate is None

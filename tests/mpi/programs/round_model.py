@@ -6,10 +6,17 @@ through the updater once.
 """
 
 import random
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
-import numpy as np
-from pairwise import pairwise_sum
+sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
+
+import numpy as np  # noqa: E402
+from initializer_model import initial_values  # noqa: E402
+from pairwise import pairwise_sum  # noqa: E402
+
+from multiverso import initializers  # noqa: E402
 
 #: Sizes and shapes of tables with fewer elements than workers, parts of a stripe, several stripes,
 #: and rows larger than a stripe.
@@ -84,11 +91,12 @@ def values_of(rng, shape, dtype):
 
 @dataclass
 class Spec:
-    """The shape, dtype and updater of a table of a random program."""
+    """The shape, dtype, updater and initializer (or None) of a table of a random program."""
 
     shape: tuple
     dtype: str
     learning_rate: float | None
+    initializer: initializers.Initializer | None
 
     @classmethod
     def draw(cls, rng):
@@ -96,7 +104,14 @@ class Spec:
         shape = rng.choice(MATRIX_SHAPES) if rng.random() < 0.6 else (rng.choice(ARRAY_SIZES),)
         dtype = rng.choice(DTYPES)
         learning_rate = 0.1 if dtype.startswith("float") and rng.random() < 0.4 else None
-        return cls(shape, dtype, learning_rate)
+        choices = [None, initializers.Zeros(), initializers.Constant(3)]
+        if dtype.startswith("float"):
+            seed = rng.randrange(2**63)
+            choices += [
+                initializers.RandomUniform(-1, 2, seed=seed),
+                initializers.TruncatedNormal(1, 2, seed=seed),
+            ]
+        return cls(shape, dtype, learning_rate, rng.choice(choices))
 
 
 @dataclass
@@ -174,6 +189,8 @@ class Program:
     def initial(self, table):
         """Return the initial values of a table."""
         spec = self.specs[table]
+        if spec.initializer is not None:
+            return initial_values(spec.initializer, spec.shape, spec.dtype)
         return values_of(np.random.default_rng([self.seed, table]), spec.shape, spec.dtype)
 
     def models(self):
