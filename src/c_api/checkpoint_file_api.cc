@@ -83,6 +83,19 @@ Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
   return saved;
 }
 
+// Writes what the rows of an area have that are not stored.
+void FillUnstored(const SavedTable& saved, uint32_t area, char* out) {
+  const int64_t row_bytes = saved.row_bytes(area);
+  if (area != kParameterArea) {
+    std::memset(out, 0, static_cast<size_t>(saved.num_row * row_bytes));
+    return;
+  }
+  const Initializer initializer(saved.initializer, saved.type());
+  for (int64_t row = 0; row < saved.num_row; ++row) {
+    initializer.Fill(row, 0, saved.num_col, out + row * row_bytes);
+  }
+}
+
 }  // namespace
 }  // namespace multiverso::c_api
 
@@ -204,6 +217,7 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
         return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
       }
       const int64_t element_bytes = area_number == kStepsArea ? 4 : SizeOf(saved.type());
+      if (saved.is_lazy()) FillUnstored(saved, area_number, static_cast<char*>(out));
       return entry->reader->Read(static_cast<uint32_t>(table), area_number, 0, saved.num_row,
                                  WaitLimit::Until(Instant::max()),
                                  [&](int64_t first, int64_t count, const char* data) {

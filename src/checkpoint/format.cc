@@ -21,6 +21,7 @@ constexpr int64_t kCrcBytes = 4;
 
 constexpr int64_t kManifestBytes = 96;  // before the tables
 constexpr int64_t kTableBytes = 232;
+constexpr int64_t kInitializerBytes = 32;  // after each table, in version 2
 constexpr int64_t kFileBytes = 16;
 constexpr int64_t kLibraryBytes = 24;
 constexpr int64_t kSectionBytes = 56;
@@ -41,10 +42,10 @@ Status CheckFormat(const std::string& bytes, const char* magic, const char* expe
   }
   ByteReader in(bytes, kMagicBytes);
   const auto version = in.Get<uint32_t>();
-  if (version != kFormatVersion) {
-    return CorruptionFailure(
-        path, kMagicBytes,
-        StrCat("expected version ", kFormatVersion, " of the format, received version ", version));
+  if (version < kFormatVersion || version > kLazyFormatVersion) {
+    return CorruptionFailure(path, kMagicBytes,
+                             StrCat("expected version ", kFormatVersion, " or ", kLazyFormatVersion,
+                                    " of the format, received version ", version));
   }
   return Status::Ok();
 }
@@ -76,18 +77,29 @@ std::string ProblemOf(const SavedTable& table) {
       !CheckedMultiply(elements, SizeOf(table.type()), &bytes) || bytes > kMaxTableBytes) {
     return "expected a size that a table can have";
   }
-  return "";
+  return table.initializer.Check(table.type()).text();
+}
+
+int64_t BytesOfTable(uint32_t version) {
+  return kTableBytes + (version == kLazyFormatVersion ? kInitializerBytes : 0);
 }
 
 }  // namespace
 
+uint32_t VersionOf(const Manifest& manifest) {
+  const bool is_lazy = std::any_of(manifest.tables.begin(), manifest.tables.end(),
+                                   [](const SavedTable& table) { return table.is_lazy(); });
+  return is_lazy ? kLazyFormatVersion : kFormatVersion;
+}
+
 std::string EncodeManifest(const Manifest& manifest) {
+  const uint32_t version = VersionOf(manifest);
   const auto tables = static_cast<int64_t>(manifest.tables.size());
   const auto files = static_cast<int64_t>(manifest.files.size());
-  const int64_t file_size = kManifestBytes + tables * (kTableBytes + manifest.workers * 8) +
+  const int64_t file_size = kManifestBytes + tables * (BytesOfTable(version) + manifest.workers * 8) +
                             files * kFileBytes + kCrcBytes;
   ByteWriter out;
-  out.PutText(std::string(kManifestMagic, kMagicBytes), kMagicBytes).Put(kFormatVersion);
+  out.PutText(std::string(kManifestMagic, kMagicBytes), kMagicBytes).Put(version);
   out.Put(static_cast<uint32_t>(tables)).Put(file_size).Put(manifest.id).Put(manifest.number);
   out.Put(manifest.step).Put(static_cast<uint32_t>(files)).Put(manifest.mode);
   out.Put(manifest.workers).Put(uint32_t{0}).Put(manifest.created);
@@ -98,6 +110,10 @@ std::string EncodeManifest(const Manifest& manifest) {
     out.Put(static_cast<uint32_t>(table.counting)).Put(uint32_t{0});
     out.PutText(table.name.substr(0, kSavedNameBytes - 1), kSavedNameBytes);
     for (const double value : table.hyper) out.Put(value);
+    if (version < kLazyFormatVersion) continue;
+    const InitializerSpec& initializer = table.initializer;
+    out.Put(static_cast<uint32_t>(initializer.kind)).Put(uint32_t{0}).Put(initializer.seed);
+    out.Put(initializer.first).Put(initializer.second);
   }
   for (const SavedTable& table : manifest.tables) {
     for (uint32_t i = 0; i < manifest.workers; ++i) {
@@ -115,8 +131,9 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
   MV_RETURN_IF_NOT_OK(CheckFormat(bytes, kManifestMagic, "a manifest of a checkpoint", path));
   const auto size = static_cast<int64_t>(bytes.size());
   if (size < kManifestBytes + kCrcBytes) return CorruptionFailure(path, size, "the file ends here");
-  ByteReader in(bytes, kMagicBytes + 4);
+  ByteReader in(bytes, kMagicBytes);
   Manifest manifest;
+  const auto version = in.Get<uint32_t>();
   const int64_t tables = in.Get<uint32_t>();
   const auto file_size = in.Get<int64_t>();
   if (file_size != size) {
@@ -134,7 +151,7 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
   const std::string library = in.GetBytes(kLibraryBytes);
   int64_t clock_bytes = 0;
   if (!CheckedMultiply(tables * 8, manifest.workers, &clock_bytes) || clock_bytes > size ||
-      kManifestBytes + tables * kTableBytes + clock_bytes + files * kFileBytes + kCrcBytes !=
+      kManifestBytes + tables * BytesOfTable(version) + clock_bytes + files * kFileBytes + kCrcBytes !=
           size) {
     return CorruptionFailure(path, 12,
                              StrCat(tables, " tables, ", files, " files and ", manifest.workers,
@@ -163,11 +180,22 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
     const auto unused = in.Get<uint32_t>();
     const std::string name = in.GetBytes(kSavedNameBytes);
     for (double& value : table.hyper) value = in.Get<double>();
+    if (version >= kLazyFormatVersion) {
+      table.initializer.kind = in.Get<int32_t>();
+      table.initializer.unused = in.Get<int32_t>();
+      table.initializer.seed = in.Get<uint64_t>();
+      table.initializer.first = in.Get<double>();
+      table.initializer.second = in.Get<double>();
+    }
     std::string problem = ProblemOf(table);
-    if (problem.empty() && (unused != 0 || !IsText(name))) problem = "expected a name";
+    if (problem.empty() && (unused != 0 || table.initializer.unused != 0 || !IsText(name))) problem = "expected a name";
     if (!problem.empty()) return CorruptionFailure(path, at, StrCat("table ", i, ": ", problem));
     table.name = TextOf(name);
     manifest.tables.push_back(std::move(table));
+  }
+  if (VersionOf(manifest) != version) {
+    return CorruptionFailure(path, kMagicBytes,
+                             StrCat("expected a table with an initializer in version ", version));
   }
   for (SavedTable& table : manifest.tables) {
     table.clocks.reserve(manifest.workers);
@@ -209,7 +237,7 @@ bool LayOut(DataHeader* header) {
 std::string EncodeDataHeader(const DataHeader& header) {
   ByteWriter out;
   out.Reserve(header.header_bytes);
-  out.PutText(std::string(kDataMagic, kMagicBytes), kMagicBytes).Put(kFormatVersion);
+  out.PutText(std::string(kDataMagic, kMagicBytes), kMagicBytes).Put(header.version);
   out.Put(static_cast<uint32_t>(header.sections.size())).Put(header.file_bytes).Put(header.id);
   out.Put(header.index).Put(static_cast<uint32_t>(kBlockBytes)).Put(header.header_bytes);
   out.Put(header.checksums_offset).Put(header.checksums);
@@ -248,6 +276,7 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
   MV_RETURN_IF_NOT_OK(CheckCrc(bytes, path));
   ByteReader in(bytes, kMagicBytes + 4);
   DataHeader header;
+  header.version = VersionOf(manifest);
   const auto sections = in.Get<uint32_t>();
   (void)in.Get<int64_t>();
   header.id = in.Get<uint64_t>();
@@ -269,7 +298,9 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
     section.area = record.Get<uint32_t>();
     section.first_row = record.Get<int64_t>();
     section.rows = record.Get<int64_t>();
-    (void)record.GetBytes(24);
+    (void)record.Get<int64_t>();
+    const auto stored_bytes = record.Get<int64_t>();
+    (void)record.Get<int64_t>();
     section.steps = record.Get<uint64_t>();
     const bool has_table = section.table < manifest.tables.size();
     const SavedTable no_table;
@@ -279,7 +310,15 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
       return CorruptionFailure(path, kDataPreludeBytes + i * kSectionBytes,
                                StrCat("section ", i, " is of no rows of a table in the manifest"));
     }
-    section.bytes = section.rows * table.row_bytes(section.area);
+    const int64_t row_bytes = table.row_bytes(section.area);
+    section.bytes = section.rows * row_bytes;
+    if (table.is_lazy()) {
+      if (stored_bytes < 0 || stored_bytes > section.bytes || stored_bytes % row_bytes != 0) {
+        return CorruptionFailure(path, kDataPreludeBytes + i * kSectionBytes,
+                                 StrCat("section ", i, " cannot have ", stored_bytes, " bytes"));
+      }
+      section.bytes = stored_bytes;
+    }
     header.sections.push_back(section);
   }
   // The fields that were not decoded follow from the decoded ones. So they are right if encoding

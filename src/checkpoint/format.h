@@ -9,15 +9,18 @@
 #define MULTIVERSO_CHECKPOINT_FORMAT_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "shard/initializer.h"
 
 namespace multiverso {
 
 constexpr uint32_t kFormatVersion = 1;
+constexpr uint32_t kLazyFormatVersion = 2;  // of a checkpoint with a table of lazy rows
 constexpr int64_t kBlockBytes = int64_t{1} << 20;  // bytes of a section with one checksum
 constexpr int64_t kDataAlignment = 4096;
 constexpr int64_t kIdOffset = 24;  // of the checkpoint's id in manifests and data files
@@ -31,6 +34,10 @@ constexpr uint32_t kParameterArea = 0;
 constexpr uint32_t kFirstSlotArea = 1;    // state slot k is area 1 + k
 constexpr uint32_t kStepsArea = 0x10000;  // the update count of each row, a uint32
 constexpr uint32_t kMaxSlots = 0x10000 - 1;
+// The numbers of the rows that the other areas have, an int64 each, in ascending order. Only tables
+// with an initializer have this area; the other tables have all rows.
+constexpr uint32_t kRowIdsArea = 0x10001;
+constexpr int64_t kRowIdBytes = 8;
 
 // The way in which a table counts its updates.
 enum class StepCounting : uint32_t { kNone = 0, kPerRow = 1, kPerSection = 2 };
@@ -46,17 +53,29 @@ struct SavedTable {
   std::string name;  // at most 63 bytes
   double hyper[kSavedHypers] = {};
   std::vector<uint64_t> clocks;  // adds of each of the Manifest::workers workers
+  InitializerSpec initializer;   // of the rows that are not stored
 
   DType type() const { return static_cast<DType>(dtype); }
+  // Returns whether only rows that have been changed are stored.
+  bool is_lazy() const {
+    return initializer.kind != static_cast<int32_t>(InitializerKind::kNone);
+  }
   // Returns the bytes of one row of an area.
   int64_t row_bytes(uint32_t area) const {
+    if (area == kRowIdsArea) return kRowIdBytes;
     return area == kStepsArea ? 4 : num_col * SizeOf(type());
   }
-  // num_areas() and area() list the areas that have sections. The steps are the last area.
-  uint32_t num_areas() const { return 1 + slots + (counting == StepCounting::kPerRow ? 1 : 0); }
-  uint32_t area(uint32_t index) const { return index <= slots ? index : kStepsArea; }
+  // num_areas() and area() list the areas that have sections, in ascending order.
+  uint32_t num_areas() const {
+    return 1 + slots + (counting == StepCounting::kPerRow ? 1 : 0) + (is_lazy() ? 1 : 0);
+  }
+  uint32_t area(uint32_t index) const {
+    if (index <= slots) return index;
+    return index == slots + 1 && counting == StepCounting::kPerRow ? kStepsArea : kRowIdsArea;
+  }
   bool has_area(uint32_t area) const {
-    return area <= slots || (area == kStepsArea && counting == StepCounting::kPerRow);
+    return area <= slots || (area == kStepsArea && counting == StepCounting::kPerRow) ||
+           (area == kRowIdsArea && is_lazy());
   }
 };
 
@@ -77,20 +96,24 @@ struct Manifest {
   std::vector<SavedFile> files;
 };
 
+// Returns the oldest version of the format that can describe these tables.
+uint32_t VersionOf(const Manifest& manifest);
 std::string EncodeManifest(const Manifest& manifest);
 // Decodes a manifest. `bytes` is the whole file, and `path` is for messages.
 Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& path);
 
-// Consecutive rows of one area of one table.
+// Consecutive rows of one area of one table, or those of them that are stored.
 struct Section {
   uint32_t table = 0;  // index in Manifest::tables
   uint32_t area = 0;
   int64_t first_row = 0;
   int64_t rows = 0;
   uint64_t steps = 0;  // updates of the rows, if the table counts per section
+  int64_t bytes = 0;   // bytes without the padding to kDataAlignment
+  // Of a section that a table with an initializer saves, the rows that it stores.
+  std::shared_ptr<const std::vector<int64_t>> row_ids;
   // Computed from the fields above.
   int64_t offset = 0;
-  int64_t bytes = 0;  // bytes without the padding to kDataAlignment
   int64_t first_checksum = 0;
 
   int64_t padded_bytes() const;
@@ -99,6 +122,7 @@ struct Section {
 
 // The header of a data file.
 struct DataHeader {
+  uint32_t version = kFormatVersion;
   uint64_t id = 0;
   uint32_t index = 0;  // index of the file
   std::vector<Section> sections;

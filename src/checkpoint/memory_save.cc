@@ -28,7 +28,8 @@ Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, in
       section.area = table.record.area(index);
       section.rows = table.record.num_row;
       section.steps = table.steps;
-      section.bytes = section.rows * table.record.row_bytes(section.area);
+      section.bytes = (table.record.is_lazy() ? table.stored_rows : section.rows) *
+                      table.record.row_bytes(section.area);
       plan.sections.push_back(section);
       data.push_back(static_cast<const char*>(table.areas[index]));
     }

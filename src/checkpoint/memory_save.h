@@ -17,6 +17,7 @@ struct MemoryTable {
   SavedTable record;
   std::vector<const void*> areas;  // the values of each SavedTable::area(index)
   uint64_t steps = 0;              // the update count, if the table counts per section
+  int64_t stored_rows = 0;         // the number of rows in each area, if the table is lazy
 };
 
 // Writes a checkpoint to `folder` and waits until the checkpoint is complete. `step` is passed to

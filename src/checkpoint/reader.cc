@@ -1,6 +1,7 @@
 #include "checkpoint/reader.h"
 
 #include <algorithm>
+#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -52,7 +53,7 @@ Status CheckpointReader::OpenDataFiles() {
     if (!file.ok()) return file.status();
     data_files_.push_back(std::move(file.value()));
     for (const Section& section : data_files_.back()->header().sections) {
-      sections_.push_back(StoredSection{data_files_.back().get(), &section});
+      sections_.push_back(StoredSection{data_files_.back().get(), &section, {}, false});
       blocks_ += section.blocks();
       max_section_bytes = std::max(max_section_bytes, section.padded_bytes());
     }
@@ -84,6 +85,17 @@ Status CheckpointReader::CheckCoverage() {
                                    StrCat("row ", row, " of table '", table.name, "', area ",
                                           table.area(index), ", is in no file or in two"));
         }
+        const Section& section = *stored->section;
+        const StoredSection* const ids = table.is_lazy() ? RowIdsOf(section) : nullptr;
+        const bool has_ids = ids != nullptr && ids->section->rows == section.rows &&
+                             ids->section->bytes / kRowIdBytes ==
+                                 section.bytes / table.row_bytes(section.area);
+        if (table.is_lazy() && !has_ids) {
+          return CorruptionFailure(
+              path, 0,
+              StrCat("the rows from ", row, " on of table '", table.name, "', area ",
+                     table.area(index), ", are not those of the area with their numbers"));
+        }
         row += stored->section->rows;
         ++stored;
       }
@@ -91,6 +103,47 @@ Status CheckpointReader::CheckCoverage() {
   }
   if (stored == sections_.end()) return Status::Ok();
   return CorruptionFailure(path, 0, "the files hold rows more than once");
+}
+
+CheckpointReader::StoredSection* CheckpointReader::RowIdsOf(const Section& section) {
+  const auto found = std::lower_bound(
+      sections_.begin(), sections_.end(), std::make_tuple(section.table, kRowIdsArea, section.first_row),
+      [](const StoredSection& stored, const std::tuple<uint32_t, uint32_t, int64_t>& wanted) {
+        const Section& at = *stored.section;
+        return std::tie(at.table, at.area, at.first_row) < wanted;
+      });
+  if (found == sections_.end()) return nullptr;
+  const Section& ids = *found->section;
+  const bool is_found = ids.table == section.table && ids.area == kRowIdsArea &&
+                        ids.first_row == section.first_row;
+  return is_found ? &*found : nullptr;
+}
+
+Status CheckpointReader::ReadRowIds(StoredSection* stored) {
+  if (stored->has_row_ids) return Status::Ok();
+  const Section& section = *stored->section;
+  std::vector<int64_t> ids(static_cast<size_t>(section.bytes / kRowIdBytes));
+  for (int64_t block = 0; block < section.blocks(); ++block) {
+    const auto data = stored->file->ReadBlock(section, block, buffer_.data());
+    if (!data.ok()) return data.status();
+    if (data.value() > 0) {
+      std::memcpy(reinterpret_cast<char*>(ids.data()) + block * kBlockBytes, buffer_.data(),
+                  static_cast<size_t>(data.value()));
+    }
+  }
+  int64_t least = section.first_row;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < least || ids[i] >= section.first_row + section.rows) {
+      return CorruptionFailure(
+          stored->file->path(), section.offset + static_cast<int64_t>(i) * kRowIdBytes,
+          StrCat("expected a row from ", least, " to ", section.first_row + section.rows - 1,
+                 ", received ", ids[i]));
+    }
+    least = ids[i] + 1;
+  }
+  stored->row_ids = std::move(ids);
+  stored->has_row_ids = true;
+  return Status::Ok();
 }
 
 int64_t CheckpointReader::file_bytes() const {
@@ -101,8 +154,10 @@ int64_t CheckpointReader::file_bytes() const {
 
 Status CheckpointReader::Verify(int64_t first, int64_t end, const WaitLimit& limit) {
   int64_t blocks_before = 0;
-  for (const StoredSection& stored : sections_) {
+  for (StoredSection& stored : sections_) {
     const int64_t blocks = stored.section->blocks();
+    const bool has_share = first < std::min(end, blocks_before + blocks);
+    if (has_share && stored.section->area == kRowIdsArea) MV_RETURN_IF_NOT_OK(ReadRowIds(&stored));
     for (; first < std::min(end, blocks_before + blocks); ++first) {
       const auto data =
           stored.file->ReadBlock(*stored.section, first - blocks_before, buffer_.data());
@@ -118,27 +173,59 @@ Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, 
                               const WaitLimit& limit, const TakeBlock& take) {
   const SavedTable& saved = manifest_.tables[table];
   const int64_t row_bytes = saved.row_bytes(area);
-  const int64_t element_bytes = area == kStepsArea ? 4 : SizeOf(saved.type());
   for (const StoredSection& stored : sections_) {
     const Section& section = *stored.section;
     if (section.table != table || section.area != area) continue;
     const int64_t begin = std::max(first_row, section.first_row);
     const int64_t end = std::min(end_row, section.first_row + section.rows);
     if (begin >= end) continue;
-    // `from` and `to` are offsets in the section, in bytes.
-    const int64_t from = (begin - section.first_row) * row_bytes;
-    const int64_t to = (end - section.first_row) * row_bytes;
-    for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {
-      const auto data = stored.file->ReadBlock(section, block, buffer_.data());
-      if (!data.ok()) return data.status();
-      const int64_t block_begin = block * kBlockBytes;
-      const int64_t part = std::max(from, block_begin);
-      const int64_t part_end = std::min(to, block_begin + data.value());
-      MV_RETURN_IF_NOT_OK(take((section.first_row * row_bytes + part) / element_bytes,
-                               (part_end - part) / element_bytes,
-                               buffer_.data() + (part - block_begin)));
-      MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
+    if (!saved.is_lazy()) {
+      MV_RETURN_IF_NOT_OK(ReadPart(stored, (begin - section.first_row) * row_bytes,
+                                   (end - section.first_row) * row_bytes, nullptr, limit, take));
+      continue;
     }
+    StoredSection* const ids = RowIdsOf(section);
+    MV_RETURN_IF_NOT_OK(ReadRowIds(ids));
+    const auto place_of = [&](int64_t row) {
+      return std::lower_bound(ids->row_ids.begin(), ids->row_ids.end(), row) - ids->row_ids.begin();
+    };
+    MV_RETURN_IF_NOT_OK(ReadPart(stored, place_of(begin) * row_bytes, place_of(end) * row_bytes,
+                                 ids->row_ids.data(), limit, take));
+  }
+  return Status::Ok();
+}
+
+Status CheckpointReader::ReadPart(const StoredSection& stored, int64_t from, int64_t to,
+                                  const int64_t* row_ids, const WaitLimit& limit,
+                                  const TakeBlock& take) {
+  const Section& section = *stored.section;
+  const SavedTable& saved = manifest_.tables[section.table];
+  const int64_t row_bytes = saved.row_bytes(section.area);
+  const int64_t element_bytes = section.area == kStepsArea    ? 4
+                                : section.area == kRowIdsArea ? kRowIdBytes
+                                                              : SizeOf(saved.type());
+  for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {
+    const auto data = stored.file->ReadBlock(section, block, buffer_.data());
+    if (!data.ok()) return data.status();
+    const int64_t block_begin = block * kBlockBytes;
+    const int64_t part_end = std::min(to, block_begin + data.value());
+    for (int64_t part = std::max(from, block_begin); part < part_end;) {
+      // The stored row at `part`, and the run of consecutive rows that begins with it.
+      const int64_t place = part / row_bytes;
+      int64_t row = section.first_row + place;
+      int64_t run_end = part_end;
+      if (row_ids != nullptr) {
+        row = row_ids[place];
+        int64_t next = place + 1;
+        while (next * row_bytes < part_end && row_ids[next] == row_ids[next - 1] + 1) ++next;
+        run_end = std::min(part_end, next * row_bytes);
+      }
+      MV_RETURN_IF_NOT_OK(take((row * row_bytes + part % row_bytes) / element_bytes,
+                               (run_end - part) / element_bytes,
+                               buffer_.data() + (part - block_begin)));
+      part = run_end;
+    }
+    MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
   }
   return Status::Ok();
 }

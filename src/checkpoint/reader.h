@@ -35,7 +35,8 @@ class CheckpointReader {
   Status Verify(int64_t first, int64_t end, const WaitLimit& limit);
 
   // Reads and verifies the blocks with rows first_row to end_row - 1 of an area, and calls
-  // take(first element, number of elements, data) for the part of these rows in each block.
+  // take(first element, number of elements, data) for the part of these rows in each block, or, of
+  // a table with an initializer, for each run of consecutive rows that are stored.
   using TakeBlock = std::function<Status(int64_t first, int64_t count, const char* data)>;
   Status Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
               const WaitLimit& limit, const TakeBlock& take);
@@ -47,6 +48,8 @@ class CheckpointReader {
   struct StoredSection {
     const DataFile* file;
     const Section* section;
+    std::vector<int64_t> row_ids;  // of a section of kRowIdsArea that has been read
+    bool has_row_ids = false;
   };
 
   CheckpointReader(FileSystem* files, std::string path) : files_(files), path_(std::move(path)) {}
@@ -54,6 +57,14 @@ class CheckpointReader {
   Status ReadManifest();
   Status OpenDataFiles();
   Status CheckCoverage();
+  // Returns the section with the row ids of a section of another area, or null.
+  StoredSection* RowIdsOf(const Section& section);
+  // Reads the row ids of a section of kRowIdsArea, unless they have been read, and checks them.
+  Status ReadRowIds(StoredSection* stored);
+  // Does what Read does for the part of a section from offset `from` to `to`, whose rows are
+  // `row_ids` from the section's first stored row on, or consecutive if `row_ids` is null.
+  Status ReadPart(const StoredSection& stored, int64_t from, int64_t to, const int64_t* row_ids,
+                  const WaitLimit& limit, const TakeBlock& take);
 
   FileSystem* files_;
   std::string path_;

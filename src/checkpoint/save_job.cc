@@ -117,6 +117,7 @@ Status SaveJob::CheckMayContinue() const {
 
 Status SaveJob::WriteFile() {
   DataHeader header;
+  header.version = VersionOf(plan_.manifest);
   header.id = plan_.manifest.id;
   header.index = static_cast<uint32_t>(plan_.file_index);
   header.sections = plan_.sections;

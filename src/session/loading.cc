@@ -108,10 +108,14 @@ Status Loading::LoadTables(const WaitLimit& limit) {
     // number of workers has changed since the save.
     const SavedTable& saved = reader_->manifest().tables[saved_indices_[i]];
     const auto slots = static_cast<uint32_t>(tables()[i]->shard()->state_slots());
-    const uint32_t areas = saved.num_areas() - saved.slots + slots;
-    for (uint32_t index = 0; index < areas; ++index) {
-      MV_RETURN_IF_NOT_OK(LoadArea(i, index <= slots ? index : kStepsArea, limit));
+    if (saved.is_lazy()) {
+      MV_RETURN_IF_NOT_OK(RestartRows(tables()[i].get(), RowsToLoad(*tables()[i]),
+                                      saved.initializer, limit));
     }
+    for (uint32_t area = kParameterArea; area <= slots; ++area) {
+      MV_RETURN_IF_NOT_OK(LoadArea(i, area, limit));
+    }
+    if (saved.has_area(kStepsArea)) MV_RETURN_IF_NOT_OK(LoadArea(i, kStepsArea, limit));
     MV_RETURN_IF_NOT_OK(LoadOptionsAndCounts(i, limit));
   }
   return Status::Ok();
@@ -138,7 +142,10 @@ Status Loading::LoadArea(size_t table_index, uint32_t area, const WaitLimit& lim
   const SavedTable& saved = reader_->manifest().tables[saved_indices_[table_index]];
   const RowRange rows = RowsToLoad(*table);
   // A worker's slot was not saved if the saving job had fewer workers.
-  if (!saved.has_area(area)) return ClearArea(table, area, rows, limit);
+  if (!saved.has_area(area)) {
+    // RestartRows has cleared all state of lazy rows.
+    return saved.is_lazy() ? Status::Ok() : ClearArea(table, area, rows, limit);
+  }
   return reader_->Read(saved_indices_[table_index], area, rows.first, rows.end, limit,
                        [&](int64_t first, int64_t count, const char* data) {
                          return LoadPart(table, area, first, count, data, limit);

@@ -92,6 +92,9 @@ Status Saving::ListSections(const WaitLimit& limit) {
     if (rows.count() == 0) continue;
     uint64_t steps = 0;
     MV_RETURN_IF_NOT_OK(StepsOfSection(tables()[i].get(), rows, &steps, limit));
+    const auto row_ids = TouchedRows(*tables()[i], rows);
+    const int64_t stored =
+        row_ids == nullptr ? rows.count() : static_cast<int64_t>(row_ids->size());
     for (uint32_t index = 0; index < record.num_areas(); ++index) {
       Section section;
       section.table = static_cast<uint32_t>(i);
@@ -99,7 +102,8 @@ Status Saving::ListSections(const WaitLimit& limit) {
       section.first_row = rows.first;
       section.rows = rows.count();
       section.steps = steps;
-      section.bytes = section.rows * record.row_bytes(section.area);
+      section.row_ids = row_ids;
+      section.bytes = stored * record.row_bytes(section.area);
       sections_.push_back(section);
     }
   }

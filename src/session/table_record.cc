@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/text.h"
 #include "checkpoint/file_system.h"
@@ -26,6 +27,20 @@ std::string Describe(const SavedTable& saved) {
   return spec.Describe();
 }
 
+// Copies `bytes` bytes of an area of the table, from byte `offset` of a row on, to `out`.
+Status CopyRows(Table* table, uint32_t area, int64_t first_row, int64_t offset, int64_t bytes,
+                char* out, NextRead next_read, const WaitLimit& limit) {
+  const TableSpec& spec = table->spec();
+  Progress progress;
+  if (area == kStepsArea) {
+    return table->shard()->CopyStepsOut(first_row + offset / kStepBytes, bytes / kStepBytes, 1,
+                                        reinterpret_cast<uint32_t*>(out), &progress, limit);
+  }
+  const int64_t element_bytes = SizeOf(spec.type());
+  return table->shard()->CopyOut(area, first_row * spec.num_col + offset / element_bytes,
+                                 bytes / element_bytes, out, &progress, limit, next_read);
+}
+
 StepCounting CountingOf(const Table& table) {
   if (!table.shard()->updater().counts_steps()) return StepCounting::kNone;
   // The rows of an array are always updated together.
@@ -47,22 +62,55 @@ SavedTable RecordOf(const Table& table) {
   saved.num_col = spec.num_col;
   saved.name = spec.name;
   for (int i = 0; i < kHyperCount; ++i) saved.hyper[i] = table.GetHyper(i);
+  saved.initializer = spec.initializer;
   return saved;
+}
+
+std::shared_ptr<const std::vector<int64_t>> TouchedRows(const Table& table, RowRange rows) {
+  const LazyRows* const lazy = table.shard()->lazy();
+  if (lazy == nullptr) return nullptr;
+  std::vector<int64_t> ids;
+  const int64_t first_row = table.partition().node_rows().first;
+  const int64_t end = rows.end - first_row;
+  for (int64_t row = lazy->NextTouched(rows.first - first_row, end); row < end;
+       row = lazy->NextTouched(row + 1, end)) {
+    ids.push_back(first_row + row);
+  }
+  return std::make_shared<const std::vector<int64_t>>(std::move(ids));
+}
+
+Status RestartRows(Table* table, RowRange rows, const InitializerSpec& initializer,
+                   const WaitLimit& limit) {
+  Progress progress;
+  return table->shard()->Restart(rows.first, rows.count(),
+                                 Initializer(initializer, table->spec().type()), &progress, limit);
 }
 
 Status CopySection(Table* table, const Section& section, int64_t offset, int64_t bytes, char* out,
                    NextRead next_read, const WaitLimit& limit) {
-  const TableSpec& spec = table->spec();
-  Progress progress;
-  if (section.area == kStepsArea) {
-    const int64_t first = section.first_row + offset / kStepBytes;
-    return table->shard()->CopyStepsOut(first, bytes / kStepBytes, 1,
-                                        reinterpret_cast<uint32_t*>(out), &progress, limit);
+  if (section.row_ids == nullptr) {
+    return CopyRows(table, section.area, section.first_row, offset, bytes, out, next_read, limit);
   }
-  const int64_t element_bytes = SizeOf(spec.type());
-  return table->shard()->CopyOut(section.area,
-                                 section.first_row * spec.num_col + offset / element_bytes,
-                                 bytes / element_bytes, out, &progress, limit, next_read);
+  const std::vector<int64_t>& ids = *section.row_ids;
+  if (section.area == kRowIdsArea) {
+    std::memcpy(out, reinterpret_cast<const char*>(ids.data()) + offset,
+                static_cast<size_t>(bytes));
+    return Status::Ok();
+  }
+  const int64_t row_bytes = section.bytes / static_cast<int64_t>(ids.size());
+  const int64_t end = offset + bytes;
+  while (offset < end) {
+    // The stored row at `offset`, and the run of consecutive rows that begins with it.
+    const int64_t place = offset / row_bytes;
+    auto next = static_cast<size_t>(place + 1);
+    while (next < ids.size() && ids[next] == ids[next - 1] + 1) ++next;
+    const int64_t count = std::min(end, static_cast<int64_t>(next) * row_bytes) - offset;
+    MV_RETURN_IF_NOT_OK(CopyRows(table, section.area, ids[static_cast<size_t>(place)],
+                                 offset % row_bytes, count, out, next_read, limit));
+    out += count;
+    offset += count;
+  }
+  return Status::Ok();
 }
 
 Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLimit& limit) {

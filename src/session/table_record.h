@@ -3,7 +3,9 @@
 #define MULTIVERSO_SESSION_TABLE_RECORD_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -14,6 +16,14 @@ namespace multiverso {
 
 // Returns the table's description with its current hyper-parameters, without clocks.
 SavedTable RecordOf(const Table& table);
+
+// Returns those of the rows, which are on this node, that have been touched, or null if the table
+// has no lazy rows and stores all.
+std::shared_ptr<const std::vector<int64_t>> TouchedRows(const Table& table, RowRange rows);
+// Gives rows of this node the values of a saved initializer and no state (Shard::Restart), before
+// the rows that a checkpoint stores are loaded.
+Status RestartRows(Table* table, RowRange rows, const InitializerSpec& initializer,
+                   const WaitLimit& limit);
 
 // Copies `bytes` bytes of a section of the table, from byte `offset` on, to `out`. `next_read`
 // says when the copy will be read.
