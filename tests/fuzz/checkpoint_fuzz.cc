@@ -40,14 +40,15 @@ constexpr char kNames[][16] = {"manifest.mv", "shard-00000.mv"};
 
 std::string PathOf(size_t file) { return std::string(kFolder) + "/" + kNames[file]; }
 
-// Returns both files of a valid checkpoint, which has two small tables.
+// Returns both files of a valid checkpoint, which has three small tables.
 const MemoryFiles& Original() {
   static const MemoryFiles* const files = [] {
     auto* made = new MemoryFiles;
     static const float weights[5] = {1, 2, 3, 4, 5};
     static const double rows[6] = {1, 2, 3, 4, 5, 6};
     static const uint32_t steps[3] = {7, 8, 9};
-    std::vector<MemoryTable> tables(2);
+    std::vector<MemoryTable> tables(3);
+    static const int64_t row_ids[3] = {2, 3, 7};
     tables[0].record.name = "w";
     tables[0].record.slots = 1;
     tables[0].record.num_row = 5;
@@ -62,6 +63,16 @@ const MemoryFiles& Original() {
     tables[1].record.num_col = 2;
     tables[1].record.counting = StepCounting::kPerRow;
     tables[1].areas = {rows, steps};
+    tables[2].record.name = "l";
+    tables[2].record.kind = 1;
+    tables[2].record.dtype = 1;
+    tables[2].record.num_row = 9;
+    tables[2].record.num_col = 2;
+    tables[2].record.counting = StepCounting::kPerRow;
+    tables[2].record.initializer.kind = static_cast<int32_t>(InitializerKind::kNormal);
+    tables[2].record.initializer.second = 1;
+    tables[2].stored_rows = 3;
+    tables[2].areas = {rows, steps, row_ids};
     const Status status = SaveMemory(made, "/saved", 3, 0, tables, "1.2.3");
     Require(status.ok(), "a checkpoint", status.text());
     return made;

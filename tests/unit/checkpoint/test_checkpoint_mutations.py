@@ -48,19 +48,24 @@ class TestLoad(FolderTestCase):
         self.addCleanup(mv.shutdown)
         self.array = mv.ArrayTableHandler(50, np.arange(50), updater="momentum", name="w")
         self.matrix = mv.MatrixTableHandler(4, 5, np.arange(20), name="m", updater="adam")
+        initial = mv.initializers.RandomUniform(seed=1)
+        self.lazy = mv.MatrixTableHandler(90, 2, initial, name="lazy", updater="adam")
         self.array.add(np.ones(50))
         self.matrix.add(np.ones((2, 5)), [1, 3])
+        self.lazy.add(np.ones((3, 2)), [4, 5, 88])
         mv.save(self.folder, step=1)
         self.files = sorted((self.folder / "000001-step-1").iterdir())
         self.originals = [path.read_bytes() for path in self.files]
         # The tables now differ from the checkpoint, so a load would be noticed.
         self.array.add(np.ones(50))
         self.matrix.add(np.ones((4, 5)))
+        self.lazy.add(np.ones((3, 2)), [3, 5, 80])
         self.values = self.state()
         self.rng = random.Random(SEED)
 
     def state(self):
-        return self.array.get(), self.matrix.get(), [self.array.options, self.matrix.options]
+        tables = (self.array, self.matrix, self.lazy)
+        return [*(table.get() for table in tables), [table.options for table in tables]]
 
     def check_unchanged(self, message):
         for value, before in zip(self.state(), self.values, strict=True):

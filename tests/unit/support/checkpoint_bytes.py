@@ -10,6 +10,7 @@ import numpy as np
 
 BLOCK = 1 << 20  # bytes under one checksum
 STEPS = 0x10000  # the area with the update counts of rows
+ROW_IDS = 0x10001  # the area with the numbers of the stored rows
 DTYPES = ("<f4", "<f8", "<i4", "<i8")
 
 
@@ -46,11 +47,12 @@ def read_manifest(data):
     assert data[:8] == b"\x89MVM\r\n\x1a\n"
     version, num_tables, size, ident, number, step = struct.unpack_from("<IIqQqq", data, 8)
     num_files, mode, workers, zero, created = struct.unpack_from("<IIIIq", data, 48)
-    assert (version, zero, size) == (1, 0, len(data))
+    assert (zero, size) == (0, len(data))
     assert data == with_crc(data)
+    table_bytes = {1: 232, 2: 264}[version]
     descriptions = []
     for i in range(num_tables):
-        at = 96 + 232 * i
+        at = 96 + table_bytes * i
         kind, dtype, updater, slots, rows, columns, counting, zero = struct.unpack_from(
             "<IIIIqqII", data, at
         )
@@ -61,14 +63,16 @@ def read_manifest(data):
                 "name": text_of(data[at + 40 : at + 104]),
                 "options": struct.unpack_from("<16d", data, at + 104),
                 "clocks": struct.unpack_from(
-                    f"<{workers}Q", data, 96 + 232 * num_tables + 8 * workers * i
+                    f"<{workers}Q", data, 96 + table_bytes * num_tables + 8 * workers * i
                 ),
+                "initializer": struct.unpack_from("<IIQdd", data, at + 232) if version > 1 else None,
             }
         )
-    at = 96 + (232 + 8 * workers) * num_tables
+    assert version == 1 or any(table["initializer"][0] for table in descriptions)
+    at = 96 + (table_bytes + 8 * workers) * num_tables
     assert size == at + 16 * num_files + 4
     return {
-        **{"id": ident, "number": number, "step": step, "mode": mode},
+        **{"version": version, "id": ident, "number": number, "step": step, "mode": mode},
         **{"workers": workers, "created": created},
         "library": text_of(data[72:96]),
         "tables": descriptions,
@@ -79,10 +83,10 @@ def read_manifest(data):
 def read(folder):
     """Return the manifest, with the update count of each table as "steps", and the arrays.
 
-    The arrays are in a dict by (table, area).
+    The arrays are in a dict by (table, area). Rows that are not stored are zeros.
     """
     manifest = read_manifest(Path(folder, "manifest.mv").read_bytes())
-    arrays = {}
+    parts = {}
     for number, (size, header_crc, _) in enumerate(manifest["files"]):
         data = Path(folder, f"shard-{number:05}.mv").read_bytes()
         assert data[:8] == b"\x89MVD\r\n\x1a\n"
@@ -90,7 +94,8 @@ def read(folder):
             "<IIqQII", data, 8
         )
         header, checksums_at, num_checksums = struct.unpack_from("<qqq", data, 40)
-        assert (version, ident, index, block) == (1, manifest["id"], number, BLOCK)
+        assert version == manifest["version"]
+        assert (ident, index, block) == (manifest["id"], number, BLOCK)
         assert file_size == size == len(data) == checksums_at + 4 * num_checksums + 4
         assert header % 4096 == 0
         assert data[:header] == with_crc(data[:header])
@@ -104,18 +109,35 @@ def read(folder):
             )
             assert (offset, first_block) == (at, block_number)
             description = manifest["tables"][table]
-            columns = 1 if area == STEPS else description["columns"]
-            dtype = np.dtype("<u4" if area == STEPS else description["dtype"])
-            assert length == rows * columns * dtype.itemsize
+            is_lazy = bool(description["initializer"] and description["initializer"][0])
+            columns = 1 if area in (STEPS, ROW_IDS) else description["columns"]
+            dtype = np.dtype({STEPS: "<u4", ROW_IDS: "<i8"}.get(area, description["dtype"]))
+            stored = length // (columns * dtype.itemsize) if is_lazy else rows
+            assert length == stored * columns * dtype.itemsize
+            assert stored <= rows
             end = at + -(-length // 4096) * 4096
             assert not any(data[at + length : end])
             for begin in range(at, end, BLOCK):
                 assert crc32c(data[begin : min(begin + BLOCK, end)]) == crcs[block_number]
                 block_number += 1
-            zeros = np.zeros((description["rows"], columns), dtype)
-            values = np.frombuffer(data, dtype, rows * columns, at).reshape(rows, columns)
-            arrays.setdefault((table, area), zeros)[first : first + rows] = values
+            values = np.frombuffer(data, dtype, stored * columns, at).reshape(stored, columns)
+            parts.setdefault((table, area), []).append((first, rows, values))
             description["steps"] = max(description.get("steps", 0), steps)
             at = end
         assert (at, block_number) == (checksums_at, num_checksums)
+    arrays = {}
+    for (table, area), sections in parts.items():
+        num_rows = manifest["tables"][table]["rows"]
+        values = np.zeros((num_rows, sections[0][2].shape[1]), sections[0][2].dtype)
+        for number, (first, rows, stored) in enumerate(sections):
+            ids = np.arange(first, first + rows)
+            if (table, ROW_IDS) in parts:
+                first_id, rows_of_ids, ids = parts[table, ROW_IDS][number]
+                ids = ids.ravel()
+                assert (first_id, rows_of_ids) == (first, rows)
+                assert (np.diff(ids) > 0).all()
+                assert ((first <= ids) & (ids < first + rows)).all()
+            values[ids] = stored
+        if area != ROW_IDS:
+            arrays[table, area] = values
     return manifest, arrays
