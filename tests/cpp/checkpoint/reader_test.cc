@@ -76,6 +76,65 @@ TEST_F(Reader, ReadsAnyRangeOfRows) {
   }
 }
 
+// A table of 500 000 rows, of which it stores every other one; row r contains r and -r.
+struct LazyTable {
+  LazyTable() {
+    for (int64_t row = 1; row < 500'000; row += 2) ids.push_back(row);
+    for (const int64_t row : ids) values.insert(values.end(), {double(row), -double(row)});
+  }
+  Status Save(const std::string& folder) const {
+    MemoryTable table;
+    table.record.name = "lazy";
+    table.record.kind = 1;
+    table.record.dtype = 1;
+    table.record.num_row = 500'000;
+    table.record.num_col = 2;
+    table.record.initializer.kind = static_cast<int32_t>(InitializerKind::kZeros);
+    table.stored_rows = static_cast<int64_t>(ids.size());
+    table.areas = {values.data(), ids.data()};
+    return SaveMemory(LocalFileSystem(), folder, 7, 0, {table}, "1.2.3");
+  }
+
+  std::vector<int64_t> ids;
+  std::vector<double> values;
+};
+
+TEST(LazyReader, ReturnsTheRowsThatAreStored) {
+  const TemporaryFolder folder;
+  LazyTable table;
+  ASSERT_TRUE(table.Save(folder.path()).ok());
+  const std::string path = folder / "000001-step-7";
+  EXPECT_TRUE(Verify(path).ok());
+  const auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), path));
+  // Row 131 073 is the first stored one of the second block of 1 MiB of row numbers.
+  for (const int64_t first : {0, 1, 131'071, 131'072, 131'073, 499'998}) {
+    for (const int64_t end : {131'074, 300'000, 500'000}) {
+      if (end <= first) continue;
+      const auto rows = ReadRows<double>(reader.get(), 0, 0, first, end);
+      for (int64_t row = first; row < end; ++row) {
+        const double expected = row % 2 == 0 ? 0 : static_cast<double>(row);
+        ASSERT_EQ(rows[static_cast<size_t>(row - first) * 2], expected) << row;
+        ASSERT_EQ(rows[static_cast<size_t>(row - first) * 2 + 1], -expected) << row;
+      }
+    }
+  }
+}
+
+TEST(LazyReader, RejectsRowNumbersThatAreNotAscendingOrNotOfTheTable) {
+  for (const auto& [place, row] : std::vector<std::pair<size_t, int64_t>>{
+           {0, -1}, {0, 3}, {131'072, 262'143}, {200'000, 0}, {249'999, 500'000}}) {
+    const TemporaryFolder folder;
+    LazyTable table;
+    table.ids[place] = row;
+    ASSERT_TRUE(table.Save(folder.path()).ok());
+    const std::string path = folder / "000001-step-7";
+    EXPECT_TRUE(IsError(Verify(path), Code::kCheckpointCorrupt, "expected a row from")) << row;
+    const auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), path));
+    const auto take = [](int64_t, int64_t, const char*) { return Status::Ok(); };
+    EXPECT_TRUE(IsError(reader->Read(0, 0, 0, 500'000, kNoLimit, take), Code::kCheckpointCorrupt));
+  }
+}
+
 TEST_F(Reader, ReadsBlockByBlockAndCanBeInterruptedBetweenBlocks) {
   int64_t elements = 0;
   int blocks = 0;

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "memory/segment.h"
 #include "shard/make_updater.h"
@@ -25,22 +27,37 @@ constexpr DType DTypeOf() {
 template <class T>
 class MemoryShard {
  public:
-  MemoryShard(int64_t rows, int64_t columns, UpdaterKind kind = UpdaterKind::kAdd)
-      : layout_(rows, columns * static_cast<int64_t>(sizeof(T))), columns_(columns), kind_(kind) {
-    storage_ = ValueOf(ShardStorage::Plan(layout_, 0));
+  // With an initializer, the rows are lazy.
+  MemoryShard(int64_t rows, int64_t columns, UpdaterKind kind = UpdaterKind::kAdd,
+              const InitializerSpec& initializer = InitializerSpec(), int64_t max_bytes = 0)
+      : layout_(rows, columns * static_cast<int64_t>(sizeof(T))),
+        columns_(columns),
+        kind_(kind),
+        initializer_(initializer),
+        max_bytes_(max_bytes) {
+    const int64_t slots = ValueOf(MakeUpdater(kind, DTypeOf<T>()))->state_slots(1);
+    storage_ = ValueOf(ShardStorage::Plan(layout_, slots, StepCells(), initializer.kind != 0));
     segment_ = ValueOf(Segment::CreatePrivate(storage_.segment_bytes()));
     storage_.Attach(segment_.data());
   }
 
   // Returns the shard as the given local rank sees it, as part of a table from `first_row` on.
   Shard For(int local_rank, int64_t first_row = 0) const {
+    std::unique_ptr<const LazyRows> lazy;
+    if (initializer_.kind != 0) {
+      lazy = std::make_unique<LazyRows>(layout_, columns_, storage_,
+                                        Initializer(initializer_, DTypeOf<T>()), first_row,
+                                        max_bytes_);
+    }
     return Shard(layout_, columns_, storage_, ValueOf(MakeUpdater(kind_, DTypeOf<T>())),
-                 ShardUser{local_rank, &probe}, first_row);
+                 ShardUser{local_rank, &probe}, first_row, std::move(lazy));
   }
 
   const StripeLayout& layout() const { return layout_; }
   RobustLock* lock(int64_t stripe) const { return storage_.lock(stripe); }
   Hyper* hyper() const { return storage_.hyper(); }
+  int64_t touched() const { return storage_.touch_counts()->touched.load(); }
+  int64_t rows_in_use() const { return storage_.touch_counts()->rows_in_use.load(); }
   const T* values() const { return reinterpret_cast<const T*>(storage_.parameters()); }
 
   FakeProbe probe;  // by which the shards decide whether the holder of a lock is alive
@@ -49,6 +66,8 @@ class MemoryShard {
   StripeLayout layout_;
   int64_t columns_;
   UpdaterKind kind_;
+  InitializerSpec initializer_;
+  int64_t max_bytes_;
   ShardStorage storage_;
   Segment segment_;
 };
