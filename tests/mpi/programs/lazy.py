@@ -1,0 +1,196 @@
+"""Cases about lazy rows on any number of ranks: what they read as, share and may use."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
+
+import numpy as np  # noqa: E402
+from cases import SEED, equal, raises, registrar, run_all  # noqa: E402
+from initializer_model import initial_rows, initial_values  # noqa: E402
+from modes import same_bits  # noqa: E402
+
+import multiverso as mv  # noqa: E402
+from multiverso import api, initializers  # noqa: E402
+
+CASES = {}
+
+case = registrar(CASES)
+
+SHAPES = ((70_001,), (5,), (1009, 8), (3, 40_000))
+INITIALIZERS = (
+    initializers.Zeros(),
+    initializers.Constant(0.75),
+    initializers.RandomUniform(-1, 3, seed=SEED),
+    initializers.RandomNormal(seed=2**62 + 1),
+    initializers.TruncatedNormal(1, 2, seed=0),
+)
+
+
+def table_of(shape, initializer, dtype="float32", **options):
+    kind = mv.ArrayTableHandler if len(shape) == 1 else mv.MatrixTableHandler
+    return kind(*shape, initializer, dtype=dtype, **options)
+
+
+def check_initial_values():
+    for initializer in INITIALIZERS:
+        for index, shape in enumerate(SHAPES):
+            dtype = ("float32", "float64")[index % 2]
+            table = table_of(shape, initializer, dtype)
+            expected = initial_values(initializer, shape, dtype)
+            if len(shape) == 2:
+                ids = np.arange(shape[0])[::-2]
+                same_bits(table.get(ids), expected[ids])
+            same_bits(table.get(), expected)
+            same_bits(table.get(sync=True), expected)
+            same_bits(table.view(), expected)
+            same_bits(table.add_get(np.zeros(shape)), expected + np.zeros(shape, dtype))
+
+
+@case()
+def every_read_returns_the_initial_values():
+    check_initial_values()
+
+
+@case(sync=True)
+def every_read_in_sync_mode_returns_the_initial_values():
+    check_initial_values()
+
+
+@case()
+def tables_of_integers_have_constants():
+    for dtype in ("int32", "int64"):
+        table = table_of((7, 3), initializers.Constant(-5), dtype)
+        table.add([[1, 2, 3]], [4])
+        mv.barrier()
+        expected = np.full((7, 3), -5)
+        expected[4] += np.multiply([1, 2, 3], mv.num_workers())
+        equal(table.get(), expected)
+        mv.barrier()
+
+
+@case()
+def default_seeds_follow_from_the_numbers_of_tables():
+    tables = [table_of((40, 3), initializers.RandomUniform()) for _ in range(2)]
+    for number, table in enumerate(tables):
+        same_bits(table.get(), initial_values(initializers.RandomUniform(), (40, 3), "f4", number))
+
+
+@case()
+def all_ranks_pass_the_same_initializer():
+    if mv.size() == 1:
+        return
+    seed = 8 if mv.rank() == 0 else 9
+    raises(
+        mv.MismatchError,
+        lambda: table_of((4, 4), initializers.RandomUniform(seed=seed)),
+        "initially RandomUniform(-0.05, 0.05, seed=8)",
+        "seed=9",
+    )
+    initializer = None if mv.rank() == 0 else initializers.Zeros()
+    raises(mv.MismatchError, lambda: table_of((4, 4), initializer), "Zeros()")
+    equal(table_of((2,), initializers.Constant(1)).get(), [1, 1])
+
+
+@case()
+def concurrent_adds_to_the_same_rows_are_all_applied():
+    rows, columns, turns = 3000, 5, 6
+    initial = initializers.RandomUniform(-4, 4, seed=1)
+    table = table_of((rows, columns), initial, "float64")
+    rng = np.random.default_rng([SEED, mv.rank()])
+    for _ in range(turns):
+        table.add(np.ones((rows, columns)), rng.permutation(rows))
+        got = table.get()
+        # The values are sums of a few numbers between -4 and 64 whose roundings differ in order.
+        difference = got - initial_values(initial, (rows, columns), "float64")
+        assert np.allclose(difference, np.round(difference), atol=1e-12)
+    mv.barrier()
+    expected = initial_values(initial, (rows, columns), "float64")
+    for _ in range(turns * mv.num_workers()):
+        expected += 1
+    same_bits(table.get(), expected)
+
+
+@case()
+def add_without_room_raises_and_changes_nothing():
+    rows, columns = 1200, 4
+    row_bytes = 2 * columns * 4  # parameters and one slot of the state
+    initial = initializers.RandomNormal(seed=4)
+    table = table_of((rows, columns), initial, updater="adagrad", max_bytes=100 * row_bytes)
+    expected = initial_values(initial, (rows, columns), "float32")
+    everything = np.arange(rows)
+    for _ in range(2):
+        error = raises(
+            MemoryError,
+            lambda: table.add(np.ones((rows, columns)), everything),
+            "cannot hold",
+            f"at most {100 * row_bytes} bytes (max_bytes)",
+            f"rows of {row_bytes} bytes",
+        )
+        assert "add" in str(error)
+        raises(MemoryError, lambda: table.add(np.ones((rows, columns))), "max_bytes")
+        same_bits(table.get(), expected)
+        mv.barrier()
+
+
+@case()
+def workers_share_the_room_of_a_node():
+    columns, per_call = 4, 8
+    table = table_of((100_000, columns), initializers.Constant(1), max_bytes=64 * columns * 4)
+    mine = np.arange(mv.worker_id(), 100_000, mv.num_workers())
+    added = []
+    for at in range(0, len(mine) - per_call, len(mine) // 100):
+        ids = mine[at : at + per_call]
+        try:
+            table.add(np.ones((per_call, columns)), ids)
+        except MemoryError:
+            continue
+        added.append(ids)
+    mv.barrier()
+    values = table.get()
+    changed = np.flatnonzero((values != 1).any(axis=1))
+    assert (values[changed] == 2).all()
+    own = changed[changed % mv.num_workers() == mv.worker_id()]
+    equal(own, np.sort(np.concatenate([*added, []])).astype(int))
+    assert 0 < len(changed) <= 64 * api.current_session().num_nodes
+    mv.barrier()
+    if added:  # rows that have memory can be changed again
+        table.add(np.ones((per_call, columns)), added[0])
+        equal(table.get(added[0]), np.full((per_call, columns), 3))
+
+
+@case(sync=True)
+def round_without_room_raises_on_every_worker_and_rounds_continue():
+    rows, columns = 1200, 4
+    initial = initializers.RandomUniform(seed=4)
+    table = table_of((rows, columns), initial, max_bytes=400 * columns * 4)
+    expected = initial_values(initial, (rows, columns), "float32")
+    everything = np.ones((rows, columns))
+    raises(MemoryError, lambda: table.add(everything, np.arange(rows)), "max_bytes")
+    raises(MemoryError, lambda: table.add_get(everything), "max_bytes")
+    same_bits(table.get(), expected)
+    if mv.size() == 1:
+        raises(MemoryError, table.view, "max_bytes")
+    for step in range(3):
+        table.add(everything[:2], [step, rows - 1])
+        for row in (step, rows - 1):
+            expected[row] += np.float32(mv.num_workers())
+        same_bits(table.get(), expected)
+
+
+@case()
+def reading_a_huge_table_takes_no_memory():
+    rows, columns = 300_000_000, 64
+    initial = initializers.RandomUniform(seed=3)
+    table = table_of((rows, columns), initial, updater="adagrad", max_bytes=4096)
+    rng = np.random.default_rng([SEED, mv.rank()])
+    for _ in range(3):
+        ids = rng.integers(0, rows, 500)
+        same_bits(table.get(ids), initial_rows(initial, ids, columns, "float32"))
+    table.add(np.ones((1, columns)), [5])
+    mv.barrier()
+    assert (table.get([5]) < initial_rows(initial, [5], columns, "float32")).all()
+
+
+if __name__ == "__main__":
+    run_all(CASES)
