@@ -27,7 +27,7 @@ enum class RequestKind : uint32_t {
   kSetHyper = 7,
   kReleased = 8,  // the sender's node has released the table; no reply
   kExchange = 9,
-  kTouch = 10,  // prepares rows for a change that another request will make
+  kTouch = 10,
   kTouchRows = 11,
   kEnd  // no kind has this number or a larger one
 };
@@ -40,6 +40,7 @@ constexpr unsigned kReturnsData = 8;     // it returns parameters
 constexpr unsigned kChangesOption = 16;  // it changes the updater's options
 constexpr unsigned kIsIdempotent = 32;   // executing it twice does no harm
 constexpr unsigned kIsLocal = 64;        // never a message: its tensors are in the caller's memory
+constexpr unsigned kTouches = 128;       // prepares rows for a change by another request
 
 struct RequestTraits {
   RequestKind kind;
@@ -60,8 +61,8 @@ inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind::kSetHyper, nullptr, "set_option", kChangesOption | kIsIdempotent},
     {RequestKind::kReleased, nullptr, "release", 0},
     {RequestKind::kExchange, nullptr, "sync", kAddsDelta | kReturnsData | kIsLocal},
-    {RequestKind::kTouch, nullptr, "add", kIsIdempotent},
-    {RequestKind::kTouchRows, nullptr, "add", kNamesRows | kIsIdempotent},
+    {RequestKind::kTouch, nullptr, "add", kTouches | kIsIdempotent},
+    {RequestKind::kTouchRows, nullptr, "add", kTouches | kNamesRows | kIsIdempotent},
 };
 
 constexpr bool IsKind(RequestKind kind) {
@@ -87,6 +88,7 @@ constexpr bool IsOfRows(RequestKind kind) { return Has(kind, kNamesRows); }
 constexpr bool IsAdd(RequestKind kind) { return Has(kind, kAddsDelta); }
 constexpr bool CarriesData(RequestKind kind) { return Has(kind, kAddsDelta | kStoresData); }
 constexpr bool ReturnsData(RequestKind kind) { return Has(kind, kReturnsData); }
+constexpr bool IsTouch(RequestKind kind) { return Has(kind, kTouches); }
 constexpr bool IsChange(RequestKind kind) {
   return Has(kind, kAddsDelta | kStoresData | kChangesOption);
 }
@@ -96,7 +98,6 @@ constexpr const char* NameOf(RequestKind kind) { return TraitsOf(kind).call; }
 // Returns the kind that does to a range of elements what `kind` does to rows. A row that is larger
 // than a chunk travels as several ranges.
 constexpr RequestKind RangeKindOf(RequestKind kind) {
-  if (kind == RequestKind::kTouchRows) return RequestKind::kTouch;
   if (!IsAdd(kind)) return RequestKind::kGet;
   return ReturnsData(kind) ? RequestKind::kAddGet : RequestKind::kAdd;
 }

@@ -36,6 +36,14 @@ inline MV_ALWAYS_INLINE void Prefetch(const char* row, int64_t bytes) {
   for (int64_t at = 0; at < end; at += kCacheLine) MV_PREFETCH(row + at, kForWriting ? 1 : 0);
 }
 
+// Counts a touched row. Lets other calls run, and the caller interrupt this one, now and then.
+Status CheckAfterRow(int64_t* since_check, const WaitLimit& limit) {
+  constexpr int64_t kRowsBetweenChecks = 4096;
+  if (++*since_check < kRowsBetweenChecks) return Status::Ok();
+  *since_check = 0;
+  return limit.Check(Clock::now());
+}
+
 }  // namespace
 
 Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
@@ -359,11 +367,13 @@ Status Shard::Touch(const Request& request, const WaitLimit& limit) const {
 
 Status Shard::TouchIds(const Request& request, LazyRows::Room* room,
                        const WaitLimit& limit) const {
+  int64_t since_check = 0;
   for (int64_t i = 0; i < request.num_ids;) {
     if (lazy_->IsTouched(request.row_ids[i] - first_row_)) {
       ++i;
       continue;
     }
+    MV_RETURN_IF_NOT_OK(CheckAfterRow(&since_check, limit));
     const int64_t stripe = layout_.stripe_of(request.row_ids[i] - first_row_);
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     // Readers see no change, so they need not read again.
@@ -382,7 +392,9 @@ Status Shard::TouchIds(const Request& request, LazyRows::Room* room,
 
 Status Shard::TouchRange(int64_t first, int64_t end, LazyRows::Room* room,
                          const WaitLimit& limit) const {
+  int64_t since_check = 0;
   for (int64_t row = lazy_->NextUntouched(first, end); row < end;) {
+    MV_RETURN_IF_NOT_OK(CheckAfterRow(&since_check, limit));
     const int64_t stripe = layout_.stripe_of(row);
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeGuard<kReading> holding(storage_.lock(stripe));
@@ -392,6 +404,7 @@ Status Shard::TouchRange(int64_t first, int64_t end, LazyRows::Room* room,
       touched += lazy_->Touch(row) ? 1 : 0;
     }
     room->Count(touched);
+    since_check += touched;
     row = lazy_->NextUntouched(stripe_end, end);
   }
   return Status::Ok();

@@ -40,6 +40,7 @@ bool ChunkSource::Next(Chunk* chunk) {
     return true;
   }
   if (!names_rows_) return NextRange(chunk);
+  if (IsTouch(request_.kind)) return NextRows(chunk);
   return columns_ * element_bytes_ > kChunkBytes ? NextOfLongRow(chunk) : NextRows(chunk);
 }
 
@@ -56,6 +57,13 @@ void ChunkSource::SetRange(int64_t first, int64_t count, int64_t buffer_first, C
 
 bool ChunkSource::NextRange(Chunk* chunk) {
   if (next_element_ >= end_element_) return false;
+  if (IsTouch(request_.kind)) {
+    // One request for all rows of a node has room for all or for none.
+    chunk->request.first = next_element_;
+    chunk->request.count = chunk->count = end_element_ - next_element_;
+    next_element_ = end_element_;
+    return true;
+  }
   // A chunk has whole rows or a piece of one row. Every call cuts a row in the same places, so that
   // no chunk ends within a step cell (StepCells).
   const int64_t max_elements = kChunkBytes / element_bytes_;
@@ -85,7 +93,9 @@ bool ChunkSource::NextOfLongRow(Chunk* chunk) {
 bool ChunkSource::NextRows(Chunk* chunk) {
   const auto num_left = static_cast<int64_t>(positions_.size() - next_position_);
   if (num_left == 0) return false;
-  const int64_t row_bytes = columns_ * element_bytes_;
+  // Without values, the chunk counts the bytes of the ids.
+  const int64_t row_bytes = IsTouch(request_.kind) ? static_cast<int64_t>(sizeof(int64_t))
+                                                   : columns_ * element_bytes_;
   chunk->count = std::min({num_left, kChunkIds, kChunkBytes / row_bytes});
   chunk->bytes = chunk->count * row_bytes;
   const int64_t* const positions = positions_.data() + next_position_;

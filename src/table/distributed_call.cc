@@ -109,22 +109,36 @@ void DistributedCall::SplitRowIds(std::vector<std::vector<int64_t>>* positions) 
   const RowRange local_rows = partition.node_rows();
   for (int64_t i = 0; i < request_.num_ids; ++i) {
     const int64_t row = request_.row_ids[i];
-    const size_t owner = local_rows.Contains(row) ? positions->size() - 1 : partition.OwnerOf(row);
+    size_t owner = local_rows.Contains(row) ? positions->size() - 1 : partition.OwnerOf(row);
+    if (IsTouch(request_.kind) && !local_rows.Contains(row)) owner = FirstOnNode(owner);
     (*positions)[owner].push_back(i);
   }
+}
+
+size_t DistributedCall::FirstOnNode(size_t index) const {
+  const std::vector<int>& servers = table_shard_->partition().servers();
+  const Membership& members = rank_context_->members();
+  const int node = members.node_of(servers[index]);
+  while (index > 0 && members.node_of(servers[index - 1]) == node) --index;
+  return index;
 }
 
 RowRange DistributedCall::RowsToRequest(size_t index) const {
   const Partition& partition = table_shard_->partition();
   RowRange rows = partition.RowsOf(index);
+  if (IsTouch(request_.kind)) {
+    if (FirstOnNode(index) != index) return RowRange{};
+    for (size_t last = index; last < partition.servers().size(); ++last) {
+      if (FirstOnNode(last) == index) rows.end = partition.RowsOf(last).end;
+    }
+    return rows;
+  }
   const bool is_array = table_shard_->spec().kind == static_cast<int32_t>(TableKind::kArray);
   if (!is_array || !table_shard_->shard()->updater().counts_steps()) return rows;
   const Membership& members = rank_context_->members();
   const std::vector<int>& servers = partition.servers();
   const int node = members.node_of(servers[index]);
-  size_t first_index = index;
-  while (first_index > 0 && members.node_of(servers[first_index - 1]) == node) --first_index;
-  const int64_t node_first = partition.RowsOf(first_index).first;
+  const int64_t node_first = partition.RowsOf(FirstOnNode(index)).first;
   const int64_t stripe = table_shard_->shard()->layout().rows_per_stripe();
   const auto cut = [&](int64_t row) { return node_first + (row - node_first) / stripe * stripe; };
   const bool is_last = index + 1 == servers.size() || members.node_of(servers[index + 1]) != node;

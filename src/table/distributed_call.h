@@ -42,8 +42,11 @@ class DistributedCall {
   void SplitRowIds(std::vector<std::vector<int64_t>>* positions) const;
   // Returns the rows to request from a server. They are the server's own, except for an array whose
   // updater counts steps: a stripe of the node's shard may hold rows of two servers, but must be
-  // updated in one piece, so the boundaries between the node's servers move to whole stripes.
+  // updated in one piece, so the boundaries between the node's servers move to whole stripes. To
+  // touch rows, the first server of a node is asked for all rows of the node.
   RowRange RowsToRequest(size_t index) const;
+  // Returns the index of the first server on the node of a server.
+  size_t FirstOnNode(size_t index) const;
   void AddPipeline(int server, ChunkSource source, RowRange rows);
   Status RunToAnswers(const WaitLimit& limit);
   // Runs one chunk of this node's rows. Returns ok when all have run.

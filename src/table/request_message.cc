@@ -26,6 +26,10 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
     return header->first >= 0 && header->first <= INT32_MAX && header->bytes == 0 &&
            reader.remaining() == 0;
   }
+  if (header->kind == RequestKind::kTouch) {
+    return header->first >= 0 && header->count > 0 && header->bytes == 0 &&
+           reader.remaining() == 0;
+  }
   const int64_t max_count = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
   return header->count > 0 && header->count <= max_count && header->first >= 0 &&
          header->bytes > 0 && header->bytes <= kChunkBytes &&

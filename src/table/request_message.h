@@ -46,7 +46,7 @@ struct RequestHeader {
   int64_t first = 0;    // first element of a range; number of a hyper-parameter
   int64_t count = 0;    // elements of a range, or rows
   uint64_t rounds = 0;  // Request::rounds
-  int64_t bytes = 0;    // bytes of the values
+  int64_t bytes = 0;    // bytes of the values; of kTouchRows, of the ids
   double value = 0;     // value of a hyper-parameter
 
   int64_t id_bytes() const {

@@ -123,8 +123,11 @@ Status TableShard::CheckRequest(const RequestHeader& header) const {
     return CheckHyper(spec_.updater_kind(), static_cast<int32_t>(header.first), header.value);
   }
   const int64_t element_bytes = SizeOf(spec_.type());
-  const int64_t unit = IsOfRows(header.kind) ? spec_.num_col * element_bytes : element_bytes;
-  if (header.count > kChunkBytes / unit || header.bytes != header.count * unit) {
+  int64_t unit = IsOfRows(header.kind) ? spec_.num_col * element_bytes : element_bytes;
+  if (header.kind == RequestKind::kTouchRows) unit = sizeof(int64_t);
+  const bool has_bytes = header.kind != RequestKind::kTouch;
+  if (has_bytes &&
+      (header.count > kChunkBytes / unit || header.bytes != header.count * unit)) {
     return Status(Code::kTransport, StrCat("a request for ", header.count, " x ", unit,
                                            " bytes, with ", header.bytes));
   }

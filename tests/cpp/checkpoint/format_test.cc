@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -95,8 +96,43 @@ TEST(Manifest, RejectsOtherFileFormatsByName) {
   const std::string pickle("\x80\x04\x95 and more", 12);
   ExpectCorrupt(DecodeManifest(pickle, "the file").status(), "a pickle");
   const std::string bytes = EncodeManifest(MakeManifest());
-  ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, 8, uint32_t{2})), "the file").status(),
-                "expected version 1 of the format, received version 2");
+  ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, 8, uint32_t{3})), "the file").status(),
+                "expected version 1 or 2 of the format, received version 3");
+}
+
+Manifest MakeLazyManifest() {
+  Manifest manifest = MakeManifest();
+  manifest.tables.push_back(manifest.tables[0]);
+  InitializerSpec* const initializer = &manifest.tables[1].initializer;
+  initializer->kind = static_cast<int32_t>(InitializerKind::kNormal);
+  initializer->seed = 11;
+  initializer->first = 0.25;
+  initializer->second = 2;
+  return manifest;
+}
+
+TEST(Manifest, OfATableWithAnInitializerRoundTripsInVersion2) {
+  const std::string bytes = EncodeManifest(MakeLazyManifest());
+  EXPECT_EQ(bytes[8], 2);
+  const Manifest manifest = ValueOf(DecodeManifest(bytes, "the file"));
+  EXPECT_EQ(EncodeManifest(manifest), bytes);
+  EXPECT_FALSE(manifest.tables[0].is_lazy());
+  EXPECT_TRUE(manifest.tables[1].initializer == MakeLazyManifest().tables[1].initializer);
+  EXPECT_EQ(manifest.tables[1].area(4), kRowIdsArea);
+}
+
+TEST(Manifest, RejectsHostileInitializers) {
+  const std::string bytes = EncodeManifest(MakeLazyManifest());
+  const size_t at = 96 + 264 + 232;  // of the second table's initializer
+  const auto reject = [&](size_t place, auto value) {
+    ExpectCorrupt(
+        DecodeManifest(WithCrc(WithValueAt(bytes, at + place, value)), "the file").status());
+  };
+  reject(0, uint32_t{0});  // without an initializer it would be version 1
+  for (const uint32_t kind : {6U, 0x80000000U, 0xffffffffU}) reject(0, kind);
+  reject(4, uint32_t{1});
+  for (const double value : {-1.0, 1e999, -1e999, std::nan("")}) reject(24, value);
+  for (const double value : {1e999, std::nan("")}) reject(16, value);
 }
 
 // The checksum is valid, as in a forged file, so that only the number can be rejected.
@@ -138,6 +174,33 @@ TEST(DataHeader, RoundTrips) {
   // The header lists three areas of 5.6 MB in blocks of 1 MiB, and one block for the steps.
   EXPECT_EQ(header.checksums, 6 * 3 + 1);
   for (const Section& section : header.sections) EXPECT_EQ(section.offset % kDataAlignment, 0);
+}
+
+TEST(DataHeader, OfStoredRowsRoundTripsAndRejectsOtherSizes) {
+  Manifest manifest = MakeLazyManifest();
+  DataHeader header;
+  header.version = VersionOf(manifest);
+  header.id = manifest.id;
+  for (const uint32_t area : {0U, 1U, 2U, kStepsArea, kRowIdsArea}) {
+    Section section;
+    section.table = 1;
+    section.area = area;
+    section.rows = 1000;
+    section.bytes = 17 * manifest.tables[1].row_bytes(area);
+    header.sections.push_back(section);
+  }
+  ASSERT_TRUE(LayOut(&header));
+  const std::string bytes = EncodeDataHeader(header);
+  const auto read = [&](const std::string& changed) {
+    manifest.files[0].header_crc = HeaderCrcOf(changed);
+    return DecodeDataHeader(changed, header.file_bytes, manifest, 0, "the file");
+  };
+  EXPECT_EQ(EncodeDataHeader(ValueOf(read(bytes))), bytes);
+  for (const int64_t wrong : {int64_t{-8}, int64_t{17 * 8 + 1}, int64_t{1001 * 8}, INT64_MAX}) {
+    ExpectCorrupt(read(WithCrc(WithValueAt(bytes, 64 + 4 * 56 + 32, wrong))).status(),
+                  "section 4 cannot have");
+  }
+  ExpectCorrupt(read(WithCrc(WithValueAt(bytes, 8, uint32_t{1}))).status());
 }
 
 TEST(DataHeader, RejectsAHeaderOfAnotherFileOrCheckpoint) {

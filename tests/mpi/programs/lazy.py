@@ -134,6 +134,38 @@ def add_without_room_raises_and_changes_nothing():
 
 
 @case()
+def add_with_room_on_one_node_only_changes_nothing():
+    rows, columns, room = 60_000, 4, 100
+    table = table_of((rows, columns), initializers.Constant(1), max_bytes=room * columns * 4)
+    mv.barrier()
+    # The first rows are on the first node and have room there; those at the end have none.
+    first, last = np.arange(room // 2), np.arange(rows - 1 - room, rows)
+    for ids in (np.concatenate([first, last]), np.concatenate([last, first])):
+        raises(
+            MemoryError, lambda ids=ids: table.add(np.ones((len(ids), columns)), ids), "max_bytes"
+        )
+        equal(table.get(), np.ones((rows, columns)))
+        mv.barrier()
+    table.add(np.ones((len(first), columns)), first)
+    mv.barrier()
+    equal(table.get(first), np.full((len(first), columns), 1 + mv.num_workers()))
+    equal(table.get(last), np.ones((len(last), columns)))
+
+
+@case(sync=True)
+def node_that_begins_to_copy_gets_the_rows_that_no_one_has_changed():
+    shape = (2003, 5)
+    initial = initializers.RandomNormal(seed=9)
+    table, expected = table_of(shape, initial), initial_values(initial, shape, "float32")
+    for step in range(4):
+        table.add(np.ones((2, 5)), [7 * step, 2002 - step])
+        expected[[7 * step, 2002 - step]] += np.float32(mv.num_workers())
+        if step > 0:
+            same_bits(table.get(), expected)  # the first one makes the node ask for a copy
+        same_bits(table.get([3, 7 * step]), expected[[3, 7 * step]])
+
+
+@case()
 def workers_share_the_room_of_a_node():
     columns, per_call = 4, 8
     table = table_of((100_000, columns), initializers.Constant(1), max_bytes=64 * columns * 4)
@@ -163,10 +195,12 @@ def workers_share_the_room_of_a_node():
 def round_without_room_raises_on_every_worker_and_rounds_continue():
     rows, columns = 1200, 4
     initial = initializers.RandomUniform(seed=4)
-    table = table_of((rows, columns), initial, max_bytes=400 * columns * 4)
+    # A call that fails must leave the room to the smaller calls after it.
+    table = table_of((rows, columns), initial, max_bytes=10 * columns * 4)
     expected = initial_values(initial, (rows, columns), "float32")
     everything = np.ones((rows, columns))
-    raises(MemoryError, lambda: table.add(everything, np.arange(rows)), "max_bytes")
+    for ids in (np.arange(rows), np.arange(rows)[::-1]):
+        raises(MemoryError, lambda ids=ids: table.add(everything, ids), "max_bytes")
     raises(MemoryError, lambda: table.add_get(everything), "max_bytes")
     same_bits(table.get(), expected)
     if mv.size() == 1:
