@@ -28,6 +28,7 @@ struct SegmentLocator {
 // Huge pages are used where the kernel provides them. They make dense access faster, but memory of
 // which few bytes are touched takes up to 512 times as much.
 enum class PageSize { kSmall, kHuge };
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
 // Owns one mapping and, until Seal(), the descriptor behind it. A segment is not thread-safe.
 class Segment {

@@ -18,9 +18,8 @@ namespace multiverso {
 namespace {
 
 constexpr int64_t kPage = 4096;
-constexpr int64_t kHugePage = int64_t{2} << 20;
 // Smaller mappings stay in small pages, since much of their last huge page would be wasted.
-constexpr int64_t kHugePageThreshold = 2 * kHugePage;
+constexpr int64_t kHugePageThreshold = 2 * kHugePageBytes;
 
 Status MemoryError(const char* call, int64_t bytes) {
   return Status(Code::kMemory, StrCat(call, " of ", bytes, " bytes: ", std::strerror(errno)));
@@ -71,7 +70,7 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
 Status Segment::Map(int64_t bytes, bool shared, PageSize pages) {
   const bool huge = pages == PageSize::kHuge && bytes >= kHugePageThreshold;
   int64_t reserved = 0;
-  if (!CheckedAdd(RoundUp(bytes, kPage), huge ? kHugePage : 0, &reserved)) {
+  if (!CheckedAdd(RoundUp(bytes, kPage), huge ? kHugePageBytes : 0, &reserved)) {
     return Status(Code::kMemory, StrCat("cannot map ", bytes, " bytes"));
   }
   // More address space is reserved first, since huge pages need an address that is a multiple of
@@ -80,7 +79,7 @@ Status Segment::Map(int64_t bytes, bool shared, PageSize pages) {
   void* area = mmap(nullptr, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (area == MAP_FAILED) return MemoryError("mmap", bytes);
   auto start = reinterpret_cast<uintptr_t>(area);
-  const uintptr_t aligned = huge ? (start + kHugePage - 1) / kHugePage * kHugePage : start;
+  const uintptr_t aligned = huge ? (start + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes : start;
   const auto mapped = static_cast<size_t>(RoundUp(bytes, kPage));
   const int flags = MAP_FIXED | MAP_NORESERVE | (shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
   void* mapping = mmap(reinterpret_cast<void*>(aligned), mapped, PROT_READ | PROT_WRITE, flags,

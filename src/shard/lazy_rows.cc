@@ -9,11 +9,13 @@
 namespace multiverso {
 
 LazyRows::LazyRows(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
-                   const Initializer& initializer, int64_t first_row, int64_t max_bytes)
+                   const Initializer& initializer, int64_t first_row, int64_t max_bytes,
+                   int64_t page_bytes)
     : layout_(layout),
       columns_(columns),
       first_row_(first_row),
       max_bytes_(max_bytes),
+      page_bytes_(page_bytes),
       initializer_(initializer),
       storage_(storage),
       counts_(storage.touch_counts()),
@@ -43,6 +45,11 @@ void LazyRows::Copy(int64_t byte_offset, int64_t bytes, void* out) const {
   };
   if (AllTouched()) return copy(bytes);
   const int64_t row_bytes = layout_.row_bytes();
+  if (bytes == row_bytes) {
+    // This shortens reads of single rows.
+    const int64_t row = byte_offset / row_bytes;
+    if (row * row_bytes == byte_offset && IsTouched(row)) return copy(row_bytes);
+  }
   const int64_t element_bytes = row_bytes / columns_;
   const int64_t end = byte_offset + bytes;
   const int64_t end_row = (end - 1) / row_bytes + 1;
@@ -93,6 +100,7 @@ Status LazyRows::MakeRoom(int64_t rows, int64_t bytes, Room* room) const {
     }
   } while (!counts_->rows_in_use.compare_exchange_weak(in_use, in_use + rows,
                                                        std::memory_order_relaxed));
+  bytes = std::min(bytes, storage_.page_bytes_of(layout_.rows(), page_bytes_));
   const Status taken = counts_->credit.Take(bytes);
   if (!taken.ok()) {
     counts_->rows_in_use.fetch_sub(rows, std::memory_order_relaxed);
@@ -112,7 +120,9 @@ Status LazyRows::MakeRoomForIds(const int64_t* row_ids, int64_t count, Room* roo
   }
   if (rows == 0) return Status::Ok();
   // This counts a row that is named twice as two, and all pages of each row as new.
-  if (MakeRoom(rows, rows * storage_.page_bytes_per_row(), room).ok()) return Status::Ok();
+  if (MakeRoom(rows, rows * storage_.page_bytes_of(1, page_bytes_), room).ok()) {
+    return Status::Ok();
+  }
   std::vector<int64_t> untouched;
   untouched.reserve(static_cast<size_t>(rows));
   for (int64_t i = 0; i < count; ++i) {
@@ -124,7 +134,7 @@ Status LazyRows::MakeRoomForIds(const int64_t* row_ids, int64_t count, Room* roo
   for (size_t i = 0; i < untouched.size();) {
     const size_t first = i++;
     while (i < untouched.size() && untouched[i] == untouched[i - 1] + 1) ++i;
-    bytes += storage_.page_bytes_of(static_cast<int64_t>(i - first));
+    bytes += storage_.page_bytes_of(static_cast<int64_t>(i - first), page_bytes_);
   }
   return MakeRoom(static_cast<int64_t>(untouched.size()), bytes, room);
 }
@@ -135,7 +145,7 @@ Status LazyRows::MakeRoomForRange(int64_t first, int64_t end, Room* room) const 
   for (int64_t row = NextUntouched(first, end); row < end; row = NextUntouched(row, end)) {
     const int64_t run_end = NextTouched(row, end);
     rows += run_end - row;
-    bytes += storage_.page_bytes_of(run_end - row);
+    bytes += storage_.page_bytes_of(run_end - row, page_bytes_);
     row = run_end;
   }
   return rows == 0 ? Status::Ok() : MakeRoom(rows, bytes, room);

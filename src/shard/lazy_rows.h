@@ -16,8 +16,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/compiler.h"
 #include "base/status.h"
-#include "memory/memory_credit.h"
+#include "memory/limits.h"
 #include "shard/initializer.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
@@ -28,9 +29,10 @@ class LazyRows {
  public:
   // `storage` is attached and tracks rows. `first_row` is the table's row at which the shard
   // begins; other rows here are counted from the shard's first row. `max_bytes` limits the bytes of
-  // parameters and state of touched rows; 0 sets no limit.
+  // parameters and state of touched rows; 0 sets no limit. `page_bytes` is the size of the pages.
   LazyRows(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
-           const Initializer& initializer, int64_t first_row, int64_t max_bytes);
+           const Initializer& initializer, int64_t first_row, int64_t max_bytes,
+           int64_t page_bytes = PageBytes());
 
   const InitializerSpec& spec() const { return initializer_.spec(); }
   bool AllTouched() const {
@@ -39,6 +41,7 @@ class LazyRows {
   bool IsTouched(int64_t row) const {
     return (WordOf(row)->load(std::memory_order_acquire) >> (row % kWordBits) & 1) != 0;
   }
+  void Prefetch(int64_t row) const { MV_PREFETCH(WordOf(row), 0); }
   // Return the first touched or untouched row from `row` on, or `end` if there is none before.
   int64_t NextTouched(int64_t row, int64_t end) const { return Next(row, end, 0); }
   int64_t NextUntouched(int64_t row, int64_t end) const { return Next(row, end, ~uint64_t{0}); }
@@ -84,6 +87,7 @@ class LazyRows {
   int64_t columns_;
   int64_t first_row_;
   int64_t max_bytes_;
+  int64_t page_bytes_;
   Initializer initializer_;
   ShardStorage storage_;
   TouchCounts* counts_;

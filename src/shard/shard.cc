@@ -133,6 +133,7 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
   const auto row_at = [&](int64_t i) MV_ALWAYS_INLINE { return request.row_ids[i] - first_row_; };
   const auto prefetch = [&](int64_t i) MV_ALWAYS_INLINE {
     if (i >= count) return;
+    if (lazy_ != nullptr) lazy_->Prefetch(row_at(i));
     MV_PREFETCH(storage_.lock(layout_.stripe_of(row_at(i))), 0);
     Prefetch<false>(storage_.parameters() + row_at(i) * row_bytes, row_bytes);
   };

@@ -2,7 +2,6 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "memory/limits.h"
 
 namespace multiverso {
 namespace {
@@ -60,8 +59,8 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t stat
   return storage;
 }
 
-int64_t ShardStorage::page_bytes_of(int64_t rows) const {
-  const auto pages_of = [](int64_t bytes) { return RoundUp(bytes, PageBytes()) + PageBytes(); };
+int64_t ShardStorage::page_bytes_of(int64_t rows, int64_t page_bytes) const {
+  const auto pages_of = [&](int64_t bytes) { return RoundUp(bytes, page_bytes) + page_bytes; };
   const int64_t bytes = rows * row_bytes_;
   const int64_t cell_bytes = rows * (bytes_per_row_ - row_bytes_ * (1 + state_slots_));
   return pages_of(bytes) * (1 + state_slots_) + (cell_bytes == 0 ? 0 : pages_of(cell_bytes));

@@ -49,9 +49,8 @@ class ShardStorage {
   int64_t bytes_before_parameters() const { return parameters_offset_; }
   // Returns the bytes of a row's parameters and state.
   int64_t bytes_per_row() const { return bytes_per_row_; }
-  // Return the most bytes of pages that a row, or a run of consecutive rows, takes when touched.
-  int64_t page_bytes_per_row() const { return page_bytes_of(1); }
-  int64_t page_bytes_of(int64_t rows) const;
+  // Returns the most bytes of pages that a run of consecutive rows takes when touched.
+  int64_t page_bytes_of(int64_t rows, int64_t page_bytes) const;
   // Lays the storage over a segment of at least segment_bytes().
   void Attach(char* base);
 

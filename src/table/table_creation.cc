@@ -120,9 +120,8 @@ void TableCreation::MakeSegmentAndSend() {
       // A rank alone on its node does not share the memory, and private memory is faster to map.
       const auto create = rank_context->members().num_ranks_here() == 1 ? Segment::CreatePrivate
                                                                         : Segment::CreateShared;
-      // A row of a lazy table that is touched would take a whole huge page.
-      const PageSize pages = spec_.is_lazy() ? PageSize::kSmall : PageSize::kHuge;
-      Result<Segment> made = create(bytes.value().needed, bytes.value().spare, pages);
+      Result<Segment> made =
+          create(bytes.value().needed, bytes.value().spare, bytes.value().pages);
       failure_ = made.status();
       if (made.ok()) segment_ = std::move(made.value());
       if (made.ok() && spec_.numa == static_cast<int32_t>(NumaPolicy::kInterleave)) {

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "consistency/make_consistency.h"
+#include "memory/limits.h"
 #include "shard/make_updater.h"
 
 namespace multiverso {
@@ -66,6 +67,14 @@ Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout
                             spec.is_lazy());
 }
 
+// A touched row of a lazy table takes whole pages. So only a small part of the memory may be in huge
+// pages that are hardly used.
+PageSize PagesOf(const TableSpec& spec, int64_t shard_bytes) {
+  constexpr int64_t kMaxParts = 16;
+  const bool may_be_wasted = spec.max_bytes == 0 && shard_bytes <= MemoryCeiling() / kMaxParts;
+  return !spec.is_lazy() || may_be_wasted ? PageSize::kHuge : PageSize::kSmall;
+}
+
 }  // namespace
 
 Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& members,
@@ -79,7 +88,7 @@ Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& 
   const int64_t shard = RoundUp(storage->segment_bytes(), kPage);
   // The rows of a lazy table may be more than the machine holds, since few may be used.
   const int64_t needed = spec.is_lazy() ? storage->bytes_before_parameters() : shard;
-  return TableBytes{needed, shard - needed + consistency.value()};
+  return TableBytes{needed, shard - needed + consistency.value(), PagesOf(spec, shard)};
 }
 
 Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,
@@ -97,9 +106,10 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   storage->Attach(created->segment_->data());
   std::unique_ptr<const LazyRows> lazy;
   if (spec.is_lazy()) {
-    lazy = std::make_unique<LazyRows>(layout, spec.num_col, storage.value(),
-                                      Initializer(spec.initializer, spec.type()), rows.first,
-                                      spec.max_bytes);
+    const bool is_huge = PagesOf(spec, storage->segment_bytes()) == PageSize::kHuge;
+    lazy = std::make_unique<LazyRows>(
+        layout, spec.num_col, storage.value(), Initializer(spec.initializer, spec.type()),
+        rows.first, spec.max_bytes, is_huge ? kHugePageBytes : PageBytes());
   }
   created->shard_ = std::make_unique<Shard>(
       layout, spec.num_col, storage.value(), std::move(updater.value()),

@@ -26,6 +26,7 @@ namespace multiverso {
 struct TableBytes {
   int64_t needed = 0;
   int64_t spare = 0;
+  PageSize pages = PageSize::kHuge;
 };
 
 class TableShard {
