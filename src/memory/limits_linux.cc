@@ -39,6 +39,21 @@ int64_t ReadLimit(const char* path) {
   return is_number ? int64_t{limit} : kUnlimited;
 }
 
+// Returns the bytes that the root control group in that folder can still use, or the largest number
+// if it has no limit.
+int64_t FreeInGroup(const std::string& folder, const char* limit_name, const char* used_name) {
+  const int64_t limit = ReadLimit((folder + limit_name).c_str());
+  const int64_t used = ReadLimit((folder + used_name).c_str());
+  if (limit == kUnlimited || used == kUnlimited) return kUnlimited;
+  // The group's file cache counts as used, but the kernel drops it when it needs memory. It has
+  // the same names in the groups of version 1 and 2.
+  int64_t cached = 0;
+  ForEachNumber((folder + "memory.stat").c_str(), [&](const std::string& name, int64_t bytes) {
+    if (name == "inactive_file" || name == "active_file") cached += bytes;
+  });
+  return std::max<int64_t>(limit - used + cached, 0);
+}
+
 }  // namespace
 
 int64_t MemoryCeiling() {
@@ -68,15 +83,9 @@ int64_t FreeMemory() {
   ForEachNumber("/proc/meminfo", [&](const std::string& name, int64_t kilobytes) {
     if (name == "MemAvailable:") available = kilobytes * 1024;
   });
-  const int64_t limit = ReadLimit("/sys/fs/cgroup/memory.max");
-  const int64_t used = ReadLimit("/sys/fs/cgroup/memory.current");
-  if (limit == kUnlimited || used == kUnlimited) return available;
-  // The container's own file cache counts as used, but the kernel drops it when it needs memory.
-  int64_t cached = 0;
-  ForEachNumber("/sys/fs/cgroup/memory.stat", [&](const std::string& name, int64_t bytes) {
-    if (name == "inactive_file" || name == "active_file") cached += bytes;
-  });
-  return std::min(available, std::max<int64_t>(limit - used + cached, 0));
+  return std::min({available, FreeInGroup("/sys/fs/cgroup/", "memory.max", "memory.current"),
+                   FreeInGroup("/sys/fs/cgroup/memory/", "memory.limit_in_bytes",
+                               "memory.usage_in_bytes")});
 }
 
 Status CheckIsFree(int64_t bytes) {

@@ -45,11 +45,6 @@ void LazyRows::Copy(int64_t byte_offset, int64_t bytes, void* out) const {
   };
   if (AllTouched()) return copy(bytes);
   const int64_t row_bytes = layout_.row_bytes();
-  if (bytes == row_bytes) {
-    // This shortens reads of single rows.
-    const int64_t row = byte_offset / row_bytes;
-    if (row * row_bytes == byte_offset && IsTouched(row)) return copy(row_bytes);
-  }
   const int64_t element_bytes = row_bytes / columns_;
   const int64_t end = byte_offset + bytes;
   const int64_t end_row = (end - 1) / row_bytes + 1;
@@ -70,8 +65,7 @@ void LazyRows::Copy(int64_t byte_offset, int64_t bytes, void* out) const {
 
 bool LazyRows::Touch(int64_t row) const {
   if (IsTouched(row)) return false;
-  initializer_.Fill(first_row_ + row, 0, columns_,
-                    storage_.parameters() + row * layout_.row_bytes());
+  Fill(row, storage_.parameters() + row * layout_.row_bytes());
   WordOf(row)->fetch_or(uint64_t{1} << (row % kWordBits), std::memory_order_release);
   return true;
 }

@@ -137,15 +137,29 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
     MV_PREFETCH(storage_.lock(layout_.stripe_of(row_at(i))), 0);
     Prefetch<false>(storage_.parameters() + row_at(i) * row_bytes, row_bytes);
   };
+  const auto copy = [&](int64_t i) MV_ALWAYS_INLINE {
+    const int64_t at = row_at(i) * row_bytes;
+    if (lazy_ != nullptr && !lazy_->IsTouched(row_at(i))) {
+      lazy_->Fill(row_at(i), out + i * row_bytes);
+    } else {
+      std::memcpy(out + i * row_bytes, storage_.parameters() + at, static_cast<size_t>(row_bytes));
+    }
+    NoteGet(at, out + i * row_bytes, columns_, worker);
+  };
   while (progress->done < count) {
+    if (lazy_ != nullptr && !lazy_->IsTouched(row_at(progress->done))) {
+      // The row's values are not in memory, so a reader needs neither the lock nor its page.
+      const int64_t i = progress->done++;
+      prefetch(i + kPrefetchDistance);
+      lazy_->Fill(row_at(i), out + i * row_bytes);
+      continue;
+    }
     const int64_t stripe = layout_.stripe_of(row_at(progress->done));
     StripeLock* const lock = storage_.lock(stripe);
     if (may_read_unlocked) {
       const int64_t i = progress->done;
       prefetch(i + kPrefetchDistance);
-      if (lock->ReadUnlocked([&] {
-            CopyToWorker(row_at(i) * row_bytes, out + i * row_bytes, row_bytes, worker);
-          })) {
+      if (lock->ReadUnlocked([&] { copy(i); })) {
         ++progress->done;
         continue;
       }
@@ -157,7 +171,7 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
     do {
       const int64_t i = progress->done;
       prefetch(i + kPrefetchDistance);
-      CopyToWorker(row_at(i) * row_bytes, out + i * row_bytes, row_bytes, worker);
+      copy(i);
       ++progress->done;
     } while (progress->done < end && layout_.stripe_of(row_at(progress->done)) == stripe);
   }

@@ -1,0 +1,27 @@
+"""A table larger than the memory takes memory only for the rows that are changed."""
+
+import pytest
+
+import launch
+
+pytestmark = pytest.mark.slow
+
+MIB = 2**20
+ROW_BYTES = 64 * 4
+#: A changed row takes a page of parameters and one of state, or two if it crosses their border.
+PAGE_BYTES = 4 * 4096
+
+
+@pytest.mark.parametrize(("np", "per_node"), [(1, None), (2, None), (4, 2)])
+def test_table_larger_than_the_memory_is_created_read_changed_and_saved(np, per_node):
+    nodes = {} if per_node is None else launch.on_nodes(np, per_node)
+    reports = launch.run("huge_table.py", np=np, **nodes).check().reports
+    total = {name: sum(reports[rank][name] for rank in range(np)) for name in reports[0]}
+    assert total["created"] < 8 * np * MIB
+    # Readers look at a bit for each row, in 36 MiB of shared memory.
+    assert total["read"] < (40 + 8 * np) * MIB
+    rows = reports[0]["rows"]
+    assert rows * 2 * ROW_BYTES < total["used"] - total["created"]
+    assert total["used"] - total["read"] < rows * PAGE_BYTES + 8 * np * MIB
+    if np == 1:
+        assert total["saved"] < rows * 2 * ROW_BYTES + MIB
