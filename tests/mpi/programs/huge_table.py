@@ -41,18 +41,20 @@ def main():
         created = own_bytes() - before
         mv.barrier()
         table.get(ids, out=out)
-        np.testing.assert_array_equal(out, expected)
         mv.barrier()
         read = own_bytes() - before
+        mv.barrier()
+        np.testing.assert_array_equal(out, expected)
+        before_changes = own_bytes()
         mv.barrier()
         if mv.is_master_worker():
             table.add(delta, changed)
         mv.barrier()
+        used = own_bytes() - before_changes
+        mv.barrier()
         table.get(changed, out=out[: len(changed)])
         kept = expected[:: len(ids) // CHANGED] - np.float32(1)
         np.testing.assert_array_equal(out[: len(changed)], kept)
-        used = own_bytes() - before
-        mv.barrier()
         if session.size == 1:
             mv.save(folder, step=1)
             saved = sum(path.stat().st_size for path in Path(folder).rglob("*.mv"))
