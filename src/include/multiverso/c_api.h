@@ -118,7 +118,7 @@ extern "C" {
 #define MV_HYPER_COUNT 16
 
 /* Initializers: the initial values of a row are a function of the seed, the row and the column, and
- * take memory when the row is first changed. docs/tables.md has the functions. */
+ * take memory when the row is first changed. docs/initializers.md has the functions. */
 #define MV_INITIALIZER_NONE 0             /* init_value, or zeros; all rows may take memory */
 #define MV_INITIALIZER_ZEROS 1
 #define MV_INITIALIZER_CONSTANT 2         /* initializer_values[0] */
