@@ -3,10 +3,11 @@
 An initializer is the `init_value` of a table. The values of a row are a function of the seed, the
 row and the column. The table computes them when the row is read, and writes them to memory when the
 row is first changed. So a table of any size is created at once, and may be larger than the memory
-if few of its rows are used. All values are bitwise identical on any number of ranks and nodes. Names
-and defaults are those of Keras.
+if few of its rows are used. All values are bitwise identical on any number of ranks and nodes.
+Names and defaults are those of Keras.
 
-    table = mv.MatrixTableHandler(300_000_000, 64, mv.initializers.RandomUniform(-0.01, 0.01, seed=7))
+    initial = mv.initializers.RandomUniform(-0.01, 0.01, seed=7)
+    table = mv.MatrixTableHandler(300_000_000, 64, initial)
 """
 
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ class Constant(Initializer):
     _kind = capi.MV_INITIALIZER_CONSTANT
 
     def __post_init__(self) -> None:
+        """Check the value."""
         finite(self.value, "value")
 
     def _values(self) -> tuple[float, ...]:
@@ -113,7 +115,7 @@ class RandomUniform(Initializer):
     >>> with mv.session():
     ...     initial = mv.initializers.RandomUniform(-1, 1, seed=7)
     ...     mv.MatrixTableHandler(1000, 2, initial).get(row_ids=[999])
-    array([[UNIFORM]], dtype=float32)
+    array([[ 0.57023096, -0.46022058]], dtype=float32)
 
     """
 
@@ -123,6 +125,7 @@ class RandomUniform(Initializer):
     _kind = capi.MV_INITIALIZER_UNIFORM
 
     def __post_init__(self) -> None:
+        """Check the range."""
         least, most = finite(self.minval, "minval"), finite(self.maxval, "maxval")
         if least > most:
             msg = f"minval: expected at most maxval, received {least} and {most}"
@@ -140,7 +143,7 @@ class RandomUniform(Initializer):
 class RandomNormal(Initializer):
     """Random values with a normal distribution.
 
-    A value is ``mean + stddev * z``, computed in float64 and rounded to the dtype of the table. z is
+    A value is ``mean + stddev * z``, computed in float64 and rounded to the table's dtype. z is
     the inverse normal distribution function (algorithm AS 241, Wichura, Applied Statistics 37,
     1988) of a probability of 32 bits (float32) or 52 bits (float64), which comes from Philox4x32-10
     as for `RandomUniform`.
@@ -165,6 +168,7 @@ class RandomNormal(Initializer):
     _kind = capi.MV_INITIALIZER_NORMAL
 
     def __post_init__(self) -> None:
+        """Check the numbers."""
         finite(self.mean, "mean")
         if (deviation := finite(self.stddev, "stddev")) < 0:
             msg = f"stddev: expected 0 or more, received {deviation}"

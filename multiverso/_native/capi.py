@@ -86,6 +86,7 @@ MV_INITIALIZER_CONSTANT: Final = 2
 MV_INITIALIZER_UNIFORM: Final = 3
 MV_INITIALIZER_NORMAL: Final = 4
 MV_INITIALIZER_TRUNCATED_NORMAL: Final = 5
+MV_INITIALIZER_VALUES: Final = 2
 
 MV_NUMA_LOCAL: Final = 0
 MV_NUMA_INTERLEAVE: Final = 1
@@ -252,7 +253,7 @@ class MV_TableOptions(Structure):
         ("initializer", c_int32),
         ("numa", c_int32),
         ("seed", c_int64),
-        ("initializer_values", c_double * 2),
+        ("initializer_values", c_double * MV_INITIALIZER_VALUES),
         ("max_bytes", c_int64),
     )
 

@@ -96,7 +96,8 @@ std::string EncodeManifest(const Manifest& manifest) {
   const uint32_t version = VersionOf(manifest);
   const auto tables = static_cast<int64_t>(manifest.tables.size());
   const auto files = static_cast<int64_t>(manifest.files.size());
-  const int64_t file_size = kManifestBytes + tables * (BytesOfTable(version) + manifest.workers * 8) +
+  const int64_t file_size = kManifestBytes +
+                            tables * (BytesOfTable(version) + manifest.workers * 8) +
                             files * kFileBytes + kCrcBytes;
   ByteWriter out;
   out.PutText(std::string(kManifestMagic, kMagicBytes), kMagicBytes).Put(version);
@@ -151,7 +152,8 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
   const std::string library = in.GetBytes(kLibraryBytes);
   int64_t clock_bytes = 0;
   if (!CheckedMultiply(tables * 8, manifest.workers, &clock_bytes) || clock_bytes > size ||
-      kManifestBytes + tables * BytesOfTable(version) + clock_bytes + files * kFileBytes + kCrcBytes !=
+      kManifestBytes + tables * BytesOfTable(version) + clock_bytes + files * kFileBytes +
+              kCrcBytes !=
           size) {
     return CorruptionFailure(path, 12,
                              StrCat(tables, " tables, ", files, " files and ", manifest.workers,
@@ -188,7 +190,8 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
       table.initializer.second = in.Get<double>();
     }
     std::string problem = ProblemOf(table);
-    if (problem.empty() && (unused != 0 || table.initializer.unused != 0 || !IsText(name))) problem = "expected a name";
+    if (problem.empty() && (unused != 0 || table.initializer.unused != 0 || !IsText(name)))
+      problem = "expected a name";
     if (!problem.empty()) return CorruptionFailure(path, at, StrCat("table ", i, ": ", problem));
     table.name = TextOf(name);
     manifest.tables.push_back(std::move(table));

@@ -20,7 +20,7 @@
 namespace multiverso {
 
 constexpr uint32_t kFormatVersion = 1;
-constexpr uint32_t kLazyFormatVersion = 2;  // of a checkpoint with a table of lazy rows
+constexpr uint32_t kLazyFormatVersion = 2;         // of a checkpoint with a table of lazy rows
 constexpr int64_t kBlockBytes = int64_t{1} << 20;  // bytes of a section with one checksum
 constexpr int64_t kDataAlignment = 4096;
 constexpr int64_t kIdOffset = 24;  // of the checkpoint's id in manifests and data files
@@ -57,9 +57,7 @@ struct SavedTable {
 
   DType type() const { return static_cast<DType>(dtype); }
   // Returns whether only rows that have been changed are stored.
-  bool is_lazy() const {
-    return initializer.kind != static_cast<int32_t>(InitializerKind::kNone);
-  }
+  bool is_lazy() const { return initializer.kind != static_cast<int32_t>(InitializerKind::kNone); }
   // Returns the bytes of one row of an area.
   int64_t row_bytes(uint32_t area) const {
     if (area == kRowIdsArea) return kRowIdBytes;

@@ -87,9 +87,9 @@ Status CheckpointReader::CheckCoverage() {
         }
         const Section& section = *stored->section;
         const StoredSection* const ids = table.is_lazy() ? RowIdsOf(section) : nullptr;
-        const bool has_ids = ids != nullptr && ids->section->rows == section.rows &&
-                             ids->section->bytes / kRowIdBytes ==
-                                 section.bytes / table.row_bytes(section.area);
+        const bool has_ids =
+            ids != nullptr && ids->section->rows == section.rows &&
+            ids->section->bytes / kRowIdBytes == section.bytes / table.row_bytes(section.area);
         if (table.is_lazy() && !has_ids) {
           return CorruptionFailure(
               path, 0,
@@ -107,15 +107,16 @@ Status CheckpointReader::CheckCoverage() {
 
 CheckpointReader::StoredSection* CheckpointReader::RowIdsOf(const Section& section) {
   const auto found = std::lower_bound(
-      sections_.begin(), sections_.end(), std::make_tuple(section.table, kRowIdsArea, section.first_row),
+      sections_.begin(), sections_.end(),
+      std::make_tuple(section.table, kRowIdsArea, section.first_row),
       [](const StoredSection& stored, const std::tuple<uint32_t, uint32_t, int64_t>& wanted) {
         const Section& at = *stored.section;
         return std::tie(at.table, at.area, at.first_row) < wanted;
       });
   if (found == sections_.end()) return nullptr;
   const Section& ids = *found->section;
-  const bool is_found = ids.table == section.table && ids.area == kRowIdsArea &&
-                        ids.first_row == section.first_row;
+  const bool is_found =
+      ids.table == section.table && ids.area == kRowIdsArea && ids.first_row == section.first_row;
   return is_found ? &*found : nullptr;
 }
 
@@ -134,10 +135,10 @@ Status CheckpointReader::ReadRowIds(StoredSection* stored) {
   int64_t least = section.first_row;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < least || ids[i] >= section.first_row + section.rows) {
-      return CorruptionFailure(
-          stored->file->path(), section.offset + static_cast<int64_t>(i) * kRowIdBytes,
-          StrCat("expected a row from ", least, " to ", section.first_row + section.rows - 1,
-                 ", received ", ids[i]));
+      return CorruptionFailure(stored->file->path(),
+                               section.offset + static_cast<int64_t>(i) * kRowIdBytes,
+                               StrCat("expected a row from ", least, " to ",
+                                      section.first_row + section.rows - 1, ", received ", ids[i]));
     }
     least = ids[i] + 1;
   }

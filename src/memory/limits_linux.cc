@@ -83,9 +83,9 @@ int64_t FreeMemory() {
   ForEachNumber("/proc/meminfo", [&](const std::string& name, int64_t kilobytes) {
     if (name == "MemAvailable:") available = kilobytes * 1024;
   });
-  return std::min({available, FreeInGroup("/sys/fs/cgroup/", "memory.max", "memory.current"),
-                   FreeInGroup("/sys/fs/cgroup/memory/", "memory.limit_in_bytes",
-                               "memory.usage_in_bytes")});
+  return std::min(
+      {available, FreeInGroup("/sys/fs/cgroup/", "memory.max", "memory.current"),
+       FreeInGroup("/sys/fs/cgroup/memory/", "memory.limit_in_bytes", "memory.usage_in_bytes")});
 }
 
 Status CheckIsFree(int64_t bytes) {

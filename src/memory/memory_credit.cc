@@ -26,8 +26,7 @@ Status MemoryCredit::Take(int64_t bytes, int64_t (*free)()) {
   if (left >= 0) return Status::Ok();
   GiveBack(bytes);
   return Status(Code::kMemory, StrCat("cannot use ", bytes, " bytes more: ", available,
-                                      " are free on this machine, of which ", spare,
-                                      " stay free"));
+                                      " are free on this machine, of which ", spare, " stay free"));
 }
 
 }  // namespace multiverso

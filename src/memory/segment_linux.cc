@@ -79,7 +79,8 @@ Status Segment::Map(int64_t bytes, bool shared, PageSize pages) {
   void* area = mmap(nullptr, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (area == MAP_FAILED) return MemoryError("mmap", bytes);
   auto start = reinterpret_cast<uintptr_t>(area);
-  const uintptr_t aligned = huge ? (start + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes : start;
+  const uintptr_t aligned =
+      huge ? (start + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes : start;
   const auto mapped = static_cast<size_t>(RoundUp(bytes, kPage));
   const int flags = MAP_FIXED | MAP_NORESERVE | (shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
   void* mapping = mmap(reinterpret_cast<void*>(aligned), mapped, PROT_READ | PROT_WRITE, flags,

@@ -109,8 +109,8 @@ Status Loading::LoadTables(const WaitLimit& limit) {
     const SavedTable& saved = reader_->manifest().tables[saved_indices_[i]];
     const auto slots = static_cast<uint32_t>(tables()[i]->shard()->state_slots());
     if (saved.is_lazy()) {
-      MV_RETURN_IF_NOT_OK(RestartRows(tables()[i].get(), RowsToLoad(*tables()[i]),
-                                      saved.initializer, limit));
+      MV_RETURN_IF_NOT_OK(
+          RestartRows(tables()[i].get(), RowsToLoad(*tables()[i]), saved.initializer, limit));
     }
     for (uint32_t area = kParameterArea; area <= slots; ++area) {
       MV_RETURN_IF_NOT_OK(LoadArea(i, area, limit));

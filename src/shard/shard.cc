@@ -380,8 +380,7 @@ Status Shard::Touch(const Request& request, const WaitLimit& limit) const {
   return room.rows() == 0 ? Status::Ok() : TouchRange(first, end, &room, limit);
 }
 
-Status Shard::TouchIds(const Request& request, LazyRows::Room* room,
-                       const WaitLimit& limit) const {
+Status Shard::TouchIds(const Request& request, LazyRows::Room* room, const WaitLimit& limit) const {
   int64_t since_check = 0;
   for (int64_t i = 0; i < request.num_ids;) {
     if (lazy_->IsTouched(request.row_ids[i] - first_row_)) {
@@ -493,8 +492,7 @@ Status Shard::Restart(int64_t first_row, int64_t count, const Initializer& initi
         for (int64_t row = at / row_bytes; row < end; ++row) {
           if (is_own) row = lazy_->NextTouched(row, end);
           if (row == end) break;
-          initializer.Fill(first_row_ + row, 0, columns_,
-                           storage_.parameters() + row * row_bytes);
+          initializer.Fill(first_row_ + row, 0, columns_, storage_.parameters() + row * row_bytes);
           for (int64_t area = 1; area <= state_slots(); ++area) {
             std::memset(AreaBegin(area) + row * row_bytes, 0, static_cast<size_t>(row_bytes));
           }

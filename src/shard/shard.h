@@ -125,8 +125,7 @@ class Shard {
                      const WaitLimit& limit, Body body);
   Status TakeStripe(int64_t stripe, const WaitLimit& limit) const;
   Status TouchIds(const Request& request, LazyRows::Room* room, const WaitLimit& limit) const;
-  Status TouchRange(int64_t first, int64_t end, LazyRows::Room* room,
-                    const WaitLimit& limit) const;
+  Status TouchRange(int64_t first, int64_t end, LazyRows::Room* room, const WaitLimit& limit) const;
   // Returns whether a request changes rows or, if the updater notes gets, the state of rows.
   bool MustTouch(const Request& request, int worker) const;
   char* AreaBegin(int64_t area) const;

@@ -25,7 +25,8 @@ static_assert(kTouchCountsOffset + sizeof(TouchCounts) <= kLocksOffset);
 
 Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t state_slots,
                                         const StepCells& step_cells, bool tracks_rows) {
-  // The sum of parameters, state, locks, step cells and bits stays far below 2^63 if none exceeds 2^59.
+  // The sum of parameters, state, locks, step cells and bits stays far below 2^63 if none exceeds
+  // 2^59.
   constexpr int64_t kLargest = int64_t{1} << 59;
   int64_t state_bytes = 0;
   int64_t lock_bytes = 0;

@@ -337,9 +337,10 @@ Status Aggregation::SumAsLeader(const WaitLimit& limit) {
     sum_number_ = sum_ == nullptr ? static_cast<int64_t>(context_->workers()->sequence() * 2)
                                   : sum_number_ + 1;
     NodeSum::Values* const values = this;
-    sum_ = std::make_unique<NodeSum>(sum_number_, PlanOf(sum_count_), members.node(),
-                                     SegmentGrid(sum_count_, 1, SizeOf(dtype_), SumPiece::kValueBytes),
-                                     dtype_, values, state_->link.get());
+    sum_ =
+        std::make_unique<NodeSum>(sum_number_, PlanOf(sum_count_), members.node(),
+                                  SegmentGrid(sum_count_, 1, SizeOf(dtype_), SumPiece::kValueBytes),
+                                  dtype_, values, state_->link.get());
   }
   ++rounds_;
   Backoff backoff(kLongestNap);
@@ -415,9 +416,8 @@ Status Aggregation::ExchangePieces(bool* any) {
 bool Aggregation::Open(uint64_t round, std::vector<DeltaSource>* sources) {
   if (round >= rounds_) return false;
   for (const int rank : ranks_here_) {
-    const char* const values = rank == ranks_here_.front()
-                                   ? data_ + ChunkBegin() * SizeOf(dtype_)
-                                   : scratch(rank);
+    const char* const values =
+        rank == ranks_here_.front() ? data_ + ChunkBegin() * SizeOf(dtype_) : scratch(rank);
     sources->push_back(DeltaSource::Whole(context_->members().worker_id(rank), values));
   }
   return true;
@@ -445,8 +445,8 @@ void Aggregation::Read(int64_t element, int64_t count, char* out) const {
 void Aggregation::Store(int64_t element, int64_t count, const char* values) {
   const int64_t size = SizeOf(dtype_);
   const auto bytes = static_cast<size_t>(count * size);
-  // An element of the sum is stored after the leader's summand, which is at the same place, has been
-  // added or sent.
+  // An element of the sum is stored after the leader's summand, which is at the same place, has
+  // been added or sent.
   std::memcpy(data_ + (ChunkBegin() + element) * size, values, bytes);
   if (ranks_here_.size() == 1) return;
   std::memcpy(scratch(ranks_here_.front()) + element * size, values, bytes);

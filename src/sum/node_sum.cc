@@ -116,9 +116,10 @@ Status NodeSum::SendTo(const std::vector<int>& nodes, const PieceLink::Piece& pi
 
 Status NodeSum::Invalid(const SumPiece& piece) const {
   const bool has_header = piece.bytes.size() >= sizeof(PieceHeader);
-  return Status(Code::kTransport,
-                StrCat(has_header ? StrCat("rank ", piece.header()->sender) : "another node",
-                       " sent ", piece.bytes.size(), " bytes that are not the next piece of a sum"));
+  return Status(
+      Code::kTransport,
+      StrCat(has_header ? StrCat("rank ", piece.header()->sender) : "another node", " sent ",
+             piece.bytes.size(), " bytes that are not the next piece of a sum"));
 }
 
 Status NodeSum::Receive(PieceLink::Piece piece) {

@@ -8,8 +8,8 @@
 //
 // Large values have a part per node, whose tree is a star: each node sends to each root directly,
 // so all links are busy and the busiest node sends 2 (n - 1) / n of the values. Small values are
-// one part, so the nodes send 2 (n - 1) messages instead of 2 n (n - 1). With many nodes its tree is
-// binomial, so no node handles more than O(log n) messages. Sums and results travel in pieces. A
+// one part, so the nodes send 2 (n - 1) messages instead of 2 n (n - 1). With many nodes its tree
+// is binomial, so no node handles more than O(log n) messages. Sums and results travel in pieces. A
 // node adds a piece as soon as its children have sent theirs.
 #ifndef MULTIVERSO_SUM_NODE_SUM_H_
 #define MULTIVERSO_SUM_NODE_SUM_H_

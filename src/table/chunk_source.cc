@@ -94,8 +94,8 @@ bool ChunkSource::NextRows(Chunk* chunk) {
   const auto num_left = static_cast<int64_t>(positions_.size() - next_position_);
   if (num_left == 0) return false;
   // Without values, the chunk counts the bytes of the ids.
-  const int64_t row_bytes = IsTouch(request_.kind) ? static_cast<int64_t>(sizeof(int64_t))
-                                                   : columns_ * element_bytes_;
+  const int64_t row_bytes =
+      IsTouch(request_.kind) ? static_cast<int64_t>(sizeof(int64_t)) : columns_ * element_bytes_;
   chunk->count = std::min({num_left, kChunkIds, kChunkBytes / row_bytes});
   chunk->bytes = chunk->count * row_bytes;
   const int64_t* const positions = positions_.data() + next_position_;

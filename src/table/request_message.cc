@@ -27,8 +27,7 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
            reader.remaining() == 0;
   }
   if (header->kind == RequestKind::kTouch) {
-    return header->first >= 0 && header->count > 0 && header->bytes == 0 &&
-           reader.remaining() == 0;
+    return header->first >= 0 && header->count > 0 && header->bytes == 0 && reader.remaining() == 0;
   }
   const int64_t max_count = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
   return header->count > 0 && header->count <= max_count && header->first >= 0 &&

@@ -102,7 +102,8 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
   if (context.service == nullptr) return;
   if (spec().is_lazy()) {
     // Without this memory, every add asks about all of its rows.
-    Result<Segment> known = Segment::CreatePrivate(0, DivideUp(spec().num_row, 8), PageSize::kSmall);
+    Result<Segment> known =
+        Segment::CreatePrivate(0, DivideUp(spec().num_row, 8), PageSize::kSmall);
     if (known.ok()) known_ = std::move(known.value());
   }
   here_->consistency()->FetchWith(

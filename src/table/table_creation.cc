@@ -120,8 +120,7 @@ void TableCreation::MakeSegmentAndSend() {
       // A rank alone on its node does not share the memory, and private memory is faster to map.
       const auto create = rank_context->members().num_ranks_here() == 1 ? Segment::CreatePrivate
                                                                         : Segment::CreateShared;
-      Result<Segment> made =
-          create(bytes.value().needed, bytes.value().spare, bytes.value().pages);
+      Result<Segment> made = create(bytes.value().needed, bytes.value().spare, bytes.value().pages);
       failure_ = made.status();
       if (made.ok()) segment_ = std::move(made.value());
       if (made.ok() && spec_.numa == static_cast<int32_t>(NumaPolicy::kInterleave)) {

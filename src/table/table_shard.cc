@@ -51,7 +51,8 @@ SumPlan PlanOf(const Partition& partition, const Membership& members) {
   plan.parts.erase(std::remove_if(plan.parts.begin(), plan.parts.end(), is_empty),
                    plan.parts.end());
   const std::vector<int> nodes = plan.WorkerNodes();
-  plan.is_tree = partition.is_on_one_node() && SumPlan::PrefersTree(static_cast<int>(nodes.size())) &&
+  plan.is_tree = partition.is_on_one_node() &&
+                 SumPlan::PrefersTree(static_cast<int>(nodes.size())) &&
                  plan.parts[0].root == nodes[0];
   return plan;
 }
@@ -67,8 +68,8 @@ Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout
                             spec.is_lazy());
 }
 
-// A touched row of a lazy table takes whole pages. So only a small part of the memory may be in huge
-// pages that are hardly used.
+// A touched row of a lazy table takes whole pages. So only a small part of the memory may be in
+// huge pages that are hardly used.
 PageSize PagesOf(const TableSpec& spec, int64_t shard_bytes) {
   constexpr int64_t kMaxParts = 16;
   const bool may_be_wasted = spec.max_bytes == 0 && shard_bytes <= MemoryCeiling() / kMaxParts;
@@ -107,9 +108,9 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   std::unique_ptr<const LazyRows> lazy;
   if (spec.is_lazy()) {
     const bool is_huge = PagesOf(spec, storage->segment_bytes()) == PageSize::kHuge;
-    lazy = std::make_unique<LazyRows>(
-        layout, spec.num_col, storage.value(), Initializer(spec.initializer, spec.type()),
-        rows.first, spec.max_bytes, is_huge ? kHugePageBytes : PageBytes());
+    lazy = std::make_unique<LazyRows>(layout, spec.num_col, storage.value(),
+                                      Initializer(spec.initializer, spec.type()), rows.first,
+                                      spec.max_bytes, is_huge ? kHugePageBytes : PageBytes());
   }
   created->shard_ = std::make_unique<Shard>(
       layout, spec.num_col, storage.value(), std::move(updater.value()),
@@ -136,8 +137,7 @@ Status TableShard::CheckRequest(const RequestHeader& header) const {
   int64_t unit = IsOfRows(header.kind) ? spec_.num_col * element_bytes : element_bytes;
   if (header.kind == RequestKind::kTouchRows) unit = sizeof(int64_t);
   const bool has_bytes = header.kind != RequestKind::kTouch;
-  if (has_bytes &&
-      (header.count > kChunkBytes / unit || header.bytes != header.count * unit)) {
+  if (has_bytes && (header.count > kChunkBytes / unit || header.bytes != header.count * unit)) {
     return Status(Code::kTransport, StrCat("a request for ", header.count, " x ", unit,
                                            " bytes, with ", header.bytes));
   }

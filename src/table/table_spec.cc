@@ -35,7 +35,8 @@ Status TableSpec::Check() const {
   }
   if (numa != static_cast<int32_t>(NumaPolicy::kLocal) &&
       numa != static_cast<int32_t>(NumaPolicy::kInterleave)) {
-    return Status(Code::kValue, StrCat("numa: expected 0 (local) or 1 (interleave), received ", numa));
+    return Status(Code::kValue,
+                  StrCat("numa: expected 0 (local) or 1 (interleave), received ", numa));
   }
   if (max_bytes < 0) {
     return Status(Code::kValue, StrCat("max_bytes: expected 0 or more, received ", max_bytes));

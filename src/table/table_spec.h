@@ -40,9 +40,7 @@ struct TableSpec {
   int64_t count() const { return num_row * num_col; }
   int64_t bytes() const { return count() * SizeOf(type()); }
   // Returns whether rows get their initial values when they are first changed (LazyRows).
-  bool is_lazy() const {
-    return initializer.kind != static_cast<int32_t>(InitializerKind::kNone);
-  }
+  bool is_lazy() const { return initializer.kind != static_cast<int32_t>(InitializerKind::kNone); }
   // Returns "matrix 'w' of 4 x 8 float32, updater add".
   std::string Describe() const;
 };

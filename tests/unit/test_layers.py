@@ -24,7 +24,7 @@ PUBLIC = "include"
 PACKAGE_LAYERS = (
     ("_extras", "_version", "errors"),
     ("_mpi", "_native"),
-    ("_session_options", "devices"),
+    ("_session_options", "devices", "initializers"),
     ("_session",),
     ("api", "tables"),
     ("checkpoint", "sync"),

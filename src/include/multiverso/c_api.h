@@ -119,12 +119,13 @@ extern "C" {
 
 /* Initializers: the initial values of a row are a function of the seed, the row and the column, and
  * take memory when the row is first changed. docs/initializers.md has the functions. */
-#define MV_INITIALIZER_NONE 0             /* init_value, or zeros; all rows may take memory */
+#define MV_INITIALIZER_NONE 0 /* init_value, or zeros; all rows may take memory */
 #define MV_INITIALIZER_ZEROS 1
 #define MV_INITIALIZER_CONSTANT 2         /* initializer_values[0] */
 #define MV_INITIALIZER_UNIFORM 3          /* from initializer_values[0] to [1] */
 #define MV_INITIALIZER_NORMAL 4           /* mean and standard deviation */
 #define MV_INITIALIZER_TRUNCATED_NORMAL 5 /* the same, at most two standard deviations away */
+#define MV_INITIALIZER_VALUES 2
 
 /* Where the memory of a table is on a machine with several NUMA nodes. */
 #define MV_NUMA_LOCAL 0      /* where the rank runs that touches a page first */
@@ -279,10 +280,10 @@ typedef struct MV_TableOptions {
   int32_t numa;                 /* MV_NUMA_ */
   int64_t seed;                 /* of random initializers; -1 for one that follows from the number
                                    of the table in its session */
-  double initializer_values[2]; /* 0 where the initializer has none */
-  int64_t max_bytes;            /* of parameters and state of touched rows on each node, for a table
-                                   with an initializer; 0 for all that the machine has. An add that
-                                   needs more fails with MV_ERR_MEMORY and changes nothing. */
+  double initializer_values[MV_INITIALIZER_VALUES]; /* 0 where the initializer has none */
+  int64_t max_bytes; /* of parameters and state of touched rows on each node, for a table
+                        with an initializer; 0 for all that the machine has. An add that
+                        needs more fails with MV_ERR_MEMORY and changes nothing. */
 } MV_TableOptions;
 
 typedef struct MV_TableDescription {

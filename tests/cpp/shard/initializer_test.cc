@@ -88,19 +88,19 @@ TEST(InitializerSpec, RejectsWhatNoTableCanHave) {
   EXPECT_TRUE(check(SpecOf(InitializerKind::kZeros), DType::kInt64).ok());
   EXPECT_TRUE(check(SpecOf(InitializerKind::kUniform, 2, 2), DType::kFloat32).ok());
   EXPECT_TRUE(IsError(check(SpecOf(InitializerKind{6}), DType::kFloat32), Code::kValue, "0 to 5"));
-  EXPECT_TRUE(IsError(check(SpecOf(InitializerKind::kUniform, 0, 1), DType::kInt32), Code::kType,
-                      "int32"));
-  EXPECT_TRUE(IsError(check(SpecOf(InitializerKind::kConstant, 0.5), DType::kInt32), Code::kValue,
-                      "0.5"));
+  EXPECT_TRUE(
+      IsError(check(SpecOf(InitializerKind::kUniform, 0, 1), DType::kInt32), Code::kType, "int32"));
+  EXPECT_TRUE(
+      IsError(check(SpecOf(InitializerKind::kConstant, 0.5), DType::kInt32), Code::kValue, "0.5"));
   EXPECT_TRUE(IsError(check(SpecOf(InitializerKind::kConstant, 4e9), DType::kInt32), Code::kValue));
   EXPECT_TRUE(
       IsError(check(SpecOf(InitializerKind::kConstant, 1e39), DType::kFloat32), Code::kValue));
   EXPECT_TRUE(
       IsError(check(SpecOf(InitializerKind::kConstant, nan), DType::kFloat64), Code::kValue));
-  EXPECT_TRUE(IsError(check(SpecOf(InitializerKind::kUniform, 1, 0), DType::kFloat32),
-                      Code::kValue, "minval"));
-  EXPECT_TRUE(IsError(check(SpecOf(InitializerKind::kNormal, 1, -1), DType::kFloat32),
-                      Code::kValue, "stddev"));
+  EXPECT_TRUE(IsError(check(SpecOf(InitializerKind::kUniform, 1, 0), DType::kFloat32), Code::kValue,
+                      "minval"));
+  EXPECT_TRUE(IsError(check(SpecOf(InitializerKind::kNormal, 1, -1), DType::kFloat32), Code::kValue,
+                      "stddev"));
 }
 
 }  // namespace

@@ -208,8 +208,8 @@ TEST(LazyRows, RestartAsIfTheyHadNeverBeenUpdated) {
   ASSERT_TRUE(Call(&shard, AddRowsOf<float>({3, 50, 99}, delta)).ok());
   const auto once = values();
   Progress progress;
-  ASSERT_TRUE(shard.Restart(0, 100, Initializer(Uniform(), DType::kFloat32), &progress, Patiently())
-                  .ok());
+  ASSERT_TRUE(
+      shard.Restart(0, 100, Initializer(Uniform(), DType::kFloat32), &progress, Patiently()).ok());
   EXPECT_EQ(values(), InitialValues(100, 4));
   EXPECT_EQ(memory.touched(), 3);
   ASSERT_TRUE(Call(&shard, AddRowsOf<float>({3, 50, 99}, delta)).ok());

@@ -19,7 +19,7 @@ def _session_options(mode):
 
 
 def _tables():
-    """Create an array that all workers add to, two tables that count steps, and one of lazy rows."""
+    """Create a table that all workers add to, two that count steps, and one of lazy rows."""
     return (
         mv.ArrayTableHandler(SIZE, name="sum"),
         mv.ArrayTableHandler(SIZE, updater="adam", name="adam"),

@@ -65,7 +65,9 @@ def read_manifest(data):
                 "clocks": struct.unpack_from(
                     f"<{workers}Q", data, 96 + table_bytes * num_tables + 8 * workers * i
                 ),
-                "initializer": struct.unpack_from("<IIQdd", data, at + 232) if version > 1 else None,
+                "initializer": struct.unpack_from("<IIQdd", data, at + 232)
+                if version > 1
+                else None,
             }
         )
     assert version == 1 or any(table["initializer"][0] for table in descriptions)
