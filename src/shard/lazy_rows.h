@@ -49,9 +49,7 @@ class LazyRows {
   // repeated, as for a plain copy.
   void Copy(int64_t byte_offset, int64_t bytes, void* out) const;
   // Writes the initial values of a row to `out`.
-  void Fill(int64_t row, void* out) const {
-    initializer_.Fill(first_row_ + row, 0, columns_, out);
-  }
+  void Fill(int64_t row, void* out) const { initializer_.Fill(first_row_ + row, 0, columns_, out); }
   // Touches a row, under its stripe's lock. Returns false if the row was touched before.
   bool Touch(int64_t row) const;
 

@@ -124,6 +124,12 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
   return Status::Ok();
 }
 
+inline void Shard::CopyRow(int64_t row, char* out) const {
+  if (lazy_ != nullptr && !lazy_->IsTouched(row)) return lazy_->Fill(row, out);
+  const int64_t row_bytes = layout_.row_bytes();
+  std::memcpy(out, storage_.parameters() + row * row_bytes, static_cast<size_t>(row_bytes));
+}
+
 Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimit& limit) const {
   const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
   const int64_t row_bytes = layout_.row_bytes();
@@ -138,13 +144,8 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
     Prefetch<false>(storage_.parameters() + row_at(i) * row_bytes, row_bytes);
   };
   const auto copy = [&](int64_t i) MV_ALWAYS_INLINE {
-    const int64_t at = row_at(i) * row_bytes;
-    if (lazy_ != nullptr && !lazy_->IsTouched(row_at(i))) {
-      lazy_->Fill(row_at(i), out + i * row_bytes);
-    } else {
-      std::memcpy(out + i * row_bytes, storage_.parameters() + at, static_cast<size_t>(row_bytes));
-    }
-    NoteGet(at, out + i * row_bytes, columns_, worker);
+    CopyRow(row_at(i), out + i * row_bytes);
+    NoteGet(row_at(i) * row_bytes, out + i * row_bytes, columns_, worker);
   };
   while (progress->done < count) {
     if (lazy_ != nullptr && !lazy_->IsTouched(row_at(progress->done))) {
@@ -356,7 +357,7 @@ void Shard::CopyUnlocked(const Request& request) const {
   if (!IsOfRows(request.kind)) return Copy(0, layout_.bytes(), out);
   const int64_t row_bytes = layout_.row_bytes();
   for (int64_t i = 0; i < request.num_ids; ++i) {
-    Copy((request.row_ids[i] - first_row_) * row_bytes, row_bytes, out + i * row_bytes);
+    CopyRow(request.row_ids[i] - first_row_, out + i * row_bytes);
   }
 }
 

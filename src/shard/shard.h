@@ -129,6 +129,7 @@ class Shard {
   // Returns whether a request changes rows or, if the updater notes gets, the state of rows.
   bool MustTouch(const Request& request, int worker) const;
   char* AreaBegin(int64_t area) const;
+  void CopyRow(int64_t row, char* out) const;
   // Copies parameters to `out` and notes that `worker` has received them.
   void CopyToWorker(int64_t byte_offset, void* out, int64_t bytes, int worker) const;
   // Passes the parameters that `worker` received to the updater, if the updater notes gets.

@@ -337,8 +337,13 @@ Status ShardService::Run(Job* job) {
   if (WaitsForRound(*job)) return Status::Pending();
   const bool is_get = ReturnsData(job->request.kind) && !IsAdd(job->request.kind);
   if (is_get) PlaceValues(job, job->header.bytes);
-  MV_RETURN_IF_NOT_OK(job->table->shard()->Run(
-      job->request, &job->progress, WaitLimit{Instant::max(), Clock::now() + kTimeSlice}));
+  const Status status = job->table->shard()->Run(
+      job->request, &job->progress, WaitLimit{Instant::max(), Clock::now() + kTimeSlice});
+  if (status.code() == Code::kMemory) {
+    const Membership& members = rank_context_->members();
+    return status.In(StrCat("the node of ", members.NameRank(members.rank())));
+  }
+  MV_RETURN_IF_NOT_OK(status);
   if (is_get && job->table->consistency()->HasBegun(job->request.rounds)) {
     return Status(Code::kState,
                   StrCat("the values after ", job->request.rounds, " rounds have been changed"));

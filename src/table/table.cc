@@ -125,16 +125,15 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
   if (!spans_nodes_ && request.kind != RequestKind::kSetHyper) {
     const bool may_touch = spec().is_lazy() && context_.service != nullptr;
     if (may_touch && IsAdd(request.kind) && progress->phase == 0) {
-      // An add that need not wait must not wait for other nodes either.
-      if (limit.slice_end <= Clock::now()) return Status::Pending();
-      MV_RETURN_IF_NOT_OK(TouchEverywhere(request, limit));
+      const bool may_wait = limit.slice_end > Clock::now();
+      MV_RETURN_IF_NOT_OK(TouchEverywhere(request, may_wait, limit));
     }
     return consistency()->Run(request, progress, limit);
   }
   return RunAcrossNodes(this, request, progress, limit);
 }
 
-Status Table::TouchEverywhere(const Request& add, const WaitLimit& limit) {
+Status Table::TouchEverywhere(const Request& add, bool wait, const WaitLimit& limit) {
   if (!spec().is_lazy() || context_.service == nullptr || knows_all_.load()) return Status::Ok();
   Request touch = Request::Touch();
   std::vector<int64_t> unknown;
@@ -147,6 +146,7 @@ Status Table::TouchEverywhere(const Request& add, const WaitLimit& limit) {
     if (unknown.empty()) return Status::Ok();
     touch = Request::TouchRows(unknown.data(), static_cast<int64_t>(unknown.size()));
   }
+  if (!wait) return Status::Pending();
   MV_RETURN_IF_NOT_OK(DistributedCall(here(), context_.service, context_.rank, touch).Run(limit));
   if (!IsOfRows(add.kind)) knows_all_.store(true);
   if (known == nullptr) return Status::Ok();
@@ -157,7 +157,8 @@ Status Table::TouchEverywhere(const Request& add, const WaitLimit& limit) {
 Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   Progress progress;
   if (context_.service == nullptr) return shard()->Run(request, &progress, limit);
-  if (CarriesData(request.kind)) MV_RETURN_IF_NOT_OK(TouchEverywhere(request, limit));
+  if (CarriesData(request.kind))
+    MV_RETURN_IF_NOT_OK(TouchEverywhere(request, /*wait=*/true, limit));
   Request distributed = request;
   if (request.kind == RequestKind::kSetHyper) {
     MV_RETURN_IF_NOT_OK(shard()->Run(request, &progress, limit));

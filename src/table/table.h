@@ -82,8 +82,9 @@ class Table {
 
   // Touches the rows of an add on all nodes, if the rows are lazy and there are several nodes, so
   // that no node runs out of memory in the middle of the add. It asks only about rows of which this
-  // rank does not know that they have been touched. Blocks to its end.
-  Status TouchEverywhere(const Request& add, const WaitLimit& limit);
+  // rank does not know that they have been touched. Returns pending if it would have to ask and
+  // must not `wait`; otherwise blocks to its end.
+  Status TouchEverywhere(const Request& add, bool wait, const WaitLimit& limit);
 
   // Returns "rank 1, table 'w', get", for messages.
   std::string Where(const char* call) const;

@@ -56,6 +56,8 @@ class Job {
     spec.dtype = static_cast<int32_t>(DType::kFloat32);
     spec.updater = static_cast<int32_t>(UpdaterKind::kAdagrad);
     SetDefaultHypers(UpdaterKind::kAdagrad, spec.hyper);
+    spec.initializer.kind = static_cast<int32_t>(InitializerKind::kUniform);
+    spec.initializer.second = 1;
     Create(spec, adagrad_);
   }
 
@@ -173,6 +175,7 @@ class Job {
       return;
     }
     Require(header.kind != RequestKind::kSetHyper, "an error", "a hyperparameter of updater add");
+    if (IsTouch(header.kind)) return;  // changes no values
     const int64_t row_elements = table == &matrix_ && IsOfRows(header.kind) ? kColumns : 1;
     for (int64_t i = 0; i < header.count * row_elements; ++i) {
       int64_t element_number = header.first + i;
@@ -229,7 +232,8 @@ std::string SeedOf(RequestKind kind, int64_t table_id, int64_t first, int64_t co
   header.table = table_id;
   header.first = first;
   header.count = count;
-  header.bytes = kind == RequestKind::kSetHyper ? 0 : count * row_elements * element_bytes;
+  const bool has_bytes = kind != RequestKind::kSetHyper && kind != RequestKind::kTouch;
+  header.bytes = has_bytes ? count * row_elements * element_bytes : 0;
   header.value = 0.5;
   std::string seed = EncodeRequest(header);
   for (int64_t row = kRows / 2; IsOfRows(kind) && row < kRows / 2 + count; ++row) {
@@ -253,6 +257,8 @@ std::vector<std::string> Seeds() {
       SeedOf(RequestKind::kAddRows, job->matrix_id(), 0, 3, kColumns, 8),
       SeedOf(RequestKind::kAddRows, job->adagrad_id(), 0, 2, kColumns, 4),
       SeedOf(RequestKind::kSetHyper, job->adagrad_id(), 0, 0, 1, 4),
+      SeedOf(RequestKind::kTouch, job->adagrad_id(), kRows / 2 * kColumns, kColumns, 1, 4),
+      SeedOf(RequestKind::kTouchRows, job->adagrad_id(), 0, 2, 1, 8),
   };
 }
 

@@ -82,6 +82,22 @@ TEST(DecodeRequest, RejectsSizesInAChangeOfAnOption) {
   EXPECT_FALSE(decodes(-1, 0));
 }
 
+TEST(DecodeRequest, AcceptsATouchOfManyRowsWithoutBytes) {
+  const auto decodes = [](int64_t first, int64_t count, int64_t bytes) {
+    RequestHeader touch = ValidHeader();
+    touch.kind = RequestKind::kTouch;
+    touch.first = first;
+    touch.count = count;
+    touch.bytes = bytes;
+    RequestHeader header;
+    return DecodeRequest(EncodeRequest(touch), 2, &header);
+  };
+  EXPECT_TRUE(decodes(0, int64_t{1} << 40, 0));
+  EXPECT_FALSE(decodes(0, 4, 16));
+  EXPECT_FALSE(decodes(0, 0, 0));
+  EXPECT_FALSE(decodes(-1, 4, 0));
+}
+
 TEST(DecodeRequest, AcceptsASmallPayloadOnlyBehindTheHeader) {
   RequestHeader add = ValidHeader();
   add.kind = RequestKind::kAddRows;
@@ -124,6 +140,10 @@ TEST(DecodeRequest, RejectsOtherLengthsAndGarbage) {
       continue;
     }
     ASSERT_GT(header.count, 0);
+    if (header.kind == RequestKind::kTouch) {
+      ASSERT_EQ(header.bytes, 0);
+      continue;
+    }
     ASSERT_LE(header.count, kChunkBytes);
     ASSERT_GT(header.bytes, 0);
     ASSERT_LE(header.bytes, kChunkBytes);
