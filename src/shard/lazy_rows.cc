@@ -55,11 +55,13 @@ void LazyRows::Copy(int64_t byte_offset, int64_t bytes, void* out) const {
       copy(std::min(end, NextUntouched(row, end_row) * row_bytes) - byte_offset);
       continue;
     }
-    const int64_t in_row = byte_offset - row * row_bytes;
-    const int64_t count = std::min(end - byte_offset, row_bytes - in_row);
-    initializer_.Fill(first_row_ + row, in_row / element_bytes, count / element_bytes, to);
-    to += count;
-    byte_offset += count;
+    for (int64_t untouched = row; untouched < touched; ++untouched) {
+      const int64_t in_row = byte_offset - untouched * row_bytes;
+      const int64_t count = std::min(end - byte_offset, row_bytes - in_row);
+      initializer_.Fill(first_row_ + untouched, in_row / element_bytes, count / element_bytes, to);
+      to += count;
+      byte_offset += count;
+    }
   }
 }
 
