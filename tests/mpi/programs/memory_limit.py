@@ -1,0 +1,37 @@
+"""Changes rows until there is no memory for more, and checks what has been changed."""
+
+import sys
+
+import numpy as np
+
+import multiverso as mv
+
+ROWS, COLUMNS, BATCH = 30_000_000, 64, 4096
+
+
+def main():
+    """Print what the error says, when all ranks have got one."""
+    with mv.session():
+        initial = mv.initializers.Constant(1)
+        table = mv.MatrixTableHandler(ROWS, COLUMNS, initial, updater="adagrad")
+        rng = np.random.default_rng(mv.rank())
+        own = np.arange(mv.rank(), ROWS, mv.size())
+        delta = np.ones((BATCH, COLUMNS), np.float32)
+        refusal, added = None, []
+        while refusal is None:
+            ids = np.unique(rng.choice(own, BATCH))
+            try:
+                table.add(delta[: len(ids)], ids)
+            except MemoryError as error:
+                refusal = error
+            else:
+                added.append(ids)
+        refused = np.setdiff1d(ids, np.concatenate(added))
+        assert (table.get(refused[:100]) == 1).all()
+        assert (table.get(added[0]) < 1).all()
+        mv.barrier()
+        sys.stdout.write(f"{refusal}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Ranks in a control group with little memory get MemoryError, and the kernel kills none."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import launch
+from multiverso._mpi.mpirun import find_mpirun
+
+pytestmark = pytest.mark.slow
+
+LIMIT = 1500 << 20
+GROUPS = Path("/sys/fs/cgroup/memory")  # of version 1, in which any group may have processes
+
+#: Makes the group the root of what the program sees of its groups, as in a container.
+ENTER = (
+    'mount --bind "$0" /sys/fs/cgroup/memory && '
+    'echo $$ > /sys/fs/cgroup/memory/cgroup.procs && exec "$@"'
+)
+
+
+@pytest.fixture
+def group():
+    """Return a control group with a limit, which is removed afterwards."""
+    own = next(
+        (
+            line.split(":", 2)[2]
+            for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines()
+            if line.split(":")[1] == "memory"
+        ),
+        None,
+    )
+    path = GROUPS / (own or "").lstrip("/") / f"multiverso-test-{os.getpid()}"
+    try:
+        path.mkdir()
+    except OSError as error:
+        pytest.skip(f"needs a control group of its own: {error}")
+    (path / "memory.limit_in_bytes").write_text(str(LIMIT))
+    yield path
+    path.rmdir()
+
+
+@pytest.mark.parametrize("np", [1, 3])
+def test_ranks_without_memory_get_an_error_and_are_not_killed(np, group):
+    program = [sys.executable, str(launch.PROGRAMS / "memory_limit.py")]
+    if np > 1:
+        program = [str(find_mpirun()), "-np", str(np), *program]
+    command = ["unshare", "-m", "sh", "-c", ENTER, str(group), *program]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if "unshare" in result.stderr or "mount:" in result.stderr:
+        pytest.skip(f"needs a mount namespace of its own: {result.stderr}")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("are free on this machine") == np, result.stdout
+    assert "oom_kill 0" in (group / "memory.oom_control").read_text()
+    assert int((group / "memory.max_usage_in_bytes").read_text()) > LIMIT // 2
