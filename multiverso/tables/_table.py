@@ -19,7 +19,7 @@ from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked, lib, undeclared
 from multiverso.tables._shared_arrays import SharedArrays
-from multiverso.tables._updaters import UPDATERS, hyper_values, set_updater
+from multiverso.tables._updaters import OPTIONAL, UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
 
@@ -139,9 +139,14 @@ class Table:
 
     @property
     def options(self) -> dict[str, float]:
-        """The current options of the updater, which are the same for all ranks."""
+        """The current options of the updater, which are the same for all ranks.
+
+        ``weight_decay`` and ``clipvalue`` are left out while they are 0 and have no effect.
+        """
         hyper = self._description().hyper
-        return {name: hyper[index] for name, index in UPDATERS[self._updater][1].items()}
+        indices = UPDATERS[self._updater][1]
+        values = {name: hyper[index] for name, index in indices.items()}
+        return {name: value for name, value in values.items() if value or name not in OPTIONAL}
 
     def set_option(self, **options: float) -> None:
         """Change options of the updater, such as ``learning_rate``, for all ranks.

@@ -14,18 +14,23 @@ _EPSILON: Final = {"epsilon": capi.MV_HYPER_EPSILON}
 _INITIAL: Final = {"initial_accumulator_value": capi.MV_HYPER_INITIAL_ACCUMULATOR_VALUE}
 _VARIANCE_CONTROL: Final = {"variance_control": capi.MV_HYPER_VARIANCE_CONTROL}
 _BETAS: Final = {"beta_1": capi.MV_HYPER_BETA_1, "beta_2": capi.MV_HYPER_BETA_2}
+#: Options that have no effect while they are 0.
+OPTIONAL: Final = {
+    "weight_decay": capi.MV_HYPER_WEIGHT_DECAY,
+    "clipvalue": capi.MV_HYPER_CLIPVALUE,
+}
 
 #: The code of each updater by name, and the MV_HYPER_ index of each of the updater's options. The
 #: library knows the defaults and the limits of the options.
 UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
     "add": (capi.MV_UPDATER_ADD, {}),
-    "sgd": (capi.MV_UPDATER_SGD, _LEARNING_RATE),
-    "momentum": (capi.MV_UPDATER_MOMENTUM, _LEARNING_RATE | _MOMENTUM),
-    "nesterov": (capi.MV_UPDATER_NESTEROV, _LEARNING_RATE | _MOMENTUM),
-    "adagrad": (capi.MV_UPDATER_ADAGRAD, _LEARNING_RATE | _INITIAL | _EPSILON),
-    "rmsprop": (capi.MV_UPDATER_RMSPROP, _LEARNING_RATE | _RHO | _MOMENTUM | _EPSILON),
-    "adadelta": (capi.MV_UPDATER_ADADELTA, _LEARNING_RATE | _RHO | _EPSILON),
-    "adam": (capi.MV_UPDATER_ADAM, _LEARNING_RATE | _BETAS | _EPSILON),
+    "sgd": (capi.MV_UPDATER_SGD, _LEARNING_RATE | OPTIONAL),
+    "momentum": (capi.MV_UPDATER_MOMENTUM, _LEARNING_RATE | _MOMENTUM | OPTIONAL),
+    "nesterov": (capi.MV_UPDATER_NESTEROV, _LEARNING_RATE | _MOMENTUM | OPTIONAL),
+    "adagrad": (capi.MV_UPDATER_ADAGRAD, _LEARNING_RATE | _INITIAL | _EPSILON | OPTIONAL),
+    "rmsprop": (capi.MV_UPDATER_RMSPROP, _LEARNING_RATE | _RHO | _MOMENTUM | _EPSILON | OPTIONAL),
+    "adadelta": (capi.MV_UPDATER_ADADELTA, _LEARNING_RATE | _RHO | _EPSILON | OPTIONAL),
+    "adam": (capi.MV_UPDATER_ADAM, _LEARNING_RATE | _BETAS | _EPSILON | OPTIONAL),
     "easgd": (capi.MV_UPDATER_EASGD, {"elastic_force": capi.MV_HYPER_ELASTIC_FORCE}),
     "dcasgd": (capi.MV_UPDATER_DCASGD, _LEARNING_RATE | _VARIANCE_CONTROL),
     "ftrl": (
@@ -41,6 +46,9 @@ UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
         },
     ),
     "dcasgda": (capi.MV_UPDATER_DCASGDA, _LEARNING_RATE | _VARIANCE_CONTROL | _RHO | _EPSILON),
+    "adamw": (capi.MV_UPDATER_ADAMW, _LEARNING_RATE | _BETAS | _EPSILON | OPTIONAL),
+    "rowwise_adagrad": (capi.MV_UPDATER_ROWWISE_ADAGRAD, _LEARNING_RATE | _EPSILON | OPTIONAL),
+    "rowwise_adam": (capi.MV_UPDATER_ROWWISE_ADAM, _LEARNING_RATE | _BETAS | _EPSILON | OPTIONAL),
 }
 
 #: The names of Multiverso 2016 that differ, and what to write instead.

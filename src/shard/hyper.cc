@@ -1,5 +1,6 @@
 #include "shard/hyper.h"
 
+#include <iterator>
 #include <limits>
 
 #include "base/text.h"
@@ -36,7 +37,10 @@ constexpr HyperInfo kHypers[] = {
     {"l2_regularization_strength", 0, kLargest, "a finite number of at least 0"},
     {"l2_shrinkage_regularization_strength", 0, kLargest, "a finite number of at least 0"},
     {"beta", 0, kLargest, "a finite number of at least 0"},
+    {"weight_decay", 0, kLargest, "a finite number of at least 0"},
+    {"clipvalue", 0, kLargest, "a finite number of at least 0"},
 };
+static_assert(std::size(kHypers) == kHyperCount);
 // `ftrl` divides by its learning rate.
 constexpr HyperInfo kFtrlLearningRate = {"learning_rate", kSmallestEpsilon, kLargest,
                                          "a finite number of at least 1e-37"};
@@ -60,13 +64,31 @@ struct UpdaterInfo {
 // The elastic force suits up to ten workers, since their forces should add up to at most 1.
 constexpr UpdaterInfo kUpdaters[] = {
     {"add", {}},
-    {"sgd", {{kLearningRate, 0.01}}},
-    {"momentum", {{kLearningRate, 0.01}, {kMomentum, 0.9}}},
-    {"nesterov", {{kLearningRate, 0.01}, {kMomentum, 0.9}}},
-    {"adagrad", {{kLearningRate, 0.001}, {kEpsilon, 1e-7}, {kInitialAccumulatorValue, 0.1}}},
-    {"rmsprop", {{kLearningRate, 0.001}, {kMomentum, 0}, {kRho, 0.9}, {kEpsilon, 1e-7}}},
-    {"adadelta", {{kLearningRate, 0.001}, {kRho, 0.95}, {kEpsilon, 1e-7}}},
-    {"adam", {{kLearningRate, 0.001}, {kEpsilon, 1e-7}, {kBeta1, 0.9}, {kBeta2, 0.999}}},
+    {"sgd", {{kLearningRate, 0.01}, {kWeightDecay, 0}, {kClipValue, 0}}},
+    {"momentum", {{kLearningRate, 0.01}, {kMomentum, 0.9}, {kWeightDecay, 0}, {kClipValue, 0}}},
+    {"nesterov", {{kLearningRate, 0.01}, {kMomentum, 0.9}, {kWeightDecay, 0}, {kClipValue, 0}}},
+    {"adagrad",
+     {{kLearningRate, 0.001},
+      {kEpsilon, 1e-7},
+      {kInitialAccumulatorValue, 0.1},
+      {kWeightDecay, 0},
+      {kClipValue, 0}}},
+    {"rmsprop",
+     {{kLearningRate, 0.001},
+      {kMomentum, 0},
+      {kRho, 0.9},
+      {kEpsilon, 1e-7},
+      {kWeightDecay, 0},
+      {kClipValue, 0}}},
+    {"adadelta",
+     {{kLearningRate, 0.001}, {kRho, 0.95}, {kEpsilon, 1e-7}, {kWeightDecay, 0}, {kClipValue, 0}}},
+    {"adam",
+     {{kLearningRate, 0.001},
+      {kEpsilon, 1e-7},
+      {kBeta1, 0.9},
+      {kBeta2, 0.999},
+      {kWeightDecay, 0},
+      {kClipValue, 0}}},
     {"easgd", {{kElasticForce, 0.1}}},
     {"dcasgd", {{kLearningRate, 0.01}, {kVarianceControl, 0.04}}},
     {"ftrl",
@@ -78,6 +100,22 @@ constexpr UpdaterInfo kUpdaters[] = {
       {kL2Shrinkage, 0},
       {kBeta, 0}}},
     {"dcasgda", {{kLearningRate, 0.01}, {kRho, 0.95}, {kEpsilon, 1e-7}, {kVarianceControl, 2}}},
+    {"adamw",
+     {{kLearningRate, 0.001},
+      {kEpsilon, 1e-7},
+      {kBeta1, 0.9},
+      {kBeta2, 0.999},
+      {kWeightDecay, 0.004},
+      {kClipValue, 0}}},
+    {"rowwise_adagrad",
+     {{kLearningRate, 0.001}, {kEpsilon, 1e-7}, {kWeightDecay, 0}, {kClipValue, 0}}},
+    {"rowwise_adam",
+     {{kLearningRate, 0.001},
+      {kEpsilon, 1e-7},
+      {kBeta1, 0.9},
+      {kBeta2, 0.999},
+      {kWeightDecay, 0},
+      {kClipValue, 0}}},
 };
 static_assert(std::size(kUpdaters) == kUpdaterKinds);
 

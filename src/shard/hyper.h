@@ -25,8 +25,11 @@ enum class UpdaterKind : int32_t {
   kDcasgd = 9,
   kFtrl = 10,
   kDcasgda = 11,
+  kAdamw = 12,
+  kRowwiseAdagrad = 13,
+  kRowwiseAdam = 14,
 };
-constexpr int kUpdaterKinds = static_cast<int>(UpdaterKind::kDcasgda) + 1;
+constexpr int kUpdaterKinds = static_cast<int>(UpdaterKind::kRowwiseAdam) + 1;
 
 // Returns a name such as "adam", or "unknown" for an undefined number.
 const char* NameOf(UpdaterKind kind);
@@ -46,7 +49,9 @@ constexpr int kL1 = 10;
 constexpr int kL2 = 11;
 constexpr int kL2Shrinkage = 12;
 constexpr int kBeta = 13;
-constexpr int kHyperCount = 16;  // length of every array of values; the last indices are reserved
+constexpr int kWeightDecay = 14;
+constexpr int kClipValue = 15;
+constexpr int kHyperCount = 16;  // length of every array of values
 
 // The values lie in the table's shared memory: when one rank sets a value, the next adds of all
 // ranks of the node use it. Each value is read and written atomically.

@@ -140,6 +140,43 @@ inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
     }                                                                                     \
   }
 
+#define MV_DEFINE_ROWWISE(T)                                                           \
+  MV_VECTOR_VERSIONS T MeanSquare(const T* g, int64_t n) {                             \
+    constexpr int64_t kSums = 16;                                                      \
+    T sums[kSums] = {};                                                                \
+    int64_t i = 0;                                                                     \
+    for (; i + kSums <= n; i += kSums) {                                               \
+      for (int64_t j = 0; j < kSums; ++j) sums[j] += g[i + j] * g[i + j];              \
+    }                                                                                  \
+    for (int64_t j = 0; i < n; ++i, ++j) sums[j] += g[i] * g[i];                       \
+    for (int64_t half = kSums / 2; half > 0; half /= 2) {                              \
+      for (int64_t j = 0; j < half; ++j) sums[j] += sums[j + half];                    \
+    }                                                                                  \
+    return sums[0] / static_cast<T>(n);                                                \
+  }                                                                                    \
+  MV_VECTOR_VERSIONS void RowwiseAdam(T* w, T* mean, const T* g, T take_mean, T scale, \
+                                      int64_t n) {                                     \
+    MV_INDEPENDENT                                                                     \
+    for (int64_t i = 0; i < n; ++i) {                                                  \
+      const T m = mean[i] + (g[i] - mean[i]) * take_mean;                              \
+      mean[i] = m;                                                                     \
+      w[i] -= m * scale;                                                               \
+    }                                                                                  \
+  }
+
+#define MV_DEFINE_DECAY(T)                                                \
+  MV_VECTOR_VERSIONS void Decay(T* w, T decay, T rate, int64_t n) {       \
+    MV_INDEPENDENT                                                        \
+    for (int64_t i = 0; i < n; ++i) w[i] -= w[i] * decay * rate;          \
+  }                                                                       \
+  MV_VECTOR_VERSIONS void Clip(T* out, const T* g, T limit, int64_t n) {  \
+    MV_INDEPENDENT                                                        \
+    for (int64_t i = 0; i < n; ++i) {                                     \
+      const T value = g[i];                                               \
+      out[i] = value > limit ? limit : (value < -limit ? -limit : value); \
+    }                                                                     \
+  }
+
 #define MV_DEFINE_FTRL(T)                                                                          \
   MV_VECTOR_VERSIONS void Ftrl(T* w, T* linear, T* sum, const T* g, const FtrlOptions<T>& options, \
                                int64_t n) {                                                        \
@@ -184,6 +221,8 @@ inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
   MV_DEFINE_RMSPROP(T)          \
   MV_DEFINE_ADADELTA(T)         \
   MV_DEFINE_ADAM(T)             \
+  MV_DEFINE_ROWWISE(T)          \
+  MV_DEFINE_DECAY(T)            \
   MV_DEFINE_FTRL(T)             \
   MV_DEFINE_PULL(T)             \
   MV_DEFINE_COMPENSATE(T)       \

@@ -56,6 +56,24 @@ void Adam(float* w, float* mean, float* square, const float* g, float rate, floa
 void Adam(double* w, double* mean, double* square, const double* g, double rate, double take_mean,
           double take_square, double epsilon, int64_t n);
 
+// Returns the mean of g * g. Number i is added to partial sum i % 16; then the upper half of the
+// partial sums is added to the lower half, until one is left, which is divided by n.
+float MeanSquare(const float* g, int64_t n);
+double MeanSquare(const double* g, int64_t n);
+
+// mean += (g - mean) * take_mean; w -= mean * scale
+void RowwiseAdam(float* w, float* mean, const float* g, float take_mean, float scale, int64_t n);
+void RowwiseAdam(double* w, double* mean, const double* g, double take_mean, double scale,
+                 int64_t n);
+
+// w -= w * decay * rate
+void Decay(float* w, float decay, float rate, int64_t n);
+void Decay(double* w, double decay, double rate, int64_t n);
+
+// out = g clipped to -limit ... limit
+void Clip(float* out, const float* g, float limit, int64_t n);
+void Clip(double* out, const double* g, double limit, int64_t n);
+
 // The options of Ftrl.
 template <class T>
 struct FtrlOptions {

@@ -17,18 +17,31 @@ T Rounded(const Hyper& hyper, int index) {
 }
 
 // The common part of the optimizers, with kSlots state slots. A delta is a gradient unless the
-// subclass says otherwise.
+// subclass says otherwise. Weight decay and clipping are those of Keras; the decay is the decoupled
+// one of Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
 template <class T, int64_t kSlots>
 class Optimizer : public Updater {
  public:
   int64_t state_slots(int /*num_workers*/) const override { return kSlots; }
   void Apply(const Hyper& hyper, const Update& update) const final {
-    if (update.out == nullptr) return Step(hyper, update);
+    const T decay = Rounded<T>(hyper, kWeightDecay);
+    const T limit = Rounded<T>(hyper, kClipValue);
+    if (update.out == nullptr && decay == 0 && limit == 0) return Step(hyper, update);
     constexpr auto kElementBytes = static_cast<int64_t>(sizeof(T));
-    for (int64_t i = 0; i < update.count; i += kUpdatePieceBytes / kElementBytes) {
-      const int64_t count = std::min(kUpdatePieceBytes / kElementBytes, update.count - i);
-      const Update piece = update.Part(i, count, kElementBytes);
+    constexpr int64_t kElements = kUpdatePieceBytes / kElementBytes;
+    T clipped[kElements];
+    for (int64_t i = 0; i < update.count; i += kElements) {
+      const int64_t count = std::min(kElements, update.count - i);
+      Update piece = update.Part(i, count, kElementBytes);
+      if (decay != 0) {
+        kernels::Decay(Weights(piece), decay, Rounded<T>(hyper, kLearningRate), count);
+      }
+      if (limit != 0) {
+        kernels::Clip(clipped, Delta(piece), limit, count);
+        piece.delta = clipped;
+      }
       Step(hyper, piece);
+      if (piece.out == nullptr) continue;
       std::memcpy(piece.out, piece.weights, static_cast<size_t>(count * kElementBytes));
     }
   }
@@ -62,6 +75,7 @@ class SgdOptimizer final : public Optimizer<T, 0> {
   Updater::Duplicates duplicates() const override { return Updater::Duplicates::kOneByOne; }
   // ParamSync averages with this updater, so it is as fast as `add`.
   bool Exchange(const Hyper& hyper, const Update& update, void* current) const override {
+    if (hyper.Get(kWeightDecay) != 0 || hyper.Get(kClipValue) != 0) return false;
     kernels::ExchangeDescending(this->Weights(update), static_cast<T*>(current),
                                 static_cast<T*>(update.out), Rounded<T>(hyper, kLearningRate),
                                 update.count);
@@ -138,6 +152,16 @@ class AdadeltaOptimizer final : public Optimizer<T, 2> {
   }
 };
 
+// Returns the learning rate with Adam's corrections of both moments.
+double AdamRate(const Hyper& hyper, const Update& update) {
+  const auto rate_of = [&](int64_t step) {
+    const auto power = static_cast<double>(step);
+    return hyper.Get(kLearningRate) * std::sqrt(1 - std::pow(hyper.Get(kBeta2), power)) /
+           (1 - std::pow(hyper.Get(kBeta1), power));
+  };
+  return update.rates == nullptr ? rate_of(update.step) : update.rates->Of(update.step, rate_of);
+}
+
 // Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the order of
 // operations at the end of its section 2, which Keras uses. StepCells counts the steps.
 template <class T>
@@ -149,16 +173,47 @@ class AdamOptimizer final : public Optimizer<T, 2> {
   void Step(const Hyper& hyper, const Update& update) const override {
     const double beta_1 = hyper.Get(kBeta1);
     const double beta_2 = hyper.Get(kBeta2);
-    const auto rate_of = [&](int64_t step) {
-      const auto power = static_cast<double>(step);
-      return hyper.Get(kLearningRate) * std::sqrt(1 - std::pow(beta_2, power)) /
-             (1 - std::pow(beta_1, power));
-    };
-    const double rate =
-        update.rates == nullptr ? rate_of(update.step) : update.rates->Of(update.step, rate_of);
     kernels::Adam(this->Weights(update), this->Slot(update, 0), this->Slot(update, 1),
-                  this->Delta(update), static_cast<T>(rate), static_cast<T>(1 - beta_1),
-                  static_cast<T>(1 - beta_2), Rounded<T>(hyper, kEpsilon), update.count);
+                  this->Delta(update), static_cast<T>(AdamRate(hyper, update)),
+                  static_cast<T>(1 - beta_1), static_cast<T>(1 - beta_2),
+                  Rounded<T>(hyper, kEpsilon), update.count);
+  }
+};
+
+// Adagrad with the mean of the squared gradients of a row in place of each element's own. The
+// formula is that of the exact row-wise Adagrad of FBGEMM.
+template <class T>
+class RowwiseAdagradOptimizer final : public Optimizer<T, 0> {
+ public:
+  int64_t row_slots() const override { return 1; }
+
+ private:
+  void Step(const Hyper& hyper, const Update& update) const override {
+    T* const sum = static_cast<T*>(update.row_state);
+    *sum += kernels::MeanSquare(this->Delta(update), update.count);
+    const T rate =
+        Rounded<T>(hyper, kLearningRate) / (std::sqrt(*sum) + Rounded<T>(hyper, kEpsilon));
+    kernels::Descend(this->Weights(update), this->Delta(update), rate, update.count);
+  }
+};
+
+// Adam with one second moment per row, of the mean of the row's squared gradients, as in FBGEMM's
+// partial row-wise Adam.
+template <class T>
+class RowwiseAdamOptimizer final : public Optimizer<T, 1> {
+ public:
+  bool counts_steps() const override { return true; }
+  int64_t row_slots() const override { return 1; }
+
+ private:
+  void Step(const Hyper& hyper, const Update& update) const override {
+    T* const square = static_cast<T*>(update.row_state);
+    const T mean_square = kernels::MeanSquare(this->Delta(update), update.count);
+    *square += (mean_square - *square) * static_cast<T>(1 - hyper.Get(kBeta2));
+    const T scale = static_cast<T>(AdamRate(hyper, update)) /
+                    (std::sqrt(*square) + Rounded<T>(hyper, kEpsilon));
+    kernels::RowwiseAdam(this->Weights(update), this->Slot(update, 0), this->Delta(update),
+                         static_cast<T>(1 - hyper.Get(kBeta1)), scale, update.count);
   }
 };
 
@@ -264,6 +319,7 @@ std::unique_ptr<const Updater> MakeOptimizer(UpdaterKind kind) {
     case UpdaterKind::kAdadelta:
       return std::make_unique<AdadeltaOptimizer<T>>();
     case UpdaterKind::kAdam:
+    case UpdaterKind::kAdamw:
       return std::make_unique<AdamOptimizer<T>>();
     case UpdaterKind::kEasgd:
       return std::make_unique<EasgdOptimizer<T>>();
@@ -273,6 +329,10 @@ std::unique_ptr<const Updater> MakeOptimizer(UpdaterKind kind) {
       return std::make_unique<FtrlOptimizer<T>>();
     case UpdaterKind::kDcasgda:
       return std::make_unique<DcasgdOptimizer<T, true>>();
+    case UpdaterKind::kRowwiseAdagrad:
+      return std::make_unique<RowwiseAdagradOptimizer<T>>();
+    case UpdaterKind::kRowwiseAdam:
+      return std::make_unique<RowwiseAdamOptimizer<T>>();
   }
   return nullptr;
 }

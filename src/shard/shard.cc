@@ -188,6 +188,7 @@ Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimi
   const int64_t row_bytes = layout_.row_bytes();
   const int64_t count = request.num_ids;
   const int64_t slots = storage_.state_slots();
+  const bool has_step_per_row = !counts_steps_ || storage_.step_cells().HasCellPerRow();
   const auto row_at = [&](int64_t place) MV_ALWAYS_INLINE {
     return order.IdAt(request.row_ids, place) - first_row_;
   };
@@ -202,6 +203,7 @@ Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimi
     for (int64_t slot = 0; slot < slots; ++slot) {
       Prefetch<true>(storage_.state() + slot * storage_.state_stride() + at, row_bytes);
     }
+    if (storage_.row_state_bytes() > 0) MV_PREFETCH(storage_.row_state(row_at(place)), 1);
     Prefetch<false>(delta_at(place), row_bytes);
   };
   std::vector<char> sum;
@@ -226,7 +228,11 @@ Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimi
       }
       Update update = UpdateAt(row * row_bytes, delta, nullptr, columns_, worker);
       update.rates = &rates;
-      ApplyUpdate(row * row_bytes, update);
+      if (has_step_per_row) {
+        ApplyRow(row, &update);
+      } else {
+        ApplyUpdate(row * row_bytes, update);
+      }
       progress->done = place;
     } while (progress->done < end && layout_.stripe_of(row_at(progress->done)) == stripe);
   }
@@ -250,7 +256,21 @@ Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_
   return update;
 }
 
+void Shard::ApplyRow(int64_t row, Update* update) const {
+  if (counts_steps_) update->step = storage_.step_cells().CountRow(row);
+  update->row_state = storage_.row_state(row);
+  updater_->Apply(*hyper(), *update);
+}
+
 void Shard::ApplyUpdate(int64_t byte_offset, const Update& update) const {
+  if (storage_.row_state_bytes() > 0) {
+    int64_t row = byte_offset / layout_.row_bytes();
+    for (int64_t i = 0; i < update.count; i += columns_) {
+      Update part = update.Part(i, columns_, element_bytes_);
+      ApplyRow(row++, &part);
+    }
+    return;
+  }
   if (!counts_steps_) return updater_->Apply(*hyper(), update);
   const int64_t first = byte_offset / element_bytes_;
   storage_.step_cells().Count(first, update.count, [&](int64_t begin, int64_t count, int64_t step) {
@@ -497,6 +517,7 @@ Status Shard::Restart(int64_t first_row, int64_t count, const Initializer& initi
           for (int64_t area = 1; area <= state_slots(); ++area) {
             std::memset(AreaBegin(area) + row * row_bytes, 0, static_cast<size_t>(row_bytes));
           }
+          std::memset(storage_.row_state(row), 0, static_cast<size_t>(storage_.row_state_bytes()));
           if (counts_steps_) storage_.step_cells().SetSteps(row * columns_, columns_, 0);
         }
       });

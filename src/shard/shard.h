@@ -63,10 +63,11 @@ class Shard {
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
 
   // Applies a delta without locks, to `count` elements from element `first` of the shard on, for
-  // callers that exclude other access to the elements. `delta` is the sum of `terms` workers'
-  // deltas. The new parameters are computed in `out`, or in `scratch` if `out` is null or equals
-  // `delta`, and then copied: overwriting whole cache lines that other cores have read is much
-  // faster than modifying them in place. `scratch` has room for `count` elements.
+  // callers that exclude other access to the elements. Rows of at most kMaxRowElements are whole.
+  // `delta` is the sum of `terms` workers' deltas. The new parameters are computed in `out`, or in
+  // `scratch` if `out` is null or equals `delta`, and then copied: overwriting whole cache lines
+  // that other cores have read is much faster than modifying them in place. `scratch` has room for
+  // `count` elements.
   void Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
              char* scratch) const;
   // Does the same as Apply with the delta a + b, faster, if the updater has a loop for sums.
@@ -136,8 +137,11 @@ class Shard {
   void NoteGet(int64_t byte_offset, const void* values, int64_t count, int worker) const;
   Update UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count,
                   int worker) const;
-  // Passes the update to the updater, split where the step differs if the updater counts steps.
+  // Passes the update to the updater, row by row if rows have state of their own, and split where
+  // the step differs if the updater counts steps.
   void ApplyUpdate(int64_t byte_offset, const Update& update) const;
+  // Passes the update of a row to the updater, which counts no steps or has a count for each row.
+  void ApplyRow(int64_t row, Update* update) const;
   // Applies the update as ApplyUpdate does, and notes that its worker has received update.out.
   void ApplyAndNote(int64_t byte_offset, const Update& update) const;
   void ExchangeStripe(const TensorList& tensors, char* last, int64_t byte_offset,

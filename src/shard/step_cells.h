@@ -32,6 +32,7 @@ class StepCells {
   // Plans the cells of a shard, whose units are rows if `row_by_row`, and stripes otherwise.
   StepCells(const StripeLayout& layout, int64_t columns, bool row_by_row)
       : elements_(layout.rows() * columns),
+        is_row_by_row_(row_by_row),
         unit_elements_(row_by_row ? columns : layout.rows_per_stripe() * columns),
         cell_elements_(std::min(
             unit_elements_, std::max<int64_t>(1, kMaxCellBytes / (layout.row_bytes() / columns)))),
@@ -40,6 +41,7 @@ class StepCells {
   int64_t count() const {
     return unit_elements_ == 0 ? 0 : DivideUp(elements_, unit_elements_) * cells_per_unit_;
   }
+  bool HasCellPerRow() const { return is_row_by_row_ && cells_per_unit_ == 1; }
   // Uses count() zero-filled cells.
   void Attach(StepCell* cells) { cells_ = cells; }
 
@@ -47,6 +49,11 @@ class StepCells {
   // for each run of elements for which this is update number `step`.
   template <class Body>
   void Count(int64_t first, int64_t count, Body body) const;
+
+  // Counts an update of a row, if each row has one cell, and returns its number.
+  int64_t CountRow(int64_t row) const {
+    return CountInCell(cells_ + row, cell_elements_, cell_elements_);
+  }
 
   // For checkpoints: return the largest step count among these elements (`count` > 0); set the
   // count of every cell that holds any of these elements.
@@ -60,6 +67,7 @@ class StepCells {
   static int64_t CountInCell(StepCell* cell, int64_t elements, int64_t cell_elements);
 
   int64_t elements_ = 0;
+  bool is_row_by_row_ = false;
   int64_t unit_elements_ = 0;
   int64_t cell_elements_ = 0;
   int64_t cells_per_unit_ = 0;

@@ -1,8 +1,9 @@
 // ShardStorage: where everything of a shard lies inside its segment.
 //
 //   hyper-parameters, holders | one lock per stripe | step cells | bits of touched rows |
-//   parameters | updater state
+//   parameters | state | row state
 //
+// State has the size of the parameters in each slot, row state a few numbers for each row.
 // Everything but the hyper-parameters and the holders is valid when zero-filled, so planning and
 // attaching a shard touches no page. The callers set the hyper-parameters and the holders.
 #ifndef MULTIVERSO_SHARD_STORAGE_H_
@@ -37,11 +38,12 @@ struct TouchCounts {
 class ShardStorage {
  public:
   ShardStorage() = default;
-  // Plans all parts of a shard, with `state_slots` arrays of the size of the parameters. Returns
-  // MemoryError if the plan is too large for 64-bit arithmetic.
+  // Plans all parts of a shard, with `state_slots` arrays of the size of the parameters and
+  // `row_state_bytes` of further state for each row. Returns MemoryError if the plan is too large
+  // for 64-bit arithmetic.
   static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t state_slots,
                                    const StepCells& step_cells = StepCells(),
-                                   bool tracks_rows = false);
+                                   int64_t row_state_bytes = 0, bool tracks_rows = false);
 
   int64_t segment_bytes() const { return segment_bytes_; }
   bool tracks_rows() const { return tracks_rows_; }
@@ -64,11 +66,14 @@ class ShardStorage {
   char* state() const { return state_; }
   int64_t state_stride() const { return state_stride_; }
   int64_t state_slots() const { return state_slots_; }
+  char* row_state(int64_t row) const { return row_state_ + row * row_state_bytes_; }
+  int64_t row_state_bytes() const { return row_state_bytes_; }
 
  private:
   int64_t segment_bytes_ = 0;
   bool tracks_rows_ = false;
   int64_t bytes_per_row_ = 0;
+  int64_t cell_bytes_per_row_ = 0;
   int64_t row_bytes_ = 0;
   int64_t step_cells_offset_ = 0;
   int64_t touched_bits_offset_ = 0;
@@ -76,6 +81,8 @@ class ShardStorage {
   int64_t state_offset_ = 0;
   int64_t state_stride_ = 0;
   int64_t state_slots_ = 0;
+  int64_t row_state_offset_ = 0;
+  int64_t row_state_bytes_ = 0;
   Hyper* hyper_ = nullptr;
   Holders* holders_ = nullptr;
   StripeLock* locks_ = nullptr;
@@ -84,6 +91,7 @@ class ShardStorage {
   std::atomic<uint64_t>* touched_bits_ = nullptr;
   char* parameters_ = nullptr;
   char* state_ = nullptr;
+  char* row_state_ = nullptr;
 };
 
 }  // namespace multiverso

@@ -37,6 +37,10 @@ class StepRates {
   Entry entries_[kEntries];
 };
 
+// The longest row of an updater with state per row: the longest one that Shard::Apply, which sums
+// in pieces, gets as a whole.
+constexpr int64_t kMaxRowElements = 2048;
+
 // An update of consecutive elements. `state` holds Updater::state_slots() runs of as many elements
 // each, `state_stride` bytes apart; zero before the first update.
 struct Update {
@@ -44,7 +48,8 @@ struct Update {
   void* state = nullptr;
   int64_t state_stride = 0;
   const void* delta = nullptr;
-  void* out = nullptr;  // receives the new weights; may equal delta or be null
+  void* out = nullptr;        // receives the new weights; may equal delta or be null
+  void* row_state = nullptr;  // Updater::row_slots() numbers; zero before the first update
   int64_t count = 0;
   int worker = -1;    // the worker whose delta it is; -1 for the sum of several workers' deltas
   int64_t terms = 1;  // the number of workers' deltas in the sum
@@ -63,6 +68,9 @@ class Updater {
   virtual ~Updater() = default;
 
   virtual int64_t state_slots(int /*num_workers*/) const { return 0; }
+  // Returns how many numbers of state each row has besides the slots. If there are any, each update
+  // is of one row of at most kMaxRowElements elements.
+  virtual int64_t row_slots() const { return 0; }
   // Returns whether the formula uses Update::step.
   virtual bool counts_steps() const { return false; }
   // Returns whether NoteGet must be called with the parameters that each worker receives.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "shard/updater.h"
 #include "sum/pairwise_sum.h"
 #include "sum/segment_grid.h"
 
@@ -66,12 +67,14 @@ class DeltaSource {
 // One thread at a time uses an object, because its sums share memory.
 class RoundSum {
  public:
-  // The largest number of elements summed at a time. Their sum stays in the first-level cache until
-  // it has been used.
-  static constexpr int64_t kElementsAtATime = 2048;
+  // The largest number of elements summed at a time, which are of whole rows if such rows fit.
+  // Their sum stays in the first-level cache until it has been used.
+  static constexpr int64_t kElementsAtATime = kMaxRowElements;
 
   RoundSum(const SegmentGrid& grid, DType dtype, int workers)
-      : grid_(grid), sum_(dtype, workers, kElementsAtATime) {}
+      : grid_(grid),
+        at_a_time_(grid.WholeSegments(kElementsAtATime)),
+        sum_(dtype, workers, kElementsAtATime) {}
 
   const SegmentGrid& grid() const { return grid_; }
 
@@ -96,6 +99,7 @@ class RoundSum {
   void SumElements(int64_t element, int64_t count, int64_t terms, Use use);
 
   SegmentGrid grid_;
+  int64_t at_a_time_;
   PairwiseSum sum_;
   std::vector<PairwiseSum::Term> terms_;
 };
@@ -107,8 +111,8 @@ inline bool AllAreWhole(const std::vector<DeltaSource>& sources) {
 
 template <class Use>
 void RoundSum::SumElements(int64_t element, int64_t count, int64_t terms, Use use) {
-  for (int64_t done = 0; done < count; done += kElementsAtATime) {
-    const int64_t part = std::min(kElementsAtATime, count - done);
+  for (int64_t done = 0; done < count; done += at_a_time_) {
+    const int64_t part = std::min(at_a_time_, count - done);
     use(element + done, part, sum_.Of(terms_, part), terms);
     for (PairwiseSum::Term& term : terms_) term.values += part * grid_.element_bytes();
   }
@@ -129,8 +133,8 @@ bool RoundSum::SumInHalves(const std::vector<DeltaSource>& sources, int64_t firs
                            Use use) {
   TakeTerms(sources, first);
   const int64_t end_element = grid_.Element(end);
-  for (int64_t at = grid_.Element(first); at < end_element; at += kElementsAtATime) {
-    const int64_t part = std::min(kElementsAtATime, end_element - at);
+  for (int64_t at = grid_.Element(first); at < end_element; at += at_a_time_) {
+    const int64_t part = std::min(at_a_time_, end_element - at);
     const PairwiseSum::Halves halves = sum_.HalvesOf(terms_, part);
     if (!use(at, part, halves.left, halves.right)) return false;
     for (PairwiseSum::Term& term : terms_) term.values += part * grid_.element_bytes();

@@ -30,6 +30,11 @@ class SegmentGrid {
   int64_t Element(int64_t segment) const {
     return segment / per_row_ * columns_ + segment % per_row_ * width_;
   }
+  // Returns the largest number of elements up to `most` that is of whole segments, or `most` if
+  // segments are longer.
+  int64_t WholeSegments(int64_t most) const {
+    return width_ > most ? most : most / width_ * width_;
+  }
   int64_t Elements(int64_t first, int64_t end) const { return Element(end) - Element(first); }
   int64_t Bytes(int64_t first, int64_t end) const { return Elements(first, end) * element_bytes_; }
   // Returns one past the last segment whose values, from `first` on, fit in a piece.

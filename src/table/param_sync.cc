@@ -15,6 +15,11 @@ Result<std::unique_ptr<ParamSync>> ParamSync::Make(const Table& table, const int
     return Status(Code::kValue, StrCat("expected 1 tensor or more, received ", tensors));
   }
   if (values == nullptr) return Status(Code::kValue, "expected values, received null");
+  if (table.shard()->updater().row_slots() > 0) {
+    // A part of a tensor may end in the middle of a row.
+    return Status(Code::kValue, StrCat("expected an updater without state per row, received '",
+                                       NameOf(spec.updater_kind()), "'"));
+  }
   int64_t sum = 0;
   for (int64_t i = 0; i < tensors; ++i) {
     if (counts[i] < 0 || !CheckedAdd(sum, counts[i], &sum)) {

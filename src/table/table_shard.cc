@@ -65,7 +65,7 @@ Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout
                             updater.value()->counts_steps()
                                 ? StepCells(layout, spec.num_col, /*row_by_row=*/is_matrix)
                                 : StepCells(),
-                            spec.is_lazy());
+                            updater.value()->row_slots() * SizeOf(spec.type()), spec.is_lazy());
 }
 
 // A touched row of a lazy table takes whole pages. So only a small part of the memory may be in

@@ -47,7 +47,15 @@ Status TableSpec::Check() const {
                   "they are first changed, received a table without");
   }
   MV_RETURN_IF_NOT_OK(initializer.Check(type()));
-  MV_RETURN_IF_NOT_OK(MakeUpdater(updater_kind(), type()).status());
+  const auto made = MakeUpdater(updater_kind(), type());
+  MV_RETURN_IF_NOT_OK(made.status());
+  const bool is_array = kind == static_cast<int32_t>(TableKind::kArray);
+  if (made.value()->row_slots() > 0 && (is_array || num_col > kMaxRowElements)) {
+    return Status(Code::kValue,
+                  StrCat("updater '", NameOf(updater_kind()), "': expected a matrix of at most ",
+                         kMaxRowElements, " columns, received ",
+                         is_array ? std::string("an array") : StrCat(num_col, " columns")));
+  }
   return CheckHypers(updater_kind(), hyper);
 }
 

@@ -99,6 +99,9 @@ extern "C" {
 #define MV_UPDATER_DCASGD 9   /* sgd that compensates for the change of w since the worker's get */
 #define MV_UPDATER_FTRL 10    /* the first update shrinks the initial w */
 #define MV_UPDATER_DCASGDA 11 /* dcasgd with a strength that adapts to the gradients */
+#define MV_UPDATER_ADAMW 12   /* adam with a weight decay */
+#define MV_UPDATER_ROWWISE_ADAGRAD 13 /* for matrices; one number of state per row */
+#define MV_UPDATER_ROWWISE_ADAM 14    /* for matrices; adam with one second moment per row */
 
 /* Hyper-parameters of updaters: the index into MV_TableOptions.hyper. */
 #define MV_HYPER_LEARNING_RATE 0             /* finite; at least 1e-37 for MV_UPDATER_FTRL */
@@ -115,6 +118,8 @@ extern "C" {
 #define MV_HYPER_L2_REGULARIZATION 11        /* at least 0 */
 #define MV_HYPER_L2_SHRINKAGE 12             /* at least 0 */
 #define MV_HYPER_BETA 13                     /* at least 0 */
+#define MV_HYPER_WEIGHT_DECAY 14             /* at least 0 */
+#define MV_HYPER_CLIPVALUE 15                /* at least 0; 0 clips nothing */
 #define MV_HYPER_COUNT 16
 
 /* Initializers: the initial values of a row are a function of the seed, the row and the column, and

@@ -9,13 +9,13 @@ import unittest
 import numpy as np
 from folders import FolderTestCase
 from programs import run_command, run_program
-from updater_model import OPTIONS
+from updater_model import ARRAY_OPTIONS
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
 
 DTYPES = ("float32", "float64", "int32", "int64")
-OPTIMIZERS = tuple(name for name in OPTIONS if name not in ("add", "easgd"))
+OPTIMIZERS = tuple(name for name in ARRAY_OPTIONS if name not in ("add", "easgd"))
 
 # This program saves while a limit on the size of files simulates a full disk.
 SIZE_LIMIT_PROGRAM = """

@@ -27,7 +27,36 @@ OPTIONS = {
         "beta": 0.7,
     },
     "dcasgda": {"learning_rate": 0.1, "variance_control": 0.6, "rho": 0.8, "epsilon": 1e-6},
+    "adamw": {
+        "learning_rate": 0.03,
+        "beta_1": 0.8,
+        "beta_2": 0.97,
+        "epsilon": 1e-6,
+        "weight_decay": 0.2,
+        "clipvalue": 0.9,
+    },
+    "rowwise_adagrad": {"learning_rate": 0.3, "epsilon": 1e-5},
+    "rowwise_adam": {"learning_rate": 0.03, "beta_1": 0.8, "beta_2": 0.97, "epsilon": 1e-6},
 }
+
+#: The options of the updaters that array tables accept.
+ARRAY_OPTIONS = {name: options for name, options in OPTIONS.items() if "rowwise" not in name}
+
+
+def mean_square(row):
+    """Return the mean of the squares of a row, summed in the order of the library."""
+    sums = np.zeros(16, row.dtype)
+    for first in range(0, len(row), 16):
+        part = row[first : first + 16]
+        sums[: len(part)] += part * part
+    while len(sums) > 1:
+        sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
+    return sums[0] / row.dtype.type(len(row))
+
+
+def accepts(updater, shape):
+    """Return whether a table of that shape can have the updater."""
+    return updater in ARRAY_OPTIONS or (len(shape) == 2 and shape[1] <= 2048)
 
 
 class Model:
@@ -72,6 +101,10 @@ class Model:
         w, a, b = self.values[row], self.state[0][row], self.state[1][row]
         rate = option.get("learning_rate")
         epsilon = option.get("epsilon")
+        if option.get("weight_decay"):
+            w = w - w * option["weight_decay"] * rate
+        if option.get("clipvalue"):
+            d = np.clip(d, -option["clipvalue"], option["clipvalue"])
         match self.updater:
             case "add":
                 w = w + d
@@ -98,13 +131,20 @@ class Model:
                 step = -(np.sqrt(b + epsilon) * d / np.sqrt(a + epsilon))
                 b = keep * b + take * (step * step)
                 w = w + rate * step
-            case "adam":
+            case "adam" | "adamw" | "rowwise_adam":
                 beta_1, beta_2 = self.options["beta_1"], self.options["beta_2"]
                 t = self.steps[row]
                 rate = self.options["learning_rate"] * (1 - beta_2**t) ** 0.5 / (1 - beta_1**t)
                 a = a + (d - a) * real(1 - beta_1)
-                b = b + (d * d - b) * real(1 - beta_2)
-                w = w - a * real(rate) / (np.sqrt(b) + epsilon)
+                if self.updater == "rowwise_adam":
+                    b = b + (mean_square(d) - b) * real(1 - beta_2)
+                    w = w - a * (real(rate) / (np.sqrt(b) + epsilon))
+                else:
+                    b = b + (d * d - b) * real(1 - beta_2)
+                    w = w - a * real(rate) / (np.sqrt(b) + epsilon)
+            case "rowwise_adagrad":
+                a = a + mean_square(d)
+                w = w - rate / (np.sqrt(a) + epsilon) * d
             case "easgd":
                 w = w + option["elastic_force"] * (d - real(terms) * w)
             case "dcasgd" | "dcasgda":
