@@ -113,6 +113,10 @@ class MV_Memory(c_void_p):
     """Handle that keeps the memory of a table."""
 
 
+class MV_Future(c_void_p):
+    """Handle of a call on a table in the background."""
+
+
 class MV_ParamSync(c_void_p):
     """Handle of the native state that syncs a model's parameters with a table."""
 
@@ -319,6 +323,15 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_TableView": (c_int32, (MV_Table, POINTER(c_void_p))),
     "MV_TableKeepMemory": (c_int32, (MV_Table, POINTER(MV_Memory))),
     "MV_MemoryRelease": (c_int32, (MV_Memory,)),
+    "MV_TableStart": (
+        c_int32,
+        (MV_Table, c_char_p, c_void_p, c_int64, c_void_p, c_void_p, c_int64, POINTER(MV_Future)),
+    ),
+    "MV_FutureWait": (c_int32, (MV_Future, c_double, POINTER(c_int32))),
+    "MV_FutureDone": (c_int32, (MV_Future, POINTER(c_int32))),
+    "MV_FutureRelease": (c_int32, (MV_Future,)),
+    "MV_TableFlush": (c_int32, (MV_Table, c_double)),
+    "MV_SessionFlush": (c_int32, (MV_Session, c_double)),
     "MV_TableGetRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64, c_int32)),
     "MV_TableAddRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64)),
     "MV_TableCheckHyper": (c_int32, (MV_Table, c_int32, c_double)),

@@ -1,18 +1,22 @@
 """Tables: arrays and matrices of parameters that every worker can add to and get from."""
 
+from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakSet
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from multiverso import _session
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
 from multiverso._native.library import checked
 from multiverso.initializers import Initializer
+from multiverso.tables._background import FreshGet, Future
 from multiverso.tables._row_ids import as_row_ids
-from multiverso.tables._table import Table
+from multiverso.tables._table import Table, copier
 
-__all__ = ["ArrayTableHandler", "MatrixTableHandler"]
+__all__ = ["ArrayTableHandler", "Future", "MatrixTableHandler"]
 
 _run: Final = checked.MV_TableRun
 
@@ -187,6 +191,66 @@ class ArrayTableHandler(Table):
         """
         self._add(data)
 
+    def get_async(self, out: Any = None) -> Future:
+        """Begin a `get` in the background.
+
+        A thread of the library makes the background calls of a table in the order in which they
+        were started, while the program goes on. Every other call on the table waits for them, so a
+        worker's calls on a table always run in the order of the program.
+
+        Parameters
+        ----------
+        out : array of shape (size,) and the table's dtype, optional
+            The array to write the values to. Do not use it until the call has ended.
+
+        Returns
+        -------
+        multiverso.tables.Future
+            Its ``result()`` waits for the call and returns `out`, or a new array.
+
+        Raises
+        ------
+        TypeError, ValueError, StateError
+            As for `get`. All other errors of `get` are raised by the future.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     table = mv.ArrayTableHandler(2)
+        ...     pushed = table.add_async([1, 2])
+        ...     table.get_async().result()
+        array([1., 2.], dtype=float32)
+
+        """
+        return self._get_async(out)
+
+    def add_async(self, data: ArrayLike) -> Future:
+        """Begin an `add` in the background. `data` is copied and can be reused when this returns.
+
+        The call itself waits only if more than 256 MiB of deltas are waiting to be added.
+
+        Parameters
+        ----------
+        data : array_like of shape (size,)
+            The delta, as for `add`.
+
+        Returns
+        -------
+        multiverso.tables.Future
+            Its ``result()`` waits for the add and returns None. If you do not keep the future, its
+            error is raised by the next `flush`, collective call, or end of the session.
+
+        Raises
+        ------
+        TypeError, ValueError, StateError
+            As for `add`. All other errors of `add` are raised by the future.
+        OperationTimeout
+            If the deltas that are waiting leave no room within the session's timeout.
+
+        """
+        return self._add_async(data)
+
 
 class MatrixTableHandler(Table):
     """A table of two dimensions, with operations on rows. The constructor is collective.
@@ -222,7 +286,7 @@ class MatrixTableHandler(Table):
 
     """
 
-    __slots__ = ()
+    __slots__ = ("_fresh_gets",)
     _kind = capi.MV_TABLE_MATRIX
 
     def __init__(
@@ -248,6 +312,7 @@ class MatrixTableHandler(Table):
             numa,
             options,
         )
+        self._fresh_gets: WeakSet[FreshGet] = WeakSet()
 
     @property
     def num_row(self) -> int:
@@ -348,13 +413,111 @@ class MatrixTableHandler(Table):
 
         """
         if row_ids is None:
+            self._note_change(None)
             self._add(data)
             return
-        ids = as_row_ids(row_ids, self._shape[0])
-        shape = (len(ids), self._shape[1])
-        delta = self._delta_of(data, (shape, (shape[0] * shape[1],)))
+        ids, delta = self._rows_of(data, row_ids)
+        self._note_change(ids)
         ids_pin, source = arrays.pointer(ids), arrays.pointer(delta)
         _run(self._handle, b"add_rows", ids_pin, len(ids), source, None, delta.size, 0)
+
+    def get_async(self, row_ids: Any = None, out: Any = None, *, fresh: bool = False) -> Future:
+        """Begin a `get` in the background.
+
+        A thread of the library makes the background calls of a table in the order in which they
+        were started, while the program goes on. Every other call on the table waits for them, so a
+        worker's calls on a table always run in the order of the program.
+
+        Parameters
+        ----------
+        row_ids : array_like of int with shape (n,), optional
+            The rows to return; all rows by default. They are copied.
+        out : array of shape (num_row, num_col) or (n, num_col) and the table's dtype, optional
+            The array to write the values to. Do not use it until the call has ended.
+        fresh : bool, optional
+            A get that you start k steps ahead lacks this worker's adds of those k steps. With
+            ``fresh=True``, ``result()`` reads the rows again that `add` or `add_async` of this
+            object have named since; the others are not read twice. In async mode only.
+
+        Returns
+        -------
+        multiverso.tables.Future
+            Its ``result()`` waits for the call and returns `out`, or a new array.
+
+        Raises
+        ------
+        IndexError, TypeError, ValueError, StateError
+            As for `get`. All other errors of `get` are raised by the future.
+
+        """
+        if fresh and _session.current().options.mode != capi.MV_MODE_ASYNC:
+            msg = "fresh: expected False unless in async mode, because workers count their gets"
+            raise ValueError(msg)
+        if row_ids is None and not fresh:
+            return self._get_async(out)
+        ids = as_row_ids(range(self._shape[0]) if row_ids is None else row_ids, self._shape[0])
+        shape = (len(ids), self._shape[1])
+        if out is None:
+            out = np.empty(shape, self._dtype)
+        buffer, target = arrays.as_output(out, self._dtype, shape)
+        finish = copier(buffer, target)
+        if fresh:
+            finish = self._patcher(ids.copy(), out, finish)
+        return self._background.start(b"get_rows", ids, None, buffer, out, finish)
+
+    def add_async(self, data: ArrayLike, row_ids: Any = None) -> Future:
+        """Begin an `add` in the background. The arguments are copied.
+
+        The call itself waits only if more than 256 MiB of deltas are waiting to be added.
+
+        Parameters
+        ----------
+        data, row_ids
+            As for `add`.
+
+        Returns
+        -------
+        multiverso.tables.Future
+            As for `ArrayTableHandler.add_async`.
+
+        Raises
+        ------
+        IndexError, TypeError, ValueError, StateError
+            As for `add`. All other errors of `add` are raised by the future.
+        OperationTimeout
+            If the deltas that are waiting leave no room within the session's timeout.
+
+        """
+        if row_ids is None:
+            self._note_change(None)
+            return self._add_async(data)
+        ids, delta = self._rows_of(data, row_ids)
+        self._note_change(ids)
+        return self._background.start(b"add_rows", ids, delta, None)
+
+    def _rows_of(self, data: Any, row_ids: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        ids = as_row_ids(row_ids, self._shape[0])
+        shape = (len(ids), self._shape[1])
+        return ids, self._delta_of(data, (shape, (shape[0] * shape[1],)))
+
+    def _patcher(
+        self, ids: NDArray[np.int64], out: Any, finish: Callable[[], None] | None
+    ) -> Callable[[], None]:
+        fresh = FreshGet(ids, out, self.get)
+        self._fresh_gets.add(fresh)
+
+        def patch() -> None:
+            if finish is not None:
+                finish()
+            self._fresh_gets.discard(fresh)
+            fresh.patch()
+
+        return patch
+
+    def _note_change(self, ids: NDArray[np.int64] | None) -> None:
+        """Tell the fresh gets that have not returned which rows an add changes; None: all."""
+        for fresh in self._fresh_gets:
+            fresh.note(ids)
 
 
 def _matrix_shape(num_row: object, num_col: object) -> tuple[int, int]:

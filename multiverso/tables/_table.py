@@ -17,7 +17,8 @@ from multiverso._native.arguments import choice, integer, text
 from multiverso._native.arrays import pin
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
-from multiverso._native.library import checked, lib, undeclared
+from multiverso._native.library import checked, undeclared
+from multiverso.tables._background import BackgroundCalls, Future
 from multiverso.tables._shared_arrays import SharedArrays
 from multiverso.tables._updaters import OPTIONAL, UPDATERS, hyper_values, set_updater
 
@@ -43,6 +44,7 @@ class Table:
     __slots__ = (
         "__weakref__",
         "_count_argument",
+        "_background",
         "_dtype",
         "_fast_add_shape",
         "_handle",
@@ -104,7 +106,8 @@ class Table:
         checked.MV_TableCreate(session.handle, byref(raw), byref(self._handle))
         # The finalizer's copy of the handle outlives this object. Once the session has freed the
         # table, the handle is stale, and MV_TableFree has no effect.
-        free = weakref.finalize(self, lib.MV_TableFree, capi.MV_Table(self._handle.value))
+        self._background = BackgroundCalls(capi.MV_Table(self._handle.value))
+        free = weakref.finalize(self, self._background.free_table)
         free.atexit = False  # The end of the session frees the table.
         self._shared_arrays: SharedArrays | None = None
         # Arguments that ctypes need not convert in each call.
@@ -307,6 +310,38 @@ class Table:
         if buffer is not target:
             np.copyto(target, buffer)
         return out
+
+    def _get_async(self, out: Any) -> Future:
+        if out is None:
+            out = np.empty(self._shape, self._dtype)
+        buffer, target = arrays.as_output(out, self._dtype, self._shape)
+        return self._background.start(b"get", None, None, buffer, out, copier(buffer, target))
+
+    def _add_async(self, data: Any) -> Future:
+        delta = self._delta_of(data, self._input_shapes)
+        return self._background.start(b"add", None, delta, None)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until this worker's background calls on the table have ended.
+
+        Every other call on the table waits for them, too. The collective calls of the session, such
+        as `multiverso.barrier`, do the same for all tables.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            The longest wait in seconds; by default the session's timeout.
+
+        Raises
+        ------
+        Exception
+            The error of the first background call that has failed, unless `Future.wait` or
+            `Future.result` of that call, or an earlier flush, has raised it.
+        OperationTimeout
+            If the calls do not end in time.
+
+        """
+        self._background.flush(timeout)
 
     def delta_buffer(self) -> NDArray[Any]:
         """Return the array in which this worker writes its next delta for the whole table.
@@ -517,6 +552,11 @@ class Table:
             f"<{type(self).__name__} '{self._name}': {shape} {self._dtype}, "
             f"updater {self._updater}>"
         )
+
+
+def copier(buffer: NDArray[Any], target: NDArray[Any]) -> Callable[[], None] | None:
+    """Return a function that copies the result of a background call to where the user wants it."""
+    return None if buffer is target else functools.partial(np.copyto, target, buffer)
 
 
 def _input_shapes(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

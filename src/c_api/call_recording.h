@@ -42,8 +42,9 @@ inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind cal
   const bool uses_files = call == CallKind::kSave || call == CallKind::kSaveWait ||
                           call == CallKind::kLoad ||
                           (call == CallKind::kClose && entry.session->IsSaving());
-  return uses_files || entry.session->members().size() > 1 ? entry.wait_slice
-                                                           : std::chrono::milliseconds(0);
+  return uses_files || entry.session->members().size() > 1 || HasBackgroundCalls(entry)
+             ? entry.wait_slice
+             : std::chrono::milliseconds(0);
 }
 
 // Runs `body`, a collective call of the session, with RunCall, and records it. Returns StateError
@@ -57,7 +58,8 @@ inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
   FlightRecorder::Entry* const record = RecordCall(*entry, call, bytes);
   return RunCall(SliceOf(*entry, call), [held = collective_use.value(), entry, record,
                                          body = std::move(body)](Interrupt* interrupt) {
-    const Status status = body(entry, interrupt);
+    Status status = FlushTables(entry, WaitLimit::Until(Instant::max(), interrupt));
+    if (status.ok()) status = body(entry, interrupt);
     record->End(status.code());
     return status;
   });

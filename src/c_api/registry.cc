@@ -26,7 +26,7 @@ void AfterForkInChild() {
   Sessions().Forget();
 }
 
-std::vector<uintptr_t> TablesOf(SessionEntry* owner) {
+std::vector<uintptr_t> TablesOf(const SessionEntry* owner) {
   const std::lock_guard<std::mutex> guard(owner->tables_mutex);
   return owner->table_handles;
 }
@@ -39,7 +39,10 @@ Status WithdrawFrom(SessionEntry* owner, MV_Table table, Instant deadline) {
                         : StaleHandleError("table");
   }
   {
+    // No call is in flight, because a call in flight uses the table.
+    const Status failure = entry->background->Flush(WaitLimit::Until(deadline));
     const std::lock_guard<std::mutex> guard(owner->tables_mutex);
+    if (owner->background_failure.ok()) owner->background_failure = failure;
     auto& handles = owner->table_handles;
     handles.erase(std::remove(handles.begin(), handles.end(), HandleNumber(table)), handles.end());
   }
@@ -85,6 +88,31 @@ void LeaveSessionsAtExit() {
   [[maybe_unused]] static const int failure = std::atexit(LeaveSessions);
 }
 
+Status FlushTable(TableEntry* table, const WaitLimit& limit) {
+  const Status status = table->background->Flush(limit);
+  return status.code() == Code::kTimeout ? status.In(table->table->Where("flush")) : status;
+}
+
+Status FlushTables(SessionEntry* session, const WaitLimit& limit) {
+  Status failure;
+  for (const uintptr_t handle : TablesOf(session)) {
+    const TableUse use = Using(reinterpret_cast<MV_Table>(handle));
+    if (!use) continue;
+    const Status status = FlushTable(use.get(), limit);
+    if (failure.ok()) failure = status;
+  }
+  const std::lock_guard<std::mutex> guard(session->tables_mutex);
+  return failure.ok() ? std::exchange(session->background_failure, Status::Ok()) : failure;
+}
+
+bool HasBackgroundCalls(const SessionEntry& session) {
+  const std::vector<uintptr_t> handles = TablesOf(&session);
+  return std::any_of(handles.begin(), handles.end(), [](uintptr_t handle) {
+    const TableUse use = Using(reinterpret_cast<MV_Table>(handle));
+    return use && !use->background->IsIdle();
+  });
+}
+
 Result<std::shared_ptr<CollectiveUse>> UseForCollectiveCall(MV_Session session) {
   SessionUse use = Using(session);
   if (!use) return StaleHandleError("session");
@@ -126,6 +154,7 @@ Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry) {
 Result<MV_Table> Publish(SessionEntry* owner, std::shared_ptr<Table> table) {
   auto entry = std::make_unique<TableEntry>();
   entry->owner = owner;
+  entry->background = std::make_shared<BackgroundQueue>(owner->session->timeout());
   entry->table = owner->session->KeepTable(std::move(table));
   const uintptr_t handle = Tables().Open(entry.get());
   if (handle == 0) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "c_api/background.h"
 #include "c_api/call_guard.h"
 #include "c_api/handles.h"
 #include "multiverso/c_api.h"
@@ -22,14 +23,16 @@ struct SessionEntry {
   MV_Session handle = nullptr;
   std::chrono::milliseconds wait_slice{0};  // longer waits return pending, unless it is 0
   std::atomic<bool> in_collective_call{false};
-  std::mutex tables_mutex;  // protects table_handles
+  mutable std::mutex tables_mutex;  // protects the following members
   std::vector<uintptr_t> table_handles;
+  Status background_failure;  // of a background call on a table that has been freed, not reported
 };
 
 struct TableEntry {
   SessionEntry* owner;
   Table* table;
   std::atomic<bool> in_round_call{false};
+  std::shared_ptr<BackgroundQueue> background;
 };
 
 using SessionUse = HandleTable<SessionEntry>::Use;
@@ -50,6 +53,13 @@ struct CollectiveUse {
   CallGuard guard;
 };
 Result<std::shared_ptr<CollectiveUse>> UseForCollectiveCall(MV_Session session);
+
+// Wait for the background calls of a table, or of all tables of the session, and return their first
+// failure that has not been reported.
+Status FlushTable(TableEntry* table, const WaitLimit& limit);
+Status FlushTables(SessionEntry* session, const WaitLimit& limit);
+// Returns whether a table of the session has background calls in flight.
+bool HasBackgroundCalls(const SessionEntry& session);
 
 // Returns the error for an invalid handle: closed, never valid, or from before a fork.
 Status StaleHandleError(const char* what);

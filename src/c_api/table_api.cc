@@ -2,7 +2,6 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "base/text.h"
@@ -70,19 +69,6 @@ Status CheckFlags(RequestKind kind, int32_t flags) {
   if (flags == 0 || (flags == MV_COLLECTIVE && is_get)) return Status::Ok();
   return Status(Code::kValue, StrCat("flags: expected 0", is_get ? " or MV_COLLECTIVE" : "",
                                      ", received ", flags));
-}
-
-// Returns the kind of request that MV_TableRun calls `operation`.
-Result<RequestKind> KindOf(const char* operation) {
-  const std::string_view wanted = operation == nullptr ? "null" : operation;
-  for (const RequestTraits& traits : kRequestTraits) {
-    if (traits.operation != nullptr && wanted == traits.operation) return traits.kind;
-  }
-  std::string names;
-  for (const RequestTraits& traits : kRequestTraits) {
-    if (traits.operation != nullptr) names += StrCat(traits.operation, ", ");
-  }
-  return Status(Code::kValue, StrCat("operation: expected one of ", names, "received ", wanted));
 }
 
 // The body of a call that runs a request on a table.

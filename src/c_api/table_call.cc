@@ -1,11 +1,26 @@
 #include "c_api/table_call.h"
 
 #include <memory>
+#include <string>
+#include <string_view>
 
+#include "base/text.h"
 #include "c_api/pending.h"
 #include "table/collective_get.h"
 
 namespace multiverso::c_api {
+
+Result<RequestKind> KindOf(const char* operation) {
+  const std::string_view wanted = operation == nullptr ? "null" : operation;
+  for (const RequestTraits& traits : kRequestTraits) {
+    if (traits.operation != nullptr && wanted == traits.operation) return traits.kind;
+  }
+  std::string names;
+  for (const RequestTraits& traits : kRequestTraits) {
+    if (traits.operation != nullptr) names += StrCat(traits.operation, ", ");
+  }
+  return Status(Code::kValue, StrCat("operation: expected one of ", names, "received ", wanted));
+}
 
 Status RunWaiting(WaitingCall call, std::function<Status(const WaitLimit&)> body) {
   SessionEntry* const owner = call.use->owner;
@@ -30,7 +45,9 @@ Status RunCollectiveGet(TableUse use, const Request& get, int64_t count) {
   Table* const table = use->table;
   WaitingCall call{std::move(use), std::move(guard), NameOf(get.kind),
                    RecordCollectiveGet(*table, count), /*is_collective=*/true};
-  return RunWaiting(std::move(call), [table, get](const WaitLimit& limit) {
+  const TableEntry* const entry = call.use.get();
+  return RunWaiting(std::move(call), [table, get, entry](WaitLimit limit) -> Status {
+    MV_RETURN_IF_NOT_OK(Drain(*entry, &limit));
     return CollectiveGet(table, get, limit);
   });
 }

@@ -28,6 +28,16 @@ struct WaitingCall {
 // Runs `body`, which owns its arguments, with RunCall, and ends the record of the call.
 Status RunWaiting(WaitingCall call, std::function<Status(const WaitLimit&)> body);
 
+// Returns the kind of request that MV_TableRun and MV_TableStart call `operation`.
+Result<RequestKind> KindOf(const char* operation);
+
+// Waits for the background calls of a table. The limit of the next call then begins.
+inline Status Drain(const TableEntry& entry, WaitLimit* limit) {
+  MV_RETURN_IF_NOT_OK(entry.background->Drain(WaitLimit::Until(Instant::max(), limit->interrupt)));
+  limit->deadline = entry.owner->session->NextDeadline();
+  return Status::Ok();
+}
+
 // Makes a collective get, which Table::Check has accepted.
 Status RunCollectiveGet(TableUse use, const Request& get, int64_t count);
 
@@ -42,7 +52,9 @@ Status RunTableCall(TableUse* use, RequestKind kind, int64_t count, const Body& 
   MV_RETURN_IF_NOT_OK(guard.Check("table"));
   FlightRecorder::Entry* const record = RecordCall(table, kind, count);
   Progress progress;
-  if (table.RunsHere(kind)) {
+  // A worker's calls on a table run in the order in which they were made.
+  const bool must_drain = !(*use)->background->IsIdle();
+  if (!must_drain && table.RunsHere(kind)) {
     // The slice has ended before the call, so the call returns pending where it would have to wait.
     const Status status = body(&progress, WaitLimit{Instant::max(), Instant::min()});
     if (status.ok()) {
@@ -54,9 +66,13 @@ Status RunTableCall(TableUse* use, RequestKind kind, int64_t count, const Body& 
       return status.In(table.Where(NameOf(kind)));
     }
   }
+  const TableEntry* const entry = must_drain ? use->get() : nullptr;
   return RunWaiting(
       WaitingCall{std::move(*use), std::move(guard), NameOf(kind), record, is_in_round},
-      [body, progress](const WaitLimit& limit) mutable { return body(&progress, limit); });
+      [body, progress, entry](WaitLimit limit) mutable -> Status {
+        if (entry != nullptr) MV_RETURN_IF_NOT_OK(Drain(*entry, &limit));
+        return body(&progress, limit);
+      });
 }
 
 }  // namespace multiverso::c_api

@@ -50,6 +50,7 @@ class Session {
   }
   // Returns the deadline of a call that starts now.
   Instant NextDeadline() const { return Clock::now() + options_.timeout; }
+  std::chrono::milliseconds timeout() const { return options_.timeout; }
 
   // ---- Collective calls. An interrupted rank aborts the session, since the other ranks would wait
   // for that rank in vain.

@@ -94,6 +94,17 @@ def test_job_ends_if_a_rank_never_calls_init(what_instead, patterns):
         assert re.search(pattern, result.output), result.output
 
 
+@pytest.mark.parametrize(("np", "per_node"), [(2, 2), (3, 2)])
+def test_error_of_a_background_call_reaches_the_wait_and_the_flush(np, per_node):
+    nodes = launch.on_nodes(np, per_node)
+    result = launch.run("faults.py", "late", "result", "flush", np=np, **nodes).check()
+    for call in ("result", "flush"):
+        for kind, message in result.errors(*range(np - 1), name=call):
+            assert kind == "OperationTimeout", f"{call}: {message}"
+            assert f"rank {np - 1}" in message, message
+            assert "'weights', get" in message, message
+
+
 @pytest.mark.parametrize(
     ("np", "per_node", "calls"),
     [

@@ -140,6 +140,7 @@ extern "C" {
 typedef struct MV_SessionHandle_* MV_Session;
 typedef struct MV_TableHandle_* MV_Table;
 typedef struct MV_MemoryHandle_* MV_Memory;
+typedef struct MV_FutureHandle_* MV_Future;
 typedef struct MV_ParamSyncHandle_* MV_ParamSync;
 typedef struct MV_CheckpointHandle_* MV_Checkpoint;
 
@@ -330,6 +331,29 @@ MV_EXPORT int32_t MV_TableFree(MV_Table table);
 MV_EXPORT int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids,
                               int64_t num_ids, const void* delta, void* out, int64_t count,
                               int32_t flags);
+/* Starts an operation as MV_TableRun makes it, in the background. The library copies `row_ids` and
+ * `delta`; `out` must stay valid until the operation has ended. A thread per table makes the
+ * operations in the order in which they were started. Every other call on the table first waits for
+ * them, and a collective call of the session for those of all tables. The call waits itself only if
+ * more than 256 MiB of arguments are in flight. Release the future with MV_FutureRelease. */
+MV_EXPORT int32_t MV_TableStart(MV_Table table, const char* operation, const int64_t* row_ids,
+                                int64_t num_ids, const void* delta, void* out, int64_t count,
+                                MV_Future* future);
+/* Waits until the operation has ended, for at most `seconds`, or until the session's timeout if
+ * `seconds` is negative (then MV_ERR_TIMEOUT). Sets *done to whether it has ended, and returns its
+ * status if it has. */
+MV_EXPORT int32_t MV_FutureWait(MV_Future future, double seconds, int32_t* done);
+/* Sets *done to whether the operation has ended. Does not wait, and does not count as a report of
+ * the operation's failure. */
+MV_EXPORT int32_t MV_FutureDone(MV_Future future, int32_t* done);
+/* Forgets the future, but not the operation. Not collective. */
+MV_EXPORT int32_t MV_FutureRelease(MV_Future future);
+/* Wait until all operations in the background of a table, or of all tables of a session, have ended,
+ * with a limit as in MV_FutureWait (then MV_ERR_TIMEOUT). They return the first failure that neither
+ * MV_FutureWait nor an earlier flush has returned. Collective calls of the session do the same
+ * first, and fail without having begun if there is such a failure. */
+MV_EXPORT int32_t MV_TableFlush(MV_Table table, double seconds);
+MV_EXPORT int32_t MV_SessionFlush(MV_Session session, double seconds);
 /* The whole table, row by row. `count` must be num_row * num_col. Only workers may get and add. */
 MV_EXPORT int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count);

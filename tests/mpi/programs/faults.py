@@ -44,6 +44,8 @@ ROUND_CALLS = {
     "get_rows": lambda table: table.get([3, 3]),
     "add_get": lambda table: table.add_get(_ones()),
     "aggregate": lambda table: mv.aggregate(np.ones(10**6)),
+    "result": lambda table: (table.add_async(_ones()), table.get_async().result()),
+    "flush": lambda table: (table.add_async(_ones()), table.get_async(), table.flush()),
 }
 
 CALLS = COLLECTIVE_CALLS | ROUND_CALLS

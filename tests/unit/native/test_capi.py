@@ -25,6 +25,7 @@ SCALARS = {
     **dict.fromkeys(("const void*", "void* const*", "void*"), ctypes.c_void_p),
     # Arrays of row ids are passed by address, like arrays of elements.
     "const int64_t*": ctypes.c_void_p,
+    "int32_t*": ctypes.POINTER(ctypes.c_int32),
     "int64_t*": ctypes.POINTER(ctypes.c_int64),
     **dict.fromkeys(
         ("const void* const*", "void**", "const void**"), ctypes.POINTER(ctypes.c_void_p)

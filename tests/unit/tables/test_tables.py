@@ -266,7 +266,9 @@ class TestUpdaters(SessionTestCase):
             self.assertEqual(table.options, {"learning_rate": 0.01})
         with self.assertRaisesRegex(TypeError, "'add' has no options, received learning_rate"):
             mv.ArrayTableHandler(1, learning_rate=0.1)
-        with self.assertRaisesRegex(TypeError, "'sgd' has learning_rate, weight_decay, clipvalue, received momentum"):
+        with self.assertRaisesRegex(
+            TypeError, "'sgd' has learning_rate, weight_decay, clipvalue, received momentum"
+        ):
             mv.ArrayTableHandler(1, updater="sgd").set_option(momentum=0.9)
         self.assertEqual(mv.ArrayTableHandler(1).options, {})
 

@@ -1,0 +1,213 @@
+"""Calls on a table that threads of the library make in the background."""
+
+import math
+from collections import deque
+from collections.abc import Callable
+from ctypes import byref, c_int32
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._native import arrays, capi
+from multiverso._native.arguments import finite
+from multiverso._native.library import checked, lib
+from multiverso.errors import OperationTimeout
+
+#: Calls whose tables could not be freed in time. The library may still write to their arrays.
+_leaked: Final[list[object]] = []
+
+
+class Future:
+    """A call in the background, as `get_async` and `add_async` return it.
+
+    The call goes on if you drop the future. Its error is then raised by the next `flush` of the
+    table, `multiverso.barrier` or another collective call, or the end of the session.
+    """
+
+    __slots__ = ("__weakref__", "_call", "_error", "_finish", "_handle", "_result")
+
+    def __init__(
+        self, handle: capi.MV_Future, call: str, result: Any, finish: Callable[[], None] | None
+    ) -> None:
+        self._handle: capi.MV_Future | None = handle  # until the outcome is known
+        self._call = call
+        self._result = result
+        self._finish = finish
+        self._error: Exception | None = None
+
+    def done(self) -> bool:
+        """Return whether the call has ended, with or without an error. Does not wait."""
+        if self._handle is None:
+            return True
+        done = c_int32()
+        checked.MV_FutureDone(self._handle, byref(done))
+        return bool(done.value)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end of the call.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            The longest wait in seconds; by default the session's timeout.
+
+        Returns
+        -------
+        bool
+            Whether the call has ended. False only with a `timeout`.
+
+        Raises
+        ------
+        Exception
+            The error of the call, each time.
+        OperationTimeout
+            Without a `timeout`, if the call does not end within the session's timeout.
+
+        """
+        if self._handle is not None and not self._has_ended(_limit(timeout)):
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the end of the call and return its result.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            As for `wait`.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            The `out` of `get_async`, or the array that it has made; None for `add_async`.
+
+        Raises
+        ------
+        Exception
+            The error of the call, each time.
+        OperationTimeout
+            If the call does not end in time.
+
+        """
+        if not self.wait(timeout):
+            msg = f"{self._call}: the call has not ended after {timeout} s"
+            raise OperationTimeout(msg)
+        if self._finish is not None:
+            finish, self._finish = self._finish, None
+            finish()
+        return self._result
+
+    def _has_ended(self, limit: float) -> bool:
+        done = c_int32()
+        try:
+            checked.MV_FutureWait(self._handle, limit, byref(done))
+        except Exception as error:
+            if not done.value:
+                raise
+            self._error = error
+        if done.value:
+            self._release()
+        return bool(done.value)
+
+    def _release(self) -> None:
+        if self._handle is not None:
+            lib.MV_FutureRelease(self._handle)
+            self._handle = None
+
+    def __del__(self) -> None:
+        self._release()
+
+
+class BackgroundCalls:
+    """Starts the background calls of one table, and keeps their arrays until they have ended."""
+
+    __slots__ = ("_calls", "_table")
+
+    def __init__(self, table: capi.MV_Table) -> None:
+        self._table = table
+        self._calls: deque[Future] = deque()
+
+    def start(
+        self,
+        operation: bytes,
+        ids: NDArray[np.int64] | None,
+        delta: NDArray[Any] | None,
+        sink: NDArray[Any] | None,
+        result: Any = None,
+        finish: Callable[[], None] | None = None,
+    ) -> Future:
+        """Start an operation on arrays that the library accepts; `result` keeps `sink` alive."""
+        while self._calls and self._calls[0].done():
+            self._calls.popleft()
+        handle = capi.MV_Future()
+        buffer = delta if sink is None else sink
+        checked.MV_TableStart(
+            self._table,
+            operation,
+            None if ids is None else arrays.pointer(ids),
+            0 if ids is None else len(ids),
+            None if delta is None else arrays.pointer(delta),
+            None if sink is None else arrays.pin(sink),
+            0 if buffer is None else buffer.size,
+            byref(handle),
+        )
+        future = Future(handle, operation.decode(), result, finish)
+        self._calls.append(future)
+        return future
+
+    def flush(self, timeout: float | None) -> None:
+        """Wait for the calls and raise the first error that has not been raised."""
+        checked.MV_TableFlush(self._table, _limit(timeout))
+        self._calls.clear()
+
+    def free_table(self) -> None:
+        """Free the table when its calls have ended."""
+        if lib.MV_TableFree(self._table) == capi.MV_ERR_TIMEOUT:
+            _leaked.append(self._calls)
+
+
+class FreshGet:
+    """Reads rows again that this worker has changed since it started to get them.
+
+    Parameters
+    ----------
+    ids : ndarray of int64
+        The rows of the get.
+    out : ndarray
+        The array that receives them.
+    get : callable
+        Returns the rows with given ids, after the adds that are in flight.
+
+    """
+
+    def __init__(
+        self, ids: NDArray[np.int64], out: NDArray[Any], get: Callable[[NDArray[np.int64]], Any]
+    ) -> None:
+        self._ids = ids
+        self._out = out
+        self._get = get
+        self._changed: list[NDArray[np.int64]] = []
+
+    def note(self, ids: NDArray[np.int64] | None) -> None:
+        """Record an add to rows, or to all."""
+        self._changed.append(self._ids if ids is None else ids.copy())
+
+    def patch(self) -> None:
+        """Read the rows again that have been recorded."""
+        if not self._changed:
+            return
+        is_stale = np.isin(self._ids, np.concatenate(self._changed))
+        if is_stale.any():
+            self._out[is_stale] = self._get(self._ids[is_stale])
+
+
+def _limit(timeout: float | None) -> float:
+    """Return the seconds of a wait for the library, which takes -1 for the session's timeout."""
+    if timeout is None:
+        return -1.0
+    if timeout == math.inf:
+        return 1e9
+    return max(0.0, finite(timeout, "timeout"))

@@ -1,0 +1,115 @@
+#include "c_api/background.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <vector>
+
+#include "support/status.h"
+
+namespace multiverso::c_api {
+namespace {
+
+using multiverso::testing::IsError;
+using multiverso::testing::IsOk;
+
+constexpr std::chrono::milliseconds kLong{60000};
+const Status kFailure(Code::kValue, "a failure");
+
+WaitLimit NoTime() { return WaitLimit::For(std::chrono::milliseconds(0)); }
+WaitLimit MuchTime() { return WaitLimit::For(kLong); }
+
+// A call that ends when the test lets it.
+struct HeldCall {
+  std::promise<void> released;
+  std::shared_future<void> release = released.get_future().share();
+
+  std::function<Status()> body(Status result = Status::Ok()) {
+    return [release = release, result]() -> Status {
+      if (release.wait_for(kLong) == std::future_status::timeout) {
+        return Status(Code::kTimeout, "not released");
+      }
+      return result;
+    };
+  }
+};
+
+TEST(BackgroundQueue, MakesCallsInOrder) {
+  std::vector<int> made;
+  BackgroundQueue queue(kLong);
+  EXPECT_TRUE(queue.IsIdle());
+  for (int i = 0; i < 100; ++i) {
+    queue.Start(1, [&made, i] {
+      made.push_back(i);
+      return Status::Ok();
+    });
+  }
+  EXPECT_TRUE(IsOk(queue.Drain(MuchTime())));
+  EXPECT_TRUE(queue.IsIdle());
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(made[static_cast<size_t>(i)], i);
+}
+
+TEST(BackgroundQueue, ReportsAFailureToTheWaitOrToTheNextFlush) {
+  BackgroundQueue queue(kLong);
+  const auto fail = [] { return kFailure; };
+  const auto waited = queue.Start(0, fail);
+  int32_t done = 0;
+  EXPECT_TRUE(IsError(queue.WaitFor(waited, MuchTime(), &done), Code::kValue, "a failure"));
+  EXPECT_EQ(done, 1);
+  EXPECT_TRUE(IsError(queue.WaitFor(waited, NoTime(), &done), Code::kValue, "a failure"));
+  EXPECT_TRUE(IsOk(queue.Flush(MuchTime())));
+  queue.Start(0, fail);
+  queue.Start(0, fail);
+  EXPECT_TRUE(IsOk(queue.Drain(MuchTime())));
+  EXPECT_TRUE(IsError(queue.Flush(MuchTime()), Code::kValue, "2 background calls failed, first"));
+  EXPECT_TRUE(IsOk(queue.Flush(MuchTime())));
+}
+
+TEST(BackgroundQueue, ReportsAnException) {
+  BackgroundQueue queue(kLong);
+  queue.Start(0, []() -> Status { throw std::bad_alloc(); });
+  EXPECT_TRUE(IsError(queue.Flush(MuchTime()), Code::kMemory, "out of memory"));
+}
+
+TEST(BackgroundQueue, EndsWaitsAtTheirDeadline) {
+  HeldCall held;
+  BackgroundQueue queue(kLong);
+  const auto call = queue.Start(0, held.body());
+  int32_t done = 1;
+  EXPECT_TRUE(IsError(queue.WaitFor(call, NoTime(), &done), Code::kTimeout, "waited for 1"));
+  EXPECT_EQ(done, 0);
+  EXPECT_FALSE(queue.HasEnded(*call));
+  EXPECT_TRUE(IsError(queue.Drain(NoTime()), Code::kTimeout, "have not ended"));
+  EXPECT_TRUE(IsError(queue.Flush(NoTime()), Code::kTimeout, "have not ended"));
+  held.released.set_value();
+  EXPECT_TRUE(IsOk(queue.WaitFor(call, MuchTime(), &done)));
+  EXPECT_EQ(done, 1);
+  EXPECT_TRUE(queue.HasEnded(*call));
+}
+
+TEST(BackgroundQueue, LimitsTheArgumentsInFlight) {
+  constexpr int64_t kLarge = int64_t{200} << 20;
+  HeldCall held;
+  BackgroundQueue queue(kLong);
+  EXPECT_TRUE(queue.HasRoom(2 * kLarge));  // a single call may be of any size
+  queue.Start(kLarge, held.body());
+  EXPECT_TRUE(queue.HasRoom(1000));
+  EXPECT_FALSE(queue.HasRoom(kLarge));
+  EXPECT_TRUE(IsError(queue.WaitForRoom(kLarge, NoTime()), Code::kTimeout, "waited for 1"));
+  held.released.set_value();
+  EXPECT_TRUE(IsOk(queue.WaitForRoom(kLarge, MuchTime())));
+}
+
+TEST(BackgroundQueue, LetsTheCallerAbortAWait) {
+  HeldCall held;
+  BackgroundQueue queue(kLong);
+  queue.Start(0, held.body());
+  Interrupt interrupt([] { return std::optional<std::string>("enough"); });
+  EXPECT_TRUE(
+      IsError(queue.Drain(WaitLimit::Until(Instant::max(), &interrupt)), Code::kAborted, "enough"));
+  held.released.set_value();
+  EXPECT_TRUE(IsOk(queue.Drain(MuchTime())));
+}
+
+}  // namespace
+}  // namespace multiverso::c_api

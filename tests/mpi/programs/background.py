@@ -1,0 +1,92 @@
+"""Cases of calls in the background, on any number of ranks."""
+
+import random
+
+import numpy as np
+from cases import SEED, equal, registrar, run_all
+
+import multiverso as mv
+
+CASES = {}
+
+case = registrar(CASES)
+
+
+@case()
+def background_adds_are_exact():
+    rng = random.Random(f"{SEED} {mv.rank()}")
+    array = mv.ArrayTableHandler(5000, dtype="int64")
+    matrix = mv.MatrixTableHandler(40, 3, dtype="int64")
+    total_array, total_matrix = np.zeros(5000, np.int64), np.zeros((40, 3), np.int64)
+    for step in range(60):
+        delta = np.full(5000, step)
+        ids = np.array([rng.randrange(40) for _ in range(rng.randrange(9))], np.int64)
+        rows = np.arange(3 * len(ids)).reshape(-1, 3) + step
+        rng.choice((array.add, array.add_async))(delta)
+        rng.choice((matrix.add, matrix.add_async))(rows, ids)
+        total_array += delta
+        np.add.at(total_matrix, ids, rows)
+        delta[:] = rows[:] = -1  # The calls have copied their arguments.
+        if rng.random() < 0.2:
+            # A worker sees its own earlier adds. The adds of others are not negative.
+            assert (array.get_async().result() >= total_array).all()
+            assert (matrix.get_async([1, 1, 2]).result() >= total_matrix[[1, 1, 2]]).all()
+    mv.barrier()
+    equal(array.get(), mv.aggregate(total_array))
+    equal(matrix.get(), mv.aggregate(total_matrix.ravel()).reshape(40, 3))
+
+
+@case(sync=True)
+def background_calls_are_parts_of_rounds():
+    workers, me = mv.num_workers(), mv.worker_id()
+    first, second = mv.ArrayTableHandler(3000), mv.MatrixTableHandler(30, 100)
+    # The ranks start the calls on different tables in different orders.
+    tables = (first, second) if me % 2 else (second, first)
+    for step in range(1, 20):
+        futures = {}
+        for table in tables:
+            table.add_async(np.full(table.shape, me + step))
+            futures[table] = table.get_async()
+        total = sum(sum(worker + i for worker in range(workers)) for i in range(1, step + 1))
+        for table in (first, second):
+            equal(futures[table].result(), np.full(table.shape, total))
+        equal(second.get([3, 3]), np.full((2, 100), total))
+
+
+@case(staleness=1)
+def background_calls_respect_the_staleness():
+    table = mv.MatrixTableHandler(20, 4, dtype="int64")
+    for step in range(30):
+        table.add_async(np.ones((20, 4), np.int64))
+        seen = table.get_async([0, 19]).result()
+        # The other workers are at most one add behind, and at most two ahead.
+        assert seen.min() >= step + 1 + step * (mv.num_workers() - 1), (step, seen)
+    mv.barrier()
+    equal(table.get(), np.full((20, 4), 30 * mv.num_workers()))
+
+
+@case()
+def fresh_gets_contain_own_adds():
+    table = mv.MatrixTableHandler(50 * mv.num_workers(), 2)
+    mine = np.arange(50) + 50 * mv.worker_id()
+    futures = [table.get_async(mine, fresh=True)]
+    rng = random.Random(f"{SEED} {mv.rank()}")
+    expected = np.zeros((50, 2), np.float32)
+    for _ in range(20):
+        ids = np.array(rng.sample(range(50), 7))
+        table.add_async(np.ones((7, 2)), mine[ids])
+        expected[ids] += 1
+        futures.append(table.get_async(mine, fresh=True))
+        equal(futures.pop(0).result(), expected)
+
+
+@case()
+def session_closes_with_calls_in_flight():
+    table = mv.ArrayTableHandler(100_000)
+    for _ in range(20):
+        table.add_async(np.ones(100_000))
+        table.get_async()
+
+
+if __name__ == "__main__":
+    run_all(CASES)

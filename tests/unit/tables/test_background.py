@@ -1,0 +1,176 @@
+"""Calls on a table in the background, on one rank."""
+
+import gc
+import math
+import multiprocessing
+import random
+
+import numpy as np
+from sessions import SessionCleanupTestCase, SessionTestCase
+
+import multiverso as mv
+
+
+def _use_in_child(future, table, queue):
+    outcomes = []
+    for call in (future.result, table.flush, lambda: table.add_async([1, 2])):
+        try:
+            outcomes.append(call())
+        except mv.ForkedError as error:
+            outcomes.append(str(error))
+    queue.put(outcomes)
+
+
+class TestOrder(SessionCleanupTestCase):
+    def test_calls_run_in_the_order_of_the_program(self):
+        for mode in ({}, {"sync": True}, {"staleness": 2}):
+            with self.subTest(mode), mv.session(**mode):
+                self._run_program(random.Random(5))
+
+    def _run_program(self, rng):
+        matrix = mv.MatrixTableHandler(9, 4, updater="momentum", momentum=0.5)
+        same = mv.MatrixTableHandler(9, 4, updater="momentum", momentum=0.5)
+        futures = []
+        for step in range(200):
+            ids = np.array([rng.randrange(9) for _ in range(rng.randrange(1, 6))])
+            delta = np.full((len(ids), 4), step % 7 - 3)
+            same.add(delta, ids)
+            rng.choice((matrix.add, matrix.add_async))(delta, ids)
+            if rng.random() < 0.3:
+                rate = rng.random()
+                matrix.set_option(learning_rate=rate)
+                same.set_option(learning_rate=rate)
+            whole = rng.random() < 0.3
+            expected = same.get() if whole else same.get(ids)
+            futures.append((matrix.get_async(*([] if whole else [ids])), expected))
+            if rng.random() < 0.2:
+                future, expected = futures.pop(rng.randrange(len(futures)))
+                np.testing.assert_array_equal(future.result(), expected)
+        np.testing.assert_array_equal(matrix.get(), same.get())
+        for future, expected in futures:
+            self.assertTrue(future.done())
+            np.testing.assert_array_equal(future.result(), expected)
+
+
+class TestFutures(SessionTestCase):
+    def test_results_are_written_to_out(self):
+        table = mv.MatrixTableHandler(3, 2, [[1, 2], [3, 4], [5, 6]])
+        out = np.zeros((2, 2), np.float32)
+        self.assertIs(table.get_async([2, 0], out=out).result(), out)
+        self.assertEqual(out.tolist(), [[5, 6], [1, 2]])
+        backwards = np.zeros((3, 2), np.float32)[::-1]
+        table.get_async(out=backwards).result()
+        self.assertEqual(backwards.tolist(), [[1, 2], [3, 4], [5, 6]])
+        self.assertIsNone(table.add_async(np.ones((3, 2))).result())
+
+    def test_arrays_of_dropped_futures_stay_valid(self):
+        table = mv.ArrayTableHandler(1_000_000, 1)
+        for _ in range(20):
+            table.add_async(np.ones(1_000_000, np.float32))
+            table.get_async()
+            gc.collect()
+        self.assertEqual(table.get()[-1], 21)
+
+    def test_invalid_arguments_raise_at_once(self):
+        table = mv.MatrixTableHandler(3, 2)
+        for call, error in (
+            (lambda: table.get_async([3]), IndexError),
+            (lambda: table.add_async(np.ones((1, 2)), [-1]), IndexError),
+            (lambda: table.add_async(np.ones((2, 3)), [0, 1]), ValueError),
+            (lambda: table.get_async([0], out=np.zeros(2)), TypeError),
+            (lambda: table.add_async([["a", "b"]], [0]), TypeError),
+        ):
+            self.assertRaises(error, call)
+        table.flush()
+        self.assertEqual(table.get().tolist(), [[0, 0]] * 3)
+
+    def test_limits_of_waits(self):
+        table = mv.ArrayTableHandler(2)
+        future = table.add_async([1, 2])
+        self.assertTrue(future.wait(math.inf))
+        self.assertTrue(future.wait(0))
+        table.flush(timeout=5)
+        self.assertRaises(TypeError, future.result, "1") if not future.done() else None
+        self.assertRaises(TypeError, table.flush, "1")
+
+    def test_forked_child_gets_errors(self):
+        table = mv.ArrayTableHandler(2)
+        future = table.add_async([1, 2])
+        table.flush()
+        context = multiprocessing.get_context("fork")
+        queue = context.SimpleQueue()
+        child = context.Process(target=_use_in_child, args=(future, table, queue))
+        child.start()
+        outcomes = queue.get()
+        child.join(30)
+        self.assertEqual(child.exitcode, 0)
+        for outcome in outcomes:
+            self.assertIn("forked", outcome)
+        self.assertEqual(table.get().tolist(), [1, 2])
+
+
+class TestFreshGets(SessionTestCase):
+    def test_reads_only_changed_rows_again(self):
+        table = mv.MatrixTableHandler(4, 2)
+        future = table.get_async([0, 1, 1, 3], fresh=True)
+        table.add(np.ones((2, 2)), [1, 2])
+        self.assertEqual(future.result()[:, 0].tolist(), [0, 1, 1, 0])
+        future = table.get_async(fresh=True)
+        table.add_async(np.ones((4, 2)))
+        self.assertEqual(future.result()[:, 0].tolist(), [1, 2, 2, 1])
+
+    def test_needs_async_mode(self):
+        mv.shutdown()
+        for mode in ({"sync": True}, {"staleness": 1}):
+            with mv.session(**mode):
+                table = mv.MatrixTableHandler(4, 2)
+                with self.assertRaisesRegex(ValueError, "fresh: expected False unless"):
+                    table.get_async(fresh=True)
+        mv.init()
+
+
+class TestErrors(SessionCleanupTestCase):
+    """A worker that has finished cannot add, which the library finds only when it adds."""
+
+    def failing_add(self):
+        mv.init(sync=True)
+        table = mv.ArrayTableHandler(2, name="w")
+        mv.finish()
+        return table, table.add_async([1, 2])
+
+    def test_wait_and_result_raise_the_error_each_time(self):
+        table, future = self.failing_add()
+        for call in (future.wait, future.result, future.result):
+            with self.assertRaisesRegex(mv.StateError, "'w'.*finish"):
+                call()
+        table.flush()
+        mv.barrier()
+
+    def test_flush_raises_the_error_once(self):
+        table, _ = self.failing_add()
+        with self.assertRaisesRegex(mv.StateError, "'w'.*finish"):
+            table.flush()
+        table.flush()
+
+    def test_flush_counts_several_errors(self):
+        table, _ = self.failing_add()
+        table.add_async([3, 4])
+        with self.assertRaisesRegex(mv.StateError, "2 background calls failed, first.*'w'"):
+            table.flush()
+
+    def test_barrier_raises_the_error_once(self):
+        self.failing_add()
+        with self.assertRaisesRegex(mv.StateError, "'w'.*finish"):
+            mv.barrier()
+        mv.barrier()
+
+    def test_closing_raises_the_error_after_the_end(self):
+        self.failing_add()
+        with self.assertRaisesRegex(mv.StateError, "'w'.*finish"):
+            mv.shutdown()
+        self.assertFalse(mv.is_initialized())
+
+    def test_later_calls_still_run(self):
+        table, _ = self.failing_add()
+        self.assertEqual(table.get_async().result().tolist(), [0, 0])
+        self.assertRaises(mv.StateError, table.flush)
