@@ -99,6 +99,7 @@ MV_NUMA_INTERLEAVE: Final = 1
 MV_COLLECTIVE: Final = 1
 MV_MISSING_OK: Final = 1
 MV_AREA_STEPS: Final = 65536
+MV_AREA_ROW_STATE: Final = 65538
 
 
 class MV_Session(c_void_p):
@@ -201,7 +202,7 @@ class MV_CheckpointTable(Structure):
         ("updater", c_int32),
         ("slots", c_int32),
         ("counting", c_int32),
-        ("reserved", c_int32),
+        ("row_slots", c_int32),
         ("steps", c_int64),
         ("hyper", c_double * MV_HYPER_COUNT),
         ("name", c_char_p),

@@ -63,6 +63,8 @@ class SavedTable:
         The options of the updater.
     slots : int
         The number of arrays of the table's size in the updater's state.
+    row_slots : int
+        The number of values of the updater's state for each row, beside those arrays.
     counts : int
         The way to count updates: 0 not at all, 1 per row, 2 for the whole table.
     steps : int
@@ -78,6 +80,7 @@ class SavedTable:
     updater: str
     options: Mapping[str, float]
     slots: int
+    row_slots: int
     counts: int
     steps: int
     clocks: tuple[int, ...]
@@ -163,6 +166,7 @@ class Checkpoint:
             updater=updater,
             options={name: raw.hyper[index] for name, index in options.items()},
             slots=raw.slots,
+            row_slots=raw.row_slots,
             counts=raw.counting,
             steps=raw.steps,
             clocks=tuple(clocks),
@@ -224,6 +228,16 @@ class Checkpoint:
             return None
         out = np.empty(self.tables[index].shape[0], np.int32)
         self._read(index, capi.MV_AREA_STEPS, out)
+        return out
+
+    def read_row_state(self, table: str | int) -> NDArray[Any] | None:
+        """Return the state of each row, shape (num_row, row_slots); None if rows have none."""
+        index = self._index(table)
+        saved = self.tables[index]
+        if saved.row_slots == 0:
+            return None
+        out = np.empty((saved.shape[0], saved.row_slots), saved.dtype)
+        self._read(index, capi.MV_AREA_ROW_STATE, out)
         return out
 
     def _read(self, index: int, area: int, out: NDArray[Any]) -> None:

@@ -64,6 +64,7 @@ def export_safetensors(directory: StrPath, file: StrPath) -> None:
                     "kind": raw.kind,
                     "updater": raw.updater,
                     "slots": table.slots,
+                    "row_slots": table.row_slots,
                     "counting": table.counts,
                     "steps": table.steps,
                     "hyper": list(raw.hyper),
@@ -89,6 +90,9 @@ def _tensors_of(
     steps = checkpoint.read_steps(index)
     if steps is not None:
         yield f"{table.name}.steps", steps
+    row_state = checkpoint.read_row_state(index)
+    if row_state is not None:
+        yield f"{table.name}.row_state", row_state
 
 
 def import_safetensors(
@@ -179,6 +183,13 @@ def _record_of_metadata(
             msg = f"{name}.steps: expected {raw.num_row} elements of int32"
             raise ValueError(msg)
         parts.append(steps)
+    raw.row_slots = int(entry.get("row_slots", 0))
+    if raw.row_slots > 0:
+        row_state = tensors[f"{name}.row_state"]
+        if row_state.shape != (raw.num_row, raw.row_slots) or row_state.dtype != parts[0].dtype:
+            msg = f"{name}.row_state: expected {raw.num_row} x {raw.row_slots} of {parts[0].dtype}"
+            raise ValueError(msg)
+        parts.append(row_state)
     if len(entry["hyper"]) > capi.MV_HYPER_COUNT:
         msg = f"{name}: expected at most {capi.MV_HYPER_COUNT} options"
         raise ValueError(msg)

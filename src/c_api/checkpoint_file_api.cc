@@ -22,6 +22,7 @@ namespace multiverso::c_api {
 namespace {
 
 static_assert(MV_AREA_STEPS == kStepsArea);
+static_assert(MV_AREA_ROW_STATE == kRowStateArea);
 static_assert(MV_HYPER_COUNT <= kSavedHypers);
 
 // How long MV_CheckpointClose waits for another thread's call on the checkpoint.
@@ -67,7 +68,8 @@ Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
   spec.num_col = table.num_col;
   std::memcpy(spec.hyper, table.hyper, sizeof(spec.hyper));
   MV_RETURN_IF_NOT_OK(spec.Check());
-  if (table.name == nullptr || table.slots < 0 || table.counting < 0 || table.counting > 2) {
+  if (table.name == nullptr || table.slots < 0 || table.row_slots < 0 || table.counting < 0 ||
+      table.counting > 2) {
     return Status(Code::kValue, "MV_CheckpointTable: expected a name, slots and a counting");
   }
   SavedTable saved;
@@ -76,6 +78,7 @@ Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
   saved.updater = static_cast<uint32_t>(table.updater);
   saved.slots = static_cast<uint32_t>(table.slots);
   saved.counting = static_cast<StepCounting>(table.counting);
+  saved.row_slots = static_cast<uint32_t>(table.row_slots);
   saved.num_row = table.num_row;
   saved.num_col = table.num_col;
   saved.name = table.name;
@@ -159,7 +162,7 @@ int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
       description->updater = static_cast<int32_t>(saved.updater);
       description->slots = static_cast<int32_t>(saved.slots);
       description->counting = static_cast<int32_t>(saved.counting);
-      description->reserved = 0;
+      description->row_slots = static_cast<int32_t>(saved.row_slots);
       description->steps = static_cast<int64_t>(entry->reader->StepsOf(number, 0, saved.num_row));
       std::memcpy(description->hyper, saved.hyper, sizeof(description->hyper));
       description->name = saved.name.c_str();
@@ -208,7 +211,8 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
     return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
       MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
       const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
-      if (area < 0 || area > MV_AREA_STEPS || !saved.has_area(static_cast<uint32_t>(area))) {
+      if (area < 0 || area == static_cast<int32_t>(kRowIdsArea) ||
+          !saved.has_area(static_cast<uint32_t>(area))) {
         return Status(Code::kIndex, StrCat("area: the table has no area ", area));
       }
       const auto area_number = static_cast<uint32_t>(area);

@@ -70,7 +70,9 @@ std::string ProblemOf(const SavedTable& table) {
   int64_t bytes = 0;
   if (table.kind > 1) return "expected kind 0 (array) or 1 (matrix)";
   if (!IsDType(static_cast<int32_t>(table.dtype))) return "expected a dtype from 0 to 3";
-  if (table.slots > kMaxSlots) return StrCat("expected at most ", kMaxSlots, " state slots");
+  if (table.slots > kMaxSlots || table.row_slots > kMaxSlots) {
+    return StrCat("expected at most ", kMaxSlots, " state slots");
+  }
   if (table.counting > StepCounting::kPerSection) return "expected a counting from 0 to 2";
   if (table.num_row < 1 || table.num_col < 1 || (table.kind == 0 && table.num_col != 1) ||
       !CheckedMultiply(table.num_row, table.num_col, &elements) ||
@@ -108,7 +110,7 @@ std::string EncodeManifest(const Manifest& manifest) {
   for (const SavedTable& table : manifest.tables) {
     out.Put(table.kind).Put(table.dtype).Put(table.updater).Put(table.slots);
     out.Put(table.num_row).Put(table.num_col);
-    out.Put(static_cast<uint32_t>(table.counting)).Put(uint32_t{0});
+    out.Put(static_cast<uint32_t>(table.counting)).Put(table.row_slots);
     out.PutText(table.name.substr(0, kSavedNameBytes - 1), kSavedNameBytes);
     for (const double value : table.hyper) out.Put(value);
     if (version < kLazyFormatVersion) continue;
@@ -179,7 +181,7 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
     table.num_row = in.Get<int64_t>();
     table.num_col = in.Get<int64_t>();
     table.counting = static_cast<StepCounting>(in.Get<uint32_t>());
-    const auto unused = in.Get<uint32_t>();
+    table.row_slots = in.Get<uint32_t>();
     const std::string name = in.GetBytes(kSavedNameBytes);
     for (double& value : table.hyper) value = in.Get<double>();
     if (version >= kLazyFormatVersion) {
@@ -190,7 +192,7 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
       table.initializer.second = in.Get<double>();
     }
     std::string problem = ProblemOf(table);
-    if (problem.empty() && (unused != 0 || table.initializer.unused != 0 || !IsText(name)))
+    if (problem.empty() && (table.initializer.unused != 0 || !IsText(name)))
       problem = "expected a name";
     if (!problem.empty()) return CorruptionFailure(path, at, StrCat("table ", i, ": ", problem));
     table.name = TextOf(name);

@@ -38,6 +38,7 @@ constexpr uint32_t kMaxSlots = 0x10000 - 1;
 // with an initializer have this area; the other tables have all rows.
 constexpr uint32_t kRowIdsArea = 0x10001;
 constexpr int64_t kRowIdBytes = 8;
+constexpr uint32_t kRowStateArea = 0x10002;  // SavedTable::row_slots numbers for each row
 
 // The way in which a table counts its updates.
 enum class StepCounting : uint32_t { kNone = 0, kPerRow = 1, kPerSection = 2 };
@@ -50,7 +51,8 @@ struct SavedTable {
   int64_t num_row = 0;
   int64_t num_col = 0;
   StepCounting counting = StepCounting::kNone;
-  std::string name;  // at most 63 bytes
+  uint32_t row_slots = 0;  // numbers of the table's type that the updater keeps for each row
+  std::string name;        // at most 63 bytes
   double hyper[kSavedHypers] = {};
   std::vector<uint64_t> clocks;  // adds of each of the Manifest::workers workers
   InitializerSpec initializer;   // of the rows that are not stored
@@ -61,19 +63,25 @@ struct SavedTable {
   // Returns the bytes of one row of an area.
   int64_t row_bytes(uint32_t area) const {
     if (area == kRowIdsArea) return kRowIdBytes;
-    return area == kStepsArea ? 4 : num_col * SizeOf(type());
+    if (area == kStepsArea) return 4;
+    return (area == kRowStateArea ? row_slots : num_col) * SizeOf(type());
   }
   // num_areas() and area() list the areas that have sections, in ascending order.
   uint32_t num_areas() const {
-    return 1 + slots + (counting == StepCounting::kPerRow ? 1 : 0) + (is_lazy() ? 1 : 0);
+    return static_cast<uint32_t>(1 + slots + has_area(kStepsArea) + has_area(kRowIdsArea) +
+                                 has_area(kRowStateArea));
   }
   uint32_t area(uint32_t index) const {
     if (index <= slots) return index;
-    return index == slots + 1 && counting == StepCounting::kPerRow ? kStepsArea : kRowIdsArea;
+    uint32_t place = slots;
+    for (const uint32_t area : {kStepsArea, kRowIdsArea}) {
+      if (has_area(area) && ++place == index) return area;
+    }
+    return kRowStateArea;
   }
   bool has_area(uint32_t area) const {
     return area <= slots || (area == kStepsArea && counting == StepCounting::kPerRow) ||
-           (area == kRowIdsArea && is_lazy());
+           (area == kRowIdsArea && is_lazy()) || (area == kRowStateArea && row_slots > 0);
   }
 };
 

@@ -115,7 +115,9 @@ Status Loading::LoadTables(const WaitLimit& limit) {
     for (uint32_t area = kParameterArea; area <= slots; ++area) {
       MV_RETURN_IF_NOT_OK(LoadArea(i, area, limit));
     }
-    if (saved.has_area(kStepsArea)) MV_RETURN_IF_NOT_OK(LoadArea(i, kStepsArea, limit));
+    for (const uint32_t area : {kStepsArea, kRowStateArea}) {
+      if (saved.has_area(area)) MV_RETURN_IF_NOT_OK(LoadArea(i, area, limit));
+    }
     MV_RETURN_IF_NOT_OK(LoadOptionsAndCounts(i, limit));
   }
   return Status::Ok();

@@ -37,6 +37,11 @@ Status CopyRows(Table* table, uint32_t area, int64_t first_row, int64_t offset, 
                                         reinterpret_cast<uint32_t*>(out), &progress, limit);
   }
   const int64_t element_bytes = SizeOf(spec.type());
+  if (area == kRowStateArea) {
+    const int64_t row_bytes = table->shard()->updater().row_slots() * element_bytes;
+    return table->shard()->CopyRowStateOut(first_row + offset / row_bytes, bytes / row_bytes, out,
+                                           &progress, limit);
+  }
   return table->shard()->CopyOut(area, first_row * spec.num_col + offset / element_bytes,
                                  bytes / element_bytes, out, &progress, limit, next_read);
 }
@@ -58,6 +63,7 @@ SavedTable RecordOf(const Table& table) {
   saved.updater = static_cast<uint32_t>(spec.updater);
   saved.slots = static_cast<uint32_t>(table.shard()->state_slots());
   saved.counting = CountingOf(table);
+  saved.row_slots = static_cast<uint32_t>(table.shard()->updater().row_slots());
   saved.num_row = spec.num_row;
   saved.num_col = spec.num_col;
   saved.name = spec.name;
@@ -127,6 +133,10 @@ Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLi
 Status LoadPart(Table* table, uint32_t area, int64_t first, int64_t count, const char* data,
                 const WaitLimit& limit) {
   Progress progress;
+  if (area == kRowStateArea) {
+    const int64_t slots = table->shard()->updater().row_slots();
+    return table->shard()->CopyRowStateIn(first / slots, count / slots, data, &progress, limit);
+  }
   if (area != kStepsArea) return table->shard()->CopyIn(area, first, count, data, &progress, limit);
   return table->shard()->CopyStepsIn(first, count, 1, reinterpret_cast<const uint32_t*>(data),
                                      &progress, limit);
@@ -152,10 +162,12 @@ Status CheckFits(const std::string& path, const SavedTable& saved, const Table& 
                                           spec.Describe(), ", received ", Describe(saved)));
   }
   if (saved.counting != CountingOf(table) ||
+      static_cast<int64_t>(saved.row_slots) != table.shard()->updater().row_slots() ||
       (!slots_vary && static_cast<int64_t>(saved.slots) != table.shard()->state_slots())) {
-    return CorruptionFailure(path, 0,
-                             StrCat("no ", spec.Describe(), " has ", saved.slots,
-                                    " state slots and counts its updates like that"));
+    return CorruptionFailure(
+        path, 0,
+        StrCat("no ", spec.Describe(), " has ", saved.slots, " state slots, ", saved.row_slots,
+               " numbers per row, and counts its updates like that"));
   }
   const Status hypers = CheckHypers(spec.updater_kind(), saved.hyper);
   if (hypers.ok()) return hypers;

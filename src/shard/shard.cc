@@ -523,6 +523,28 @@ Status Shard::Restart(int64_t first_row, int64_t count, const Initializer& initi
       });
 }
 
+Status Shard::CopyRowStateOut(int64_t first_row, int64_t count, void* out, Progress* progress,
+                              const WaitLimit& limit) {
+  const int64_t row_bytes = storage_.row_state_bytes();
+  return ForEachStep<kReading>(first_row, count, /*rows_per_step=*/1, progress, limit,
+                               [&](int64_t row, int64_t rows, int64_t index) {
+                                 std::memcpy(static_cast<char*>(out) + index * row_bytes,
+                                             storage_.row_state(row),
+                                             static_cast<size_t>(rows * row_bytes));
+                               });
+}
+
+Status Shard::CopyRowStateIn(int64_t first_row, int64_t count, const void* values,
+                             Progress* progress, const WaitLimit& limit) {
+  const int64_t row_bytes = storage_.row_state_bytes();
+  return ForEachStep<kWriting>(first_row, count, /*rows_per_step=*/1, progress, limit,
+                               [&](int64_t row, int64_t rows, int64_t index) {
+                                 std::memcpy(storage_.row_state(row),
+                                             static_cast<const char*>(values) + index * row_bytes,
+                                             static_cast<size_t>(rows * row_bytes));
+                               });
+}
+
 template <StripeUse kUse, class Body>
 Status Shard::ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step,
                           Progress* progress, const WaitLimit& limit, Body body) {

@@ -93,6 +93,11 @@ class Shard {
                  const WaitLimit& limit, NextRead next_read = NextRead::kSoon);
   Status CopyIn(int64_t area, int64_t first, int64_t count, const void* values, Progress* progress,
                 const WaitLimit& limit);
+  // For Updater::row_slots(): copy the state of rows.
+  Status CopyRowStateOut(int64_t first_row, int64_t count, void* out, Progress* progress,
+                         const WaitLimit& limit);
+  Status CopyRowStateIn(int64_t first_row, int64_t count, const void* values, Progress* progress,
+                        const WaitLimit& limit);
   // For Updater::counts_steps(): copy the update counts of rows, one for each `rows_per_step` rows,
   // which is the largest count of these rows.
   Status CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_step, uint32_t* steps,

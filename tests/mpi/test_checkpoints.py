@@ -55,8 +55,10 @@ def test_checkpoint_contains_only_complete_rounds(mode, per_node, loaded_by, tmp
     saved = run("save", tmp_path, mode, "background", np=3, per_node=per_node).check().reports
     check_loads(tmp_path, mode, saved, [loaded_by])
     with checkpoints.Checkpoint(tmp_path) as opened:
-        assert [table.clocks for table in opened.tables] == [(3, 3, 3)] * 4
-        assert [table.steps for table in opened.tables] == [0, 3 if mode == "sync" else 9, 0, 0]
+        assert [table.clocks for table in opened.tables] == [(3, 3, 3)] * 5
+        steps = [table.steps for table in opened.tables]
+        assert steps == [0, 3 if mode == "sync" else 9, 0, 0, 0]
+        assert [table.row_slots for table in opened.tables] == [0, 0, 0, 0, 1]
         assert opened.read_steps("rows")[300] == (3 if mode == "sync" else 9)
         assert opened.read_steps("lazy")[25_010] == (3 if mode == "sync" else 9)
 

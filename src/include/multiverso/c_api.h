@@ -348,10 +348,10 @@ MV_EXPORT int32_t MV_FutureWait(MV_Future future, double seconds, int32_t* done)
 MV_EXPORT int32_t MV_FutureDone(MV_Future future, int32_t* done);
 /* Forgets the future, but not the operation. Not collective. */
 MV_EXPORT int32_t MV_FutureRelease(MV_Future future);
-/* Wait until all operations in the background of a table, or of all tables of a session, have ended,
- * with a limit as in MV_FutureWait (then MV_ERR_TIMEOUT). They return the first failure that neither
- * MV_FutureWait nor an earlier flush has returned. Collective calls of the session do the same
- * first, and fail without having begun if there is such a failure. */
+/* Wait until all operations in the background of a table, or of all tables of a session, have
+ * ended, with a limit as in MV_FutureWait (then MV_ERR_TIMEOUT). They return the first failure that
+ * neither MV_FutureWait nor an earlier flush has returned. Collective calls of the session do the
+ * same first, and fail without having begun if there is such a failure. */
 MV_EXPORT int32_t MV_TableFlush(MV_Table table, double seconds);
 MV_EXPORT int32_t MV_SessionFlush(MV_Session session, double seconds);
 /* The whole table, row by row. `count` must be num_row * num_col. Only workers may get and add. */
@@ -468,14 +468,16 @@ typedef struct MV_CheckpointTable {
   int32_t updater;              /* MV_UPDATER_ */
   int32_t slots;                /* of the updater's state, each of the table's size */
   int32_t counting;             /* 0 no steps, 1 an int32 per row in MV_AREA_STEPS, 2 in `steps` */
-  int32_t reserved;             /* 0 */
+  int32_t row_slots;            /* of state per row in MV_AREA_ROW_STATE, of the table's dtype */
   int64_t steps;                /* updates of the table if counting is 2 */
   double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_ */
   const char* name;             /* valid until the checkpoint is closed */
 } MV_CheckpointTable;
 
-/* The area of the steps of a table. Area 0 is the parameters, and 1 + k is state slot k. */
+/* The areas of the steps and of the state per row. Area 0 is the parameters, and 1 + k is state
+ * slot k. */
 #define MV_AREA_STEPS 65536
+#define MV_AREA_ROW_STATE 65538
 
 /* Opens the checkpoint that MV_SessionLoad would load. MV_ERR_CHECKPOINT_IO with ENOENT if it is
  * missing. Everything except the data is checked. */
@@ -495,7 +497,7 @@ MV_EXPORT int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int
                                     void* out, int64_t bytes);
 MV_EXPORT int32_t MV_CheckpointClose(MV_Checkpoint checkpoint);
 /* Writes a checkpoint of these tables. `areas` holds, table after table, the addresses of the
- * parameters, of each state slot and, if counting is 1, of the steps. */
+ * parameters, of each state slot and, if there are any, of the steps and of the state per row. */
 MV_EXPORT int32_t MV_CheckpointWrite(const MV_SaveOptions* options,
                                      const MV_CheckpointTable* tables, int64_t num_tables,
                                      const void* const* areas);

@@ -28,6 +28,7 @@ Manifest MakeManifest() {
   table.num_row = 1000;
   table.num_col = 700;
   table.counting = StepCounting::kPerRow;
+  table.row_slots = 3;
   table.name = "w";
   table.hyper[0] = 0.5;
   table.clocks = {7, 8};
@@ -39,7 +40,7 @@ Manifest MakeManifest() {
 DataHeader MakeHeader(const Manifest& manifest) {
   DataHeader header;
   header.id = manifest.id;
-  for (const uint32_t area : {0U, 1U, 2U, kStepsArea}) {
+  for (const uint32_t area : {0U, 1U, 2U, kStepsArea, kRowStateArea}) {
     Section section;
     section.area = area;
     section.rows = 1000;
@@ -76,7 +77,8 @@ TEST(Manifest, RoundTrips) {
   EXPECT_EQ(manifest.library, "1.2.3");
   EXPECT_EQ(manifest.tables[0].name, "w");
   EXPECT_EQ(manifest.tables[0].clocks, (std::vector<uint64_t>{7, 8}));
-  EXPECT_EQ(manifest.tables[0].num_areas(), 4U);
+  EXPECT_EQ(manifest.tables[0].num_areas(), 5U);
+  EXPECT_EQ(manifest.tables[0].row_bytes(kRowStateArea), 3 * 8);
 }
 
 TEST(Manifest, DetectsEveryFlippedBitAndTruncation) {
@@ -149,6 +151,7 @@ TEST(Manifest, RejectsHostileNumbers) {
     reject(96 + 4, huge);   // dtype
     reject(96 + 12, huge);  // slots
     reject(96 + 32, huge);  // counting
+    reject(96 + 36, huge);  // numbers per row
   }
   for (const int64_t wrong : {int64_t{-1}, INT64_MIN, INT64_MAX}) {
     reject(16, wrong);       // bytes

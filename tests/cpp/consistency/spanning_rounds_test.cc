@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "support/jobs.h"
 #include "sum/node_sum.h"
+#include "support/jobs.h"
 #include "support/pairwise.h"
 
 namespace multiverso::testing {
@@ -17,8 +17,8 @@ constexpr int64_t kRows = 7;
 // A table of so many columns is one part, with a single owner; a wide one has a part per server.
 constexpr int64_t kNarrow = 5;
 constexpr int64_t kWide = 600;
-static_assert(SumPlan::PrefersOnePart(4, kRows * kNarrow * 4));
-static_assert(!SumPlan::PrefersOnePart(4, kRows * kWide * 4));
+static_assert(SumPlan::PrefersOnePart(4, kRows* kNarrow * 4));
+static_assert(!SumPlan::PrefersOnePart(4, kRows* kWide * 4));
 constexpr int kRounds = 24;
 
 constexpr ModeOptions kSyncMode{Mode::kSync, 0};

@@ -36,7 +36,8 @@ class MemoryShard {
         initializer_(initializer),
         max_bytes_(max_bytes) {
     const int64_t slots = ValueOf(MakeUpdater(kind, DTypeOf<T>()))->state_slots(1);
-    storage_ = ValueOf(ShardStorage::Plan(layout_, slots, StepCells(), /*row_state_bytes=*/0, initializer.kind != 0));
+    storage_ = ValueOf(ShardStorage::Plan(layout_, slots, StepCells(), /*row_state_bytes=*/0,
+                                          initializer.kind != 0));
     segment_ = ValueOf(Segment::CreatePrivate(storage_.segment_bytes()));
     storage_.Attach(segment_.data());
   }

@@ -19,13 +19,16 @@ def _session_options(mode):
 
 
 def _tables():
-    """Create a table that all workers add to, two that count steps, and one of lazy rows."""
+    """Create a table that all workers add to, two that count steps, and two of lazy rows."""
     return (
         mv.ArrayTableHandler(SIZE, name="sum"),
         mv.ArrayTableHandler(SIZE, updater="adam", name="adam"),
         mv.MatrixTableHandler(301, 77, updater="adam", name="rows", dtype="float64"),
         mv.MatrixTableHandler(
             50_021, 33, mv.initializers.RandomNormal(seed=5), updater="adam", name="lazy"
+        ),
+        mv.MatrixTableHandler(
+            40_003, 33, mv.initializers.Zeros(), updater="rowwise_adam", name="state per row"
         ),
     )
 
@@ -36,6 +39,7 @@ def _train_and_report_digest(tables):
         tables[1].add(np.linspace(-1, 1, SIZE))
         tables[2].add(np.ones((3, 77)), [1, 150, 300])
         tables[3].add(np.ones((5, 33)), [0, 700, 701, 25_011, 50_020])
+        tables[4].add(np.ones((5, 33)), [0, 700, 701, 25_011, 40_002])
         values = b"".join(table.get().tobytes() for table in tables)
         worker.report(digest=hashlib.sha256(values).hexdigest())
 
@@ -53,6 +57,7 @@ def save(folder, mode, background):
                 tables[1].add(scale * np.linspace(1, 2, SIZE))
                 tables[2].add(np.full((2, 77), scale), [step, 300])
                 tables[3].add(np.full((3, 33), scale), [700 + step, 25_010, 50_020])
+                tables[4].add(np.full((3, 33), scale), [700 + step, 25_010, 40_002])
         mv.save(folder, step=17, background=background == "background")
         if not has_rounds:
             _train_and_report_digest(tables)

@@ -9,13 +9,13 @@ import unittest
 import numpy as np
 from folders import FolderTestCase
 from programs import run_command, run_program
-from updater_model import ARRAY_OPTIONS
+from updater_model import ARRAY_OPTIONS, OPTIONS
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
 
 DTYPES = ("float32", "float64", "int32", "int64")
-OPTIMIZERS = tuple(name for name in ARRAY_OPTIONS if name not in ("add", "easgd"))
+OPTIMIZERS = tuple(name for name in OPTIONS if name not in ("add", "easgd"))
 
 # This program saves while a limit on the size of files simulates a full disk.
 SIZE_LIMIT_PROGRAM = """
@@ -90,8 +90,9 @@ class TestSaving(FolderTestCase):
     def test_load_restores_updater_state(self):
         def tables(updater):
             options = {} if updater.startswith("dcasgd") else {"learning_rate": 0.25}
+            of_array = updater if updater in ARRAY_OPTIONS else "adagrad"
             return (
-                mv.ArrayTableHandler(50, updater=updater, **options),
+                mv.ArrayTableHandler(50, updater=of_array, **options),
                 mv.MatrixTableHandler(5, 10, updater=updater, **options),
             )
 

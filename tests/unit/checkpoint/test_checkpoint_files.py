@@ -50,16 +50,20 @@ class TestFiles(FolderTestCase):
         with mv.session():
             matrix = mv.MatrixTableHandler(4, 5, updater="adam", name="m")
             array = mv.ArrayTableHandler(6, np.arange(6), dtype="int32", name="a")
+            rows = mv.MatrixTableHandler(4, 5, updater="rowwise_adagrad", name="r")
             matrix.add(np.ones((1, 5)), [2])
+            rows.add(np.ones((1, 5)), [2])
             mv.save(self.folder / "one", step=9)
             checkpoints.export_safetensors(self.folder / "one", self.folder / "file")
             checkpoints.import_safetensors(self.folder / "file", self.folder / "two")
             matrix.add(np.ones((4, 5)))
-            expected = matrix.get()
+            rows.add(np.ones((4, 5)))
+            expected = [matrix.get(), rows.get()]
             self.assertEqual(mv.load(self.folder / "two"), 9)
             np.testing.assert_array_equal(array.get(), np.arange(6))
             matrix.add(np.ones((4, 5)))
-            np.testing.assert_array_equal(matrix.get(), expected)
+            rows.add(np.ones((4, 5)))
+            np.testing.assert_array_equal([matrix.get(), rows.get()], expected)
 
     @needs("safetensors")
     def test_imports_safetensors_of_other_tools(self):
