@@ -185,6 +185,8 @@ Status CheckHypers(UpdaterKind kind, const double* values) {
 std::string DescribeHypers(UpdaterKind kind, const double* values) {
   std::string text;
   ForEachHyper(kind, [&](int index, double /*value*/) {
+    // These have no effect while they are 0.
+    if ((index == kWeightDecay || index == kClipValue) && values[index] == 0) return;
     text += StrCat(text.empty() ? "" : ", ", kHypers[index].name, " ", values[index]);
   });
   return text;

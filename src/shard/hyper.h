@@ -73,7 +73,7 @@ Status CheckHyper(UpdaterKind kind, int32_t index, double value);
 Status CheckHypers(UpdaterKind kind, const double* values);
 
 // Returns names and values in index order, as in "learning_rate 0.001, rho 0.9", or an empty string
-// if the updater has no hyper-parameter.
+// if the updater has no hyper-parameter. Leaves out those that have no effect because they are 0.
 std::string DescribeHypers(UpdaterKind kind, const double* values);
 
 }  // namespace multiverso

@@ -11,6 +11,7 @@ import numpy as np
 BLOCK = 1 << 20  # bytes under one checksum
 STEPS = 0x10000  # the area with the update counts of rows
 ROW_IDS = 0x10001  # the area with the numbers of the stored rows
+ROW_STATE = 0x10002  # the area with the updater's state of each row
 DTYPES = ("<f4", "<f8", "<i4", "<i8")
 
 
@@ -53,13 +54,14 @@ def read_manifest(data):
     descriptions = []
     for i in range(num_tables):
         at = 96 + table_bytes * i
-        kind, dtype, updater, slots, rows, columns, counting, zero = struct.unpack_from(
+        kind, dtype, updater, slots, rows, columns, counting, row_slots = struct.unpack_from(
             "<IIIIqqII", data, at
         )
         descriptions.append(
             {
                 **{"kind": kind, "dtype": DTYPES[dtype], "updater": updater, "slots": slots},
                 **{"rows": rows, "columns": columns, "counting": counting},
+                "row_slots": row_slots,
                 "name": text_of(data[at + 40 : at + 104]),
                 "options": struct.unpack_from("<16d", data, at + 104),
                 "clocks": struct.unpack_from(
@@ -112,7 +114,9 @@ def read(folder):
             assert (offset, first_block) == (at, block_number)
             description = manifest["tables"][table]
             is_lazy = bool(description["initializer"] and description["initializer"][0])
-            columns = 1 if area in (STEPS, ROW_IDS) else description["columns"]
+            columns = {STEPS: 1, ROW_IDS: 1, ROW_STATE: description["row_slots"]}.get(
+                area, description["columns"]
+            )
             dtype = np.dtype({STEPS: "<u4", ROW_IDS: "<i8"}.get(area, description["dtype"]))
             stored = length // (columns * dtype.itemsize) if is_lazy else rows
             assert length == stored * columns * dtype.itemsize
