@@ -72,6 +72,24 @@ SYNC_BARS = tuple(
     Bar("zero-copy round", 1_000_000, "MPI Allreduce", 4, 1.5),
 )
 
+#: Gets and training steps of random rows of 64 float32.
+ROW_BARS = tuple(
+    Bar(f"{operation} {ids}, {rows:,}", 0, reference, ranks, speed)
+    for rows in (100_000, 1_000_000, 10_000_000)
+    for ids in ("uniform", "zipf")
+    for operation, reference, ranks, speed in (
+        ("get", "np.take", 1, 0.9),
+        *(
+            ("step", f"{ranks} C thread{'s' if ranks > 1 else ''}", ranks, 0.7)
+            for ranks in (1, 2, 4)
+        ),
+        ("step", "FBGEMM", 1, 1.3),
+        ("step", "FBGEMM", 2, 1.3),
+        ("step", "torch sparse Adagrad", 1, 8.0 if ids == "uniform" else 4.0),
+        ("step", "racing writes", 2, 3.0 if ids == "uniform" else 2.0),
+    )
+)
+
 #: Training with Keras: a step of one worker may take 2 % longer; steps of two workers; an update.
 LEARN_BARS = (
     Bar("training step", 0, "plain Keras", 1, 1 / 1.02),

@@ -7,6 +7,7 @@
  * step would slow each other down by moving every cache line between their cores.
  */
 #define _GNU_SOURCE
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { OP_GET = 0, OP_ADD = 1, OP_ADD_GET = 2, OP_GET_ROWS = 3, OP_ADD_ROWS = 4 };
+enum { OP_GET = 0, OP_ADD = 1, OP_ADD_GET = 2, OP_GET_ROWS = 3, OP_ADD_ROWS = 4, OP_STEP_ROWS = 5 };
 
 typedef struct Job {
   int32_t op;
@@ -27,6 +28,7 @@ typedef struct Job {
   const int64_t* const* ids;  /* num_sets per thread, one after the other */
   int64_t num_sets;
   int64_t num_ids;
+  float* state;           /* one number per row */
   pthread_barrier_t start;
 } Job;
 
@@ -54,6 +56,15 @@ static void add_get(float* restrict w, const float* restrict d, float* restrict 
   }
 }
 
+/* Row-wise Adagrad with a learning rate of 0.01. */
+static void step(float* restrict w, float* restrict state, const float* restrict g, int64_t n) {
+  float sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += g[i] * g[i];
+  *state += sum / (float)n;
+  const float rate = 0.01F / (sqrtf(*state) + 1e-7F);
+  for (int64_t i = 0; i < n; ++i) w[i] -= rate * g[i];
+}
+
 static void run_range(const Job* job, int32_t thread, int64_t begin, int64_t end) {
   const int64_t n = end - begin;
   switch (job->op) {
@@ -73,11 +84,10 @@ static void run_rows(const Job* job, int32_t thread, int64_t call) {
       for (int64_t line = 0; line < width * 4; line += 64) __builtin_prefetch(next + line, 1);
     }
     float* row = job->table + ids[i] * width;
-    if (job->op == OP_GET_ROWS) {
-      memcpy(job->outs[thread] + i * width, row, (size_t)width * 4);
-    } else {
-      add(row, job->deltas[thread] + i * width, width);
-    }
+    const float* delta = job->deltas[thread] + i * width;
+    if (job->op == OP_GET_ROWS) memcpy(job->outs[thread] + i * width, row, (size_t)width * 4);
+    if (job->op == OP_ADD_ROWS) add(row, delta, width);
+    if (job->op == OP_STEP_ROWS) step(row, job->state + ids[i], delta, width);
   }
 }
 
@@ -93,6 +103,11 @@ static void* work(void* argument) {
   pthread_barrier_wait(&job->start);
   worker->begin = now();
   for (int64_t call = 0; call < job->calls; ++call) {
+    if (job->op == OP_STEP_ROWS) {
+      Job get = *job;
+      get.op = OP_GET_ROWS;
+      run_rows(&get, worker->index, call);
+    }
     if (job->op >= OP_GET_ROWS) {
       run_rows(job, worker->index, call);
     } else {
@@ -108,8 +123,9 @@ static void* work(void* argument) {
  * the last thread's end. Returns 0, or -1 if the threads could not be created. */
 int32_t c_threads_run(int32_t op, int32_t num_threads, int64_t calls, float* table, int64_t count,
                       const float* const* deltas, float* const* outs, const int64_t* const* ids,
-                      int64_t num_sets, int64_t num_ids, double* span) {
-  Job job = {op, num_threads, calls, table, count, deltas, outs, ids, num_sets, num_ids, {{0}}};
+                      int64_t num_sets, int64_t num_ids, float* state, double* span) {
+  Job job = {op,  num_threads, calls,   table, count, deltas, outs,
+             ids, num_sets,    num_ids, state, {{0}}};
   pthread_t* threads = calloc((size_t)num_threads, sizeof *threads);
   Worker* workers = calloc((size_t)num_threads, sizeof *workers);
   if (!threads || !workers || pthread_barrier_init(&job.start, NULL, (unsigned)num_threads)) {

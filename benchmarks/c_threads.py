@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SOURCE = Path(__file__).with_suffix(".c")
-_OPERATIONS = {"get": 0, "add": 1, "add_get": 2, "get rows": 3, "add rows": 4}
-_FLAGS = (["-O3", "-march=native"], ["-O3"])  # some compilers do not know -march=native
+_OPERATIONS = {"get": 0, "add": 1, "add_get": 2, "get rows": 3, "add rows": 4, "step rows": 5}
+_FLAGS = (["-O3", "-march=native", "-ffast-math"], ["-O3"])  # some compilers do not know all
 
 
 def compile_c_threads() -> ctypes.CDLL | None:
@@ -49,7 +49,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     pointer, i32, i64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     run = library.c_threads_run
     run.restype = i32
-    run.argtypes = [i32, i32, i64, pointer, i64, pointer, pointer, pointer, i64, i64, pointer]
+    run.argtypes = [i32, i32, i64, *[pointer, i64], *[pointer] * 3, *[i64] * 2, *[pointer] * 2]
     return library
 
 
@@ -67,7 +67,7 @@ class CThreads:
     library : ctypes.CDLL or None
         The result of `compile_c_threads`; only the master needs it.
     operation : str
-        "get", "add", "add_get", "get rows" or "add rows".
+        "get", "add", "add_get", "get rows", "add rows" or "step rows", a get and row-wise Adagrad.
     workers : int
         The number of threads.
     shape : tuple of int
@@ -98,6 +98,7 @@ class CThreads:
         num_ids = len(id_sets[0]) if id_sets else 0
         moved_shape = (num_ids, shape[-1]) if id_sets else shape
         self._table = np.ones(shape, np.float32)
+        self._state = np.zeros(shape[0], np.float32)  # of steps
         # Writing to the arrays touches their pages before the measurement.
         self._deltas = [np.full(moved_shape, 1e-3, np.float32) for _ in range(workers)]
         self._outs = [np.ones(moved_shape, np.float32) for _ in range(workers)]
@@ -118,6 +119,7 @@ class CThreads:
             _addresses(self._ids),
             len(id_sets),
             num_ids,
+            self._state.ctypes.data,
         )
 
     def run(self, calls: int) -> Span | None:

@@ -164,3 +164,42 @@ def plot(report: dict[str, Any], file: Path) -> None:
             axes.legend(fontsize="small")
     figure.tight_layout()
     figure.savefig(file, dpi=120)
+
+
+def plot_bars(report: dict[str, Any], file: Path) -> None:
+    """Plot the speed of every candidate in each case as bars, with one panel per run.
+
+    The suffix of the file selects the format.
+    """
+    from matplotlib.figure import Figure
+
+    runs = report["runs"]
+    names = {
+        series["name"]: 0 for run in runs for case in run["cases"] for series in case["series"]
+    }
+    colors = {name: f"C{index}" for index, name in enumerate(names)}
+    num_bars = max(sum(len(case["series"]) + 1 for case in run["cases"]) for run in runs)
+    figure = Figure(figsize=(9, 0.22 * num_bars * len(runs) + 1.2))
+    panels = figure.subplots(len(runs), 1, squeeze=False)[:, 0]
+    for axes, run in zip(panels, runs, strict=True):
+        place, ticks = 0, []
+        for case in run["cases"]:
+            first = place
+            for series in case["series"]:
+                rate = case["size"] * series["workers"] / series["median"] / 1e6
+                axes.barh(place, rate, color=colors[series["name"]], label=series["name"])
+                place += 1
+            text = f"{case['operation']},\n{case['size']:,} elements"
+            ticks.append(((first + place - 1) / 2, text))
+            place += 1
+        axes.set_yticks(*zip(*ticks, strict=True), fontsize="small")
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.grid(visible=True, axis="x", which="both", alpha=0.3)
+        axes.set_title(f"{run['ranks']} worker{'s' if run['ranks'] > 1 else ''}")
+        axes.set_xlabel("million elements per second, all workers")
+        handles, labels = axes.get_legend_handles_labels()
+        shown = dict(zip(labels, handles, strict=True))
+        axes.legend(shown.values(), shown.keys(), fontsize="small", loc="best")
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
