@@ -8,6 +8,7 @@ import torch
 from multiverso.api import current_session
 from multiverso.sync._param_manager import SyncStatistics, checked_freq
 from multiverso.sync._tensor_sync import failing_on_all_ranks
+from multiverso.torch_ext.embedding import layers_of
 from multiverso.torch_ext.param_manager import TorchParamManager
 
 __all__ = ["DistributedOptimizer"]
@@ -34,6 +35,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         As for `multiverso.sync.ParamSync`.
     average : bool, optional
         Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
+    scaler : torch.amp.GradScaler, optional
+        The scaler of the loss, if the module has an `Embedding` or an `EmbeddingBag`.
 
     Raises
     ------
@@ -56,6 +59,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         *,
         overlap: bool = False,
         average: bool = False,
+        scaler: Any = None,
     ) -> None:
         current_session()
         with failing_on_all_ranks():
@@ -67,6 +71,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         self.optimizer = optimizer
         self.manager = TorchParamManager(module, sync_buffers, overlap=overlap, average=average)
         self._steps = 0
+        self._scaler = scaler
+        self._layers = layers_of(module)
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the optimizer."""
@@ -76,6 +82,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Let the optimizer make a step, and sync after every `freq` steps.
+
+        The gradients of an `Embedding` or `EmbeddingBag` of the module are sent to its table.
 
         Parameters
         ----------
@@ -94,6 +102,9 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
         """
         loss = self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        scale = 1.0 if self._scaler is None else self._scaler.get_scale()
+        for layer in self._layers:
+            layer.step(scale)
         self._steps += 1
         if self._steps % self.freq == 0:
             self.sync()
@@ -110,6 +121,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset the gradients."""
         self.optimizer.zero_grad(set_to_none=set_to_none)
+        for layer in self._layers:
+            layer.discard()
 
     def state_dict(self) -> dict[str, Any]:
         """Return this worker's state of the optimizer."""

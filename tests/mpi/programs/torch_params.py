@@ -1,11 +1,12 @@
 """Cases for PyTorch modules, on any number of ranks, in addition to those of adapter_suite.py."""
 
+import numpy as np
 from cases import equal, raises, registrar, run_all
 
 import multiverso as mv
 
 # Only ranks import these, at the end: pytest reads the names of the cases without PyTorch.
-torch = DistributedOptimizer = TorchParamManager = None
+torch = DistributedOptimizer = Embedding = TorchParamManager = None
 
 CASES = {}
 case = registrar(CASES)
@@ -32,6 +33,35 @@ def buffers_follow_sync_buffers():
         equal(buffers_after_sync("average", average), [100 + 3.0 * (workers + 1), 1])
         equal(buffers_after_sync("master", average), [100.0 + 6, 1])
         equal(buffers_after_sync(False, average), [100.0 + me + 6 * (me + 1), me + 1])
+
+
+def check_embedding():
+    """Train rows that workers share and rows of their own; check the sum of all gradients."""
+    me, workers = mv.worker_id(), mv.num_workers()
+    table = mv.MatrixTableHandler(20, 3, updater="sgd", learning_rate=1)
+    layer = Embedding(table)
+    for step in range(4):
+        ids = torch.tensor([10 + me, step, step] if me != 1 or step else [])  # once without ids
+        layer(ids.long()).sum().backward()
+        layer.step()
+    mv.barrier()
+    expected = np.zeros((20, 3))
+    for worker_id in range(workers):
+        for step in range(4):
+            if worker_id != 1 or step:
+                expected[10 + worker_id] -= 1
+                expected[step] -= 2
+    equal(table.get(), expected)
+
+
+@case()
+def embedding_rows_get_all_gradients():
+    check_embedding()
+
+
+@case(sync=True)
+def embedding_rows_get_all_gradients_in_rounds():
+    check_embedding()
 
 
 def check_optimizer_steps(average):
@@ -74,6 +104,6 @@ def an_invalid_optimizer_on_one_rank_fails_on_all_ranks():
 if __name__ == "__main__":
     import torch
 
-    from multiverso.torch_ext import DistributedOptimizer, TorchParamManager
+    from multiverso.torch_ext import DistributedOptimizer, Embedding, TorchParamManager
 
     run_all(CASES)

@@ -1,0 +1,327 @@
+"""Embedding layers whose rows are in a table of Multiverso.
+
+The table is not a parameter of the module: optimizers, `DistributedDataParallel` and ``state_dict``
+do not see it. A layer gets the rows of a batch from the table, collects their gradients, and sends
+them in `step`; the table's updater is the optimizer of the rows.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from multiverso._native import capi
+from multiverso._native.arguments import integer
+from multiverso.api import current_session
+from multiverso.tables import Future, MatrixTableHandler
+
+__all__ = ["Embedding", "EmbeddingBag", "layers_of", "prefetch"]
+
+_NOT_GRADIENTS = ("add", "easgd")
+
+
+class _Rows:
+    """The distinct rows of a batch of ids.
+
+    Attributes
+    ----------
+    ids : Tensor of int64
+        The ids of the batch, on the CPU.
+    unique : ndarray of int64
+        The distinct ids, ascending.
+    places : Tensor of int64
+        The index in `unique` of each id, with the shape of `ids`.
+    future : Future
+        The get of the rows.
+
+    """
+
+    def __init__(self, ids: torch.Tensor, table: MatrixTableHandler, pins: bool) -> None:
+        self.ids = ids
+        unique, self.places = torch.unique(ids, return_inverse=True)
+        self.unique = unique.numpy()
+        dtype = getattr(torch, table.dtype.name)
+        self._values = torch.empty((len(unique), table.num_col), dtype=dtype, pin_memory=pins)
+        # In sync mode all workers' gets are equal in number, and none is repeated.
+        fresh = current_session().options.mode == capi.MV_MODE_ASYNC
+        self.future: Future = table.get_async(self.unique, out=self._values.numpy(), fresh=fresh)
+
+    def values(self, device: torch.device) -> torch.Tensor:
+        """Wait for the rows, and return them on that device."""
+        self.future.result()
+        return self._values.to(device, non_blocking=True)
+
+
+class _TableLayer(torch.nn.Module):  # type: ignore[misc]
+    """What both layers have in common."""
+
+    table: MatrixTableHandler
+
+    def __init__(self, table: Any, padding_idx: int | None) -> None:
+        super().__init__()
+        if not isinstance(table, MatrixTableHandler):
+            msg = f"table: expected a MatrixTableHandler, received {type(table).__name__}"
+            raise TypeError(msg)
+        if table.dtype.kind != "f" or table.updater in _NOT_GRADIENTS:
+            msg = (
+                f"table: expected a float table whose updater takes gradients, such as 'sgd' or "
+                f"'rowwise_adagrad', received {table.dtype} with '{table.updater}'"
+            )
+            raise ValueError(msg)
+        if padding_idx is not None:
+            padding_idx = integer(padding_idx, "padding_idx", 0)
+            if padding_idx >= table.num_row:
+                msg = f"padding_idx: expected 0 to {table.num_row - 1}, received {padding_idx}"
+                raise ValueError(msg)
+        self.table = table
+        self.padding_idx = padding_idx
+        self._ahead: deque[_Rows] = deque()
+        self._waiting: list[tuple[_Rows, torch.Tensor]] = []
+
+    @property
+    def embedding_dim(self) -> int:
+        """The number of columns of the table."""
+        return self.table.num_col
+
+    def prefetch(self, ids: torch.Tensor) -> None:
+        """Begin to get the rows of a later `forward` with equal ids. The gets are used in order.
+
+        Rows that this worker changes meanwhile are read again in async mode.
+        """
+        self._ahead.append(self._start(ids))
+
+    def step(self, scale: float = 1.0) -> bool:
+        """Send the gradients of all backward passes since the last step, in the background.
+
+        Call it after the optimizer's step; `DistributedOptimizer` does that itself. In sync mode
+        every worker calls it equally often, also without a batch.
+
+        Parameters
+        ----------
+        scale : float, optional
+            The factor of the loss, which the gradients are divided by: ``scaler.get_scale()`` with
+            a gradient scaler, from before its update.
+
+        Returns
+        -------
+        bool
+            False if a gradient is not finite although the loss was scaled. Then nothing is sent.
+
+        Raises
+        ------
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for the table's `add_async`.
+
+        """
+        waiting, self._waiting = self._waiting, []
+        with_gradients = [(rows, leaf.grad) for rows, leaf in waiting if leaf.grad is not None]
+        ids = [rows.unique for rows, _ in with_gradients]
+        gradients = [grad.detach().to("cpu", copy=False).numpy() for _, grad in with_gradients]
+        is_sent = True
+        if scale != 1.0:
+            gradients = [gradient / gradient.dtype.type(scale) for gradient in gradients]
+            is_sent = all(bool(np.isfinite(gradient).all()) for gradient in gradients)
+        if not ids or not is_sent:
+            if current_session().options.mode == capi.MV_MODE_ASYNC:
+                return is_sent
+            ids = [np.empty(0, np.int64)]
+            gradients = [np.empty((0, self.embedding_dim), self.table.dtype)]
+        if len(ids) == 1:
+            self.table.add_async(gradients[0], ids[0])
+        else:
+            self.table.add_async(np.concatenate(gradients), np.concatenate(ids))
+        return is_sent
+
+    def discard(self) -> None:
+        """Forget the gradients that `step` would send."""
+        self._waiting.clear()
+
+    def _start(self, ids: torch.Tensor) -> _Rows:
+        if ids.dtype not in (torch.int64, torch.int32):
+            msg = f"ids: expected a tensor of int64 or int32, received {ids.dtype}"
+            raise TypeError(msg)
+        return _Rows(ids.detach().to("cpu", torch.int64), self.table, pins=ids.is_cuda)
+
+    def _rows_of(self, ids: torch.Tensor) -> _Rows:
+        if self._ahead:
+            wanted = ids.detach().to("cpu", torch.int64)
+            while self._ahead:
+                rows = self._ahead.popleft()
+                if rows.ids.shape == wanted.shape and torch.equal(rows.ids, wanted):
+                    return rows
+        return self._start(ids)
+
+    def _look_up(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int | None]:
+        """Return the index of each id, the rows as a leaf of the graph, and the padding's index."""
+        rows = self._rows_of(ids)
+        values = rows.values(ids.device)
+        if self.training and torch.is_grad_enabled():
+            values.requires_grad_()
+            self._waiting.append((rows, values))
+        padding = None
+        if self.padding_idx is not None:
+            place = int(np.searchsorted(rows.unique, self.padding_idx))
+            if place < len(rows.unique) and rows.unique[place] == self.padding_idx:
+                padding = place
+        return rows.places.to(ids.device, non_blocking=True), values, padding
+
+    def extra_repr(self) -> str:
+        """Return the table and the padding for the module's description."""
+        text = repr(self.table)
+        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
+
+
+class Embedding(_TableLayer):
+    """`torch.nn.Embedding` with its rows in a table.
+
+    Parameters
+    ----------
+    table : MatrixTableHandler
+        A table of float32 or float64 whose updater takes gradients.
+    padding_idx : int, optional
+        A row that gets no gradient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> import torch
+    >>> from multiverso.torch_ext import Embedding
+    >>> with mv.session():
+    ...     table = mv.MatrixTableHandler(1000, 2, updater="sgd", learning_rate=0.5)
+    ...     layer = Embedding(table)
+    ...     layer(torch.tensor([[1, 7], [7, 2]])).sum().backward()
+    ...     layer.step()
+    ...     table.get([1, 2, 7])
+    True
+    array([[-0.5, -0.5],
+           [-0.5, -0.5],
+           [-1. , -1. ]], dtype=float32)
+
+    """
+
+    def __init__(self, table: MatrixTableHandler, padding_idx: int | None = None) -> None:
+        super().__init__(table, padding_idx)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the rows of `ids`, of shape (*ids.shape, num_col), on the device of `ids`.
+
+        Waits for the get of the rows. In `eval` mode and without gradients nothing is recorded.
+        """
+        places, values, padding = self._look_up(ids)
+        if ids.numel() == 0:
+            return values.reshape(*ids.shape, self.embedding_dim)
+        return functional.embedding(places, values, padding)
+
+
+class EmbeddingBag(_TableLayer):
+    """`torch.nn.EmbeddingBag` with its rows in a table.
+
+    Parameters
+    ----------
+    table : MatrixTableHandler
+        A table of float32 or float64 whose updater takes gradients.
+    mode : {"mean", "sum"}, optional
+        How the rows of a bag are combined.
+    padding_idx : int, optional
+        A row that bags leave out.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+
+    """
+
+    def __init__(
+        self, table: MatrixTableHandler, mode: str = "mean", padding_idx: int | None = None
+    ) -> None:
+        super().__init__(table, padding_idx)
+        if mode not in ("mean", "sum"):
+            msg = f"mode: expected 'mean' or 'sum', received {mode!r}"
+            raise ValueError(msg)
+        self.mode = mode
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        offsets: torch.Tensor | None = None,
+        per_sample_weights: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return a row per bag, of shape (bags, num_col), on the device of `ids`.
+
+        The arguments are those of `torch.nn.EmbeddingBag`: ids of shape (bags, n), or of one
+        dimension with the `offsets` at which the bags begin; weights only with mode "sum".
+        """
+        places, values, padding = self._look_up(ids)
+        if ids.numel() == 0:
+            bags = len(ids) if offsets is None else len(offsets)
+            return values.sum(0, keepdim=True).expand(bags, -1)
+        return functional.embedding_bag(
+            places,
+            values,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            padding_idx=padding,
+        )
+
+
+def layers_of(module: torch.nn.Module) -> list[_TableLayer]:
+    """Return the layers of a module that have their rows in a table."""
+    return [layer for layer in module.modules() if isinstance(layer, _TableLayer)]
+
+
+def prefetch(
+    loader: Iterable[Any], layer: _TableLayer, key: Any = None, depth: int = 1
+) -> Iterator[Any]:
+    """Yield the batches of a loader, and get the rows of the next ones in the background.
+
+    The rows of a batch are requested `depth` steps before you use them, so they lack the changes
+    that other workers make meanwhile, and in sync mode also this worker's own.
+
+    Parameters
+    ----------
+    loader : iterable
+        The batches.
+    layer : Embedding or EmbeddingBag
+        The layer that looks up the ids, in the order of the batches.
+    key : str, int or callable, optional
+        Where the ids are in a batch: ``batch[key]``, ``key(batch)``, or the batch itself.
+    depth : int, optional
+        The number of batches ahead, 1 or more.
+
+    Yields
+    ------
+    object
+        The batches, unchanged.
+
+    Raises
+    ------
+    ValueError
+        If `depth` is less than 1.
+
+    """
+    depth = integer(depth, "depth", 1)
+    ids_of: Callable[[Any], torch.Tensor] = key if callable(key) else lambda batch: batch[key]
+    if key is None:
+        ids_of = lambda batch: batch  # noqa: E731
+    batches = iter(loader)
+    ahead: deque[Any] = deque()
+    while True:
+        while len(ahead) <= depth:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                yield from ahead
+                return
+            layer.prefetch(ids_of(batch))
+            ahead.append(batch)
+        yield ahead.popleft()
