@@ -197,13 +197,8 @@ class Session:
 
         Raises the error of a background call of a table, if no other call has, after the end.
         """
-        failure = None
         try:
             self.settle()
-            try:
-                checked.MV_SessionFlush(self.handle, -1.0)  # until the session's timeout
-            except Exception as error:
-                failure = error
             checked.MV_SessionClose(self.handle)
         except BaseException as error:
             self._stop_exchanges()
@@ -213,8 +208,6 @@ class Session:
             raise
         finally:
             self._end()
-        if failure is not None:
-            raise failure
 
     def settle(self) -> None:
         """Wait for the exchanges in flight, with which a collective call must not overlap."""

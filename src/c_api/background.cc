@@ -55,19 +55,19 @@ Status BackgroundQueue::Wait(std::unique_lock<std::mutex>* lock, const WaitLimit
 
 bool BackgroundQueue::HasRoom(int64_t bytes) {
   const std::lock_guard<std::mutex> guard(mutex_);
-  return calls_.empty() || bytes_ + bytes <= kMostBytes;
+  return Fits(bytes);
 }
 
 Status BackgroundQueue::WaitForRoom(int64_t bytes, const WaitLimit& limit) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return Wait(&lock, limit, [&] { return calls_.empty() || bytes_ + bytes <= kMostBytes; });
+  return Wait(&lock, limit, [&] { return Fits(bytes); });
 }
 
 std::shared_ptr<BackgroundQueue::Call> BackgroundQueue::Start(int64_t bytes,
                                                               std::function<Status()> body) {
   auto call = std::make_shared<Call>();
   call->body = std::move(body);
-  call->bytes = bytes;
+  call->bytes = std::max(bytes, kLeastBytes);
   const std::lock_guard<std::mutex> guard(mutex_);
   if (!thread_.joinable()) {
     const WithoutSignals without_signals;
@@ -75,7 +75,7 @@ std::shared_ptr<BackgroundQueue::Call> BackgroundQueue::Start(int64_t bytes,
   }
   if (calls_.empty()) last_progress_ = Clock::now();
   calls_.push_back(call);
-  bytes_ += bytes;
+  bytes_ += call->bytes;
   in_flight_.fetch_add(1);
   changed_.notify_all();
   return call;

@@ -11,6 +11,7 @@
 #ifndef MULTIVERSO_C_API_BACKGROUND_H_
 #define MULTIVERSO_C_API_BACKGROUND_H_
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -64,6 +65,13 @@ class BackgroundQueue {
  private:
   // The most bytes of arguments of the calls in flight, if there are several.
   static constexpr int64_t kMostBytes = int64_t{256} << 20;
+  // A call counts as at least so many bytes, which limits the number of small calls and of gets.
+  static constexpr int64_t kLeastBytes = int64_t{16} << 10;
+
+  // Returns whether a call with that many bytes may start; `mutex_` is locked.
+  bool Fits(int64_t bytes) const {
+    return calls_.empty() || bytes_ + std::max(bytes, kLeastBytes) <= kMostBytes;
+  }
 
   // Waits until `is_over`, which is called with the mutex locked.
   template <class IsOver>

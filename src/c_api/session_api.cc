@@ -216,10 +216,18 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
 int32_t MV_SessionFinish(MV_Session session) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    const SessionUse use = Using(session);
-    if (!use) return StaleHandleError("session");
-    use->session->Finish();
-    return Status::Ok();
+    // The body of a waiting call must be copyable.
+    const auto use = std::make_shared<SessionUse>(Using(session));
+    if (!*use) return StaleHandleError("session");
+    const bool may_wait = HasBackgroundCalls(*use->get());
+    return RunCall(may_wait ? (*use)->wait_slice : std::chrono::milliseconds(0),
+                   [use](Interrupt* interrupt) -> Status {
+                     // An add in the background would otherwise come after the last round.
+                     MV_RETURN_IF_NOT_OK(
+                         FlushTables(use->get(), WaitLimit::Until(Instant::max(), interrupt)));
+                     (*use)->session->Finish();
+                     return Status::Ok();
+                   });
   });
 }
 
@@ -233,7 +241,17 @@ int32_t MV_SessionClose(MV_Session session) {
     return RunCall(
         SliceOf(*entry, CallKind::kClose),
         [held = std::move(collective_use.value()), session, record](Interrupt* interrupt) mutable {
-          const Status status = held->use->session->Close(interrupt);
+          SessionEntry* const closing = held->use.get();
+          const Status failure =
+              FlushTables(closing, WaitLimit::Until(Instant::max(), interrupt));
+          Status status;
+          if (HasBackgroundCalls(*closing)) {
+            // The wait has failed. The other ranks must not wait for a rank whose calls are stuck.
+            closing->session->Leave(failure.text());
+            status = failure;
+          } else {
+            status = closing->session->Close(interrupt);
+          }
           record->End(status.code());
           RecordLosses(*held->use->session);
           // Withdraw waits until no call uses the handle, so this call ends its use first. Keep
@@ -241,7 +259,8 @@ int32_t MV_SessionClose(MV_Session session) {
           held->guard.Keep();
           held.reset();
           const Status withdrawn = Withdraw(session);
-          return status.ok() ? withdrawn : status;
+          if (!status.ok()) return status;
+          return withdrawn.ok() ? failure : withdrawn;
         });
   });
 }
