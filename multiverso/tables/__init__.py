@@ -421,6 +421,11 @@ class MatrixTableHandler(Table):
         ids_pin, source = arrays.pointer(ids), arrays.pointer(delta)
         _run(self._handle, b"add_rows", ids_pin, len(ids), source, None, delta.size, 0)
 
+    def add_get(self, data: ArrayLike, out: Any = None) -> Any:
+        """Apply a delta to the whole table and return the new values; see `Table.add_get`."""
+        self._note_change(None)
+        return super().add_get(data, out)
+
     def get_async(self, row_ids: Any = None, out: Any = None, *, fresh: bool = False) -> Future:
         """Begin a `get` in the background.
 
@@ -436,8 +441,8 @@ class MatrixTableHandler(Table):
             The array to write the values to. Do not use it until the call has ended.
         fresh : bool, optional
             A get that you start k steps ahead lacks this worker's adds of those k steps. With
-            ``fresh=True``, ``result()`` reads the rows again that `add` or `add_async` of this
-            object have named since; the others are not read twice. In async mode only.
+            ``fresh=True``, ``result()`` reads the rows again that `add`, `add_async` or `add_get`
+            of this object have changed since; the others are not read twice. In async mode only.
 
         Returns
         -------

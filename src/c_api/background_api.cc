@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "c_api/background.h"
@@ -46,8 +48,14 @@ struct OwnedRequest {
 
   Status Run() {
     Table* const table = (*use)->table;
+    const std::optional<std::string> left = LeaveReason((*use)->owner);
+    if (left.has_value()) {
+      return Status(Code::kAborted, *left).In(table->Where(NameOf(request.kind)));
+    }
     FlightRecorder::Entry* const record = RecordCall(*table, request.kind, count);
-    const WaitLimit limit = WaitLimit::Until((*use)->owner->session->NextDeadline());
+    SessionEntry* const session = (*use)->owner;
+    Interrupt interrupt([session] { return LeaveReason(session); });
+    const WaitLimit limit = WaitLimit::Until(session->session->NextDeadline(), &interrupt);
     const auto rows = request.kind == RequestKind::kAddRows
                           ? table->ArrangeRows(&request)
                           : Result<std::shared_ptr<const ArrangedRows>>(nullptr);

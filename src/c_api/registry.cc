@@ -55,7 +55,7 @@ void LeaveSessions() {
   for (const uintptr_t handle : Sessions().OpenHandles()) {
     const SessionUse use(&Sessions(), handle);
     if (!use) continue;
-    use->session->Leave("its program ended without closing the session");
+    LeaveSession(use.get(), "its program ended without closing the session");
     RecordLosses(*use->session);
   }
 }
@@ -103,6 +103,19 @@ Status FlushTables(SessionEntry* session, const WaitLimit& limit) {
   }
   const std::lock_guard<std::mutex> guard(session->tables_mutex);
   return failure.ok() ? std::exchange(session->background_failure, Status::Ok()) : failure;
+}
+
+void LeaveSession(SessionEntry* session, const std::string& reason) {
+  {
+    const std::lock_guard<std::mutex> guard(session->tables_mutex);
+    session->leave_reason = reason;
+  }
+  session->session->Leave(reason);
+}
+
+std::optional<std::string> LeaveReason(SessionEntry* session) {
+  const std::lock_guard<std::mutex> guard(session->tables_mutex);
+  return session->leave_reason;
 }
 
 bool HasBackgroundCalls(const SessionEntry& session) {

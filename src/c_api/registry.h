@@ -7,6 +7,8 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -25,6 +27,8 @@ struct SessionEntry {
   std::atomic<bool> in_collective_call{false};
   mutable std::mutex tables_mutex;  // protects the following members
   std::vector<uintptr_t> table_handles;
+  std::optional<std::string>
+      leave_reason;           // set when this rank leaves, which ends background calls
   Status background_failure;  // of a background call on a table that has been freed, not reported
 };
 
@@ -58,6 +62,11 @@ Result<std::shared_ptr<CollectiveUse>> UseForCollectiveCall(MV_Session session);
 // failure that has not been reported.
 Status FlushTable(TableEntry* table, const WaitLimit& limit);
 Status FlushTables(SessionEntry* session, const WaitLimit& limit);
+// Leaves the session without waiting for other ranks, and ends the background calls that wait for
+// them.
+void LeaveSession(SessionEntry* session, const std::string& reason);
+// Returns the reason for which this rank has left the session, if it has.
+std::optional<std::string> LeaveReason(SessionEntry* session);
 // Returns whether a table of the session has background calls in flight.
 bool HasBackgroundCalls(const SessionEntry& session);
 

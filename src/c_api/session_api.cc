@@ -220,14 +220,14 @@ int32_t MV_SessionFinish(MV_Session session) {
     const auto use = std::make_shared<SessionUse>(Using(session));
     if (!*use) return StaleHandleError("session");
     const bool may_wait = HasBackgroundCalls(*use->get());
-    return RunCall(may_wait ? (*use)->wait_slice : std::chrono::milliseconds(0),
-                   [use](Interrupt* interrupt) -> Status {
-                     // An add in the background would otherwise come after the last round.
-                     MV_RETURN_IF_NOT_OK(
-                         FlushTables(use->get(), WaitLimit::Until(Instant::max(), interrupt)));
-                     (*use)->session->Finish();
-                     return Status::Ok();
-                   });
+    return RunCall(
+        may_wait ? (*use)->wait_slice : std::chrono::milliseconds(0),
+        [use](Interrupt* interrupt) -> Status {
+          // An add in the background would otherwise come after the last round.
+          MV_RETURN_IF_NOT_OK(FlushTables(use->get(), WaitLimit::Until(Instant::max(), interrupt)));
+          (*use)->session->Finish();
+          return Status::Ok();
+        });
   });
 }
 
@@ -242,12 +242,11 @@ int32_t MV_SessionClose(MV_Session session) {
         SliceOf(*entry, CallKind::kClose),
         [held = std::move(collective_use.value()), session, record](Interrupt* interrupt) mutable {
           SessionEntry* const closing = held->use.get();
-          const Status failure =
-              FlushTables(closing, WaitLimit::Until(Instant::max(), interrupt));
+          const Status failure = FlushTables(closing, WaitLimit::Until(Instant::max(), interrupt));
           Status status;
           if (HasBackgroundCalls(*closing)) {
             // The wait has failed. The other ranks must not wait for a rank whose calls are stuck.
-            closing->session->Leave(failure.text());
+            LeaveSession(closing, failure.text());
             status = failure;
           } else {
             status = closing->session->Close(interrupt);
@@ -271,7 +270,7 @@ int32_t MV_SessionLeave(MV_Session session, const char* reason) {
     {
       const SessionUse use = Using(session);
       if (!use) return StaleHandleError("session");
-      use->session->Leave(reason == nullptr ? "left" : reason);
+      LeaveSession(use.get(), reason == nullptr ? "left" : reason);
       // The remaining ranks continue without this rank, and MPI_Finalize would wait for them.
       RecordLosses(*use->session);
     }

@@ -49,6 +49,22 @@ TEST(BackgroundQueue, MakesCallsInOrder) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(made[static_cast<size_t>(i)], i);
 }
 
+TEST(BackgroundQueue, LimitsTheNumberOfSmallCalls) {
+  BackgroundQueue queue(kLong);
+  HeldCall held;
+  queue.Start(0, held.body());
+  constexpr int kMostCalls = 1 << 20;
+  int calls = 1;
+  for (; calls < kMostCalls && queue.HasRoom(0); ++calls) {
+    queue.Start(0, [] { return Status::Ok(); });
+  }
+  // There are fewer calls than handles of futures.
+  EXPECT_LT(calls, 1 << 16);
+  held.released.set_value();
+  EXPECT_TRUE(IsOk(queue.Drain(MuchTime())));
+  EXPECT_TRUE(queue.HasRoom(0));
+}
+
 TEST(BackgroundQueue, ReportsAFailureToTheWaitOrToTheNextFlush) {
   BackgroundQueue queue(kLong);
   const auto fail = [] { return kFailure; };

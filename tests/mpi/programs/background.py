@@ -1,5 +1,6 @@
 """Cases of calls in the background, on any number of ranks."""
 
+import functools
 import gc
 import os
 import random
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import worker
-from cases import SEED, equal, raises, registrar, run_all
+from cases import SEED, equal, open_session, raises, registrar, run_all
 
 import multiverso as mv
+from multiverso import api
 
 sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
 
@@ -192,7 +194,7 @@ def _rounds(is_mixed):
     rng = random.Random(f"{SEED} {mv.worker_id()}")
     shared = random.Random(SEED)  # the same on all workers: which calls they make
     tables = [mv.MatrixTableHandler(ROWS, COLUMNS, updater=u) for u in ("add", "momentum")]
-    mixed = [Mixed(table, f"{rng.random()} {i}" ) for i, table in enumerate(tables)]
+    mixed = [Mixed(table, f"{rng.random()} {i}") for i, table in enumerate(tables)]
     results = []
     for _ in range(STEPS):
         i = shared.randrange(2)
@@ -206,7 +208,7 @@ def _rounds(is_mixed):
         elif is_mixed:
             results.append(mixed[i].get(ids))
         else:
-            results.append(lambda values=tables[i].get(ids): values)
+            results.append(functools.partial(np.copy, tables[i].get(ids)))
     values = [result() for result in results] + [table.get() for table in tables]
     mv.barrier()
     return values
@@ -255,6 +257,23 @@ def the_caller_can_end_a_wait_and_the_call_goes_on():
     equal(future.result(), np.full(3, float(mv.num_workers())))
     assert future.done()
     mv.barrier()
+
+
+@case(sync=True)
+def leaving_ends_the_calls_in_flight():
+    table = mv.ArrayTableHandler(3)
+    mv.barrier()
+    if mv.worker_id() == 0 and mv.num_workers() > 1:
+        table.add_async(np.ones(3))
+        futures = [table.get_async(), table.get_async()]
+        api.current_session().leave("enough")
+        for future in futures:
+            raises(mv.AbortedError, future.wait, "enough")
+    worker.meet("left")
+    if mv.is_initialized():
+        api.current_session().leave("the case is over")
+    worker.meet("all have left")
+    open_session(sync=True)
 
 
 @case(sync=True)

@@ -119,6 +119,14 @@ class TestFreshGets(SessionTestCase):
         table.add_async(np.ones((4, 2)))
         self.assertEqual(future.result()[:, 0].tolist(), [1, 2, 2, 1])
 
+    def test_reads_again_after_an_add_to_the_whole_table(self):
+        table = mv.MatrixTableHandler(3, 2)
+        for change in (table.add, table.add_async, table.add_get):
+            before = table.get([2])
+            future = table.get_async([2], fresh=True)
+            change(np.ones((3, 2)))
+            np.testing.assert_array_equal(future.result(), before + 1)
+
     def test_needs_async_mode(self):
         mv.shutdown()
         for mode in ({"sync": True}, {"staleness": 1}):
