@@ -350,8 +350,10 @@ MV_EXPORT int32_t MV_FutureDone(MV_Future future, int32_t* done);
 MV_EXPORT int32_t MV_FutureRelease(MV_Future future);
 /* Wait until all operations in the background of a table, or of all tables of a session, have
  * ended, with a limit as in MV_FutureWait (then MV_ERR_TIMEOUT). They return the first failure that
- * neither MV_FutureWait nor an earlier flush has returned. Collective calls of the session do the
- * same first, and fail without having begun if there is such a failure. */
+ * neither MV_FutureWait nor an earlier flush has returned. Collective calls of the session and
+ * MV_SessionFinish do the same first, and fail without having begun if there is such a failure.
+ * MV_SessionClose returns the failure after the end of the session. MV_SessionLeave ends operations
+ * that wait for other ranks with MV_ERR_ABORTED. */
 MV_EXPORT int32_t MV_TableFlush(MV_Table table, double seconds);
 MV_EXPORT int32_t MV_SessionFlush(MV_Session session, double seconds);
 /* The whole table, row by row. `count` must be num_row * num_col. Only workers may get and add. */
