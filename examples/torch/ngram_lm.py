@@ -144,7 +144,7 @@ def report(runs):
 
 
 def parse():
-    """Return the options of the command line, and the text."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -160,19 +160,21 @@ def parse():
     option("--seed", type=int, default=1, metavar="N")
     option("--text", type=Path, nargs="+", default=(), metavar="FILE", help="texts in UTF-8")
     option("--json", type=Path, metavar="FILE", help="write the results")
-    args = parser.parse_args()
-    if any(rows != 0 and rows < 2 for rows in args.rows):
-        parser.error("--rows: expected 0, or 2 or more")
-    try:
-        return args, load_characters(args.text)
-    except TextError as error:
-        parser.error(str(error))
+    return parser.parse_args()
 
 
 def main():
     """Train with each number of rows, and report."""
-    args, text = parse()
-    torch.set_num_threads(1)
+    args = parse()
+    try:
+        text = load_characters(args.text, minimum=20 * LENGTH)
+    except TextError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    if any(rows != 0 and rows < 2 for rows in args.rows):
+        print("error: --rows: expected 0, or 2 or more", file=sys.stderr)
+        return 2
+    torch.set_num_threads(1)  # a job usually has one worker per core
     runs = []
     for rows in args.rows:
         with mv.session():  # of its own, so that a checkpoint has the tables of one run
@@ -184,7 +186,8 @@ def main():
         report(runs)
         if args.json is not None:
             args.json.write_text(json.dumps({"runs": runs}, indent=1), "utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
