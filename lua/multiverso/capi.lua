@@ -87,7 +87,7 @@ int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
 if not pcall(ffi.typeof, 'MV_SessionOptions') then ffi.cdef(DECLARATIONS) end
 
 local capi = {
-  MV_ABI_VERSION = 3,
+  MV_ABI_VERSION = 4,
   MV_OK = 0,
   MV_PENDING = 1,
   MV_MODE_ASYNC = 0,

@@ -54,8 +54,8 @@ def without_library(folder):
 def declarations(text):
     """Return the declarations in C code, without comments and with single spaces."""
     text = re.sub(r"/\*.*?\*/|^#.*?$|MV_EXPORT", " ", text, flags=re.DOTALL | re.MULTILINE)
-    count = re.search(r"#define MV_HYPER_COUNT (\d+)", HEADER.read_text("utf-8"))[1]
-    text = text.replace("MV_HYPER_COUNT", count)
+    for name, number in re.findall(r"#define (MV_\w+) (\d+)\b", HEADER.read_text("utf-8")):
+        text = text.replace(f"[{name}]", f"[{number}]")
     matches = re.findall(r"typedef struct \w+ \{.*?\} \w+;|[^;{}]+;", text, re.DOTALL)
     return {" ".join(statement.split()) for statement in matches}
 
