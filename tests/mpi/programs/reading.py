@@ -35,6 +35,27 @@ def worker_sees_its_own_adds_immediately():
 
 
 @case
+def rows_are_never_torn():
+    # Every add changes all columns of a row equally, so a row with different columns is torn.
+    rng = np.random.default_rng(mv.rank())
+    initial = mv.initializers.Zeros()
+    tables = [
+        mv.MatrixTableHandler(20, 512, updater=updater, **options)
+        for updater in ("add", "rowwise_adagrad")
+        for options in ({}, {"init_value": initial})
+    ]
+    for _ in range(repeats(300)):
+        table = tables[rng.integers(len(tables))]
+        added, read = rng.integers(0, 20, (2, 30))
+        table.add(np.broadcast_to(rng.integers(-9, 10, (30, 1)), (30, 512)), added)
+        rows = table.get(read)
+        assert (rows == rows[:, :1]).all(), "a row was read while it was being changed"
+    for table in tables:
+        whole = table.get()
+        assert (whole == whole[:, :1]).all()
+
+
+@case
 def caller_can_reuse_its_array_after_add():
     table = mv.ArrayTableHandler(5000)
     delta = np.empty(5000, np.float32)
