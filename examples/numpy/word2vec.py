@@ -5,7 +5,8 @@
     mpirun -np 4 python examples/numpy/word2vec.py --text FILE --words "for list"
 
 The vectors are rows of two matrix tables. For each batch, a worker gets only the rows of the words
-in it and adds the updates to them, so the vocabulary may be larger than one process could hold.
+in it and adds the updates to them, so the vocabulary may be larger than one process could hold. The
+rows of the next batch are fetched, and the updates of the last one are added, in the background.
 Without --text, the program reads the language reference that ships with Python.
 
 Source: T. Mikolov, I. Sutskever, K. Chen, G. Corrado and J. Dean, Distributed Representations of
@@ -107,6 +108,34 @@ def step(word_rows, other_rows, words, others, learning_rate):
     return word_steps, other_steps, float(cost)
 
 
+def batches_of(samples: np.ndarray, vocabulary: Vocabulary, args, rng):
+    """Yield the rows of each batch, and its words and other words as indices in the rows."""
+    for begin in range(0, len(samples), args.batch_size):
+        batch = samples[begin : begin + args.batch_size]
+        drawn = rng.random((len(batch), args.negatives))
+        negatives = np.minimum(np.searchsorted(vocabulary.negative, drawn), len(vocabulary) - 1)
+        others = np.hstack([batch[:, 1:], negatives])
+        word_ids, words = np.unique(batch[:, 0], return_inverse=True)
+        other_ids, others_in_rows = np.unique(others, return_inverse=True)
+        yield word_ids, other_ids, words.reshape(-1), others_in_rows.reshape(others.shape)
+
+
+def with_rows(batches, word_table, other_table):
+    """Yield the batches with their rows, which are fetched one batch ahead."""
+    ahead = None
+    for batch in batches:
+        # MULTIVERSO: begin to get the rows of this batch. `fresh` adds this worker's own changes.
+        rows = (
+            word_table.get_async(batch[0], fresh=True),
+            other_table.get_async(batch[1], fresh=True),
+        )
+        if ahead is not None:
+            yield ahead[0], [future.result() for future in ahead[1]]
+        ahead = batch, rows
+    if ahead is not None:
+        yield ahead[0], [future.result() for future in ahead[1]]
+
+
 def train(args, tokens: list[str]):
     """Train on the text; return the result on the master, None elsewhere."""
     vocabulary = Vocabulary(tokens, args.min_count)
@@ -114,12 +143,11 @@ def train(args, tokens: list[str]):
     # MULTIVERSO: each worker reads its own part of the text.
     part = np.array_split(text, mv.num_workers())[mv.worker_id()]
     rng = np.random.default_rng((args.seed, mv.worker_id()))
-    start_values = np.random.default_rng(args.seed).uniform(
-        -0.5 / args.dimension, 0.5 / args.dimension, (len(vocabulary), args.dimension)
-    )
-    # MULTIVERSO: the vectors are rows of tables that start with the master's values.
-    word_table = mv.MatrixTableHandler(*start_values.shape, start_values, name="words")
-    other_table = mv.MatrixTableHandler(*start_values.shape, name="neighbors")
+    # MULTIVERSO: the vectors are rows of tables.
+    shape, limit = (len(vocabulary), args.dimension), 0.5 / args.dimension
+    initial = mv.initializers.RandomUniform(-limit, limit, seed=args.seed)
+    word_table = mv.MatrixTableHandler(*shape, initial, name="words")
+    other_table = mv.MatrixTableHandler(*shape, name="neighbors")
 
     master = mv.is_master_worker()
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
@@ -136,25 +164,16 @@ def train(args, tokens: list[str]):
         samples = pairs(part, vocabulary, args.window, rng)
         batches = math.ceil(len(samples) / args.batch_size)
         cost = 0.0
-        for index in range(batches):
-            batch = samples[index * args.batch_size : (index + 1) * args.batch_size]
-            drawn = rng.random((len(batch), args.negatives))
-            negatives = np.minimum(np.searchsorted(vocabulary.negative, drawn), len(vocabulary) - 1)
-            word_ids, word_indices = np.unique(batch[:, 0], return_inverse=True)
-            others = np.hstack([batch[:, 1:], negatives])
-            other_ids, other_indices = np.unique(others, return_inverse=True)
+        drawn = batches_of(samples, vocabulary, args, rng)
+        for index, (batch, rows) in enumerate(with_rows(drawn, word_table, other_table)):
+            word_ids, other_ids, words, others = batch
             rate = args.learning_rate * (1 - (epoch + index / batches) / args.epochs)
-            # MULTIVERSO: get the current values of this batch's rows only.
             word_steps, other_steps, batch_cost = step(
-                word_table.get(word_ids),
-                other_table.get(other_ids),
-                word_indices.reshape(-1),
-                other_indices.reshape(others.shape),
-                max(rate, args.learning_rate * 1e-3),
+                *rows, words, others, max(rate, args.learning_rate * 1e-3)
             )
             # MULTIVERSO: add this batch's updates to the shared rows.
-            word_table.add(word_steps, word_ids)
-            other_table.add(other_steps, other_ids)
+            word_table.add_async(word_steps, word_ids)
+            other_table.add_async(other_steps, other_ids)
             cost += batch_cost
             progress.update(len(part) / batches)
         num_samples += len(samples)
