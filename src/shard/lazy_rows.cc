@@ -4,9 +4,16 @@
 #include <cstring>
 #include <limits>
 
+#include "base/backoff.h"
 #include "base/text.h"
 
 namespace multiverso {
+namespace {
+
+constexpr auto kLongestWaitForRoom = std::chrono::seconds(5);
+constexpr auto kLongestNap = std::chrono::milliseconds(1);
+
+}  // namespace
 
 LazyRows::LazyRows(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
                    const Initializer& initializer, int64_t first_row, int64_t max_bytes,
@@ -89,6 +96,7 @@ Status LazyRows::MakeRoom(int64_t rows, int64_t bytes, Room* room) const {
   int64_t in_use = counts_->rows_in_use.load(std::memory_order_relaxed);
   do {
     if (max_bytes_ != 0 && rows > max_rows - in_use) {
+      room->in_use_ = in_use;
       return Status(Code::kMemory,
                     StrCat("cannot hold ", rows, " rows more: expected at most ", max_bytes_,
                            " bytes (max_bytes), received ", in_use + rows, " rows of ", row_bytes,
@@ -100,6 +108,7 @@ Status LazyRows::MakeRoom(int64_t rows, int64_t bytes, Room* room) const {
   const Status taken = counts_->credit.Take(bytes);
   if (!taken.ok()) {
     counts_->rows_in_use.fetch_sub(rows, std::memory_order_relaxed);
+    room->in_use_ = in_use;
     return taken.In(StrCat("cannot hold ", rows, " rows more of ", row_bytes, " bytes, beside ",
                            in_use, " rows in use"));
   }
@@ -109,7 +118,31 @@ Status LazyRows::MakeRoom(int64_t rows, int64_t bytes, Room* room) const {
   return Status::Ok();
 }
 
-Status LazyRows::MakeRoomForIds(const int64_t* row_ids, int64_t count, Room* room) const {
+template <class Attempt>
+Status LazyRows::WaitForRoom(const WaitLimit& limit, Room* room, const Attempt& attempt) const {
+  Status made;
+  const Instant until = std::min(limit.earliest(), Clock::now() + kLongestWaitForRoom);
+  const Status waited = PollUntil(until, Backoff(kLongestNap), [&]() -> Status {
+    // This is read before the attempt counts untouched rows. So if it equals the rows in use, no
+    // other call has room, and none has touched a row that the attempt has counted.
+    const int64_t touched = counts_->touched.load(std::memory_order_acquire);
+    made = attempt();
+    return made.ok() || room->in_use_ == touched ? made : Status::Pending();
+  });
+  return waited.pending() && Clock::now() < limit.slice_end ? made : waited;
+}
+
+Status LazyRows::MakeRoomForIds(const int64_t* row_ids, int64_t count, const WaitLimit& limit,
+                                Room* room) const {
+  return WaitForRoom(limit, room, [&] { return TryMakeRoomForIds(row_ids, count, room); });
+}
+
+Status LazyRows::MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& limit,
+                                  Room* room) const {
+  return WaitForRoom(limit, room, [&] { return TryMakeRoomForRange(first, end, room); });
+}
+
+Status LazyRows::TryMakeRoomForIds(const int64_t* row_ids, int64_t count, Room* room) const {
   int64_t rows = 0;
   for (int64_t i = 0; i < count; ++i) {
     rows += IsTouched(row_ids[i] - first_row_) ? 0 : 1;
@@ -135,7 +168,7 @@ Status LazyRows::MakeRoomForIds(const int64_t* row_ids, int64_t count, Room* roo
   return MakeRoom(static_cast<int64_t>(untouched.size()), bytes, room);
 }
 
-Status LazyRows::MakeRoomForRange(int64_t first, int64_t end, Room* room) const {
+Status LazyRows::TryMakeRoomForRange(int64_t first, int64_t end, Room* room) const {
   int64_t rows = 0;
   int64_t bytes = 0;
   for (int64_t row = NextUntouched(first, end); row < end; row = NextUntouched(row, end)) {

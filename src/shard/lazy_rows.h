@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/status.h"
 #include "memory/limits.h"
@@ -71,11 +72,15 @@ class LazyRows {
     int64_t rows_ = 0;
     int64_t bytes_ = 0;
     int64_t touched_ = 0;
+    int64_t in_use_ = 0;  // the rows in use when there was no room
   };
   // Take room for the untouched rows in a list of rows of the table, or in a range of rows of the
-  // shard. Return MemoryError if there is none.
-  Status MakeRoomForIds(const int64_t* row_ids, int64_t count, Room* room) const;
-  Status MakeRoomForRange(int64_t first, int64_t end, Room* room) const;
+  // shard. Return MemoryError if there is none. While other calls have room that they may give
+  // back, these wait for it: at most for some seconds, because a rank that has died never gives it
+  // back, and at most until the limit's slice ends, when they return pending.
+  Status MakeRoomForIds(const int64_t* row_ids, int64_t count, const WaitLimit& limit,
+                        Room* room) const;
+  Status MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& limit, Room* room) const;
 
  private:
   static constexpr int64_t kWordBits = 64;
@@ -83,6 +88,10 @@ class LazyRows {
   std::atomic<uint64_t>* WordOf(int64_t row) const { return bits_ + row / kWordBits; }
   // Returns the first row from `row` on whose bit differs from the bits of `flip`.
   int64_t Next(int64_t row, int64_t end, uint64_t flip) const;
+  template <class Attempt>
+  Status WaitForRoom(const WaitLimit& limit, Room* room, const Attempt& attempt) const;
+  Status TryMakeRoomForIds(const int64_t* row_ids, int64_t count, Room* room) const;
+  Status TryMakeRoomForRange(int64_t first, int64_t end, Room* room) const;
   Status MakeRoom(int64_t rows, int64_t bytes, Room* room) const;
 
   StripeLayout layout_;

@@ -390,14 +390,14 @@ Status Shard::Touch(const Request& request, const WaitLimit& limit) const {
   if (lazy_ == nullptr || lazy_->AllTouched()) return Status::Ok();
   LazyRows::Room room;
   if (IsOfRows(request.kind)) {
-    MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForIds(request.row_ids, request.num_ids, &room));
+    MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForIds(request.row_ids, request.num_ids, limit, &room));
     return room.rows() == 0 ? Status::Ok() : TouchIds(request, &room, limit);
   }
   const bool is_whole = request.count == Request::kWholeShard;
   const int64_t first = is_whole ? 0 : request.first / columns_ - first_row_;
   const int64_t end =
       is_whole ? layout_.rows() : DivideUp(request.first + request.count, columns_) - first_row_;
-  MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForRange(first, end, &room));
+  MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForRange(first, end, limit, &room));
   return room.rows() == 0 ? Status::Ok() : TouchRange(first, end, &room, limit);
 }
 

@@ -194,6 +194,21 @@ TEST(LazyRows, ACallThatHasToWaitHoldsNoRoom) {
   EXPECT_EQ(memory.rows_in_use(), 1);
 }
 
+TEST(LazyRows, ACallWaitsForRoomThatAnotherGivesBack) {
+  constexpr int64_t kRows = 100;
+  // All threads update the rows for which there is just enough room.
+  const MemoryShard<float> memory(1000, 4, UpdaterKind::kAdd, Uniform(), kRows * 16);
+  std::vector<int64_t> ids(kRows);
+  std::iota(ids.begin(), ids.end(), 500);
+  const std::vector<float> delta(kRows * 4, 1);
+  OnThreads(4, [&](int rank) {
+    Shard shard = memory.For(rank);
+    EXPECT_TRUE(Call(&shard, AddRowsOf(ids, delta)).ok());
+  });
+  EXPECT_EQ(memory.touched(), kRows);
+  EXPECT_EQ(memory.rows_in_use(), kRows);
+}
+
 TEST(LazyRows, RestartAsIfTheyHadNeverBeenUpdated) {
   const MemoryShard<float> memory(100, 4, UpdaterKind::kMomentum, Uniform());
   Shard shard = memory.For(0);
