@@ -20,6 +20,7 @@ enum { OP_GET = 0, OP_ADD = 1, OP_ADD_GET = 2, OP_GET_ROWS = 3, OP_ADD_ROWS = 4,
 typedef struct Job {
   int32_t op;
   int32_t num_threads;
+  int64_t first_call;     /* the operations of earlier runs, so that ids are not used again */
   int64_t calls;          /* operations of each thread */
   float* table;
   int64_t count;          /* elements of the table, or of a row for row operations */
@@ -102,7 +103,7 @@ static void* work(void* argument) {
   const int64_t first = job->count / job->num_threads * worker->index / 16 * 16;
   pthread_barrier_wait(&job->start);
   worker->begin = now();
-  for (int64_t call = 0; call < job->calls; ++call) {
+  for (int64_t call = job->first_call; call < job->first_call + job->calls; ++call) {
     if (job->op == OP_STEP_ROWS) {
       Job get = *job;
       get.op = OP_GET_ROWS;
@@ -121,11 +122,12 @@ static void* work(void* argument) {
 
 /* Runs the job. `span` receives the monotonic times, in seconds, of the first thread's begin and
  * the last thread's end. Returns 0, or -1 if the threads could not be created. */
-int32_t c_threads_run(int32_t op, int32_t num_threads, int64_t calls, float* table, int64_t count,
-                      const float* const* deltas, float* const* outs, const int64_t* const* ids,
-                      int64_t num_sets, int64_t num_ids, float* state, double* span) {
-  Job job = {op,  num_threads, calls,   table, count, deltas, outs,
-             ids, num_sets,    num_ids, state, {{0}}};
+int32_t c_threads_run(int32_t op, int32_t num_threads, int64_t first_call, int64_t calls,
+                      float* table, int64_t count, const float* const* deltas, float* const* outs,
+                      const int64_t* const* ids, int64_t num_sets, int64_t num_ids, float* state,
+                      double* span) {
+  Job job = {op,   num_threads, first_call, calls,   table, count, deltas,
+             outs, ids,         num_sets,   num_ids, state, {{0}}};
   pthread_t* threads = calloc((size_t)num_threads, sizeof *threads);
   Worker* workers = calloc((size_t)num_threads, sizeof *workers);
   if (!threads || !workers || pthread_barrier_init(&job.start, NULL, (unsigned)num_threads)) {

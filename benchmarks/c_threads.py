@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 _SOURCE = Path(__file__).with_suffix(".c")
 _OPERATIONS = {"get": 0, "add": 1, "add_get": 2, "get rows": 3, "add rows": 4, "step rows": 5}
-_FLAGS = (["-O3", "-march=native", "-ffast-math"], ["-O3"])  # some compilers do not know all
+# The parts of -ffast-math that vectorise a sum. The whole would make the program that loads the
+# library take numbers below the normal range for zero. Some compilers do not know all flags.
+_VECTORISE = ["-fno-math-errno", "-fno-signed-zeros", "-fno-trapping-math", "-fassociative-math"]
+_FLAGS = (["-O3", "-march=native", *_VECTORISE], ["-O3"])
 
 
 def compile_c_threads() -> ctypes.CDLL | None:
@@ -49,7 +52,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     pointer, i32, i64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     run = library.c_threads_run
     run.restype = i32
-    run.argtypes = [i32, i32, i64, *[pointer, i64], *[pointer] * 3, *[i64] * 2, *[pointer] * 2]
+    run.argtypes = [i32, i32, i64, i64, *[pointer, i64], *[pointer] * 3, *[i64] * 2, *[pointer] * 2]
     return library
 
 
@@ -93,6 +96,7 @@ class CThreads:
         self.workers = workers
         self._library = library
         self._is_master = is_master
+        self._calls = 0
         if not is_master:
             return
         num_ids = len(id_sets[0]) if id_sets else 0
@@ -128,6 +132,8 @@ class CThreads:
             return None
         operation, workers, table, count, *rest = self._arguments
         span = (ctypes.c_double * 2)()
-        if self._library.c_threads_run(operation, workers, calls, table, count, *rest, span) != 0:
+        first, self._calls = self._calls, self._calls + calls
+        run = self._library.c_threads_run
+        if run(operation, workers, first, calls, table, count, *rest, span) != 0:
             raise MemoryError(f"expected {workers} threads, but they could not be started")
         return Span(span[0], span[1])

@@ -136,9 +136,13 @@ class TestCThreads(unittest.TestCase):
         np.testing.assert_array_equal(threads._outs[0], threads._table[id_sets[0]])
         threads = c_threads.CThreads(self.library, "add rows", 1, (5, 16), True, id_sets)
         threads._table[:] = 0
-        threads.run(2)
+        threads.run(1)
+        threads.run(1)  # goes on with the second set
         expected = np.array([1, 3, 0, 0, 2], np.float32) * d
         np.testing.assert_allclose(threads._table[:, 7], expected, rtol=1e-6)
+
+    def test_the_library_leaves_floating_point_as_it_was(self):
+        self.assertGreater(float(np.finfo(np.float64).tiny) / 2, 0)
 
     def test_several_threads_reach_every_element(self):
         threads = c_threads.CThreads(self.library, "get", 3, (1000,), True)
