@@ -18,7 +18,7 @@ import numpy as np
 from multiverso._mpi.communicator import find_communicator, meeting, skip_mpi_finalize
 from multiverso._native import arrays, capi, checkpoint_calls, library
 from multiverso._native.checkpoint_calls import StrPath
-from multiverso._native.dtypes import CODES, table_dtype
+from multiverso._native.dtypes import CODES, value_dtype
 from multiverso._native.exception_text import describe, uncaught_exception
 from multiverso._native.library import checked, lib
 from multiverso._session_options import LOSSES, ROLES, SessionOptions
@@ -163,14 +163,13 @@ class Session:
             _aggregate_fast(self.handle, code, pinned, c_int64(array.size))
             return array
         view = arrays.view_of(array, "array")
-        dtype_code, dtype = table_dtype(view.dtype.newbyteorder("="))
+        dtype_code, dtype = value_dtype(view.dtype.newbyteorder("="))
         buffer, target = arrays.as_output(view, dtype, view.shape, "array")
         if buffer is not target:
             np.copyto(buffer, target)
         pinned = arrays.pin(buffer)
         checked.MV_SessionAggregate(self.handle, dtype_code, pinned, buffer.size)
-        if buffer is not target:
-            np.copyto(target, buffer)
+        arrays.copy_out(buffer, target)
         return array
 
     def save(self, directory: StrPath, step: Any, keep: Any, background: Any) -> None:

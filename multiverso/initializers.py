@@ -222,7 +222,7 @@ def set_initializer(
     values = initializer._values()
     if dtype.kind != "f":
         if len(values) > 1:
-            msg = f"init_value: expected a table of float32 or float64, received {dtype}"
+            msg = f"init_value: expected a table of floating-point numbers, received {dtype}"
             raise TypeError(msg)
         if any(value != int(value) for value in values):
             msg = f"init_value: expected an integer for a table of {dtype}, received {values[0]}"

@@ -101,12 +101,17 @@ def as_input(
 
 
 def as_output(
-    out: object, dtype: np.dtype[Any], shape: tuple[int, ...], what: str = "out"
+    out: object,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    what: str = "out",
+    also: np.dtype[Any] | None = None,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return a buffer that the library can write to, and the user's array.
 
     Both are the same array if `out` is C-contiguous, aligned and in native byte order. Otherwise
-    the caller copies the buffer to the user's array at the end. `what` names `out` in messages.
+    `copy_out` copies the buffer to the user's array at the end. `what` names `out` in messages.
+    The user's array may also have the dtype `also`.
 
     Raises
     ------
@@ -119,16 +124,25 @@ def as_output(
     target = view_of(out, what)
     if target.dtype is dtype and target.shape == shape and target.flags.carray:
         return target, target
-    if target.dtype.newbyteorder("=") != dtype:
-        msg = f"{what}: expected dtype {dtype}, received {target.dtype}"
+    given = target.dtype.newbyteorder("=")
+    if given not in (dtype, dtype if also is None else also):
+        allowed = f"{dtype}" if also in (None, dtype) else f"{dtype} or {also}"
+        msg = f"{what}: expected dtype {allowed}, received {target.dtype}"
         raise TypeError(msg)
     if target.shape != shape:
         msg = f"{what}: expected shape {shape}, received {target.shape}"
         raise ValueError(msg)
     require_writable(target, what)
-    if target.flags.carray and target.dtype.isnative:  # As above, for an equal dtype.
-        return target, target
+    if given == dtype and target.flags.carray and target.dtype.isnative:
+        return target, target  # As above, for an equal dtype.
     return np.empty(shape, dtype), target
+
+
+def copy_out(buffer: NDArray[Any], target: NDArray[Any]) -> None:
+    """Copy the results in a buffer to the user's array, if that is another one."""
+    if buffer is not target:
+        # A table's dtype can hold the results, so the cast is exact.
+        np.copyto(target, buffer, casting="unsafe")
 
 
 def as_shared(

@@ -50,6 +50,8 @@ MV_FLOAT32: Final = 0
 MV_FLOAT64: Final = 1
 MV_INT32: Final = 2
 MV_INT64: Final = 3
+MV_FLOAT16: Final = 4
+MV_BFLOAT16: Final = 5
 
 MV_UPDATER_ADD: Final = 0
 MV_UPDATER_SGD: Final = 1

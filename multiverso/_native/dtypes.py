@@ -1,13 +1,14 @@
 """The dtypes of tables: their codes in the C API, and which of them keeps a model's parameters."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from multiverso._extras import needs
 from multiverso._native import capi
 
-#: The dtypes of tables, by code in the C API. `table_dtype` returns these objects, so that code
-#: for small arrays can compare a table's dtype with ``is``.
+#: The dtypes of deltas and results, by code in the C API. `value_dtype` returns these objects, so
+#: that code for small arrays can compare a table's dtype with ``is``.
 DTYPES: Final[dict[int, np.dtype[Any]]] = {
     capi.MV_FLOAT32: np.dtype(np.float32),
     capi.MV_FLOAT64: np.dtype(np.float64),
@@ -18,6 +19,9 @@ DTYPES: Final[dict[int, np.dtype[Any]]] = {
 #: The inverse of `DTYPES`.
 CODES: Final[dict[np.dtype[Any], int]] = {dtype: code for code, dtype in DTYPES.items()}
 
+#: The names of the types of 16 bits in which a table can store float32 values, by code.
+_HALVES: Final = {capi.MV_FLOAT16: "float16", capi.MV_BFLOAT16: "bfloat16"}
+
 #: The dtype of the table that keeps a model's parameters, by the name of the parameters' dtype.
 #: Half precision is summed in float32. bfloat16 is a dtype of the package ml_dtypes.
 TABLE_DTYPES: Final[dict[str, np.dtype[Any]]] = {
@@ -27,25 +31,87 @@ TABLE_DTYPES: Final[dict[str, np.dtype[Any]]] = {
 }
 
 
-def table_dtype(dtype: object) -> tuple[int, np.dtype[Any]]:
-    """Return the code and the NumPy dtype of a table's `dtype`, in any form that NumPy accepts.
+class TableDtype(NamedTuple):
+    """How a table stores its parameters.
+
+    Attributes
+    ----------
+    code : int
+        The code in the C API.
+    stored : numpy.dtype
+        The dtype of the parameters in the table and in checkpoints.
+    values : numpy.dtype
+        The dtype of deltas, results and state: float32 if the parameters have 16 bits.
+
+    """
+
+    code: int
+    stored: np.dtype[Any]
+    values: np.dtype[Any]
+
+    @classmethod
+    def of_code(cls, code: int) -> "TableDtype":
+        """Return the dtype with a code of the C API."""
+        if code not in _HALVES:
+            return cls(code, DTYPES[code], DTYPES[code])
+        return cls(code, _half(_HALVES[code]), DTYPES[capi.MV_FLOAT32])
+
+
+def _half(name: str) -> np.dtype[Any]:
+    if name == "bfloat16":
+        with needs("a table of bfloat16", ml_dtypes="pip install 'multiverso[bfloat16]'"):
+            import ml_dtypes  # noqa: F401 (the import adds the dtype to NumPy)
+    return np.dtype(name)
+
+
+def _parsed(dtype: object) -> np.dtype[Any] | None:
+    """Return the NumPy dtype that an object means, or None if NumPy does not know it."""
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return _half(dtype)
+    try:
+        # None is excluded because NumPy considers it equal to float64.
+        return None if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
+    except Exception:  # NumPy's parser also raises errors such as SyntaxError and KeyError.
+        return None
+
+
+def _wrong_dtype(dtype: object, allowed: list[str]) -> TypeError:
+    return TypeError(f"dtype: expected one of {', '.join(allowed)}, received {dtype!r}")
+
+
+def table_dtype(dtype: object) -> TableDtype:
+    """Return how a table stores `dtype`, which has any form that NumPy accepts.
 
     Raises
     ------
     TypeError
         If no table can have this dtype.
+    MissingExtraError
+        If it is bfloat16, and ml_dtypes is not installed.
 
     """
-    try:
-        given = None if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
-    except Exception:  # NumPy's parser also raises errors such as SyntaxError and KeyError.
-        given = None
-    # None is excluded because NumPy considers it equal to float64.
-    if given is None or given not in CODES:
-        allowed = ", ".join(map(str, CODES))
-        msg = f"dtype: expected one of {allowed}, received {dtype!r}"
-        raise TypeError(msg)
-    return CODES[given], DTYPES[CODES[given]]
+    given = _parsed(dtype)
+    if given is not None:
+        for code, name in _HALVES.items():
+            if given.name == name and given.isnative:
+                return TableDtype(code, given, DTYPES[capi.MV_FLOAT32])
+        if given in CODES:
+            return TableDtype.of_code(CODES[given])
+    raise _wrong_dtype(dtype, [*map(str, CODES), *_HALVES.values()])
+
+
+def value_dtype(dtype: np.dtype[Any]) -> tuple[int, np.dtype[Any]]:
+    """Return the code and the dtype object of values that the library sums.
+
+    Raises
+    ------
+    TypeError
+        If it is another dtype.
+
+    """
+    if dtype not in CODES:
+        raise _wrong_dtype(dtype, list(map(str, CODES)))
+    return CODES[dtype], DTYPES[CODES[dtype]]
 
 
 def require_table_dtype(dtype: str, what: str, average: bool = False) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from multiverso._native import capi
 from multiverso._native.checkpoint_calls import StrPath, path_bytes
-from multiverso._native.dtypes import DTYPES
+from multiverso._native.dtypes import TableDtype, table_dtype
 from multiverso._native.library import checked, lib
 from multiverso.tables._updaters import UPDATERS
 
@@ -84,6 +84,11 @@ class SavedTable:
     counts: int
     steps: int
     clocks: tuple[int, ...]
+
+    @property
+    def state_dtype(self) -> np.dtype[Any]:
+        """The dtype of the updater's state: float32 if the parameters have 16 bits."""
+        return table_dtype(self.dtype).values
 
 
 class Checkpoint:
@@ -162,7 +167,7 @@ class Checkpoint:
         return SavedTable(
             name=raw.name.decode(errors="replace"),
             shape=(raw.num_row,) if is_array else (raw.num_row, raw.num_col),
-            dtype=DTYPES[raw.dtype],
+            dtype=TableDtype.of_code(raw.dtype).stored,
             updater=updater,
             options={name: raw.hyper[index] for name, index in options.items()},
             slots=raw.slots,
@@ -200,7 +205,7 @@ class Checkpoint:
         Returns
         -------
         numpy.ndarray
-            A new array with the shape and dtype of the table.
+            A new array with the shape of the table, and its dtype or `SavedTable.state_dtype`.
 
         Raises
         ------
@@ -217,7 +222,7 @@ class Checkpoint:
                 f"slot: expected one of the {saved.slots} of table {saved.name!r}, received {slot}"
             )
             raise IndexError(msg)
-        out = np.empty(saved.shape, saved.dtype)
+        out = np.empty(saved.shape, saved.dtype if slot is None else saved.state_dtype)
         self._read(index, 0 if slot is None else 1 + slot, out)
         return out
 
@@ -236,7 +241,7 @@ class Checkpoint:
         saved = self.tables[index]
         if saved.row_slots == 0:
             return None
-        out = np.empty((saved.shape[0], saved.row_slots), saved.dtype)
+        out = np.empty((saved.shape[0], saved.row_slots), saved.state_dtype)
         self._read(index, capi.MV_AREA_ROW_STATE, out)
         return out
 

@@ -107,7 +107,7 @@ def import_safetensors(
     Parameters
     ----------
     file : path
-        A file with tensors of float32, float64, int32 and int64.
+        A file with tensors of the dtypes that tables can have.
     directory : path
         The folder of checkpoints, as for `multiverso.save`.
     step, keep : int, optional
@@ -153,7 +153,8 @@ def _record_of_tensor(
     name: str, tensor: NDArray[Any]
 ) -> tuple[capi.MV_CheckpointTable, list[NDArray[Any]]]:
     raw = capi.MV_CheckpointTable(struct_size=sizeof(capi.MV_CheckpointTable))
-    raw.dtype, dtype = table_dtype(tensor.dtype.newbyteorder("="))
+    dtype = table_dtype(tensor.dtype.newbyteorder("="))
+    raw.dtype = dtype.code
     is_matrix = tensor.ndim == 2
     raw.kind = capi.MV_TABLE_MATRIX if is_matrix else capi.MV_TABLE_ARRAY
     raw.num_row, raw.num_col = tensor.shape if is_matrix else (tensor.size, 1)
@@ -162,7 +163,7 @@ def _record_of_tensor(
     if not 0 < len(raw.name) <= _MAX_NAME_BYTES or b"\0" in name.encode():
         msg = f"expected names of 1 to {_MAX_NAME_BYTES} bytes, received {name!r}"
         raise ValueError(msg)
-    return raw, [tensor.astype(dtype, copy=False)]
+    return raw, [tensor.astype(dtype.stored, copy=False)]
 
 
 def _record_of_metadata(
@@ -171,10 +172,11 @@ def _record_of_metadata(
     name = entry["name"]
     raw, parts = _record_of_tensor(name, tensors[name])
     slots, counting = int(entry["slots"]), int(entry["counting"])
+    state_dtype = table_dtype(parts[0].dtype).values
     for part_name in (f"{name}.state.{slot}" for slot in range(slots)):
         part = tensors[part_name]
-        if part.shape != parts[0].shape or part.dtype != parts[0].dtype:
-            msg = f"{part_name}: expected the shape and dtype of {name}"
+        if part.shape != parts[0].shape or part.dtype != state_dtype:
+            msg = f"{part_name}: expected the shape of {name} and {state_dtype}"
             raise ValueError(msg)
         parts.append(part)
     if counting == 1:
@@ -186,8 +188,8 @@ def _record_of_metadata(
     raw.row_slots = int(entry.get("row_slots", 0))
     if raw.row_slots > 0:
         row_state = tensors[f"{name}.row_state"]
-        if row_state.shape != (raw.num_row, raw.row_slots) or row_state.dtype != parts[0].dtype:
-            msg = f"{name}.row_state: expected {raw.num_row} x {raw.row_slots} of {parts[0].dtype}"
+        if row_state.shape != (raw.num_row, raw.row_slots) or row_state.dtype != state_dtype:
+            msg = f"{name}.row_state: expected {raw.num_row} x {raw.row_slots} of {state_dtype}"
             raise ValueError(msg)
         parts.append(row_state)
     if len(entry["hyper"]) > capi.MV_HYPER_COUNT:

@@ -33,16 +33,18 @@ class ArrayTableHandler(Table):
         sees them when this returns. An initializer of `multiverso.initializers`, which all ranks
         pass, computes the values when they are read, and a row takes memory when it is first
         changed. Each element of an array is a row of its own.
-    dtype : {"float32", "float64", "int32", "int64"}, optional
-        The type of the elements, in any form that NumPy accepts.
+    dtype : {"float32", "float64", "int32", "int64", "float16", "bfloat16"}, optional
+        The type in which the parameters are stored, in any form that NumPy accepts. With float16
+        and bfloat16, deltas, results and state are float32, and an add rounds the new parameters
+        stochastically, so that small steps are not lost on average. bfloat16 needs ml_dtypes.
     updater : str, optional
         How `add` applies a delta. "add" makes ``w += delta``. "sgd", "momentum", "nesterov",
         "adagrad", "rmsprop", "adadelta", "adam", "adamw", "rowwise_adagrad", "rowwise_adam",
         "dcasgd", "dcasgda" and "ftrl" make one step of that optimizer, with the delta as the
         gradient; the row-wise ones are for matrices. "easgd" makes
         ``w += elastic_force * (delta - w)``, with the worker's own parameters as the delta.
-        docs/updaters.md has the formulas and their sources. All but "add" require float32 or
-        float64.
+        docs/updaters.md has the formulas and their sources. All but "add" require floating-point
+        numbers.
     name : str, optional
         The name in messages and checkpoints; by default "table N", counted per session.
     max_bytes : int, optional
@@ -131,7 +133,7 @@ class ArrayTableHandler(Table):
         sync : bool, optional
             True makes the call collective: all workers call it and get bitwise identical values,
             which contain every add before the call and none after it.
-        out : array of shape (size,) and the table's dtype, optional
+        out : array of shape (size,) and the table's dtype or value_dtype, optional
             The array to write the values to.
 
         Returns
@@ -168,8 +170,8 @@ class ArrayTableHandler(Table):
         Parameters
         ----------
         data : array_like of shape (size,)
-            The delta. It is cast to the table's dtype if NumPy's "same_kind" rule allows that; a
-            C-contiguous array of that dtype is not copied.
+            The delta. It is cast to the table's `value_dtype` if NumPy's "same_kind" rule allows
+            that; a C-contiguous array of that dtype is not copied.
         sync : bool, optional
             The argument has no effect; older scripts pass it. An add always waits until the
             servers have received the delta, so that this worker's later gets contain the delta.
@@ -200,7 +202,7 @@ class ArrayTableHandler(Table):
 
         Parameters
         ----------
-        out : array of shape (size,) and the table's dtype, optional
+        out : array of shape (size,) and the table's dtype or value_dtype, optional
             The array to write the values to. Do not use it until the call has ended.
 
         Returns
@@ -338,8 +340,8 @@ class MatrixTableHandler(Table):
         sync : bool, optional
             True makes the call collective: all workers call it, each for its own rows, and see the
             same state, which contains every add before the call and none after it.
-        out : array of shape (num_row, num_col) or (n, num_col) and the table's dtype, optional
-            The array to write the values to.
+        out : array of shape (num_row, num_col) or (n, num_col), optional
+            The array to write the values to, of the table's `dtype` or `value_dtype`.
 
         Returns
         -------
@@ -366,14 +368,13 @@ class MatrixTableHandler(Table):
         shape = (len(ids), self._shape[1])
         if out is None:
             out = np.empty(shape, self._dtype)
-        buffer, target = arrays.as_output(out, self._dtype, shape)
+        buffer, target = self._output(out, shape)
         if np.may_share_memory(ids, buffer):  # The library reads `ids` while it writes to `buffer`.
             ids = ids.copy()
         flags = self._collective_flags() if sync else 0
         ids_pin, sink = arrays.pointer(ids), arrays.pin(buffer)
         _run(self._handle, b"get_rows", ids_pin, len(ids), None, sink, buffer.size, flags)
-        if buffer is not target:
-            np.copyto(target, buffer)
+        arrays.copy_out(buffer, target)
         return out
 
     def add(self, data: ArrayLike, row_ids: Any = None, sync: bool = False) -> None:
@@ -385,8 +386,8 @@ class MatrixTableHandler(Table):
         ----------
         data : array_like
             The delta, of shape (num_row, num_col) or (n, num_col), or flat with as many elements.
-            It is cast to the table's dtype if NumPy's "same_kind" rule allows that; a C-contiguous
-            array of that dtype is not copied.
+            It is cast to the table's `value_dtype` if NumPy's "same_kind" rule allows that; a
+            C-contiguous array of that dtype is not copied.
         row_ids : array_like of int with shape (n,), optional
             The rows that the delta is for; all rows by default. With "add" and "sgd", a row that
             occurs twice gets two updates, one after the other; with "easgd" no row may occur twice;
@@ -437,8 +438,9 @@ class MatrixTableHandler(Table):
         ----------
         row_ids : array_like of int with shape (n,), optional
             The rows to return; all rows by default. They are copied.
-        out : array of shape (num_row, num_col) or (n, num_col) and the table's dtype, optional
-            The array to write the values to. Do not use it until the call has ended.
+        out : array of shape (num_row, num_col) or (n, num_col), optional
+            The array to write the values to, of the table's `dtype` or `value_dtype`. Do not use it
+            until the call has ended.
         fresh : bool, optional
             A get that you start k steps ahead lacks this worker's adds of those k steps. With
             ``fresh=True``, ``result()`` reads the rows again that `add`, `add_async` or `add_get`
@@ -464,7 +466,7 @@ class MatrixTableHandler(Table):
         shape = (len(ids), self._shape[1])
         if out is None:
             out = np.empty(shape, self._dtype)
-        buffer, target = arrays.as_output(out, self._dtype, shape)
+        buffer, target = self._output(out, shape)
         finish = copier(buffer, target)
         if fresh:
             finish = self._patcher(ids.copy(), out, finish)

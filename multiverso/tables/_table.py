@@ -45,7 +45,7 @@ class Table:
         "__weakref__",
         "_count_argument",
         "_background",
-        "_dtype",
+        "_dtype",  # of deltas and results
         "_fast_add_shape",
         "_handle",
         "_handle_argument",
@@ -54,6 +54,7 @@ class Table:
         "_requires_finite",
         "_shape",
         "_shared_arrays",
+        "_stored_dtype",
         "_updater",
     )
 
@@ -79,7 +80,7 @@ class Table:
         try:
             raw.name = None if name is None else text(name, "name").encode()
             self._updater = set_updater(raw, updater, options)
-            raw.dtype, self._dtype = table_dtype(dtype)
+            raw.dtype, self._stored_dtype, self._dtype = table_dtype(dtype)
             self._shape = checked_shape()
             self._input_shapes = _input_shapes(self._shape)
             self._requires_finite = session.options.requires_finite and self._dtype.kind == "f"
@@ -122,7 +123,12 @@ class Table:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The NumPy dtype of the elements."""
+        """The NumPy dtype in which the parameters are stored."""
+        return self._stored_dtype
+
+    @property
+    def value_dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype of deltas and results: float32 if the parameters have 16 bits."""
         return self._dtype
 
     @property
@@ -233,10 +239,9 @@ class Table:
             fresh = np.empty(self._shape, self._dtype)
             _table_get(self._handle_argument, pin(fresh), self._count_argument, flags)
             return fresh
-        buffer, target = arrays.as_output(out, self._dtype, self._shape)
+        buffer, target = self._output(out, self._shape)
         _table_get(self._handle_argument, pin(buffer), self._count_argument, flags)
-        if buffer is not target:
-            np.copyto(target, buffer)
+        arrays.copy_out(buffer, target)
         return out
 
     def _add(self, data: Any) -> None:
@@ -301,20 +306,19 @@ class Table:
                 pass  # The library rejects arrays that overlap.
             else:
                 return out
-        buffer, target = arrays.as_output(out, self._dtype, self._shape)
+        buffer, target = self._output(out, self._shape)
         delta = self._delta_of(data, self._input_shapes)
         if np.may_share_memory(delta, buffer):
             delta = delta.copy()
         sink = pin(buffer)
         _table_add_get(self._handle_argument, arrays.pointer(delta), sink, self._count_argument)
-        if buffer is not target:
-            np.copyto(target, buffer)
+        arrays.copy_out(buffer, target)
         return out
 
     def _get_async(self, out: Any) -> Future:
         if out is None:
             out = np.empty(self._shape, self._dtype)
-        buffer, target = arrays.as_output(out, self._dtype, self._shape)
+        buffer, target = self._output(out, self._shape)
         return self._background.start(b"get", None, None, buffer, out, copier(buffer, target))
 
     def _add_async(self, data: Any) -> Future:
@@ -531,6 +535,10 @@ class Table:
 
         return run_if_finite
 
+    def _output(self, out: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return a buffer for results and the user's array, as `arrays.as_output` does."""
+        return arrays.as_output(out, self._dtype, shape, also=self._stored_dtype)
+
     def _delta_of(self, data: Any, shapes: tuple[tuple[int, ...], ...]) -> NDArray[Any]:
         """Return `data` as an array that the library can add; raise an error if it is invalid."""
         delta = arrays.as_input(data, self._dtype, shapes, "data")
@@ -549,14 +557,14 @@ class Table:
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self._shape))
         return (
-            f"<{type(self).__name__} '{self._name}': {shape} {self._dtype}, "
+            f"<{type(self).__name__} '{self._name}': {shape} {self._stored_dtype}, "
             f"updater {self._updater}>"
         )
 
 
 def copier(buffer: NDArray[Any], target: NDArray[Any]) -> Callable[[], None] | None:
     """Return a function that copies the result of a background call to where the user wants it."""
-    return None if buffer is target else functools.partial(np.copyto, target, buffer)
+    return None if buffer is target else functools.partial(arrays.copy_out, buffer, target)
 
 
 def _input_shapes(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

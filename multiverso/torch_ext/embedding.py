@@ -43,7 +43,7 @@ class _Rows:
         self.ids = ids
         unique, self.places = torch.unique(ids, return_inverse=True)
         self.unique = unique.numpy()
-        dtype = getattr(torch, table.dtype.name)
+        dtype = getattr(torch, table.value_dtype.name)
         self._values = torch.empty((len(unique), table.num_col), dtype=dtype, pin_memory=pins)
         # In sync mode all workers' gets are equal in number, and none is repeated.
         fresh = current_session().options.mode == capi.MV_MODE_ASYNC
@@ -65,7 +65,7 @@ class _TableLayer(torch.nn.Module):  # type: ignore[misc]
         if not isinstance(table, MatrixTableHandler):
             msg = f"table: expected a MatrixTableHandler, received {type(table).__name__}"
             raise TypeError(msg)
-        if table.dtype.kind != "f" or table.updater in _NOT_GRADIENTS:
+        if table.value_dtype.kind != "f" or table.updater in _NOT_GRADIENTS:
             msg = (
                 f"table: expected a float table whose updater takes gradients, such as 'sgd' or "
                 f"'rowwise_adagrad', received {table.dtype} with '{table.updater}'"
@@ -128,7 +128,7 @@ class _TableLayer(torch.nn.Module):  # type: ignore[misc]
             if current_session().options.mode == capi.MV_MODE_ASYNC:
                 return is_sent
             ids = [np.empty(0, np.int64)]
-            gradients = [np.empty((0, self.embedding_dim), self.table.dtype)]
+            gradients = [np.empty((0, self.embedding_dim), self.table.value_dtype)]
         if len(ids) == 1:
             self.table.add_async(gradients[0], ids[0])
         else:
@@ -180,7 +180,7 @@ class Embedding(_TableLayer):
     Parameters
     ----------
     table : MatrixTableHandler
-        A table of float32 or float64 whose updater takes gradients.
+        A table of floating-point numbers whose updater takes gradients.
     padding_idx : int, optional
         A row that gets no gradient.
 
@@ -227,7 +227,7 @@ class EmbeddingBag(_TableLayer):
     Parameters
     ----------
     table : MatrixTableHandler
-        A table of float32 or float64 whose updater takes gradients.
+        A table of floating-point numbers whose updater takes gradients.
     mode : {"mean", "sum"}, optional
         How the rows of a bag are combined.
     padding_idx : int, optional

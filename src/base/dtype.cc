@@ -12,6 +12,10 @@ const char* NameOf(DType dtype) {
       return "int32";
     case DType::kInt64:
       return "int64";
+    case DType::kFloat16:
+      return "float16";
+    case DType::kBFloat16:
+      return "bfloat16";
   }
   return "unknown";
 }

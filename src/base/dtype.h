@@ -7,21 +7,35 @@
 namespace multiverso {
 
 // The numbers are those of the C API (MV_FLOAT32, ...).
-enum class DType : int32_t { kFloat32 = 0, kFloat64 = 1, kInt32 = 2, kInt64 = 3 };
+enum class DType : int32_t {
+  kFloat32 = 0,
+  kFloat64 = 1,
+  kInt32 = 2,
+  kInt64 = 3,
+  kFloat16 = 4,
+  kBFloat16 = 5,
+};
 
-inline bool IsDType(int32_t number) { return number >= 0 && number <= 3; }
+inline bool IsDType(int32_t number) { return number >= 0 && number <= 5; }
+
+// Returns whether the type is only for storage: a table of 16-bit parameters calculates in float32.
+constexpr bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+// Returns the type of deltas, results and state of a table whose parameters have that type.
+constexpr DType ValueType(DType dtype) { return IsHalf(dtype) ? DType::kFloat32 : dtype; }
 
 constexpr int64_t SizeOf(DType dtype) {
+  if (IsHalf(dtype)) return 2;
   return (dtype == DType::kFloat32 || dtype == DType::kInt32) ? 4 : 8;
 }
 
 constexpr bool IsFloating(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat64;
+  return IsHalf(dtype) || dtype == DType::kFloat32 || dtype == DType::kFloat64;
 }
 
 const char* NameOf(DType dtype);
 
-// Calls `function` with a null pointer of the element type, so that a template can be chosen:
+// Calls `function` with a null pointer of the value type, so that a template can be chosen:
 //   WithType(dtype, [&](auto* null) { using T = std::remove_pointer_t<decltype(null)>; ... });
 template <class Function>
 auto WithType(DType dtype, Function&& function) {
@@ -33,6 +47,8 @@ auto WithType(DType dtype, Function&& function) {
     case DType::kInt64:
       return function(static_cast<int64_t*>(nullptr));
     case DType::kFloat32:
+    case DType::kFloat16:
+    case DType::kBFloat16:
       break;
   }
   return function(static_cast<float*>(nullptr));

@@ -40,7 +40,7 @@ struct OwnedRequest {
     }
   }
   int64_t delta_bytes() const {
-    return request.delta == nullptr ? 0 : count * SizeOf((*use)->table->spec().type());
+    return request.delta == nullptr ? 0 : count * SizeOf((*use)->table->spec().value_type());
   }
   int64_t bytes() const {
     return delta_bytes() + request.num_ids * static_cast<int64_t>(sizeof(int64_t));

@@ -23,7 +23,7 @@ inline FlightRecorder::Entry* RecordCall(const SessionEntry& session, CallKind c
 
 // Begins the record of a collective get of `count` elements of a table.
 inline FlightRecorder::Entry* RecordCollectiveGet(const Table& table, int64_t count) {
-  const int64_t bytes = count * SizeOf(table.spec().type());
+  const int64_t bytes = count * SizeOf(table.spec().value_type());
   table.context()->memory()->recorder()->CountGet(table.id(), bytes);
   return table.context()->memory()->recorder()->Begin(CallKind::kCollectiveGet, table.id(), bytes);
 }
@@ -31,7 +31,7 @@ inline FlightRecorder::Entry* RecordCollectiveGet(const Table& table, int64_t co
 // Begins the record of a call that moves `count` elements of a table.
 inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, int64_t count) {
   FlightRecorder* const recorder = table.context()->memory()->recorder();
-  const int64_t bytes = count * SizeOf(table.spec().type());
+  const int64_t bytes = count * SizeOf(table.spec().value_type());
   if (ReturnsData(kind)) recorder->CountGet(table.id(), bytes);
   if (IsAdd(kind)) recorder->CountAdd(table.id(), bytes);
   return recorder->Begin(CallOf(kind), table.id(), bytes);

@@ -220,7 +220,7 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
       if (bytes != expected || out == nullptr) {
         return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
       }
-      const int64_t element_bytes = area_number == kStepsArea ? 4 : SizeOf(saved.type());
+      const int64_t element_bytes = saved.element_bytes(area_number);
       if (saved.is_lazy()) FillUnstored(saved, area_number, static_cast<char*>(out));
       return entry->reader->Read(static_cast<uint32_t>(table), area_number, 0, saved.num_row,
                                  WaitLimit::Until(Instant::max()),

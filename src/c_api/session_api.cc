@@ -197,7 +197,7 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
         return Status(Code::kState, "aggregate: expected a worker, this rank is a server");
       }
     }
-    if (!IsDType(dtype)) {
+    if (!IsDType(dtype) || IsHalf(static_cast<DType>(dtype))) {
       return Status(Code::kType,
                     StrCat("aggregate: expected a dtype from 0 to 3, received ", dtype));
     }

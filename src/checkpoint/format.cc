@@ -69,14 +69,15 @@ std::string ProblemOf(const SavedTable& table) {
   int64_t elements = 0;
   int64_t bytes = 0;
   if (table.kind > 1) return "expected kind 0 (array) or 1 (matrix)";
-  if (!IsDType(static_cast<int32_t>(table.dtype))) return "expected a dtype from 0 to 3";
+  if (!IsDType(static_cast<int32_t>(table.dtype))) return "expected a dtype from 0 to 5";
   if (table.slots > kMaxSlots || table.row_slots > kMaxSlots) {
     return StrCat("expected at most ", kMaxSlots, " state slots");
   }
   if (table.counting > StepCounting::kPerSection) return "expected a counting from 0 to 2";
   if (table.num_row < 1 || table.num_col < 1 || (table.kind == 0 && table.num_col != 1) ||
       !CheckedMultiply(table.num_row, table.num_col, &elements) ||
-      !CheckedMultiply(elements, SizeOf(table.type()), &bytes) || bytes > kMaxTableBytes) {
+      !CheckedMultiply(elements, SizeOf(ValueType(table.type())), &bytes) ||
+      bytes > kMaxTableBytes) {
     return "expected a size that a table can have";
   }
   return table.initializer.Check(table.type()).text();

@@ -60,11 +60,16 @@ struct SavedTable {
   DType type() const { return static_cast<DType>(dtype); }
   // Returns whether only rows that have been changed are stored.
   bool is_lazy() const { return initializer.kind != static_cast<int32_t>(InitializerKind::kNone); }
-  // Returns the bytes of one row of an area.
-  int64_t row_bytes(uint32_t area) const {
+  // Returns the bytes of an element of an area: state has the value type of the parameters.
+  int64_t element_bytes(uint32_t area) const {
     if (area == kRowIdsArea) return kRowIdBytes;
     if (area == kStepsArea) return 4;
-    return (area == kRowStateArea ? row_slots : num_col) * SizeOf(type());
+    return SizeOf(area == kParameterArea ? type() : ValueType(type()));
+  }
+  // Returns the bytes of one row of an area.
+  int64_t row_bytes(uint32_t area) const {
+    if (area == kRowIdsArea || area == kStepsArea) return element_bytes(area);
+    return (area == kRowStateArea ? row_slots : num_col) * element_bytes(area);
   }
   // num_areas() and area() list the areas that have sections, in ascending order.
   uint32_t num_areas() const {

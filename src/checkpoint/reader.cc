@@ -202,9 +202,7 @@ Status CheckpointReader::ReadPart(const StoredSection& stored, int64_t from, int
   const Section& section = *stored.section;
   const SavedTable& saved = manifest_.tables[section.table];
   const int64_t row_bytes = saved.row_bytes(section.area);
-  const int64_t element_bytes = section.area == kStepsArea    ? 4
-                                : section.area == kRowIdsArea ? kRowIdBytes
-                                                              : SizeOf(saved.type());
+  const int64_t element_bytes = saved.element_bytes(section.area);
   for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {
     const auto data = stored.file->ReadBlock(section, block, buffer_.data());
     if (!data.ok()) return data.status();

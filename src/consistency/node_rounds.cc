@@ -142,8 +142,7 @@ void NodeRounds::Apply(int64_t element, int64_t count, const char* sum, int64_t 
 }
 
 void NodeRounds::Read(int64_t element, int64_t count, char* out) const {
-  const int64_t bytes = shape_.element_bytes();
-  shard_->Copy((element - first_element_) * bytes, count * bytes, out);
+  shard_->Copy(element - first_element_, count, out);
 }
 
 void NodeRounds::Store(int64_t element, int64_t count, const char* values) {

@@ -178,27 +178,28 @@ Status SpanningRounds::WaitUntilComplete(const char* call, const WaitLimit& limi
 }
 
 void SpanningRounds::CopyRows(const Request& request) const {
-  const int64_t row_bytes = shape_.layout.row_bytes();
-  const int64_t own_first = first_row_ * row_bytes;
-  const int64_t own_end = own_first + shard_->layout().bytes();
+  const int64_t columns = shape_.columns;
+  const int64_t own_first = first_row_ * columns;
+  const int64_t own_end = own_first + shard_->layout().rows() * columns;
+  const int64_t bytes = shape_.element_bytes();
   char* const out = static_cast<char*>(request.out);
-  // Copies a range that is completely in this node's part or completely outside.
+  // Copies elements that are all in this node's part or all outside.
   const auto copy = [&](int64_t first, int64_t end, char* to) {
     if (first >= own_first && first < own_end) {
       return shard_->Copy(first - own_first, end - first, to);
     }
-    std::memcpy(to, memory_.copy() + first, static_cast<size_t>(end - first));
+    std::memcpy(to, memory_.copy() + first * bytes, static_cast<size_t>((end - first) * bytes));
   };
   if (IsOfRows(request.kind)) {
     for (int64_t i = 0; i < request.num_ids; ++i) {
-      const int64_t first = request.row_ids[i] * row_bytes;
-      copy(first, first + row_bytes, out + i * row_bytes);
+      const int64_t first = request.row_ids[i] * columns;
+      copy(first, first + columns, out + i * columns * bytes);
     }
     return;
   }
   copy(0, own_first, out);
-  copy(own_first, own_end, out + own_first);
-  copy(own_end, shape_.layout.bytes(), out + own_end);
+  copy(own_first, own_end, out + own_first * bytes);
+  copy(own_end, shape_.layout.rows() * columns, out + own_end * bytes);
 }
 
 Status SpanningRounds::Read(const Request& request, uint64_t rounds, const char* call,

@@ -44,7 +44,7 @@ bool SyncRounds::BytesFor(const StagedShape& shape, int workers, int64_t* bytes)
 }
 
 SyncRounds::SyncRounds(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks)
-    : shape_(shard->updater().counts_steps() ? shape : InSmallerStripes(shape, clocks.workers())),
+    : shape_(shard->counts_steps() ? shape : InSmallerStripes(shape, clocks.workers())),
       shard_(shard),
       clocks_(std::move(clocks)),
       staging_(base + ClockBytes(clocks_.workers()) +
@@ -213,12 +213,13 @@ Status SyncRounds::WaitForBuffer(const void* delta, const char* call, const Wait
   }
 }
 
-void SyncRounds::CopyBlock(const Block& block, const char* from, char* to) const {
+template <class Copy>
+void SyncRounds::ForElementsOf(const Block& block, const Copy& copy) const {
   if (block.stripes == 0) return;
   const StripeLayout& layout = shape_.layout;
-  const int64_t begin = layout.first_row(block.first_stripe) * layout.row_bytes();
-  const int64_t end = layout.end_row(block.first_stripe + block.stripes - 1) * layout.row_bytes();
-  std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+  const int64_t begin = layout.first_row(block.first_stripe) * shape_.columns;
+  const int64_t end = layout.end_row(block.first_stripe + block.stripes - 1) * shape_.columns;
+  copy(begin, end - begin, begin * shape_.element_bytes());
 }
 
 void SyncRounds::StageWhole(int buffer, const void* delta, bool keeps_own_block) {
@@ -226,8 +227,12 @@ void SyncRounds::StageWhole(int buffer, const void* delta, bool keeps_own_block)
     // This worker's own block is staged last, because the worker begins to sum with that block.
     const int owner = (clocks_.me() + 1 + i) % clocks_.workers();
     if (keeps_own_block && owner == clocks_.me()) continue;
-    CopyBlock(blocks_[static_cast<size_t>(owner)], static_cast<const char*>(delta),
-              staging_.values(clocks_.me(), buffer));
+    char* const to = staging_.values(clocks_.me(), buffer);
+    ForElementsOf(blocks_[static_cast<size_t>(owner)],
+                  [&](int64_t /*first*/, int64_t count, int64_t offset) {
+                    std::memcpy(to + offset, static_cast<const char*>(delta) + offset,
+                                static_cast<size_t>(count * shape_.element_bytes()));
+                  });
   }
   Describe(/*is_rows=*/false, buffer, 0, keeps_own_block);
 }
@@ -307,7 +312,7 @@ Status SyncRounds::Get(const Request& request, Progress* progress, const WaitLim
 
 Status SyncRounds::View(const void** values, Progress* progress, const WaitLimit& limit) {
   // After this worker has finished, the others change the parameters at any time.
-  *values = clocks_.i_have_finished() ? nullptr : shard_->parameters();
+  *values = clocks_.i_have_finished() ? nullptr : shard_->values();
   if (*values == nullptr) return Status::Ok();
   // The view shows the parameters themselves, so all rows must be there.
   MV_RETURN_IF_NOT_OK(shard_->Touch(Request::Touch(), limit));
@@ -348,7 +353,10 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
     // The new values of this worker's own block are in `out` already, unless another worker added
     // rows in this round, because a sum by rows does not write to `out`.
     if (!is_own || !own_block_is_out_) {
-      CopyBlock(blocks_[static_cast<size_t>(owner)], shard_->parameters(), out);
+      ForElementsOf(blocks_[static_cast<size_t>(owner)],
+                    [&](int64_t first, int64_t count, int64_t offset) {
+                      shard_->Copy(first, count, out + offset);
+                    });
     }
   }
   return Status::Ok();

@@ -66,7 +66,10 @@ class SyncRounds final : public Consistency {
   Status Add(const Request& request, Progress* progress, const WaitLimit& limit);
   // Finds a buffer for the delta: one that receives copies, or the one in which the delta is.
   Status WaitForBuffer(const void* delta, const char* call, const WaitLimit& limit, int* buffer);
-  void CopyBlock(const Block& block, const char* from, char* to) const;
+  // Calls copy(first element, count, byte offset in a delta or a result) for a block, if it has
+  // any.
+  template <class Copy>
+  void ForElementsOf(const Block& block, const Copy& copy) const;
   void StageWhole(int buffer, const void* delta, bool keeps_own_block);
   // Writes the StagedAdd of this worker's current round. CountAdd then publishes the delta.
   void Describe(bool is_rows, int buffer, int64_t count, bool keeps_own_block);

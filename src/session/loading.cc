@@ -157,7 +157,7 @@ Status Loading::LoadArea(size_t table_index, uint32_t area, const WaitLimit& lim
 Status Loading::ClearArea(Table* table, uint32_t area, RowRange rows, const WaitLimit& limit) {
   const TableSpec& spec = table->spec();
   const int64_t elements = rows.count() * spec.num_col;
-  const int64_t elements_per_block = kBlockBytes / SizeOf(spec.type());
+  const int64_t elements_per_block = kBlockBytes / SizeOf(spec.value_type());
   const std::vector<char> zeros(static_cast<size_t>(kBlockBytes));
   for (int64_t first = 0; first < elements; first += elements_per_block) {
     MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));

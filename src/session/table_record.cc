@@ -36,7 +36,7 @@ Status CopyRows(Table* table, uint32_t area, int64_t first_row, int64_t offset, 
     return table->shard()->CopyStepsOut(first_row + offset / kStepBytes, bytes / kStepBytes, 1,
                                         reinterpret_cast<uint32_t*>(out), &progress, limit);
   }
-  const int64_t element_bytes = SizeOf(spec.type());
+  const int64_t element_bytes = SizeOf(area == kParameterArea ? spec.type() : spec.value_type());
   if (area == kRowStateArea) {
     const int64_t row_bytes = table->shard()->updater().row_slots() * element_bytes;
     return table->shard()->CopyRowStateOut(first_row + offset / row_bytes, bytes / row_bytes, out,
@@ -47,7 +47,7 @@ Status CopyRows(Table* table, uint32_t area, int64_t first_row, int64_t offset, 
 }
 
 StepCounting CountingOf(const Table& table) {
-  if (!table.shard()->updater().counts_steps()) return StepCounting::kNone;
+  if (!table.shard()->counts_steps()) return StepCounting::kNone;
   // The rows of an array are always updated together.
   return table.spec().kind == static_cast<int32_t>(TableKind::kMatrix) ? StepCounting::kPerRow
                                                                        : StepCounting::kPerSection;

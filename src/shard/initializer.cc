@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "base/text.h"
+#include "shard/half.h"
 
 namespace multiverso {
 namespace {
@@ -76,6 +77,16 @@ bool Holds(double value) {
   return value >= -end && value < end && value == std::trunc(value);
 }
 
+// Returns whether a number that float32 can hold is finite in a type of 16 bits.
+bool IsFiniteAs(DType dtype, double number) {
+  if (!IsHalf(dtype)) return true;
+  auto value = static_cast<float>(number);
+  uint16_t stored = 0;
+  half::RoundToNearest(dtype, &value, 1, &stored);
+  half::ToFloat(dtype, &stored, 1, &value);
+  return std::isfinite(value);
+}
+
 }  // namespace
 
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
@@ -140,13 +151,15 @@ Status InitializerSpec::Check(DType dtype) const {
     return Status(Code::kValue, StrCat("initializer: expected 0 to 5, received ", kind));
   }
   if (is_random() && !IsFloating(dtype)) {
-    return Status(Code::kType, StrCat("init_value: random values need a float32 or float64 table, "
-                                      "received ",
-                                      NameOf(dtype)));
+    return Status(Code::kType,
+                  StrCat("init_value: random values need a table of floating-point numbers, "
+                         "received ",
+                         NameOf(dtype)));
   }
   const bool holds = WithType(dtype, [&](auto* null) {
     using T = std::remove_pointer_t<decltype(null)>;
-    return Holds<T>(first) && Holds<T>(second) && std::isfinite(second - first);
+    return Holds<T>(first) && Holds<T>(second) && std::isfinite(second - first) &&
+           IsFiniteAs(dtype, first) && IsFiniteAs(dtype, second);
   });
   if (!holds) {
     return Status(Code::kValue, StrCat("init_value: expected numbers that ", NameOf(dtype),
@@ -213,6 +226,16 @@ void Initializer::FillRandom(int64_t row, int64_t column, int64_t count, T* out)
 }
 
 void Initializer::Fill(int64_t row, int64_t column, int64_t count, void* out) const {
+  if (IsHalf(dtype_)) {
+    constexpr int64_t kAtOnce = 256;
+    float values[kAtOnce];
+    for (int64_t done = 0; done < count; done += kAtOnce) {
+      const int64_t part = std::min(count - done, kAtOnce);
+      Initializer(spec_, DType::kFloat32).Fill(row, column + done, part, values);
+      half::RoundToNearest(dtype_, values, part, static_cast<uint16_t*>(out) + done);
+    }
+    return;
+  }
   if (!spec_.is_random() && spec_.first == 0) {
     std::memset(out, 0, static_cast<size_t>(count * SizeOf(dtype_)));
     return;

@@ -58,7 +58,7 @@ double InverseNormal(double p);
 
 class Initializer {
  public:
-  // `spec` has been checked.
+  // `spec` has been checked. Values of 16 bits are float32 values, rounded to the nearest.
   Initializer(const InitializerSpec& spec, DType dtype) : spec_(spec), dtype_(dtype) {}
 
   const InitializerSpec& spec() const { return spec_; }

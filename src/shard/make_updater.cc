@@ -72,7 +72,7 @@ Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype
     }
     if constexpr (std::is_floating_point_v<T>) return MakeOptimizer<T>(kind);
     return Status(Code::kType, StrCat("updater '", NameOf(kind),
-                                      "' works on float32 and float64 tables, received ",
+                                      "' works on tables of floating-point numbers, received ",
                                       NameOf(dtype), ": integers can only be added ('add')"));
   });
 }

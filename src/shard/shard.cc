@@ -10,6 +10,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "shard/half.h"
 
 namespace multiverso {
 namespace {
@@ -46,16 +47,18 @@ Status CheckAfterRow(int64_t* since_check, const WaitLimit& limit) {
 
 }  // namespace
 
-Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
+Shard::Shard(const StripeLayout& layout, int64_t columns, DType dtype, const ShardStorage& storage,
              std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row,
              std::unique_ptr<const LazyRows> lazy)
     : layout_(layout),
       columns_(columns),
-      element_bytes_(layout.row_bytes() / columns),
+      dtype_(dtype),
+      is_half_(IsHalf(dtype)),
+      value_bytes_(SizeOf(ValueType(dtype))),
       first_row_(first_row),
       storage_(storage),
       updater_(std::move(updater)),
-      counts_steps_(updater_->counts_steps()),
+      counts_steps_(is_half_ || updater_->counts_steps()),
       notes_gets_(updater_->notes_gets()),
       user_(user),
       lazy_(std::move(lazy)) {}
@@ -109,10 +112,8 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
     if (stripe >= end_stripe) stripe -= stripes;
     const int64_t first = std::max(begin, layout_.first_row(stripe) * columns_);
     const int64_t count = std::min(end, layout_.end_row(stripe) * columns_) - first;
-    const auto work = [&] {
-      body(first * element_bytes_, (first - begin) * element_bytes_, count);
-    };
-    if (kUse == kReading && range.may_read_unlocked && MayReadUnlocked(count * element_bytes_) &&
+    const auto work = [&] { body(first, first - begin, count); };
+    if (kUse == kReading && range.may_read_unlocked && MayReadUnlocked(count) &&
         storage_.lock(stripe)->ReadUnlocked(work)) {
       continue;
     }
@@ -125,37 +126,53 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
 }
 
 inline void Shard::CopyRow(int64_t row, char* out) const {
-  if (lazy_ != nullptr && !lazy_->IsTouched(row)) return lazy_->Fill(row, out);
+  if (lazy_ != nullptr && !lazy_->IsTouched(row)) return CopyUntouched(row, out);
+  if (is_half_) {
+    return half::ToFloat(dtype_, HalfAt(row * columns_), columns_, reinterpret_cast<float*>(out));
+  }
   const int64_t row_bytes = layout_.row_bytes();
   std::memcpy(out, storage_.parameters() + row * row_bytes, static_cast<size_t>(row_bytes));
+}
+
+void Shard::CopyUntouched(int64_t row, char* out) const {
+  if (is_half_) return Copy(row * columns_, columns_, out);
+  lazy_->Fill(row, out);
 }
 
 Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimit& limit) const {
   const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
   const int64_t row_bytes = layout_.row_bytes();
+  const int64_t out_bytes = columns_ * value_bytes_;
   const int64_t count = request.num_ids;
-  const bool may_read_unlocked = MayReadUnlocked(row_bytes);
+  const bool may_read_unlocked = MayReadUnlocked(columns_);
   auto* const out = static_cast<char*>(request.out);
-  const auto row_at = [&](int64_t i) MV_ALWAYS_INLINE { return request.row_ids[i] - first_row_; };
+  // Local copies, since the compiler must assume that writing to `out` changes the members.
+  const int64_t* const row_ids = request.row_ids;
+  const char* const parameters = storage_.parameters();
+  const LazyRows* const lazy = lazy_.get();
+  const StripeLayout layout = layout_;
+  const int64_t first_row = first_row_;
+  const auto row_at = [&](int64_t i) MV_ALWAYS_INLINE { return row_ids[i] - first_row; };
   const auto prefetch = [&](int64_t i) MV_ALWAYS_INLINE {
     if (i >= count) return;
-    if (lazy_ != nullptr) lazy_->Prefetch(row_at(i));
-    MV_PREFETCH(storage_.lock(layout_.stripe_of(row_at(i))), 0);
-    Prefetch<false>(storage_.parameters() + row_at(i) * row_bytes, row_bytes);
+    const int64_t row = row_at(i);
+    if (lazy != nullptr) lazy->Prefetch(row);
+    MV_PREFETCH(storage_.lock(layout.stripe_of(row)), 0);
+    Prefetch<false>(parameters + row * row_bytes, row_bytes);
   };
   const auto copy = [&](int64_t i) MV_ALWAYS_INLINE {
-    CopyRow(row_at(i), out + i * row_bytes);
-    NoteGet(row_at(i) * row_bytes, out + i * row_bytes, columns_, worker);
+    CopyRow(row_at(i), out + i * out_bytes);
+    NoteGet(row_at(i) * columns_, out + i * out_bytes, columns_, worker);
   };
   while (progress->done < count) {
-    if (lazy_ != nullptr && !lazy_->IsTouched(row_at(progress->done))) {
+    if (lazy != nullptr && !lazy->IsTouched(row_at(progress->done))) {
       // The row's values are not in memory, so a reader needs neither the lock nor its page.
       const int64_t i = progress->done++;
       prefetch(i + kPrefetchDistance);
-      lazy_->Fill(row_at(i), out + i * row_bytes);
+      CopyUntouched(row_at(i), out + i * out_bytes);
       continue;
     }
-    const int64_t stripe = layout_.stripe_of(row_at(progress->done));
+    const int64_t stripe = layout.stripe_of(row_at(progress->done));
     StripeLock* const lock = storage_.lock(stripe);
     if (may_read_unlocked) {
       const int64_t i = progress->done;
@@ -174,7 +191,7 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
       prefetch(i + kPrefetchDistance);
       copy(i);
       ++progress->done;
-    } while (progress->done < end && layout_.stripe_of(row_at(progress->done)) == stripe);
+    } while (progress->done < end && layout.stripe_of(row_at(progress->done)) == stripe);
   }
   return Status::Ok();
 }
@@ -186,25 +203,28 @@ Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimi
       request.order != nullptr && updater_->duplicates() == Updater::Duplicates::kSummed;
   const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
   const int64_t row_bytes = layout_.row_bytes();
+  const int64_t delta_bytes = columns_ * value_bytes_;
   const int64_t count = request.num_ids;
   const int64_t slots = storage_.state_slots();
-  const bool has_step_per_row = !counts_steps_ || storage_.step_cells().HasCellPerRow();
+  const bool has_cell_per_row = counts_steps_ && storage_.step_cells().HasCellPerRow();
   const auto row_at = [&](int64_t place) MV_ALWAYS_INLINE {
     return order.IdAt(request.row_ids, place) - first_row_;
   };
   const auto delta_at = [&](int64_t place) MV_ALWAYS_INLINE {
-    return static_cast<const char*>(request.delta) + order.PositionAt(place) * row_bytes;
+    return static_cast<const char*>(request.delta) + order.PositionAt(place) * delta_bytes;
   };
   const auto prefetch = [&](int64_t place) MV_ALWAYS_INLINE {
     if (place >= count) return;
-    const int64_t at = row_at(place) * row_bytes;
-    MV_PREFETCH(storage_.lock(layout_.stripe_of(row_at(place))), 1);
-    Prefetch<true>(storage_.parameters() + at, row_bytes);
+    const int64_t row = row_at(place);
+    MV_PREFETCH(storage_.lock(layout_.stripe_of(row)), 1);
+    Prefetch<true>(storage_.parameters() + row * row_bytes, row_bytes);
     for (int64_t slot = 0; slot < slots; ++slot) {
-      Prefetch<true>(storage_.state() + slot * storage_.state_stride() + at, row_bytes);
+      Prefetch<true>(storage_.state() + slot * storage_.state_stride() + row * delta_bytes,
+                     delta_bytes);
     }
-    if (storage_.row_state_bytes() > 0) MV_PREFETCH(storage_.row_state(row_at(place)), 1);
-    Prefetch<false>(delta_at(place), row_bytes);
+    if (storage_.row_state_bytes() > 0) MV_PREFETCH(storage_.row_state(row), 1);
+    if (has_cell_per_row) MV_PREFETCH(storage_.step_cells().CellOfRow(row), 1);
+    Prefetch<false>(delta_at(place), delta_bytes);
   };
   std::vector<char> sum;
   StepRates rates;
@@ -221,17 +241,17 @@ Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimi
       while (sums && place < count && row_at(place) == row) {
         prefetch(place + kPrefetchDistance);
         if (delta != sum.data()) {
-          sum.assign(delta, delta + row_bytes);
+          sum.assign(delta, delta + delta_bytes);
           delta = sum.data();
         }
         updater_->AddDelta(sum.data(), delta_at(place++), columns_);
       }
-      Update update = UpdateAt(row * row_bytes, delta, nullptr, columns_, worker);
+      Update update = UpdateAt(row * columns_, delta, nullptr, columns_, worker);
       update.rates = &rates;
-      if (has_step_per_row) {
+      if (has_cell_per_row || !counts_steps_) {
         ApplyRow(row, &update);
       } else {
-        ApplyUpdate(row * row_bytes, update);
+        ApplyUpdate(row * columns_, update);
       }
       progress->done = place;
     } while (progress->done < end && layout_.stripe_of(row_at(progress->done)) == stripe);
@@ -239,15 +259,19 @@ Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimi
   return Status::Ok();
 }
 
-bool Shard::MayReadUnlocked(int64_t bytes) const {
-  return bytes <= kMaxUnlockedBytes && !notes_gets_;
+bool Shard::MayReadUnlocked(int64_t count) const {
+  return count * value_bytes_ <= kMaxUnlockedBytes && !notes_gets_;
 }
 
-Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count,
+uint16_t* Shard::HalfAt(int64_t first) const {
+  return reinterpret_cast<uint16_t*>(storage_.parameters()) + first;
+}
+
+Update Shard::UpdateAt(int64_t first, const void* delta, void* out, int64_t count,
                        int worker) const {
   Update update;
-  update.weights = storage_.parameters() + byte_offset;
-  update.state = storage_.state() + byte_offset;
+  if (!is_half_) update.weights = storage_.parameters() + first * value_bytes_;
+  update.state = storage_.state() + first * value_bytes_;
   update.state_stride = storage_.state_stride();
   update.delta = delta;
   update.out = out;
@@ -256,61 +280,83 @@ Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_
   return update;
 }
 
+void Shard::ApplyStep(int64_t first, const Update& update) const {
+  if (!is_half_) return updater_->Apply(*hyper(), update);
+  float weights[kMaxRowElements];
+  for (int64_t done = 0; done < update.count;) {
+    const int64_t count = std::min(update.count - done, kMaxRowElements);
+    uint16_t* const stored = HalfAt(first + done);
+    Update part = update.Part(done, count, value_bytes_);
+    part.weights = weights;
+    part.out = nullptr;
+    half::ToFloat(dtype_, stored, count, weights);
+    updater_->Apply(*hyper(), part);
+    half::RoundStochastically(dtype_, weights, count, first_row_ * columns_ + first + done,
+                              update.step, stored);
+    if (update.out != nullptr) {
+      half::ToFloat(dtype_, stored, count, static_cast<float*>(update.out) + done);
+    }
+    done += count;
+  }
+}
+
 void Shard::ApplyRow(int64_t row, Update* update) const {
   if (counts_steps_) update->step = storage_.step_cells().CountRow(row);
   update->row_state = storage_.row_state(row);
-  updater_->Apply(*hyper(), *update);
+  ApplyStep(row * columns_, *update);
 }
 
-void Shard::ApplyUpdate(int64_t byte_offset, const Update& update) const {
+void Shard::ApplyUpdate(int64_t first, const Update& update) const {
   if (storage_.row_state_bytes() > 0) {
-    int64_t row = byte_offset / layout_.row_bytes();
+    int64_t row = first / columns_;
     for (int64_t i = 0; i < update.count; i += columns_) {
-      Update part = update.Part(i, columns_, element_bytes_);
+      Update part = update.Part(i, columns_, value_bytes_);
       ApplyRow(row++, &part);
     }
     return;
   }
-  if (!counts_steps_) return updater_->Apply(*hyper(), update);
-  const int64_t first = byte_offset / element_bytes_;
+  if (!counts_steps_) return ApplyStep(first, update);
   storage_.step_cells().Count(first, update.count, [&](int64_t begin, int64_t count, int64_t step) {
-    Update run = update.Part(begin - first, count, element_bytes_);
+    Update run = update.Part(begin - first, count, value_bytes_);
     run.step = step;
-    updater_->Apply(*hyper(), run);
+    ApplyStep(begin, run);
   });
 }
 
-void Shard::NoteGet(int64_t byte_offset, const void* values, int64_t count, int worker) const {
+void Shard::NoteGet(int64_t first, const void* values, int64_t count, int worker) const {
   if (!notes_gets_ || worker < 0) return;
-  updater_->NoteGet(UpdateAt(byte_offset, nullptr, nullptr, count, worker), values);
+  updater_->NoteGet(UpdateAt(first, nullptr, nullptr, count, worker), values);
 }
 
-void Shard::ApplyAndNote(int64_t byte_offset, const Update& update) const {
-  ApplyUpdate(byte_offset, update);
-  if (update.out != nullptr) NoteGet(byte_offset, update.out, update.count, update.worker);
+void Shard::ApplyAndNote(int64_t first, const Update& update) const {
+  ApplyUpdate(first, update);
+  if (update.out != nullptr) NoteGet(first, update.out, update.count, update.worker);
 }
 
-void Shard::CopyToWorker(int64_t byte_offset, void* out, int64_t bytes, int worker) const {
-  Copy(byte_offset, bytes, out);
-  NoteGet(byte_offset, out, bytes / element_bytes_, worker);
+void Shard::CopyToWorker(int64_t first, void* out, int64_t count, int worker) const {
+  Copy(first, count, out);
+  NoteGet(first, out, count, worker);
 }
 
 void Shard::Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
                   char* scratch) const {
-  const int64_t byte_offset = first * element_bytes_;
-  const auto bytes = static_cast<size_t>(count * element_bytes_);
-  Update update = UpdateAt(byte_offset, delta, nullptr, count, /*worker=*/-1);
+  Update update = UpdateAt(first, delta, nullptr, count, /*worker=*/-1);
   update.terms = terms;
+  if (is_half_) {
+    update.out = out;
+    return ApplyUpdate(first, update);
+  }
+  const auto bytes = static_cast<size_t>(count * value_bytes_);
   void* const weights = update.weights;
   update.weights = out == nullptr || out == delta ? scratch : out;
   std::memcpy(update.weights, weights, bytes);
-  ApplyUpdate(byte_offset, update);
+  ApplyUpdate(first, update);
   std::memcpy(weights, update.weights, bytes);
   if (out != nullptr && out != update.weights) std::memcpy(out, update.weights, bytes);
 }
 
 bool Shard::ApplySum(int64_t first, const void* a, const void* b, void* out, int64_t count) const {
-  return updater_->ApplySum(UpdateAt(first * element_bytes_, a, out, count, /*worker=*/-1), b);
+  return !is_half_ && updater_->ApplySum(UpdateAt(first, a, out, count, /*worker=*/-1), b);
 }
 
 Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
@@ -322,29 +368,35 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
   const auto* const delta = static_cast<const char*>(request.delta);
   auto* const out = static_cast<char*>(request.out);
   const Elements range{request.first, request.count, /*may_read_unlocked=*/true};
-  // `at` is a byte offset in the shard, and `buffer_at` one in the request's buffers.
+  // `at` is an element of the shard, and `buffer_at` one of the request's buffers.
   switch (request.kind) {
     case RequestKind::kGet:
       return ForEachStripe<kReading>(
           range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
-            CopyToWorker(at, out + buffer_at, count * element_bytes_, worker);
+            CopyToWorker(at, out + buffer_at * value_bytes_, count, worker);
           });
     case RequestKind::kAdd:
-      return ForEachStripe<kWriting>(
-          range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
-            ApplyUpdate(at, UpdateAt(at, delta + buffer_at, nullptr, count, worker));
-          });
+      return ForEachStripe<kWriting>(range, progress, limit,
+                                     [&](int64_t at, int64_t buffer_at, int64_t count) {
+                                       const char* const part = delta + buffer_at * value_bytes_;
+                                       ApplyUpdate(at, UpdateAt(at, part, nullptr, count, worker));
+                                     });
     case RequestKind::kAddGet:
       return ForEachStripe<kWriting>(
           range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
-            ApplyAndNote(at, UpdateAt(at, delta + buffer_at, out + buffer_at, count, worker));
+            const int64_t offset = buffer_at * value_bytes_;
+            ApplyAndNote(at, UpdateAt(at, delta + offset, out + offset, count, worker));
           });
     case RequestKind::kStore:
-      return ForEachStripe<kWriting>(range, progress, limit,
-                                     [&](int64_t at, int64_t buffer_at, int64_t count) {
-                                       std::memcpy(storage_.parameters() + at, delta + buffer_at,
-                                                   static_cast<size_t>(count * element_bytes_));
-                                     });
+      return ForEachStripe<kWriting>(
+          range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
+            const char* const values = delta + buffer_at * value_bytes_;
+            if (is_half_) {
+              const auto* const floats = reinterpret_cast<const float*>(values);
+              return half::RoundToNearest(dtype_, floats, count, HalfAt(at));
+            }
+            std::memcpy(AreaAt(0, at), values, static_cast<size_t>(count * value_bytes_));
+          });
     case RequestKind::kGetRows:
       return GetRows(request, progress, limit);
     case RequestKind::kAddRows:
@@ -367,17 +419,29 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
   return Status(Code::kInternal, StrCat("a shard cannot run '", NameOf(request.kind), "'"));
 }
 
-void Shard::Copy(int64_t byte_offset, int64_t bytes, void* out) const {
-  if (lazy_ != nullptr) return lazy_->Copy(byte_offset, bytes, out);
-  std::memcpy(out, storage_.parameters() + byte_offset, static_cast<size_t>(bytes));
+void Shard::Copy(int64_t first, int64_t count, void* out) const {
+  const int64_t offset = AreaBytes(0, first);
+  const int64_t bytes = AreaBytes(0, count);
+  if (!is_half_) {
+    if (lazy_ != nullptr) return lazy_->Copy(offset, bytes, out);
+    std::memcpy(out, storage_.parameters() + offset, static_cast<size_t>(bytes));
+    return;
+  }
+  auto* const values = static_cast<float*>(out);
+  if (lazy_ == nullptr) return half::ToFloat(dtype_, HalfAt(first), count, values);
+  uint16_t stored[kMaxRowElements];
+  for (int64_t done = 0; done < count; done += kMaxRowElements) {
+    const int64_t part = std::min(count - done, kMaxRowElements);
+    lazy_->Copy(offset + AreaBytes(0, done), AreaBytes(0, part), stored);
+    half::ToFloat(dtype_, stored, part, values + done);
+  }
 }
 
 void Shard::CopyUnlocked(const Request& request) const {
   auto* const out = static_cast<char*>(request.out);
-  if (!IsOfRows(request.kind)) return Copy(0, layout_.bytes(), out);
-  const int64_t row_bytes = layout_.row_bytes();
+  if (!IsOfRows(request.kind)) return Copy(0, layout_.rows() * columns_, out);
   for (int64_t i = 0; i < request.num_ids; ++i) {
-    CopyRow(request.row_ids[i] - first_row_, out + i * row_bytes);
+    CopyRow(request.row_ids[i] - first_row_, out + i * columns_ * value_bytes_);
   }
 }
 
@@ -445,36 +509,38 @@ Status Shard::TouchRange(int64_t first, int64_t end, LazyRows::Room* room,
   return Status::Ok();
 }
 
-void Shard::ExchangeStripe(const TensorList& tensors, char* last, int64_t byte_offset,
-                           int64_t buffer_offset, int64_t count) const {
-  const int64_t first_element = buffer_offset / element_bytes_;
-  tensors.ForEachPart(first_element, count, [&](void* part, int64_t first, int64_t elements) {
-    const int64_t offset = first * element_bytes_;
-    char* const part_last = last + buffer_offset + offset;
-    const Update update =
-        UpdateAt(byte_offset + offset, part_last, part_last, elements, user_.worker);
-    if (updater_->Exchange(*hyper(), update, part)) return;
+void Shard::ExchangeStripe(const TensorList& tensors, char* last, int64_t first,
+                           int64_t buffer_first, int64_t count) const {
+  tensors.ForEachPart(buffer_first, count, [&](void* part, int64_t done, int64_t elements) {
+    char* const part_last = last + (buffer_first + done) * value_bytes_;
+    const Update update = UpdateAt(first + done, part_last, part_last, elements, user_.worker);
+    if (!is_half_ && updater_->Exchange(*hyper(), update, part)) return;
     updater_->TakeDelta(part, part_last, elements);
-    ApplyAndNote(byte_offset + offset, update);
+    ApplyAndNote(first + done, update);
     updater_->Settle(*hyper(), part_last, part, elements);
   });
 }
 
-char* Shard::AreaBegin(int64_t area) const {
-  if (area == 0) return storage_.parameters();
-  return storage_.state() + (area - 1) * storage_.state_stride();
+int64_t Shard::AreaBytes(int64_t area, int64_t count) const {
+  return count * (area == 0 ? SizeOf(dtype_) : value_bytes_);
+}
+
+char* Shard::AreaAt(int64_t area, int64_t first) const {
+  char* const begin =
+      area == 0 ? storage_.parameters() : storage_.state() + (area - 1) * storage_.state_stride();
+  return begin + AreaBytes(area, first);
 }
 
 Status Shard::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
                       const WaitLimit& limit, NextRead next_read) {
   return ForEachStripe<kReading>(Elements{first, count}, progress, limit,
                                  [&](int64_t at, int64_t buffer_at, int64_t elements) {
-                                   char* const to = static_cast<char*>(out) + buffer_at;
-                                   const int64_t bytes = elements * element_bytes_;
-                                   if (area == 0 && lazy_ != nullptr) {
-                                     return lazy_->Copy(at, bytes, to);
-                                   }
-                                   CopyFor(next_read, to, AreaBegin(area) + at, bytes);
+                                   char* const to =
+                                       static_cast<char*>(out) + AreaBytes(area, buffer_at);
+                                   const int64_t bytes = AreaBytes(area, elements);
+                                   if (area == 0 && lazy_ != nullptr)
+                                     return lazy_->Copy(AreaBytes(0, at), bytes, to);
+                                   CopyFor(next_read, to, AreaAt(area, at), bytes);
                                  });
 }
 
@@ -487,12 +553,12 @@ Status Shard::CopyIn(int64_t area, int64_t first, int64_t count, const void* val
     touch.count = count;
     MV_RETURN_IF_NOT_OK(Touch(touch, limit));
   }
-  return ForEachStripe<kWriting>(Elements{first, count}, progress, limit,
-                                 [&](int64_t at, int64_t buffer_at, int64_t elements) {
-                                   std::memcpy(AreaBegin(area) + at,
-                                               static_cast<const char*>(values) + buffer_at,
-                                               static_cast<size_t>(elements * element_bytes_));
-                                 });
+  return ForEachStripe<kWriting>(
+      Elements{first, count}, progress, limit,
+      [&](int64_t at, int64_t buffer_at, int64_t elements) {
+        std::memcpy(AreaAt(area, at), static_cast<const char*>(values) + AreaBytes(area, buffer_at),
+                    static_cast<size_t>(AreaBytes(area, elements)));
+      });
 }
 
 Status Shard::Restart(int64_t first_row, int64_t count, const Initializer& initializer,
@@ -508,14 +574,14 @@ Status Shard::Restart(int64_t first_row, int64_t count, const Initializer& initi
   }
   return ForEachStripe<kWriting>(
       range, progress, limit, [&](int64_t at, int64_t /*buffer_at*/, int64_t elements) {
-        const int64_t row_bytes = layout_.row_bytes();
-        const int64_t end = (at + elements * element_bytes_) / row_bytes;
-        for (int64_t row = at / row_bytes; row < end; ++row) {
+        const int64_t end = (at + elements) / columns_;
+        for (int64_t row = at / columns_; row < end; ++row) {
           if (is_own) row = lazy_->NextTouched(row, end);
           if (row == end) break;
-          initializer.Fill(first_row_ + row, 0, columns_, storage_.parameters() + row * row_bytes);
+          initializer.Fill(first_row_ + row, 0, columns_, AreaAt(0, row * columns_));
           for (int64_t area = 1; area <= state_slots(); ++area) {
-            std::memset(AreaBegin(area) + row * row_bytes, 0, static_cast<size_t>(row_bytes));
+            std::memset(AreaAt(area, row * columns_), 0,
+                        static_cast<size_t>(AreaBytes(area, columns_)));
           }
           std::memset(storage_.row_state(row), 0, static_cast<size_t>(storage_.row_state_bytes()));
           if (counts_steps_) storage_.step_cells().SetSteps(row * columns_, columns_, 0);
@@ -550,8 +616,8 @@ Status Shard::ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_ste
                           Progress* progress, const WaitLimit& limit, Body body) {
   return ForEachStripe<kUse>(Elements{first_row * columns_, count * columns_}, progress, limit,
                              [&](int64_t at, int64_t buffer_at, int64_t elements) {
-                               int64_t row = at / layout_.row_bytes();
-                               int64_t row_in_range = buffer_at / layout_.row_bytes();
+                               int64_t row = at / columns_;
+                               int64_t row_in_range = buffer_at / columns_;
                                const int64_t end = row + elements / columns_;
                                while (row < end) {
                                  const int64_t index = row_in_range / rows_per_step;

@@ -19,6 +19,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "memory/robust_lock.h"
 #include "memory/streaming_copy.h"
@@ -49,14 +50,17 @@ class Shard {
  public:
   // `storage` is attached to a segment. The segment and the probe must outlive the shard.
   // `first_row` is the table's row at which the shard begins. Requests count from the table's first
-  // row. `lazy` is null if the rows begin with what the parameters contain.
-  Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
+  // row. `lazy` is null if the rows begin with what the parameters contain. Parameters are stored
+  // as `dtype`; everything else, as in requests, has its value type.
+  Shard(const StripeLayout& layout, int64_t columns, DType dtype, const ShardStorage& storage,
         std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row = 0,
         std::unique_ptr<const LazyRows> lazy = nullptr);
 
   const StripeLayout& layout() const { return layout_; }
   Hyper* hyper() const { return storage_.hyper(); }
   const Updater& updater() const { return *updater_; }
+  // Returns whether the shard counts updates: for its updater, or to round parameters of 16 bits.
+  bool counts_steps() const { return counts_steps_; }
   Holders* holders() const { return storage_.holders(); }
 
   // Executes a checked request, or continues it from *progress.
@@ -75,10 +79,11 @@ class Shard {
   bool ApplySum(int64_t first, const void* a, const void* b, void* out, int64_t count) const;
   // Executes a get (of rows or of the whole shard) without locks, for callers that exclude writers.
   void CopyUnlocked(const Request& request) const;
-  // Copies parameters from a byte offset on, without locks.
-  void Copy(int64_t byte_offset, int64_t bytes, void* out) const;
-  // The values of untouched rows are not there.
-  const char* parameters() const { return storage_.parameters(); }
+  // Copies `count` parameters from element `first` of the shard on, without locks.
+  void Copy(int64_t first, int64_t count, void* out) const;
+  // Returns the parameters as values, or null if they are stored in another type. The values of
+  // untouched rows are not there.
+  const char* values() const { return is_half_ ? nullptr : storage_.parameters(); }
 
   // Returns null if the shard has no lazy rows.
   const LazyRows* lazy() const { return lazy_.get(); }
@@ -86,8 +91,8 @@ class Shard {
   // touches none, if there is not enough memory for them. A call that returns pending begins again.
   Status Touch(const Request& request, const WaitLimit& limit) const;
 
-  // For checkpoints: copy a range of the parameters (area 0) or of state slot `area` - 1, without
-  // the updater. `next_read` says when the copied data will be read.
+  // For checkpoints: copy a range of the parameters (area 0), as they are stored, or of state slot
+  // `area` - 1, without the updater. `next_read` says when the copied data will be read.
   int64_t state_slots() const { return storage_.state_slots(); }
   Status CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
                  const WaitLimit& limit, NextRead next_read = NextRead::kSoon);
@@ -98,7 +103,7 @@ class Shard {
                          const WaitLimit& limit);
   Status CopyRowStateIn(int64_t first_row, int64_t count, const void* values, Progress* progress,
                         const WaitLimit& limit);
-  // For Updater::counts_steps(): copy the update counts of rows, one for each `rows_per_step` rows,
+  // For counts_steps(): copy the update counts of rows, one for each `rows_per_step` rows,
   // which is the largest count of these rows.
   Status CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_step, uint32_t* steps,
                       Progress* progress, const WaitLimit& limit);
@@ -116,7 +121,7 @@ class Shard {
     bool may_read_unlocked = false;  // a body that reads may run on torn values, and then again
   };
 
-  // Calls body(byte offset in the shard, byte offset in the range, elements) for each stripe, under
+  // Calls body(first element in the shard, the same in the range, elements) for each stripe, under
   // its lock or, for short reads, without the lock.
   template <StripeUse kUse, class Body>
   Status ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
@@ -134,28 +139,38 @@ class Shard {
   Status TouchRange(int64_t first, int64_t end, LazyRows::Room* room, const WaitLimit& limit) const;
   // Returns whether a request changes rows or, if the updater notes gets, the state of rows.
   bool MustTouch(const Request& request, int worker) const;
-  char* AreaBegin(int64_t area) const;
+  // Returns the address and the bytes of elements in an area.
+  char* AreaAt(int64_t area, int64_t first) const;
+  int64_t AreaBytes(int64_t area, int64_t count) const;
+  uint16_t* HalfAt(int64_t first) const;
   void CopyRow(int64_t row, char* out) const;
+  // Copies the initial values of a row.
+  void CopyUntouched(int64_t row, char* out) const;
   // Copies parameters to `out` and notes that `worker` has received them.
-  void CopyToWorker(int64_t byte_offset, void* out, int64_t bytes, int worker) const;
+  void CopyToWorker(int64_t first, void* out, int64_t count, int worker) const;
   // Passes the parameters that `worker` received to the updater, if the updater notes gets.
-  void NoteGet(int64_t byte_offset, const void* values, int64_t count, int worker) const;
-  Update UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count,
-                  int worker) const;
+  void NoteGet(int64_t first, const void* values, int64_t count, int worker) const;
+  // Returns an update of elements from element `first` on; without weights if they are 16 bits.
+  Update UpdateAt(int64_t first, const void* delta, void* out, int64_t count, int worker) const;
   // Passes the update to the updater, row by row if rows have state of their own, and split where
-  // the step differs if the updater counts steps.
-  void ApplyUpdate(int64_t byte_offset, const Update& update) const;
-  // Passes the update of a row to the updater, which counts no steps or has a count for each row.
+  // the step differs if the shard counts steps.
+  void ApplyUpdate(int64_t first, const Update& update) const;
+  // Passes the update of a row to the updater; the shard counts no steps or has a count per row.
   void ApplyRow(int64_t row, Update* update) const;
+  // Passes an update with the same step to the updater, and rounds the new parameters if they are
+  // stored in 16 bits.
+  void ApplyStep(int64_t first, const Update& update) const;
   // Applies the update as ApplyUpdate does, and notes that its worker has received update.out.
-  void ApplyAndNote(int64_t byte_offset, const Update& update) const;
-  void ExchangeStripe(const TensorList& tensors, char* last, int64_t byte_offset,
-                      int64_t buffer_offset, int64_t count) const;
-  bool MayReadUnlocked(int64_t bytes) const;
+  void ApplyAndNote(int64_t first, const Update& update) const;
+  void ExchangeStripe(const TensorList& tensors, char* last, int64_t first, int64_t buffer_first,
+                      int64_t count) const;
+  bool MayReadUnlocked(int64_t count) const;
 
   StripeLayout layout_;
   int64_t columns_;
-  int64_t element_bytes_;
+  DType dtype_;
+  bool is_half_;
+  int64_t value_bytes_;  // of an element in requests and state
   int64_t first_row_;
   ShardStorage storage_;
   std::unique_ptr<const Updater> updater_;

@@ -42,6 +42,8 @@ class StepCells {
     return unit_elements_ == 0 ? 0 : DivideUp(elements_, unit_elements_) * cells_per_unit_;
   }
   bool HasCellPerRow() const { return is_row_by_row_ && cells_per_unit_ == 1; }
+  // Returns the cell of a row, if each row has one.
+  const StepCell* CellOfRow(int64_t row) const { return cells_ + row; }
   // Uses count() zero-filled cells.
   void Attach(StepCell* cells) { cells_ = cells; }
 

@@ -23,17 +23,18 @@ static_assert(kTouchCountsOffset + sizeof(TouchCounts) <= kLocksOffset);
 
 }  // namespace
 
-Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t state_slots,
-                                        const StepCells& step_cells, int64_t row_state_bytes,
-                                        bool tracks_rows) {
+Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t value_row_bytes,
+                                        int64_t state_slots, const StepCells& step_cells,
+                                        int64_t row_state_bytes, bool tracks_rows) {
   // The sum of all parts stays far below 2^63 if none exceeds 2^59.
   constexpr int64_t kLargest = int64_t{1} << 59;
+  int64_t slot_bytes = 0;
   int64_t state_bytes = 0;
   int64_t lock_bytes = 0;
   int64_t cell_bytes = 0;
   int64_t all_row_state_bytes = 0;
-  if (layout.bytes() > kLargest ||
-      !CheckedMultiply(layout.bytes() + kPage, state_slots, &state_bytes) ||
+  if (layout.bytes() > kLargest || !CheckedMultiply(layout.rows(), value_row_bytes, &slot_bytes) ||
+      slot_bytes > kLargest || !CheckedMultiply(slot_bytes + kPage, state_slots, &state_bytes) ||
       state_bytes > kLargest ||
       !CheckedMultiply(layout.stripes(), sizeof(StripeLock), &lock_bytes) ||
       lock_bytes > kLargest ||
@@ -53,13 +54,14 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t stat
       RoundUp(storage.touched_bits_offset_ + bit_bytes, kPage) + kPlaceInPage;
   storage.tracks_rows_ = tracks_rows;
   storage.row_bytes_ = layout.row_bytes();
+  storage.value_row_bytes_ = value_row_bytes;
   const int64_t cells_per_row = layout.rows() == 0 ? 0 : step_cells.count() / layout.rows();
   storage.cell_bytes_per_row_ = cells_per_row * static_cast<int64_t>(sizeof(StepCell));
-  storage.bytes_per_row_ =
-      layout.row_bytes() * (1 + state_slots) + row_state_bytes + storage.cell_bytes_per_row_;
+  storage.bytes_per_row_ = layout.row_bytes() + value_row_bytes * state_slots + row_state_bytes +
+                           storage.cell_bytes_per_row_;
   storage.state_slots_ = state_slots;
-  storage.state_stride_ = RoundUp(layout.bytes(), kPage);
-  storage.state_offset_ = storage.parameters_offset_ + storage.state_stride_;
+  storage.state_stride_ = RoundUp(slot_bytes, kPage);
+  storage.state_offset_ = storage.parameters_offset_ + RoundUp(layout.bytes(), kPage);
   storage.row_state_offset_ = storage.state_offset_ + state_slots * storage.state_stride_;
   storage.row_state_bytes_ = row_state_bytes;
   storage.segment_bytes_ = storage.row_state_offset_ + all_row_state_bytes;
@@ -70,8 +72,8 @@ int64_t ShardStorage::page_bytes_of(int64_t rows, int64_t page_bytes) const {
   const auto pages_of = [&](int64_t bytes_of_row) {
     return bytes_of_row == 0 ? 0 : RoundUp(rows * bytes_of_row, page_bytes) + page_bytes;
   };
-  return pages_of(row_bytes_) * (1 + state_slots_) + pages_of(row_state_bytes_) +
-         pages_of(cell_bytes_per_row_);
+  return pages_of(row_bytes_) + pages_of(value_row_bytes_) * state_slots_ +
+         pages_of(row_state_bytes_) + pages_of(cell_bytes_per_row_);
 }
 
 void ShardStorage::Attach(char* base) {

@@ -3,7 +3,7 @@
 //   hyper-parameters, holders | one lock per stripe | step cells | bits of touched rows |
 //   parameters | state | row state
 //
-// State has the size of the parameters in each slot, row state a few numbers for each row.
+// State has a value for each parameter in each slot, row state a few numbers for each row.
 // Everything but the hyper-parameters and the holders is valid when zero-filled, so planning and
 // attaching a shard touches no page. The callers set the hyper-parameters and the holders.
 #ifndef MULTIVERSO_SHARD_STORAGE_H_
@@ -38,11 +38,11 @@ struct TouchCounts {
 class ShardStorage {
  public:
   ShardStorage() = default;
-  // Plans all parts of a shard, with `state_slots` arrays of the size of the parameters and
-  // `row_state_bytes` of further state for each row. Returns MemoryError if the plan is too large
-  // for 64-bit arithmetic.
-  static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t state_slots,
-                                   const StepCells& step_cells = StepCells(),
+  // Plans all parts of a shard, with `state_slots` arrays of a row of `value_row_bytes` for each
+  // row and `row_state_bytes` of further state for each row. Returns MemoryError if the plan is too
+  // large for 64-bit arithmetic.
+  static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t value_row_bytes,
+                                   int64_t state_slots, const StepCells& step_cells = StepCells(),
                                    int64_t row_state_bytes = 0, bool tracks_rows = false);
 
   int64_t segment_bytes() const { return segment_bytes_; }
@@ -75,6 +75,7 @@ class ShardStorage {
   int64_t bytes_per_row_ = 0;
   int64_t cell_bytes_per_row_ = 0;
   int64_t row_bytes_ = 0;
+  int64_t value_row_bytes_ = 0;
   int64_t step_cells_offset_ = 0;
   int64_t touched_bits_offset_ = 0;
   int64_t parameters_offset_ = 0;

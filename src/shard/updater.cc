@@ -5,7 +5,7 @@ namespace multiverso {
 Update Update::Part(int64_t first, int64_t elements, int64_t element_bytes) const {
   const int64_t offset = first * element_bytes;
   Update part = *this;
-  part.weights = static_cast<char*>(weights) + offset;
+  if (weights != nullptr) part.weights = static_cast<char*>(weights) + offset;
   part.state = static_cast<char*>(state) + offset;
   part.delta = static_cast<const char*>(delta) + offset;
   if (out != nullptr) part.out = static_cast<char*>(out) + offset;

@@ -9,7 +9,7 @@ namespace multiverso {
 ChunkSource::ChunkSource(const TableSpec& spec, const Request& request, RowRange rows)
     : request_(request),
       columns_(spec.num_col),
-      element_bytes_(SizeOf(spec.type())),
+      element_bytes_(SizeOf(spec.value_type())),
       names_rows_(false),
       next_element_(rows.first * spec.num_col),
       end_element_(rows.end * spec.num_col) {}
@@ -18,7 +18,7 @@ ChunkSource::ChunkSource(const TableSpec& spec, const Request& request,
                          std::vector<int64_t> positions)
     : request_(request),
       columns_(spec.num_col),
-      element_bytes_(SizeOf(spec.type())),
+      element_bytes_(SizeOf(spec.value_type())),
       names_rows_(true),
       positions_(std::move(positions)) {}
 

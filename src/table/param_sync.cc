@@ -37,7 +37,7 @@ Result<std::unique_ptr<ParamSync>> ParamSync::Make(const Table& table, const int
   if (!last.ok()) return last.status();
   std::memcpy(last->data(), values, static_cast<size_t>(spec.bytes()));
   return std::unique_ptr<ParamSync>(
-      new ParamSync(TensorList(spec.type(), counts, tensors), std::move(last.value())));
+      new ParamSync(TensorList(spec.value_type(), counts, tensors), std::move(last.value())));
 }
 
 ParamSync::ParamSync(TensorList tensors, Segment last)

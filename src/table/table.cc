@@ -197,9 +197,9 @@ Result<std::shared_ptr<const ArrangedRows>> Table::ArrangeRows(Request* request)
   MergedRows* const merged = &rows->merged;
   const auto count = static_cast<size_t>(request->num_ids);
   merged->ids.resize(count);
-  merged->values.resize(count * static_cast<size_t>(spec().num_col * SizeOf(spec().type())));
+  merged->values.resize(count * static_cast<size_t>(spec().num_col * SizeOf(spec().value_type())));
   const RowDelta delta{request->row_ids, request->num_ids, request->delta};
-  const int64_t num_rows = MergeRows(delta, rows->order, spec().num_col, spec().type(),
+  const int64_t num_rows = MergeRows(delta, rows->order, spec().num_col, spec().value_type(),
                                      merged->ids.data(), merged->values.data());
   *request = Request::AddRows(merged->ids.data(), num_rows, merged->values.data());
   return Arranged(std::move(rows));

@@ -21,12 +21,18 @@ Partition PartitionOf(const TableSpec& spec, const Membership& members, const Mo
   return Partition(members, spec.num_row, is_small);
 }
 
+int64_t ValueBytesOfRow(const TableSpec& spec) { return spec.num_col * SizeOf(spec.value_type()); }
+
+// The stripes of a shard have as many rows as those of a staged delta.
 StripeLayout LayoutOf(const TableSpec& spec, int64_t rows) {
-  return StripeLayout(rows, spec.num_col * SizeOf(spec.type()));
+  const int64_t size = SizeOf(spec.type());
+  return StripeLayout(rows, spec.num_col * size,
+                      StripeLayout::kStripeBytes * size / SizeOf(spec.value_type()));
 }
 
 StagedShape ShapeOf(const TableSpec& spec) {
-  return StagedShape{LayoutOf(spec, spec.num_row), spec.num_col, spec.type()};
+  return StagedShape{StripeLayout(spec.num_row, ValueBytesOfRow(spec)), spec.num_col,
+                     spec.value_type()};
 }
 
 // Returns who adds which rows in a round.
@@ -61,11 +67,11 @@ Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
   const bool is_matrix = spec.kind == static_cast<int32_t>(TableKind::kMatrix);
-  return ShardStorage::Plan(layout, updater.value()->state_slots(workers),
-                            updater.value()->counts_steps()
-                                ? StepCells(layout, spec.num_col, /*row_by_row=*/is_matrix)
-                                : StepCells(),
-                            updater.value()->row_slots() * SizeOf(spec.type()), spec.is_lazy());
+  const bool counts_steps = updater.value()->counts_steps() || IsHalf(spec.type());
+  return ShardStorage::Plan(
+      layout, ValueBytesOfRow(spec), updater.value()->state_slots(workers),
+      counts_steps ? StepCells(layout, spec.num_col, /*row_by_row=*/is_matrix) : StepCells(),
+      updater.value()->row_slots() * SizeOf(spec.value_type()), spec.is_lazy());
 }
 
 // A touched row of a lazy table takes whole pages. So only a small part of the memory may be in
@@ -113,7 +119,7 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
                                       spec.max_bytes, is_huge ? kHugePageBytes : PageBytes());
   }
   created->shard_ = std::make_unique<Shard>(
-      layout, spec.num_col, storage.value(), std::move(updater.value()),
+      layout, spec.num_col, spec.type(), storage.value(), std::move(updater.value()),
       ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
       rows.first, std::move(lazy));
   char* const mode_memory = created->segment_->data() + RoundUp(storage->segment_bytes(), kPage);
@@ -133,7 +139,7 @@ Status TableShard::CheckRequest(const RequestHeader& header) const {
   if (header.kind == RequestKind::kSetHyper) {
     return CheckHyper(spec_.updater_kind(), static_cast<int32_t>(header.first), header.value);
   }
-  const int64_t element_bytes = SizeOf(spec_.type());
+  const int64_t element_bytes = SizeOf(spec_.value_type());
   int64_t unit = IsOfRows(header.kind) ? spec_.num_col * element_bytes : element_bytes;
   if (header.kind == RequestKind::kTouchRows) unit = sizeof(int64_t);
   const bool has_bytes = header.kind != RequestKind::kTouch;

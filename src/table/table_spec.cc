@@ -15,8 +15,8 @@ Status TableSpec::Check() const {
   }
   if (!IsDType(dtype)) {
     return Status(Code::kType,
-                  StrCat("dtype: expected 0 (float32), 1 (float64), 2 (int32) or 3 (int64), "
-                         "received ",
+                  StrCat("dtype: expected 0 (float32), 1 (float64), 2 (int32), 3 (int64), "
+                         "4 (float16) or 5 (bfloat16), received ",
                          dtype));
   }
   if (num_row < 1 || num_col < 1) {
@@ -29,7 +29,7 @@ Status TableSpec::Check() const {
   int64_t elements = 0;
   int64_t total = 0;
   if (!CheckedMultiply(num_row, num_col, &elements) ||
-      !CheckedMultiply(elements, SizeOf(type()), &total)) {
+      !CheckedMultiply(elements, SizeOf(value_type()), &total)) {
     return Status(Code::kValue, StrCat("size: ", num_row, " x ", num_col, " ", NameOf(type()),
                                        " do not fit 64-bit arithmetic"));
   }

@@ -36,9 +36,13 @@ struct TableSpec {
   bool operator==(const TableSpec& other) const;
 
   UpdaterKind updater_kind() const { return static_cast<UpdaterKind>(updater); }
+  // Returns the type in which parameters are stored.
   DType type() const { return static_cast<DType>(dtype); }
+  // Returns the type of deltas and results.
+  DType value_type() const { return ValueType(type()); }
   int64_t count() const { return num_row * num_col; }
-  int64_t bytes() const { return count() * SizeOf(type()); }
+  // Returns the bytes of a delta or a result of the whole table.
+  int64_t bytes() const { return count() * SizeOf(value_type()); }
   // Returns whether rows get their initial values when they are first changed (LazyRows).
   bool is_lazy() const { return initializer.kind != static_cast<int32_t>(InitializerKind::kNone); }
   // Returns "matrix 'w' of 4 x 8 float32, updater add".

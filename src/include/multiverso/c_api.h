@@ -84,6 +84,10 @@ extern "C" {
 #define MV_FLOAT64 1
 #define MV_INT32 2
 #define MV_INT64 3
+/* A table of these types stores its parameters in 16 bits. Arithmetic, deltas, results and state
+ * are float32, and an add rounds the new parameters stochastically. */
+#define MV_FLOAT16 4
+#define MV_BFLOAT16 5
 
 /* What an add does to the parameters w with a delta d; docs/updaters.md has the formulas and the
  * hyper-parameters of each updater. Only MV_UPDATER_ADD is for MV_INT32 and MV_INT64, too. */
@@ -392,9 +396,10 @@ MV_EXPORT int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value);
 
 /* ---- Parameters of models ------------------------------------------------------------------- */
 /* Synchronizes tensors that a program trains with a table that holds their elements, tensor after
- * tensor. The tensors have the table's dtype and counts[i] >= 0 elements. `values` are the common
- * initial values: the result of a get on the table, to which the caller has set the tensors. The
- * values are copied. Not collective. The object outlives the table, and is freed separately. */
+ * tensor. The tensors have the type of the table's results and counts[i] >= 0 elements. `values`
+ * are the common initial values: the result of a get on the table, to which the caller has set the
+ * tensors. The values are copied. Not collective. The object outlives the table, and is freed
+ * separately. */
 MV_EXPORT int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_tensors,
                                      const void* values, MV_ParamSync* sync);
 /* Adds the delta of the tensors since the last sync, and sets them to the table's parameters. An
@@ -468,9 +473,9 @@ typedef struct MV_CheckpointTable {
   int64_t num_row;
   int64_t num_col;
   int32_t updater;              /* MV_UPDATER_ */
-  int32_t slots;                /* of the updater's state, each of the table's size */
+  int32_t slots;                /* of the updater's state, a value for each parameter */
   int32_t counting;             /* 0 no steps, 1 an int32 per row in MV_AREA_STEPS, 2 in `steps` */
-  int32_t row_slots;            /* of state per row in MV_AREA_ROW_STATE, of the table's dtype */
+  int32_t row_slots;            /* values of state per row in MV_AREA_ROW_STATE */
   int64_t steps;                /* updates of the table if counting is 2 */
   double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_ */
   const char* name;             /* valid until the checkpoint is closed */

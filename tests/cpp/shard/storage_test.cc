@@ -13,7 +13,7 @@ TEST(ShardStorage, LaysOutItsPartsConsecutively) {
   for (const int64_t rows : {1, 3, 16385, 1000003}) {
     for (const int64_t slots : {0, 1, 2}) {
       const StripeLayout layout(rows, 12);
-      ShardStorage plan = ValueOf(ShardStorage::Plan(layout, slots));
+      ShardStorage plan = ValueOf(ShardStorage::Plan(layout, layout.row_bytes(), slots));
       // The test only computes with the address and never accesses its memory.
       char* const base = reinterpret_cast<char*>(uintptr_t{1} << 40);
       plan.Attach(base);
@@ -29,7 +29,7 @@ TEST(ShardStorage, LaysOutItsPartsConsecutively) {
 }
 
 TEST(ShardStorage, AlignsLocksToCacheLinesAndDataToTheMiddlesOfPages) {
-  ShardStorage plan = ValueOf(ShardStorage::Plan(StripeLayout(1000003, 4), 1));
+  ShardStorage plan = ValueOf(ShardStorage::Plan(StripeLayout(1000003, 4), 4, 1));
   plan.Attach(reinterpret_cast<char*>(uintptr_t{1} << 40));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(plan.lock(1)) % 64, 0U);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(plan.parameters()) % 4096, 2048U);
@@ -39,7 +39,7 @@ TEST(ShardStorage, AlignsLocksToCacheLinesAndDataToTheMiddlesOfPages) {
 
 TEST(ShardStorage, NeedsLittleMoreThanItsParameters) {
   const int64_t bytes = int64_t{8} << 30;
-  const ShardStorage plan = ValueOf(ShardStorage::Plan(StripeLayout(bytes / 4, 4), 0));
+  const ShardStorage plan = ValueOf(ShardStorage::Plan(StripeLayout(bytes / 4, 4), 4, 0));
   EXPECT_LE(plan.segment_bytes(), bytes + bytes / 512);
 }
 
@@ -54,7 +54,7 @@ TEST(ShardStorage, RejectsSizesBeyond64Bits) {
                                          {1, int64_t{1} << 58, 4},
                                          {int64_t{1} << 60, 4, 1}}) {
     const Result<ShardStorage> plan =
-        ShardStorage::Plan(StripeLayout(c.rows, c.row_bytes), c.slots);
+        ShardStorage::Plan(StripeLayout(c.rows, c.row_bytes), c.row_bytes, c.slots);
     EXPECT_EQ(plan.status().code(), Code::kMemory) << c.rows << " x " << c.row_bytes;
   }
 }

@@ -78,8 +78,8 @@ class AloneTest : public ::testing::Test {
 inline RobustLock* FirstLockOf(MV_Table table) {
   const c_api::TableUse use = c_api::Using(table);
   const TableSpec& spec = use->table->spec();
-  ShardStorage storage =
-      ValueOf(ShardStorage::Plan(StripeLayout(spec.num_row, spec.num_col * 4), 0));
+  ShardStorage storage = ValueOf(
+      ShardStorage::Plan(StripeLayout(spec.num_row, spec.num_col * 4), spec.num_col * 4, 0));
   storage.Attach(use->table->here()->segment()->data());
   return storage.lock(0);
 }

@@ -36,8 +36,8 @@ class MemoryShard {
         initializer_(initializer),
         max_bytes_(max_bytes) {
     const int64_t slots = ValueOf(MakeUpdater(kind, DTypeOf<T>()))->state_slots(1);
-    storage_ = ValueOf(ShardStorage::Plan(layout_, slots, StepCells(), /*row_state_bytes=*/0,
-                                          initializer.kind != 0));
+    storage_ = ValueOf(ShardStorage::Plan(layout_, layout_.row_bytes(), slots, StepCells(),
+                                          /*row_state_bytes=*/0, initializer.kind != 0));
     segment_ = ValueOf(Segment::CreatePrivate(storage_.segment_bytes()));
     storage_.Attach(segment_.data());
   }
@@ -50,8 +50,9 @@ class MemoryShard {
                                         Initializer(initializer_, DTypeOf<T>()), first_row,
                                         max_bytes_);
     }
-    return Shard(layout_, columns_, storage_, ValueOf(MakeUpdater(kind_, DTypeOf<T>())),
-                 ShardUser{local_rank, &probe}, first_row, std::move(lazy));
+    return Shard(layout_, columns_, DTypeOf<T>(), storage_,
+                 ValueOf(MakeUpdater(kind_, DTypeOf<T>())), ShardUser{local_rank, &probe},
+                 first_row, std::move(lazy));
   }
 
   const StripeLayout& layout() const { return layout_; }

@@ -40,8 +40,8 @@ TEST(TableSpec, RejectsUnknownKindsTypesAndUpdaters) {
   kind.kind = 2;
   EXPECT_EQ(kind.Check().code(), Code::kValue);
   TableSpec dtype = ArrayOf(1);
-  dtype.dtype = 4;
-  EXPECT_TRUE(IsError(dtype.Check(), Code::kType, "received 4"));
+  dtype.dtype = 6;
+  EXPECT_TRUE(IsError(dtype.Check(), Code::kType, "received 6"));
   EXPECT_TRUE(Contains(dtype.Describe(), "unknown"));
   TableSpec updater = ArrayOf(1);
   updater.updater = 99;

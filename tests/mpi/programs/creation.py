@@ -166,7 +166,7 @@ def invalid_arguments_on_one_rank_reach_every_rank():
         lambda: mv.ArrayTableHandler(3, [1, 2], name="weights"),
         lambda: mv.ArrayTableHandler(0, name="weights"),
         lambda: mv.ArrayTableHandler(2.5, name="weights"),
-        lambda: mv.ArrayTableHandler(3, dtype="float16", name="weights"),
+        lambda: mv.ArrayTableHandler(3, dtype="uint8", name="weights"),
         lambda: mv.ArrayTableHandler(3, ["a", "b", "c"], name="weights"),
         lambda: mv.ArrayTableHandler(3, updater="no such", name="weights"),
         lambda: mv.ArrayTableHandler(3, learning_rate=1.0, name="weights"),

@@ -22,15 +22,22 @@ case = registrar(CASES)
 SHAPES = ((70_001,), (5,), (37, 8), (300, 70), (3, 40_000))
 
 
-def table_of(name, start, initializer=None, **options):
+#: The updaters of which cases with 16-bit parameters run: one for each way to use the state.
+HALF_OPTIONS = {
+    name: OPTIONS[name]
+    for name in ("add", "momentum", "adam", "easgd", "dcasgda", "rowwise_adagrad", "rowwise_adam")
+}
+
+
+def table_of(name, start, initializer=None, stored=None, **options):
     kind = mv.ArrayTableHandler if start.ndim == 1 else mv.MatrixTableHandler
     initial = start if initializer is None else initializer
-    return kind(*start.shape, initial, dtype=start.dtype, updater=name, **options)
+    return kind(*start.shape, initial, dtype=stored or start.dtype, updater=name, **options)
 
 
-def model_of(name, start, **options):
+def model_of(name, start, stored=None, **options):
     rows = start[None] if start.ndim == 1 else start
-    return Model(name, rows, mv.num_workers(), **options)
+    return Model(name, rows, mv.num_workers(), stored, **options)
 
 
 def rows_of(delta, start):
@@ -38,17 +45,18 @@ def rows_of(delta, start):
 
 
 @case()
-def workers_taking_turns_match_one_program_bitwise(initializer=None):
+def workers_taking_turns_match_one_program_bitwise(initializer=None, stored=None):
     rng = np.random.default_rng(SEED)  # the same on every rank
-    for name, options in OPTIONS.items():
+    for name, options in (HALF_OPTIONS if stored else OPTIONS).items():
         for index, shape in enumerate(SHAPES):
             if not accepts(name, shape):
                 continue
-            start = rng.standard_normal(shape).astype(("float32", "float64")[index % 2])
+            dtype = "float32" if stored else ("float32", "float64")[index % 2]
+            start = rng.standard_normal(shape).astype(dtype)
             if initializer is not None:
                 start = initial_values(initializer, shape, start.dtype)
-            table = table_of(name, start, initializer, **options)
-            model = model_of(name, start, **options)
+            table = table_of(name, start, initializer, stored, **options)
+            model = model_of(name, start, stored, **options)
             for turn in range(2 * mv.num_workers()):
                 who = turn % mv.num_workers()
                 delta = rng.standard_normal(shape).astype(start.dtype)
@@ -83,6 +91,18 @@ def _add(table, delta, ids, turn):
 @case()
 def workers_taking_turns_on_lazy_rows_match_one_program_bitwise():
     workers_taking_turns_match_one_program_bitwise(mv.initializers.RandomNormal(seed=SEED))
+
+
+@case()
+def workers_taking_turns_on_16_bit_parameters_match_one_program_bitwise():
+    workers_taking_turns_match_one_program_bitwise(stored="bfloat16")
+
+
+@case(staleness=2)
+def turns_with_bounded_staleness_on_lazy_16_bit_rows_match_one_program_bitwise():
+    workers_taking_turns_match_one_program_bitwise(
+        mv.initializers.RandomNormal(seed=SEED), stored="float16"
+    )
 
 
 @case(staleness=2)
@@ -190,15 +210,22 @@ def elastic_averaging_of_workers_taking_turns():
 
 
 @case(sync=True)
-def sync_round_is_one_update_with_the_sum():
+def sync_round_rounds_16_bit_parameters_once():
+    sync_round_is_one_update_with_the_sum(stored="float16")
+
+
+@case(sync=True)
+def sync_round_is_one_update_with_the_sum(stored=None):
     workers, me = mv.num_workers(), mv.worker_id()
     rng = np.random.default_rng(SEED)
-    for name, options in OPTIONS.items():
+    for name, options in (HALF_OPTIONS if stored else OPTIONS).items():
         for index, shape in enumerate(SHAPES):
             if not accepts(name, shape):
                 continue
-            start = rng.standard_normal(shape).astype(("float32", "float64")[index % 2])
-            table, model = table_of(name, start, **options), model_of(name, start, **options)
+            dtype = "float32" if stored else ("float32", "float64")[index % 2]
+            start = rng.standard_normal(shape).astype(dtype)
+            table = table_of(name, start, stored=stored, **options)
+            model = model_of(name, start, stored, **options)
             for turn in range(4):
                 deltas = rng.standard_normal((workers, *shape)).astype(start.dtype)
                 total = pairwise_sum(deltas)
@@ -216,18 +243,25 @@ def sync_round_updates_lazy_rows_with_the_sum_of_their_deltas():
 
 
 @case(sync=True)
-def sync_round_updates_each_row_with_the_sum_of_its_deltas(initializer=None):
+def sync_round_updates_lazy_16_bit_rows_with_the_sum_of_their_deltas():
+    sync_round_updates_each_row_with_the_sum_of_its_deltas(
+        mv.initializers.TruncatedNormal(seed=5), stored="bfloat16"
+    )
+
+
+@case(sync=True)
+def sync_round_updates_each_row_with_the_sum_of_its_deltas(initializer=None, stored=None):
     workers, me = mv.num_workers(), mv.worker_id()
     rng = np.random.default_rng(SEED)  # the same on every rank
-    for name, options in OPTIONS.items():
+    for name, options in (HALF_OPTIONS if stored else OPTIONS).items():
         for rows, columns in ((37, 8), (3, 70_000)):  # a row of the second takes two messages
             if not accepts(name, (rows, columns)):
                 continue
             start = rng.standard_normal((rows, columns)).astype(np.float32)
             if initializer is not None:
                 start = initial_values(initializer, start.shape, start.dtype)
-            table = table_of(name, start, initializer, **options)
-            model = model_of(name, start, **options)
+            table = table_of(name, start, initializer, stored, **options)
+            model = model_of(name, start, stored, **options)
             for turn in range(5):
                 names_row = [rng.random(rows) < 0.4 for _ in range(workers)]
                 adds_whole = rng.random(workers) < (0, 0.3, 0.6, 0, 1)[turn]

@@ -4,6 +4,7 @@ Tests compare tables with this model bit by bit, so the order of operations matt
 """
 
 import numpy as np
+from half_model import HALVES, round_stochastically
 
 #: The options of each updater that tests use; most values differ from the defaults.
 OPTIONS = {
@@ -63,12 +64,13 @@ class Model:
     """The rows of a table, each with its own state; the first axis of `initial` counts rows.
 
     An array table has one row. A test gives all options of the updater and may change them between
-    updates.
+    updates. `stored` names the type of 16 bits in which the table stores float32 values, if any.
     """
 
-    def __init__(self, updater, initial, workers=1, **options):
+    def __init__(self, updater, initial, workers=1, stored=None, **options):
         self.updater = updater
-        self.values = initial.copy()
+        self.stored = stored
+        self.values = initial.astype(HALVES.get(stored, initial.dtype)).astype(initial.dtype)
         self.options = options
         self.steps = [0] * len(initial)
         self.state = [np.zeros_like(initial), np.zeros_like(initial)]
@@ -166,6 +168,9 @@ class Model:
                 shrinkage = real(2 * self.options["l2_shrinkage_regularization_strength"])
                 b = b + (d + shrinkage * w - (root - old_root) / rate * w)
                 w = (np.clip(b, -l1, l1) - b) / (root / rate + l2)
+        if self.stored:
+            first = row * self.values.shape[1]
+            w = round_stochastically(w, first, self.steps[row], self.stored)
         self.values[row], self.state[0][row], self.state[1][row] = w, a, b
 
     def _root(self, value):

@@ -52,8 +52,8 @@ class TestCreation(SessionTestCase):
                 self.assertEqual(table.get().dtype, np.dtype(forms[0]))
 
     def test_rejects_unsupported_dtypes(self):
-        for wrong in ("float16", np.uint8, bool, complex, "O", "U3", "no such", None, ">f4", 3):
-            with self.assertRaisesRegex(TypeError, "float32, float64, int32, int64, received"):
+        for wrong in (">f2", np.uint8, bool, complex, "O", "U3", "no such", None, ">f4", 3):
+            with self.assertRaisesRegex(TypeError, "int64, float16, bfloat16, received"):
                 mv.ArrayTableHandler(1, dtype=wrong)
 
     def test_accepts_integers_as_sizes_and_rejects_others(self):

@@ -283,7 +283,7 @@ class TestOptions(SessionTestCase):
     def test_integer_tables_support_only_add(self):
         for name in OPTIMIZERS:
             for dtype in ("int32", "int64"):
-                with self.assertRaisesRegex(TypeError, f"'{name}' works on float.*{dtype}.*'add'"):
+                with self.assertRaisesRegex(TypeError, f"'{name}' works on .*float.*{dtype}.*'add'"):
                     mv.ArrayTableHandler(1, dtype=dtype, updater=name)
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
 
@@ -362,5 +362,5 @@ class TestParamSync(unittest.TestCase):
                 TypeError, "'nesterov' has learning_rate, momentum, weight_decay, clipvalue, rec"
             ):
                 ParamSync([np.zeros(2)], updater="nesterov", rho=0.5)
-            with self.assertRaisesRegex(TypeError, "'adam' works on float32 and float64"):
+            with self.assertRaisesRegex(TypeError, "'adam' works on tables of floating-point"):
                 ParamSync([np.zeros(2), np.zeros(2, int)], updater="adam")
