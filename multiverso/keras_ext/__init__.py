@@ -8,7 +8,8 @@
         x, y = shard(x, y)  # this worker's part
         model.fit(x, y, epochs=10, callbacks=[MVCallback(model)])
 
-`KerasParamManager` does the same in your own training loop.
+`KerasParamManager` does the same in your own training loop. `multiverso.keras_ext.layers.Embedding`
+has its weights in the rows of a table.
 """
 
 from multiverso._extras import BACKENDS, needs

@@ -7,6 +7,7 @@ import keras
 
 from multiverso.api import current_session
 from multiverso.keras_ext._metrics import average_over_workers
+from multiverso.keras_ext.layers import layers_of
 from multiverso.keras_ext.param_manager import KerasParamManager
 from multiverso.sync._param_manager import SyncStatistics, checked_freq
 from multiverso.sync._tensor_sync import failing_on_all_ranks
@@ -78,6 +79,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._epoch_batches = 0
         self._batches_since_sync = 0
         self._is_first_epoch = False
+        self._row_steps: _RowSteps | None = None
 
     def sync(self) -> None:
         """Sync now, for instance after a barrier, to get the last deltas of the other workers.
@@ -98,6 +100,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.manager.set_trained(self._model)
         self._batches_since_sync = 0
         self._is_first_epoch = True
+        self._row_steps = _RowSteps(self._model) if layers_of(self._model) else None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Reset the count of batches; in the first epoch, start from the current weights."""
@@ -107,12 +110,23 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self.manager.restart()
         self._is_first_epoch = False
 
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Prepare the gradients of embedding layers."""
+        if self._row_steps is not None:
+            self._row_steps.begin()
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Sync if `freq` batches have been trained since the last sync."""
+        """Sync if `freq` batches have been trained since the last sync.
+
+        The gradients of `multiverso.keras_ext.layers.Embedding` are sent after each step.
+        """
         # With steps_per_execution, `batch` is the last batch of the execution.
         epoch_batches = batch + 1
-        self._batches_since_sync += max(epoch_batches - self._epoch_batches, 1)
+        batches = max(epoch_batches - self._epoch_batches, 1)
+        self._batches_since_sync += batches
         self._epoch_batches = epoch_batches
+        if self._row_steps is not None:
+            self._row_steps.end(batches)
         if self._batches_since_sync >= self.freq:
             self._batches_since_sync %= self.freq
             self.manager.sync_all_param()
@@ -125,6 +139,46 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Any = None) -> None:
         """Sync and wait for the result."""
         self.sync()
+
+
+class _RowSteps:
+    """The steps of the embedding layers of a model in ``fit``, together with its optimizer's.
+
+    The gradients of an execution of several batches are one step.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._layers = layers_of(model)
+        optimizer = model.optimizer
+        self._scaler = None
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            self._scaler = optimizer
+            optimizer = optimizer.inner_optimizer
+        # The optimizer makes a step with the mean over as many batches.
+        self._batches_per_step = optimizer.gradient_accumulation_steps or 1
+        self._batches = 0
+        self._scale = 1.0
+
+    def begin(self) -> None:
+        """Note the factor of the loss, which the optimizer may change after the batch."""
+        if self._scaler is None:
+            return
+        if not self._scaler.built:
+            self._scale = self._scaler.initial_scale
+            return
+        if hasattr(self._model, "jax_state_sync"):
+            self._model.jax_state_sync()
+        self._scale = float(keras.ops.convert_to_numpy(self._scaler.dynamic_scale))
+
+    def end(self, batches: int) -> None:
+        """Send the gradients if the optimizer has made a step."""
+        self._batches += batches
+        if self._batches < self._batches_per_step:
+            return
+        for layer in self._layers:
+            layer.step(self._scale * self._batches_per_step)
+        self._batches %= self._batches_per_step
 
 
 def _disable_async_calls() -> None:

@@ -118,7 +118,8 @@ class Future:
             self._handle = None
 
     def __del__(self) -> None:
-        self._release()
+        if lib is not None:  # It is None while the interpreter ends.
+            self._release()
 
 
 class BackgroundCalls:

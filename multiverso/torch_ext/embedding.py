@@ -16,11 +16,10 @@ from torch.nn import functional
 from multiverso._native import capi
 from multiverso._native.arguments import integer
 from multiverso.api import current_session
+from multiverso.sync._row_gradients import RowGradients
 from multiverso.tables import Future, MatrixTableHandler
 
 __all__ = ["Embedding", "EmbeddingBag", "layers_of", "prefetch"]
-
-_NOT_GRADIENTS = ("add", "easgd")
 
 
 class _Rows:
@@ -62,15 +61,7 @@ class _TableLayer(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, table: Any, padding_idx: int | None) -> None:
         super().__init__()
-        if not isinstance(table, MatrixTableHandler):
-            msg = f"table: expected a MatrixTableHandler, received {type(table).__name__}"
-            raise TypeError(msg)
-        if table.value_dtype.kind != "f" or table.updater in _NOT_GRADIENTS:
-            msg = (
-                f"table: expected a float table whose updater takes gradients, such as 'sgd' or "
-                f"'rowwise_adagrad', received {table.dtype} with '{table.updater}'"
-            )
-            raise ValueError(msg)
+        self._gradients = RowGradients(table)
         if padding_idx is not None:
             padding_idx = integer(padding_idx, "padding_idx", 0)
             if padding_idx >= table.num_row:
@@ -117,23 +108,10 @@ class _TableLayer(torch.nn.Module):  # type: ignore[misc]
 
         """
         waiting, self._waiting = self._waiting, []
-        with_gradients = [(rows, leaf.grad) for rows, leaf in waiting if leaf.grad is not None]
-        ids = [rows.unique for rows, _ in with_gradients]
-        gradients = [grad.detach().to("cpu", copy=False).numpy() for _, grad in with_gradients]
-        is_sent = True
-        if scale != 1.0:
-            gradients = [gradient / gradient.dtype.type(scale) for gradient in gradients]
-            is_sent = all(bool(np.isfinite(gradient).all()) for gradient in gradients)
-        if not ids or not is_sent:
-            if current_session().options.mode == capi.MV_MODE_ASYNC:
-                return is_sent
-            ids = [np.empty(0, np.int64)]
-            gradients = [np.empty((0, self.embedding_dim), self.table.value_dtype)]
-        if len(ids) == 1:
-            self.table.add_async(gradients[0], ids[0])
-        else:
-            self.table.add_async(np.concatenate(gradients), np.concatenate(ids))
-        return is_sent
+        for rows, leaf in waiting:
+            if leaf.grad is not None:
+                self._gradients.collect(rows.unique, leaf.grad.detach().cpu().numpy())
+        return self._gradients.send(scale)
 
     def discard(self) -> None:
         """Forget the gradients that `step` would send."""

@@ -9,6 +9,7 @@ import numpy as np  # noqa: E402
 
 import multiverso as mv  # noqa: E402
 from multiverso.keras_ext import KerasParamManager, MVCallback, shard  # noqa: E402
+from multiverso.keras_ext.layers import Embedding  # noqa: E402
 
 MODES = {"async": {}, "sync": {"sync": True}, "stale": {"staleness": 2}}
 
@@ -126,8 +127,24 @@ def report_errors():
         )
 
 
+def report_rows(mode):
+    """Report the rows of a table after a `fit` in which their gradients are all ones."""
+    with mv.session(**MODES[mode]):
+        table = mv.MatrixTableHandler(20, 2, updater="sgd", learning_rate=1.0)
+        layer = Embedding(table)
+        model = keras.Sequential([keras.layers.Input((2,), dtype="int32"), layer])
+        model.compile(keras.optimizers.SGD(1.0), lambda _, outputs: keras.ops.sum(outputs, (1, 2)))
+        me = mv.worker_id()
+        ids = np.array([[0, 0], [1, 2 + me], [0, 10 + me], [1, 19]], np.int32)
+        options = {"batch_size": 2, "epochs": 3, "verbose": 0}
+        model.fit(ids, ids, callbacks=[MVCallback(model)], **options)
+        mv.barrier()
+        worker.report(**{f"{mode} rows": table.get().tolist()})
+
+
 for mode in MODES:
     report_fit(mode, mode)
+    report_rows(mode)
 report_fit("sync", "sync again")
 report_statistics()
 report_average()

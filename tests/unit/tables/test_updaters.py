@@ -283,7 +283,9 @@ class TestOptions(SessionTestCase):
     def test_integer_tables_support_only_add(self):
         for name in OPTIMIZERS:
             for dtype in ("int32", "int64"):
-                with self.assertRaisesRegex(TypeError, f"'{name}' works on .*float.*{dtype}.*'add'"):
+                with self.assertRaisesRegex(
+                    TypeError, f"'{name}' works on .*float.*{dtype}.*'add'"
+                ):
                     mv.ArrayTableHandler(1, dtype=dtype, updater=name)
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
 

@@ -1,0 +1,137 @@
+"""Rows of a table of Multiverso in functions that JAX differentiates and compiles."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from multiverso.jax_ext._rows import look_up_with, rows_of, wait_for_gradients
+from multiverso.sync._row_gradients import RowGradients
+from multiverso.tables import MatrixTableHandler
+
+__all__ = ["Embedding", "lookup"]
+
+
+class _Shared:
+    """What all copies of an Embedding have in common; equal only to itself."""
+
+    def __init__(self, table: Any) -> None:
+        self.gradients = RowGradients(table)
+        self.look_up = look_up_with(self.gradients)
+
+
+@jax.tree_util.register_pytree_node_class
+class Embedding:
+    """A table as a part of a pytree of parameters.
+
+    JAX computes gradients of parameters only, so the pytree has one leaf, a scalar zero, on which
+    `lookup` appears to depend. Its gradient is zero. The gradients of the rows are collected, and
+    `step` sends them; the table's updater is the optimizer of the rows.
+
+    Parameters
+    ----------
+    table : MatrixTableHandler
+        A table of floating-point numbers whose updater takes gradients.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the table is something else.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import multiverso as mv
+    >>> from multiverso.jax_ext import Embedding, lookup
+    >>> with mv.session():
+    ...     table = mv.MatrixTableHandler(1000, 2, updater="sgd", learning_rate=0.5)
+    ...     embedding = Embedding(table)
+    ...     loss = lambda embedding, ids: lookup(embedding, ids).sum()
+    ...     gradients = jax.jit(jax.grad(loss))(embedding, jnp.array([1, 7, 7]))
+    ...     embedding.step()
+    ...     table.get([1, 2, 7])
+    True
+    array([[-0.5, -0.5],
+           [ 0. ,  0. ],
+           [-1. , -1. ]], dtype=float32)
+
+    """
+
+    def __init__(self, table: MatrixTableHandler) -> None:
+        self._shared = _Shared(table)
+        self._connection: Any = jnp.zeros(())
+
+    @property
+    def table(self) -> MatrixTableHandler:
+        """The table."""
+        return self._shared.gradients.table
+
+    def step(self, scale: float = 1.0) -> bool:
+        """Send the gradients since the last step in the background.
+
+        Call it after the step of the optimizer; it waits for the compiled functions that have been
+        called. In sync mode every worker calls it equally often, also without a batch.
+
+        Parameters
+        ----------
+        scale : float, optional
+            The factor of the loss, which the gradients are divided by.
+
+        Returns
+        -------
+        bool
+            False if a gradient is not finite although the loss was scaled. Then nothing is sent.
+
+        Raises
+        ------
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for the table's `add_async`.
+
+        """
+        wait_for_gradients()
+        return self._shared.gradients.send(scale)
+
+    def discard(self) -> None:
+        """Forget the gradients that `step` would send."""
+        wait_for_gradients()
+        self._shared.gradients.discard()
+
+    def tree_flatten(self) -> tuple[tuple[Any], _Shared]:
+        """Return the leaf and what does not change, for JAX."""
+        return (self._connection,), self._shared
+
+    @classmethod
+    def tree_unflatten(cls, shared: _Shared, leaves: Any) -> "Embedding":
+        """Return a copy with another leaf, for JAX."""
+        embedding = cls.__new__(cls)
+        embedding._shared = shared
+        (embedding._connection,) = leaves
+        return embedding
+
+    def __repr__(self) -> str:
+        """Return the table."""
+        return f"Embedding({self.table!r})"
+
+
+def lookup(table: Embedding | MatrixTableHandler, ids: Any) -> jax.Array:
+    """Return the rows of `ids`, in functions that JAX compiles too.
+
+    Parameters
+    ----------
+    table : Embedding or MatrixTableHandler
+        Gradients of an `Embedding` are collected. A table itself is only read.
+    ids : array of int of any shape
+        The row ids.
+
+    Returns
+    -------
+    jax.Array
+        Shape (*ids.shape, num_col).
+
+    """
+    ids = jnp.asarray(ids)
+    if isinstance(table, Embedding):
+        rows: jax.Array = table._shared.look_up(table._connection, ids)
+        return rows
+    return rows_of(table, ids)

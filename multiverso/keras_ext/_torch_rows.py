@@ -1,0 +1,30 @@
+"""Rows of a table in a graph of PyTorch, for `multiverso.keras_ext.layers`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from multiverso.sync._row_gradients import RowGradients, rows_of
+
+
+def look_up_with(gradients: RowGradients) -> Callable[[Any, Any], Any]:
+    """Return look_up(connection, ids): rows, whose gradients `gradients` collects."""
+
+    class LookUp(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(context: Any, connection: Any, ids: Any) -> Any:
+            context.ids = ids.detach().cpu().numpy()
+            return torch.from_numpy(rows_of(gradients.table, context.ids)).to(connection.device)
+
+        @staticmethod
+        def backward(context: Any, row_gradients: Any) -> tuple[Any, None]:
+            # A copy, because later backward passes may change the gradient in place.
+            gradients.collect(context.ids, row_gradients.detach().cpu().numpy().copy())
+            return torch.zeros((), device=row_gradients.device), None
+
+    return LookUp.apply  # type: ignore[no-any-return]
+
+
+def wait_for_gradients() -> None:
+    """Return at once: a backward pass ends after its gradients."""

@@ -1,0 +1,150 @@
+"""Keras layers whose weights are rows of a table of Multiverso.
+
+The rows are no weights of the model: the optimizer, ``save_weights`` and `MVCallback`'s sync do not
+see them. A layer gets the rows of a batch from the table and collects their gradients, which
+`MVCallback` sends after each step; the table's updater is the optimizer of the rows.
+"""
+
+import importlib
+from typing import Any, Final
+
+import keras
+
+from multiverso.sync._row_gradients import RowGradients
+from multiverso.tables import MatrixTableHandler
+
+__all__ = ["Embedding", "layers_of"]
+
+#: The module of each backend, which imports its framework.
+_MODULES: Final = {
+    "jax": "multiverso.jax_ext._rows",
+    "tensorflow": "multiverso.keras_ext._tensorflow_rows",
+    "torch": "multiverso.keras_ext._torch_rows",
+}
+
+
+@keras.saving.register_keras_serializable("multiverso")
+class Embedding(keras.layers.Layer):  # type: ignore[misc]
+    """`keras.layers.Embedding` with its rows in a table.
+
+    It works in ``fit``, on all backends. The layer has one weight of a single zero, ``connection``:
+    frameworks compute gradients of weights only, so the layer appears to depend on one. A layer
+    with ``trainable=False``, and calls with ``training=False``, only read the rows.
+
+    Parameters
+    ----------
+    table : MatrixTableHandler
+        A table of floating-point numbers whose updater takes gradients.
+    mask_zero : bool, optional
+        Whether id 0 is padding, for later layers that use masks.
+    **options : optional
+        Options of every Keras layer: ``name``, ``dtype``, ``trainable``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the table is something else.
+
+    """
+
+    def __init__(self, table: MatrixTableHandler, mask_zero: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.mask_zero = mask_zero
+        self.supports_masking = mask_zero
+        self._gradients = RowGradients(table)
+        backend = keras.backend.backend()
+        self.supports_jit = backend != "tensorflow"  # XLA there cannot call Python functions.
+        module = importlib.import_module(_MODULES[backend])
+        self._look_up = module.look_up_with(self._gradients)
+        self._wait = module.wait_for_gradients
+
+    @property
+    def table(self) -> MatrixTableHandler:
+        """The table."""
+        return self._gradients.table
+
+    @property
+    def output_dim(self) -> int:
+        """The number of columns of the table."""
+        return self.table.num_col
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create the weight that connects the rows with the trainer."""
+        self._connection = self.add_weight(
+            shape=(), initializer="zeros", dtype="float32", name="connection"
+        )
+        self.built = True
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """Return the rows of the ids `inputs`, of shape (*inputs.shape, output_dim)."""
+        ids = keras.ops.convert_to_tensor(inputs)
+        if not keras.backend.is_int_dtype(ids.dtype):
+            ids = keras.ops.cast(ids, "int32")
+        connection = keras.ops.convert_to_tensor(self._connection)
+        if training is False or not self.trainable:
+            connection = keras.ops.stop_gradient(connection)
+        return keras.ops.cast(self._look_up(connection, ids), self.compute_dtype)
+
+    def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
+        """Return the shape and the dtype of the output, without a call of the table."""
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Return the shape of the output."""
+        return (*input_shape, self.output_dim)
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        """Return which ids are not 0, with ``mask_zero=True``."""
+        return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
+
+    def step(self, scale: float = 1.0) -> bool:
+        """Send the gradients of all backward passes since the last step, in the background.
+
+        `MVCallback` calls it; in your own training loop call it after the optimizer's step. In sync
+        mode every worker calls it equally often, also without a batch.
+
+        Parameters
+        ----------
+        scale : float, optional
+            The factor of the loss, which the gradients are divided by.
+
+        Returns
+        -------
+        bool
+            False if a gradient is not finite although the loss was scaled. Then nothing is sent.
+
+        Raises
+        ------
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for the table's `add_async`.
+
+        """
+        self._wait()
+        return self._gradients.send(scale)
+
+    def discard(self) -> None:
+        """Forget the gradients that `step` would send."""
+        self._wait()
+        self._gradients.discard()
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the options of the layer and the name of its table."""
+        return {**super().get_config(), "table": self.table.name, "mask_zero": self.mask_zero}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Embedding":
+        """Create the layer from `get_config`, with a table in place of its name."""
+        if not isinstance(config["table"], MatrixTableHandler):
+            msg = (
+                f"a file cannot contain the table {config['table']!r}: build the model with its "
+                f"tables in the program, and read the other weights with load_weights"
+            )
+            raise TypeError(msg)
+        return cls(**config)
+
+
+def layers_of(model: Any) -> list[Embedding]:
+    """Return the layers of a model that have their rows in a table."""
+    flatten = getattr(model, "_flatten_layers", None)
+    layers = [model] if flatten is None else flatten(include_self=True, recursive=True)
+    return [layer for layer in layers if isinstance(layer, Embedding)]

@@ -1,0 +1,99 @@
+"""The gradients of rows of a table, from their computation to their add: for embedding layers."""
+
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._native import capi
+from multiverso.api import current_session
+from multiverso.tables import MatrixTableHandler
+
+_NOT_GRADIENTS = ("add", "easgd")
+
+
+def rows_of(table: MatrixTableHandler, ids: NDArray[Any]) -> NDArray[Any]:
+    """Return the rows of ids of any shape, in an array of shape (*ids.shape, num_col)."""
+    rows: NDArray[Any] = table.get(np.ascontiguousarray(ids, np.int64).reshape(-1))
+    return rows.reshape(*ids.shape, table.num_col)
+
+
+class RowGradients:
+    """Collects the gradients of rows until they are sent to the table as one add.
+
+    Frameworks compute gradients in threads of their own, so `collect` may be called from any.
+
+    Parameters
+    ----------
+    table : MatrixTableHandler
+        A table of floating-point numbers whose updater takes gradients.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is something else.
+
+    """
+
+    def __init__(self, table: Any) -> None:
+        if not isinstance(table, MatrixTableHandler):
+            msg = f"table: expected a MatrixTableHandler, received {type(table).__name__}"
+            raise TypeError(msg)
+        if table.value_dtype.kind != "f" or table.updater in _NOT_GRADIENTS:
+            msg = (
+                f"table: expected a float table whose updater takes gradients, such as 'sgd' or "
+                f"'rowwise_adagrad', received {table.dtype} with '{table.updater}'"
+            )
+            raise ValueError(msg)
+        self.table = table
+        self._mutex = threading.Lock()
+        self._waiting: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
+
+    def collect(self, ids: NDArray[Any], gradients: NDArray[Any]) -> None:
+        """Keep the gradients of the rows `ids`, of shape (*ids.shape, num_col), without a copy."""
+        flat_ids = np.ascontiguousarray(ids, np.int64).reshape(-1)
+        flat = np.ascontiguousarray(gradients, self.table.value_dtype)
+        flat = flat.reshape(-1, self.table.num_col)
+        with self._mutex:
+            self._waiting.append((flat_ids, flat))
+
+    def discard(self) -> None:
+        """Forget the gradients that `send` would send."""
+        with self._mutex:
+            self._waiting.clear()
+
+    def send(self, scale: float = 1.0) -> bool:
+        """Send the gradients, divided by `scale`, in the background.
+
+        In sync mode this is an add of the round also if there are none.
+
+        Returns
+        -------
+        bool
+            False if a gradient is not finite although it was scaled. Then nothing is sent.
+
+        Raises
+        ------
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for the table's `add_async`.
+
+        """
+        with self._mutex:
+            waiting, self._waiting = self._waiting, []
+        ids = [part for part, _ in waiting]
+        gradients = [part for _, part in waiting]
+        is_sent = True
+        if scale != 1.0:
+            gradients = [gradient / gradient.dtype.type(scale) for gradient in gradients]
+            is_sent = all(bool(np.isfinite(gradient).all()) for gradient in gradients)
+        if not ids or not is_sent:
+            if current_session().options.mode == capi.MV_MODE_ASYNC:
+                return is_sent
+            ids = [np.empty(0, np.int64)]
+            gradients = [np.empty((0, self.table.num_col), self.table.value_dtype)]
+        if len(ids) == 1:
+            self.table.add_async(gradients[0], ids[0])
+        else:
+            self.table.add_async(np.concatenate(gradients), np.concatenate(ids))
+        return is_sent

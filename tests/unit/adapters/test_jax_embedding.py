@@ -1,0 +1,93 @@
+"""Rows of a table in functions of JAX, with one worker."""
+
+import numpy as np
+import pytest
+from requirements import is_installed, needs
+from sessions import SessionTestCase
+
+import multiverso as mv
+
+pytestmark = pytest.mark.frameworks
+
+if is_installed("jax"):
+    import jax
+    import jax.numpy as jnp
+
+    from multiverso.jax_ext import Embedding, lookup
+
+ROWS, COLUMNS = 40, 4
+START = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype("float32")
+
+
+def table_of(**options):
+    options = {"updater": "sgd", "learning_rate": 1.0, **options}
+    return mv.MatrixTableHandler(ROWS, COLUMNS, START, **options)
+
+
+@needs("jax")
+class TestLookup(SessionTestCase):
+    def check_gradients(self, transform):
+        embedding = Embedding(table_of())
+        params = {"rows": embedding, "w": jnp.arange(1.0, COLUMNS + 1)}
+
+        def loss(params, ids):
+            return jnp.tanh(lookup(params["rows"], ids) @ params["w"]).sum()
+
+        def reference(params, ids):
+            return jnp.tanh(jnp.take(params["rows"], ids, axis=0) @ params["w"]).sum()
+
+        expected = {"rows": jnp.asarray(START), "w": params["w"]}
+        for ids in (np.array([[1, 2], [2, 7]]), np.array([[3, 3], [3, 0]])):
+            gradients = transform(jax.grad(loss))(params, ids)
+            expected_gradients = jax.grad(reference)(expected, ids)
+            np.testing.assert_allclose(gradients["w"], expected_gradients["w"], atol=1e-5)
+            self.assertEqual([float(x) for x in jax.tree.leaves(gradients["rows"])], [0.0])
+            self.assertTrue(embedding.step())
+            expected["rows"] -= expected_gradients["rows"]
+            np.testing.assert_allclose(embedding.table.get(), expected["rows"], atol=1e-5)
+
+    def test_gradients_are_those_of_take(self):
+        self.check_gradients(lambda function: function)
+
+    def test_gradients_of_compiled_functions_are_those_of_take(self):
+        self.check_gradients(jax.jit)
+
+    def test_gradients_of_several_calls_are_sent_as_one_step(self):
+        embedding = Embedding(table_of(updater="adagrad", learning_rate=0.5, epsilon=0.1))
+        gradient = jax.jit(jax.grad(lambda rows, ids: (lookup(rows, ids) * 2).sum()))
+        for _ in range(3):
+            gradient(embedding, jnp.array([5, 6]))
+        embedding.step(scale=2.0)
+        once = table_of(updater="adagrad", learning_rate=0.5, epsilon=0.1)
+        once.add(np.full((2, COLUMNS), 3.0), [5, 6])
+        np.testing.assert_array_equal(embedding.table.get(), once.get())
+
+    def test_gradients_that_are_not_finite_are_dropped_with_a_scale(self):
+        embedding = Embedding(table_of())
+        jax.grad(lambda rows: (lookup(rows, [1]) * jnp.inf).sum())(embedding)
+        self.assertFalse(embedding.step(scale=8.0))
+        jax.grad(lambda rows: lookup(rows, [1]).sum())(embedding)
+        embedding.discard()
+        self.assertTrue(embedding.step())
+        np.testing.assert_array_equal(embedding.table.get(), START)
+
+    def test_shapes_and_readers(self):
+        table = table_of()
+        for shape in ((), (3,), (2, 3), (0,)):
+            ids = np.zeros(shape, np.int32)
+            expected = np.broadcast_to(START[0], (*shape, COLUMNS))
+            for look_up in (lookup, jax.jit(lookup, static_argnums=0)):
+                np.testing.assert_array_equal(look_up(table, ids), expected)
+        np.testing.assert_array_equal(lookup(Embedding(table), 3), START[3])
+        integers = mv.MatrixTableHandler(2, 2, dtype="int32")
+        np.testing.assert_array_equal(lookup(integers, [1]), [[0, 0]])
+
+    def test_updates_of_the_pytree_keep_the_table(self):
+        params = {"rows": Embedding(table_of())}
+        updated = jax.tree.map(lambda leaf: leaf - 0.1 * leaf, params)
+        self.assertIs(updated["rows"].table, params["rows"].table)
+        self.assertIn("MatrixTableHandler", repr(updated["rows"]))
+
+    def test_rejects_tables_that_take_no_gradients(self):
+        with self.assertRaisesRegex(ValueError, "whose updater takes gradients"):
+            Embedding(mv.MatrixTableHandler(2, 2))
