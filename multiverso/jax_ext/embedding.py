@@ -25,8 +25,9 @@ class Embedding:
     """A table as a part of a pytree of parameters.
 
     JAX computes gradients of parameters only, so the pytree has one leaf, a scalar zero, on which
-    `lookup` appears to depend. Its gradient is zero. The gradients of the rows are collected, and
-    `step` sends them; the table's updater is the optimizer of the rows.
+    `lookup` appears to depend. Its gradient is zero, or NaN if a gradient of a row is not finite,
+    which scalers of the loss look for. The gradients of the rows are collected, and `step` sends
+    them; the table's updater is the optimizer of the rows.
 
     Parameters
     ----------

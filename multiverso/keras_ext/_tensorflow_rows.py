@@ -17,7 +17,8 @@ def look_up_with(gradients: RowGradients) -> Callable[[Any, Any], Any]:
     def collect(ids: Any, row_gradients: Any) -> Any:
         # TensorFlow may use the memory again after the call.
         gradients.collect(np.array(ids), np.array(row_gradients))
-        return np.zeros((), np.float32)
+        # A scaler of the loss sees only this number.
+        return np.float32(0.0 if np.isfinite(row_gradients).all() else np.nan)
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def look_up(connection: Any, ids: Any) -> Any:
@@ -26,8 +27,8 @@ def look_up_with(gradients: RowGradients) -> Callable[[Any, Any], Any]:
 
         def backward(row_gradients: Any) -> tuple[Any, None]:
             # The result is the gradient of the connection, so that it must be computed.
-            zero = tf.numpy_function(collect, [ids, row_gradients], tf.float32)
-            return tf.reshape(zero, []), None
+            result = tf.numpy_function(collect, [ids, row_gradients], tf.float32)
+            return tf.reshape(result, []), None
 
         return rows, backward
 

@@ -21,7 +21,9 @@ def look_up_with(gradients: RowGradients) -> Callable[[Any, Any], Any]:
         def backward(context: Any, row_gradients: Any) -> tuple[Any, None]:
             # A copy, because later backward passes may change the gradient in place.
             gradients.collect(context.ids, row_gradients.detach().cpu().numpy().copy())
-            return torch.zeros((), device=row_gradients.device), None
+            # A scaler of the loss sees only this number.
+            is_finite = torch.isfinite(row_gradients).all()
+            return torch.where(is_finite, 0.0, torch.nan), None
 
     return LookUp.apply  # type: ignore[no-any-return]
 

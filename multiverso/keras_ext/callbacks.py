@@ -110,11 +110,6 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self.manager.restart()
         self._is_first_epoch = False
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Prepare the gradients of embedding layers."""
-        if self._row_steps is not None:
-            self._row_steps.begin()
-
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Sync if `freq` batches have been trained since the last sync.
 
@@ -144,7 +139,8 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
 class _RowSteps:
     """The steps of the embedding layers of a model in ``fit``, together with its optimizer's.
 
-    The gradients of an execution of several batches are one step.
+    The gradients of an execution of several batches are one step. Steps are counted in batches: a
+    batch that the optimizer drops counts too, so that workers in sync mode make equally many.
     """
 
     def __init__(self, model: Any) -> None:
@@ -157,27 +153,34 @@ class _RowSteps:
             optimizer = optimizer.inner_optimizer
         # The optimizer makes a step with the mean over as many batches.
         self._batches_per_step = optimizer.gradient_accumulation_steps or 1
+        # An earlier `fit` may have ended between two steps. With a scaler, the optimizer's count
+        # lacks dropped batches, whose number differs between workers.
         self._batches = 0
-        self._scale = 1.0
-
-    def begin(self) -> None:
-        """Note the factor of the loss, which the optimizer may change after the batch."""
         if self._scaler is None:
-            return
+            iterations = keras.ops.convert_to_numpy(optimizer._iterations)
+            self._batches = int(iterations) % self._batches_per_step
+        self._scale = self._current_scale()
+
+    def _current_scale(self) -> float:
+        """Return the factor of the loss in the next batch."""
+        if self._scaler is None:
+            return 1.0
         if not self._scaler.built:
-            self._scale = self._scaler.initial_scale
-            return
+            return float(self._scaler.initial_scale)
         if hasattr(self._model, "jax_state_sync"):
             self._model.jax_state_sync()
-        self._scale = float(keras.ops.convert_to_numpy(self._scaler.dynamic_scale))
+        return float(keras.ops.convert_to_numpy(self._scaler.dynamic_scale))
 
     def end(self, batches: int) -> None:
         """Send the gradients if the optimizer has made a step."""
+        # The scaler lowers its factor when it drops a batch.
+        scale, self._scale = self._scale, self._current_scale()
+        batch_scale = None if self._scale < scale else scale * self._batches_per_step
         self._batches += batches
-        if self._batches < self._batches_per_step:
-            return
         for layer in self._layers:
-            layer.step(self._scale * self._batches_per_step)
+            layer.unscale(batch_scale)
+            if self._batches >= self._batches_per_step:
+                layer.step()
         self._batches %= self._batches_per_step
 
 

@@ -22,6 +22,9 @@ _MODULES: Final = {
     "torch": "multiverso.keras_ext._torch_rows",
 }
 
+#: Each dtype of floats represents the integers up to this number; ids that are floats become int32.
+_EXACT: Final = {"bfloat16": 2**8, "float16": 2**11, "float32": 2**24, "float64": 2**31 - 1}
+
 
 @keras.saving.register_keras_serializable("multiverso")
 class Embedding(keras.layers.Layer):  # type: ignore[misc]
@@ -49,6 +52,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
 
     def __init__(self, table: MatrixTableHandler, mask_zero: bool = False, **options: Any) -> None:
         super().__init__(**options)
+        self.autocast = False  # A policy such as "mixed_bfloat16" must not round ids.
         self.mask_zero = mask_zero
         self.supports_masking = mask_zero
         self._gradients = RowGradients(table)
@@ -78,6 +82,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Return the rows of the ids `inputs`, of shape (*inputs.shape, output_dim)."""
         ids = keras.ops.convert_to_tensor(inputs)
+        self._require_exact(keras.backend.standardize_dtype(ids.dtype))
         if not keras.backend.is_int_dtype(ids.dtype):
             ids = keras.ops.cast(ids, "int32")
         connection = keras.ops.convert_to_tensor(self._connection)
@@ -85,8 +90,19 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             connection = keras.ops.stop_gradient(connection)
         return keras.ops.cast(self._look_up(connection, ids), self.compute_dtype)
 
+    def _require_exact(self, dtype: str) -> None:
+        """Raise TypeError if the dtype of the ids is a float that rounds some ids of the table."""
+        exact = _EXACT.get(dtype)
+        if exact is not None and self.table.num_row > exact + 1:
+            msg = (
+                f"ids: expected integers, received {dtype}, which rounds ids above {exact}; start "
+                f"the model with keras.Input(shape, dtype='int32') or 'int64'"
+            )
+            raise TypeError(msg)
+
     def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
         """Return the shape and the dtype of the output, without a call of the table."""
+        self._require_exact(keras.backend.standardize_dtype(inputs.dtype))
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
@@ -121,6 +137,23 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         """
         self._wait()
         return self._gradients.send(scale)
+
+    def unscale(self, scale: float | None) -> bool:
+        """Divide the gradients of one batch by its scale, where `step` sends those of several.
+
+        Parameters
+        ----------
+        scale : float or None
+            The factor of the loss in the batches since the last call; None drops their gradients.
+
+        Returns
+        -------
+        bool
+            False if the gradients are dropped, also because one is not finite.
+
+        """
+        self._wait()
+        return self._gradients.unscale(scale)
 
     def discard(self) -> None:
         """Forget the gradients that `step` would send."""

@@ -49,6 +49,8 @@ class RowGradients:
         self.table = table
         self._mutex = threading.Lock()
         self._waiting: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
+        # Of earlier batches, and already divided by their scale.
+        self._unscaled: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
 
     def collect(self, ids: NDArray[Any], gradients: NDArray[Any]) -> None:
         """Keep the gradients of the rows `ids`, of shape (*ids.shape, num_col), without a copy."""
@@ -62,16 +64,38 @@ class RowGradients:
         """Forget the gradients that `send` would send."""
         with self._mutex:
             self._waiting.clear()
+            self._unscaled.clear()
+
+    def unscale(self, scale: float | None) -> bool:
+        """Divide the gradients since the last call by `scale`.
+
+        Returns
+        -------
+        bool
+            False if they are dropped: if `scale` is None, or one that was scaled is not finite.
+
+        """
+        with self._mutex:
+            waiting, self._waiting = self._waiting, []
+        if scale is None:
+            return False
+        if scale != 1.0:
+            waiting = [(ids, part / part.dtype.type(scale)) for ids, part in waiting]
+            if not all(bool(np.isfinite(part).all()) for _, part in waiting):
+                return False
+        self._unscaled += waiting
+        return True
 
     def send(self, scale: float = 1.0) -> bool:
-        """Send the gradients, divided by `scale`, in the background.
+        """Send the gradients, divided by `scale` unless `unscale` did that, in the background.
 
         In sync mode this is an add of the round also if there are none.
 
         Returns
         -------
         bool
-            False if a gradient is not finite although it was scaled. Then nothing is sent.
+            False if a gradient is not finite although it was scaled. Then those since the last
+            call of `unscale` are dropped.
 
         Raises
         ------
@@ -79,15 +103,11 @@ class RowGradients:
             As for the table's `add_async`.
 
         """
-        with self._mutex:
-            waiting, self._waiting = self._waiting, []
-        ids = [part for part, _ in waiting]
-        gradients = [part for _, part in waiting]
-        is_sent = True
-        if scale != 1.0:
-            gradients = [gradient / gradient.dtype.type(scale) for gradient in gradients]
-            is_sent = all(bool(np.isfinite(gradient).all()) for gradient in gradients)
-        if not ids or not is_sent:
+        is_sent = self.unscale(scale)
+        unscaled, self._unscaled = self._unscaled, []
+        ids = [part for part, _ in unscaled]
+        gradients = [part for _, part in unscaled]
+        if not ids:
             if current_session().options.mode == capi.MV_MODE_ASYNC:
                 return is_sent
             ids = [np.empty(0, np.int64)]

@@ -1,7 +1,11 @@
 """Rows of a table in functions of JAX, with one worker."""
 
+import os
+import unittest
+
 import numpy as np
 import pytest
+from programs import run_program
 from requirements import is_installed, needs
 from sessions import SessionTestCase
 
@@ -81,6 +85,69 @@ class TestLookup(SessionTestCase):
         np.testing.assert_array_equal(lookup(Embedding(table), 3), START[3])
         integers = mv.MatrixTableHandler(2, 2, dtype="int32")
         np.testing.assert_array_equal(lookup(integers, [1]), [[0, 0]])
+
+    def test_batches_of_functions_are_those_of_ids(self):
+        ids = jnp.arange(12).reshape(4, 3)
+        embedding = Embedding(table_of())
+
+        def total(rows, ids):
+            return (lookup(rows, ids) ** 2).sum()
+
+        np.testing.assert_array_equal(
+            jax.vmap(lambda ids: lookup(embedding, ids))(ids), START[:12].reshape(4, 3, COLUMNS)
+        )
+        changed = START.copy()
+        changed[:12] -= 2 * START[:12]
+        for of_batch in (
+            jax.grad(lambda rows: jax.vmap(total, (None, 0))(rows, ids).sum()),
+            lambda rows: jax.vmap(jax.grad(total), (None, 0))(rows, ids),
+            jax.grad(lambda rows: jax.lax.map(lambda ids: total(rows, ids), ids).sum()),
+        ):
+            embedding = Embedding(table_of())
+            jax.jit(of_batch)(embedding)
+            embedding.step()
+            np.testing.assert_allclose(embedding.table.get(), changed, atol=1e-5)
+
+    def test_empty_ids_have_no_gradients(self):
+        embedding = Embedding(table_of())
+        ids = jnp.zeros((2, 0), jnp.int32)
+        jax.jit(jax.grad(lambda rows: lookup(rows, ids).sum()))(embedding)
+        self.assertTrue(embedding.step())
+        np.testing.assert_array_equal(embedding.table.get(), START)
+
+    def test_the_leaf_shows_gradients_that_are_not_finite(self):
+        gradient = jax.grad(lambda rows, factor: (lookup(rows, [1]) * factor).sum())
+        for factor in (jnp.inf, jnp.nan):
+            (leaf,) = jax.tree.leaves(gradient(Embedding(table_of()), factor))
+            self.assertTrue(np.isnan(leaf))
+
+    @unittest.skipUnless(hasattr(os, "sched_setaffinity"), "needs a limit on the cores")
+    def test_large_arguments_of_host_calls_need_one_core_only(self):
+        # JAX creates as many threads as the process may use cores. A function whose arguments are
+        # still being copied, such as `factors`, is executed by one of them.
+        code = """
+            import os
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+            import jax, numpy as np
+            import multiverso as mv
+            from multiverso.jax_ext import Embedding, lookup
+            with mv.session():
+                table = mv.MatrixTableHandler(50, 64, updater="sgd", learning_rate=1.0)
+                embedding = Embedding(table)
+                def total(rows, ids, factors):
+                    return (lookup(rows, ids) * factors).sum()
+                gradient = jax.jit(jax.grad(total))
+                ids = np.arange(30_001) % 50
+                for _ in range(4):
+                    gradient(embedding, ids, np.ones((len(ids), 64), np.float32))
+                    embedding.step()
+                expected = -4.0 * np.bincount(ids)
+                assert (table.get() == expected[:, None]).all(), table.get()
+            print("done", flush=True)
+            os._exit(0)
+            """
+        code, output, errors = run_program(code, timeout=300)
+        self.assertEqual((code, output.strip()), (0, "done"), errors)
 
     def test_updates_of_the_pytree_keep_the_table(self):
         params = {"rows": Embedding(table_of())}

@@ -82,6 +82,70 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
         model.fit(IDS[:8], TARGETS[:8] * 1e30, verbose=0, callbacks=[MVCallback(model)])
         np.testing.assert_array_equal(table.get(), START)
 
+    def test_accumulation_goes_on_in_the_next_fit(self):
+        def accumulating():
+            return keras.optimizers.SGD(0.1, gradient_accumulation_steps=3)
+
+        own = keras.layers.Embedding(ROWS, COLUMNS)
+        reference = model_of(own, accumulating())
+        own.set_weights([START])
+        table = table_of()
+        model = model_of(Embedding(table), accumulating())
+        for _ in range(3):  # of four batches each
+            fit(reference, epochs=1)
+            fit(model, MVCallback(model), epochs=1)
+            np.testing.assert_allclose(table.get(), own.get_weights()[0], atol=1e-5)
+
+    def fit_with_scale(self, row, weight, scale, batches, **options):
+        """Fit the sum of rows times a weight; return the scale of the loss after it and the row."""
+        table = mv.MatrixTableHandler(
+            2, 2, np.full((2, 2), row, "float32"), updater="sgd", learning_rate=0.125
+        )
+        inputs = keras.Input((1,), dtype="int32")
+        kernel = keras.initializers.Constant(weight)
+        dense = keras.layers.Dense(1, use_bias=False, kernel_initializer=kernel)
+        model = keras.Model(inputs, dense(keras.layers.Flatten()(Embedding(table)(inputs))))
+        optimizer = keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.SGD(0.0, **options), initial_scale=scale
+        )
+        model.compile(optimizer, lambda _, y: keras.ops.sum(y, -1), auto_scale_loss=False)
+        ids = np.zeros((batches, 1), np.int32)
+        model.fit(ids, ids, batch_size=1, verbose=0, callbacks=[MVCallback(model)])
+        return float(keras.ops.convert_to_numpy(optimizer.dynamic_scale)), table.get([0]).tolist()
+
+    def test_rows_and_weights_skip_the_same_batches(self):
+        # The gradient of the row is the scale times the weight; that of the weight, times the row.
+        for row, weight in ((0.0, 2.0**10), (2.0**10, 0.125)):
+            scale, rows = self.fit_with_scale(row, weight, 2.0**120, batches=1)
+            self.assertEqual((scale, rows), (2.0**119, [[row, row]]))
+
+    def test_accumulation_lacks_a_skipped_batch_only(self):
+        scale, rows = self.fit_with_scale(
+            0.0, 2.0**10, 2.0**118, batches=2, gradient_accumulation_steps=2
+        )
+        self.assertEqual((scale, rows), (2.0**117, [[-(2.0**6)] * 2]))
+
+    def test_ids_are_not_rounded(self):
+        table = mv.MatrixTableHandler(3000, 2, updater="sgd")
+        table.add(-np.ones((1, 2)), [2999])
+        for dtype in ("mixed_bfloat16", "mixed_float16", "float32"):
+            layer = Embedding(table, dtype=dtype)
+            for ids in (np.array([2999.0], "float32"), np.array([2999])):
+                result = keras.ops.convert_to_numpy(keras.ops.cast(layer(ids), "float32"))
+                self.assertTrue((result > 0).all(), (dtype, ids.dtype))
+        for dtype, model in (
+            ("float16", lambda: layer(np.array([1], "float16"))),
+            ("bfloat16", lambda: layer(keras.Input((1,), dtype="bfloat16"))),
+            (
+                "float16",
+                lambda: keras.Sequential([Embedding(table, dtype="float16")]).predict(
+                    np.array([[1]]), verbose=0
+                ),
+            ),
+        ):
+            with self.assertRaisesRegex(TypeError, f"expected integers, received {dtype}"):
+                model()
+
     def test_has_no_other_weights_than_a_zero(self):
         model = model_of(layer := Embedding(table_of()))
         fit(model, MVCallback(model))
