@@ -32,14 +32,14 @@ from characters import TextError, load_characters  # noqa: E402
 from command_line import positive  # noqa: E402
 
 WIDTH = 64
-HASH_FACTOR = 0x1E3779B97F4A7C15  # odd; products wrap around in 64 bits
+HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd; products wrap around in 64 bits
 
 
 class NgramTransformer(Transformer):
     """Predicts the next character from the previous ones and from the rows of their n-grams."""
 
-    def __init__(self, characters, table=None):
-        super().__init__(characters, WIDTH)
+    def __init__(self, characters, layers, table=None):
+        super().__init__(characters, WIDTH, layers=layers)
         self.memories = None if table is None else Embedding(table)
 
     def forward(self, characters, ids):
@@ -54,12 +54,17 @@ def ngrams_of(characters, rows):
     """Return the rows of the 2-gram and the 3-gram that end at each character, shape (..., 2)."""
     if rows == 0:
         return None
-    previous = torch.nn.functional.pad(characters, (2, 0))
-    pairs = previous[..., 1:-1] * 65_537 + characters
-    triples = pairs * 65_537 + previous[..., :-2]
+    padded = np.zeros((len(characters), characters.shape[1] + 2), np.uint64)
+    padded[:, 2:] = characters
+    ngrams = np.empty((*characters.shape, 2), np.uint64)
+    ngrams[..., 0] = padded[:, 1:-1] * 65_537 + padded[:, 2:]
+    ngrams[..., 1] = ngrams[..., 0] * 65_537 + padded[:, :-2]
     # A multiplicative hash; half of the rows are for the 2-grams.
-    hashes = torch.stack([pairs, triples], -1) * HASH_FACTOR
-    return (hashes >> 20).remainder(rows // 2) + torch.tensor([0, rows // 2])
+    ngrams *= HASH_FACTOR
+    ngrams >>= 20
+    ngrams %= rows // 2
+    ngrams[..., 1] += rows // 2
+    return torch.from_numpy(ngrams.view(np.int64))
 
 
 def loss_of(model, batch):
@@ -82,7 +87,7 @@ def train(args, text, rows, progress):
             learning_rate=args.row_rate,
             name="n-grams",
         )
-    model = NgramTransformer(len(text.alphabet), table)
+    model = NgramTransformer(len(text.alphabet), args.layers, table)
     # MULTIVERSO: every step also syncs the network, and sends the gradients of the rows.
     optimizer = DistributedOptimizer(
         torch.optim.AdamW(model.parameters(), lr=args.rate), model, average=True
@@ -96,8 +101,8 @@ def train(args, text, rows, progress):
         progress.update(begin)
 
     def batch_of(windows):
+        ids = ngrams_of(windows[0], rows)
         characters, expected = map(torch.from_numpy, windows)
-        ids = ngrams_of(characters, rows)
         return {"characters": characters, "expected": expected, "ids": ids}
 
     # MULTIVERSO: each worker draws its own samples.
@@ -109,15 +114,16 @@ def train(args, text, rows, progress):
         # MULTIVERSO: get the rows of the next steps in the background.
         batches = prefetch(batches, model.memories, key="ids", depth=args.prefetch)
     seconds = []
+    start = time.perf_counter()
     for step, batch in enumerate(batches, begin + 1):
-        start = time.perf_counter()
         optimizer.zero_grad()
         loss_of(model, batch).backward()
         optimizer.step()
-        seconds.append(time.perf_counter() - start)
         progress.update()
         if folder is not None and (step % args.save_every == 0 or step == args.steps):
             mv.save(folder, step=step)
+        start, last = time.perf_counter(), start
+        seconds.append(start - last)
     # MULTIVERSO: all workers have trained; the master validates.
     mv.barrier()
     optimizer.sync()
@@ -151,6 +157,7 @@ def parse():
     option = parser.add_argument
     option("--rows", type=int, nargs="+", default=[0, 1 << 20], metavar="N", help="0: no memories")
     option("--steps", type=positive(int), default=300, metavar="N", help="of each worker")
+    option("--layers", type=positive(int), default=4, metavar="N", help="of the network")
     option("--batch-size", type=positive(int), default=16, metavar="N")
     option("--rate", type=positive(float), default=1e-3, metavar="R", help="of the network")
     option("--row-rate", type=positive(float), default=0.05, metavar="R", help="of the rows")

@@ -13,9 +13,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from multiverso._native import capi
 from multiverso._native.arguments import integer
-from multiverso.api import current_session
 from multiverso.sync._row_gradients import RowGradients
 from multiverso.tables import Future, MatrixTableHandler
 
@@ -23,34 +21,41 @@ __all__ = ["Embedding", "EmbeddingBag", "layers_of", "prefetch"]
 
 
 class _Rows:
-    """The distinct rows of a batch of ids.
+    """The rows of a batch of ids, which are got in the background.
 
     Attributes
     ----------
     ids : Tensor of int64
         The ids of the batch, on the CPU.
-    unique : ndarray of int64
-        The distinct ids, ascending.
-    places : Tensor of int64
-        The index in `unique` of each id, with the shape of `ids`.
-    future : Future
-        The get of the rows.
+    row_ids : ndarray of int64
+        The ids of the rows: those of the batch in their order, or the distinct ones.
+    places : Tensor of int64 or None
+        If the rows are distinct, the index of each id in `row_ids`, with the shape of `ids`.
 
     """
 
-    def __init__(self, ids: torch.Tensor, table: MatrixTableHandler, pins: bool) -> None:
+    def __init__(
+        self,
+        ids: torch.Tensor,
+        table: MatrixTableHandler,
+        *,
+        distinct: bool,
+        pins: bool,
+        fresh: bool,
+    ) -> None:
         self.ids = ids
-        unique, self.places = torch.unique(ids, return_inverse=True)
-        self.unique = unique.numpy()
+        self.places: torch.Tensor | None = None
+        row_ids = ids.reshape(-1)
+        if distinct:
+            row_ids, self.places = torch.unique(ids, return_inverse=True)
+        self.row_ids = row_ids.numpy()
         dtype = getattr(torch, table.value_dtype.name)
-        self._values = torch.empty((len(unique), table.num_col), dtype=dtype, pin_memory=pins)
-        # In sync mode all workers' gets are equal in number, and none is repeated.
-        fresh = current_session().options.mode == capi.MV_MODE_ASYNC
-        self.future: Future = table.get_async(self.unique, out=self._values.numpy(), fresh=fresh)
+        self._values = torch.empty((len(row_ids), table.num_col), dtype=dtype, pin_memory=pins)
+        self._future: Future = table.get_async(self.row_ids, out=self._values.numpy(), fresh=fresh)
 
     def values(self, device: torch.device) -> torch.Tensor:
         """Wait for the rows, and return them on that device."""
-        self.future.result()
+        self._future.result()
         return self._values.to(device, non_blocking=True)
 
 
@@ -77,12 +82,20 @@ class _TableLayer(torch.nn.Module):  # type: ignore[misc]
         """The number of columns of the table."""
         return self.table.num_col
 
-    def prefetch(self, ids: torch.Tensor) -> None:
+    def prefetch(self, ids: torch.Tensor, *, fresh: bool = False) -> None:
         """Begin to get the rows of a later `forward` with equal ids. The gets are used in order.
 
-        Rows that this worker changes meanwhile are read again in async mode.
+        Parameters
+        ----------
+        ids : Tensor of int64 or int32
+            The ids of that batch.
+        fresh : bool, optional
+            By default the rows lack what this worker sends between the prefetch and the `forward`.
+            With True, which async mode offers, `forward` waits for those adds and reads their rows
+            again.
+
         """
-        self._ahead.append(self._start(ids))
+        self._ahead.append(self._start(ids, fresh))
 
     def step(self, scale: float = 1.0) -> bool:
         """Send the gradients of all backward passes since the last step, in the background.
@@ -109,19 +122,34 @@ class _TableLayer(torch.nn.Module):  # type: ignore[misc]
         """
         waiting, self._waiting = self._waiting, []
         for rows, leaf in waiting:
-            if leaf.grad is not None:
-                self._gradients.collect(rows.unique, leaf.grad.detach().cpu().numpy())
+            if leaf.grad is None:
+                continue
+            row_ids, gradient = rows.row_ids, leaf.grad.detach().cpu().numpy()
+            if self.padding_idx is not None:
+                is_kept = row_ids != self.padding_idx
+                row_ids, gradient = row_ids[is_kept], gradient[is_kept]
+            self._gradients.collect(row_ids, gradient)
         return self._gradients.send(scale)
 
     def discard(self) -> None:
         """Forget the gradients that `step` would send."""
         self._waiting.clear()
 
-    def _start(self, ids: torch.Tensor) -> _Rows:
+    def _needs_distinct_rows(self, ids: torch.Tensor) -> bool:
+        """Return whether to get each row once; then fewer bytes travel to the device."""
+        return bool(ids.is_cuda)
+
+    def _start(self, ids: torch.Tensor, fresh: bool = False) -> _Rows:
         if ids.dtype not in (torch.int64, torch.int32):
             msg = f"ids: expected a tensor of int64 or int32, received {ids.dtype}"
             raise TypeError(msg)
-        return _Rows(ids.detach().to("cpu", torch.int64), self.table, pins=ids.is_cuda)
+        return _Rows(
+            ids.detach().to("cpu", torch.int64),
+            self.table,
+            distinct=self._needs_distinct_rows(ids),
+            pins=ids.is_cuda,
+            fresh=fresh,
+        )
 
     def _rows_of(self, ids: torch.Tensor) -> _Rows:
         if self._ahead:
@@ -132,19 +160,14 @@ class _TableLayer(torch.nn.Module):  # type: ignore[misc]
                     return rows
         return self._start(ids)
 
-    def _look_up(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int | None]:
-        """Return the index of each id, the rows as a leaf of the graph, and the padding's index."""
+    def _look_up(self, ids: torch.Tensor) -> tuple[_Rows, torch.Tensor]:
+        """Return the rows of a batch, and their values as a leaf of the graph."""
         rows = self._rows_of(ids)
         values = rows.values(ids.device)
         if self.training and torch.is_grad_enabled():
             values.requires_grad_()
             self._waiting.append((rows, values))
-        padding = None
-        if self.padding_idx is not None:
-            place = int(np.searchsorted(rows.unique, self.padding_idx))
-            if place < len(rows.unique) and rows.unique[place] == self.padding_idx:
-                padding = place
-        return rows.places.to(ids.device, non_blocking=True), values, padding
+        return rows, values
 
     def extra_repr(self) -> str:
         """Return the table and the padding for the module's description."""
@@ -193,10 +216,11 @@ class Embedding(_TableLayer):
 
         Waits for the get of the rows. In `eval` mode and without gradients nothing is recorded.
         """
-        places, values, padding = self._look_up(ids)
-        if ids.numel() == 0:
-            return values.reshape(*ids.shape, self.embedding_dim)
-        return functional.embedding(places, values, padding)
+        rows, values = self._look_up(ids)
+        if rows.places is None or ids.numel() == 0:
+            # A copy, because programs may change the result in place, but not a leaf of the graph.
+            return values.clone().reshape(*ids.shape, self.embedding_dim)
+        return functional.embedding(rows.places.to(ids.device, non_blocking=True), values)
 
 
 class EmbeddingBag(_TableLayer):
@@ -227,6 +251,9 @@ class EmbeddingBag(_TableLayer):
             raise ValueError(msg)
         self.mode = mode
 
+    def _needs_distinct_rows(self, ids: torch.Tensor) -> bool:
+        return True  # Torch's function knows the padding as one row.
+
     def forward(
         self,
         ids: torch.Tensor,
@@ -238,12 +265,17 @@ class EmbeddingBag(_TableLayer):
         The arguments are those of `torch.nn.EmbeddingBag`: ids of shape (bags, n), or of one
         dimension with the `offsets` at which the bags begin; weights only with mode "sum".
         """
-        places, values, padding = self._look_up(ids)
-        if ids.numel() == 0:
+        rows, values = self._look_up(ids)
+        if rows.places is None or ids.numel() == 0:
             bags = len(ids) if offsets is None else len(offsets)
             return values.sum(0, keepdim=True).expand(bags, -1)
+        padding = None
+        if self.padding_idx is not None:
+            place = int(np.searchsorted(rows.row_ids, self.padding_idx))
+            if place < len(rows.row_ids) and rows.row_ids[place] == self.padding_idx:
+                padding = place
         return functional.embedding_bag(
-            places,
+            rows.places.to(ids.device, non_blocking=True),
             values,
             offsets,
             mode=self.mode,
@@ -258,12 +290,17 @@ def layers_of(module: torch.nn.Module) -> list[_TableLayer]:
 
 
 def prefetch(
-    loader: Iterable[Any], layer: _TableLayer, key: Any = None, depth: int = 1
+    loader: Iterable[Any],
+    layer: _TableLayer,
+    key: Any = None,
+    depth: int = 1,
+    *,
+    fresh: bool = False,
 ) -> Iterator[Any]:
     """Yield the batches of a loader, and get the rows of the next ones in the background.
 
     The rows of a batch are requested `depth` steps before you use them, so they lack the changes
-    that other workers make meanwhile, and in sync mode also this worker's own.
+    that all workers make meanwhile.
 
     Parameters
     ----------
@@ -275,6 +312,9 @@ def prefetch(
         Where the ids are in a batch: ``batch[key]``, ``key(batch)``, or the batch itself.
     depth : int, optional
         The number of batches ahead, 1 or more.
+    fresh : bool, optional
+        In async mode: add this worker's own changes to the rows when you use them. The step then
+        waits until the last step's gradients are in the table.
 
     Yields
     ------
@@ -300,6 +340,6 @@ def prefetch(
             except StopIteration:
                 yield from ahead
                 return
-            layer.prefetch(ids_of(batch))
+            layer.prefetch(ids_of(batch), fresh=fresh)
             ahead.append(batch)
         yield ahead.popleft()

@@ -63,6 +63,25 @@ class TestEmbedding(EmbeddingTestCase):
                         self.check(layer, reference, table, ids)
             self.check(layer, reference, table, torch.tensor([3, 3, 1, 1]))
 
+    def test_row_of_the_padding_takes_no_step(self):
+        # A step without a gradient would move a row with momentum.
+        for make in (Embedding, EmbeddingBag):
+            table = mv.MatrixTableHandler(ROWS, DIM, updater="momentum", learning_rate=1.0)
+            table.add(np.ones((1, DIM)), [3])
+            before = table.get([3])
+            layer = make(table, padding_idx=3)
+            layer(torch.tensor([[3, 1, 3]])).sum().backward()
+            layer.step()
+            np.testing.assert_array_equal(table.get([3]), before)
+            self.assertTrue((table.get([1]) < 0).all())
+
+    def test_result_can_be_changed_in_place(self):
+        layer, _, table = self.pair(Embedding, torch.nn.Embedding)
+        before = table.get()
+        layer(torch.tensor([1, 1])).mul_(3).sum().backward()
+        layer.step()
+        np.testing.assert_allclose(table.get([1]), before[[1]] - 6, rtol=1e-6)
+
     def test_gradients_of_several_backward_passes_are_summed(self):
         layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
         before = table.get()
@@ -171,12 +190,24 @@ class TestTraining(EmbeddingTestCase):
         expected = reference.weight.detach().numpy()
         np.testing.assert_allclose(table.get(), expected, rtol=1e-4, atol=1e-5)
 
-    def test_prefetched_rows_contain_own_changes(self):
+    def test_prefetched_rows_lack_the_last_changes(self):
+        for depth in (1, 3):
+            layer, _, table = self.pair(Embedding, torch.nn.Embedding)
+            ids = torch.tensor([1, 4])
+            states = [table.get([1, 4])]  # before each step
+            for step, batch in enumerate(prefetch([ids] * 7, layer, depth=depth)):
+                rows = layer(batch)
+                np.testing.assert_array_equal(rows.detach(), states[max(0, step - depth)])
+                rows.sum().backward()
+                layer.step()
+                states.append(table.get([1, 4]))
+
+    def test_fresh_rows_contain_own_changes(self):
         for depth in (1, 3):
             layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
             batches = [{"ids": torch.randint(0, ROWS, (6,)), "i": i} for i in range(9)]
             seen = []
-            for batch in prefetch(iter(batches), layer, key="ids", depth=depth):
+            for batch in prefetch(iter(batches), layer, key="ids", depth=depth, fresh=True):
                 seen.append(batch["i"])
                 self.check(layer, reference, table, batch["ids"])
             self.assertEqual(seen, list(range(9)))
