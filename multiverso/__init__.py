@@ -56,7 +56,12 @@ from multiverso.errors import (
     TransportError,
     UnsupportedError,
 )
-from multiverso.tables import ArrayTableHandler, MatrixTableHandler
+from multiverso.tables import (
+    ArrayTableHandler,
+    HashTableHandler,
+    MatrixTableHandler,
+    hash_keys,
+)
 
 __all__ = [
     "AbortedError",
@@ -64,6 +69,7 @@ __all__ = [
     "CheckpointCorruptError",
     "CheckpointIOError",
     "ForkedError",
+    "HashTableHandler",
     "InternalError",
     "LauncherError",
     "MatrixTableHandler",
@@ -81,6 +87,7 @@ __all__ = [
     "assign_device",
     "barrier",
     "finish",
+    "hash_keys",
     "init",
     "initializers",
     "is_initialized",

@@ -72,6 +72,10 @@ typedef struct MV_TableOptions {
   int64_t seed;
   double initializer_values[2];
   int64_t max_bytes;
+  int64_t capacity;
+  int32_t evict;
+  int32_t admit;
+  double ttl;
 } MV_TableOptions;
 
 int32_t MV_TableOptionsInit(MV_TableOptions* options);
@@ -81,13 +85,16 @@ int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags);
 int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count);
 int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, void* out,
                         int64_t count, int32_t flags);
+int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids,
+                    int64_t num_ids, const void* delta, void* out, int64_t count, int32_t flags);
+int32_t MV_TableKeyCounts(MV_Table table, int64_t* counts);
 int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                         const void* delta, int64_t count);
 ]]
 if not pcall(ffi.typeof, 'MV_SessionOptions') then ffi.cdef(DECLARATIONS) end
 
 local capi = {
-  MV_ABI_VERSION = 4,
+  MV_ABI_VERSION = 5,
   MV_OK = 0,
   MV_PENDING = 1,
   MV_MODE_ASYNC = 0,
@@ -100,6 +107,9 @@ local capi = {
   MV_TRANSPORT_MPI = 1,
   MV_TABLE_ARRAY = 0,
   MV_TABLE_MATRIX = 1,
+  MV_TABLE_HASH = 2,
+  MV_KEY_COUNTS = 8,
+  MV_INITIALIZER_ZEROS = 1,
   MV_FLOAT32 = 0,
   MV_FLOAT64 = 1,
   MV_INT32 = 2,

@@ -202,14 +202,15 @@ function elements.to_table(buffer, count, rows)
 end
 
 --- Returns row ids, counted from 0, as int64; their number; and the owner of their memory.
-function elements.row_ids(row_ids)
+function elements.row_ids(row_ids, name)
+  name = name or 'row_ids'
   if is_tensor(row_ids) then
     local count = row_ids:nElement()
     if count == 0 then return DTYPES.int64.array(0), 0 end
-    local memory, owner = elements.input(row_ids, DTYPES.int64, count, nil, 'row_ids')
+    local memory, owner = elements.input(row_ids, DTYPES.int64, count, nil, name)
     return memory, count, owner
   elseif type(row_ids) == 'table' then
-    local buffer = from_table(row_ids, DTYPES.int64, #row_ids, nil, 'row_ids')
+    local buffer = from_table(row_ids, DTYPES.int64, #row_ids, nil, name)
     return buffer, #row_ids, buffer
   elseif type(row_ids) == 'cdata' then
     local kind = parse_ctype(row_ids)
@@ -221,7 +222,7 @@ function elements.row_ids(row_ids)
       return buffer, count, buffer
     end
   end
-  capi.reject('MV_ERR_TYPE', 'row_ids', 'a table of numbers or an array of int64_t',
+  capi.reject('MV_ERR_TYPE', name, 'a table of numbers or an array of int64_t',
     describe(row_ids))
 end
 

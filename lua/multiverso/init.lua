@@ -19,6 +19,7 @@ local lib, call = capi.lib, capi.call
 local multiverso = {
   _VERSION = ffi.string(lib.MV_VersionString()),
   ArrayTableHandler = tables.ArrayTableHandler,
+  HashTableHandler = tables.HashTableHandler,
   MatrixTableHandler = tables.MatrixTableHandler,
 }
 

@@ -52,6 +52,10 @@ local function fill_options(c_options, kind, rows, columns, init_value, options,
   end
   if kind == capi.MV_TABLE_ARRAY then
     check_extent(rows, 'size')
+  elseif kind == capi.MV_TABLE_HASH then
+    check_extent(columns, 'num_col')
+    check_extent(rows, 'capacity')
+    c_options.capacity, c_options.initializer = rows, capi.MV_INITIALIZER_ZEROS
   else
     check_extent(rows, 'num_row')
     check_extent(columns, 'num_col')
@@ -74,7 +78,7 @@ local function create(class, kind, rows, columns, init_value, options)
   local handle = ffi.new('MV_Table[1]')
   if not ok then
     -- The other ranks wait in MV_TableCreate: an invalid table, of no rows, makes them fail too.
-    c_options.num_row, c_options.init_value = 0, nil
+    c_options.num_row, c_options.capacity, c_options.init_value = 0, 0, nil
     pcall(call, lib.MV_TableCreate, open.handle, c_options, handle)
     error(dtype, 0)
   end
@@ -166,4 +170,58 @@ function MatrixTableHandler:get(row_ids, out, sync)
   return result()
 end
 
-return { ArrayTableHandler = ArrayTableHandler, MatrixTableHandler = MatrixTableHandler }
+local HashTableHandler = {}
+HashTableHandler.__index = HashTableHandler
+
+--- Creates a table with a row of `num_col` zeros for each key, which is any integer of 64 bits.
+-- Collective, with `options` as for an array.
+-- @param capacity the most keys
+function HashTableHandler:new(num_col, capacity, options)
+  return create(self, capi.MV_TABLE_HASH, capacity, num_col, nil, options)
+end
+
+--- Runs an operation on keys with `width` elements per key in `delta` or `out`.
+local function run(self, operation, keys, width, delta, out, flags)
+  local ids, num_ids
+  ids, num_ids, self._held_ids = elements.row_ids(keys, 'keys')
+  local count = num_ids * width
+  local source, sink, result
+  if delta ~= nil then
+    source, self._held = elements.input(delta, self._dtype, count, width, 'data')
+  elseif width > 0 then
+    sink, result = elements.output(out, self._dtype, count, num_ids)
+  end
+  call(lib.MV_TableRun, self._handle, operation, ids, num_ids, source, sink, count, flags or 0)
+  self._held, self._held_ids = nil, nil
+  return result and result()
+end
+
+--- Adds a delta to the rows of keys, which get rows if they have none.
+function HashTableHandler:add(data, keys)
+  run(self, 'add_keys', keys, self._columns, data)
+end
+
+--- Returns the rows of keys in this order.
+-- @param insert false: keys without a row get none and are returned as zeros
+function HashTableHandler:get(keys, out, insert, sync)
+  return run(self, insert == false and 'get_keys' or 'fetch_keys', keys, self._columns, nil, out,
+    sync and capi.MV_COLLECTIVE or 0)
+end
+
+--- Takes the rows of keys away.
+function HashTableHandler:remove(keys)
+  run(self, 'remove_keys', keys, 0)
+end
+
+--- Returns the number of keys that have a row, on all nodes.
+function HashTableHandler:count()
+  local counts = ffi.new('int64_t[?]', capi.MV_KEY_COUNTS)
+  call(lib.MV_TableKeyCounts, self._handle, counts)
+  return tonumber(counts[0])
+end
+
+return {
+  ArrayTableHandler = ArrayTableHandler,
+  HashTableHandler = HashTableHandler,
+  MatrixTableHandler = MatrixTableHandler,
+}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from multiverso._native.capi import KEY_COUNTS
 from multiverso._native.library import checked
 from multiverso.errors import UnsupportedError
 
@@ -123,7 +124,8 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
         {
             "id": table["id"],
             "name": table["name"],
-            "shape": [table["num_row"], table["num_col"]],
+            "shape": [table["capacity"] or table["num_row"], table["num_col"]],
+            "keys": dict(zip(KEY_COUNTS, table["keys"], strict=True)) if table["keys"] else None,
             "gets": sum(table["gets"]),
             "adds": sum(table["adds"]),
             "gigabytes_per_second": _rate(

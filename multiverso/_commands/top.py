@@ -120,7 +120,7 @@ class _View:
         return self._grid(self._rich["text"].Text(title), columns, rows)
 
     def _table_grid(self, job: dict[str, Any]) -> Any:
-        columns = ("table", "shape", "gets", "adds", "GB/s")
+        columns = ("table", "shape", "gets", "adds", "GB/s", "keys here")
         rows = [
             (
                 table["name"],
@@ -128,10 +128,22 @@ class _View:
                 str(table["gets"]),
                 str(table["adds"]),
                 _format(table["gigabytes_per_second"]),
+                _describe_keys(table),
             )
             for table in job["tables"]
         ]
         return self._grid("", columns, rows)
+
+
+def _describe_keys(table: dict[str, Any]) -> str:
+    """Return the load of a hash table, and what has happened to its keys on this node."""
+    if table["keys"] is None:
+        return ""
+    counts = {name: count for name, count in table["keys"].items() if count and name != "keys"}
+    load = table["keys"]["keys"] / table["shape"][0]
+    return ", ".join(
+        [f"{table['keys']['keys']} ({load:.0%})", *(f"{n} {name}" for name, n in counts.items())]
+    )
 
 
 def _format(value: float | None, unit: str = "") -> str:

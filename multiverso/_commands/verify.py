@@ -47,6 +47,8 @@ def _description(checkpoint: Checkpoint) -> str:
     ]
     for table in checkpoint.tables:
         shape = " x ".join(map(str, table.shape))
+        if table.is_hash_table:
+            shape = f"{table.shape[0]} keys x {table.shape[1]}"
         options = "".join(f", {name} {value:g}" for name, value in table.options.items())
         rounds = f", {max(table.clocks)} rounds" if any(table.clocks) else ""
         lines.append(f"  {table.name!r}: {shape} {table.dtype}, {table.updater}{options}{rounds}")

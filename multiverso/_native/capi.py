@@ -7,7 +7,7 @@ and a test compares each of them with the header.
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
 from typing import Any, Final
 
-MV_ABI_VERSION: Final = 4
+MV_ABI_VERSION: Final = 5
 
 MV_OK: Final = 0
 MV_PENDING: Final = 1
@@ -45,6 +45,7 @@ MV_TRANSPORT_MPI: Final = 1
 
 MV_TABLE_ARRAY: Final = 0
 MV_TABLE_MATRIX: Final = 1
+MV_TABLE_HASH: Final = 2
 
 MV_FLOAT32: Final = 0
 MV_FLOAT64: Final = 1
@@ -97,11 +98,27 @@ MV_INITIALIZER_VALUES: Final = 2
 
 MV_NUMA_LOCAL: Final = 0
 MV_NUMA_INTERLEAVE: Final = 1
+MV_EVICT_NONE: Final = 0
+MV_EVICT_LRU: Final = 1
+MV_EVICT_LFU: Final = 2
+MV_KEY_COUNTS: Final = 8
+#: The names of these counts in Python.
+KEY_COUNTS: Final = (
+    "keys",
+    "hits",
+    "misses",
+    "admissions",
+    "rejections",
+    "evictions",
+    "expirations",
+    "removals",
+)
 
 MV_COLLECTIVE: Final = 1
 MV_MISSING_OK: Final = 1
 MV_AREA_STEPS: Final = 65536
 MV_AREA_ROW_STATE: Final = 65538
+MV_AREA_KEYS: Final = 65539
 
 
 class MV_Session(c_void_p):
@@ -267,6 +284,10 @@ class MV_TableOptions(Structure):
         ("seed", c_int64),
         ("initializer_values", c_double * MV_INITIALIZER_VALUES),
         ("max_bytes", c_int64),
+        ("capacity", c_int64),
+        ("evict", c_int32),
+        ("admit", c_int32),
+        ("ttl", c_double),
     )
 
 
@@ -314,6 +335,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_TableOptionsSetUpdater": (c_int32, (POINTER(MV_TableOptions), c_int32)),
     "MV_TableCreate": (c_int32, (MV_Session, POINTER(MV_TableOptions), POINTER(MV_Table))),
     "MV_TableDescribe": (c_int32, (MV_Table, POINTER(MV_TableDescription))),
+    "MV_TableKeyCounts": (c_int32, (MV_Table, POINTER(c_int64))),
     "MV_TableFree": (c_int32, (MV_Table,)),
     "MV_TableRun": (
         c_int32,

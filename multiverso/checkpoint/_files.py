@@ -55,7 +55,8 @@ class SavedTable:
     ----------
     name : str
     shape : tuple of int
-        (size,) or (num_row, num_col).
+        (size,), (num_row, num_col), or of a hash table, (number of keys, num_col).
+    is_hash_table : bool
     dtype : numpy.dtype
     updater : str
         The name of the updater; ``"updater 17"`` if this version does not know it.
@@ -76,6 +77,7 @@ class SavedTable:
 
     name: str
     shape: tuple[int, ...]
+    is_hash_table: bool
     dtype: np.dtype[Any]
     updater: str
     options: Mapping[str, float]
@@ -167,6 +169,7 @@ class Checkpoint:
         return SavedTable(
             name=raw.name.decode(errors="replace"),
             shape=(raw.num_row,) if is_array else (raw.num_row, raw.num_col),
+            is_hash_table=raw.kind == capi.MV_TABLE_HASH,
             dtype=TableDtype.of_code(raw.dtype).stored,
             updater=updater,
             options={name: raw.hyper[index] for name, index in options.items()},
@@ -205,7 +208,8 @@ class Checkpoint:
         Returns
         -------
         numpy.ndarray
-            A new array with the shape of the table, and its dtype or `SavedTable.state_dtype`.
+            A new array with the shape of the table, and its dtype or `SavedTable.state_dtype`. The
+            rows of a hash table are in the order of `read_keys`.
 
         Raises
         ------
@@ -225,6 +229,15 @@ class Checkpoint:
         out = np.empty(saved.shape, saved.dtype if slot is None else saved.state_dtype)
         self._read(index, 0 if slot is None else 1 + slot, out)
         return out
+
+    def read_keys(self, table: str | int) -> NDArray[np.int64] | None:
+        """Return the keys of a hash table, shape (number of keys,); None for other tables."""
+        index = self._index(table)
+        if not self.tables[index].is_hash_table:
+            return None
+        cells = np.empty((self.tables[index].shape[0], 2), np.int64)
+        self._read(index, capi.MV_AREA_KEYS, cells)
+        return np.ascontiguousarray(cells[:, 0])
 
     def read_steps(self, table: str | int) -> NDArray[np.int32] | None:
         """Return the updates of each row, shape (num_row,); None if they are not counted by row."""

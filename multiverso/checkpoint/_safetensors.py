@@ -93,6 +93,9 @@ def _tensors_of(
     row_state = checkpoint.read_row_state(index)
     if row_state is not None:
         yield f"{table.name}.row_state", row_state
+    keys = checkpoint.read_keys(index)
+    if keys is not None:
+        yield f"{table.name}.keys", keys
 
 
 def import_safetensors(
@@ -170,6 +173,9 @@ def _record_of_metadata(
     entry: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
 ) -> tuple[capi.MV_CheckpointTable, list[NDArray[Any]]]:
     name = entry["name"]
+    if entry["kind"] == capi.MV_TABLE_HASH:
+        msg = f"{name}: expected an array or a matrix, received a hash table, which add() can fill"
+        raise ValueError(msg)
     raw, parts = _record_of_tensor(name, tensors[name])
     slots, counting = int(entry["slots"]), int(entry["counting"])
     state_dtype = table_dtype(parts[0].dtype).values

@@ -10,16 +10,31 @@ from jax.custom_batching import custom_vmap
 from jax.experimental import io_callback
 
 from multiverso.sync import _row_gradients
-from multiverso.sync._row_gradients import RowGradients
-from multiverso.tables import MatrixTableHandler
+from multiverso.sync._row_gradients import RowGradients, RowTable
 
 #: JAX copies arguments of host calls from 100 KB on in threads of its pool, and the call waits for
 #: the copy. On one core the pool has one thread, which executes the compiled function that waits.
 _LARGEST_ARGUMENT: Final = 96 * 1024
 
 
-def rows_of(table: MatrixTableHandler, ids: Any) -> jax.Array:
-    """Return the rows of ids of any shape, also inside a compiled function."""
+def as_ids(ids: Any) -> jax.Array:
+    """Return ids as an array of JAX, which has 64 bits only if the program enables them."""
+    converted = jnp.asarray(ids)
+    is_given = isinstance(ids, np.ndarray) and ids.dtype != converted.dtype
+    if is_given and (ids != np.asarray(converted)).any():
+        msg = (
+            "ids: expected integers of 32 bits, received larger ones; call "
+            "jax.config.update('jax_enable_x64', True) first"
+        )
+        raise ValueError(msg)
+    return converted
+
+
+def rows_of(table: RowTable, ids: jax.Array, insert: bool) -> jax.Array:
+    """Return the rows of ids of any shape, also inside a compiled function.
+
+    With `insert`, keys of a hash table get a row.
+    """
 
     @custom_vmap  # type: ignore[untyped-decorator]
     def get(ids: jax.Array) -> jax.Array:
@@ -30,7 +45,7 @@ def rows_of(table: MatrixTableHandler, ids: Any) -> jax.Array:
         # One get for all pieces, because in sync mode all workers' gets are equal in number.
         def rows(*pieces: Any) -> Any:
             all_ids = np.concatenate([np.asarray(piece) for piece in pieces]).reshape(ids.shape)
-            return _row_gradients.rows_of(table, all_ids).astype(shape.dtype, copy=False)
+            return _row_gradients.rows_of(table, all_ids, insert).astype(shape.dtype, copy=False)
 
         flat = ids.reshape(-1)
         length = _piece_length(len(flat), flat.dtype.itemsize)
@@ -40,12 +55,15 @@ def rows_of(table: MatrixTableHandler, ids: Any) -> jax.Array:
 
     # A batch of ids has one more dimension.
     get.def_vmap(lambda size, are_batched, ids: (get(ids), True))
-    found: jax.Array = get(jnp.asarray(ids))
+    found: jax.Array = get(ids)
     return found
 
 
-def look_up_with(gradients: RowGradients) -> Callable[[Any, Any], Any]:
-    """Return look_up(connection, ids): rows, whose gradients `gradients` collects."""
+def look_up_with(gradients: RowGradients, insert: bool = True) -> Callable[[Any, Any], Any]:
+    """Return look_up(connection, ids): rows, whose gradients `gradients` collects.
+
+    With `insert`, keys of a hash table get a row where the rows are differentiated.
+    """
 
     def collect(ids: Any, row_gradients: Any) -> None:
         # JAX may use the memory again after the call.
@@ -85,10 +103,10 @@ def look_up_with(gradients: RowGradients) -> Callable[[Any, Any], Any]:
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]
     def look_up(connection: jax.Array, ids: jax.Array) -> jax.Array:
-        return rows_of(gradients.table, ids)
+        return rows_of(gradients.table, ids, insert=False)
 
     def forward(connection: jax.Array, ids: jax.Array) -> tuple[jax.Array, Any]:
-        return rows_of(gradients.table, ids), (ids, connection)
+        return rows_of(gradients.table, ids, insert), (ids, connection)
 
     def backward(kept: Any, row_gradients: jax.Array) -> tuple[jax.Array, None]:
         ids, connection = kept

@@ -5,9 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from multiverso.jax_ext._rows import look_up_with, rows_of, wait_for_gradients
-from multiverso.sync._row_gradients import RowGradients
-from multiverso.tables import MatrixTableHandler
+from multiverso.jax_ext._rows import as_ids, look_up_with, rows_of, wait_for_gradients
+from multiverso.sync._row_gradients import RowGradients, RowTable
 
 __all__ = ["Embedding", "lookup"]
 
@@ -31,7 +30,7 @@ class Embedding:
 
     Parameters
     ----------
-    table : MatrixTableHandler
+    table : MatrixTableHandler or HashTableHandler
         A table of floating-point numbers whose updater takes gradients.
 
     Raises
@@ -59,12 +58,12 @@ class Embedding:
 
     """
 
-    def __init__(self, table: MatrixTableHandler) -> None:
+    def __init__(self, table: RowTable) -> None:
         self._shared = _Shared(table)
         self._connection: Any = jnp.zeros(())
 
     @property
-    def table(self) -> MatrixTableHandler:
+    def table(self) -> RowTable:
         """The table."""
         return self._shared.gradients.table
 
@@ -115,12 +114,12 @@ class Embedding:
         return f"Embedding({self.table!r})"
 
 
-def lookup(table: Embedding | MatrixTableHandler, ids: Any) -> jax.Array:
+def lookup(table: Embedding | RowTable, ids: Any) -> jax.Array:
     """Return the rows of `ids`, in functions that JAX compiles too.
 
     Parameters
     ----------
-    table : Embedding or MatrixTableHandler
+    table : Embedding, MatrixTableHandler or HashTableHandler
         Gradients of an `Embedding` are collected. A table itself is only read.
     ids : array of int of any shape
         The row ids.
@@ -130,9 +129,14 @@ def lookup(table: Embedding | MatrixTableHandler, ids: Any) -> jax.Array:
     jax.Array
         Shape (*ids.shape, num_col).
 
+    Raises
+    ------
+    ValueError
+        If NumPy ids need more than 32 bits, and JAX has not been told to use 64.
+
     """
-    ids = jnp.asarray(ids)
+    ids = as_ids(ids)
     if isinstance(table, Embedding):
         rows: jax.Array = table._shared.look_up(table._connection, ids)
         return rows
-    return rows_of(table, ids)
+    return rows_of(table, ids, insert=False)

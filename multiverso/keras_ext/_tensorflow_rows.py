@@ -9,8 +9,11 @@ import tensorflow as tf
 from multiverso.sync._row_gradients import RowGradients, rows_of
 
 
-def look_up_with(gradients: RowGradients) -> Callable[[Any, Any], Any]:
-    """Return look_up(connection, ids): rows, whose gradients `gradients` collects."""
+def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], Any]:
+    """Return look_up(connection, ids): rows, whose gradients `gradients` collects.
+
+    With `insert`, keys of a hash table get a row.
+    """
     table = gradients.table
     dtype = tf.dtypes.as_dtype(table.value_dtype)
 
@@ -22,7 +25,7 @@ def look_up_with(gradients: RowGradients) -> Callable[[Any, Any], Any]:
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def look_up(connection: Any, ids: Any) -> Any:
-        rows = tf.numpy_function(lambda ids: rows_of(table, ids), [ids], dtype)
+        rows = tf.numpy_function(lambda ids: rows_of(table, ids, insert), [ids], dtype)
         rows.set_shape([*ids.shape, table.num_col])
 
         def backward(row_gradients: Any) -> tuple[Any, None]:

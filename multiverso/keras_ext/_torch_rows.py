@@ -8,14 +8,19 @@ import torch
 from multiverso.sync._row_gradients import RowGradients, rows_of
 
 
-def look_up_with(gradients: RowGradients) -> Callable[[Any, Any], Any]:
-    """Return look_up(connection, ids): rows, whose gradients `gradients` collects."""
+def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], Any]:
+    """Return look_up(connection, ids): rows, whose gradients `gradients` collects.
+
+    With `insert`, keys of a hash table get a row.
+    """
 
     class LookUp(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(context: Any, connection: Any, ids: Any) -> Any:
             context.ids = ids.detach().cpu().numpy()
-            return torch.from_numpy(rows_of(gradients.table, context.ids)).to(connection.device)
+            return torch.from_numpy(rows_of(gradients.table, context.ids, insert)).to(
+                connection.device
+            )
 
         @staticmethod
         def backward(context: Any, row_gradients: Any) -> tuple[Any, None]:

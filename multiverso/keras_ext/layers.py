@@ -6,11 +6,12 @@ see them. A layer gets the rows of a batch from the table and collects their gra
 """
 
 import importlib
+import math
 from typing import Any, Final
 
 import keras
 
-from multiverso.sync._row_gradients import RowGradients
+from multiverso.sync._row_gradients import RowGradients, RowTable
 from multiverso.tables import MatrixTableHandler
 
 __all__ = ["Embedding", "layers_of"]
@@ -36,8 +37,9 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
 
     Parameters
     ----------
-    table : MatrixTableHandler
-        A table of floating-point numbers whose updater takes gradients.
+    table : MatrixTableHandler or HashTableHandler
+        A table of floating-point numbers whose updater takes gradients. Keys of a hash table get
+        rows in training only.
     mask_zero : bool, optional
         Whether id 0 is padding, for later layers that use masks.
     **options : optional
@@ -50,7 +52,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
 
     """
 
-    def __init__(self, table: MatrixTableHandler, mask_zero: bool = False, **options: Any) -> None:
+    def __init__(self, table: RowTable, mask_zero: bool = False, **options: Any) -> None:
         super().__init__(**options)
         self.autocast = False  # A policy such as "mixed_bfloat16" must not round ids.
         self.mask_zero = mask_zero
@@ -59,11 +61,12 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         backend = keras.backend.backend()
         self.supports_jit = backend != "tensorflow"  # XLA there cannot call Python functions.
         module = importlib.import_module(_MODULES[backend])
-        self._look_up = module.look_up_with(self._gradients)
+        self._look_up = module.look_up_with(self._gradients, insert=True)
+        self._read = module.look_up_with(self._gradients, insert=False)
         self._wait = module.wait_for_gradients
 
     @property
-    def table(self) -> MatrixTableHandler:
+    def table(self) -> RowTable:
         """The table."""
         return self._gradients.table
 
@@ -87,13 +90,16 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             ids = keras.ops.cast(ids, "int32")
         connection = keras.ops.convert_to_tensor(self._connection)
         if training is False or not self.trainable:
-            connection = keras.ops.stop_gradient(connection)
-        return keras.ops.cast(self._look_up(connection, ids), self.compute_dtype)
+            rows = self._read(keras.ops.stop_gradient(connection), ids)
+        else:
+            rows = self._look_up(connection, ids)
+        return keras.ops.cast(rows, self.compute_dtype)
 
     def _require_exact(self, dtype: str) -> None:
         """Raise TypeError if the dtype of the ids is a float that rounds some ids of the table."""
         exact = _EXACT.get(dtype)
-        if exact is not None and self.table.num_row > exact + 1:
+        rows = self.table.num_row if isinstance(self.table, MatrixTableHandler) else math.inf
+        if exact is not None and rows > exact + 1:
             msg = (
                 f"ids: expected integers, received {dtype}, which rounds ids above {exact}; start "
                 f"the model with keras.Input(shape, dtype='int32') or 'int64'"
@@ -167,7 +173,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Embedding":
         """Create the layer from `get_config`, with a table in place of its name."""
-        if not isinstance(config["table"], MatrixTableHandler):
+        if not isinstance(config["table"], RowTable):
             msg = (
                 f"a file cannot contain the table {config['table']!r}: build the model with its "
                 f"tables in the program, and read the other weights with load_weights"

@@ -8,15 +8,33 @@ from numpy.typing import NDArray
 
 from multiverso._native import capi
 from multiverso.api import current_session
-from multiverso.tables import MatrixTableHandler
+from multiverso.tables import Future, HashTableHandler, MatrixTableHandler
+
+#: A table whose rows are named by ids: row numbers or keys.
+RowTable = MatrixTableHandler | HashTableHandler
 
 _NOT_GRADIENTS = ("add", "easgd")
 
 
-def rows_of(table: MatrixTableHandler, ids: NDArray[Any]) -> NDArray[Any]:
-    """Return the rows of ids of any shape, in an array of shape (*ids.shape, num_col)."""
-    rows: NDArray[Any] = table.get(np.ascontiguousarray(ids, np.int64).reshape(-1))
+def rows_of(table: RowTable, ids: NDArray[Any], insert: bool) -> NDArray[Any]:
+    """Return the rows of ids of any shape, in an array of shape (*ids.shape, num_col).
+
+    With `insert`, keys of a hash table get a row.
+    """
+    flat = np.ascontiguousarray(ids, np.int64).reshape(-1)
+    rows: NDArray[Any] = table.get(flat, **_insertion(table, insert))
     return rows.reshape(*ids.shape, table.num_col)
+
+
+def begin_rows(
+    table: RowTable, ids: NDArray[np.int64], out: NDArray[Any], *, insert: bool, fresh: bool
+) -> Future:
+    """Begin to get the rows of ids in one dimension, as `rows_of` does."""
+    return table.get_async(ids, out, fresh=fresh, **_insertion(table, insert))
+
+
+def _insertion(table: RowTable, insert: bool) -> dict[str, bool]:
+    return {"insert": insert} if isinstance(table, HashTableHandler) else {}
 
 
 class RowGradients:
@@ -26,7 +44,7 @@ class RowGradients:
 
     Parameters
     ----------
-    table : MatrixTableHandler
+    table : MatrixTableHandler or HashTableHandler
         A table of floating-point numbers whose updater takes gradients.
 
     Raises
@@ -37,8 +55,11 @@ class RowGradients:
     """
 
     def __init__(self, table: Any) -> None:
-        if not isinstance(table, MatrixTableHandler):
-            msg = f"table: expected a MatrixTableHandler, received {type(table).__name__}"
+        if not isinstance(table, RowTable):
+            msg = (
+                f"table: expected a MatrixTableHandler or HashTableHandler, received "
+                f"{type(table).__name__}"
+            )
             raise TypeError(msg)
         if table.value_dtype.kind != "f" or table.updater in _NOT_GRADIENTS:
             msg = (
@@ -46,7 +67,7 @@ class RowGradients:
                 f"'rowwise_adagrad', received {table.dtype} with '{table.updater}'"
             )
             raise ValueError(msg)
-        self.table = table
+        self.table: RowTable = table
         self._mutex = threading.Lock()
         self._waiting: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
         # Of earlier batches, and already divided by their scale.

@@ -1,8 +1,6 @@
 """Tables: arrays and matrices of parameters that every worker can add to and get from."""
 
-from collections.abc import Callable
 from typing import Any, Final
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -12,16 +10,18 @@ from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
 from multiverso._native.library import checked
 from multiverso.initializers import Initializer
-from multiverso.tables._background import FreshGet, Future
-from multiverso.tables._row_ids import as_row_ids
-from multiverso.tables._table import Table, copier
+from multiverso.tables._background import FreshGets, Future, require_async_mode
+from multiverso.tables._dense_table import DenseTable
+from multiverso.tables._hash_table import HashTableHandler, hash_keys
+from multiverso.tables._ids import as_ids
+from multiverso.tables._table import copier
 
-__all__ = ["ArrayTableHandler", "Future", "MatrixTableHandler"]
+__all__ = ["ArrayTableHandler", "Future", "HashTableHandler", "MatrixTableHandler", "hash_keys"]
 
 _run: Final = checked.MV_TableRun
 
 
-class ArrayTableHandler(Table):
+class ArrayTableHandler(DenseTable):
     """A table of one dimension. The constructor is collective: all ranks create the same table.
 
     Parameters
@@ -254,7 +254,7 @@ class ArrayTableHandler(Table):
         return self._add_async(data)
 
 
-class MatrixTableHandler(Table):
+class MatrixTableHandler(DenseTable):
     """A table of two dimensions, with operations on rows. The constructor is collective.
 
     Parameters
@@ -314,7 +314,7 @@ class MatrixTableHandler(Table):
             numa,
             options,
         )
-        self._fresh_gets: WeakSet[FreshGet] = WeakSet()
+        self._fresh_gets = FreshGets()
 
     @property
     def num_row(self) -> int:
@@ -364,7 +364,7 @@ class MatrixTableHandler(Table):
         """
         if row_ids is None:
             return self._get(sync, out)
-        ids = as_row_ids(row_ids, self._shape[0])
+        ids = as_ids(row_ids, "row_ids", self._shape[0])
         shape = (len(ids), self._shape[1])
         if out is None:
             out = np.empty(shape, self._dtype)
@@ -414,17 +414,17 @@ class MatrixTableHandler(Table):
 
         """
         if row_ids is None:
-            self._note_change(None)
+            self._fresh_gets.note(None)
             self._add(data)
             return
         ids, delta = self._rows_of(data, row_ids)
-        self._note_change(ids)
+        self._fresh_gets.note(ids)
         ids_pin, source = arrays.pointer(ids), arrays.pointer(delta)
         _run(self._handle, b"add_rows", ids_pin, len(ids), source, None, delta.size, 0)
 
     def add_get(self, data: ArrayLike, out: Any = None) -> Any:
         """Apply a delta to the whole table and return the new values; see `Table.add_get`."""
-        self._note_change(None)
+        self._fresh_gets.note(None)
         return super().add_get(data, out)
 
     def get_async(self, row_ids: Any = None, out: Any = None, *, fresh: bool = False) -> Future:
@@ -457,19 +457,19 @@ class MatrixTableHandler(Table):
             As for `get`. All other errors of `get` are raised by the future.
 
         """
-        if fresh and _session.current().options.mode != capi.MV_MODE_ASYNC:
-            msg = "fresh: expected False unless in async mode, because workers count their gets"
-            raise ValueError(msg)
+        require_async_mode(fresh, _session.current().options.mode)
         if row_ids is None and not fresh:
             return self._get_async(out)
-        ids = as_row_ids(range(self._shape[0]) if row_ids is None else row_ids, self._shape[0])
+        ids = as_ids(
+            range(self._shape[0]) if row_ids is None else row_ids, "row_ids", self._shape[0]
+        )
         shape = (len(ids), self._shape[1])
         if out is None:
             out = np.empty(shape, self._dtype)
         buffer, target = self._output(out, shape)
         finish = copier(buffer, target)
         if fresh:
-            finish = self._patcher(ids.copy(), out, finish)
+            finish = self._fresh_gets.finisher(ids, out, self.get, finish)
         return self._background.start(b"get_rows", ids, None, buffer, out, finish)
 
     def add_async(self, data: ArrayLike, row_ids: Any = None) -> Future:
@@ -496,35 +496,16 @@ class MatrixTableHandler(Table):
 
         """
         if row_ids is None:
-            self._note_change(None)
+            self._fresh_gets.note(None)
             return self._add_async(data)
         ids, delta = self._rows_of(data, row_ids)
-        self._note_change(ids)
+        self._fresh_gets.note(ids)
         return self._background.start(b"add_rows", ids, delta, None)
 
     def _rows_of(self, data: Any, row_ids: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        ids = as_row_ids(row_ids, self._shape[0])
+        ids = as_ids(row_ids, "row_ids", self._shape[0])
         shape = (len(ids), self._shape[1])
         return ids, self._delta_of(data, (shape, (shape[0] * shape[1],)))
-
-    def _patcher(
-        self, ids: NDArray[np.int64], out: Any, finish: Callable[[], None] | None
-    ) -> Callable[[], None]:
-        fresh = FreshGet(ids, out, self.get)
-        self._fresh_gets.add(fresh)
-
-        def patch() -> None:
-            if finish is not None:
-                finish()
-            self._fresh_gets.discard(fresh)
-            fresh.patch()
-
-        return patch
-
-    def _note_change(self, ids: NDArray[np.int64] | None) -> None:
-        """Tell the fresh gets that have not returned which rows an add changes; None: all."""
-        for fresh in self._fresh_gets:
-            fresh.note(ids)
 
 
 def _matrix_shape(num_row: object, num_col: object) -> tuple[int, int]:

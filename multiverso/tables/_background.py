@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from ctypes import byref, c_int32
 from typing import Any, Final
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,6 +204,46 @@ class FreshGet:
         is_stale = np.isin(self._ids, np.concatenate(self._changed))
         if is_stale.any():
             self._out[is_stale] = self._get(self._ids[is_stale])
+
+
+class FreshGets:
+    """The fresh gets of a table that have not returned."""
+
+    __slots__ = ("_gets",)
+
+    def __init__(self) -> None:
+        self._gets: WeakSet[FreshGet] = WeakSet()
+
+    def note(self, ids: NDArray[np.int64] | None) -> None:
+        """Record an add to rows, or to all."""
+        for fresh in self._gets:
+            fresh.note(ids)
+
+    def finisher(
+        self,
+        ids: NDArray[np.int64],
+        out: NDArray[Any],
+        get: Callable[[NDArray[np.int64]], Any],
+        finish: Callable[[], None] | None,
+    ) -> Callable[[], None]:
+        """Return what ends a get that begins: `finish`, and then reading changed rows again."""
+        fresh = FreshGet(ids.copy(), out, get)
+        self._gets.add(fresh)
+
+        def patch() -> None:
+            if finish is not None:
+                finish()
+            self._gets.discard(fresh)
+            fresh.patch()
+
+        return patch
+
+
+def require_async_mode(fresh: bool, mode: int) -> None:
+    """Raise ValueError for a fresh get in another mode."""
+    if fresh and mode != capi.MV_MODE_ASYNC:
+        msg = "fresh: expected False unless in async mode, because workers count their gets"
+        raise ValueError(msg)
 
 
 def _limit(timeout: float | None) -> float:

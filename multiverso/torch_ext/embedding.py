@@ -14,8 +14,8 @@ import torch
 from torch.nn import functional
 
 from multiverso._native.arguments import integer
-from multiverso.sync._row_gradients import RowGradients
-from multiverso.tables import Future, MatrixTableHandler
+from multiverso.sync._row_gradients import RowGradients, RowTable, begin_rows
+from multiverso.tables import MatrixTableHandler
 
 __all__ = ["Embedding", "EmbeddingBag", "layers_of", "prefetch"]
 
@@ -37,10 +37,11 @@ class _Rows:
     def __init__(
         self,
         ids: torch.Tensor,
-        table: MatrixTableHandler,
+        table: RowTable,
         *,
         distinct: bool,
         pins: bool,
+        insert: bool,
         fresh: bool,
     ) -> None:
         self.ids = ids
@@ -51,7 +52,9 @@ class _Rows:
         self.row_ids = row_ids.numpy()
         dtype = getattr(torch, table.value_dtype.name)
         self._values = torch.empty((len(row_ids), table.num_col), dtype=dtype, pin_memory=pins)
-        self._future: Future = table.get_async(self.row_ids, out=self._values.numpy(), fresh=fresh)
+        self._future = begin_rows(
+            table, self.row_ids, self._values.numpy(), insert=insert, fresh=fresh
+        )
 
     def values(self, device: torch.device) -> torch.Tensor:
         """Wait for the rows, and return them on that device."""
@@ -62,14 +65,14 @@ class _Rows:
 class _TableLayer(torch.nn.Module):  # type: ignore[misc]
     """What both layers have in common."""
 
-    table: MatrixTableHandler
+    table: RowTable
 
     def __init__(self, table: Any, padding_idx: int | None) -> None:
         super().__init__()
         self._gradients = RowGradients(table)
         if padding_idx is not None:
-            padding_idx = integer(padding_idx, "padding_idx", 0)
-            if padding_idx >= table.num_row:
+            padding_idx = integer(padding_idx, "padding_idx", -(2**63))
+            if isinstance(table, MatrixTableHandler) and not 0 <= padding_idx < table.num_row:
                 msg = f"padding_idx: expected 0 to {table.num_row - 1}, received {padding_idx}"
                 raise ValueError(msg)
         self.table = table
@@ -148,6 +151,7 @@ class _TableLayer(torch.nn.Module):  # type: ignore[misc]
             self.table,
             distinct=self._needs_distinct_rows(ids),
             pins=ids.is_cuda,
+            insert=self.training and torch.is_grad_enabled(),
             fresh=fresh,
         )
 
@@ -180,8 +184,9 @@ class Embedding(_TableLayer):
 
     Parameters
     ----------
-    table : MatrixTableHandler
-        A table of floating-point numbers whose updater takes gradients.
+    table : MatrixTableHandler or HashTableHandler
+        A table of floating-point numbers whose updater takes gradients. In `eval` mode and without
+        gradients, keys of a hash table get no row.
     padding_idx : int, optional
         A row that gets no gradient.
 
@@ -208,7 +213,7 @@ class Embedding(_TableLayer):
 
     """
 
-    def __init__(self, table: MatrixTableHandler, padding_idx: int | None = None) -> None:
+    def __init__(self, table: RowTable, padding_idx: int | None = None) -> None:
         super().__init__(table, padding_idx)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -228,8 +233,9 @@ class EmbeddingBag(_TableLayer):
 
     Parameters
     ----------
-    table : MatrixTableHandler
-        A table of floating-point numbers whose updater takes gradients.
+    table : MatrixTableHandler or HashTableHandler
+        A table of floating-point numbers whose updater takes gradients. In `eval` mode and without
+        gradients, keys of a hash table get no row.
     mode : {"mean", "sum"}, optional
         How the rows of a bag are combined.
     padding_idx : int, optional
@@ -242,9 +248,7 @@ class EmbeddingBag(_TableLayer):
 
     """
 
-    def __init__(
-        self, table: MatrixTableHandler, mode: str = "mean", padding_idx: int | None = None
-    ) -> None:
+    def __init__(self, table: RowTable, mode: str = "mean", padding_idx: int | None = None) -> None:
         super().__init__(table, padding_idx)
         if mode not in ("mean", "sum"):
             msg = f"mode: expected 'mean' or 'sum', received {mode!r}"

@@ -56,7 +56,7 @@ struct OwnedRequest {
     SessionEntry* const session = (*use)->owner;
     Interrupt interrupt([session] { return LeaveReason(session); });
     const WaitLimit limit = WaitLimit::Until(session->session->NextDeadline(), &interrupt);
-    const auto rows = request.kind == RequestKind::kAddRows
+    const auto rows = table->MustArrange(request)
                           ? table->ArrangeRows(&request)
                           : Result<std::shared_ptr<const ArrangedRows>>(nullptr);
     Progress progress;

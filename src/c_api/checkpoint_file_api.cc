@@ -22,6 +22,7 @@ namespace multiverso::c_api {
 namespace {
 
 static_assert(MV_AREA_STEPS == kStepsArea);
+static_assert(MV_AREA_KEYS == kKeysArea);
 static_assert(MV_AREA_ROW_STATE == kRowStateArea);
 static_assert(MV_HYPER_COUNT <= kSavedHypers);
 
@@ -84,6 +85,12 @@ Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
   saved.name = table.name;
   std::memcpy(saved.hyper, table.hyper, sizeof(table.hyper));
   return saved;
+}
+
+// Returns the number of rows that MV_CheckpointRead reads: of a hash table, those of its keys.
+int64_t RowsToRead(const CheckpointReader& reader, uint32_t table) {
+  const SavedTable& saved = reader.manifest().tables[table];
+  return saved.is_hash() ? reader.StoredRowsOf(table) : saved.num_row;
 }
 
 // Writes what the rows of an area have that are not stored.
@@ -157,7 +164,7 @@ int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
       const auto number = static_cast<uint32_t>(table);
       description->kind = static_cast<int32_t>(saved.kind);
       description->dtype = static_cast<int32_t>(saved.dtype);
-      description->num_row = saved.num_row;
+      description->num_row = RowsToRead(*entry->reader, number);
       description->num_col = saved.num_col;
       description->updater = static_cast<int32_t>(saved.updater);
       description->slots = static_cast<int32_t>(saved.slots);
@@ -216,19 +223,25 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
         return Status(Code::kIndex, StrCat("area: the table has no area ", area));
       }
       const auto area_number = static_cast<uint32_t>(area);
-      const int64_t expected = saved.num_row * saved.row_bytes(area_number);
-      if (bytes != expected || out == nullptr) {
+      const auto number = static_cast<uint32_t>(table);
+      const int64_t expected = RowsToRead(*entry->reader, number) * saved.row_bytes(area_number);
+      if (bytes != expected || (out == nullptr && bytes > 0)) {
         return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
       }
       const int64_t element_bytes = saved.element_bytes(area_number);
-      if (saved.is_lazy()) FillUnstored(saved, area_number, static_cast<char*>(out));
-      return entry->reader->Read(static_cast<uint32_t>(table), area_number, 0, saved.num_row,
-                                 WaitLimit::Until(Instant::max()),
-                                 [&](int64_t first, int64_t count, const char* data) {
-                                   std::memcpy(static_cast<char*>(out) + first * element_bytes,
-                                               data, static_cast<size_t>(count * element_bytes));
-                                   return Status::Ok();
-                                 });
+      if (saved.is_lazy() && !saved.is_hash()) {
+        FillUnstored(saved, area_number, static_cast<char*>(out));
+      }
+      int64_t done = 0;  // the rows of keys follow each other
+      return entry->reader->Read(
+          number, area_number, 0, saved.num_row, WaitLimit::Until(Instant::max()),
+          [&](int64_t first, int64_t count, const char* data) {
+            const int64_t offset = saved.is_hash() ? done : first * element_bytes;
+            std::memcpy(static_cast<char*>(out) + offset, data,
+                        static_cast<size_t>(count * element_bytes));
+            done += count * element_bytes;
+            return Status::Ok();
+          });
     });
   });
 }

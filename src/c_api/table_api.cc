@@ -18,6 +18,11 @@ namespace {
 
 static_assert(MV_TABLE_ARRAY == static_cast<int32_t>(TableKind::kArray));
 static_assert(MV_TABLE_MATRIX == static_cast<int32_t>(TableKind::kMatrix));
+static_assert(MV_TABLE_HASH == static_cast<int32_t>(TableKind::kHash));
+static_assert(MV_EVICT_NONE == static_cast<int32_t>(Eviction::kNone));
+static_assert(MV_EVICT_LRU == static_cast<int32_t>(Eviction::kLeastRecent));
+static_assert(MV_EVICT_LFU == static_cast<int32_t>(Eviction::kLeastFrequent));
+static_assert(MV_KEY_COUNTS == KeyCounts::kFields);
 static_assert(MV_FLOAT32 == static_cast<int32_t>(DType::kFloat32));
 static_assert(MV_FLOAT64 == static_cast<int32_t>(DType::kFloat64));
 static_assert(MV_INT32 == static_cast<int32_t>(DType::kInt32));
@@ -65,7 +70,7 @@ static_assert(MV_NUMA_LOCAL == static_cast<int32_t>(NumaPolicy::kLocal));
 static_assert(MV_NUMA_INTERLEAVE == static_cast<int32_t>(NumaPolicy::kInterleave));
 
 Status CheckFlags(RequestKind kind, int32_t flags) {
-  const bool is_get = ReturnsData(kind) && !IsAdd(kind);
+  const bool is_get = IsGet(kind);
   if (flags == 0 || (flags == MV_COLLECTIVE && is_get)) return Status::Ok();
   return Status(Code::kValue, StrCat("flags: expected 0", is_get ? " or MV_COLLECTIVE" : "",
                                      ", received ", flags));
@@ -128,7 +133,7 @@ Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flag
       return RunCollectiveGet(std::move(use), call.request, count);
     }
   }
-  if (call.request.kind == RequestKind::kAddRows) MV_RETURN_IF_NOT_OK(call.ArrangeRows());
+  if (call.table->MustArrange(call.request)) MV_RETURN_IF_NOT_OK(call.ArrangeRows());
   return RunTableCall(&use, call.request.kind, count, call);
 }
 
@@ -155,6 +160,10 @@ Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   spec.initializer.second = options->initializer_values[1];
   spec.numa = options->numa;
   spec.max_bytes = options->max_bytes;
+  spec.keys.capacity = options->capacity;
+  spec.keys.evict = options->evict;
+  spec.keys.admit = options->admit;
+  spec.keys.ttl = options->ttl;
   if (options->name != nullptr) CopyText(spec.name, options->name);
   return spec;
 }
@@ -222,6 +231,23 @@ int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description) {
     description->id = use->table->id();
     description->bytes = spec.bytes();
     return Status::Ok();
+  });
+}
+
+int32_t MV_TableKeyCounts(MV_Table table, int64_t* counts) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    TableUse use = Using(table);
+    if (!use) return StaleHandleError("table");
+    if (counts == nullptr) return Status(Code::kValue, "MV_TableKeyCounts: received null");
+    constexpr RequestKind kKind = RequestKind::kCountsOfRows;
+    MV_RETURN_IF_NOT_OK(use->table->Check(Request::Of(kKind, nullptr, 0, nullptr, counts), 0));
+    return RunTableCall(&use, kKind, MV_KEY_COUNTS,
+                        [used = use->table, counts](Progress*, const WaitLimit& limit) -> Status {
+                          const Result<KeyCounts> summed = used->CountKeys(limit);
+                          if (summed.ok()) std::memcpy(counts, &summed.value(), sizeof(KeyCounts));
+                          return summed.status();
+                        });
   });
 }
 

@@ -68,7 +68,10 @@ bool IsText(const std::string& field) {
 std::string ProblemOf(const SavedTable& table) {
   int64_t elements = 0;
   int64_t bytes = 0;
-  if (table.kind > 1) return "expected kind 0 (array) or 1 (matrix)";
+  if (table.kind > kHashKind) return "expected kind 0 (array), 1 (matrix) or 2 (hash table)";
+  if (table.is_hash() && (!table.is_lazy() || table.num_row % kRowsPerStripeOfKeys != 0)) {
+    return "expected an initializer, and whole stripes of rows";
+  }
   if (!IsDType(static_cast<int32_t>(table.dtype))) return "expected a dtype from 0 to 5";
   if (table.slots > kMaxSlots || table.row_slots > kMaxSlots) {
     return StrCat("expected at most ", kMaxSlots, " state slots");

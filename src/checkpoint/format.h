@@ -39,12 +39,16 @@ constexpr uint32_t kMaxSlots = 0x10000 - 1;
 constexpr uint32_t kRowIdsArea = 0x10001;
 constexpr int64_t kRowIdBytes = 8;
 constexpr uint32_t kRowStateArea = 0x10002;  // SavedTable::row_slots numbers for each row
+constexpr uint32_t kKeysArea = 0x10003;      // KeyIndex::SavedCell of each row of a hash table
+constexpr uint32_t kHashKind = 2;
+constexpr int64_t kKeyBytes = 16;
+constexpr int64_t kRowsPerStripeOfKeys = 512;
 
 // The way in which a table counts its updates.
 enum class StepCounting : uint32_t { kNone = 0, kPerRow = 1, kPerSection = 2 };
 
 struct SavedTable {
-  uint32_t kind = 0;  // 0 array, 1 matrix
+  uint32_t kind = 0;  // 0 array, 1 matrix, 2 hash table
   uint32_t dtype = 0;
   uint32_t updater = 0;
   uint32_t slots = 0;  // arrays of the parameters' size that the updater keeps
@@ -63,31 +67,38 @@ struct SavedTable {
   // Returns the bytes of an element of an area: state has the value type of the parameters.
   int64_t element_bytes(uint32_t area) const {
     if (area == kRowIdsArea) return kRowIdBytes;
+    if (area == kKeysArea) return kKeyBytes;
     if (area == kStepsArea) return 4;
     return SizeOf(area == kParameterArea ? type() : ValueType(type()));
   }
   // Returns the bytes of one row of an area.
-  int64_t row_bytes(uint32_t area) const {
-    if (area == kRowIdsArea || area == kStepsArea) return element_bytes(area);
-    return (area == kRowStateArea ? row_slots : num_col) * element_bytes(area);
+  int64_t row_bytes(uint32_t area) const { return elements_per_row(area) * element_bytes(area); }
+  int64_t elements_per_row(uint32_t area) const {
+    if (area == kRowIdsArea || area == kStepsArea || area == kKeysArea) return 1;
+    return area == kRowStateArea ? row_slots : num_col;
   }
   // num_areas() and area() list the areas that have sections, in ascending order.
   uint32_t num_areas() const {
-    return static_cast<uint32_t>(1 + slots + has_area(kStepsArea) + has_area(kRowIdsArea) +
-                                 has_area(kRowStateArea));
+    uint32_t count = 1 + slots;
+    for (const uint32_t area : kOtherAreas) count += has_area(area) ? 1 : 0;
+    return count;
   }
   uint32_t area(uint32_t index) const {
-    if (index <= slots) return index;
     uint32_t place = slots;
-    for (const uint32_t area : {kStepsArea, kRowIdsArea}) {
-      if (has_area(area) && ++place == index) return area;
+    for (const uint32_t area : kOtherAreas) {
+      if (index > slots && has_area(area) && ++place == index) return area;
     }
-    return kRowStateArea;
+    return index;
   }
   bool has_area(uint32_t area) const {
     return area <= slots || (area == kStepsArea && counting == StepCounting::kPerRow) ||
-           (area == kRowIdsArea && is_lazy()) || (area == kRowStateArea && row_slots > 0);
+           (area == kRowIdsArea && is_lazy()) || (area == kRowStateArea && row_slots > 0) ||
+           (area == kKeysArea && is_hash());
   }
+  bool is_hash() const { return kind == kHashKind; }
+
+ private:
+  static constexpr uint32_t kOtherAreas[] = {kStepsArea, kRowIdsArea, kRowStateArea, kKeysArea};
 };
 
 struct SavedFile {

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "shard/key_hash.h"
 
 namespace multiverso {
 namespace {
@@ -147,6 +148,34 @@ Status CheckpointReader::ReadRowIds(StoredSection* stored) {
   return Status::Ok();
 }
 
+Status CheckpointReader::CheckKeys(const StoredSection& stored) {
+  const Section& section = *stored.section;
+  const SavedTable& saved = manifest_.tables[section.table];
+  const int64_t stripes = saved.num_row / kRowsPerStripeOfKeys;
+  std::vector<int64_t> keys;
+  const auto problem = [&](int64_t key, const char* what) {
+    return CorruptionFailure(stored.file->path(), section.offset,
+                             StrCat("table '", saved.name, "': key ", key, what));
+  };
+  const auto take = [&](int64_t row, int64_t count, const char* data) -> Status {
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t key = 0;
+      std::memcpy(&key, data + i * kKeyBytes, sizeof(key));
+      if (StripeOfKey(key, stripes) != (row + i) / kRowsPerStripeOfKeys) {
+        return problem(key, StrCat(" cannot be in row ", row + i).c_str());
+      }
+      keys.push_back(key);
+    }
+    return Status::Ok();
+  };
+  MV_RETURN_IF_NOT_OK(Read(section.table, kKeysArea, section.first_row,
+                           section.first_row + section.rows, WaitLimit::Until(Instant::max()),
+                           take));
+  std::sort(keys.begin(), keys.end());
+  const auto repeated = std::adjacent_find(keys.begin(), keys.end());
+  return repeated == keys.end() ? Status::Ok() : problem(*repeated, " is in two rows");
+}
+
 int64_t CheckpointReader::file_bytes() const {
   int64_t total = manifest_bytes_;
   for (const auto& file : data_files_) total += file->header().file_bytes;
@@ -159,6 +188,7 @@ Status CheckpointReader::Verify(int64_t first, int64_t end, const WaitLimit& lim
     const int64_t blocks = stored.section->blocks();
     const bool has_share = first < std::min(end, blocks_before + blocks);
     if (has_share && stored.section->area == kRowIdsArea) MV_RETURN_IF_NOT_OK(ReadRowIds(&stored));
+    if (has_share && stored.section->area == kKeysArea) MV_RETURN_IF_NOT_OK(CheckKeys(stored));
     for (; first < std::min(end, blocks_before + blocks); ++first) {
       const auto data =
           stored.file->ReadBlock(*stored.section, first - blocks_before, buffer_.data());
@@ -227,6 +257,15 @@ Status CheckpointReader::ReadPart(const StoredSection& stored, int64_t from, int
     MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
   }
   return Status::Ok();
+}
+
+int64_t CheckpointReader::StoredRowsOf(uint32_t table) const {
+  int64_t rows = 0;
+  for (const StoredSection& stored : sections_) {
+    const Section& section = *stored.section;
+    if (section.table == table && section.area == kRowIdsArea) rows += section.bytes / kRowIdBytes;
+  }
+  return rows;
 }
 
 uint64_t CheckpointReader::StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const {

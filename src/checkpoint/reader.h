@@ -41,6 +41,8 @@ class CheckpointReader {
   Status Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
               const WaitLimit& limit, const TakeBlock& take);
   // Returns the largest Section::steps among the sections with any of these rows' parameters.
+  // Returns the number of rows that are stored of a table with an initializer.
+  int64_t StoredRowsOf(uint32_t table) const;
   uint64_t StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const;
 
  private:
@@ -61,6 +63,8 @@ class CheckpointReader {
   StoredSection* RowIdsOf(const Section& section);
   // Reads the row ids of a section of kRowIdsArea, unless they have been read, and checks them.
   Status ReadRowIds(StoredSection* stored);
+  // Checks that each key of a section is in a row of its stripe, and in one row only.
+  Status CheckKeys(const StoredSection& stored);
   // Does what Read does for the part of a section from offset `from` to `to`, whose rows are
   // `row_ids` from the section's first stored row on, or consecutive if `row_ids` is null.
   Status ReadPart(const StoredSection& stored, int64_t from, int64_t to, const int64_t* row_ids,

@@ -75,7 +75,11 @@ struct TableLabel {
   int32_t dtype;  // a DType
   int64_t num_row;
   int64_t num_col;
+  int64_t capacity;  // of a hash table, or 0
   char name[64];
+  // Of a hash table: what has happened to the keys of this node (KeyCounts).
+  static constexpr int kKeyCounts = 8;
+  std::atomic<int64_t> key_counts[kKeyCounts];
 };
 
 struct alignas(64) NodeControl {

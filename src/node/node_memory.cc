@@ -64,7 +64,7 @@ void NodeMemory::RecordAbort(int by, const Status& why) const {
 }
 
 void NodeMemory::RecordTable(int64_t table, const std::string& name, int32_t dtype, int64_t num_row,
-                             int64_t num_col) const {
+                             int64_t num_col, int64_t capacity) const {
   if (table >= FlightRecorder::kTables) return;
   TableLabel& label = control_->labels[table];
   label.is_set.store(0);
@@ -72,7 +72,12 @@ void NodeMemory::RecordTable(int64_t table, const std::string& name, int32_t dty
   label.dtype = dtype;
   label.num_row = num_row;
   label.num_col = num_col;
+  label.capacity = capacity;
   label.is_set.store(1, std::memory_order_release);
+}
+
+std::atomic<int64_t>* NodeMemory::KeyCountsOf(int64_t table) const {
+  return table >= FlightRecorder::kTables ? nullptr : control_->labels[table].key_counts;
 }
 
 void NodeMemory::RecordCheckpoint(const std::string& path) const {

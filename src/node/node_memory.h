@@ -53,7 +53,9 @@ class NodeMemory {
 
   // Record a table, and the latest complete checkpoint, for error messages and observers.
   void RecordTable(int64_t table, const std::string& name, int32_t dtype, int64_t num_row,
-                   int64_t num_col) const;
+                   int64_t num_col, int64_t capacity) const;
+  // Returns where the counts of a hash table are for observers, or null.
+  std::atomic<int64_t>* KeyCountsOf(int64_t table) const;
   void RecordCheckpoint(const std::string& path) const;
 
   // Wakes the service thread of this node's leader. Does nothing in a session of one node.

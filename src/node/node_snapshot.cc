@@ -258,8 +258,15 @@ std::string NodeSnapshot::Json() const {
         return StrCat((control_->recorders(num_ranks_)[rank].traffic[number].*count).load());
       });
     };
+    std::string keys = "null";
+    if (label.capacity > 0) {
+      keys = "[";
+      for (const auto& key_count : label.key_counts) keys += StrCat(key_count.load(), ",");
+      keys.back() = ']';
+    }
     return StrCat("{\"id\":", number, ",\"name\":", Quoted(TextOf(label.name)),
                   ",\"num_row\":", label.num_row, ",\"num_col\":", label.num_col,
+                  ",\"capacity\":", label.capacity, ",\"keys\":", keys,
                   ",\"gets\":", counts(&FlightRecorder::Traffic::gets),
                   ",\"adds\":", counts(&FlightRecorder::Traffic::adds),
                   ",\"bytes_got\":", counts(&FlightRecorder::Traffic::bytes_got),

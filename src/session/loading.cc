@@ -91,6 +91,13 @@ Status Loading::MatchTables() {
                            table->spec().Describe(), ", received none"));
     }
     MV_RETURN_IF_NOT_OK(CheckFits(checkpoint_path_, saved[index], *table));
+    const KeyPolicy& policy = table->spec().keys;
+    const int64_t stored = reader_->StoredRowsOf(static_cast<uint32_t>(index));
+    if (saved[index].is_hash() && policy.evict == 0 && stored > policy.capacity) {
+      return Status(Code::kMismatch,
+                    StrCat("the checkpoint ", checkpoint_path_, " does not fit: expected ",
+                           policy.capacity, " keys at most (capacity), received ", stored));
+    }
     is_taken[index] = true;
     saved_indices_.push_back(static_cast<uint32_t>(index));
   }
@@ -108,6 +115,16 @@ Status Loading::LoadTables(const WaitLimit& limit) {
     // number of workers has changed since the save.
     const SavedTable& saved = reader_->manifest().tables[saved_indices_[i]];
     const auto slots = static_cast<uint32_t>(tables()[i]->shard()->state_slots());
+    if (saved.is_hash()) {
+      const auto read = [&](uint32_t area, RowRange rows, const TakeElements& take) {
+        return reader_->Read(saved_indices_[i], area, rows.first, rows.end, limit, take);
+      };
+      const Status loaded =
+          LoadKeys(tables()[i].get(), saved, RowsToLoad(*tables()[i]), read, limit);
+      if (!loaded.ok()) return loaded.In(checkpoint_path_);
+      MV_RETURN_IF_NOT_OK(LoadOptionsAndCounts(i, limit));
+      continue;
+    }
     if (saved.is_lazy()) {
       MV_RETURN_IF_NOT_OK(
           RestartRows(tables()[i].get(), RowsToLoad(*tables()[i]), saved.initializer, limit));
@@ -135,8 +152,12 @@ RowRange Loading::RowsToLoad(const Table& table) const {
   }
   const auto num_here = static_cast<int64_t>(loaders_here.size());
   const int64_t index = IndexIn(loaders_here);
-  return RowRange{rows.first + rows.count() * index / num_here,
-                  rows.first + rows.count() * (index + 1) / num_here};
+  // A rank loads the keys of whole stripes.
+  const int64_t unit = table.spec().is_hash() ? KeyIndex::kRowsPerStripe : 1;
+  const auto cut = [&](int64_t part) {
+    return rows.first + rows.count() / unit * part / num_here * unit;
+  };
+  return RowRange{cut(index), cut(index + 1)};
 }
 
 Status Loading::LoadArea(size_t table_index, uint32_t area, const WaitLimit& limit) {

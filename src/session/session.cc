@@ -131,6 +131,7 @@ Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* 
   // KeepTable increments next_table_ after success, so the numbers are the same on all ranks.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
+  if (spec.is_hash()) TableShard::SizeForKeys(members_, &spec);
   TableCreation creation(spec, id, init_value, table_context());
   MV_RETURN_IF_NOT_OK(creation.Run(std::move(sync_point), LimitOf(NextDeadline(), interrupt)));
   return creation.TakeTable();

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "checkpoint/file_system.h"
@@ -12,6 +13,9 @@ namespace multiverso {
 namespace {
 
 static_assert(kHyperCount <= kSavedHypers);
+static_assert(kHashKind == static_cast<uint32_t>(TableKind::kHash));
+static_assert(kKeyBytes == sizeof(KeyIndex::SavedCell));
+static_assert(kRowsPerStripeOfKeys == KeyIndex::kRowsPerStripe);
 constexpr int64_t kStepBytes = 4;
 
 // Describes the table in the style of TableSpec::Describe.
@@ -21,6 +25,7 @@ std::string Describe(const SavedTable& saved) {
   spec.dtype = static_cast<int32_t>(saved.dtype);
   spec.updater = static_cast<int32_t>(saved.updater);
   spec.num_row = saved.num_row;
+  spec.keys.capacity = saved.num_row;
   spec.num_col = saved.num_col;
   std::memcpy(spec.hyper, saved.hyper, sizeof(spec.hyper));
   CopyText(spec.name, saved.name);
@@ -36,6 +41,14 @@ Status CopyRows(Table* table, uint32_t area, int64_t first_row, int64_t offset, 
     return table->shard()->CopyStepsOut(first_row + offset / kStepBytes, bytes / kStepBytes, 1,
                                         reinterpret_cast<uint32_t*>(out), &progress, limit);
   }
+  if (area == kKeysArea) {
+    const int64_t first = first_row - table->partition().node_rows().first + offset / kKeyBytes;
+    auto* const cells = reinterpret_cast<KeyIndex::SavedCell*>(out);
+    for (int64_t i = 0; i < bytes / kKeyBytes; ++i) {
+      cells[i] = table->shard()->keys()->Save(first + i);
+    }
+    return Status::Ok();
+  }
   const int64_t element_bytes = SizeOf(area == kParameterArea ? spec.type() : spec.value_type());
   if (area == kRowStateArea) {
     const int64_t row_bytes = table->shard()->updater().row_slots() * element_bytes;
@@ -49,8 +62,8 @@ Status CopyRows(Table* table, uint32_t area, int64_t first_row, int64_t offset, 
 StepCounting CountingOf(const Table& table) {
   if (!table.shard()->counts_steps()) return StepCounting::kNone;
   // The rows of an array are always updated together.
-  return table.spec().kind == static_cast<int32_t>(TableKind::kMatrix) ? StepCounting::kPerRow
-                                                                       : StepCounting::kPerSection;
+  return table.spec().kind == static_cast<int32_t>(TableKind::kArray) ? StepCounting::kPerSection
+                                                                      : StepCounting::kPerRow;
 }
 
 }  // namespace
@@ -151,13 +164,83 @@ Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const Wai
                                      limit);
 }
 
+Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,
+                const WaitLimit& limit) {
+  Shard* const shard = table->shard();
+  const int64_t table_stripes = table->spec().key_stripes();
+  const int64_t first_stripe = rows.first / kRowsPerStripeOfKeys;
+  const int64_t end_stripe = rows.end / kRowsPerStripeOfKeys;
+  const int64_t node_stripe = table->partition().node_rows().first / kRowsPerStripeOfKeys;
+  MV_RETURN_IF_NOT_OK(
+      shard->ClearKeys(first_stripe - node_stripe, end_stripe - node_stripe, limit));
+  if (rows.count() == 0) return Status::Ok();
+  // Stripes divide the range of the hashes, so those of the saved table are near the same place.
+  const int64_t saved_stripes = saved.num_row / kRowsPerStripeOfKeys;
+  const auto place_of = [&](int64_t stripe, int64_t more) {
+    const double place = static_cast<double>(stripe) * static_cast<double>(saved_stripes) /
+                         static_cast<double>(table_stripes);
+    return std::clamp<int64_t>(static_cast<int64_t>(place) + more, 0, saved_stripes) *
+           kRowsPerStripeOfKeys;
+  };
+  const RowRange saved_rows{place_of(first_stripe, -1), place_of(end_stripe, 2)};
+  // The saved rows that are loaded here, ascending, and where they are now.
+  std::vector<std::pair<int64_t, int64_t>> moves;
+  const auto take_keys = [&](int64_t first, int64_t count, const char* data) -> Status {
+    for (int64_t i = 0; i < count; ++i) {
+      KeyIndex::SavedCell cell;
+      std::memcpy(&cell, data + i * kKeyBytes, sizeof(cell));
+      const int64_t stripe = StripeOfKey(cell.key, table_stripes);
+      if (stripe < first_stripe || stripe >= end_stripe) continue;
+      const Result<int64_t> row = shard->RestoreKey(cell, limit);
+      if (!row.ok()) return row.status();
+      if (row.value() == KeyIndex::kNone) {
+        return Status(Code::kCheckpointCorrupt,
+                      StrCat("table '", saved.name, "': key ", cell.key, " occurs twice"));
+      }
+      moves.emplace_back(first + i, row.value());
+    }
+    return Status::Ok();
+  };
+  MV_RETURN_IF_NOT_OK(read(kKeysArea, saved_rows, take_keys));
+  std::sort(moves.begin(), moves.end());
+  for (uint32_t index = 0; index < saved.num_areas(); ++index) {
+    const uint32_t area = saved.area(index);
+    const bool is_slot = area > kParameterArea && area <= saved.slots;
+    if (area == kKeysArea || area == kRowIdsArea ||
+        (is_slot && static_cast<int64_t>(area) > shard->state_slots())) {
+      continue;
+    }
+    const int64_t width = saved.elements_per_row(area);
+    const int64_t bytes = saved.element_bytes(area);
+    const auto take = [&](int64_t first, int64_t count, const char* data) -> Status {
+      auto move =
+          std::lower_bound(moves.begin(), moves.end(), std::make_pair(first / width, int64_t{0}));
+      while (count > 0) {
+        const int64_t in_row = first % width;
+        const int64_t part = std::min(count, width - in_row);
+        if (move != moves.end() && move->first < first / width) ++move;
+        if (move != moves.end() && move->first == first / width) {
+          MV_RETURN_IF_NOT_OK(
+              LoadPart(table, area, move->second * width + in_row, part, data, limit));
+        }
+        first += part;
+        count -= part;
+        data += part * bytes;
+      }
+      return Status::Ok();
+    };
+    MV_RETURN_IF_NOT_OK(read(area, saved_rows, take));
+  }
+  return Status::Ok();
+}
+
 Status CheckFits(const std::string& path, const SavedTable& saved, const Table& table) {
   const TableSpec& spec = table.spec();
   const bool slots_vary = table.shard()->updater().notes_gets();  // one slot per worker
   if (static_cast<int64_t>(saved.kind) != spec.kind ||
       static_cast<int64_t>(saved.dtype) != spec.dtype ||
-      static_cast<int64_t>(saved.updater) != spec.updater || saved.num_row != spec.num_row ||
-      saved.num_col != spec.num_col) {
+      static_cast<int64_t>(saved.updater) != spec.updater ||
+      (!spec.is_hash() && saved.num_row != spec.num_row) || saved.num_col != spec.num_col) {
     return Status(Code::kMismatch, StrCat("the checkpoint ", path, " does not fit: expected ",
                                           spec.Describe(), ", received ", Describe(saved)));
   }

@@ -3,6 +3,7 @@
 #define MULTIVERSO_SESSION_TABLE_RECORD_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,15 @@ Status LoadPart(Table* table, uint32_t area, int64_t first, int64_t count, const
                 const WaitLimit& limit);
 // Sets the rows' update count if the table counts per section.
 Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const WaitLimit& limit);
+
+// Takes `count` elements of an area from element `first` on, and reads an area of rows of a saved
+// table, as CheckpointReader::Read does.
+using TakeElements = std::function<Status(int64_t first, int64_t count, const char* data)>;
+using ReadArea = std::function<Status(uint32_t area, RowRange rows, const TakeElements& take)>;
+// Replaces the keys of whole stripes of a hash table, which are rows of this node, by those that
+// belong there of a saved table, with their values and state.
+Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,
+                const WaitLimit& limit);
 
 // Checks that the saved table of the checkpoint `path` can be loaded into `table`. Returns a
 // MismatchError that names both, or CheckpointCorruptError if no table can have such a description.

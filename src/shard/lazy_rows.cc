@@ -17,12 +17,13 @@ constexpr auto kLongestNap = std::chrono::milliseconds(1);
 
 LazyRows::LazyRows(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
                    const Initializer& initializer, int64_t first_row, int64_t max_bytes,
-                   int64_t page_bytes)
+                   int64_t page_bytes, int64_t max_rows)
     : layout_(layout),
       columns_(columns),
       first_row_(first_row),
       max_bytes_(max_bytes),
       page_bytes_(page_bytes),
+      max_rows_(max_rows),
       initializer_(initializer),
       storage_(storage),
       counts_(storage.touch_counts()),
@@ -72,11 +73,20 @@ void LazyRows::Copy(int64_t byte_offset, int64_t bytes, void* out) const {
   }
 }
 
-bool LazyRows::Touch(int64_t row) const {
+bool LazyRows::Touch(int64_t row, int64_t id) const {
   if (IsTouched(row)) return false;
-  Fill(row, storage_.parameters() + row * layout_.row_bytes());
+  FillOf(id, storage_.parameters() + row * layout_.row_bytes());
   WordOf(row)->fetch_or(uint64_t{1} << (row % kWordBits), std::memory_order_release);
   return true;
+}
+
+void LazyRows::Untouch(int64_t row) const {
+  WordOf(row)->fetch_and(~(uint64_t{1} << (row % kWordBits)), std::memory_order_release);
+}
+
+void LazyRows::GiveBack(int64_t rows) const {
+  counts_->touched.fetch_sub(rows, std::memory_order_release);
+  counts_->rows_in_use.fetch_sub(rows, std::memory_order_relaxed);
 }
 
 LazyRows::Room::~Room() {
@@ -90,13 +100,23 @@ void LazyRows::Room::Count(int64_t touched) {
   owner_->counts_->touched.fetch_add(touched, std::memory_order_release);
 }
 
+int64_t LazyRows::max_rows() const {
+  const int64_t rows = max_rows_ == 0 ? std::numeric_limits<int64_t>::max() : max_rows_;
+  return max_bytes_ == 0 ? rows : std::min(rows, max_bytes_ / storage_.bytes_per_row());
+}
+
 Status LazyRows::MakeRoom(int64_t rows, int64_t bytes, Room* room) const {
   const int64_t row_bytes = storage_.bytes_per_row();
-  const int64_t max_rows = max_bytes_ == 0 ? layout_.rows() : max_bytes_ / row_bytes;
+  const int64_t max_rows = this->max_rows();
   int64_t in_use = counts_->rows_in_use.load(std::memory_order_relaxed);
   do {
-    if (max_bytes_ != 0 && rows > max_rows - in_use) {
+    if (rows > max_rows - in_use) {
       room->in_use_ = in_use;
+      if (max_rows == max_rows_) {
+        return Status(Code::kMemory, StrCat("cannot hold ", rows, " keys more: expected at most ",
+                                            max_rows, " (capacity), received ", in_use + rows,
+                                            ", of which ", in_use, " are in use"));
+      }
       return Status(Code::kMemory,
                     StrCat("cannot hold ", rows, " rows more: expected at most ", max_bytes_,
                            " bytes (max_bytes), received ", in_use + rows, " rows of ", row_bytes,
@@ -140,6 +160,28 @@ Status LazyRows::MakeRoomForIds(const int64_t* row_ids, int64_t count, const Wai
 Status LazyRows::MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& limit,
                                   Room* room) const {
   return WaitForRoom(limit, room, [&] { return TryMakeRoomForRange(first, end, room); });
+}
+
+Status LazyRows::MakeRoomForRows(const std::function<int64_t()>& count_rows, const WaitLimit& limit,
+                                 Room* room) const {
+  return WaitForRoom(limit, room, [&] {
+    const int64_t rows = count_rows();
+    if (rows == 0) return Status::Ok();
+    // The rows of a stripe are filled in their order, so that few pages are new.
+    if (MakeRoom(rows, rows * storage_.page_bytes_of(1, page_bytes_), room).ok()) {
+      return Status::Ok();
+    }
+    return MakeRoom(rows, 2 * rows * storage_.bytes_per_row(), room);
+  });
+}
+
+void LazyRows::TakeRoom(int64_t rows, Room* room) const {
+  while (rows > 0) {
+    const int64_t free = max_rows() - counts_->rows_in_use.load(std::memory_order_relaxed);
+    rows = std::min(rows, free);
+    if (rows <= 0 || MakeRoom(rows, 2 * rows * storage_.bytes_per_row(), room).ok()) return;
+    rows /= 2;
+  }
 }
 
 Status LazyRows::TryMakeRoomForIds(const int64_t* row_ids, int64_t count, Room* room) const {

@@ -2,7 +2,8 @@
 //
 // A bit per row tells whether the row has been touched: whether its initial values have been
 // written to the parameters. The values of other rows are computed when they are read, and their
-// pages, and those of their state, use no memory. The bits are never cleared, not even by a load.
+// pages, and those of their state, use no memory. The bits are never cleared, not even by a load,
+// except in hash tables, whose rows are in use by a key or free (KeyIndex).
 //
 // A call touches all rows that it will change before it changes the first one. If the rows need
 // more memory than the machine or the table may use, the call fails at that point and has changed
@@ -14,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/clock.h"
@@ -30,10 +32,11 @@ class LazyRows {
  public:
   // `storage` is attached and tracks rows. `first_row` is the table's row at which the shard
   // begins; other rows here are counted from the shard's first row. `max_bytes` limits the bytes of
-  // parameters and state of touched rows; 0 sets no limit. `page_bytes` is the size of the pages.
+  // parameters and state of touched rows, and `max_rows` these rows; 0 sets no limit. `page_bytes`
+  // is the size of the pages.
   LazyRows(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
            const Initializer& initializer, int64_t first_row, int64_t max_bytes,
-           int64_t page_bytes = PageBytes());
+           int64_t page_bytes = PageBytes(), int64_t max_rows = 0);
 
   const InitializerSpec& spec() const { return initializer_.spec(); }
   bool AllTouched() const {
@@ -49,10 +52,18 @@ class LazyRows {
   // Copies parameters from a byte offset on. Changes of the rows must be excluded, or the copy
   // repeated, as for a plain copy.
   void Copy(int64_t byte_offset, int64_t bytes, void* out) const;
-  // Writes the initial values of a row to `out`.
-  void Fill(int64_t row, void* out) const { initializer_.Fill(first_row_ + row, 0, columns_, out); }
-  // Touches a row, under its stripe's lock. Returns false if the row was touched before.
-  bool Touch(int64_t row) const;
+  // Writes the initial values of a row, or of a key, to `out`.
+  void Fill(int64_t row, void* out) const { FillOf(first_row_ + row, out); }
+  void FillOf(int64_t id, void* out) const { initializer_.Fill(id, 0, columns_, out); }
+  int64_t touched() const { return counts_->touched.load(std::memory_order_acquire); }
+  // Touches a row, under its stripe's lock. Returns false if the row was touched before. The
+  // initial values are those of the row, or those of the key `id`.
+  bool Touch(int64_t row) const { return Touch(row, first_row_ + row); }
+  bool Touch(int64_t row, int64_t id) const;
+  // Clears the bit of a touched row, under its stripe's lock. The row still counts as touched, so
+  // that another one may be touched in its place, or GiveBack be called.
+  void Untouch(int64_t row) const;
+  void GiveBack(int64_t rows) const;
 
   // Room for rows that a call is about to touch. What the call has not used is given back when the
   // object is destroyed. A rank that dies before leaves the room of one call in use.
@@ -64,6 +75,7 @@ class LazyRows {
     Room& operator=(const Room&) = delete;
 
     int64_t rows() const { return rows_; }
+    int64_t left() const { return rows_ - touched_; }
     void Count(int64_t touched);  // counts rows that have been touched
 
    private:
@@ -81,6 +93,11 @@ class LazyRows {
   Status MakeRoomForIds(const int64_t* row_ids, int64_t count, const WaitLimit& limit,
                         Room* room) const;
   Status MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& limit, Room* room) const;
+  // Takes room for as many rows as count_rows() returns, in the same way.
+  Status MakeRoomForRows(const std::function<int64_t()>& count_rows, const WaitLimit& limit,
+                         Room* room) const;
+  // Takes room for at most `rows` rows, and possibly for none.
+  void TakeRoom(int64_t rows, Room* room) const;
 
  private:
   static constexpr int64_t kWordBits = 64;
@@ -93,12 +110,14 @@ class LazyRows {
   Status TryMakeRoomForIds(const int64_t* row_ids, int64_t count, Room* room) const;
   Status TryMakeRoomForRange(int64_t first, int64_t end, Room* room) const;
   Status MakeRoom(int64_t rows, int64_t bytes, Room* room) const;
+  int64_t max_rows() const;
 
   StripeLayout layout_;
   int64_t columns_;
   int64_t first_row_;
   int64_t max_bytes_;
   int64_t page_bytes_;
+  int64_t max_rows_;
   Initializer initializer_;
   ShardStorage storage_;
   TouchCounts* counts_;

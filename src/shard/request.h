@@ -29,11 +29,20 @@ enum class RequestKind : uint32_t {
   kExchange = 9,
   kTouch = 10,
   kTouchRows = 11,
-  kEnd  // no kind has this number or a larger one
+  kGetKeys = 12,     // keys without rows have their initial values
+  kFetchKeys = 13,   // gives rows to keys that have none
+  kAddKeys = 14,     // the same
+  kTouchKeys = 15,   // the same
+  kLocateKeys = 16,  // the same, and returns the rows of the keys in the table
+  kFindKeys = 17,    // returns the rows of the keys, or -1
+  kRemoveKeys = 18,
+  kCellsOfRows = 19,   // returns the keys of rows
+  kCountsOfRows = 20,  // returns the KeyCounts of the nodes of rows
+  kEnd                 // no kind has this number or a larger one
 };
 
 // Properties of a kind.
-constexpr unsigned kNamesRows = 1;       // it has row ids; otherwise it has a range of elements
+constexpr unsigned kNamesRows = 1;       // it has ids, of rows; otherwise a range of elements
 constexpr unsigned kAddsDelta = 2;       // the updater applies its data
 constexpr unsigned kStoresData = 4;      // its data overwrite the parameters
 constexpr unsigned kReturnsData = 8;     // it returns parameters
@@ -41,6 +50,8 @@ constexpr unsigned kChangesOption = 16;  // it changes the updater's options
 constexpr unsigned kIsIdempotent = 32;   // executing it twice does no harm
 constexpr unsigned kIsLocal = 64;        // never a message: its tensors are in the caller's memory
 constexpr unsigned kTouches = 128;       // prepares rows for a change by another request
+constexpr unsigned kNamesKeys = 256;     // its ids are keys
+constexpr unsigned kReturnsNumbers = 512;  // it returns int64 numbers, not parameters
 
 struct RequestTraits {
   RequestKind kind;
@@ -63,6 +74,15 @@ inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind::kExchange, nullptr, "sync", kAddsDelta | kReturnsData | kIsLocal},
     {RequestKind::kTouch, nullptr, "add", kTouches | kIsIdempotent},
     {RequestKind::kTouchRows, nullptr, "add", kTouches | kNamesRows | kIsIdempotent},
+    {RequestKind::kGetKeys, "get_keys", "get", kNamesRows | kNamesKeys | kReturnsData},
+    {RequestKind::kFetchKeys, "fetch_keys", "get", kNamesRows | kNamesKeys | kReturnsData},
+    {RequestKind::kAddKeys, "add_keys", "add", kNamesRows | kNamesKeys | kAddsDelta},
+    {RequestKind::kTouchKeys, nullptr, "add", kTouches | kNamesRows | kNamesKeys | kIsIdempotent},
+    {RequestKind::kLocateKeys, nullptr, "get", kNamesRows | kNamesKeys | kReturnsNumbers},
+    {RequestKind::kFindKeys, "find_keys", "contains", kNamesRows | kNamesKeys | kReturnsNumbers},
+    {RequestKind::kRemoveKeys, "remove_keys", "remove", kNamesRows | kNamesKeys | kIsIdempotent},
+    {RequestKind::kCellsOfRows, "cells", "items", kNamesRows | kReturnsNumbers},
+    {RequestKind::kCountsOfRows, nullptr, "stats", kNamesRows | kReturnsNumbers},
 };
 
 constexpr bool IsKind(RequestKind kind) {
@@ -87,7 +107,12 @@ constexpr bool IsMessage(RequestKind kind) { return IsKind(kind) && !Has(kind, k
 constexpr bool IsOfRows(RequestKind kind) { return Has(kind, kNamesRows); }
 constexpr bool IsAdd(RequestKind kind) { return Has(kind, kAddsDelta); }
 constexpr bool CarriesData(RequestKind kind) { return Has(kind, kAddsDelta | kStoresData); }
-constexpr bool ReturnsData(RequestKind kind) { return Has(kind, kReturnsData); }
+constexpr bool ReturnsData(RequestKind kind) { return Has(kind, kReturnsData | kReturnsNumbers); }
+constexpr bool IsGet(RequestKind kind) { return Has(kind, kReturnsData) && !IsAdd(kind); }
+constexpr bool ReturnsNumbers(RequestKind kind) { return Has(kind, kReturnsNumbers); }
+constexpr bool IsOfKeys(RequestKind kind) { return Has(kind, kNamesKeys); }
+// Returns whether only hash tables have the operation.
+constexpr bool NeedsKeys(RequestKind kind) { return IsOfKeys(kind) || ReturnsNumbers(kind); }
 constexpr bool IsTouch(RequestKind kind) { return Has(kind, kTouches); }
 constexpr bool IsChange(RequestKind kind) {
   return Has(kind, kAddsDelta | kStoresData | kChangesOption);
@@ -113,11 +138,12 @@ struct Request {
   int worker = kThisWorker;
   const void* delta = nullptr;  // or the values to store
   void* out = nullptr;          // may equal `delta`; of kExchange, the last values
-  // The row ids of kinds that name rows, in the order of the rows in `delta` and `out`. The ids
-  // have been checked.
+  // The row ids or keys of kinds that name rows, in the order of the rows in `delta` and `out`. Row
+  // ids have been checked.
   const int64_t* row_ids = nullptr;
   int64_t num_ids = 0;
-  const RowOrder* order = nullptr;  // of kAddRows, the order of row_ids; null: as in the list
+  const RowOrder* order =
+      nullptr;  // of adds to rows or keys, the order of row_ids; null: as in the list
   // The range of elements of other kinds. `delta` and `out` hold only this range.
   int64_t first = 0;
   int64_t count = kWholeShard;

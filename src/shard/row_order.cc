@@ -2,8 +2,14 @@
 
 #include <algorithm>
 
+#include "shard/key_hash.h"
+
 namespace multiverso {
 namespace {
+
+// Passes over a short list would cost more than comparisons.
+constexpr int64_t kMostCompared = 256;
+constexpr int kSortedHashBits = 22;  // two passes
 
 // Returns how many bits the numbers 0 to `end` - 1 need.
 int BitsOf(int64_t end) {
@@ -46,8 +52,6 @@ bool RowOrder::CanOrder(int64_t count, int64_t num_row) {
 
 RowOrder::RowOrder(const int64_t* ids, int64_t count, int64_t num_row)
     : position_bits_(BitsOf(count)), position_mask_((uint64_t{1} << position_bits_) - 1) {
-  // Passes over a short list would cost more than comparisons.
-  constexpr int64_t kMostCompared = 256;
   if (IsAscending(ids, count)) return;
   keys_.resize(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
@@ -60,11 +64,51 @@ RowOrder::RowOrder(const int64_t* ids, int64_t count, int64_t num_row)
   }
 }
 
-int64_t RowOrder::FirstRepeated() const {
+RowOrder RowOrder::OfKeys(const int64_t* keys, int64_t count) {
+  RowOrder order;
+  order.position_bits_ = BitsOf(count);
+  order.position_mask_ = (uint64_t{1} << order.position_bits_) - 1;
+  order.keys_.resize(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    order.keys_[At(i)] = (KeyHash(keys[i]) & ~order.position_mask_) | static_cast<uint64_t>(i);
+  }
+  std::vector<uint64_t>& sorted = order.keys_;
+  if (count <= kMostCompared) {
+    std::sort(sorted.begin(), sorted.end());
+  } else {
+    // Keys share few of these bits, so that the order of the others needs few comparisons.
+    SortByBits(&sorted, 64 - kSortedHashBits, 64);
+  }
+  // Different keys whose sorted bits are equal may alternate.
+  const auto prefix_of = [&](uint64_t key) {
+    return count <= kMostCompared ? key >> order.position_bits_ : key >> (64 - kSortedHashBits);
+  };
+  const auto is_before = [&](uint64_t a, uint64_t b) {
+    const uint64_t hash_a = KeyHash(keys[a & order.position_mask_]);
+    const uint64_t hash_b = KeyHash(keys[b & order.position_mask_]);
+    return hash_a != hash_b ? hash_a < hash_b
+                            : (a & order.position_mask_) < (b & order.position_mask_);
+  };
+  for (size_t first = 0; first < sorted.size();) {
+    size_t end = first + 1;
+    bool alternate = false;
+    for (; end < sorted.size() && prefix_of(sorted[end]) == prefix_of(sorted[first]); ++end) {
+      alternate = alternate || (sorted[end] ^ sorted[first]) > order.position_mask_;
+    }
+    if (alternate || (count <= kMostCompared && end - first > 1)) {
+      std::sort(sorted.begin() + static_cast<int64_t>(first),
+                sorted.begin() + static_cast<int64_t>(end), is_before);
+    }
+    first = end;
+  }
+  return order;
+}
+
+int64_t RowOrder::FirstRepeated(const int64_t* ids) const {
   int64_t found = -1;
   for (size_t i = 1; i < keys_.size(); ++i) {
-    if (keys_[i - 1] >> position_bits_ != keys_[i] >> position_bits_) continue;
     const auto position = static_cast<int64_t>(keys_[i - 1] & position_mask_);
+    if (ids[position] != ids[static_cast<int64_t>(keys_[i] & position_mask_)]) continue;
     if (found < 0 || position < found) found = position;
   }
   return found;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "shard/half.h"
+#include "shard/prefetch.h"
 
 namespace multiverso {
 namespace {
@@ -18,10 +19,6 @@ namespace {
 constexpr StripeUse kReading = StripeUse::kReading;
 constexpr StripeUse kWriting = StripeUse::kWriting;
 
-// How many rows ahead to prefetch. Random rows miss the cache, and this hides most of the latency.
-constexpr int64_t kPrefetchDistance = 8;
-constexpr int64_t kCacheLine = 64;
-constexpr int64_t kMaxPrefetchedBytes = 512;  // bytes of a row; the hardware prefetches the rest
 // The most rows handled per lock acquisition, so that a long list of rows of one stripe lets other
 // workers take the lock.
 constexpr int64_t kMaxRowsPerLock = 256;
@@ -29,13 +26,6 @@ constexpr int64_t kMaxRowsPerLock = 256;
 constexpr int64_t kMaxUnlockedBytes = int64_t{8} << 10;
 // The interval at which a wait for a lock checks its WaitLimit.
 constexpr auto kCheckInterval = std::chrono::milliseconds(50);
-
-// Always inlined, since the compiler drops a call of a function without visible effects.
-template <bool kForWriting>
-inline MV_ALWAYS_INLINE void Prefetch(const char* row, int64_t bytes) {
-  const int64_t end = bytes < kMaxPrefetchedBytes ? bytes : kMaxPrefetchedBytes;
-  for (int64_t at = 0; at < end; at += kCacheLine) MV_PREFETCH(row + at, kForWriting ? 1 : 0);
-}
 
 // Counts a touched row. Lets other calls run, and the caller interrupt this one, now and then.
 Status CheckAfterRow(int64_t* since_check, const WaitLimit& limit) {
@@ -49,7 +39,7 @@ Status CheckAfterRow(int64_t* since_check, const WaitLimit& limit) {
 
 Shard::Shard(const StripeLayout& layout, int64_t columns, DType dtype, const ShardStorage& storage,
              std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row,
-             std::unique_ptr<const LazyRows> lazy)
+             std::unique_ptr<const LazyRows> lazy, std::unique_ptr<KeyIndex> keys)
     : layout_(layout),
       columns_(columns),
       dtype_(dtype),
@@ -61,7 +51,8 @@ Shard::Shard(const StripeLayout& layout, int64_t columns, DType dtype, const Sha
       counts_steps_(is_half_ || updater_->counts_steps()),
       notes_gets_(updater_->notes_gets()),
       user_(user),
-      lazy_(std::move(lazy)) {}
+      lazy_(std::move(lazy)),
+      keys_(std::move(keys)) {}
 
 Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
   StripeLock* const lock = storage_.lock(stripe);
@@ -76,6 +67,10 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
       case RobustLock::Outcome::kTaken:
         return Status::Ok();
       case RobustLock::Outcome::kRecovered:
+        if (keys_ != nullptr) {
+          const StripeWrite writing(lock);
+          keys_->Rebuild(stripe);
+        }
         LogWarning(StrCat(rows(),
                           " of a table: a rank died in the middle of an operation; an add "
                           "it was making there, which was never acknowledged, may be there "
@@ -91,6 +86,43 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
   return Status(Code::kTimeout, StrCat("the lock of ", rows(), " is held by local rank ",
                                        lock->Holder(), ", which is alive but makes no progress"));
 }
+
+// The rows of an add, in the order in which it visits them.
+struct Shard::PlacesOfRows {
+  const RowOrder& order;
+  const int64_t* ids;
+  const StripeLayout& layout;
+  int64_t first_row;
+
+  int64_t RowAt(int64_t place) const { return order.IdAt(ids, place) - first_row; }
+  int64_t StripeAt(int64_t place) const { return layout.stripe_of(RowAt(place)); }
+  bool AreSame(int64_t a, int64_t b) const { return RowAt(a) == RowAt(b); }
+  int64_t GuessAt(int64_t place) const { return RowAt(place); }
+};
+
+// The same for keys, some of which may have no row (-1). RowAt requires the stripe's lock. `rows`
+// are those that the keys had before, or empty.
+struct Shard::PlacesOfKeys {
+  const RowOrder& order;
+  const int64_t* ids;
+  const KeyIndex& keys;
+  const std::vector<int64_t>& rows;
+
+  int64_t KeyAt(int64_t place) const { return ids[order.PositionAt(place)]; }
+  int64_t StripeAt(int64_t place) const {
+    const int64_t row = GuessAt(place);
+    return row >= 0 ? row / KeyIndex::kRowsPerStripe : keys.StripeOf(KeyAt(place));
+  }
+  int64_t RowAt(int64_t place) const {
+    const int64_t key = KeyAt(place);
+    const int64_t row = GuessAt(place);
+    return row >= 0 && keys.IsRowOf(row, key) ? row : keys.Find(key);
+  }
+  bool AreSame(int64_t a, int64_t b) const { return KeyAt(a) == KeyAt(b); }
+  int64_t GuessAt(int64_t place) const {
+    return rows.empty() ? KeyIndex::kNone : rows[static_cast<size_t>(place)];
+  }
+};
 
 template <StripeUse kUse, class Body>
 Status Shard::ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
@@ -127,6 +159,10 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
 
 inline void Shard::CopyRow(int64_t row, char* out) const {
   if (lazy_ != nullptr && !lazy_->IsTouched(row)) return CopyUntouched(row, out);
+  CopyStored(row, out);
+}
+
+void Shard::CopyStored(int64_t row, char* out) const {
   if (is_half_) {
     return half::ToFloat(dtype_, HalfAt(row * columns_), columns_, reinterpret_cast<float*>(out));
   }
@@ -196,9 +232,10 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
   return Status::Ok();
 }
 
-Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimit& limit) const {
-  const RowOrder order_of_list;
-  const RowOrder& order = request.order == nullptr ? order_of_list : *request.order;
+template <class Places>
+Status Shard::AddRows(const Request& request, const Places& places, Progress* progress,
+                      const WaitLimit& limit) const {
+  const RowOrder& order = places.order;
   const bool sums =
       request.order != nullptr && updater_->duplicates() == Updater::Duplicates::kSummed;
   const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
@@ -207,15 +244,13 @@ Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimi
   const int64_t count = request.num_ids;
   const int64_t slots = storage_.state_slots();
   const bool has_cell_per_row = counts_steps_ && storage_.step_cells().HasCellPerRow();
-  const auto row_at = [&](int64_t place) MV_ALWAYS_INLINE {
-    return order.IdAt(request.row_ids, place) - first_row_;
-  };
   const auto delta_at = [&](int64_t place) MV_ALWAYS_INLINE {
     return static_cast<const char*>(request.delta) + order.PositionAt(place) * delta_bytes;
   };
   const auto prefetch = [&](int64_t place) MV_ALWAYS_INLINE {
     if (place >= count) return;
-    const int64_t row = row_at(place);
+    const int64_t row = places.GuessAt(place);
+    if (row < 0) return;
     MV_PREFETCH(storage_.lock(layout_.stripe_of(row)), 1);
     Prefetch<true>(storage_.parameters() + row * row_bytes, row_bytes);
     for (int64_t slot = 0; slot < slots; ++slot) {
@@ -229,16 +264,17 @@ Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimi
   std::vector<char> sum;
   StepRates rates;
   while (progress->done < count) {
-    const int64_t stripe = layout_.stripe_of(row_at(progress->done));
+    const int64_t stripe = places.StripeAt(progress->done);
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeGuard<kWriting> holding(storage_.lock(stripe));
     const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
     do {
       int64_t place = progress->done;
-      const int64_t row = row_at(place);
+      const int64_t first = place;
+      const int64_t row = places.RowAt(place);
       prefetch(place + kPrefetchDistance);
       const char* delta = delta_at(place++);
-      while (sums && place < count && row_at(place) == row) {
+      while (sums && place < count && places.AreSame(first, place)) {
         prefetch(place + kPrefetchDistance);
         if (delta != sum.data()) {
           sum.assign(delta, delta + delta_bytes);
@@ -246,6 +282,8 @@ Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimi
         }
         updater_->AddDelta(sum.data(), delta_at(place++), columns_);
       }
+      progress->done = place;
+      if (row < 0) continue;
       Update update = UpdateAt(row * columns_, delta, nullptr, columns_, worker);
       update.rates = &rates;
       if (has_cell_per_row || !counts_steps_) {
@@ -253,8 +291,7 @@ Status Shard::AddRows(const Request& request, Progress* progress, const WaitLimi
       } else {
         ApplyUpdate(row * columns_, update);
       }
-      progress->done = place;
-    } while (progress->done < end && layout_.stripe_of(row_at(progress->done)) == stripe);
+    } while (progress->done < end && places.StripeAt(progress->done) == stripe);
   }
   return Status::Ok();
 }
@@ -280,6 +317,13 @@ Update Shard::UpdateAt(int64_t first, const void* delta, void* out, int64_t coun
   return update;
 }
 
+int64_t Shard::NumberOf(int64_t first) const {
+  if (keys_ == nullptr) return first_row_ * columns_ + first;
+  const auto key = static_cast<uint64_t>(keys_->KeyOf(first / columns_));
+  const uint64_t number = key * static_cast<uint64_t>(columns_) + first % columns_;
+  return static_cast<int64_t>(number & INT64_MAX);
+}
+
 void Shard::ApplyStep(int64_t first, const Update& update) const {
   if (!is_half_) return updater_->Apply(*hyper(), update);
   float weights[kMaxRowElements];
@@ -291,8 +335,7 @@ void Shard::ApplyStep(int64_t first, const Update& update) const {
     part.out = nullptr;
     half::ToFloat(dtype_, stored, count, weights);
     updater_->Apply(*hyper(), part);
-    half::RoundStochastically(dtype_, weights, count, first_row_ * columns_ + first + done,
-                              update.step, stored);
+    half::RoundStochastically(dtype_, weights, count, NumberOf(first) + done, update.step, stored);
     if (update.out != nullptr) {
       half::ToFloat(dtype_, stored, count, static_cast<float*>(update.out) + done);
     }
@@ -362,12 +405,16 @@ bool Shard::ApplySum(int64_t first, const void* a, const void* b, void* out, int
 Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
   const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
   // A request that has begun has touched its rows.
-  if (lazy_ != nullptr && progress->done == 0 && MustTouch(request, worker)) {
+  if (lazy_ != nullptr && progress->done == 0 && !IsOfKeys(request.kind) &&
+      MustTouch(request, worker)) {
     MV_RETURN_IF_NOT_OK(Touch(request, limit));
   }
   const auto* const delta = static_cast<const char*>(request.delta);
   auto* const out = static_cast<char*>(request.out);
   const Elements range{request.first, request.count, /*may_read_unlocked=*/true};
+  const RowOrder order_of_list;
+  const RowOrder& order = request.order == nullptr ? order_of_list : *request.order;
+  std::vector<int64_t> rows_of_keys;
   // `at` is an element of the shard, and `buffer_at` one of the request's buffers.
   switch (request.kind) {
     case RequestKind::kGet:
@@ -400,7 +447,8 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
     case RequestKind::kGetRows:
       return GetRows(request, progress, limit);
     case RequestKind::kAddRows:
-      return AddRows(request, progress, limit);
+      return AddRows(request, PlacesOfRows{order, request.row_ids, layout_, first_row_}, progress,
+                     limit);
     case RequestKind::kExchange:
       return ForEachStripe<kWriting>(range, progress, limit,
                                      [&](int64_t at, int64_t buffer_at, int64_t count) {
@@ -412,6 +460,28 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
     case RequestKind::kTouch:
     case RequestKind::kTouchRows:
       return Status::Ok();
+    case RequestKind::kGetKeys:
+      return GetKeys(request, progress, limit, nullptr);
+    case RequestKind::kFetchKeys:
+      return FetchKeys(request, progress, limit);
+    case RequestKind::kAddKeys:
+      // A request that has begun has given rows to its keys.
+      if (progress->done == 0) MV_RETURN_IF_NOT_OK(TouchKeys(request, order, &rows_of_keys, limit));
+      return AddRows(request, PlacesOfKeys{order, request.row_ids, *keys_, rows_of_keys}, progress,
+                     limit);
+    case RequestKind::kTouchKeys:
+      return TouchKeys(request, order, nullptr, limit);
+    case RequestKind::kLocateKeys:
+      MV_RETURN_IF_NOT_OK(TouchKeys(request, order, nullptr, limit));
+      [[fallthrough]];
+    case RequestKind::kFindKeys:
+      return FindKeys(request, limit);
+    case RequestKind::kRemoveKeys:
+      return RemoveKeys(request, progress, limit);
+    case RequestKind::kCellsOfRows:
+      return CopyCells(request);
+    case RequestKind::kCountsOfRows:
+      return CopyCounts(request);
     case RequestKind::kReleased:
     case RequestKind::kEnd:
       break;
@@ -579,14 +649,17 @@ Status Shard::Restart(int64_t first_row, int64_t count, const Initializer& initi
           if (is_own) row = lazy_->NextTouched(row, end);
           if (row == end) break;
           initializer.Fill(first_row_ + row, 0, columns_, AreaAt(0, row * columns_));
-          for (int64_t area = 1; area <= state_slots(); ++area) {
-            std::memset(AreaAt(area, row * columns_), 0,
-                        static_cast<size_t>(AreaBytes(area, columns_)));
-          }
-          std::memset(storage_.row_state(row), 0, static_cast<size_t>(storage_.row_state_bytes()));
-          if (counts_steps_) storage_.step_cells().SetSteps(row * columns_, columns_, 0);
+          ClearState(row);
         }
       });
+}
+
+void Shard::ClearState(int64_t row) const {
+  for (int64_t area = 1; area <= state_slots(); ++area) {
+    std::memset(AreaAt(area, row * columns_), 0, static_cast<size_t>(AreaBytes(area, columns_)));
+  }
+  std::memset(storage_.row_state(row), 0, static_cast<size_t>(storage_.row_state_bytes()));
+  if (counts_steps_) storage_.step_cells().SetSteps(row * columns_, columns_, 0);
 }
 
 Status Shard::CopyRowStateOut(int64_t first_row, int64_t count, void* out, Progress* progress,

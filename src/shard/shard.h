@@ -10,6 +10,9 @@
 // returns pending and stores its position in its Progress. A call with the same arguments continues
 // there. Apply, ApplySum, CopyUnlocked and Copy take no locks.
 //
+// The shard of a hash table also has a KeyIndex. Requests name rows by keys, whose rows have been
+// taken under the locks of their stripes (shard_keys.cc), or by their numbers.
+//
 // A shard with lazy rows (lazy_rows.h) touches the rows of a request before the request changes
 // them. Apply and ApplySum need rows that Touch has touched before.
 #ifndef MULTIVERSO_SHARD_SHARD_H_
@@ -17,12 +20,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/status.h"
 #include "memory/robust_lock.h"
 #include "memory/streaming_copy.h"
+#include "shard/key_index.h"
 #include "shard/lazy_rows.h"
 #include "shard/request.h"
 #include "shard/storage.h"
@@ -50,11 +55,12 @@ class Shard {
  public:
   // `storage` is attached to a segment. The segment and the probe must outlive the shard.
   // `first_row` is the table's row at which the shard begins. Requests count from the table's first
-  // row. `lazy` is null if the rows begin with what the parameters contain. Parameters are stored
-  // as `dtype`; everything else, as in requests, has its value type.
+  // row. `lazy` is null if the rows begin with what the parameters contain, and `keys` if the rows
+  // have no keys. Parameters are stored as `dtype`; everything else, as in requests, has its value
+  // type.
   Shard(const StripeLayout& layout, int64_t columns, DType dtype, const ShardStorage& storage,
         std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row = 0,
-        std::unique_ptr<const LazyRows> lazy = nullptr);
+        std::unique_ptr<const LazyRows> lazy = nullptr, std::unique_ptr<KeyIndex> keys = nullptr);
 
   const StripeLayout& layout() const { return layout_; }
   Hyper* hyper() const { return storage_.hyper(); }
@@ -87,6 +93,10 @@ class Shard {
 
   // Returns null if the shard has no lazy rows.
   const LazyRows* lazy() const { return lazy_.get(); }
+  // Copies the values of a key without a row.
+  void CopyInitial(int64_t key, char* out) const;
+  // Returns null if the shard's rows have no keys.
+  const KeyIndex* keys() const { return keys_.get(); }
   // Touches the rows that a request names, so that it can change them. Returns MemoryError, and
   // touches none, if there is not enough memory for them. A call that returns pending begins again.
   Status Touch(const Request& request, const WaitLimit& limit) const;
@@ -113,8 +123,15 @@ class Shard {
   // values differ from those of the untouched rows, it touches these, too.
   Status Restart(int64_t first_row, int64_t count, const Initializer& initializer,
                  Progress* progress, const WaitLimit& limit);
+  // The same for hash tables: removes the keys of some stripes, and gives a key a row, and returns
+  // the row's number in the table, or KeyIndex::kNone if the key has a row already.
+  Status ClearKeys(int64_t first_stripe, int64_t end_stripe, const WaitLimit& limit) const;
+  Result<int64_t> RestoreKey(const KeyIndex::SavedCell& cell, const WaitLimit& limit) const;
 
  private:
+  struct PlacesOfRows;
+  struct PlacesOfKeys;
+
   struct Elements {
     int64_t first;
     int64_t count;
@@ -128,7 +145,9 @@ class Shard {
                        Body body);
   Status GetRows(const Request& request, Progress* progress, const WaitLimit& limit) const;
   // Adds the rows in their order (RowOrder). A lock is held for some rows of a stripe at a time.
-  Status AddRows(const Request& request, Progress* progress, const WaitLimit& limit) const;
+  template <class Places>
+  Status AddRows(const Request& request, const Places& places, Progress* progress,
+                 const WaitLimit& limit) const;
   // Calls body(first row in the shard, count, index of their update count) for each run of rows
   // that share a stripe and an update count, under the stripe's lock.
   template <StripeUse kUse, class Body>
@@ -139,6 +158,35 @@ class Shard {
   Status TouchRange(int64_t first, int64_t end, LazyRows::Room* room, const WaitLimit& limit) const;
   // Returns whether a request changes rows or, if the updater notes gets, the state of rows.
   bool MustTouch(const Request& request, int worker) const;
+  // Get the values of keys, which are initial values if a key has no row. `missing` gets the
+  // positions of such keys if it is not null, and the uses of the others are counted.
+  Status GetKeys(const Request& request, Progress* progress, const WaitLimit& limit,
+                 std::vector<int64_t>* missing) const;
+  Status FetchKeys(const Request& request, Progress* progress, const WaitLimit& limit) const;
+  // Gives rows to the keys that have none, as the policy says. If the table is full, returns
+  // MemoryError before the first key gets a row. `rows`, unless null, gets the row of each key in
+  // that order, or -1 if the key had none.
+  Status TouchKeys(const Request& request, const RowOrder& order, std::vector<int64_t>* rows,
+                   const WaitLimit& limit) const;
+  // Leaves only those keys that the policy admits.
+  Status Admit(bool is_get, std::vector<int64_t>* keys, KeyCounts* counts,
+               const WaitLimit& limit) const;
+  Status InsertKeys(const std::vector<int64_t>& keys, LazyRows::Room* room, uint32_t call,
+                    KeyCounts* counts, const WaitLimit& limit) const;
+  Status InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint32_t call,
+                   KeyCounts* counts, const WaitLimit& limit) const;
+  // Takes the row of a key away, under the stripe's lock, without GiveBack.
+  void DropRow(int64_t stripe, int64_t row, KeyCounts* counts) const;
+  // Takes the rows of the keys of some stripes away: of all keys, or of those that have expired.
+  Status DropRows(int64_t first_stripe, int64_t end_stripe, bool expired_only, KeyCounts* counts,
+                  const WaitLimit& limit) const;
+  Status RemoveKeys(const Request& request, Progress* progress, const WaitLimit& limit) const;
+  Status FindKeys(const Request& request, const WaitLimit& limit) const;
+  Status FindRow(const KeyIndex::Place& place, int64_t key, int64_t* row,
+                 const WaitLimit& limit) const;
+  Status CopyCells(const Request& request) const;
+  Status CopyCounts(const Request& request) const;
+  void ClearState(int64_t row) const;
   // Returns the address and the bytes of elements in an area.
   char* AreaAt(int64_t area, int64_t first) const;
   int64_t AreaBytes(int64_t area, int64_t count) const;
@@ -146,6 +194,7 @@ class Shard {
   void CopyRow(int64_t row, char* out) const;
   // Copies the initial values of a row.
   void CopyUntouched(int64_t row, char* out) const;
+  void CopyStored(int64_t row, char* out) const;
   // Copies parameters to `out` and notes that `worker` has received them.
   void CopyToWorker(int64_t first, void* out, int64_t count, int worker) const;
   // Passes the parameters that `worker` received to the updater, if the updater notes gets.
@@ -157,6 +206,9 @@ class Shard {
   void ApplyUpdate(int64_t first, const Update& update) const;
   // Passes the update of a row to the updater; the shard counts no steps or has a count per row.
   void ApplyRow(int64_t row, Update* update) const;
+  // Returns the number of an element for stochastic rounding. In a hash table it depends on the key
+  // and not on the row, so that it is the same in every run.
+  int64_t NumberOf(int64_t first) const;
   // Passes an update with the same step to the updater, and rounds the new parameters if they are
   // stored in 16 bits.
   void ApplyStep(int64_t first, const Update& update) const;
@@ -178,6 +230,7 @@ class Shard {
   bool notes_gets_;
   ShardUser user_;
   std::unique_ptr<const LazyRows> lazy_;
+  std::unique_ptr<KeyIndex> keys_;
 };
 
 }  // namespace multiverso

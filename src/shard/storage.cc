@@ -25,7 +25,8 @@ static_assert(kTouchCountsOffset + sizeof(TouchCounts) <= kLocksOffset);
 
 Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t value_row_bytes,
                                         int64_t state_slots, const StepCells& step_cells,
-                                        int64_t row_state_bytes, bool tracks_rows) {
+                                        int64_t row_state_bytes, bool tracks_rows,
+                                        int64_t key_bytes) {
   // The sum of all parts stays far below 2^63 if none exceeds 2^59.
   constexpr int64_t kLargest = int64_t{1} << 59;
   int64_t slot_bytes = 0;
@@ -41,7 +42,7 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t valu
       !CheckedMultiply(step_cells.count(), sizeof(StepCell), &cell_bytes) ||
       cell_bytes > kLargest ||
       !CheckedMultiply(layout.rows(), row_state_bytes, &all_row_state_bytes) ||
-      all_row_state_bytes > kLargest) {
+      all_row_state_bytes > kLargest || key_bytes > kLargest) {
     return Status(Code::kMemory,
                   StrCat("cannot hold ", layout.rows(), " rows of ", layout.row_bytes(), " bytes"));
   }
@@ -64,7 +65,8 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t valu
   storage.state_offset_ = storage.parameters_offset_ + RoundUp(layout.bytes(), kPage);
   storage.row_state_offset_ = storage.state_offset_ + state_slots * storage.state_stride_;
   storage.row_state_bytes_ = row_state_bytes;
-  storage.segment_bytes_ = storage.row_state_offset_ + all_row_state_bytes;
+  storage.key_index_offset_ = RoundUp(storage.row_state_offset_ + all_row_state_bytes, kCacheLine);
+  storage.segment_bytes_ = storage.key_index_offset_ + key_bytes;
   return storage;
 }
 
@@ -86,6 +88,7 @@ void ShardStorage::Attach(char* base) {
   parameters_ = base + parameters_offset_;
   state_ = base + state_offset_;
   row_state_ = base + row_state_offset_;
+  key_index_ = base + key_index_offset_;
 }
 
 }  // namespace multiverso

@@ -1,7 +1,7 @@
 // ShardStorage: where everything of a shard lies inside its segment.
 //
 //   hyper-parameters, holders | one lock per stripe | step cells | bits of touched rows |
-//   parameters | state | row state
+//   parameters | state | row state | key index
 //
 // State has a value for each parameter in each slot, row state a few numbers for each row.
 // Everything but the hyper-parameters and the holders is valid when zero-filled, so planning and
@@ -39,11 +39,12 @@ class ShardStorage {
  public:
   ShardStorage() = default;
   // Plans all parts of a shard, with `state_slots` arrays of a row of `value_row_bytes` for each
-  // row and `row_state_bytes` of further state for each row. Returns MemoryError if the plan is too
-  // large for 64-bit arithmetic.
+  // row, `row_state_bytes` of further state for each row, and `key_bytes` of a KeyIndex. Returns
+  // MemoryError if the plan is too large for 64-bit arithmetic.
   static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t value_row_bytes,
                                    int64_t state_slots, const StepCells& step_cells = StepCells(),
-                                   int64_t row_state_bytes = 0, bool tracks_rows = false);
+                                   int64_t row_state_bytes = 0, bool tracks_rows = false,
+                                   int64_t key_bytes = 0);
 
   int64_t segment_bytes() const { return segment_bytes_; }
   bool tracks_rows() const { return tracks_rows_; }
@@ -68,6 +69,7 @@ class ShardStorage {
   int64_t state_slots() const { return state_slots_; }
   char* row_state(int64_t row) const { return row_state_ + row * row_state_bytes_; }
   int64_t row_state_bytes() const { return row_state_bytes_; }
+  char* key_index() const { return key_index_; }
 
  private:
   int64_t segment_bytes_ = 0;
@@ -84,6 +86,7 @@ class ShardStorage {
   int64_t state_slots_ = 0;
   int64_t row_state_offset_ = 0;
   int64_t row_state_bytes_ = 0;
+  int64_t key_index_offset_ = 0;
   Hyper* hyper_ = nullptr;
   Holders* holders_ = nullptr;
   StripeLock* locks_ = nullptr;
@@ -93,6 +96,7 @@ class ShardStorage {
   char* parameters_ = nullptr;
   char* state_ = nullptr;
   char* row_state_ = nullptr;
+  char* key_index_ = nullptr;
 };
 
 }  // namespace multiverso

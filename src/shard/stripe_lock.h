@@ -48,6 +48,18 @@ struct alignas(64) StripeLock : RobustLock {
   }
 };
 
+// Encloses writes by the holder of the lock.
+class StripeWrite {
+ public:
+  explicit StripeWrite(StripeLock* lock) : lock_(lock) { lock_->BeginWrite(); }
+  ~StripeWrite() { lock_->EndWrite(); }
+  StripeWrite(const StripeWrite&) = delete;
+  StripeWrite& operator=(const StripeWrite&) = delete;
+
+ private:
+  StripeLock* lock_;
+};
+
 enum class StripeUse { kReading, kWriting };
 
 // Releases a stripe's lock, which the caller has taken, at the end of the guard's scope.

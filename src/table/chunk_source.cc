@@ -19,6 +19,7 @@ ChunkSource::ChunkSource(const TableSpec& spec, const Request& request,
     : request_(request),
       columns_(spec.num_col),
       element_bytes_(SizeOf(spec.value_type())),
+      id_bytes_(spec.bytes_per_id(request.kind)),
       names_rows_(true),
       positions_(std::move(positions)) {}
 
@@ -40,8 +41,7 @@ bool ChunkSource::Next(Chunk* chunk) {
     return true;
   }
   if (!names_rows_) return NextRange(chunk);
-  if (IsTouch(request_.kind)) return NextRows(chunk);
-  return columns_ * element_bytes_ > kChunkBytes ? NextOfLongRow(chunk) : NextRows(chunk);
+  return id_bytes_ > kChunkBytes ? NextOfLongRow(chunk) : NextRows(chunk);
 }
 
 void ChunkSource::SetRange(int64_t first, int64_t count, int64_t buffer_first, Chunk* chunk) const {
@@ -94,8 +94,7 @@ bool ChunkSource::NextRows(Chunk* chunk) {
   const auto num_left = static_cast<int64_t>(positions_.size() - next_position_);
   if (num_left == 0) return false;
   // Without values, the chunk counts the bytes of the ids.
-  const int64_t row_bytes =
-      IsTouch(request_.kind) ? static_cast<int64_t>(sizeof(int64_t)) : columns_ * element_bytes_;
+  const int64_t row_bytes = id_bytes_ == 0 ? static_cast<int64_t>(sizeof(int64_t)) : id_bytes_;
   chunk->count = std::min({num_left, kChunkIds, kChunkBytes / row_bytes});
   chunk->bytes = chunk->count * row_bytes;
   const int64_t* const positions = positions_.data() + next_position_;
@@ -130,7 +129,7 @@ bool ChunkSource::NextRows(Chunk* chunk) {
 
 void ChunkSource::Finish(const Chunk& chunk) const {
   if (chunk.positions == nullptr || chunk.request.out == nullptr) return;
-  const int64_t row_bytes = columns_ * element_bytes_;
+  const int64_t row_bytes = id_bytes_;
   auto* const out = static_cast<char*>(request_.out);
   for (int64_t i = 0; i < chunk.count; ++i) {
     std::memcpy(out + chunk.positions[i] * row_bytes, chunk.scratch.data() + i * row_bytes,

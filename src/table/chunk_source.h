@@ -51,6 +51,7 @@ class ChunkSource {
   Request request_;
   int64_t columns_;
   int64_t element_bytes_;
+  int64_t id_bytes_ = 0;  // of the values for each row id
   bool names_rows_;
   bool is_without_values_ = false;
   bool stopped_ = false;

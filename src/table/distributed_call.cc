@@ -108,7 +108,7 @@ void DistributedCall::SplitRowIds(std::vector<std::vector<int64_t>>* positions) 
   const Partition& partition = table_shard_->partition();
   const RowRange local_rows = partition.node_rows();
   for (int64_t i = 0; i < request_.num_ids; ++i) {
-    const int64_t row = request_.row_ids[i];
+    const int64_t row = table_shard_->spec().RowOfId(request_.kind, request_.row_ids[i]);
     size_t owner = local_rows.Contains(row) ? positions->size() - 1 : partition.OwnerOf(row);
     if (IsTouch(request_.kind) && !local_rows.Contains(row)) owner = FirstOnNode(owner);
     (*positions)[owner].push_back(i);

@@ -106,8 +106,7 @@ bool ShardService::Poll() {
 
 bool ShardService::WaitsForRound(const Job& job) {
   const RequestKind kind = job.request.kind;
-  const bool is_get = ReturnsData(kind) && !IsAdd(kind);
-  return job.failure.ok() && (is_get || kind == RequestKind::kSetHyper) &&
+  return job.failure.ok() && (IsGet(kind) || kind == RequestKind::kSetHyper) &&
          !job.table->consistency()->HasApplied(job.request.rounds);
 }
 
@@ -271,7 +270,7 @@ void ShardService::CheckValues(Job* job) {
     job->failure = Status(Code::kTransport,
                           StrCat("a request of ", job->received, " bytes, expected ", expected));
   } else if (IsOfRows(header.kind)) {
-    job->failure = job->table->CheckRows(job->request.row_ids, job->request.num_ids);
+    job->failure = job->table->CheckRows(header.kind, job->request.row_ids, job->request.num_ids);
   }
 }
 
@@ -335,8 +334,8 @@ Status ShardService::Run(Job* job) {
   // In sync mode, a get returns the values after a number of rounds, and a change of a
   // hyper-parameter waits for the rounds that use the old value.
   if (WaitsForRound(*job)) return Status::Pending();
-  const bool is_get = ReturnsData(job->request.kind) && !IsAdd(job->request.kind);
-  if (is_get) PlaceValues(job, job->header.bytes);
+  const RequestKind kind = job->request.kind;
+  if (ReturnsData(kind) && !IsAdd(kind)) PlaceValues(job, job->header.bytes);
   const Status status = job->table->shard()->Run(
       job->request, &job->progress, WaitLimit{Instant::max(), Clock::now() + kTimeSlice});
   if (status.code() == Code::kMemory) {
@@ -344,7 +343,7 @@ Status ShardService::Run(Job* job) {
     return status.In(StrCat("the node of ", members.NameRank(members.rank())));
   }
   MV_RETURN_IF_NOT_OK(status);
-  if (is_get && job->table->consistency()->HasBegun(job->request.rounds)) {
+  if (IsGet(kind) && job->table->consistency()->HasBegun(job->request.rounds)) {
     return Status(Code::kState,
                   StrCat("the values after ", job->request.rounds, " rounds have been changed"));
   }

@@ -1,5 +1,8 @@
 #include "table/table.h"
 
+#include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/checked.h"
@@ -27,9 +30,13 @@ Status CheckRows(const Table& table, const Request& request, int64_t count) {
   const TableSpec& spec = table.spec();
   const int64_t num_ids = request.num_ids;
   const char* const call = NameOf(request.kind);
-  if (num_ids < 0 || num_ids > INT64_MAX / spec.num_col || count != num_ids * spec.num_col) {
+  const int64_t element_bytes =
+      ReturnsNumbers(request.kind) ? int64_t{sizeof(int64_t)} : SizeOf(spec.value_type());
+  const int64_t elements = spec.bytes_per_id(request.kind) / element_bytes;
+  if (num_ids < 0 || num_ids > INT64_MAX / std::max<int64_t>(elements, 1) ||
+      count != num_ids * elements) {
     return Status(Code::kValue, StrCat(table.Where(call), ": expected ", num_ids, " rows of ",
-                                       spec.num_col, " elements, received ", count, " elements"));
+                                       elements, " elements, received ", count, " elements"));
   }
   if (!RowOrder::CanOrder(num_ids, spec.num_row)) {
     return Status(Code::kValue, StrCat(table.Where(call),
@@ -38,6 +45,7 @@ Status CheckRows(const Table& table, const Request& request, int64_t count) {
   if (num_ids > 0 && request.row_ids == nullptr) {
     return Status(Code::kValue, StrCat(table.Where(call), ": expected a buffer, received null"));
   }
+  if (IsOfKeys(request.kind)) return Status::Ok();
   // As an unsigned number, a negative id is large. Without a branch, the compiler vectorizes the
   // loop.
   const auto rows = static_cast<uint64_t>(spec.num_row);
@@ -62,6 +70,10 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
   const char* const call = NameOf(request.kind);
   if (!table.members().is_worker()) {
     return Status(Code::kState, StrCat(table.Where(call), ": this rank is a server and no worker"));
+  }
+  if (NeedsKeys(request.kind) != spec.is_hash()) {
+    return Status(Code::kValue, StrCat(table.Where(call), ": ", spec.Describe(),
+                                       " does not have this operation"));
   }
   if (IsOfRows(request.kind)) {
     MV_RETURN_IF_NOT_OK(CheckRows(table, request, count));
@@ -88,6 +100,56 @@ MV_NOINLINE Status RunAcrossNodes(Table* table, const Request& request, Progress
   return Status::Ok();
 }
 
+// Runs a request for keys in sync mode: finds the rows of the keys, and runs a request for these
+// rows in the round. Blocks to its end.
+Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& limit) {
+  const bool is_add = IsAdd(request.kind);
+  const auto run = [&](Request of_rows) -> Status {
+    std::shared_ptr<const ArrangedRows> arranged;
+    if (is_add) {
+      auto rows = table->ArrangeRows(&of_rows);
+      if (!rows.ok()) return rows.status();
+      arranged = std::move(rows.value());
+    }
+    Progress progress;
+    return table->consistency()->Run(of_rows, &progress, limit);
+  };
+  Request locate = request;
+  locate.kind = RequestKind::kLocateKeys;
+  if (request.kind == RequestKind::kGetKeys) {
+    // Adds of the round, for which this get waits, may give rows to keys.
+    MV_RETURN_IF_NOT_OK(run(Request::GetRows(nullptr, 0, request.out)));
+    locate.kind = RequestKind::kFindKeys;
+  }
+  const auto count = static_cast<size_t>(request.num_ids);
+  std::vector<int64_t> rows(count);
+  locate.out = rows.data();
+  locate.delta = nullptr;
+  MV_RETURN_IF_NOT_OK(table->RunWithoutMode(locate, limit));
+  if (is_add) return run(Request::AddRows(rows.data(), request.num_ids, request.delta));
+  const auto has_row = [](int64_t row) { return row >= 0; };
+  if (std::all_of(rows.begin(), rows.end(), has_row)) {
+    return run(Request::GetRows(rows.data(), request.num_ids, request.out));
+  }
+  const auto row_bytes = static_cast<size_t>(table->spec().bytes_per_id(request.kind));
+  std::vector<int64_t> found;
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(found), has_row);
+  std::vector<char> values(found.size() * row_bytes);
+  MV_RETURN_IF_NOT_OK(
+      run(Request::GetRows(found.data(), static_cast<int64_t>(found.size()), values.data())));
+  auto* const out = static_cast<char*>(request.out);
+  const char* next = values.data();
+  for (size_t i = 0; i < count; ++i) {
+    if (rows[i] < 0) {
+      table->shard()->CopyInitial(request.row_ids[i], out + i * row_bytes);
+    } else {
+      std::memcpy(out + i * row_bytes, next, row_bytes);
+      next += row_bytes;
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::string Table::Where(const char* call) const {
@@ -100,7 +162,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
       has_rounds_(here_->consistency()->HasRounds()),
       spans_nodes_(context.service != nullptr && context.mode.mode != Mode::kSync) {
   if (context.service == nullptr) return;
-  if (spec().is_lazy()) {
+  if (spec().is_lazy() && !spec().is_hash()) {
     // Without this memory, every add asks about all of its rows.
     Result<Segment> known =
         Segment::CreatePrivate(0, DivideUp(spec().num_row, 8), PageSize::kSmall);
@@ -114,7 +176,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
 
 Status Table::Check(const Request& request, int64_t count) const {
   const bool is_whole = !IsOfRows(request.kind) && request.kind != RequestKind::kSetHyper;
-  if (is_whole && count == spec().count() && HasBuffers(request) &&
+  if (is_whole && count == spec().count() && !spec().is_hash() && HasBuffers(request) &&
       !Overlaps(request, spec().bytes()) && members().is_worker()) {
     return Status::Ok();
   }
@@ -122,6 +184,13 @@ Status Table::Check(const Request& request, int64_t count) const {
 }
 
 Status Table::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
+  if (NeedsKeys(request.kind)) {
+    const bool is_of_values = IsAdd(request.kind) || request.kind == RequestKind::kFetchKeys ||
+                              request.kind == RequestKind::kGetKeys;
+    // The other calls see the keys as they are, and take part in no round.
+    if (!is_of_values) return RunWithoutMode(request, limit);
+    if (context_.mode.mode == Mode::kSync) return RunKeysInRound(this, request, limit);
+  }
   if (!spans_nodes_ && request.kind != RequestKind::kSetHyper) {
     const bool may_touch = spec().is_lazy() && context_.service != nullptr;
     if (may_touch && IsAdd(request.kind) && progress->phase == 0) {
@@ -135,6 +204,13 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
 
 Status Table::TouchEverywhere(const Request& add, bool wait, const WaitLimit& limit) {
   if (!spec().is_lazy() || context_.service == nullptr || knows_all_.load()) return Status::Ok();
+  if (spec().is_hash()) {
+    if (!IsOfKeys(add.kind)) return Status::Ok();  // the rows have been located
+    if (!wait) return Status::Pending();
+    Request touch = Request::TouchRows(add.row_ids, add.num_ids);
+    touch.kind = RequestKind::kTouchKeys;
+    return DistributedCall(here(), context_.service, context_.rank, touch).Run(limit);
+  }
   Request touch = Request::Touch();
   std::vector<int64_t> unknown;
   auto* const known = reinterpret_cast<std::atomic<uint8_t>*>(known_.data());
@@ -168,6 +244,27 @@ Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   return DistributedCall(here(), context_.service, context_.rank, distributed).Run(limit);
 }
 
+Result<KeyCounts> Table::CountKeys(const WaitLimit& limit) {
+  // A row of each node that has rows stands for the node.
+  std::vector<int64_t> rows;
+  int last_node = -1;
+  for (size_t index = 0; index < partition().servers().size(); ++index) {
+    const int node = members().node_of(partition().servers()[index]);
+    const RowRange range = partition().RowsOf(index);
+    if (node == last_node || range.count() == 0) continue;
+    last_node = node;
+    rows.push_back(range.first);
+  }
+  std::vector<KeyCounts> counts(rows.size());
+  MV_RETURN_IF_NOT_OK(
+      RunWithoutMode(Request::Of(RequestKind::kCountsOfRows, rows.data(),
+                                 static_cast<int64_t>(rows.size()), nullptr, counts.data()),
+                     limit));
+  KeyCounts sum;
+  for (const KeyCounts& count : counts) sum += count;
+  return sum;
+}
+
 Result<std::shared_ptr<const ArrangedRows>> Table::ArrangeRows(Request* request) const {
   using Arranged = Result<std::shared_ptr<const ArrangedRows>>;
   const Updater::Duplicates duplicates = shard()->updater().duplicates();
@@ -175,14 +272,16 @@ Result<std::shared_ptr<const ArrangedRows>> Table::ArrangeRows(Request* request)
   const bool is_staged = context_.mode.mode == Mode::kSync;
   if (is_staged && duplicates != Updater::Duplicates::kRefused) return Arranged(nullptr);
   auto rows = std::make_shared<ArrangedRows>();
-  rows->order = RowOrder(request->row_ids, request->num_ids, spec().num_row);
+  const bool is_of_keys = IsOfKeys(request->kind);
+  rows->order = is_of_keys ? RowOrder::OfKeys(request->row_ids, request->num_ids)
+                           : RowOrder(request->row_ids, request->num_ids, spec().num_row);
   if (rows->order.is_of_list()) return Arranged(nullptr);
   const bool is_in_place = !is_staged && !spans_nodes_;
   if (duplicates != Updater::Duplicates::kOneByOne || !is_in_place) {
-    const int64_t position = rows->order.FirstRepeated();
+    const int64_t position = rows->order.FirstRepeated(request->row_ids);
     if (position >= 0 && duplicates == Updater::Duplicates::kRefused) {
-      return Status(Code::kValue, StrCat(Where("add"), ": row_ids[", position, "]: updater '",
-                                         NameOf(spec().updater_kind()),
+      return Status(Code::kValue, StrCat(Where("add"), is_of_keys ? ": keys[" : ": row_ids[",
+                                         position, "]: updater '", NameOf(spec().updater_kind()),
                                          "' expected every row once, received row ",
                                          request->row_ids[position], " more than once"));
     }
@@ -201,7 +300,9 @@ Result<std::shared_ptr<const ArrangedRows>> Table::ArrangeRows(Request* request)
   const RowDelta delta{request->row_ids, request->num_ids, request->delta};
   const int64_t num_rows = MergeRows(delta, rows->order, spec().num_col, spec().value_type(),
                                      merged->ids.data(), merged->values.data());
-  *request = Request::AddRows(merged->ids.data(), num_rows, merged->values.data());
+  request->row_ids = merged->ids.data();
+  request->num_ids = num_rows;
+  request->delta = merged->values.data();
   return Arranged(std::move(rows));
 }
 

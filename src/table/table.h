@@ -60,12 +60,19 @@ class Table {
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
   bool RunsHere(RequestKind kind) const {
     // Every node keeps the hyper-parameters, so a change goes to all nodes.
+    if (NeedsKeys(kind) && (has_rounds_ || context_.service != nullptr)) return false;
     return !spans_nodes_ && (kind != RequestKind::kSetHyper || context_.service == nullptr);
   }
   // Returns whether calls are parts of rounds, for which other workers wait.
   bool has_rounds() const { return has_rounds_; }
   // Runs a checked request to its end without the mode, so that it never waits for other workers.
   Status RunWithoutMode(const Request& request, const WaitLimit& limit);
+  // Returns whether ArrangeRows must prepare a request. In sync mode, the rows of keys are found
+  // first.
+  bool MustArrange(const Request& request) const {
+    return request.kind == RequestKind::kAddRows ||
+           (request.kind == RequestKind::kAddKeys && context_.mode.mode != Mode::kSync);
+  }
   // Prepares a checked add of rows in any order. The result, which may be null, must outlive the
   // request. Returns ValueError if a row is named twice and the updater does not allow it.
   Result<std::shared_ptr<const ArrangedRows>> ArrangeRows(Request* request) const;
@@ -77,6 +84,9 @@ class Table {
   // Returns whether calls run on the servers of several nodes. In sync mode they run in the table's
   // mode, which sums over nodes itself.
   bool spans_nodes() const { return spans_nodes_; }
+
+  // Sums the counts of a hash table over all nodes.
+  Result<KeyCounts> CountKeys(const WaitLimit& limit);
 
   double GetHyper(int32_t index) const { return shard()->hyper()->Get(index); }
 

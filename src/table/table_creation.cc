@@ -67,6 +67,12 @@ void TableCreation::SendSpec(const SyncPointArrival& arrival) {
   Proposal proposal;
   proposal.spec = spec_;
   failure_ = spec_.Check();
+  const bool depends_on_timing = spec_.keys.may_remove() || spec_.keys.admit > 1;
+  if (failure_.ok() && depends_on_timing && context_.mode.mode == Mode::kSync) {
+    failure_ = Status(Code::kValue,
+                      "evict, admit, ttl: expected none in sync mode, because they depend on the "
+                      "order of the workers' calls");
+  }
   proposal.code = static_cast<int32_t>(failure_.code());
   proposal.has_init_value = init_value_ != nullptr ? 1 : 0;
   proposal.arrival = arrival;
@@ -128,7 +134,8 @@ void TableCreation::MakeSegmentAndSend() {
       }
     }
     message.vote = Vote::Of(failure_);
-    rank_context->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
+    rank_context->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col,
+                                        spec_.keys.capacity);
     if (failure_.ok()) message.locator = segment_.locator();
   }
   world->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));

@@ -1,6 +1,7 @@
 #include "table/table_shard.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/checked.h"
@@ -10,6 +11,9 @@
 #include "shard/make_updater.h"
 
 namespace multiverso {
+
+static_assert(KeyCounts::kFields == TableLabel::kKeyCounts);
+
 namespace {
 
 constexpr int64_t kPage = 4096;
@@ -26,12 +30,19 @@ int64_t ValueBytesOfRow(const TableSpec& spec) { return spec.num_col * SizeOf(sp
 // The stripes of a shard have as many rows as those of a staged delta.
 StripeLayout LayoutOf(const TableSpec& spec, int64_t rows) {
   const int64_t size = SizeOf(spec.type());
+  if (spec.is_hash()) {
+    const int64_t row_bytes = spec.num_col * size;
+    return StripeLayout(rows, row_bytes, KeyIndex::kRowsPerStripe * row_bytes);
+  }
   return StripeLayout(rows, spec.num_col * size,
                       StripeLayout::kStripeBytes * size / SizeOf(spec.value_type()));
 }
 
 StagedShape ShapeOf(const TableSpec& spec) {
-  return StagedShape{StripeLayout(spec.num_row, ValueBytesOfRow(spec)), spec.num_col,
+  const int64_t row_bytes = ValueBytesOfRow(spec);
+  const int64_t stripe_bytes =
+      spec.is_hash() ? KeyIndex::kRowsPerStripe * row_bytes : StripeLayout::kStripeBytes;
+  return StagedShape{StripeLayout(spec.num_row, row_bytes, stripe_bytes), spec.num_col,
                      spec.value_type()};
 }
 
@@ -66,12 +77,23 @@ SumPlan PlanOf(const Partition& partition, const Membership& members) {
 Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout, int workers) {
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
-  const bool is_matrix = spec.kind == static_cast<int32_t>(TableKind::kMatrix);
+  const bool is_array = spec.kind == static_cast<int32_t>(TableKind::kArray);
   const bool counts_steps = updater.value()->counts_steps() || IsHalf(spec.type());
   return ShardStorage::Plan(
       layout, ValueBytesOfRow(spec), updater.value()->state_slots(workers),
-      counts_steps ? StepCells(layout, spec.num_col, /*row_by_row=*/is_matrix) : StepCells(),
-      updater.value()->row_slots() * SizeOf(spec.value_type()), spec.is_lazy());
+      counts_steps ? StepCells(layout, spec.num_col, /*row_by_row=*/!is_array) : StepCells(),
+      updater.value()->row_slots() * SizeOf(spec.value_type()), spec.is_lazy(),
+      spec.is_hash() ? KeyIndex::BytesOf(layout.stripes(), spec.keys) : 0);
+}
+
+// Returns how many keys a node may hold. With several nodes, their numbers of keys differ.
+int64_t MostKeysOf(const TableSpec& spec, int64_t rows) {
+  if (rows == spec.num_row) return spec.keys.capacity;
+  const double share = static_cast<double>(rows) / static_cast<double>(spec.num_row) *
+                       static_cast<double>(spec.keys.capacity);
+  constexpr double kDeviations = 6;  // of the number of keys, which is nearly Poisson-distributed
+  return std::min(spec.keys.capacity,
+                  static_cast<int64_t>(std::ceil(share + kDeviations * std::sqrt(share))));
 }
 
 // A touched row of a lazy table takes whole pages. So only a small part of the memory may be in
@@ -98,6 +120,21 @@ Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& 
   return TableBytes{needed, shard - needed + consistency.value(), PagesOf(spec, shard)};
 }
 
+void TableShard::SizeForKeys(const Membership& members, TableSpec* spec) {
+  const int64_t servers = members.num_servers();
+  spec->num_row = KeyIndex::kRowsPerStripe;
+  constexpr int64_t kMostColumns = int64_t{1} << 20;  // more fail the check of the spec
+  const bool has_size = IsDType(spec->dtype) && spec->num_col > 0 && spec->num_col < kMostColumns;
+  if (spec->keys.capacity == 0 && spec->max_bytes > 0 && has_size) {
+    auto storage = StorageOf(*spec, LayoutOf(*spec, spec->num_row), members.num_workers());
+    if (storage.ok()) {
+      spec->keys.capacity =
+          std::max<int64_t>(spec->max_bytes / storage->bytes_per_row() * members.num_nodes(), 1);
+    }
+  }
+  spec->SetRowsForKeys(servers);
+}
+
 Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,
                                                        Segment segment, RankContext* rank_context,
                                                        const ModeOptions& mode) {
@@ -116,12 +153,20 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
     const bool is_huge = PagesOf(spec, storage->segment_bytes()) == PageSize::kHuge;
     lazy = std::make_unique<LazyRows>(layout, spec.num_col, storage.value(),
                                       Initializer(spec.initializer, spec.type()), rows.first,
-                                      spec.max_bytes, is_huge ? kHugePageBytes : PageBytes());
+                                      spec.max_bytes, is_huge ? kHugePageBytes : PageBytes(),
+                                      spec.is_hash() ? MostKeysOf(spec, rows.count()) : 0);
+  }
+  std::unique_ptr<KeyIndex> keys;
+  if (spec.is_hash()) {
+    keys = std::make_unique<KeyIndex>(storage->key_index(), layout.stripes(),
+                                      rows.first / KeyIndex::kRowsPerStripe, spec.key_stripes(),
+                                      spec.keys, lazy.get());
+    keys->PublishTo(rank_context->memory()->KeyCountsOf(id));
   }
   created->shard_ = std::make_unique<Shard>(
       layout, spec.num_col, spec.type(), storage.value(), std::move(updater.value()),
       ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
-      rows.first, std::move(lazy));
+      rows.first, std::move(lazy), std::move(keys));
   char* const mode_memory = created->segment_->data() + RoundUp(storage->segment_bytes(), kPage);
   Shard* const shard = created->shard_.get();
   created->consistency_ =
@@ -140,12 +185,15 @@ Status TableShard::CheckRequest(const RequestHeader& header) const {
     return CheckHyper(spec_.updater_kind(), static_cast<int32_t>(header.first), header.value);
   }
   const int64_t element_bytes = SizeOf(spec_.value_type());
-  int64_t unit = IsOfRows(header.kind) ? spec_.num_col * element_bytes : element_bytes;
-  if (header.kind == RequestKind::kTouchRows) unit = sizeof(int64_t);
+  int64_t unit = IsOfRows(header.kind) ? spec_.bytes_per_id(header.kind) : element_bytes;
+  if (unit == 0) unit = sizeof(int64_t);  // then the bytes are those of the ids
   const bool has_bytes = header.kind != RequestKind::kTouch;
   if (has_bytes && (header.count > kChunkBytes / unit || header.bytes != header.count * unit)) {
     return Status(Code::kTransport, StrCat("a request for ", header.count, " x ", unit,
                                            " bytes, with ", header.bytes));
+  }
+  if (NeedsKeys(header.kind) && !spec_.is_hash()) {
+    return Status(Code::kTransport, StrCat("a request for keys of ", spec_.Describe()));
   }
   if (IsOfRows(header.kind)) return Status::Ok();
   const RowRange rows = partition_.node_rows();
@@ -158,13 +206,13 @@ Status TableShard::CheckRequest(const RequestHeader& header) const {
   return Status::Ok();
 }
 
-Status TableShard::CheckRows(const int64_t* row_ids, int64_t num_ids) const {
+Status TableShard::CheckRows(RequestKind kind, const int64_t* row_ids, int64_t num_ids) const {
   const RowRange rows = partition_.node_rows();
   for (int64_t i = 0; i < num_ids; ++i) {
-    if (rows.Contains(row_ids[i])) continue;
+    if (rows.Contains(spec_.RowOfId(kind, row_ids[i]))) continue;
     return Status(Code::kTransport,
-                  StrCat("a request for row ", row_ids[i], "; this node has rows ", rows.first,
-                         " to ", rows.end - 1));
+                  StrCat("a request for ", IsOfKeys(kind) ? "key " : "row ", row_ids[i],
+                         "; this node has rows ", rows.first, " to ", rows.end - 1));
   }
   return Status::Ok();
 }

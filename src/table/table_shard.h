@@ -35,6 +35,8 @@ class TableShard {
   // consistency mode, of which little is touched.
   static Result<TableBytes> BytesOf(const TableSpec& spec, const Membership& members,
                                     const ModeOptions& mode);
+  // Sets the number of rows of a hash table, and its capacity if only max_bytes limits it.
+  static void SizeForKeys(const Membership& members, TableSpec* spec);
   // Attaches to a segment of the size that BytesOf returns. `rank_context` outlives the TableShard.
   static Result<std::shared_ptr<TableShard>> Attach(const TableSpec& spec, int64_t id,
                                                     Segment segment, RankContext* rank_context,
@@ -50,9 +52,10 @@ class TableShard {
   // Returns the table's rounds with other nodes on the leader of this node, and null elsewhere.
   NodeRounds* node_rounds() const { return node_rounds_.get(); }
 
-  // Return an error if this node cannot serve the header, or the row ids that follow the header.
+  // Return an error if this node cannot serve the header, or the row ids or keys that follow the
+  // header.
   Status CheckRequest(const RequestHeader& header) const;
-  Status CheckRows(const int64_t* row_ids, int64_t num_ids) const;
+  Status CheckRows(RequestKind kind, const int64_t* row_ids, int64_t num_ids) const;
 
  private:
   TableShard(const TableSpec& spec, int64_t id, Segment segment, const Partition& partition)

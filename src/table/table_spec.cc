@@ -1,5 +1,6 @@
 #include "table/table_spec.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "base/checked.h"
@@ -10,8 +11,10 @@ namespace multiverso {
 
 Status TableSpec::Check() const {
   if (kind != static_cast<int32_t>(TableKind::kArray) &&
-      kind != static_cast<int32_t>(TableKind::kMatrix)) {
-    return Status(Code::kValue, StrCat("kind: expected 0 (array) or 1 (matrix), received ", kind));
+      kind != static_cast<int32_t>(TableKind::kMatrix) && !is_hash()) {
+    return Status(Code::kValue, StrCat("kind: expected 0 (array), 1 (matrix) or 2 (hash table), "
+                                       "received ",
+                                       kind));
   }
   if (!IsDType(dtype)) {
     return Status(Code::kType,
@@ -47,6 +50,7 @@ Status TableSpec::Check() const {
                   "they are first changed, received a table without");
   }
   MV_RETURN_IF_NOT_OK(initializer.Check(type()));
+  MV_RETURN_IF_NOT_OK(CheckKeys());
   const auto made = MakeUpdater(updater_kind(), type());
   MV_RETURN_IF_NOT_OK(made.status());
   const bool is_array = kind == static_cast<int32_t>(TableKind::kArray);
@@ -59,19 +63,82 @@ Status TableSpec::Check() const {
   return CheckHypers(updater_kind(), hyper);
 }
 
+Status TableSpec::CheckKeys() const {
+  if (!is_hash()) {
+    if (keys == KeyPolicy()) return Status::Ok();
+    return Status(Code::kValue,
+                  "capacity, evict, admit, ttl: expected 0 unless the table is a "
+                  "hash table");
+  }
+  // The numbers of stripes fit into 32 bits, and those of rows and bytes into 64 bits.
+  constexpr int64_t kMostKeys = int64_t{1} << 36;
+  constexpr int64_t kMostRowBytes = int64_t{512} << 10;  // rows travel in one piece
+  constexpr int32_t kMostGets = 255;
+  if (!is_lazy()) return Status(Code::kValue, "initializer: a hash table needs one");
+  if (keys.capacity < 1 || keys.capacity > kMostKeys) {
+    return Status(Code::kValue,
+                  StrCat("capacity: expected 1 to 2^36 keys, received ", keys.capacity));
+  }
+  if (num_col > kMostRowBytes / SizeOf(value_type())) {
+    return Status(Code::kValue,
+                  StrCat("num_col: expected at most ", kMostRowBytes / SizeOf(value_type()),
+                         " for a hash table, received ", num_col));
+  }
+  if (keys.evict < 0 || keys.evict > static_cast<int32_t>(Eviction::kLeastFrequent)) {
+    return Status(Code::kValue,
+                  StrCat("evict: expected 0 (none), 1 (lru) or 2 (lfu), received ", keys.evict));
+  }
+  if (keys.admit < 0 || keys.admit > kMostGets) {
+    return Status(Code::kValue,
+                  StrCat("admit: expected 0 to ", kMostGets, " gets, received ", keys.admit));
+  }
+  if (!(keys.ttl >= 0) || std::isinf(keys.ttl)) {
+    return Status(Code::kValue, StrCat("ttl: expected 0 or more seconds, received ", keys.ttl));
+  }
+  return Status::Ok();
+}
+
+void TableSpec::SetRowsForKeys(int64_t parts) {
+  num_row = KeyIndex::StripesFor(keys.capacity, parts) * KeyIndex::kRowsPerStripe;
+}
+
+int64_t TableSpec::bytes_per_id(RequestKind request) const {
+  switch (request) {
+    case RequestKind::kTouchRows:
+    case RequestKind::kTouchKeys:
+    case RequestKind::kRemoveKeys:
+      return 0;
+    case RequestKind::kLocateKeys:
+    case RequestKind::kFindKeys:
+      return sizeof(int64_t);
+    case RequestKind::kCellsOfRows:
+      return sizeof(KeyIndex::SavedCell);
+    case RequestKind::kCountsOfRows:
+      return sizeof(KeyCounts);
+    default:
+      return num_col * SizeOf(value_type());
+  }
+}
+
 bool TableSpec::operator==(const TableSpec& other) const {
   return std::memcmp(this, &other, sizeof(*this)) == 0;
 }
 
 std::string TableSpec::Describe() const {
   const bool is_array = kind == static_cast<int32_t>(TableKind::kArray);
-  std::string text = StrCat(is_array ? "array '" : "matrix '", name, "' of ", num_row);
+  std::string text = StrCat(is_array    ? "array '"
+                            : is_hash() ? "hash table '"
+                                        : "matrix '",
+                            name, "' of ", is_hash() ? keys.capacity : num_row);
   if (!is_array) text += StrCat(" x ", num_col);
   text += StrCat(" ", IsDType(dtype) ? NameOf(type()) : "unknown", ", updater ",
                  NameOf(updater_kind()));
   const std::string hypers = DescribeHypers(updater_kind(), hyper);
   if (!hypers.empty()) text += StrCat(" (", hypers, ")");
   if (is_lazy()) text += StrCat(", initially ", initializer.Describe());
+  if (keys.evict != 0) text += keys.evict == 1 ? ", evict lru" : ", evict lfu";
+  if (keys.admit > 1) text += StrCat(", admit ", keys.admit);
+  if (keys.ttl > 0) text += StrCat(", ttl ", keys.ttl, " s");
   if (max_bytes > 0) text += StrCat(", max_bytes ", max_bytes);
   if (numa != 0) text += ", numa interleave";
   return text;

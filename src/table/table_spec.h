@@ -9,11 +9,14 @@
 #include "base/status.h"
 #include "shard/hyper.h"
 #include "shard/initializer.h"
+#include "shard/key_index.h"
+#include "shard/request.h"
 
 namespace multiverso {
 
-// The numbers equal those of the C API (MV_TABLE_ARRAY, ...).
-enum class TableKind : int32_t { kArray = 0, kMatrix = 1 };
+// The numbers equal those of the C API (MV_TABLE_ARRAY, ...). A hash table has a row for each key,
+// in any row..
+enum class TableKind : int32_t { kArray = 0, kMatrix = 1, kHash = 2 };
 // The numbers are those of the C API (MV_NUMA_LOCAL, ...).
 enum class NumaPolicy : int32_t { kLocal = 0, kInterleave = 1 };
 
@@ -30,12 +33,25 @@ struct TableSpec {
   char name[64] = {};
   InitializerSpec initializer;
   int64_t max_bytes = 0;  // of parameters and state on each node; 0 for all that the machine has
+  KeyPolicy keys;         // of a hash table
 
   // Returns ValueError or TypeError if no table can have this spec.
   Status Check() const;
   bool operator==(const TableSpec& other) const;
 
   UpdaterKind updater_kind() const { return static_cast<UpdaterKind>(updater); }
+  bool is_hash() const { return kind == static_cast<int32_t>(TableKind::kHash); }
+  // Sets num_row for the capacity of a hash table whose rows are divided among `parts` servers.
+  void SetRowsForKeys(int64_t parts);
+  // Returns the number of stripes of a hash table.
+  int64_t key_stripes() const { return num_row / KeyIndex::kRowsPerStripe; }
+  // Returns the table's row that a row id names, or the first row of the stripe of a key.
+  int64_t RowOfId(RequestKind request, int64_t id) const {
+    return IsOfKeys(request) ? StripeOfKey(id, key_stripes()) * KeyIndex::kRowsPerStripe : id;
+  }
+  // Returns the bytes that a request of that kind, which names rows, has for each of them, in its
+  // delta or its result; 0 if it has neither.
+  int64_t bytes_per_id(RequestKind request) const;
   // Returns the type in which parameters are stored.
   DType type() const { return static_cast<DType>(dtype); }
   // Returns the type of deltas and results.
@@ -47,6 +63,9 @@ struct TableSpec {
   bool is_lazy() const { return initializer.kind != static_cast<int32_t>(InitializerKind::kNone); }
   // Returns "matrix 'w' of 4 x 8 float32, updater add".
   std::string Describe() const;
+
+ private:
+  Status CheckKeys() const;
 };
 
 }  // namespace multiverso

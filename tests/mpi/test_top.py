@@ -1,6 +1,7 @@
 """``multiverso top`` shows the jobs on this machine without disturbing them."""
 
 import json
+from collections import Counter
 
 import pytest
 from programs import run_python
@@ -38,11 +39,16 @@ def test_top_shows_the_calls_of_the_ranks(np, per_node):
         job.finish().check()
     assert sum(len(node["members"]) for node in nodes) == np
     assert len(nodes) == np // int(per_node)
+    counts = Counter()
     for node in nodes:
         assert node["ranks"] == np
         table = next(table for table in node["tables"] if table["name"] == "seen [red]")
         assert table["shape"] == [100, 1]
         assert table["adds"] == 3 * len(node["members"])
+        assert table["keys"] is None
+        keys = next(table for table in node["tables"] if table["name"] == "keys")
+        assert keys["shape"] == [50, 2]
+        counts.update(keys["keys"])
         for member in node["members"]:
             assert member["state"] == "here"
             assert member["alive"]
@@ -50,6 +56,8 @@ def test_top_shows_the_calls_of_the_ranks(np, per_node):
             if np > 1 and member["rank"] > 0:
                 assert member["call"].startswith("barrier, in it for")
                 assert 0 in member["waits_for"] or node["node"] > 0
+    assert counts["keys"] == counts["removals"] == np
+    assert counts["misses"] == counts["admissions"] == 2 * np
 
 
 def test_top_draws_tables():

@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 /* Increased when a function or a struct below changes incompatibly. */
-#define MV_ABI_VERSION 4
+#define MV_ABI_VERSION 5
 
 /* ---- Status codes. The numbers never change. ------------------------------------------------ */
 #define MV_OK 0
@@ -79,6 +79,7 @@ extern "C" {
 
 #define MV_TABLE_ARRAY 0  /* num_row elements, num_col is 1 */
 #define MV_TABLE_MATRIX 1 /* num_row rows of num_col elements */
+#define MV_TABLE_HASH 2   /* a row for each key; num_row is ignored, an initializer needed */
 
 #define MV_FLOAT32 0
 #define MV_FLOAT64 1
@@ -139,6 +140,15 @@ extern "C" {
 /* Where the memory of a table is on a machine with several NUMA nodes. */
 #define MV_NUMA_LOCAL 0      /* where the rank runs that touches a page first */
 #define MV_NUMA_INTERLEAVE 1 /* the pages take turns */
+
+/* Which key loses its row if a key needs one and a hash table is full. */
+#define MV_EVICT_NONE 0 /* none: the call fails with MV_ERR_MEMORY and changes nothing */
+#define MV_EVICT_LRU 1  /* of the keys in the same stripe, the one that was not used for longest */
+#define MV_EVICT_LFU 2  /* the one that was used least often */
+/* The numbers of MV_TableKeyCounts: keys with rows, and since the table was created: keys of gets
+ * with and without a row, keys that got a row, keys of gets that were left without one, evictions,
+ * expirations and removals. */
+#define MV_KEY_COUNTS 8
 
 /* ---- Handles: distinct types, so that the compiler tells them apart ------------------------- */
 typedef struct MV_SessionHandle_* MV_Session;
@@ -294,6 +304,10 @@ typedef struct MV_TableOptions {
   int64_t max_bytes; /* of parameters and state of touched rows on each node, for a table
                         with an initializer; 0 for all that the machine has. An add that
                         needs more fails with MV_ERR_MEMORY and changes nothing. */
+  int64_t capacity;  /* of MV_TABLE_HASH: the most keys; 0 for as many as max_bytes allows */
+  int32_t evict;     /* MV_EVICT_ */
+  int32_t admit;     /* the number of gets after which a key gets a row, at most 255 */
+  double ttl;        /* a key loses its row so many seconds after its last use; 0 for never */
 } MV_TableOptions;
 
 typedef struct MV_TableDescription {
@@ -320,6 +334,8 @@ MV_EXPORT int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t up
 MV_EXPORT int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options,
                                  MV_Table* table);
 MV_EXPORT int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description);
+/* Sums the MV_KEY_COUNTS numbers of a hash table over all nodes. Not collective. */
+MV_EXPORT int32_t MV_TableKeyCounts(MV_Table table, int64_t* counts);
 /* Not collective. Releases the table on this rank. When every rank has done so, its memory is
  * freed. */
 MV_EXPORT int32_t MV_TableFree(MV_Table table);
@@ -328,10 +344,14 @@ MV_EXPORT int32_t MV_TableFree(MV_Table table);
  * include every add before the get and none after it. In MV_MODE_SYNC every get is collective. */
 #define MV_COLLECTIVE 1
 
-/* Runs an operation by name: "get", "add", "add_get", "get_rows" or "add_rows". Operations on rows
+/* Runs an operation by name: "get", "add", "add_get", "get_rows" or "add_rows"; of a hash table,
+ * whose `row_ids` are keys, any int64: "get_keys" (keys without a row have initial values),
+ * "fetch_keys" (a get that gives them rows), "add_keys" (an add that does so), "find_keys" (an
+ * int64 for each key, -1 if it has no row), "remove_keys", or "cells". Operations on rows and keys
  * use `row_ids`; adds use `delta`; the others, and "add_get", write to `out`. `count` is the number
- * of elements of `delta` or `out`. The functions below are the same operations with fewer
- * arguments. */
+ * of elements of `delta` or `out`. "cells" writes two int64 numbers for each of `row_ids`, which
+ * are rows from 0 to num_row - 1: a key, and the bits 32 to 63 of the other are all 1 if the row is
+ * free. The functions below are the same operations with fewer arguments. */
 MV_EXPORT int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids,
                               int64_t num_ids, const void* delta, void* out, int64_t count,
                               int32_t flags);
@@ -470,7 +490,7 @@ typedef struct MV_CheckpointTable {
   int64_t struct_size; /* set by the caller to sizeof(MV_CheckpointTable) */
   int32_t kind;        /* MV_TABLE_ */
   int32_t dtype;       /* MV_FLOAT32 ... */
-  int64_t num_row;
+  int64_t num_row;     /* of a hash table, the number of its keys */
   int64_t num_col;
   int32_t updater;              /* MV_UPDATER_ */
   int32_t slots;                /* of the updater's state, a value for each parameter */
@@ -485,6 +505,7 @@ typedef struct MV_CheckpointTable {
  * slot k. */
 #define MV_AREA_STEPS 65536
 #define MV_AREA_ROW_STATE 65538
+#define MV_AREA_KEYS 65539 /* 16 bytes per row: its key, and when it was used */
 
 /* Opens the checkpoint that MV_SessionLoad would load. MV_ERR_CHECKPOINT_IO with ENOENT if it is
  * missing. Everything except the data is checked. */

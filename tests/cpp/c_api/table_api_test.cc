@@ -179,7 +179,7 @@ TEST_F(TableApi, RunsEveryOperationByItsName) {
   EXPECT_EQ(out[1], 5);
   for (const char* unknown : {"", "store", "sync", "gets"}) {
     EXPECT_EQ(run(unknown, 0, delta, out), MV_ERR_VALUE);
-    EXPECT_TRUE(LastErrorHas("expected one of get, add, add_get, get_rows, add_rows, received"));
+    EXPECT_TRUE(LastErrorHas("expected one of get, add, add_get, get_rows, add_rows, get_keys, "));
   }
   EXPECT_EQ(run(nullptr, 0, delta, out), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableRun(table, "add", nullptr, 0, delta, nullptr, 2, MV_COLLECTIVE), MV_ERR_VALUE);

@@ -51,7 +51,7 @@ TEST(RowOrder, KeepsAnAscendingList) {
 }
 
 TEST(RowOrder, FindsTheFirstPositionOfARepeatedRow) {
-  const auto find = [](const Ids& ids) { return OrderOf(ids, 10).FirstRepeated(); };
+  const auto find = [](const Ids& ids) { return OrderOf(ids, 10).FirstRepeated(ids.data()); };
   EXPECT_EQ(find({}), -1);
   EXPECT_EQ(find({7}), -1);
   EXPECT_EQ(find({9, 1, 4}), -1);

@@ -11,6 +11,9 @@ def main():
     table = mv.ArrayTableHandler(100, name="seen [red]")
     for _ in range(3):
         table.add(np.ones(100))
+    keys = mv.HashTableHandler(2, 50, name="keys")
+    keys.get([worker.RANK, 100 + worker.RANK])
+    keys.remove([worker.RANK])
     mv.barrier()
     if worker.RANK == 0:
         worker.announce("ready")

@@ -108,6 +108,20 @@ class TestLookup(SessionTestCase):
             embedding.step()
             np.testing.assert_allclose(embedding.table.get(), changed, atol=1e-5)
 
+    def test_keys_get_rows_where_they_are_differentiated(self):
+        table = mv.HashTableHandler(COLUMNS, 100, updater="sgd", learning_rate=1.0)
+        embedding = Embedding(table)
+        keys = jnp.array([5, -9, 5])
+        lookup(embedding, keys)
+        lookup(table, keys)
+        self.assertEqual(len(table), 0)
+        jax.jit(jax.grad(lambda rows: lookup(rows, keys).sum()))(embedding)
+        embedding.step()
+        np.testing.assert_array_equal(table.get([5, -9, 1], insert=False)[:, 0], [-2, -1, 0])
+        self.assertEqual(len(table), 2)
+        with self.assertRaisesRegex(ValueError, "jax_enable_x64"):
+            lookup(table, np.array([2**40]))
+
     def test_empty_ids_have_no_gradients(self):
         embedding = Embedding(table_of())
         ids = jnp.zeros((2, 0), jnp.int32)

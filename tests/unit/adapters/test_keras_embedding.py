@@ -146,6 +146,18 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
             with self.assertRaisesRegex(TypeError, f"expected integers, received {dtype}"):
                 model()
 
+    def test_keys_get_rows_in_training_only(self):
+        table = mv.HashTableHandler(COLUMNS, 100, updater="sgd", learning_rate=0.1)
+        model = model_of(Embedding(table))
+        model.predict(IDS[:4], verbose=0)
+        model.evaluate(IDS[:4], TARGETS[:4], verbose=0)
+        self.assertEqual(len(table), 0)
+        fit(model, MVCallback(model), epochs=1)
+        self.assertEqual(len(table), len(np.unique(IDS)))
+        self.assertTrue(table.get(np.unique(IDS)).any())
+        with self.assertRaisesRegex(TypeError, "expected integers, received float32"):
+            Embedding(table)(np.array([1.0], "float32"))
+
     def test_has_no_other_weights_than_a_zero(self):
         model = model_of(layer := Embedding(table_of()))
         fit(model, MVCallback(model))
@@ -200,7 +212,9 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
         self.assertEqual((again.name, again.output_dim), ("words", COLUMNS))
 
     def test_rejects_tables_that_take_no_gradients(self):
-        with self.assertRaisesRegex(TypeError, "expected a MatrixTableHandler, received str"):
+        with self.assertRaisesRegex(
+            TypeError, "expected a MatrixTableHandler or HashTableHandler, received str"
+        ):
             Embedding("rows")
         for table in (mv.MatrixTableHandler(2, 2), mv.MatrixTableHandler(2, 2, dtype="int32")):
             with self.assertRaisesRegex(ValueError, "whose updater takes gradients"):

@@ -75,6 +75,23 @@ class TestEmbedding(EmbeddingTestCase):
             np.testing.assert_array_equal(table.get([3]), before)
             self.assertTrue((table.get([1]) < 0).all())
 
+    def test_keys_get_rows_in_training_only(self):
+        table = mv.HashTableHandler(DIM, 100, updater="sgd", learning_rate=1.0)
+        keys = torch.tensor([2**60, -7, 2**60])
+        layers = (Embedding(table), EmbeddingBag(table, mode="sum"))
+        layers[0].eval()
+        self.assertEqual(float(layers[0](keys).abs().sum()), 0)
+        with torch.no_grad():
+            layers[1](keys[None])
+        layers[1].prefetch(torch.tensor([[1, 2]]))
+        self.assertEqual(len(table), 2)
+        layers[0].train()
+        for layer in layers:
+            layer(keys[None]).sum().backward()
+            layer.step()
+        np.testing.assert_array_equal(table.get([2**60, -7, 5], insert=False)[:, 0], [-4, -2, 0])
+        self.assertEqual(len(table), 4)
+
     def test_result_can_be_changed_in_place(self):
         layer, _, table = self.pair(Embedding, torch.nn.Embedding)
         before = table.get()
@@ -130,7 +147,11 @@ class TestEmbedding(EmbeddingTestCase):
     def test_rejects_invalid_arguments(self):
         table = mv.MatrixTableHandler(ROWS, DIM, updater="sgd")
         for arguments, error, message in (
-            ((np.zeros((3, 2)),), TypeError, "expected a MatrixTableHandler, received ndarray"),
+            (
+                (np.zeros((3, 2)),),
+                TypeError,
+                "expected a MatrixTableHandler or HashTableHandler, received ndarray",
+            ),
             ((mv.MatrixTableHandler(3, 2),), ValueError, "takes gradients.*'add'"),
             ((table, ROWS), ValueError, "padding_idx: expected 0 to 11, received 12"),
             ((table, -1), ValueError, "padding_idx"),

@@ -41,6 +41,13 @@ def changed(data, rng):
     return bytes(data)
 
 
+def sorted_items(table):
+    """Return the keys of a hash table with their rows, as a list of pairs."""
+    return sorted(
+        (int(key), row.tolist()) for part in table.items() for key, row in zip(*part, strict=True)
+    )
+
+
 class TestLoad(FolderTestCase):
     def setUp(self):
         super().setUp()
@@ -53,6 +60,8 @@ class TestLoad(FolderTestCase):
         self.array.add(np.ones(50))
         self.matrix.add(np.ones((2, 5)), [1, 3])
         self.lazy.add(np.ones((3, 2)), [4, 5, 88])
+        self.keys = mv.HashTableHandler(2, 90, initial, name="keys", updater="adam")
+        self.keys.add(np.ones((3, 2)), [-5, 2**60, 7])
         mv.save(self.folder, step=1)
         self.files = sorted((self.folder / "000001-step-1").iterdir())
         self.originals = [path.read_bytes() for path in self.files]
@@ -60,12 +69,14 @@ class TestLoad(FolderTestCase):
         self.array.add(np.ones(50))
         self.matrix.add(np.ones((4, 5)))
         self.lazy.add(np.ones((3, 2)), [3, 5, 80])
+        self.keys.add(np.ones((2, 2)), [7, 8])
         self.values = self.state()
         self.rng = random.Random(SEED)
 
     def state(self):
         tables = (self.array, self.matrix, self.lazy)
-        return [*(table.get() for table in tables), [table.options for table in tables]]
+        options = [table.options for table in (*tables, self.keys)]
+        return [*(table.get() for table in tables), sorted_items(self.keys), options]
 
     def check_unchanged(self, message):
         for value, before in zip(self.state(), self.values, strict=True):

@@ -135,7 +135,11 @@ class TestNames(unittest.TestCase):
         self.check(PYTHON_NAME, lambda name: FILE_NAME.search(name) or exists(name))
 
     def test_table_methods_exist(self):
-        tables = (multiverso.ArrayTableHandler, multiverso.MatrixTableHandler)
+        tables = (
+            multiverso.ArrayTableHandler,
+            multiverso.HashTableHandler,
+            multiverso.MatrixTableHandler,
+        )
         self.check(METHOD, lambda name: any(hasattr(table, name) for table in tables))
 
     def test_c_api_names_exist(self):

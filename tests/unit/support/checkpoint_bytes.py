@@ -12,6 +12,7 @@ BLOCK = 1 << 20  # bytes under one checksum
 STEPS = 0x10000  # the area with the update counts of rows
 ROW_IDS = 0x10001  # the area with the numbers of the stored rows
 ROW_STATE = 0x10002  # the area with the updater's state of each row
+KEYS = 0x10003  # the area with the keys of a hash table
 DTYPES = ("<f4", "<f8", "<i4", "<i8")
 
 
@@ -37,6 +38,11 @@ def crc32c(data):
 def with_crc(data):
     """Return the data with its last 4 bytes replaced by the checksum of the others."""
     return data[:-4] + struct.pack("<I", crc32c(data[:-4]))
+
+
+def with_crc_from(data, begin):
+    """Return the data with its last 4 bytes replaced by the checksum of those from `begin` on."""
+    return bytes(data[:-4]) + struct.pack("<I", crc32c(data[begin:-4]))
 
 
 def text_of(field):
@@ -114,10 +120,12 @@ def read(folder):
             assert (offset, first_block) == (at, block_number)
             description = manifest["tables"][table]
             is_lazy = bool(description["initializer"] and description["initializer"][0])
-            columns = {STEPS: 1, ROW_IDS: 1, ROW_STATE: description["row_slots"]}.get(
+            columns = {STEPS: 1, ROW_IDS: 1, KEYS: 2, ROW_STATE: description["row_slots"]}.get(
                 area, description["columns"]
             )
-            dtype = np.dtype({STEPS: "<u4", ROW_IDS: "<i8"}.get(area, description["dtype"]))
+            dtype = np.dtype(
+                {STEPS: "<u4", ROW_IDS: "<i8", KEYS: "<i8"}.get(area, description["dtype"])
+            )
             stored = length // (columns * dtype.itemsize) if is_lazy else rows
             assert length == stored * columns * dtype.itemsize
             assert stored <= rows

@@ -7,7 +7,7 @@ import numpy as np
 from sessions import SessionTestCase
 
 import multiverso as mv
-from multiverso.tables._row_ids import as_row_ids
+from multiverso.tables._ids import as_ids
 
 
 class TestAcceptedIds(unittest.TestCase):
@@ -29,7 +29,7 @@ class TestAcceptedIds(unittest.TestCase):
             (unaligned, [0, 0]),
         ):
             with self.subTest(row_ids=row_ids):
-                ids = as_row_ids(row_ids, 10)
+                ids = as_ids(row_ids, "row_ids", 10)
                 self.assertEqual(ids.dtype, np.int64)
                 flags = ids.flags
                 self.assertTrue(flags.c_contiguous and flags.aligned and ids.dtype.isnative)
@@ -37,7 +37,7 @@ class TestAcceptedIds(unittest.TestCase):
 
     def test_does_not_copy_a_contiguous_int64_array(self):
         ids = np.array([1, 2])
-        self.assertIs(as_row_ids(ids, 10), ids)
+        self.assertIs(as_ids(ids, "row_ids", 10), ids)
 
 
 class TestRejectedIds(unittest.TestCase):
@@ -45,7 +45,7 @@ class TestRejectedIds(unittest.TestCase):
         """Check the error and its texts for cases of (row ids, text, ...)."""
         for row_ids, *texts in cases:
             with self.subTest(row_ids=row_ids), self.assertRaises(error) as caught:
-                as_row_ids(row_ids, 10)
+                as_ids(row_ids, "row_ids", 10)
             for text in texts:
                 self.assertIn(text, str(caught.exception))
 

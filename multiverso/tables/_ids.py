@@ -1,0 +1,110 @@
+"""Converts the row ids and the keys that users pass to int64 arrays.
+
+NumPy alone accepts too much: it treats ``[True, 2]`` as integers, converts ``[-1, 2**63]`` to
+floats, and wraps large integers in a cast to int64. The C library checks that each id is a row of
+the table; ids that do not fit into 64 bits are rejected here. Any int64 is a key.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._native.arrays import as_array
+
+_INT64: Final = np.dtype(np.int64)
+_INT64_MAX: Final = 2**63 - 1
+
+
+def as_ids(ids: object, name: str, num_row: int | None = None) -> NDArray[np.int64]:
+    """Return `ids` as a C-contiguous int64 array of one dimension, without a copy if possible.
+
+    Parameters
+    ----------
+    ids : array_like of int
+        What the user has passed.
+    name : str
+        The name of the argument for messages.
+    num_row : int, optional
+        The number of rows, if the ids are row ids; None for keys.
+
+    Raises
+    ------
+    TypeError
+        If `ids` contains anything but integers, such as bools and floats.
+    ValueError
+        If `ids` does not have one dimension.
+    IndexError
+        If an id does not fit into 64 bits, or `ids` is a range with ids outside the table.
+
+    """
+    if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1:
+        return ids if ids.flags.carray else np.require(ids, _INT64, ("C", "A"))
+    if isinstance(ids, list | tuple):
+        return _from_sequence(ids, name, num_row)
+    if isinstance(ids, range):
+        return _from_range(ids, name, num_row)
+    array = as_array(ids, name)
+    if array.ndim == 0:
+        msg = f"{name}: expected a sequence of ints, received {type(ids).__name__}"
+        raise TypeError(msg)
+    if array.dtype.kind not in "iu":
+        sample = f" ({array.flat[0]!r} first)" if array.size else ""
+        msg = f"{name}: expected integers, received {array.dtype}{sample}"
+        raise TypeError(msg)
+    if array.ndim != 1:
+        msg = f"{name}: expected one dimension, received shape {array.shape}"
+        raise ValueError(msg)
+    if array.dtype.kind == "u" and array.dtype.itemsize == _INT64.itemsize:
+        positions = np.flatnonzero(array > _INT64_MAX)
+        if positions.size:
+            _raise_out_of_range(name, int(positions[0]), int(array[positions[0]]), num_row)
+    return np.require(array, _INT64, ("C", "A"))
+
+
+def _from_sequence(
+    ids: list[Any] | tuple[Any, ...], name: str, num_row: int | None
+) -> NDArray[np.int64]:
+    _require_ints(ids, name)
+    try:
+        return np.array(ids, dtype=_INT64)
+    except OverflowError:
+        for position, value in enumerate(ids):
+            least = 0 if num_row is not None else -_INT64_MAX - 1
+            if not least <= int(value) <= _INT64_MAX:
+                _raise_out_of_range(name, position, int(value), num_row)
+        raise
+
+
+def _from_range(ids: range, name: str, num_row: int | None) -> NDArray[np.int64]:
+    """Return a range as an array, checked first because it may not fit into memory or 64 bits."""
+    if not ids:
+        return np.empty(0, _INT64)
+    start, step = ids[0], ids.step
+    if num_row is None:
+        return _from_sequence(list(ids), name, None)
+    if not 0 <= start < num_row:
+        _raise_out_of_range(name, 0, start, num_row)
+    if not 0 <= ids[-1] < num_row:
+        # The distance from `start` to the last row of the table in the direction of the range.
+        inside = num_row - 1 - start if step > 0 else start
+        position = inside // abs(step) + 1
+        _raise_out_of_range(name, position, ids[position], num_row)
+    count = len(ids)  # The step of a range of one row may not fit into 64 bits.
+    return np.arange(count, dtype=_INT64) * (step if count > 1 else 1) + start
+
+
+def _require_ints(ids: Iterable[object], name: str) -> None:
+    types = set(map(type, ids))  # A few types are checked faster than many ids.
+    wrong = tuple(t for t in types if issubclass(t, bool) or not issubclass(t, int | np.integer))
+    if wrong:
+        position, value = next((i, v) for i, v in enumerate(ids) if type(v) in wrong)
+        msg = f"{name}[{position}]: expected an int, received {value!r}"
+        raise TypeError(msg)
+
+
+def _raise_out_of_range(name: str, position: int, value: int, num_row: int | None) -> NoReturn:
+    expected = "an int64" if num_row is None else f"0 to {num_row - 1}"
+    msg = f"{name}[{position}]: expected {expected}, received {value}"
+    raise IndexError(msg)

@@ -1,0 +1,99 @@
+"""Checkpoints of hash tables: the documented bytes, and files that no table can have written."""
+
+import struct
+
+import checkpoint_bytes
+import numpy as np
+from folders import FolderTestCase
+
+import multiverso as mv
+from multiverso import checkpoint as checkpoints
+
+KEYS = np.random.default_rng(1).integers(-(2**63), 2**63, 3000)
+COLUMNS = 3
+
+
+def stripe_of(key, stripes):
+    """Return the stripe of a key, as docs/checkpoint-format.md describes it."""
+    mask = 2**64 - 1
+    x = (int(key) + 0x9E3779B97F4A7C15) & mask
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & mask
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & mask
+    return ((x ^ x >> 31) >> 32) * stripes >> 32
+
+
+class TestHashCheckpoints(FolderTestCase):
+    def save(self):
+        """Save a table with the updater "adam"; return the values of its keys."""
+        with mv.session():
+            table = mv.HashTableHandler(COLUMNS, 4000, name="w", updater="adam")
+            table.add(np.random.default_rng(2).standard_normal((3000, COLUMNS)), KEYS)
+            table.add(np.ones((10, COLUMNS)), KEYS[:10])
+            mv.save(self.folder, step=1)
+            return table.get(KEYS)
+
+    def test_bytes_match_the_documented_format(self):
+        values = self.save()
+        manifest, arrays = checkpoint_bytes.read(checkpoints.latest(self.folder))
+        table = manifest["tables"][0]
+        self.assertEqual((manifest["version"], table["kind"], table["rows"] % 512), (2, 2, 0))
+        steps = arrays[0, checkpoint_bytes.STEPS].ravel()
+        rows = np.flatnonzero(steps)
+        keys = arrays[0, checkpoint_bytes.KEYS][rows, 0]
+        self.assertEqual(sorted(keys), sorted(KEYS))
+        for key, row in zip(keys, rows, strict=True):
+            self.assertEqual(stripe_of(key, table["rows"] // 512), row // 512)
+        order = np.argsort(KEYS)
+        np.testing.assert_array_equal(arrays[0, 0][rows][np.argsort(keys)], values[order])
+        counts = np.full(3000, 1)
+        counts[:10] = 2
+        np.testing.assert_array_equal(steps[rows][np.argsort(keys)], counts[order])
+
+    def test_reading_returns_the_rows_of_the_keys(self):
+        values = self.save()
+        with checkpoints.Checkpoint(self.folder) as opened:
+            opened.verify()
+            saved = opened.tables[0]
+            self.assertTrue(saved.is_hash_table)
+            self.assertEqual(saved.shape, (3000, COLUMNS))
+            keys = opened.read_keys("w")
+            np.testing.assert_array_equal(np.sort(keys), np.sort(KEYS))
+            order = np.argsort(KEYS)
+            np.testing.assert_array_equal(opened.read("w")[np.argsort(keys)], values[order])
+            self.assertEqual(opened.read("w", 1).shape, (3000, COLUMNS))
+
+    def test_keys_in_wrong_rows_are_rejected_before_a_table_changes(self):
+        self.save()
+        path = checkpoints.latest(self.folder) / "shard-00000.mv"
+        original = path.read_bytes()
+        checksums_at, num_checksums = struct.unpack_from("<qq", original, 48)
+        sections = [
+            struct.unpack_from("<IIqqqqqQ", original, 64 + 56 * i)
+            for i in range(struct.unpack_from("<I", original, 12)[0])
+        ]
+        section = next(s for s in sections if s[1] == checkpoint_bytes.KEYS)
+        at, end, first_checksum = section[4], section[4] + section[5], section[6]
+        other = next(key for key in range(1000) if stripe_of(key, 13) > 0)
+        with mv.session():
+            table = mv.HashTableHandler(COLUMNS, 4000, name="w", updater="adam")
+            table.add(np.ones((1, COLUMNS)), [5])
+            for message, change in (("cannot be in row", other), ("is in two rows", None)):
+                data = bytearray(original)
+                (key,) = struct.unpack_from("<q", data, at)
+                struct.pack_into("<q", data, at + 16, key if change is None else change)
+                padded = end + -(end - at) % 4096
+                crcs = struct.unpack_from(f"<{num_checksums}I", data, checksums_at)
+                crcs = [
+                    *crcs[:first_checksum],
+                    checkpoint_bytes.crc32c(data[at:padded]),
+                    *crcs[first_checksum + 1 :],
+                ]
+                struct.pack_into(f"<{num_checksums}I", data, checksums_at, *crcs)
+                data = checkpoint_bytes.with_crc_from(data, checksums_at)
+                path.write_bytes(data)
+                with self.assertRaisesRegex(mv.CheckpointCorruptError, message):
+                    table.load(self.folder)
+                self.assertEqual((len(table), table.get([5])[0, 0] < 0), (1, True))
+            path.write_bytes(original)
+            self.assertEqual(table.load(self.folder), 1)
+            self.assertEqual(len(table), 3000)
