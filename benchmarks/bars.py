@@ -87,6 +87,8 @@ ROW_BARS = tuple(
         ("step", "FBGEMM", 2, 1.3),
         ("step", "torch sparse Adagrad", 1, 8.0 if ids == "uniform" else 4.0),
         ("step", "racing writes", 2, 3.0 if ids == "uniform" else 2.0),
+        ("get keys", "rows by number", 1, 0.6),
+        ("fetch keys", "rows by number", 1, 0.4),
     )
 )
 

@@ -3,12 +3,15 @@
     python benchmarks/rows.py                      one worker
     python benchmarks/rows.py --ranks 1 2 4        workers on one table, one run after the other
     python benchmarks/rows.py --rows 10000000 --batches 65536
+    python benchmarks/rows.py --keys               hash tables instead, at a load of 0.9
 
 A step gets the rows of a batch and adds gradients to them with row-wise Adagrad. The ids of a batch
 are uniform, or follow a Zipf distribution, so that some rows are in it many times. References are
 measured if they are installed; each process of FBGEMM and of PyTorch has a table of its own, except
-that "racing writes" is one PyTorch tensor in shared memory, which loses updates. Samples of all
-candidates alternate, because the speed of a machine drifts.
+that "racing writes" is one PyTorch tensor in shared memory, which loses updates. With --keys, the
+references of a hash table are a matrix of as many rows, a dict of rows, and TensorFlow's hash
+table; "fetch" gives rows to the tenth of each batch that is new. Samples of all candidates
+alternate, because the speed of a machine drifts.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ def _parse() -> argparse.Namespace:
     option("--ranks", type=number, nargs="+", metavar="N", help="numbers of ranks to measure")
     option("--rows", type=number, nargs="+", metavar="N", help="rows of the tables")
     option("--batches", type=number, nargs="+", metavar="N", help="ids of a batch")
+    option("--keys", action="store_true", help="measure hash tables")
     option("--quick", action="store_true", help="fewer sizes and samples")
     option("--plot", type=Path, metavar="FILE", help="plot the speeds to FILE.png")
     option("--limit", type=float, default=1800.0, metavar="SECONDS", help="for one mpirun")
@@ -185,10 +189,80 @@ def _case(bench: Bench, operation: str, ids: str, rows: int, batch: int) -> Case
         return bench.measure(name, batch * NUM_COL, candidates)
 
 
+class _DictOfRows:
+    """Rows of a NumPy array, which a dict of Python finds."""
+
+    def __init__(self, keys: np.ndarray[Any, Any]) -> None:
+        self._rows = np.full((len(keys), NUM_COL), 1e-3, np.float32)
+        self._places = {key: place for place, key in enumerate(keys.tolist())}
+
+    def get(self, keys: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
+        places = self._places
+        np.take(self._rows, [places[key] for key in keys.tolist()], 0, out, "clip")
+
+
+def _tensorflow(keys: np.ndarray[Any, Any], sets: list[Any], workers: int) -> Candidate | None:
+    with contextlib.suppress(ImportError):
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, [0.0] * NUM_COL)
+        for part in np.array_split(keys, max(len(keys) // 65_536, 1)):
+            table.insert(part, np.full((len(part), NUM_COL), 1e-3, np.float32))
+        names = {"table": table, "sets": itertools.cycle([tf.constant(ids) for ids in sets])}
+        return Statement("TensorFlow hash table", "table.lookup(next(sets))", workers, **names)
+    return None
+
+
+def _case_of_keys(bench: Bench, operation: str, ids: str, rows: int, batch: int) -> Case:
+    workers = bench.ranks.size
+    keys = np.random.default_rng(1).integers(-(2**63), 2**63, rows)
+    sets = _batches(ids, rows, batch, bench.ranks.rank)
+    gradients, out = (np.full((batch, NUM_COL), v, np.float32) for v in (1e-3, 1.0))
+    options = {"updater": "rowwise_adagrad", "learning_rate": _RATE, "epsilon": _EPSILON}
+    # New keys would exceed the capacity.
+    evict = "lru" if operation == "fetch" else None
+    hashed = mv.HashTableHandler(NUM_COL, rows * 10 // 9, evict=evict, **options)
+    matrix = mv.MatrixTableHandler(rows, NUM_COL, **options)
+    for part in np.array_split(np.arange(rows), max(rows // 65_536, 1)):
+        delta = np.full((len(part), NUM_COL), 1e-3, np.float32)
+        hashed.add(delta, keys[part])
+        matrix.add(delta, part)
+    key_sets = [keys[places] for places in sets]
+    news = np.random.default_rng(2 + bench.ranks.rank)
+
+    def with_new_keys() -> Iterator[np.ndarray[Any, Any]]:
+        for known in itertools.cycle(key_sets):
+            known[::10] = news.integers(-(2**63), 2**63, len(known[::10]))
+            yield known
+
+    names: dict[str, Any] = {"gradients": gradients, "out": out}
+    of_keys = {**names, "table": hashed, "sets": itertools.cycle(key_sets)}
+    of_rows = {**names, "table": matrix, "sets": itertools.cycle(sets)}
+    read = "table.get(next(sets), insert=False, out=out)"
+    read_rows = "table.get(next(sets), out=out)"
+    if operation == "fetch":
+        of_keys["sets"] = with_new_keys()
+        read = read_rows
+    elif operation == "step":
+        read = read_rows = "i = next(sets); table.get(i, out=out); table.add(gradients, i)"
+    candidates: list[Candidate] = [
+        Statement(OURS, read, workers, **of_keys),
+        Statement("rows by number", read_rows, workers, **of_rows),
+    ]
+    if operation == "get":
+        lookup = "table.get(next(sets), out)"
+        cycle = itertools.cycle(key_sets)
+        names |= {"table": _DictOfRows(keys), "sets": cycle}
+        candidates.append(Statement("dict of rows", lookup, workers, **names))
+        candidates += filter(None, [_tensorflow(keys, key_sets, workers)])
+    return bench.measure(f"{operation} keys {ids}, {rows:,}", batch * NUM_COL, candidates)
+
+
 def _plan(options: argparse.Namespace) -> Iterator[tuple[str, str, int, int]]:
     rows = options.rows or (_ROWS[-1:] if options.quick else _ROWS)
     batches = options.batches or (_BATCHES[:1] if options.quick else _BATCHES)
-    for operation in ("get", "step"):
+    for operation in ("get", "fetch", "step") if options.keys else ("get", "step"):
         yield from itertools.product([operation], ("uniform", "zipf"), rows, batches)
 
 
@@ -209,7 +283,8 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     _use_one_thread()
     bench = Bench(ranks, Effort.for_ranks(ranks.size, options.quick), library, has_c)
     with mv.session():
-        cases = [_case(bench, *each) for each in progress(list(_plan(options)), ranks.is_master)]
+        measure = _case_of_keys if options.keys else _case
+        cases = [measure(bench, *each) for each in progress(list(_plan(options)), ranks.is_master)]
     if not ranks.is_master:
         return None
     run = report.to_json(cases, judge(cases, ranks.size, ROW_BARS), ranks.size)
@@ -220,7 +295,7 @@ def main() -> None:
     """Run the benchmark; see the text at the top of this file."""
     options = _parse()
     if options.ranks:
-        arguments = forwarded(options, "batches", "quick", "rows")
+        arguments = forwarded(options, "batches", "keys", "quick", "rows")
         measured = launch_all(Path(__file__).resolve(), options.ranks, arguments, options.limit)
     else:
         measured = _measure(options)

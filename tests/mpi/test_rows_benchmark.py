@@ -28,3 +28,18 @@ def test_rows_benchmark_measures_uniform_and_skewed_ids(np, tmp_path):
         assert names[0] == "Multiverso"
         assert ("np.take" in names) == (np == 1 and case["operation"].startswith("get"))
         assert all(min(series["seconds"]) > 0 for series in case["series"])
+
+
+def test_rows_benchmark_measures_keys(tmp_path):
+    target = tmp_path / "report.json"
+    arguments = ["--keys", "--quick", "--silent", "--rows", "1000", "--batches", "64"]
+    launch.run(ROWS, *arguments, "--json", str(target), np=1).check()
+    (run,) = json.loads(target.read_text("utf-8"))["runs"]
+    references = {
+        case["operation"]: [series["name"] for series in case["series"][1:]]
+        for case in run["cases"]
+    }
+    assert list(references)[::2] == [
+        f"{name} keys uniform, 1,000" for name in ("get", "fetch", "step")
+    ]
+    assert references["get keys zipf, 1,000"][:2] == ["rows by number", "dict of rows"]
