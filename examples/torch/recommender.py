@@ -32,8 +32,8 @@ from command_line import natural, positive  # noqa: E402
 
 FACTORS = 16
 TASTES = 4  # dimensions of the tastes that generate the clicks
-#: A row, its optimizer's state and its key take so many times the memory of a row and its state.
-MEMORY_OF_KEYS = 1.6
+#: A row with its optimizer's state and its key takes so many times the memory of one without a key.
+MEMORY_OF_KEYS = 1.45
 
 
 class Crowd:

@@ -12,11 +12,18 @@ from multiverso._native.library import checked
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._dense_table import DenseTable
-from multiverso.tables._hash_table import HashTableHandler, hash_keys
+from multiverso.tables._hash_table import Changes, HashTableHandler, hash_keys
 from multiverso.tables._ids import as_ids
 from multiverso.tables._table import copier
 
-__all__ = ["ArrayTableHandler", "Future", "HashTableHandler", "MatrixTableHandler", "hash_keys"]
+__all__ = [
+    "ArrayTableHandler",
+    "Changes",
+    "Future",
+    "HashTableHandler",
+    "MatrixTableHandler",
+    "hash_keys",
+]
 
 _run: Final = checked.MV_TableRun
 

@@ -23,7 +23,8 @@ _run: Final = checked.MV_TableRun
 _EVICT: Final = {"lru": capi.MV_EVICT_LRU, "lfu": capi.MV_EVICT_LFU}
 _UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _ROWS_PER_STRIPE: Final = 512
-_FREE: Final = -1  # the upper half of the second number of a free row's cell
+#: What the library says about a row: a key, another number after each change, 0 if it is free.
+_CELL: Final = np.dtype([("key", "<i8"), ("changes", "<u4"), ("is_used", "<u4")])
 
 
 class HashTableHandler(Table):
@@ -363,18 +364,27 @@ class HashTableHandler(Table):
             As for `get`.
 
         """
-        step = max(integer(chunk, "chunk", 1) // _ROWS_PER_STRIPE, 1) * _ROWS_PER_STRIPE
-        num_row = self._description().num_row
-        for first in range(0, num_row, step):
-            rows = np.arange(first, min(first + step, num_row))
-            cells = np.empty((len(rows), 2), np.int64)
-            rows_pin, sink = arrays.pointer(rows), arrays.pin(cells)
-            _run(self._handle, b"cells", rows_pin, len(rows), None, sink, cells.size, 0)
-            keys = cells[cells[:, 1] >> 32 != _FREE, 0]
+        for _, cells in self._cells(chunk):
+            keys = cells["key"][cells["is_used"] != 0]
             # In sync mode all workers make equally many gets.
             values = self.get(keys, insert=False)
             for i in range(0, len(keys), chunk):
                 yield keys[i : i + chunk], values[i : i + chunk]
+
+    def changes(self) -> "Changes":
+        """Return an object that reads what changes in the table, for a copy of it elsewhere."""
+        return Changes(self)
+
+    def _cells(self, chunk: int) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield the first row of parts of the table, and the cells of their rows."""
+        step = max(integer(chunk, "chunk", 1) // _ROWS_PER_STRIPE, 1) * _ROWS_PER_STRIPE
+        num_row = self._description().num_row
+        for first in range(0, num_row, step):
+            rows = np.arange(first, min(first + step, num_row))
+            cells = np.empty(len(rows), _CELL)
+            rows_pin, sink = arrays.pointer(rows), arrays.pin(cells)
+            _run(self._handle, b"cells", rows_pin, len(rows), None, sink, 2 * len(rows), 0)
+            yield first, cells
 
     def _rows_of(self, data: Any, keys: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
         ids = as_ids(keys, "keys")
@@ -383,6 +393,97 @@ class HashTableHandler(Table):
 
     def _size_text(self) -> str:
         return f"rows of {self._num_col}"
+
+
+class Changes:
+    """Reads what has changed in a hash table since the last call, while the table changes.
+
+    Apply what `read` yields to a copy, such as one that serves predictions: store the rows of the
+    keys, and delete the removed keys. A change that happens during a call is in its result or in
+    that of the next call. The object takes 26 bytes for each key that the table may have.
+
+    Parameters
+    ----------
+    table : HashTableHandler
+        The table.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     table = mv.HashTableHandler(1, capacity=100)
+    ...     table.add([[1], [2], [3]], keys=[10, 20, 30])
+    ...     changes = table.changes()
+    ...     copy = {}
+    ...     for step in range(2):
+    ...         for keys, rows, removed in changes.read():
+    ...             copy.update(zip(keys.tolist(), rows.tolist()))
+    ...             for key in removed.tolist():
+    ...                 del copy[key]
+    ...         table.add([[5]], keys=[20])
+    ...         table.remove([30])
+    ...     sorted(copy.items())
+    [(10, [1.0]), (20, [7.0])]
+
+    """
+
+    def __init__(self, table: HashTableHandler) -> None:
+        self._table = table
+        self._seen: dict[int, NDArray[Any]] = {}  # the cells of parts of the table
+
+    def read(
+        self, chunk: int = 65_536
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+        """Yield what has changed since the last call; at first, all keys.
+
+        In sync mode all workers call it, with the same `chunk`.
+
+        Parameters
+        ----------
+        chunk : int, optional
+            The most keys at a time.
+
+        Yields
+        ------
+        tuple of ndarray
+            Keys that got a row or whose rows have changed, of shape (n,); their rows, of shape (n,
+            num_col); and keys that have lost their rows, which come last, with an empty n.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `chunk` is not an integer of 1 or more, or another one than in the last call.
+        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `HashTableHandler.get`.
+
+        """
+        none = np.empty(0, np.int64)
+        gone = [none]
+        parts = list(self._seen)
+        for first, cells in self._table._cells(chunk):
+            before = self._seen.get(first, np.zeros(len(cells), _CELL))
+            if len(before) != len(cells) or (parts and first not in self._seen):
+                msg = f"chunk: expected the same as in the last call, received {chunk}"
+                raise ValueError(msg)
+            differs = cells != before
+            keys = cells["key"][differs & (cells["is_used"] != 0)]
+            has_lost = (before["is_used"] != 0) & (
+                (cells["is_used"] == 0) | (cells["key"] != before["key"])
+            )
+            gone.append(before["key"][has_lost])
+            rows = self._table.get(keys, insert=False)
+            self._seen[first] = cells
+            for i in range(0, len(keys), chunk):
+                yield keys[i : i + chunk], rows[i : i + chunk], none
+        # A key that has got another row meanwhile has not lost it.
+        candidates = np.unique(np.concatenate(gone))
+        removed = candidates[~self._table.contains(candidates)]
+        for i in range(0, len(removed), chunk):
+            yield (
+                none,
+                np.empty((0, self._table.num_col), self._table.value_dtype),
+                (removed[i : i + chunk]),
+            )
 
 
 def hash_keys(values: Iterable[str | bytes]) -> NDArray[np.int64]:

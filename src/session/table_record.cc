@@ -184,7 +184,12 @@ Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const Read
   };
   const RowRange saved_rows{place_of(first_stripe, -1), place_of(end_stripe, 2)};
   // The saved rows that are loaded here, ascending, and where they are now.
-  std::vector<std::pair<int64_t, int64_t>> moves;
+  struct Move {
+    int64_t saved_row;
+    int64_t row;
+    int64_t key;
+  };
+  std::vector<Move> moves;
   const auto take_keys = [&](int64_t first, int64_t count, const char* data) -> Status {
     for (int64_t i = 0; i < count; ++i) {
       KeyIndex::SavedCell cell;
@@ -197,12 +202,19 @@ Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const Read
         return Status(Code::kCheckpointCorrupt,
                       StrCat("table '", saved.name, "': key ", cell.key, " occurs twice"));
       }
-      moves.emplace_back(first + i, row.value());
+      moves.push_back(Move{first + i, row.value(), cell.key});
     }
     return Status::Ok();
   };
   MV_RETURN_IF_NOT_OK(read(kKeysArea, saved_rows, take_keys));
-  std::sort(moves.begin(), moves.end());
+  // In a full table, later keys have taken the rows of earlier ones.
+  const int64_t node_row = node_stripe * kRowsPerStripeOfKeys;
+  const auto is_gone = [&](const Move& move) {
+    return !shard->keys()->IsRowOf(move.row - node_row, move.key);
+  };
+  moves.erase(std::remove_if(moves.begin(), moves.end(), is_gone), moves.end());
+  const auto is_before = [](const Move& a, const Move& b) { return a.saved_row < b.saved_row; };
+  std::sort(moves.begin(), moves.end(), is_before);
   for (uint32_t index = 0; index < saved.num_areas(); ++index) {
     const uint32_t area = saved.area(index);
     const bool is_slot = area > kParameterArea && area <= saved.slots;
@@ -214,14 +226,13 @@ Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const Read
     const int64_t bytes = saved.element_bytes(area);
     const auto take = [&](int64_t first, int64_t count, const char* data) -> Status {
       auto move =
-          std::lower_bound(moves.begin(), moves.end(), std::make_pair(first / width, int64_t{0}));
+          std::lower_bound(moves.begin(), moves.end(), Move{first / width, 0, 0}, is_before);
       while (count > 0) {
         const int64_t in_row = first % width;
         const int64_t part = std::min(count, width - in_row);
-        if (move != moves.end() && move->first < first / width) ++move;
-        if (move != moves.end() && move->first == first / width) {
-          MV_RETURN_IF_NOT_OK(
-              LoadPart(table, area, move->second * width + in_row, part, data, limit));
+        if (move != moves.end() && move->saved_row < first / width) ++move;
+        if (move != moves.end() && move->saved_row == first / width) {
+          MV_RETURN_IF_NOT_OK(LoadPart(table, area, move->row * width + in_row, part, data, limit));
         }
         first += part;
         count -= part;

@@ -206,6 +206,11 @@ KeyCounts KeyIndex::Counts() const {
   return counts;
 }
 
+KeyIndex::RowOfKey KeyIndex::Describe(int64_t row) const {
+  if (!rows_->IsTouched(row)) return RowOfKey();
+  return RowOfKey{KeyOf(row), cells_[row].changes.load(std::memory_order_relaxed), 1};
+}
+
 KeyIndex::SavedCell KeyIndex::Save(int64_t row) const {
   SavedCell saved;
   saved.key = KeyOf(row);

@@ -63,14 +63,17 @@ class KeyIndex {
   static constexpr int64_t kRowsPerStripe = 512;
   static constexpr int64_t kNone = -1;
 
-  // A key and its use, as they travel to other ranks and into checkpoints.
+  // A key and its use, as they are saved.
   struct SavedCell {
     int64_t key = 0;
     uint32_t uses = 0;  // kLeastRecent: when it was last used, in calls; kLeastFrequent: how often
     uint32_t age = 0;   // since its last use, in ticks
-
-    // Stands for a row without a key. No age is so large.
-    static SavedCell OfFreeRow() { return SavedCell{0, 0, UINT32_MAX}; }
+  };
+  // What programs see of a row.
+  struct RowOfKey {
+    int64_t key = 0;
+    uint32_t changes = 0;  // another number after each change of the row
+    uint32_t is_used = 0;  // 0 if no key has the row
   };
   static constexpr double kTicksPerSecond = 16;
 
@@ -152,6 +155,11 @@ class KeyIndex {
   // Gives a key a row that is not in use, and returns the row, or kNone if all are. The caller
   // touches the row, with Link after it. Sets *is_reused if the row has been in use before.
   int64_t TakeRow(int64_t stripe, int64_t key, bool* is_reused);
+  void CountChange(int64_t row) const {
+    std::atomic<uint32_t>& changes = cells_[row].changes;
+    changes.store(changes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  RowOfKey Describe(int64_t row) const;
   // Makes Find return the row, which has been touched.
   void Link(int64_t stripe, int64_t row);
   // Makes Find not return the row, which is still touched.
@@ -177,8 +185,10 @@ class KeyIndex {
  private:
   struct Cell {
     std::atomic<int64_t> key;
+    std::atomic<uint32_t> changes;
     std::atomic<uint32_t> uses;
     std::atomic<uint32_t> time;  // of the last use, in ticks; odd ones only, 0 before the first use
+    uint32_t unused;
   };
   struct Header {
     std::atomic<int64_t> counts[KeyCounts::kFields];

@@ -98,6 +98,7 @@ struct Shard::PlacesOfRows {
   int64_t StripeAt(int64_t place) const { return layout.stripe_of(RowAt(place)); }
   bool AreSame(int64_t a, int64_t b) const { return RowAt(a) == RowAt(b); }
   int64_t GuessAt(int64_t place) const { return RowAt(place); }
+  void CountChange(int64_t /*row*/) const {}
 };
 
 // The same for keys, some of which may have no row (-1). RowAt requires the stripe's lock. `rows`
@@ -122,6 +123,7 @@ struct Shard::PlacesOfKeys {
   int64_t GuessAt(int64_t place) const {
     return rows.empty() ? KeyIndex::kNone : rows[static_cast<size_t>(place)];
   }
+  void CountChange(int64_t row) const { keys.CountChange(row); }
 };
 
 template <StripeUse kUse, class Body>
@@ -284,6 +286,7 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
       }
       progress->done = place;
       if (row < 0) continue;
+      places.CountChange(row);
       Update update = UpdateAt(row * columns_, delta, nullptr, columns_, worker);
       update.rates = &rates;
       if (has_cell_per_row || !counts_steps_) {
@@ -315,6 +318,12 @@ Update Shard::UpdateAt(int64_t first, const void* delta, void* out, int64_t coun
   update.count = count;
   update.worker = worker;
   return update;
+}
+
+void Shard::CountChanges(int64_t first, int64_t count) const {
+  if (keys_ == nullptr) return;
+  const int64_t end = DivideUp(first + count, columns_);
+  for (int64_t row = first / columns_; row < end; ++row) keys_->CountChange(row);
 }
 
 int64_t Shard::NumberOf(int64_t first) const {
@@ -383,6 +392,7 @@ void Shard::CopyToWorker(int64_t first, void* out, int64_t count, int worker) co
 
 void Shard::Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
                   char* scratch) const {
+  CountChanges(first, count);
   Update update = UpdateAt(first, delta, nullptr, count, /*worker=*/-1);
   update.terms = terms;
   if (is_half_) {
@@ -399,6 +409,7 @@ void Shard::Apply(int64_t first, const void* delta, int64_t terms, void* out, in
 }
 
 bool Shard::ApplySum(int64_t first, const void* a, const void* b, void* out, int64_t count) const {
+  CountChanges(first, count);
   return !is_half_ && updater_->ApplySum(UpdateAt(first, a, out, count, /*worker=*/-1), b);
 }
 
@@ -479,7 +490,7 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
     case RequestKind::kRemoveKeys:
       return RemoveKeys(request, progress, limit);
     case RequestKind::kCellsOfRows:
-      return CopyCells(request);
+      return CopyCells(request, limit);
     case RequestKind::kCountsOfRows:
       return CopyCounts(request);
     case RequestKind::kReleased:

@@ -184,7 +184,7 @@ class Shard {
   Status FindKeys(const Request& request, const WaitLimit& limit) const;
   Status FindRow(const KeyIndex::Place& place, int64_t key, int64_t* row,
                  const WaitLimit& limit) const;
-  Status CopyCells(const Request& request) const;
+  Status CopyCells(const Request& request, const WaitLimit& limit) const;
   Status CopyCounts(const Request& request) const;
   void ClearState(int64_t row) const;
   // Returns the address and the bytes of elements in an area.
@@ -206,6 +206,8 @@ class Shard {
   void ApplyUpdate(int64_t first, const Update& update) const;
   // Passes the update of a row to the updater; the shard counts no steps or has a count per row.
   void ApplyRow(int64_t row, Update* update) const;
+  // Counts a change of the rows of elements, if they have keys.
+  void CountChanges(int64_t first, int64_t count) const;
   // Returns the number of an element for stochastic rounding. In a hash table it depends on the key
   // and not on the row, so that it is the same in every run.
   int64_t NumberOf(int64_t first) const;

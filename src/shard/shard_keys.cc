@@ -294,6 +294,7 @@ Status Shard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint3
         if (is_reused) ClearState(row);
         (void)lazy_->Touch(row, key);
         keys_->Link(stripe, row);
+        keys_->CountChange(row);
         keys_->CountUse(row, call);
         ++counts->admissions;
         if (*freed > 0) {
@@ -377,11 +378,17 @@ Status Shard::RemoveKeys(const Request& request, Progress* progress, const WaitL
   return Status::Ok();
 }
 
-Status Shard::CopyCells(const Request& request) const {
-  auto* const cells = static_cast<KeyIndex::SavedCell*>(request.out);
-  for (int64_t i = 0; i < request.num_ids; ++i) {
-    const int64_t row = request.row_ids[i] - first_row_;
-    cells[i] = lazy_->IsTouched(row) ? keys_->Save(row) : KeyIndex::SavedCell::OfFreeRow();
+Status Shard::CopyCells(const Request& request, const WaitLimit& limit) const {
+  auto* const cells = static_cast<KeyIndex::RowOfKey*>(request.out);
+  for (int64_t i = 0; i < request.num_ids;) {
+    const int64_t stripe = layout_.stripe_of(request.row_ids[i] - first_row_);
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const StripeGuard<kReading> holding(storage_.lock(stripe));
+    for (; i < request.num_ids; ++i) {
+      const int64_t row = request.row_ids[i] - first_row_;
+      if (layout_.stripe_of(row) != stripe) break;
+      cells[i] = keys_->Describe(row);
+    }
   }
   return Status::Ok();
 }
@@ -399,7 +406,11 @@ Status Shard::ClearKeys(int64_t first_stripe, int64_t end_stripe, const WaitLimi
 
 Result<int64_t> Shard::RestoreKey(const KeyIndex::SavedCell& cell, const WaitLimit& limit) const {
   LazyRows::Room room;
-  MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForRows([] { return int64_t{1}; }, limit, &room));
+  if (keys_->policy().evict != 0) {
+    lazy_->TakeRoom(1, &room);
+  } else {
+    MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForRows([] { return int64_t{1}; }, limit, &room));
+  }
   int64_t freed = 0;
   KeyCounts counts;
   MV_RETURN_IF_NOT_OK(InsertKey(cell.key, &room, &freed, 0, &counts, limit));

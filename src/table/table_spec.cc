@@ -112,7 +112,7 @@ int64_t TableSpec::bytes_per_id(RequestKind request) const {
     case RequestKind::kFindKeys:
       return sizeof(int64_t);
     case RequestKind::kCellsOfRows:
-      return sizeof(KeyIndex::SavedCell);
+      return sizeof(KeyIndex::RowOfKey);
     case RequestKind::kCountsOfRows:
       return sizeof(KeyCounts);
     default:

@@ -314,7 +314,7 @@ typedef struct MV_TableDescription {
   int64_t struct_size; /* set by the caller to sizeof(MV_TableDescription) */
   int32_t kind;
   int32_t dtype;
-  int64_t num_row;
+  int64_t num_row; /* of a hash table, the rows for which addresses are reserved */
   int64_t num_col;
   int32_t updater;
   int32_t reserved;
@@ -350,8 +350,9 @@ MV_EXPORT int32_t MV_TableFree(MV_Table table);
  * int64 for each key, -1 if it has no row), "remove_keys", or "cells". Operations on rows and keys
  * use `row_ids`; adds use `delta`; the others, and "add_get", write to `out`. `count` is the number
  * of elements of `delta` or `out`. "cells" writes two int64 numbers for each of `row_ids`, which
- * are rows from 0 to num_row - 1: a key, and the bits 32 to 63 of the other are all 1 if the row is
- * free. The functions below are the same operations with fewer arguments. */
+ * are rows from 0 to num_row - 1: its key, and a number whose bits 0 to 31 are different after each
+ * change of the row, and whose bits 32 to 63 are 0 if no key has the row. The functions below are
+ * the same operations with fewer arguments. */
 MV_EXPORT int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids,
                               int64_t num_ids, const void* delta, void* out, int64_t count,
                               int32_t flags);

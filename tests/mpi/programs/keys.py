@@ -415,6 +415,15 @@ def checkpoint_with_too_many_keys_does_not_fit():
     table.save(folder)
     small = mv.HashTableHandler(2, 100, name="w")
     raises(mv.MismatchError, lambda: small.load(folder), "100 keys at most", "received 200")
+    if mv.size() == 1:
+        for key in range(200):
+            table.add([[key + 1, key + 1]], [key])
+        table.save(folder)
+        evicting = mv.HashTableHandler(2, 100, name="w", evict="lru")
+        evicting.load(folder)
+        keys, rows = all_items(evicting)
+        equal(len(keys), 100)
+        equal(rows, np.stack([keys + 1, keys + 1], 1))
 
 
 @case()
@@ -434,6 +443,63 @@ def rows_are_never_torn_nor_those_of_another_key():
             assert (rows == rows[:, :1]).all()
             assert (rows[:, 0] % keys == 0).all()
         mv.barrier()
+
+
+def apply_changes(changes, copy, chunk=1000):
+    for keys, rows, removed in changes.read(chunk):
+        copy.update(zip(keys.tolist(), rows.tolist(), strict=True))
+        for key in removed.tolist():
+            copy.pop(key, None)
+
+
+def check_copy(copy, table):
+    keys, rows = all_items(table)
+    equal(sorted(copy), keys)
+    equal([copy[key] for key in keys.tolist()], rows)
+
+
+def check_changes(evict):
+    table = mv.HashTableHandler(2, 1500, updater="adagrad", evict=evict)
+    rng = np.random.default_rng([SEED, mv.worker_id()])
+    changes, copy = table.changes(), {}
+    for turn in range(12):
+        keys = rng.integers(0, 3000 if evict else 1000, 60)
+        table.add(rng.standard_normal((60, 2)), keys)
+        if turn % 3 == 0:
+            table.remove(keys[:20])
+        apply_changes(changes, copy)
+    mv.barrier()
+    apply_changes(changes, copy)
+    check_copy(copy, table)
+    mv.barrier()
+    assert sum(len(keys) + len(removed) for keys, _, removed in changes.read(1000)) == 0
+    mv.barrier()
+    if mv.worker_id() == 0:
+        table.add([[1, 1]], [min(copy)])
+    mv.barrier()
+    found = [keys.tolist() for keys, _, _ in changes.read(1000) if len(keys)]
+    equal(found, [[min(copy)]])
+    raises(ValueError, lambda: list(changes.read(5000)), "chunk")
+    mv.barrier()
+
+
+@case()
+def changes_make_a_copy():
+    for evict in (None, "lru"):
+        check_changes(evict)
+
+
+@case(sync=True)
+def changes_make_a_copy_in_sync_mode():
+    table = mv.HashTableHandler(2, 1500, updater="adagrad")
+    rng = np.random.default_rng([SEED, mv.worker_id()])
+    changes, copy = table.changes(), {}
+    for _ in range(5):
+        table.add(rng.standard_normal((60, 2)), rng.integers(0, 1000, 60))
+        apply_changes(changes, copy)
+    mv.barrier()
+    apply_changes(changes, copy)
+    check_copy(copy, table)
 
 
 @case()
