@@ -30,19 +30,21 @@ def compile_c_threads() -> ctypes.CDLL | None:
     return None if library is None else _declare(library)
 
 
-def compile_source(source: Path) -> ctypes.CDLL | None:
-    """Compile and load a C file; return None if there is no C compiler or if it fails.
+def compile_source(source: Path, libraries: Sequence[str] = ()) -> ctypes.CDLL | None:
+    """Compile and load a file in C or C++; return None without a compiler, or if it fails.
 
     The file of the library is temporary, because it is compiled for this processor only.
     """
-    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    names = ("c++", "g++", "clang++") if source.suffix == ".cc" else ("cc", "gcc", "clang")
+    compiler = next(filter(None, map(shutil.which, names)), None)
     if compiler is None:
         return None
     with tempfile.TemporaryDirectory(prefix="multiverso-benchmark-") as folder:
         target = Path(folder, f"{source.stem}.so")
         for flags in _FLAGS:
             command = [compiler, *flags, "-shared", "-fPIC", "-pthread", str(source)]
-            done = subprocess.run([*command, "-o", str(target)], capture_output=True, check=False)
+            command += ["-o", str(target), *libraries]
+            done = subprocess.run(command, capture_output=True, check=False)
             if done.returncode == 0:
                 return ctypes.CDLL(str(target))
     return None

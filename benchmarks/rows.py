@@ -8,18 +8,22 @@
 A step gets the rows of a batch and adds gradients to them with row-wise Adagrad. The ids of a batch
 are uniform, or follow a Zipf distribution, so that some rows are in it many times. References are
 measured if they are installed; each process of FBGEMM and of PyTorch has a table of its own, except
-that "racing writes" is one PyTorch tensor in shared memory, which loses updates. With --keys, the
-references of a hash table are a matrix of as many rows, a dict of rows, and TensorFlow's hash
-table; "fetch" gives rows to the tenth of each batch that is new. Samples of all candidates
-alternate, because the speed of a machine drifts.
+that "racing writes" is one PyTorch tensor in shared memory, which loses updates. Samples of all
+candidates alternate, because the speed of a machine drifts.
+
+With --keys, the references of a hash table are a matrix of as many rows, a dict of rows, Abseil's
+flat_hash_map (libabsl-dev) and TensorFlow's hash table. "fetch" gives rows to the tenth of each
+batch that is new.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import itertools
 import warnings
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +32,7 @@ import numpy as np
 import multiverso as mv
 import report
 from bars import ROW_BARS, judge
-from c_threads import compile_c_threads
+from c_threads import compile_c_threads, compile_source
 from comparisons import NUM_COL, OURS, Bench, Case
 from environment import describe
 from mpirun_jobs import launch_all, progress
@@ -189,6 +193,30 @@ def _case(bench: Bench, operation: str, ids: str, rows: int, batch: int) -> Case
         return bench.measure(name, batch * NUM_COL, candidates)
 
 
+class _FlatHashMap:
+    """Rows that Abseil's hash map finds in C++, in private memory."""
+
+    def __init__(self, keys: np.ndarray[Any, Any]) -> None:
+        libraries = [
+            f"-labsl_{name}" for name in ("raw_hash_set", "hash", "city", "low_level_hash")
+        ]
+        library = compile_source(Path(__file__).with_name("flat_hash_map.cc"), libraries)
+        if library is None:
+            msg = "libabsl-dev"
+            raise ImportError(msg)
+        pointer, i64 = ctypes.c_void_p, ctypes.c_int64
+        library.flat_hash_map_create.argtypes = [pointer, i64, i64]
+        library.flat_hash_map_create.restype = pointer
+        library.flat_hash_map_get.argtypes = [pointer, pointer, i64, pointer]
+        library.flat_hash_map_destroy.argtypes = [pointer]
+        table = library.flat_hash_map_create(keys.ctypes.data, len(keys), NUM_COL)
+        weakref.finalize(self, library.flat_hash_map_destroy, table)
+        self._get, self._table = library.flat_hash_map_get, table
+
+    def get(self, keys: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
+        self._get(self._table, keys.ctypes.data, len(keys), out.ctypes.data)
+
+
 class _DictOfRows:
     """Rows of a NumPy array, which a dict of Python finds."""
 
@@ -255,6 +283,9 @@ def _case_of_keys(bench: Bench, operation: str, ids: str, rows: int, batch: int)
         cycle = itertools.cycle(key_sets)
         names |= {"table": _DictOfRows(keys), "sets": cycle}
         candidates.append(Statement("dict of rows", lookup, workers, **names))
+        with contextlib.suppress(ImportError):
+            names |= {"table": _FlatHashMap(keys), "sets": itertools.cycle(key_sets)}
+            candidates.append(Statement("absl::flat_hash_map", lookup, workers, **names))
         candidates += filter(None, [_tensorflow(keys, key_sets, workers)])
     return bench.measure(f"{operation} keys {ids}, {rows:,}", batch * NUM_COL, candidates)
 

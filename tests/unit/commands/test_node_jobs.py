@@ -22,7 +22,15 @@ def observed_job(seconds, calls, adds, num_bytes):
     `num_bytes` are the bytes got by one worker and those added by the other.
     """
     members = [member(0, calls), member(1, calls + 2), member(2, 0, worker_id=-1)]
-    table = {"id": 0, "name": "w", "num_row": 5, "num_col": 1, "gets": [1, 2, 0]}
+    table = {
+        "id": 0,
+        "name": "w",
+        "num_row": 5,
+        "num_col": 1,
+        "capacity": 0,
+        "keys": None,
+        "gets": [1, 2, 0],
+    }
     table |= {"adds": adds, "bytes_got": [num_bytes, 0, 0], "bytes_added": [0, num_bytes, 0]}
     content = {"version": "1", "ranks": 3, "nodes": 1, "node": 0, "mode": 0, "continues": False}
     content |= {"started": 7, "saved": None, "members": members, "tables": [table]}
