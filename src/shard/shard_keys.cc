@@ -17,7 +17,7 @@ constexpr StripeUse kWriting = StripeUse::kWriting;
 // The places of the next keys of a list, each computed once, some keys before it is needed.
 class UpcomingPlaces {
  public:
-  UpcomingPlaces(const KeyIndex* keys) : keys_(keys) {}  // NOLINT: meant to convert
+  explicit UpcomingPlaces(const KeyIndex* keys) : keys_(keys) {}
 
   // Computes the place of the key number i, and prefetches what finding it reads.
   void Begin(int64_t i, int64_t key) {

@@ -433,7 +433,7 @@ def rows_are_never_torn_nor_those_of_another_key():
     rng = np.random.default_rng([SEED, mv.worker_id()])
     for columns in (64, 1500):  # short rows are read without the lock
         table = mv.HashTableHandler(columns, 100, dtype="int64", evict="lru")
-        for _ in range(150):
+        for _ in range(300):
             keys = rng.choice(primes, 20)
             if rng.random() < 0.5:
                 table.add(np.broadcast_to(keys[:, None], (20, columns)), keys)
