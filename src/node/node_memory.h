@@ -53,7 +53,7 @@ class NodeMemory {
 
   // Record a table, and the latest complete checkpoint, for error messages and observers.
   void RecordTable(int64_t table, const std::string& name, int32_t dtype, int64_t num_row,
-                   int64_t num_col, int64_t capacity) const;
+                   int64_t num_col, int64_t capacity = 0) const;
   // Returns where the counts of a hash table are for observers, or null.
   std::atomic<int64_t>* KeyCountsOf(int64_t table) const;
   void RecordCheckpoint(const std::string& path) const;

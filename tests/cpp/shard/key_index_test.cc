@@ -141,7 +141,10 @@ TEST(KeyIndex, ChoosesTheKeyToEvict) {
     }
     EXPECT_EQ(keys.index()->VictimOf(1, 7), rows[3]);
     keys.Remove(rows[3]);
-    EXPECT_EQ(keys.index()->VictimOf(1, 7), rows[0]);
+    // The others have been used equally often.
+    if (evict == Eviction::kLeastRecent) {
+      EXPECT_EQ(keys.index()->VictimOf(1, 7), rows[0]);
+    }
   }
 }
 
