@@ -213,6 +213,6 @@ class TestErrors(unittest.TestCase):
 
     def test_error_from_the_library_has_its_status(self):
         with self.assertRaises(errors.StateError) as caught:
-            library.checked.MV_TableFree(capi.MV_Table(None))
+            library.checked.MV_TableFlush(capi.MV_Table(None), 0.0)
         self.assertEqual(caught.exception.status, capi.MV_ERR_HANDLE)
         self.assertNotEqual(str(caught.exception), "")

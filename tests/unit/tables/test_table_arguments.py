@@ -28,6 +28,7 @@ from drawn_arguments import (
 from hypothesis import strategies as st
 
 import multiverso as mv
+from multiverso.tables._updaters import UPDATERS
 
 
 class TestCreation(ExampleTestCase):
@@ -73,6 +74,7 @@ class TestCreation(ExampleTestCase):
             hypothesis.assume(value is not None)
             with self.assert_rejects():
                 mv.ArrayTableHandler(2, name=value)
+        hypothesis.assume(not isinstance(value, str) or value not in UPDATERS)
         with self.assert_rejects():
             mv.ArrayTableHandler(2, updater=value)
 
