@@ -430,6 +430,8 @@ class Changes:
     def __init__(self, table: HashTableHandler) -> None:
         self._table = table
         self._seen: dict[int, NDArray[Any]] = {}  # the cells of parts of the table
+        # Keys that have lost the rows of `_seen` and had got others when the last call ended.
+        self._moved = np.empty(0, np.int64)
 
     def read(
         self, chunk: int = 65_536
@@ -459,6 +461,7 @@ class Changes:
         """
         none = np.empty(0, np.int64)
         gone = [none]
+        is_seen = np.zeros(len(self._moved), bool)
         parts = list(self._seen)
         for first, cells in self._table._cells(chunk):
             before = self._seen.get(first, np.zeros(len(cells), _CELL))
@@ -471,13 +474,16 @@ class Changes:
                 (cells["is_used"] == 0) | (cells["key"] != before["key"])
             )
             gone.append(before["key"][has_lost])
+            if len(self._moved):
+                is_seen |= np.isin(self._moved, cells["key"][cells["is_used"] != 0])
             rows = self._table.get(keys, insert=False)
             self._seen[first] = cells
             for i in range(0, len(keys), chunk):
                 yield keys[i : i + chunk], rows[i : i + chunk], none
-        # A key that has got another row meanwhile has not lost it.
-        candidates = np.unique(np.concatenate(gone))
-        removed = candidates[~self._table.contains(candidates)]
+        # A key that has got another row meanwhile is not removed, but may be before the next call.
+        candidates = np.unique(np.concatenate([*gone, self._moved[~is_seen]]))
+        has_row = self._table.contains(candidates)
+        removed, self._moved = candidates[~has_row], candidates[has_row]
         for i in range(0, len(removed), chunk):
             yield (
                 none,

@@ -113,12 +113,16 @@ int64_t KeyIndex::VictimOf(int64_t stripe, int64_t start) const {
     }
     return uses;
   };
+  // Old uses count less and less, or else keys that were popular once would stay for ever.
+  const bool ages =
+      policy_.evict == static_cast<int32_t>(Eviction::kLeastFrequent) && start % 16 == 0;
   int64_t victim = kNone;
   int64_t least = 0;
   int candidates = 0;
   const auto look = [&](int64_t from, int64_t to) {
     for (int64_t row = rows_->NextTouched(from, to); row < to && candidates < kMostCandidates;
          row = rows_->NextTouched(row + 1, to)) {
+      if (ages) cells_[row].uses.store(cells_[row].uses.load(std::memory_order_relaxed) / 2);
       const bool is_expired = IsExpired(row);
       if (!is_expired && policy_.evict == 0) continue;
       ++candidates;
@@ -128,7 +132,10 @@ int64_t KeyIndex::VictimOf(int64_t stripe, int64_t start) const {
       least = value;
     }
   };
-  const int64_t middle = first + start % kRowsPerStripe;
+  // Rows are taken from the first one on, so those behind the used ones must not be starting
+  // points: all of these would lead to the first rows.
+  const int64_t used = rows_->NextUntouched(first, end) - first;
+  const int64_t middle = first + start % (used > 0 ? used : kRowsPerStripe);
   look(middle, end);
   look(first, middle);
   return victim;
