@@ -1,22 +1,22 @@
 """A recommender whose users and items come and go, with embeddings in a hash table.
 
     python examples/torch/recommender.py --plot auc.png
-    mpirun -np 2 python examples/torch/recommender.py
+    mpirun -np 2 python examples/torch/recommender.py --unlimited
 
 The program generates clicks: popularity follows Zipf's law, and in every window of the stream some
 users and items disappear and new ones take their places. A factorization machine predicts whether
 a user clicks on an item. Its rows are in a hash table that has room for a small part of all ids:
 an id gets a row when it occurs for the second time, and takes it from one that has not occurred for
 long. For comparison, the program trains with a table of fixed rows that takes the same memory, in
-which ids that have the same hash share a row. Each prediction is made before its click is learned,
-and the area under the ROC curve is reported for each window. The lines that make the program
-parallel are marked `MULTIVERSO`.
+which ids that have the same hash share a row; with --unlimited, also with a row for every id. Each
+prediction is made before its click is learned, and the area under the ROC curve is reported for
+each window. The lines that make the program parallel are marked `MULTIVERSO`.
 
 Source of the model: S. Rendle, Factorization Machines, 2010.
 """
 
 import argparse
-import json
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -28,10 +28,11 @@ import multiverso as mv
 from multiverso.torch_ext import DistributedOptimizer, Embedding
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from command_line import natural, positive  # noqa: E402
+from command_line import natural, positive, write_json  # noqa: E402
 
-FACTORS = 16
+COLUMNS = 17  # of a row: a bias and 16 factors
 TASTES = 4  # dimensions of the tastes that generate the clicks
+MOST_ADMIT = 255  # of a hash table
 #: A row with its optimizer's state and its key takes so many times the memory of one without a key.
 MEMORY_OF_KEYS = 1.45
 
@@ -70,6 +71,11 @@ def windows_of(args):
         yield np.stack([crowds[0].ids[users], crowds[1].ids[items]], 1), clicks
         for crowd in crowds:
             crowd.replace(np.flatnonzero(rng.random(args.active) < args.drift))
+
+
+def count_ids(args):
+    """Return the number of distinct ids in the stream."""
+    return len(np.unique(np.concatenate([ids.ravel() for ids, _ in windows_of(args)])))
 
 
 class FactorizationMachine(torch.nn.Module):
@@ -113,12 +119,11 @@ def train(args, table, ids_of, name):
         windows_of(args), total=args.windows, desc=name, disable=None if master else True
     )
     for ids, clicks in progress:
+        scores = np.zeros(len(ids))
         # MULTIVERSO: the workers take turns at the clicks.
-        mine = slice(mv.worker_id(), None, mv.num_workers())
-        ids, clicks = ids[mine], clicks[mine]
-        scores = np.empty(len(ids))
-        for first in range(0, len(ids), args.batch_size):
-            part = slice(first, first + args.batch_size)
+        mine = np.arange(mv.worker_id(), len(ids), mv.num_workers())
+        for first in range(0, len(mine), args.batch_size):
+            part = mine[first : first + args.batch_size]
             optimizer.zero_grad()
             predicted = model(torch.from_numpy(ids_of(ids[part])))
             scores[part] = predicted.detach()
@@ -128,63 +133,85 @@ def train(args, table, ids_of, name):
                 predicted, labels, reduction="sum"
             ).backward()
             optimizer.step()
+        # MULTIVERSO: put the predictions together. The workers wait for each other here, because
+        # ids that one of them no longer needs must not evict those of another.
+        mv.aggregate(scores)
         areas.append(area_under_curve(clicks, scores))
-    # MULTIVERSO: all workers have trained.
+        progress.set_postfix_str(f"area {areas[-1]:.4f}", refresh=False)
+    # MULTIVERSO: the table has the last gradients of all workers.
+    table.flush()
     mv.barrier()
     return areas
 
 
 def run(args):
-    """Train with both tables; return the results."""
+    """Train with each table; return the results."""
+    initial = mv.initializers.RandomNormal(stddev=0.05, seed=args.seed)
     options = {
         "updater": "adagrad",
         "learning_rate": args.learning_rate,
         "initial_accumulator_value": 0.1,
     }
-    initial = mv.initializers.RandomNormal(stddev=0.05, seed=args.seed)
+    num_ids = count_ids(args)
+    rows = args.rows or int(args.capacity * MEMORY_OF_KEYS)
+    areas, stats = {}, {}
     # MULTIVERSO: all workers share the rows.
-    hashed = mv.HashTableHandler(
-        1 + FACTORS,
-        args.capacity,
-        initial,
-        evict=None if args.evict == "none" else args.evict,
-        admit=args.admit,
-        name="keys",
-        **options,
+    table = mv.HashTableHandler(
+        COLUMNS, args.capacity, initial, evict=args.evict, admit=args.admit, name="keys", **options
     )
-    areas = train(args, hashed, lambda ids: ids, "hash table")
-    stats = hashed.stats()
-    mv.barrier()
-    num_row = int(args.capacity * MEMORY_OF_KEYS)
-    fixed = mv.MatrixTableHandler(num_row, 1 + FACTORS, initial, name="rows", **options)
-    shared = train(args, fixed, lambda ids: ids % num_row, "hashed rows")
+    areas["hash table"] = train(args, table, lambda ids: ids, "hash table")
+    stats["hash table"] = table.stats()
+    # MULTIVERSO: so are the rows that ids share.
+    table = mv.MatrixTableHandler(rows, COLUMNS, initial, name="rows", **options)
+    areas["hashed rows"] = train(args, table, lambda ids: ids % rows, "hashed rows")
+    if args.unlimited:
+        # MULTIVERSO: a hash table without admission and eviction has a row for every id.
+        table = mv.HashTableHandler(COLUMNS, num_ids, initial, name="all keys", **options)
+        areas["unlimited"] = train(args, table, lambda ids: ids, "unlimited")
+        stats["unlimited"] = table.stats()
     return {
         "workers": mv.num_workers(),
-        "ids": int(2 * args.active * (1 + args.drift * (args.windows - 1))),
-        "hash_table": areas,
-        "hashed_rows": shared,
+        "ids": num_ids,
+        "capacity": args.capacity,
+        "rows": rows,
+        "areas": areas,
         "stats": stats,
     }
 
 
 def report(result):
     """Print a line for each window, and what happened to the keys."""
-    print(f"{result['workers']} workers, about {result['ids']:,} ids; area under the curve:")
-    for window, areas in enumerate(zip(result["hash_table"], result["hashed_rows"], strict=True)):
-        print(f"  window {window:2}: hash table {areas[0]:.4f}, hashed rows {areas[1]:.4f}")
-    print(", ".join(f"{count:,} {name}" for name, count in result["stats"].items()))
+    print(
+        "{workers} workers, {ids:,} ids, room for {capacity:,} keys or {rows:,} rows; "
+        "area under the curve:".format(**result)
+    )
+    areas = result["areas"]
+    for window, values in enumerate(zip(*areas.values(), strict=True)):
+        columns = (f"{name} {value:.4f}" for name, value in zip(areas, values, strict=True))
+        print(f"  window {window:2}: {', '.join(columns)}")
+    for name, counts in result["stats"].items():
+        print(f"{name}:", ", ".join(f"{count:,} {what}" for what, count in counts.items()))
 
 
 def plot(result, path):
-    """Plot the area under the curve over the windows."""
-    import matplotlib.pyplot as plt
+    """Plot the areas to `path`, if given; return the exit code of the program."""
+    if path is None:
+        return 0
+    from matplotlib.figure import Figure
 
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for name in ("hash_table", "hashed_rows"):
-        axes.plot(range(1, 1 + len(result[name])), result[name], marker="o", label=name)
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, values in result["areas"].items():
+        axes.plot(values, marker="o", label=name)
     axes.set(xlabel="window of the stream", ylabel="area under the ROC curve")
-    axes.legend([f"{name}, same memory" for name in ("hash table", "hashed rows")])
-    figure.savefig(path, dpi=120)
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend()
+    try:
+        figure.savefig(path, format="png", dpi=120)
+    except OSError as error:
+        print(f"error: cannot write {path}: {error.strerror}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def fraction(text):
@@ -206,8 +233,10 @@ def parse():
     option("--active", type=positive(int), default=10_000, help="users, and items " + default)
     option("--drift", type=fraction, default=0.2, help="replaced in a window " + default)
     option("--capacity", type=positive(int), default=8_000, help="keys of the table " + default)
-    option("--evict", choices=("lru", "lfu", "none"), default="lru", help=default)
+    option("--rows", type=positive(int), help="hashed rows (default: those of the same memory)")
+    option("--evict", choices=("lru", "lfu"), default="lru", help=default)
     option("--admit", type=positive(int), default=2, help="occurrences before a row " + default)
+    option("--unlimited", action="store_true", help="also train with a row for every id")
     option("--batch-size", type=positive(int), default=200, help=default)
     option("--learning-rate", type=positive(float), default=0.1, help=default)
     option("--seed", type=natural, default=1, help=default)
@@ -217,18 +246,23 @@ def parse():
 
 
 def main():
-    """Train, and report on the master."""
+    """Train, and report on the master; return the exit code."""
     args = parse()
+    if args.admit > MOST_ADMIT:
+        print(f"error: --admit: expected at most {MOST_ADMIT}", file=sys.stderr)
+        return 2
+    if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        print("error: --plot: expected Matplotlib, found none", file=sys.stderr)
+        return 2
     torch.set_num_threads(1)  # a job usually has one worker per core
+    # MULTIVERSO: the processes of the job join one session for this block.
     with mv.session():
         result = run(args)
-        if mv.is_master_worker():
-            report(result)
-            if args.json is not None:
-                args.json.write_text(json.dumps(result, indent=1), "utf-8")
-            if args.plot is not None:
-                plot(result, args.plot)
-    return 0
+        master = mv.is_master_worker()
+    if not master:
+        return 0
+    report(result)
+    return write_json(result, args.json) or plot(result, args.plot)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ Status TableSpec::CheckKeys() const {
   }
   if (keys.admit < 0 || keys.admit > kMostGets) {
     return Status(Code::kValue,
-                  StrCat("admit: expected 0 to ", kMostGets, " gets, received ", keys.admit));
+                  StrCat("admit: expected 1 to ", kMostGets, " gets, received ", keys.admit));
   }
   if (!(keys.ttl >= 0) || std::isinf(keys.ttl)) {
     return Status(Code::kValue, StrCat("ttl: expected 0 or more seconds, received ", keys.ttl));

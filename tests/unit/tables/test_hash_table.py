@@ -19,7 +19,7 @@ class TestArguments(SessionTestCase):
             ({"capacity": 1.5}, TypeError, "capacity"),
             ({"capacity": 9, "evict": "fifo"}, ValueError, "evict: expected .*'lru'.* 'fifo'"),
             ({"capacity": 9, "admit": 0}, ValueError, "admit: expected 1 to"),
-            ({"capacity": 9, "admit": 256}, ValueError, "admit: expected 0 to 255"),
+            ({"capacity": 9, "admit": 256}, ValueError, "admit: expected 1 to 255"),
             ({"capacity": 9, "ttl": 0}, ValueError, "ttl: expected more than 0"),
             ({"capacity": 9, "ttl": float("nan")}, ValueError, "ttl"),
             ({"capacity": 9, "key_dtype": "int32"}, TypeError, "key_dtype: expected int64"),
