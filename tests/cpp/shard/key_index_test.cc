@@ -148,6 +148,32 @@ TEST(KeyIndex, ChoosesTheKeyToEvict) {
   }
 }
 
+TEST(KeyIndex, EvictsEveryRowThatIsNotUsedAnyMore) {
+  for (const Eviction evict : {Eviction::kLeastRecent, Eviction::kLeastFrequent}) {
+    Keys keys(PolicyOf(evict));
+    std::mt19937_64 random(1);
+    std::vector<int64_t> old;
+    const auto insert = [&] {
+      for (;;) {
+        const auto key = static_cast<int64_t>(random());
+        if (keys.index()->StripeOf(key) != 0) continue;
+        const int64_t row = keys.Insert(key);
+        for (int i = 0; i < 20; ++i) keys.index()->CountUse(row, keys.index()->BeginCall());
+        return key;
+      }
+    };
+    for (int i = 0; i < 320; ++i) old.push_back(insert());
+    for (int i = 0; i < 3000; ++i) {
+      const int64_t victim = keys.index()->VictimOf(0, static_cast<int64_t>(random() & 0xFFFF));
+      ASSERT_NE(victim, KeyIndex::kNone);
+      keys.Remove(victim);
+      (void)insert();
+    }
+    const auto is_kept = [&](int64_t key) { return keys.index()->Find(key) != KeyIndex::kNone; };
+    EXPECT_EQ(std::count_if(old.begin(), old.end(), is_kept), 0);
+  }
+}
+
 TEST(KeyIndex, AdmitsKeysAfterSomeGets) {
   for (const int32_t admit : {2, 4, 100}) {
     Keys keys(PolicyOf(Eviction::kNone, admit));

@@ -114,6 +114,22 @@ class TestTable(SessionTestCase):
         with self.assertRaisesRegex(MemoryError, "capacity"):
             table.flush()
 
+    def test_changes_report_a_key_that_moved_during_the_last_call(self):
+        table = mv.HashTableHandler(1, 100)
+        table.get([1, 2, 3])
+        changes = table.changes()
+        list(changes.read())
+        table.remove([1])
+        table.get([4])  # takes the row of key 1
+        reading = changes.read()
+        next(reading)  # the rows have been looked at
+        table.get([1])
+        self.assertEqual(sum(len(removed) for _, _, removed in reading), 0)
+        table.remove([1])
+        self.assertEqual(
+            [removed.tolist() for *_, removed in changes.read() if len(removed)], [[1]]
+        )
+
 
 class TestHashKeys(unittest.TestCase):
     def test_keys_are_the_documented_hashes(self):
