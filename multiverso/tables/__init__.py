@@ -11,9 +11,10 @@ from multiverso._native.arguments import integer
 from multiverso._native.library import checked
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
+from multiverso.tables._changes import Changes
 from multiverso.tables._dense_table import DenseTable
-from multiverso.tables._hash_table import Changes, HashTableHandler, hash_keys
-from multiverso.tables._ids import as_ids
+from multiverso.tables._hash_table import HashTableHandler
+from multiverso.tables._ids import as_ids, hash_keys
 from multiverso.tables._table import copier
 
 __all__ = [

@@ -1,9 +1,8 @@
 """Hash tables: rows of parameters that are named by keys."""
 
 import functools
-import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from ctypes import POINTER, c_int64, cast
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from multiverso._native.arguments import choice, finite, integer
 from multiverso._native.library import checked
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
+from multiverso.tables._changes import CELL, Changes
 from multiverso.tables._ids import as_ids
 from multiverso.tables._table import Table, copier
 
@@ -23,8 +23,6 @@ _run: Final = checked.MV_TableRun
 _EVICT: Final = {"lru": capi.MV_EVICT_LRU, "lfu": capi.MV_EVICT_LFU}
 _UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _ROWS_PER_STRIPE: Final = 512
-#: What the library says about a row: a key, another number after each change, 0 if it is free.
-_CELL: Final = np.dtype([("key", "<i8"), ("changes", "<u4"), ("is_used", "<u4")])
 
 
 class HashTableHandler(Table):
@@ -371,7 +369,7 @@ class HashTableHandler(Table):
             for i in range(0, len(keys), chunk):
                 yield keys[i : i + chunk], values[i : i + chunk]
 
-    def changes(self) -> "Changes":
+    def changes(self) -> Changes:
         """Return an object that reads what changes in the table, for a copy of it elsewhere."""
         return Changes(self)
 
@@ -381,7 +379,7 @@ class HashTableHandler(Table):
         num_row = self._description().num_row
         for first in range(0, num_row, step):
             rows = np.arange(first, min(first + step, num_row))
-            cells = np.empty(len(rows), _CELL)
+            cells = np.empty(len(rows), CELL)
             rows_pin, sink = arrays.pointer(rows), arrays.pin(cells)
             _run(self._handle, b"cells", rows_pin, len(rows), None, sink, 2 * len(rows), 0)
             yield first, cells
@@ -393,145 +391,6 @@ class HashTableHandler(Table):
 
     def _size_text(self) -> str:
         return f"rows of {self._num_col}"
-
-
-class Changes:
-    """Reads what has changed in a hash table since the last call, while the table changes.
-
-    Apply what `read` yields to a copy, such as one that serves predictions: store the rows of the
-    keys, and delete the removed keys. A change that happens during a call is in its result or in
-    that of the next call. The object takes 26 bytes for each key that the table may have.
-
-    Parameters
-    ----------
-    table : HashTableHandler
-        The table.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> with mv.session():
-    ...     table = mv.HashTableHandler(1, capacity=100)
-    ...     table.add([[1], [2], [3]], keys=[10, 20, 30])
-    ...     changes = table.changes()
-    ...     copy = {}
-    ...     for step in range(2):
-    ...         for keys, rows, removed in changes.read():
-    ...             copy.update(zip(keys.tolist(), rows.tolist()))
-    ...             for key in removed.tolist():
-    ...                 del copy[key]
-    ...         table.add([[5]], keys=[20])
-    ...         table.remove([30])
-    ...     sorted(copy.items())
-    [(10, [1.0]), (20, [7.0])]
-
-    """
-
-    def __init__(self, table: HashTableHandler) -> None:
-        self._table = table
-        self._seen: dict[int, NDArray[Any]] = {}  # the cells of parts of the table
-        # Keys that have lost the rows of `_seen` and had got others when the last call ended.
-        self._moved = np.empty(0, np.int64)
-
-    def read(
-        self, chunk: int = 65_536
-    ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
-        """Yield what has changed since the last call; at first, all keys.
-
-        In sync mode all workers call it, with the same `chunk`.
-
-        Parameters
-        ----------
-        chunk : int, optional
-            The most keys at a time.
-
-        Yields
-        ------
-        tuple of ndarray
-            Keys that got a row or whose rows have changed, of shape (n,); their rows, of shape (n,
-            num_col); and keys that have lost their rows, which come last, with an empty n.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `chunk` is not an integer of 1 or more, or another one than in the last call.
-        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
-            As for `HashTableHandler.get`.
-
-        """
-        none = np.empty(0, np.int64)
-        gone = [none]
-        is_seen = np.zeros(len(self._moved), bool)
-        parts = list(self._seen)
-        for first, cells in self._table._cells(chunk):
-            before = self._seen.get(first, np.zeros(len(cells), _CELL))
-            if len(before) != len(cells) or (parts and first not in self._seen):
-                msg = f"chunk: expected the same as in the last call, received {chunk}"
-                raise ValueError(msg)
-            differs = cells != before
-            keys = cells["key"][differs & (cells["is_used"] != 0)]
-            has_lost = (before["is_used"] != 0) & (
-                (cells["is_used"] == 0) | (cells["key"] != before["key"])
-            )
-            gone.append(before["key"][has_lost])
-            if len(self._moved):
-                is_seen |= np.isin(self._moved, cells["key"][cells["is_used"] != 0])
-            rows = self._table.get(keys, insert=False)
-            self._seen[first] = cells
-            for i in range(0, len(keys), chunk):
-                yield keys[i : i + chunk], rows[i : i + chunk], none
-        # A key that has got another row meanwhile is not removed, but may be before the next call.
-        candidates = np.unique(np.concatenate([*gone, self._moved[~is_seen]]))
-        has_row = self._table.contains(candidates)
-        removed, self._moved = candidates[~has_row], candidates[has_row]
-        for i in range(0, len(removed), chunk):
-            yield (
-                none,
-                np.empty((0, self._table.num_col), self._table.value_dtype),
-                (removed[i : i + chunk]),
-            )
-
-
-def hash_keys(values: Iterable[str | bytes]) -> NDArray[np.int64]:
-    """Return an int64 key for each text, the same in every program and on every machine.
-
-    The key is the first 8 bytes of the BLAKE2b hash (RFC 7693) of the text in UTF-8, as a
-    little-endian number. Two of a million texts have the same key with a probability of 3e-8.
-
-    Parameters
-    ----------
-    values : iterable of str or bytes
-        The texts.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-        The keys.
-
-    Raises
-    ------
-    TypeError
-        If a value is something else.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> mv.hash_keys(["user:1", "user:2"]).shape
-    (2,)
-
-    """
-    if isinstance(values, str | bytes):
-        msg = f"values: expected several texts, received one, {values!r}"
-        raise TypeError(msg)
-    digests = bytearray()
-    given: Iterable[Any] = values
-    for position, value in enumerate(given):
-        if not isinstance(value, str | bytes):
-            msg = f"values[{position}]: expected a str or bytes, received {value!r}"
-            raise TypeError(msg)
-        data = value.encode() if isinstance(value, str) else value
-        digests += hashlib.blake2b(data, digest_size=8).digest()
-    return np.frombuffer(bytes(digests), "<i8").astype(np.int64)
 
 
 def _bytes_of(size: str) -> int:

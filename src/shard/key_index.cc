@@ -174,12 +174,12 @@ bool KeyIndex::Admit(int64_t stripe, int64_t key) {
 }
 
 uint32_t KeyIndex::BeginCall() const {
-  if (!policy_.counts_uses()) return 0;
+  if (!policy_.may_remove()) return 0;
   return header_->calls.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 void KeyIndex::CountUse(int64_t row, uint32_t call) const {
-  if (!policy_.counts_uses()) return;
+  if (!policy_.may_remove()) return;
   Cell& cell = cells_[row];
   if (policy_.evict == static_cast<int32_t>(Eviction::kLeastFrequent)) {
     const uint32_t uses = cell.uses.load(std::memory_order_relaxed);

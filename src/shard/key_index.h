@@ -34,7 +34,6 @@ struct KeyPolicy {
   double ttl = 0;        // seconds after its last use after which a key loses its row; 0: never
 
   bool may_remove() const { return evict != 0 || ttl > 0; }
-  bool counts_uses() const { return may_remove(); }
   bool operator==(const KeyPolicy& other) const {
     return capacity == other.capacity && evict == other.evict && admit == other.admit &&
            ttl == other.ttl;
@@ -103,37 +102,17 @@ class KeyIndex {
     return Place{stripe - first_stripe_, HomeOf(hash), TagOf(hash)};
   }
   int64_t StripeOf(int64_t key) const { return StripeOfKey(key, table_stripes_) - first_stripe_; }
-  bool Has(int64_t key) const {
-    const int64_t stripe = StripeOf(key);
-    return stripe >= 0 && stripe < stripes_;
-  }
   // Prefetches what Find reads first.
   void Prefetch(const Place& place) const { MV_PREFETCH(EntriesOf(place.stripe) + place.home, 0); }
   // Returns a row that is probably the key's, or kNone, and prefetches its cell.
   int64_t Guess(const Place& place) const {
-    const Entry* const entries = EntriesOf(place.stripe);
-    for (int i = 0; i < kEntriesPerStripe; ++i) {
-      const uint16_t entry = entries[(place.home + i) & kEntryMask].load(std::memory_order_relaxed);
-      if (entry == 0) break;
-      if (((entry ^ place.tag) >> kRowBits) != 0) continue;
-      const int64_t row = FirstRow(place.stripe) + (entry & (kRowsPerStripe - 1));
-      MV_PREFETCH(cells_ + row, 1);
-      return row;
-    }
-    return kNone;
+    const int64_t guess = FirstRowOf(place, [](int64_t /*row*/) { return true; });
+    if (guess != kNone) MV_PREFETCH(cells_ + guess, 1);
+    return guess;
   }
   // Returns the row of a key in the shard, or kNone.
   int64_t Find(const Place& place, int64_t key) const {
-    const Entry* const entries = EntriesOf(place.stripe);
-    // Without the lock, the entries may change, and none of them may be free for a moment.
-    for (int i = 0; i < kEntriesPerStripe; ++i) {
-      const uint16_t entry = entries[(place.home + i) & kEntryMask].load(std::memory_order_relaxed);
-      if (entry == 0) break;
-      if (((entry ^ place.tag) >> kRowBits) != 0) continue;
-      const int64_t row = FirstRow(place.stripe) + (entry & (kRowsPerStripe - 1));
-      if (KeyOf(row) == key) return row;
-    }
-    return kNone;
+    return FirstRowOf(place, [&](int64_t row) { return KeyOf(row) == key; });
   }
   int64_t Find(int64_t key) const { return Find(PlaceOf(key), key); }
   // Returns whether a row, which the key had before, is still the key's, under the stripe's lock.
@@ -210,6 +189,20 @@ class KeyIndex {
     return static_cast<uint16_t>((1 + (hash >> 10) % 127) << kRowBits);
   }
   static uint32_t TicksNow();
+  // Returns the first row that an entry for the place names and is_it(row) accepts, or kNone.
+  template <class IsIt>
+  int64_t FirstRowOf(const Place& place, const IsIt& is_it) const {
+    const Entry* const entries = EntriesOf(place.stripe);
+    // Without the lock, the entries may change, and none of them may be free for a moment.
+    for (int i = 0; i < kEntriesPerStripe; ++i) {
+      const uint16_t entry = entries[(place.home + i) & kEntryMask].load(std::memory_order_relaxed);
+      if (entry == 0) break;
+      if (((entry ^ place.tag) >> kRowBits) != 0) continue;
+      const int64_t row = FirstRow(place.stripe) + (entry & (kRowsPerStripe - 1));
+      if (is_it(row)) return row;
+    }
+    return kNone;
+  }
   Entry* EntriesOf(int64_t stripe) const { return entries_ + stripe * kEntriesPerStripe; }
   static int64_t FirstRow(int64_t stripe) { return stripe * kRowsPerStripe; }
 

@@ -14,7 +14,7 @@ from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso import api, devices, sync, tables
-from multiverso.tables import _dense_table, _hash_table
+from multiverso.tables import _changes, _dense_table, _hash_table, _ids
 
 DTYPES = ("float32", "float64", "int32", "int64")
 SIZES = (1, 2, 3, 4, 7, 16, 1000, 16_384, 100_003)
@@ -22,7 +22,7 @@ SIZES = (1, 2, 3, 4, 7, 16, 1000, 16_384, 100_003)
 
 class TestDocumentation(unittest.TestCase):
     def test_docstring_examples_run(self):
-        for module in (api, devices, sync, tables, _dense_table, _hash_table):
+        for module in (api, devices, sync, tables, _changes, _dense_table, _hash_table, _ids):
             results = doctest.testmod(module)
             self.assertGreater(results.attempted, 0, module)
             self.assertEqual(results.failed, 0, module)
