@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/frame.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -285,6 +286,7 @@ void ControlChannel::SendHeartbeatIfDue() {
 }
 
 void ControlChannel::AnnounceClose() {
+  (void)MV_FAILPOINT("channel.close");
   const std::lock_guard<std::mutex> guard(polling_);
   is_closing_ = true;
   SendHeartbeat(/*is_last=*/true);

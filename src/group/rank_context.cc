@@ -57,14 +57,13 @@ RankContext::RankContext(Segment control, const Membership& members,
 RankContext::~RankContext() {
   state_.Leave("left without calling shutdown");
   if (control_channel_ == nullptr) return;
-  // The receivers of the last messages are polling, so the wait is short. After a shutdown no other
-  // message is in flight, and the messenger can be closed.
   Messenger* const messenger = control_channel_->messenger();
-  const bool all_sent = messenger->Drain(Clock::now() + std::chrono::seconds(1));
   const uint32_t state = memory_.own_slot().state.load(std::memory_order_relaxed);
   // After a rank has died, MPI cannot be shut down cleanly.
   const bool some_lost = members_.survives_losses() && peers_.HasRecordedLoss();
-  if (all_sent && state == RankSlot::kClosed && !some_lost) messenger->Close();
+  if (state == RankSlot::kClosed && !some_lost) messenger->Close();
+  // The receivers of the last messages are polling, so the wait is short.
+  messenger->Drain(Clock::now() + std::chrono::seconds(1));
 }
 
 std::unique_ptr<ControlChannel> RankContext::OpenChannel(std::unique_ptr<Messenger> messenger) {

@@ -13,7 +13,6 @@
 namespace multiverso {
 namespace {
 
-constexpr int kLastPolls = 10;
 // The longest sleep while a worker of this node waits for a message of another node.
 constexpr std::chrono::microseconds kMaxAwaitingSleep{2000};
 constexpr long kMaxSleepMs = 40;  // NOLINT: the type of strtol
@@ -64,12 +63,6 @@ NodeService::~NodeService() {
   bell_->fetch_add(1);
   WakeWord(bell_, kWakeAll);
   if (thread_.joinable()) thread_.join();
-  // Takes messages that other ranks sent just before the last barrier.
-  for (int i = 0; i < kLastPolls; ++i) {
-    (void)context_->control_channel()->Poll();
-    (void)rounds_.Poll();
-    (void)shards_.Poll();
-  }
 }
 
 void NodeService::Serve(std::chrono::microseconds max_sleep) {

@@ -43,13 +43,12 @@ bool Messenger::AwaitPosted(Instant until) {
   return true;
 }
 
-bool Messenger::Drain(Instant until) {
-  if (AwaitPosted(until)) return true;
+void Messenger::Drain(Instant until) {
+  if (AwaitPosted(until)) return;
   // The transport may still read the bytes, so the bytes are leaked rather than freed.
   const std::lock_guard<std::mutex> guard(posted_mutex_);
   if (!posted_.empty()) (void)new std::list<Posted>(std::move(posted_));  // NOLINT: see above
   posted_.clear();
-  return false;
 }
 
 }  // namespace multiverso

@@ -81,7 +81,8 @@ class Messenger {
     ticket->is_open = false;
     return Take(kAnyRank, tag, max_bytes, bytes, got);
   }
-  // Closes the messenger. Call this when all ranks have agreed to end and no message is in flight.
+  // Closes the messenger: completes the posted messages, and drops those of other ranks that were
+  // not received. Call this when all ranks have agreed to end and no other message is in flight.
   virtual void Close() {}
 
   // Sends bytes, which the messenger keeps until they are sent.
@@ -91,7 +92,7 @@ class Messenger {
   // Waits until all posted messages are over, at most until `until`. Returns false if some are not.
   bool AwaitPosted(Instant until);
   // Waits as AwaitPosted does, then abandons the other messages. Send no message afterwards.
-  bool Drain(Instant until);
+  void Drain(Instant until);
 
  protected:
   // Returns PeerLostError if `rank` has died according to RefuseIf.

@@ -18,6 +18,7 @@ namespace multiverso {
 
 constexpr int kThreadMultiple = 3;  // MPI_THREAD_MULTIPLE in both families
 constexpr int kMpiSuccess = 0;
+constexpr int kAnyTag = -1;  // MPI_ANY_TAG in both families
 
 // Room for an MPI_Status, which has at most 64 bytes in both families. Only MPI uses the bytes.
 struct alignas(16) OpaqueStatus {
@@ -75,9 +76,11 @@ struct MpiFunctions {
   int (*Irecv)(void*, int, Handle, int, int, Handle, Handle*);
   int (*Improbe)(int, int, Handle, int*, Handle*, OpaqueStatus*);
   int (*Imrecv)(void*, int, Handle, Handle*, Handle*);
+  int (*Ialltoall)(const void*, int, Handle, void*, int, Handle, Handle, Handle*);
   int (*Get_count)(const OpaqueStatus*, Handle, int*);
   int (*Test)(Handle*, int*, OpaqueStatus*);
   int (*Cancel)(Handle*);
+  int (*Test_cancelled)(const OpaqueStatus*, int*);
 
   Status Load(const MpiLibrary& library) {
     Status status;
@@ -110,9 +113,11 @@ struct MpiFunctions {
     load(&Irecv, "MPI_Irecv");
     load(&Improbe, "MPI_Improbe");
     load(&Imrecv, "MPI_Imrecv");
+    load(&Ialltoall, "MPI_Ialltoall");
     load(&Get_count, "MPI_Get_count");
     load(&Test, "MPI_Test");
     load(&Cancel, "MPI_Cancel");
+    load(&Test_cancelled, "MPI_Test_cancelled");
     return status;
   }
 

@@ -10,7 +10,9 @@
 #include <shared_mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "transport/messenger.h"
 #include "transport/mpi_functions.h"
@@ -63,7 +65,12 @@ class MpiMessenger final : public Messenger {
   // Takes ownership of `comm`.
   MpiMessenger(const MpiFunctions<Handle>& mpi, const MpiConstants<Handle>& constants, Handle comm,
                int rank, int size)
-      : mpi_(mpi), constants_(constants), comm_(comm), rank_(rank), size_(size) {}
+      : mpi_(mpi),
+        constants_(constants),
+        comm_(comm),
+        rank_(rank),
+        size_(size),
+        sent_(static_cast<size_t>(size)) {}
 
   // Makes MPI_Finalize close the gate. Call this before any other function.
   Status WatchForFinalize() {
@@ -89,6 +96,7 @@ class MpiMessenger final : public Messenger {
     MV_RETURN_IF_NOT_OK(mpi_.Check(
         mpi_.Isend(data, static_cast<int>(bytes), constants_.byte, to, tag, comm_, &request),
         "MPI_Isend"));
+    sent_[static_cast<size_t>(to)].fetch_add(1, std::memory_order_relaxed);
     return Open(request, ticket);
   }
 
@@ -99,6 +107,7 @@ class MpiMessenger final : public Messenger {
     MV_RETURN_IF_NOT_OK(mpi_.Check(
         mpi_.Irecv(buffer, static_cast<int>(bytes), constants_.byte, from, tag, comm_, &request),
         "MPI_Irecv"));
+    received_.fetch_add(1, std::memory_order_relaxed);
     return Open(request, ticket);
   }
 
@@ -144,6 +153,9 @@ class MpiMessenger final : public Messenger {
     }
     if (flag != 0) {
       ticket->is_open = false;
+      int cancelled = 0;
+      mpi_.Test_cancelled(&status, &cancelled);
+      if (cancelled != 0) received_.fetch_sub(1, std::memory_order_relaxed);
     } else {
       (void)Open(request, ticket);
     }
@@ -187,7 +199,7 @@ class MpiMessenger final : public Messenger {
   void Close() override {
     {
       const MpiGate::Call calling(gate_.get());
-      if (!calling) return;
+      if (!calling || !ReceiveRest(Clock::now() + kMaxRest)) return;
       mpi_.Comm_free(&comm_);
     }
     // Deleting the attribute closes the gate, which waits for all calls, so the Call above is over.
@@ -197,6 +209,60 @@ class MpiMessenger final : public Messenger {
 
  private:
   static_assert(sizeof(Handle) <= sizeof(Ticket::handle));
+
+  // How long Close waits for the messages that are still on their way.
+  static constexpr std::chrono::seconds kMaxRest{2};
+  static constexpr std::chrono::milliseconds kRestNap{1};  // the longest sleep meanwhile
+
+  // Numbers of messages modulo 2^32: those that this rank sent to each rank, and those that each
+  // rank sent to this one.
+  struct Counts {
+    std::vector<uint32_t> sent;
+    std::vector<uint32_t> expected;
+  };
+
+  // Completes the posted messages, and receives and drops the messages of other ranks for which
+  // nobody here waits, such as the last heartbeats. Returns false if some have not arrived by the
+  // deadline. Then the communicator must be kept: MPI gives the number of a freed communicator to a
+  // later one, which would take these messages for its own and lose as many others.
+  bool ReceiveRest(Instant deadline) {
+    auto counts = std::make_unique<Counts>();
+    for (const auto& sent : sent_) counts->sent.push_back(sent.load());
+    counts->expected.resize(counts->sent.size());
+    Handle request{};
+    if (mpi_.Ialltoall(counts->sent.data(), sizeof(uint32_t), constants_.byte,
+                       counts->expected.data(), sizeof(uint32_t), constants_.byte, comm_,
+                       &request) != kMpiSuccess) {
+      return false;
+    }
+    int knows_counts = 0;
+    const Status received = PollUntil(deadline, Backoff(kRestNap), [&]() -> Status {
+      OpaqueStatus status{};
+      if (knows_counts == 0) {
+        MV_RETURN_IF_NOT_OK(mpi_.Check(mpi_.Test(&request, &knows_counts, &status), "MPI_Test"));
+      }
+      MV_RETURN_IF_NOT_OK(DropArrived(deadline));
+      if (!Advance() || knows_counts == 0) return Status::Pending();
+      uint32_t expected = 0;
+      for (const uint32_t count : counts->expected) expected += count;
+      return expected == received_.load() ? Status::Ok() : Status::Pending();
+    });
+    if (knows_counts == 0) (void)counts.release();  // NOLINT: MPI may still use the memory
+    return received.ok();
+  }
+
+  Status DropArrived(Instant deadline) {
+    for (;;) {
+      Handle message{};
+      int count = 0;
+      bool got = false;
+      std::string dropped;
+      MV_RETURN_IF_NOT_OK(Probe(kAnyRank, kAnyTag, &message, &count, &got));
+      if (!got) return Status::Ok();
+      MV_RETURN_IF_NOT_OK(
+          mpi_.ReceiveMatched(&message, count, constants_.byte, deadline, &dropped));
+    }
+  }
 
   // Matches the next message, if there is one, and finds its size.
   Status Probe(int from, int tag, Handle* message, int* count, bool* got) {
@@ -208,6 +274,7 @@ class MpiMessenger final : public Messenger {
                                    "MPI_Improbe"));
     if (flag == 0) return Status::Ok();
     *got = true;
+    received_.fetch_add(1, std::memory_order_relaxed);
     return mpi_.Check(mpi_.Get_count(&status, constants_.byte, count), "MPI_Get_count");
   }
 
@@ -229,6 +296,8 @@ class MpiMessenger final : public Messenger {
   int rank_;
   int size_;
   int keyval_ = 0;
+  std::vector<std::atomic<uint32_t>> sent_;  // by rank; see Counts
+  std::atomic<uint32_t> received_{0};        // includes the receives in flight
   std::shared_ptr<MpiGate> gate_ = std::make_shared<MpiGate>();
 };
 

@@ -2,6 +2,7 @@
 
 import signal
 
+import failpoints
 import pytest
 import semantics
 
@@ -62,6 +63,12 @@ def test_ctrl_c_ends_a_wait_for_a_hanging_server():
         waiting_job.announce("over")
         result = waiting_job.finish().check_clean()
     assert result.reports[0]["error"][0] == "KeyboardInterrupt"
+
+
+@failpoints.needs_failpoints
+def test_late_messages_of_a_session_do_not_reach_the_next_one():
+    variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY)}
+    run("nodes.py", "closes_late", np=4, per_node=2, **variables).check()
 
 
 def test_finalizing_mpi_early_raises_state_error():

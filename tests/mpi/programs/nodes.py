@@ -40,6 +40,20 @@ def idles():
         mv.barrier()
 
 
+def closes_late():
+    """Send the last message of a session when the others close it; then exchange many messages."""
+    if worker.RANK == LAST:
+        os.environ["MULTIVERSO_FAILPOINTS"] = "channel.close@1=sleep"
+    with mv.session(timeout=10):
+        pass
+    with mv.session(timeout=10):
+        table = mv.ArrayTableHandler(100)
+        table.add(np.ones(100))
+        mv.barrier()
+        for _ in range(100):
+            assert np.all(table.get() == worker.SIZE)
+
+
 def finalizes_early():
     """Finalize MPI while the session is open, which makes the session unusable."""
     from mpi4py import MPI
