@@ -102,10 +102,7 @@ def build_library(destination: Path, jobs: int | None) -> None:
             "compiling libmultiverso",
         )
         prefix = destination.parents[1]
-        run(
-            [cmake, "--install", folder, "--config", "Release", "--prefix", str(prefix)],
-            "installing libmultiverso",
-        )
+        run([cmake, "--install", folder, "--prefix", str(prefix)], "installing libmultiverso")
 
 
 class Build(build):
