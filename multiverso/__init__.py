@@ -14,6 +14,7 @@ Tables hold the parameters of a model. Every worker of an MPI job can add to the
 """
 
 from multiverso import initializers
+from multiverso._spawn import spawn
 from multiverso._version import __version__
 from multiverso.api import (
     Session,
@@ -52,6 +53,7 @@ from multiverso.errors import (
     OperationTimeout,
     PeerError,
     PeerLostError,
+    RankError,
     StateError,
     TransportError,
     UnsupportedError,
@@ -78,6 +80,7 @@ __all__ = [
     "OperationTimeout",
     "PeerError",
     "PeerLostError",
+    "RankError",
     "Session",
     "StateError",
     "TransportError",
@@ -105,6 +108,7 @@ __all__ = [
     "session",
     "shutdown",
     "size",
+    "spawn",
     "wait_for_save",
     "worker_id",
     "workers_num",

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from multiverso._local.job import find_local_job
 from multiverso._mpi.communicator import find_communicator, meeting, skip_mpi_finalize
 from multiverso._native import arrays, capi, checkpoint_calls, library
 from multiverso._native.checkpoint_calls import StrPath
@@ -80,7 +81,8 @@ class Session:
     """
 
     def __init__(self, options: SessionOptions) -> None:
-        communicator = find_communicator(options.comm, options.timeout)
+        job = None if options.comm is not None else find_local_job()
+        communicator = None if job else find_communicator(options.comm, options.timeout)
         raw = capi.MV_SessionOptions()
         checked.MV_SessionOptionsInit(byref(raw))
         raw.mode = options.mode
@@ -93,6 +95,9 @@ class Session:
         if communicator is not None:
             raw.transport = capi.MV_TRANSPORT_MPI
             raw.mpi_comm = communicator.address
+        if job is not None:
+            raw.transport = capi.MV_TRANSPORT_LOCAL
+            raw.job_name, raw.job_rank, raw.job_size = job.name.encode(), job.rank, job.size
         self.options = options
         self.closed = False
         self.forked = False

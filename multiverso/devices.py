@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from multiverso._local.job import find_local_job
 from multiverso._mpi.launcher import find_launcher
 from multiverso.errors import LauncherError
 
@@ -44,6 +45,9 @@ def local_rank() -> int:
     0
 
     """
+    job = find_local_job()
+    if job is not None:
+        return job.rank
     launcher = find_launcher()
     if launcher is None:
         return 0

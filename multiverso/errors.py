@@ -18,6 +18,7 @@ __all__ = [
     "OperationTimeout",
     "PeerError",
     "PeerLostError",
+    "RankError",
     "StateError",
     "TransportError",
     "UnsupportedError",
@@ -99,6 +100,21 @@ class TransportError(MultiversoError, RuntimeError):
 
 class LauncherError(MultiversoError, ImportError):
     """The process found no MPI, two MPIs, or a launcher of another MPI. The message has advice."""
+
+
+class RankError(MultiversoError, RuntimeError):
+    """A rank that `multiverso.spawn` started failed. The message has its traceback.
+
+    Attributes
+    ----------
+    rank : int
+        The rank.
+
+    """
+
+    def __init__(self, message: str, *, rank: int) -> None:
+        super().__init__(message)
+        self.rank = rank
 
 
 class UnsupportedError(MultiversoError, NotImplementedError):

@@ -30,6 +30,9 @@ from multiverso._mpi import mpirun as launcher
 
 PROGRAMS = Path(__file__).parent / "mpi" / "programs"
 
+#: A launcher of jobs on one machine without MPI, with the command line of an mpirun.
+WITHOUT_MPI = Path(__file__).parent / "without_mpi"
+
 #: Seconds that a job may take: a multiple of the time of any job on a busy machine.
 JOB_TIMEOUT = 150.0
 

@@ -30,6 +30,9 @@ typedef struct MV_SessionOptions {
   const void* mpi_comm;
   const char* mpi_path;
   int64_t peer_timeout_ms;
+  const char* job_name;
+  int32_t job_rank;
+  int32_t job_size;
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {
@@ -105,6 +108,7 @@ local capi = {
   MV_ROLE_SERVER = 2,
   MV_TRANSPORT_SINGLE = 0,
   MV_TRANSPORT_MPI = 1,
+  MV_TRANSPORT_LOCAL = 2,
   MV_TABLE_ARRAY = 0,
   MV_TABLE_MATRIX = 1,
   MV_TABLE_HASH = 2,

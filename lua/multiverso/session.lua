@@ -73,9 +73,16 @@ local function parse_options(sync, options)
     check_type('mpi', options.mpi, 'string')
     c_options.mpi_path = options.mpi
   end
-  if options.mpi ~= nil or in_job() then c_options.transport = capi.MV_TRANSPORT_MPI end
+  local job = os.getenv('MULTIVERSO_JOB')  -- of a job on one machine without MPI
+  if options.mpi ~= nil or in_job() then
+    c_options.transport = capi.MV_TRANSPORT_MPI
+  elseif job then
+    c_options.transport, c_options.job_name = capi.MV_TRANSPORT_LOCAL, job
+    c_options.job_rank = tonumber(os.getenv('MULTIVERSO_RANK') or -1)
+    c_options.job_size = tonumber(os.getenv('MULTIVERSO_SIZE') or -1)
+  end
   local key = ('%s %s %s %s'):format(c_options.mode, tonumber(c_options.staleness), role, timeout)
-  return c_options, options.mpi, key
+  return c_options, options.mpi or job, key
 end
 
 --- Returns the open session; raises an error without one.

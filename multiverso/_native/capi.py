@@ -42,6 +42,7 @@ MV_LOSS_CONTINUES: Final = 1
 
 MV_TRANSPORT_SINGLE: Final = 0
 MV_TRANSPORT_MPI: Final = 1
+MV_TRANSPORT_LOCAL: Final = 2
 
 MV_TABLE_ARRAY: Final = 0
 MV_TABLE_MATRIX: Final = 1
@@ -243,6 +244,9 @@ class MV_SessionOptions(Structure):
         ("mpi_comm", c_void_p),
         ("mpi_path", c_char_p),
         ("peer_timeout_ms", c_int64),
+        ("job_name", c_char_p),
+        ("job_rank", c_int32),
+        ("job_size", c_int32),
     )
 
 

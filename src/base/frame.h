@@ -13,7 +13,7 @@
 namespace multiverso {
 
 enum class FrameKind : uint32_t {
-  kStartup = 1,   // MpiTransport
+  kStartup = 1,   // StartupTransport
   kConnection,    // PeerConnections
   kControl,       // ControlChannel: a control message
   kLateRanks,     // ControlChannel: the answer to the question for late ranks

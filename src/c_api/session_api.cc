@@ -10,8 +10,10 @@
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
 #include "session/session_opening.h"
-#include "transport/mpi_transport.h"
+#include "transport/mpi_communicator.h"
 #include "transport/single_transport.h"
+#include "transport/socket_communicator.h"
+#include "transport/startup_transport.h"
 
 namespace multiverso::c_api {
 namespace {
@@ -69,20 +71,27 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
   return CheckMilliseconds("wait_slice_ms", options->wait_slice_ms, 0);
 }
 
+Result<std::unique_ptr<Transport>> OpenOver(Result<std::unique_ptr<Communicator>> communicator) {
+  if (!communicator.ok()) return communicator.status();
+  return StartupTransport::Open(std::move(communicator.value()));
+}
+
 Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& options) {
   switch (options.transport) {
     case MV_TRANSPORT_SINGLE:
       return std::unique_ptr<Transport>(std::make_unique<SingleTransport>());
-    case MV_TRANSPORT_MPI: {
-      const std::string path = options.mpi_path == nullptr ? "" : options.mpi_path;
-      auto mpi =
-          MpiTransport::Open(path, options.mpi_comm, std::chrono::milliseconds(options.timeout_ms));
-      if (!mpi.ok()) return mpi.status();
-      return std::unique_ptr<Transport>(std::move(mpi.value()));
-    }
+    case MV_TRANSPORT_MPI:
+      return OpenOver(MpiCommunicator::Open(options.mpi_path == nullptr ? "" : options.mpi_path,
+                                            options.mpi_comm,
+                                            std::chrono::milliseconds(options.timeout_ms)));
+    case MV_TRANSPORT_LOCAL:
+      return OpenOver(
+          SocketCommunicator::Open(LocalJob{options.job_name == nullptr ? "" : options.job_name,
+                                            options.job_rank, options.job_size}));
     default:
-      return Status(Code::kValue, StrCat("transport: expected 0 (single) or 1 (mpi), received ",
-                                         options.transport));
+      return Status(Code::kValue,
+                    StrCat("transport: expected 0 (single), 1 (mpi) or 2 (local), received ",
+                           options.transport));
   }
 }
 
@@ -118,19 +127,19 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     wanted.timeout = std::chrono::milliseconds(options->timeout_ms);
     wanted.peer_timeout = std::chrono::milliseconds(options->peer_timeout_ms);
     const auto slice = std::chrono::milliseconds(options->wait_slice_ms);
-    const bool over_mpi = options->transport == MV_TRANSPORT_MPI;
+    const bool has_peers = options->transport != MV_TRANSPORT_SINGLE;
     // The transport is held by a shared_ptr, since the body of a call must be copyable.
     auto held_transport =
         std::make_shared<std::unique_ptr<Transport>>(std::move(transport.value()));
     return RunCall(
         (*held_transport)->size() > 1 ? slice : std::chrono::milliseconds(0),
-        [wanted, held_transport, slice, session, over_mpi](Interrupt* interrupt) -> Status {
+        [wanted, held_transport, slice, session, has_peers](Interrupt* interrupt) -> Status {
           auto opened = OpenSession(wanted, std::move(*held_transport), interrupt);
           // All ranks get a MismatchError. After another error, ranks may wait for this one in MPI.
           const bool is_agreed = opened.ok() || opened.status().code() == Code::kMismatch;
           if (!HasLostRanks()) MpiCommunicator::SkipFinalizeAtExit(!is_agreed);
           if (!opened.ok()) return opened.status();
-          if (over_mpi) LeaveSessionsAtExit();
+          if (has_peers) LeaveSessionsAtExit();
           auto entry = std::make_unique<SessionEntry>();
           entry->session = std::move(opened.value());
           entry->wait_slice = slice;

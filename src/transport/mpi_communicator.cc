@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <list>
+#include <memory>
 #include <utility>
 
 #include "base/exit_deadline.h"
@@ -132,7 +133,7 @@ class CommunicatorOf final : public MpiCommunicator {
 
   bool AllSent() const override { return outgoing_.empty(); }
 
-  Status CheckThreadLevel() const override {
+  Status CheckCanDuplicate() const override {
     int level = 0;
     MV_RETURN_IF_NOT_OK(Check(mpi_.Query_thread(&level), "MPI_Query_thread"));
     if (level == kThreadMultiple) return Status::Ok();
@@ -184,22 +185,47 @@ class CommunicatorOf final : public MpiCommunicator {
 };
 
 template <class Handle>
-Result<std::unique_ptr<MpiCommunicator>> OpenAs(const MpiLibrary& library, const void* handle,
-                                                std::chrono::milliseconds timeout) {
+Result<std::unique_ptr<Communicator>> OpenAs(const MpiLibrary& library, const void* handle,
+                                             std::chrono::milliseconds timeout) {
   auto communicator = std::make_unique<CommunicatorOf<Handle>>();
   MV_RETURN_IF_NOT_OK(communicator->Load(library, handle, timeout));
-  return std::unique_ptr<MpiCommunicator>(std::move(communicator));
+  return std::unique_ptr<Communicator>(std::move(communicator));
+}
+
+// Returns the number of ranks that the launcher's environment variable gives, and sets *variable to
+// its name. Returns 1 if no variable gives more.
+int RanksLaunched(const char** variable) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && std::atoi(value) > 1) {
+      *variable = name;
+      return std::atoi(value);
+    }
+  }
+  return 1;
 }
 
 }  // namespace
 
 void MpiCommunicator::SkipFinalizeAtExit(bool skips) { SkipsFinalize().store(skips); }
 
-Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Open(const MpiLibrary& library,
-                                                               const void* handle,
-                                                               std::chrono::milliseconds timeout) {
-  return library.family() == MpiFamily::kOpenMpi ? OpenAs<void*>(library, handle, timeout)
-                                                 : OpenAs<int>(library, handle, timeout);
+Result<std::unique_ptr<Communicator>> MpiCommunicator::Open(const std::string& path,
+                                                            const void* handle,
+                                                            std::chrono::milliseconds timeout) {
+  const Result<MpiLibrary> library = MpiLibrary::Find(path);
+  if (!library.ok()) return library.status();
+  auto communicator = library.value().family() == MpiFamily::kOpenMpi
+                          ? OpenAs<void*>(library.value(), handle, timeout)
+                          : OpenAs<int>(library.value(), handle, timeout);
+  if (!communicator.ok() || handle != nullptr || communicator.value()->size() > 1) {
+    return communicator;
+  }
+  const char* variable = "";
+  const int launched = RanksLaunched(&variable);
+  if (launched == 1) return communicator;
+  return Status(Code::kLauncher, StrCat("the launcher started ", launched, " ranks (", variable,
+                                        ") but ", communicator.value()->Describe(),
+                                        " sees one: use the mpirun that belongs to this MPI"));
 }
 
 }  // namespace multiverso

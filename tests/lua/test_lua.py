@@ -104,6 +104,8 @@ class TestBinding(unittest.TestCase):
             with self.subTest(np=np):
                 result = run(ROOT / "examples/lua/xor.lua", np=np).check()
                 self.assertIn(f"{np} worker(s): 4 of 4 right", result.output)
+        result = run(ROOT / "examples/lua/xor.lua", np=3, mpirun=launch.WITHOUT_MPI).check()
+        self.assertIn("3 worker(s): 4 of 4 right", result.output)
 
     def test_version_is_that_of_the_library(self):
         path = f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua"

@@ -24,9 +24,10 @@ PUBLIC = "include"
 PACKAGE_LAYERS = (
     ("_extras", "_version", "errors"),
     ("_mpi", "_native"),
+    ("_local",),
     ("_session_options", "devices", "initializers"),
     ("_session",),
-    ("api", "tables"),
+    ("_spawn", "api", "tables"),
     ("checkpoint", "sync"),
     ("__init__",),
     ("_commands",),

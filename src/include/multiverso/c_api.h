@@ -76,6 +76,7 @@ extern "C" {
 
 #define MV_TRANSPORT_SINGLE 0 /* one rank, no MPI */
 #define MV_TRANSPORT_MPI 1    /* the ranks of an MPI communicator */
+#define MV_TRANSPORT_LOCAL 2  /* the ranks of a job on one machine, without MPI */
 
 #define MV_TABLE_ARRAY 0  /* num_row elements, num_col is 1 */
 #define MV_TABLE_MATRIX 1 /* num_row rows of num_col elements */
@@ -230,6 +231,11 @@ typedef struct MV_SessionOptions {
   const void* mpi_comm;    /* address of an MPI_Comm, or NULL for MPI_COMM_WORLD */
   const char* mpi_path;    /* MPI library to load if none is loaded yet, or NULL to search */
   int64_t peer_timeout_ms; /* how long a rank may send no heartbeat; default 30 000 */
+  /* Of MV_TRANSPORT_LOCAL: a name of at most 64 bytes that all ranks of the job give and no other
+   * job on the machine, the number of this rank, and the number of ranks. */
+  const char* job_name;
+  int32_t job_rank;
+  int32_t job_size;
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {

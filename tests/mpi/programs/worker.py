@@ -15,8 +15,14 @@ WAIT_TIMEOUT = 100.0
 #: The attributes of an error about another rank.
 ERROR_ATTRIBUTES = ("rank", "host", "table", "last_call", "silent_for", "last_checkpoint")
 
-RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
-SIZE = int(os.environ.get("OMPI_COMM_WORLD_SIZE", os.environ.get("PMI_SIZE", "1")))
+
+def _number(default, *variables):
+    return int(next((os.environ[name] for name in variables if name in os.environ), default))
+
+
+# The last variables are torchrun's.
+RANK = _number(0, "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MULTIVERSO_RANK", "RANK")
+SIZE = _number(1, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MULTIVERSO_SIZE", "WORLD_SIZE")
 
 _reported = {}
 

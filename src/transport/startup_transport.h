@@ -1,41 +1,38 @@
-// MpiTransport: the startup exchange over MPI, with deadlines, which MPI's own collectives lack.
+// StartupTransport: the startup exchange over a Communicator, with deadlines, which MPI's own
+// collectives lack.
 //
 // Every rank sends its bytes to rank 0 in an entry of fixed size: their length (uint32_t), the
 // bytes, and padding. Rank 0 sends every rank the entries of all ranks or, at the deadline, an
 // error that names the late ranks. So every other rank can name a rank that never called init.
 // Messages carry the numbers of the session and of the exchange: those of an earlier session or
 // another exchange are dropped, and one of a later session is an error.
-#ifndef MULTIVERSO_TRANSPORT_MPI_TRANSPORT_H_
-#define MULTIVERSO_TRANSPORT_MPI_TRANSPORT_H_
+#ifndef MULTIVERSO_TRANSPORT_STARTUP_TRANSPORT_H_
+#define MULTIVERSO_TRANSPORT_STARTUP_TRANSPORT_H_
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "transport/mpi_communicator.h"
+#include "transport/communicator.h"
 #include "transport/transport.h"
 
 namespace multiverso {
 
-class MpiTransport final : public Transport {
+class StartupTransport final : public Transport {
  public:
-  // Returns LauncherError if the launcher started several ranks and MPI sees only one. The timeout
-  // is that of MPI_Init, as for MpiCommunicator::Open.
-  static Result<std::unique_ptr<MpiTransport>> Open(const std::string& mpi_path,
-                                                    const void* mpi_comm,
-                                                    std::chrono::milliseconds timeout);
-  ~MpiTransport() override;
+  static Result<std::unique_ptr<Transport>> Open(std::unique_ptr<Communicator> communicator);
+  ~StartupTransport() override;
 
   int rank() const override { return communicator_->rank(); }
   int size() const override { return communicator_->size(); }
   std::string Describe() const override { return communicator_->Describe(); }
   Result<std::vector<std::string>> Exchange(const std::string& mine,
                                             const WaitLimit& limit) override;
-  Status CheckCanConnect() const override { return communicator_->CheckThreadLevel(); }
+  Status CheckCanConnect() const override { return communicator_->CheckCanDuplicate(); }
   Result<std::unique_ptr<Messenger>> Connect(const WaitLimit& limit) override;
 
  private:
-  MpiTransport(std::unique_ptr<MpiCommunicator> communicator, int64_t session)
+  StartupTransport(std::unique_ptr<Communicator> communicator, int64_t session)
       : communicator_(std::move(communicator)), session_(session) {}
 
   struct Header;
@@ -48,12 +45,14 @@ class MpiTransport final : public Transport {
   Status Gather(const WaitLimit& limit, std::string* list);
   // Runs on the other ranks. Returns pending until rank 0 has sent the list.
   Status TakeList(const WaitLimit& limit, std::string* list);
-  // Runs on rank 0. Sends the other ranks, and returns, the error that names the late ranks.
-  Status ReportLateRanks();
+  // Runs on rank 0. Returns the error that names the late ranks.
+  Status LateRanks() const;
+  // Runs on rank 0. Sends an error to the other ranks, and returns it.
+  Status Report(const Status& verdict);
   // Waits until all messages are sent, which is quick because their receivers are polling.
   Status SendAll(Instant deadline);
 
-  std::unique_ptr<MpiCommunicator> communicator_;
+  std::unique_ptr<Communicator> communicator_;
   int64_t session_;  // the number of this session among those on this communicator
   int64_t exchange_ = 0;
   std::vector<std::string> entries_;  // on rank 0, by rank
@@ -62,4 +61,4 @@ class MpiTransport final : public Transport {
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_TRANSPORT_MPI_TRANSPORT_H_
+#endif  // MULTIVERSO_TRANSPORT_STARTUP_TRANSPORT_H_

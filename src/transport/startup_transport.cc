@@ -1,7 +1,6 @@
-#include "transport/mpi_transport.h"
+#include "transport/startup_transport.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -18,62 +17,37 @@ constexpr auto kGrace = std::chrono::seconds(2);
 constexpr std::chrono::milliseconds kMaxSleep{2};  // between polls
 constexpr size_t kEntryBytes = sizeof(uint32_t) + Transport::kMaxBytes;
 
-// Returns the number of ranks that the launcher's environment variable gives, and sets *variable to
-// its name. Returns 1 if no variable gives more.
-int RanksLaunched(const char** variable) {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && std::atoi(value) > 1) {
-      *variable = name;
-      return std::atoi(value);
-    }
-  }
-  return 1;
-}
-
 }  // namespace
 
-struct MpiTransport::Header {
+struct StartupTransport::Header {
   int32_t sender;
   int64_t session;
   int64_t exchange;
   int32_t verdict;  // the Code of a reply
 };
 
-Result<std::unique_ptr<MpiTransport>> MpiTransport::Open(const std::string& mpi_path,
-                                                         const void* mpi_comm,
-                                                         std::chrono::milliseconds timeout) {
-  Result<MpiLibrary> library = MpiLibrary::Find(mpi_path);
-  if (!library.ok()) return library.status();
-  auto communicator = MpiCommunicator::Open(library.value(), mpi_comm, timeout);
-  if (!communicator.ok()) return communicator.status();
-  const char* variable = "";
-  const int launched = RanksLaunched(&variable);
-  if (mpi_comm == nullptr && communicator.value()->size() == 1 && launched > 1) {
-    return Status(Code::kLauncher, StrCat("the launcher started ", launched, " ranks (", variable,
-                                          ") but ", communicator.value()->Describe(),
-                                          " sees one: use the mpirun that belongs to this MPI"));
-  }
+Result<std::unique_ptr<Transport>> StartupTransport::Open(
+    std::unique_ptr<Communicator> communicator) {
   int64_t session = 0;
-  MV_RETURN_IF_NOT_OK(communicator.value()->CountUse(&session));
-  return std::unique_ptr<MpiTransport>(new MpiTransport(std::move(communicator.value()), session));
+  MV_RETURN_IF_NOT_OK(communicator->CountUse(&session));
+  return std::unique_ptr<Transport>(new StartupTransport(std::move(communicator), session));
 }
 
-MpiTransport::~MpiTransport() {
+StartupTransport::~StartupTransport() {
   // Messages are small and their receivers are polling, so this wait is short. If a receiver has
   // died, MPI may use the messages' bytes forever, so they must not be freed.
   (void)SendAll(Clock::now() + std::chrono::milliseconds(200));
   if (!communicator_->AllSent()) (void)communicator_.release();  // NOLINT: see above
 }
 
-Status MpiTransport::SendTo(int to, const Status& verdict, const std::string& body) {
+Status StartupTransport::SendTo(int to, const Status& verdict, const std::string& body) {
   const Header header{rank(), session_, exchange_, static_cast<int32_t>(verdict.code())};
   std::string bytes = MakeFrame(FrameKind::kStartup, header);
   bytes += verdict.ok() ? body : verdict.text();
   return communicator_->Send(to, kTag, std::move(bytes));
 }
 
-Status MpiTransport::Begin(const std::string& mine) {
+Status StartupTransport::Begin(const std::string& mine) {
   if (mine.size() > kMaxBytes) return Status(Code::kInternal, "exchange of too many bytes");
   ++exchange_;
   const auto length = static_cast<uint32_t>(mine.size());
@@ -88,7 +62,8 @@ Status MpiTransport::Begin(const std::string& mine) {
   return Status::Ok();
 }
 
-Status MpiTransport::Receive(const WaitLimit& limit, Header* header, std::string* body, bool* got) {
+Status StartupTransport::Receive(const WaitLimit& limit, Header* header, std::string* body,
+                                 bool* got) {
   std::string bytes;
   MV_RETURN_IF_NOT_OK(communicator_->TryReceive(kTag, limit.deadline, &bytes, got));
   if (!*got) return Status::Ok();
@@ -108,7 +83,7 @@ Status MpiTransport::Receive(const WaitLimit& limit, Header* header, std::string
   return Status::Ok();
 }
 
-Status MpiTransport::Gather(const WaitLimit& limit, std::string* list) {
+Status StartupTransport::Gather(const WaitLimit& limit, std::string* list) {
   Header header{};
   std::string body;
   bool got = true;
@@ -124,7 +99,7 @@ Status MpiTransport::Gather(const WaitLimit& limit, std::string* list) {
   return SendAll(limit.deadline);
 }
 
-Status MpiTransport::TakeList(const WaitLimit& limit, std::string* list) {
+Status StartupTransport::TakeList(const WaitLimit& limit, std::string* list) {
   Header header{};
   bool got = false;
   MV_RETURN_IF_NOT_OK(Receive(limit, &header, list, &got));
@@ -132,17 +107,20 @@ Status MpiTransport::TakeList(const WaitLimit& limit, std::string* list) {
   return header.verdict == 0 ? Status::Ok() : Status(static_cast<Code>(header.verdict), *list);
 }
 
-Status MpiTransport::ReportLateRanks() {
+Status StartupTransport::LateRanks() const {
   std::vector<int> late;
   for (int i = 0; i < size(); ++i) {
     if (!has_arrived_[static_cast<size_t>(i)]) late.push_back(i);
   }
-  const Status verdict(Code::kTimeout, StrCat("waited for ", NameRanks(late)));
+  return Status(Code::kTimeout, StrCat("waited for ", NameRanks(late)));
+}
+
+Status StartupTransport::Report(const Status& verdict) {
   for (int i = 1; i < size(); ++i) MV_RETURN_IF_NOT_OK(SendTo(i, verdict, ""));
   return verdict;
 }
 
-Status MpiTransport::SendAll(Instant deadline) {
+Status StartupTransport::SendAll(Instant deadline) {
   const Status sent = PollUntil(deadline, Backoff(kMaxSleep), [&] {
     MV_RETURN_IF_NOT_OK(communicator_->Advance());
     return communicator_->AllSent() ? Status::Ok() : Status::Pending();
@@ -151,8 +129,8 @@ Status MpiTransport::SendAll(Instant deadline) {
   return Status(Code::kTimeout, "a rank stopped receiving during the start");
 }
 
-Result<std::vector<std::string>> MpiTransport::Exchange(const std::string& mine,
-                                                        const WaitLimit& limit) {
+Result<std::vector<std::string>> StartupTransport::Exchange(const std::string& mine,
+                                                            const WaitLimit& limit) {
   const Instant deadline = rank() == 0 ? limit.deadline : limit.deadline + kGrace;
   std::string list;
   MV_RETURN_IF_NOT_OK(Begin(mine));
@@ -162,9 +140,9 @@ Result<std::vector<std::string>> MpiTransport::Exchange(const std::string& mine,
     if (status.pending()) MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
     return status;
   });
-  if (received.pending()) {
-    return rank() == 0 ? ReportLateRanks() : Status(Code::kTimeout, "waited for rank 0");
-  }
+  if (rank() == 0 && received.pending()) return Report(LateRanks());
+  if (rank() == 0 && received.code() == Code::kPeerLost) return Report(received);
+  if (received.pending()) return Status(Code::kTimeout, "waited for rank 0");
   MV_RETURN_IF_NOT_OK(received);
   if (list.size() != kEntryBytes * static_cast<size_t>(size())) {
     return Status(Code::kTransport, StrCat("startup list of ", list.size(), " bytes, expected ",
@@ -180,7 +158,7 @@ Result<std::vector<std::string>> MpiTransport::Exchange(const std::string& mine,
   return all;
 }
 
-Result<std::unique_ptr<Messenger>> MpiTransport::Connect(const WaitLimit& limit) {
+Result<std::unique_ptr<Messenger>> StartupTransport::Connect(const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(communicator_->BeginDuplicate());
   std::unique_ptr<Messenger> messenger;
   const Status connected = PollUntil(limit.deadline, Backoff(kMaxSleep), [&] {

@@ -1,0 +1,1 @@
+"""Jobs on one machine without MPI."""

@@ -1,0 +1,99 @@
+#include "transport/socket_communicator.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "support/limits.h"
+#include "support/status.h"
+#include "transport/startup_transport.h"
+
+namespace multiverso::testing {
+namespace {
+
+std::string JobOfThisTest() { return StrCat("test-", getppid(), "-", getpid()); }
+
+std::unique_ptr<Transport> Open(const std::string& job, int rank, int size) {
+  auto communicator = ValueOf(SocketCommunicator::Open(LocalJob{job, rank, size}));
+  return ValueOf(StartupTransport::Open(std::move(communicator)));
+}
+
+// Runs a rank in each of `size` processes, of which this one is rank 0. A rank returns whether it
+// has succeeded.
+void InProcesses(int size, const std::function<bool(const std::string&, int)>& run_rank) {
+  const std::string job = JobOfThisTest();
+  std::vector<pid_t> children;
+  for (int rank = 1; rank < size; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) _exit(run_rank(job, rank) ? 0 : 1);
+    children.push_back(child);
+  }
+  EXPECT_TRUE(run_rank(job, 0));
+  for (const pid_t child : children) {
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+TEST(SocketCommunicator, ExchangesTheBytesOfAllRanksInSeveralSessions) {
+  constexpr int kRanks = 5;
+  InProcesses(kRanks, [](const std::string& job, int rank) {
+    for (int session = 0; session < 3; ++session) {
+      const auto transport = Open(job, rank, kRanks);
+      for (int round = 0; round < 100; ++round) {
+        const auto all = transport->Exchange(StrCat(rank, " in ", round), Patiently());
+        if (!all.ok() || all.value().size() != kRanks) return false;
+        for (size_t i = 0; i < kRanks; ++i) {
+          if (all.value()[i] != StrCat(i, " in ", round)) return false;
+        }
+      }
+    }
+    return true;
+  });
+}
+
+TEST(SocketCommunicator, NamesRanksThatDoNotCome) {
+  InProcesses(3, [](const std::string& job, int rank) {
+    if (rank == 2) return true;
+    const auto transport = Open(job, rank, 3);
+    const auto all = transport->Exchange("here", WaitLimit::For(std::chrono::seconds(2)));
+    return static_cast<bool>(IsError(all, Code::kTimeout, "waited for rank 2"));
+  });
+}
+
+TEST(SocketCommunicator, NamesARankThatEnds) {
+  InProcesses(3, [](const std::string& job, int rank) {
+    const auto transport = Open(job, rank, 3);
+    if (!transport->Exchange("first", Patiently()).ok()) return false;
+    if (rank == 2) return true;
+    const auto second = transport->Exchange("second", Patiently());
+    return static_cast<bool>(IsError(second, Code::kPeerLost, "rank 2 ended"));
+  });
+}
+
+TEST(SocketCommunicator, HasNoMessenger) {
+  const auto transport = Open(JobOfThisTest(), 0, 2);
+  EXPECT_TRUE(IsError(transport->CheckCanConnect(), Code::kUnsupported, "mpirun"));
+  EXPECT_TRUE(IsError(transport->Connect(Patiently()), Code::kUnsupported, "mpirun"));
+}
+
+TEST(SocketCommunicator, RejectsInvalidJobs) {
+  EXPECT_TRUE(IsError(SocketCommunicator::Open(LocalJob{"", 0, 1}), Code::kValue, "job_name"));
+  EXPECT_TRUE(IsError(SocketCommunicator::Open(LocalJob{std::string(65, 'x'), 0, 1}), Code::kValue,
+                      "job_name"));
+  for (const auto& [rank, size] : {std::pair(-1, 2), std::pair(2, 2), std::pair(0, 0)}) {
+    EXPECT_TRUE(
+        IsError(SocketCommunicator::Open(LocalJob{"job", rank, size}), Code::kValue, "job_rank"));
+  }
+}
+
+}  // namespace
+}  // namespace multiverso::testing

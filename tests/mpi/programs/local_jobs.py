@@ -1,0 +1,65 @@
+"""Ranks of a job without MPI: ``local_jobs.py FUNCTION`` runs one of the functions below."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import worker
+
+import multiverso as mv
+from multiverso._local.job import find_local_job
+
+LAST = worker.SIZE - 1
+
+
+def several_sessions():
+    """Use tables in several sessions and report whether this process has loaded an MPI."""
+    for number in range(3):
+        with mv.session(sync=number == 1, timeout=30):
+            table = mv.ArrayTableHandler(1000)
+            table.add(np.full(1000, mv.rank() + 1))
+            total = mv.aggregate(np.array([1.0]))
+            mv.barrier()
+            assert np.all(table.get() == worker.SIZE * (worker.SIZE + 1) / 2)
+            assert total[0] == worker.SIZE
+    maps = Path("/proc/self/maps").read_text("ascii")
+    modules = {"mpi4py", "mpi4py.MPI"} & set(sys.modules)
+    worker.report(
+        has_mpi="libmpi" in maps or bool(modules),
+        ranks=[mv.local_rank(), find_local_job().rank, worker.RANK],
+    )
+
+
+def one_never_calls_init():
+    """Open a session that the last rank does not join."""
+    if worker.RANK == LAST:
+        worker.meet("over")
+        return
+    worker.report_call(lambda: mv.init(timeout=1))
+    worker.meet("over")
+
+
+def one_dies_before_init():
+    """Open a session that the last rank has begun to open when it dies."""
+    if worker.RANK == LAST:
+        worker.announce("dying")
+        os._exit(0)
+    worker.report_call(lambda: mv.init(timeout=3))
+
+
+def spans_nodes():
+    """Open a session whose ranks are to act as several nodes."""
+    worker.report_call(lambda: mv.init(timeout=5))
+
+
+def two_processes_are_rank_0():
+    """Open a session as rank 0, in all ranks."""
+    os.environ["MULTIVERSO_RANK"] = "0"
+    worker.report_call(lambda: mv.init(timeout=2))
+    worker.meet("over")
+
+
+if __name__ == "__main__":
+    worker.begin()
+    globals()[sys.argv[1]]()

@@ -1,0 +1,68 @@
+"""Jobs on one machine without MPI: the same sessions, tables, modes and errors."""
+
+import sys
+
+import consistency
+import pytest
+import semantics
+from requirements import needs
+
+import launch
+from case_jobs import CaseJobs, on_ranks
+
+JOBS = on_ranks(1, 2, 3, 4, mpirun=launch.WITHOUT_MPI)
+
+TestTables = CaseJobs(semantics, JOBS, core={"4_ranks"}).tests()
+
+TestModes = CaseJobs(
+    consistency, on_ranks(2, 4, mpirun=launch.WITHOUT_MPI), core={"2_ranks"}
+).tests()
+
+
+def run(function, np, **options):
+    return launch.run("local_jobs.py", function, np=np, mpirun=launch.WITHOUT_MPI, **options)
+
+
+@pytest.mark.parametrize("np", [1, 2, 4])
+def test_sessions_follow_each_other_and_load_no_mpi(np):
+    for rank, report in run("several_sessions", np).check().reports.items():
+        assert report == {"has_mpi": False, "ranks": [rank] * 3}
+
+
+def test_rank_that_does_not_call_init_is_named():
+    result = run("one_never_calls_init", 4).check_clean()
+    result.check_errors("OperationTimeout", "rank 3", ranks=range(3))
+
+
+def test_rank_that_dies_before_init_is_named():
+    result = run("one_dies_before_init", 3).check_clean()
+    result.check_errors("OperationTimeout", "rank 2", ranks=range(2))
+
+
+def test_several_nodes_need_mpi():
+    result = run("spans_nodes", 2, MULTIVERSO_RANKS_PER_NODE="1").check_clean()
+    result.check_errors("UnsupportedError", "mpirun", ranks=range(2))
+
+
+def test_second_process_with_a_rank_is_refused():
+    errors = run("two_processes_are_rank_0", 2).check_clean().errors(0, 1)
+    assert {kind for kind, _ in errors} == {"OperationTimeout", "StateError"}
+    assert any("another process is rank 0" in message for _, message in errors)
+
+
+@needs("torch")
+@pytest.mark.frameworks
+def test_ranks_of_torchrun_meet_without_mpi(tmp_path):
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(
+        f"#!{sys.executable}\n"
+        "import sys\n"
+        "from torch.distributed.run import main\n"
+        "at = sys.argv.index('-np')\n"
+        "size, script = sys.argv[at + 1], sys.argv[at + 5 :]\n"
+        "main(['--standalone', '--nproc-per-node', size, *script])\n",
+        "utf-8",
+    )
+    mpirun.chmod(0o755)
+    result = launch.run("local_jobs.py", "several_sessions", np=2, mpirun=mpirun).check()
+    assert all(not report["has_mpi"] for report in result.reports.values())
