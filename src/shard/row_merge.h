@@ -24,9 +24,10 @@ struct MergedRows {
   std::vector<char> values;
 };
 
-// Writes the merged delta to `ids` and `values`, in the given order, and returns its number of rows. The deltas of a row that is named more than once are summed in the given order. `order`
-// is that of the delta's ids. `ids` and `values` have room for as many rows as `delta` has and do
-// not overlap it.
+// Writes the merged delta to `ids` and `values`, in the given order, and returns its number of
+// rows. The deltas of a row that is named more than once are summed in the given order. `order` is
+// that of the delta's ids. `ids` and `values` have room for as many rows as `delta` has and do not
+// overlap it.
 int64_t MergeRows(const RowDelta& delta, const RowOrder& order, int64_t columns, DType dtype,
                   int64_t* ids, char* values);
 
