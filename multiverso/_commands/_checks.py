@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from multiverso._commands import info
+from multiverso._commands import _hello, info
 from multiverso._commands._trial import TrialResult, run_trial
 from multiverso._mpi.communicator import INSTALL_MPI
 from multiverso._mpi.mpirun import mpirun_command
@@ -77,15 +77,25 @@ def _broken(check: str, found: str, advice: str) -> Finding:
 
 def check_all(facts: dict[str, Any], num_ranks: int, timeout: float) -> Iterator[Finding]:
     """Yield the findings of all checks, for jobs of `num_ranks` ranks; the trial has a timeout."""
-    yield from check_mpi(facts)
-    yield from check_launcher(facts)
+    has_mpi = "error" not in facts["mpi"] or "error" not in facts["launcher"]
+    if has_mpi:
+        yield from check_mpi(facts)
+        yield from check_launcher(facts)
+    else:
+        yield _better(
+            "mpi",
+            "none: 'multiverso run' starts jobs on this machine, and several machines need one",
+            INSTALL_MPI,
+        )
     yield from check_segments(facts)
     yield from check_shared_memory(facts)
     yield from check_huge_pages(facts)
     yield from check_cores(facts, num_ranks, os.environ.get("OMP_NUM_THREADS"))
     yield from check_limits(facts)
-    if "error" in facts["launcher"] or "error" in facts["mpi"]:
-        yield _broken("hello", "not tried, because there is no MPI", INSTALL_MPI)
+    if not has_mpi:
+        yield from check_hello_without_mpi(timeout)
+    elif "error" in facts["launcher"] or "error" in facts["mpi"]:
+        yield _broken("hello", "not tried, because a part of MPI is missing", INSTALL_MPI)
     else:
         yield from check_hello(facts["launcher"]["path"], timeout)
 
@@ -252,23 +262,33 @@ def check_limits(facts: dict[str, Any]) -> Iterator[Finding]:
 
 def check_hello(mpirun: str, timeout: float) -> Iterator[Finding]:
     """Start two ranks that add to a table, and check that both see the sum."""
-    # The timeout of the ranks' calls is shorter, so that a waiting rank can print an error in time.
-    hello = [sys.executable, "-m", "multiverso._commands._hello", str(max(1.0, timeout / 2))]
+    hello = [sys.executable, "-m", "multiverso._commands._hello", _hello_timeout(timeout)]
     command = mpirun_command(hello, _TRIAL_RANKS, mpirun=mpirun)
     try:
         trial = run_trial(command, _TRIAL_RANKS, timeout)
     except OSError as error:
         yield _broken("hello", f"{mpirun} cannot be started: {error}", INSTALL_MPI)
         return
+    yield from _judge_plugins(trial)
     yield from judge_hello(trial, timeout)
 
 
-def judge_hello(trial: TrialResult, timeout: float) -> Iterator[Finding]:
-    """Yield the findings about a trial that ran `_hello`."""
-    lines = [line for line in (trial.errors + "\n" + trial.output).splitlines() if line.strip()]
-    ranks = [json.loads(line) for line in lines if line.startswith(_HELLO_LINE)]
+def check_hello_without_mpi(timeout: float) -> Iterator[Finding]:
+    """Do the same with ranks that start without MPI."""
+    run = [sys.executable, "-m", "multiverso", "run", "--no-mpi", "-np", str(_TRIAL_RANKS)]
+    script = [_hello.__file__, _hello_timeout(timeout)]
+    yield from judge_hello(run_trial([*run, *script], _TRIAL_RANKS, timeout), timeout)
+
+
+def _hello_timeout(timeout: float) -> str:
+    # The timeout of the ranks' calls is shorter, so that a waiting rank can print an error in time.
+    return str(max(1.0, timeout / 2))
+
+
+def _judge_plugins(trial: TrialResult) -> Iterator[Finding]:
+    """Yield the findings about the plug-ins that MPI loaded in a trial."""
+    lines = (trial.errors + "\n" + trial.output).splitlines()
     messages = [line.strip() for line in lines if not line.startswith(_HELLO_LINE)]
-    last = next(reversed(messages), "nothing was printed")
     plugin_warnings = [line for line in messages if any(word in line for word in _PLUGIN_WORDS)]
     if plugin_warnings:
         yield _better(
@@ -279,6 +299,14 @@ def judge_hello(trial: TrialResult, timeout: float) -> Iterator[Finding]:
         )
     elif trial.returncode == 0:
         yield _ok("plug-ins", "MPI loads them without warnings")
+
+
+def judge_hello(trial: TrialResult, timeout: float) -> Iterator[Finding]:
+    """Yield the findings about a trial that ran `_hello`."""
+    lines = [line for line in (trial.errors + "\n" + trial.output).splitlines() if line.strip()]
+    ranks = [json.loads(line) for line in lines if line.startswith(_HELLO_LINE)]
+    messages = [line.strip() for line in lines if not line.startswith(_HELLO_LINE)]
+    last = next(reversed(messages), "nothing was printed")
     if trial.returncode is None:
         yield _broken(
             "hello",
@@ -290,9 +318,9 @@ def judge_hello(trial: TrialResult, timeout: float) -> Iterator[Finding]:
     elif trial.returncode != 0 or len(ranks) != _TRIAL_RANKS:
         yield _broken(
             "hello",
-            f"mpirun exited with {trial.returncode} after {len(ranks)} of {_TRIAL_RANKS} ranks "
-            f"reported; last line: {last}",
-            "read the output of: mpirun -np 2 python -m multiverso._commands._hello 30",
+            f"the launcher exited with {trial.returncode} after {len(ranks)} of {_TRIAL_RANKS} "
+            f"ranks reported; last line: {last}",
+            "read the output of: multiverso run -np 2 " + _hello.__file__ + " 30",
         )
     elif any(not rank["right"] or rank["size"] != _TRIAL_RANKS for rank in ranks):
         yield _broken(

@@ -133,15 +133,25 @@ class TestChecks(unittest.TestCase):
         self.check(judge(quiet, 9), "broken", "0 of 2 ranks", "nothing was printed")
 
     def test_plugin_warning_is_reported(self):
-        findings = list(_checks.judge_hello(trial(errors="mca_base: osc ucx failed\n"), 9))
+        warned = trial(errors="mca_base: osc ucx failed\n")
+        with mock.patch.object(_checks, "run_trial", return_value=warned):
+            findings = list(_checks.check_hello("mpirun", 9))
         self.assertEqual([finding.state for finding in findings], ["could be better", "ok"])
         self.assertIn("osc ucx failed", findings[0].found)
 
-    def test_trial_is_skipped_without_mpi(self):
-        broken = facts(mpi={"error": "none"}, launcher={"error": "none"})
+    def test_trial_is_skipped_without_a_part_of_mpi(self):
+        broken = facts(mpi={"error": "none"})
         with mock.patch.object(_checks, "check_hello", side_effect=AssertionError):
             findings = list(_checks.check_all(broken, 2, 1.0))
         self.assertEqual(findings[-1].state, "broken")
+
+    def test_trial_without_mpi_starts_ranks(self):
+        none = facts(mpi={"error": "none"}, launcher={"error": "none"})
+        findings = {finding.check: finding for finding in _checks.check_all(none, 2, 60.0)}
+        self.assertEqual(findings["mpi"].state, "could be better")
+        self.assertIn("multiverso run", findings["mpi"].found)
+        self.assertEqual(findings["hello"].state, "ok", findings["hello"].found)
+        self.assertNotIn("launcher", findings)
 
 
 class TestCommands(unittest.TestCase):
