@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 import job_watchdog
 import multiverso
 from multiverso._mpi import mpirun as launcher
@@ -32,6 +34,12 @@ PROGRAMS = Path(__file__).parent / "mpi" / "programs"
 
 #: A launcher of jobs on one machine without MPI, with the command line of an mpirun.
 WITHOUT_MPI = Path(__file__).parent / "without_mpi"
+
+#: If this variable is set, jobs start without MPI unless a test names a launcher, and tests with
+#: ranks that act as several nodes are skipped.
+NO_MPI = "MULTIVERSO_TEST_NO_MPI"
+
+needs_mpi = pytest.mark.skipif(bool(os.environ.get(NO_MPI)), reason="is about MPI")
 
 #: Seconds that a job may take: a multiple of the time of any job on a busy machine.
 JOB_TIMEOUT = 150.0
@@ -166,6 +174,8 @@ class Job:
         survives: bool = False,
         **environ: str,
     ) -> None:
+        if os.environ.get(NO_MPI) and "MULTIVERSO_RANKS_PER_NODE" in environ:
+            pytest.skip("several nodes need MPI")
         self.np = np
         self.deadline = time.monotonic() + timeout
         # A short path, because the path of a socket in it is limited to 108 characters.
@@ -349,5 +359,5 @@ def environment() -> dict[str, str]:
 
 
 def find_mpirun() -> Path:
-    """Return the mpirun of the environment that runs the tests."""
-    return Path(launcher.find_mpirun())
+    """Return the launcher of jobs: `WITHOUT_MPI` if the variable of that name is set, else mpirun."""
+    return WITHOUT_MPI if os.environ.get(NO_MPI) else Path(launcher.find_mpirun())

@@ -72,6 +72,7 @@ def test_init_times_out_if_a_rank_never_calls_it():
 
 
 # Either of the waiting ranks 0 and 1 may end the job before the other one prints its error.
+@launch.needs_mpi
 @pytest.mark.parametrize(
     ("what_instead", "patterns"),
     [
@@ -218,6 +219,7 @@ def test_forked_children_do_not_disturb_the_job(how):
         assert result.reports[rank] == {"child": 5, "values": [2.0] * 4}
 
 
+@launch.needs_mpi
 @pytest.mark.parametrize(
     ("function", "np", "expected"),
     [

@@ -6,6 +6,8 @@ import launch
 
 RANKS = 3
 
+pytestmark = launch.needs_mpi
+
 
 def test_late_rank_is_named():
     result = launch.run("learn_start.py", "absent", np=RANKS).check_clean()
