@@ -1,6 +1,6 @@
 """Multiverso: a parameter server for training on one machine or a cluster.
 
-Tables hold the parameters of a model. Every worker of an MPI job can add to them and get them:
+Tables hold the parameters of a model. Every worker of a job can add to them and get them:
 
     import multiverso as mv
 
@@ -10,7 +10,8 @@ Tables hold the parameters of a model. Every worker of an MPI job can add to the
     parameters = table.get()
     mv.shutdown()
 
-``python train.py`` runs this as one worker, ``mpirun -np 4 python train.py`` as four.
+``python train.py`` runs this as one worker, ``mpirun -np 4 python train.py`` as four, and so does
+``multiverso run -np 4 train.py`` on a machine without MPI.
 """
 
 from multiverso import initializers

@@ -10,7 +10,7 @@ import math
 import os
 import threading
 from ctypes import byref, c_int32, c_int64, sizeof
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -237,7 +237,7 @@ class Session:
         self._communicator = None
         _log.debug("ended the session")
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Session":
         self._open_blocks += 1
         return self
 

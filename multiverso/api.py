@@ -49,8 +49,9 @@ def init(
     """Join the parameter server. Collective: waits until all ranks have called it.
 
     Under ``mpirun`` (or ``srun``) the session has all ranks of ``COMM_WORLD``; mpi4py initializes
-    MPI if necessary. A plain ``python train.py`` is a session of one rank, which does not load MPI.
-    If a session with the same options is open, that session is returned.
+    MPI if necessary. Without MPI, it has all ranks that ``multiverso run``, torchrun or `spawn`
+    started on this machine. A plain ``python train.py`` is a session of one rank. If a session with
+    the same options is open, that session is returned.
 
     Parameters
     ----------

@@ -359,5 +359,5 @@ def environment() -> dict[str, str]:
 
 
 def find_mpirun() -> Path:
-    """Return the launcher of jobs: `WITHOUT_MPI` if the variable of that name is set, else mpirun."""
+    """Return the launcher of jobs: the mpirun of this environment, or `WITHOUT_MPI` on request."""
     return WITHOUT_MPI if os.environ.get(NO_MPI) else Path(launcher.find_mpirun())

@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping
 from ctypes import byref, c_int64, sizeof
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,7 +146,7 @@ class Checkpoint:
         self.step: int = raw.step
         self.number: int = raw.number
         # A file can contain any number. Dates end with the year 9999; 2**37 is in the year 6325.
-        self.created = datetime.fromtimestamp(min(max(raw.created, 0), 2**37), UTC)
+        self.created = datetime.fromtimestamp(min(max(raw.created, 0), 2**37), timezone.utc)
         self.mode = _MODES.get(raw.mode, "stale")
         self.library = raw.library.decode(errors="replace")
         self.num_files: int = raw.num_files
@@ -276,7 +276,7 @@ class Checkpoint:
         """Close the files. Arrays that have been read stay valid."""
         lib.MV_CheckpointClose(self._handle)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Checkpoint":
         return self
 
     def __exit__(self, *exception: object) -> None:

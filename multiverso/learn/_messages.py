@@ -14,7 +14,7 @@ Parameters travel through tables instead. The order of the messages is:
 import json
 import logging
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from multiverso._extras import MissingExtraError
 from multiverso.learn._input import InputError, first_line
@@ -55,7 +55,7 @@ class Failure(Message):
     is_input_error: bool
 
     @classmethod
-    def of(cls, error: Exception) -> Self:
+    def of(cls, error: Exception) -> "Failure":
         """Return the failure of a rank that has raised `error`."""
         is_input_error = isinstance(error, InputError | MissingExtraError)
         if not is_input_error:
