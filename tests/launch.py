@@ -247,6 +247,15 @@ class Job:
         """Send a signal to one rank."""
         os.kill(self.pid(rank), signum)
 
+    def wait_until_asleep(self, rank: int) -> None:
+        """Wait until the main thread of a rank sleeps, or until the timeout has passed."""
+        stat = Path(f"/proc/{self.pid(rank)}/stat")
+        # The state follows the name of the program, which is in parentheses.
+        while stat.read_text("ascii").rpartition(") ")[2][0] != "S":
+            if time.monotonic() > self.deadline:
+                return
+            time.sleep(0.01)
+
     def finish(self) -> Result:
         """Wait for the end of the job and return its result.
 

@@ -151,6 +151,7 @@ class TestBinding(unittest.TestCase):
             "luajit.py", str(ROOT / "tests/mpi/programs/lua_ends.lua"), "interrupt", np=2
         ) as job:
             job.wait_for("waiting")
+            job.wait_until_asleep(1)  # in the barrier
             job.signal(1, signal.SIGINT)
             result = job.finish().check_clean()
         self.assertEqual(result.reports[1]["ok"], False, result.output)

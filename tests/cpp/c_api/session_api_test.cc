@@ -38,7 +38,8 @@ TEST(SessionOpen, RejectsInvalidOptionsAndDoesNotWriteTheHandle) {
   expect_rejected([](auto* options) { options->mode = -1; }, "mode");
   expect_rejected([](auto* options) { options->role = 3; }, "role");
   expect_rejected([](auto* options) { options->role = -1; }, "role");
-  expect_rejected([](auto* options) { options->transport = 2; }, "transport");
+  expect_rejected([](auto* options) { options->transport = 3; }, "transport");
+  expect_rejected([](auto* options) { options->transport = MV_TRANSPORT_LOCAL; }, "job_name");
   expect_rejected([](auto* options) { options->timeout_ms = 0; }, "timeout_ms");
   expect_rejected([](auto* options) { options->timeout_ms = INT64_MAX; }, "timeout_ms");
   expect_rejected([](auto* options) { options->wait_slice_ms = -1; }, "wait_slice_ms");
