@@ -4,6 +4,7 @@ Each check returns the value in the form that the library takes, or raises TypeE
 with "WHAT: expected ..., received ...". The parameter `what` is the name of the argument.
 """
 
+import difflib
 import math
 import numbers
 import operator
@@ -62,8 +63,21 @@ def choice(
             raise TypeError(msg)
         if former and value in former:
             msg += f"; {former[value]}"
+        else:
+            msg += suggestion(value, allowed)
         raise ValueError(msg)
     return value
+
+
+def suggestion(name: str, allowed: Iterable[str], aliases: Mapping[str, str] | None = None) -> str:
+    """Return "; did you mean 'X'?" if one of the allowed names is similar, else an empty text.
+
+    `aliases` contains names of other libraries, each with the allowed name.
+    """
+    names = tuple(allowed)
+    alias = (aliases or {}).get(name, "")
+    similar = [alias] if alias in names else difflib.get_close_matches(name.lower(), names, 1)
+    return f"; did you mean {similar[0]!r}?" if similar else ""
 
 
 def text(value: Any, what: str) -> str:

@@ -4,7 +4,7 @@ from ctypes import byref
 from typing import Any, Final
 
 from multiverso._native import capi
-from multiverso._native.arguments import choice, finite
+from multiverso._native.arguments import choice, finite, suggestion
 from multiverso._native.library import checked
 
 _LEARNING_RATE: Final = {"learning_rate": capi.MV_HYPER_LEARNING_RATE}
@@ -18,6 +18,19 @@ _BETAS: Final = {"beta_1": capi.MV_HYPER_BETA_1, "beta_2": capi.MV_HYPER_BETA_2}
 OPTIONAL: Final = {
     "weight_decay": capi.MV_HYPER_WEIGHT_DECAY,
     "clipvalue": capi.MV_HYPER_CLIPVALUE,
+}
+
+#: The other keyword arguments of tables, of which an unknown option may be a misspelling.
+_ARGUMENTS: Final = ("dtype", "updater", "name", "max_bytes", "numa", "init_value")
+#: Names that other libraries have for options.
+_ALIASES: Final = {
+    "lr": "learning_rate",
+    "alpha": "learning_rate",
+    "eps": "epsilon",
+    "wd": "weight_decay",
+    "beta1": "beta_1",
+    "beta2": "beta_2",
+    "initializer": "init_value",
 }
 
 #: The code of each updater by name, and the MV_HYPER_ index of each of the updater's options. The
@@ -90,5 +103,5 @@ def hyper_values(updater: str, options: dict[str, Any]) -> dict[int, float]:
         if name not in indices:
             existing = ", ".join(indices) or "no options"
             msg = f"{name}: updater '{updater}' has {existing}, received {name}={value!r}"
-            raise TypeError(msg)
+            raise TypeError(msg + suggestion(name, (*indices, *_ARGUMENTS), _ALIASES))
     return {indices[name]: finite(value, name) for name, value in options.items()}

@@ -10,6 +10,9 @@ from requirements import needs
 import launch
 from case_jobs import CaseJobs, on_ranks
 
+# The jobs are the same in the environments of both MPIs, except for torchrun's.
+pytestmark = pytest.mark.one_mpi
+
 JOBS = on_ranks(1, 2, 3, 4, mpirun=launch.WITHOUT_MPI)
 
 TestTables = CaseJobs(semantics, JOBS, core={"4_ranks"}).tests()

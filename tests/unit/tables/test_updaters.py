@@ -260,6 +260,20 @@ class TestOptions(SessionTestCase):
                     table.set_option(**(other | {option: value}))
                 self.assertEqual(table.options, before)
 
+    def test_misspelled_names_are_corrected(self):
+        for options, meant in (
+            ({"updater": "sdg"}, "sgd"),
+            ({"updater": "AdamW"}, "adamw"),
+            ({"updater": "sgd", "lr": 0.1}, "learning_rate"),
+            ({"updater": "adam", "learning_rat": 0.1}, "learning_rate"),
+            ({"dtyp": "float32"}, "dtype"),
+        ):
+            message = f"; did you mean '{meant}'\\?$"
+            with self.subTest(options), self.assertRaisesRegex((TypeError, ValueError), message):
+                mv.ArrayTableHandler(3, **options)
+        with self.assertRaisesRegex(ValueError, "received 'newton'$"):
+            mv.ArrayTableHandler(3, updater="newton")
+
     def test_rejects_options_of_another_updater(self):
         with self.assertRaisesRegex(TypeError, "'adam' has learning_rate, beta_1, .*momentum=0.9"):
             mv.ArrayTableHandler(1, updater="adam", momentum=0.9)
