@@ -16,7 +16,7 @@ from multiverso._native.exception_text import describe
 from multiverso.errors import PeerError, RankError, StateError
 
 #: Seconds in which a rank that another one reports as lost must have reported its own failure.
-_BLAME_SECONDS: Final = 1.0
+_CAUSE_SECONDS: Final = 1.0
 
 #: The ways to start a process that `spawn` accepts, as `multiprocessing` names them.
 _METHODS: Final = ("spawn", "fork", "forkserver")
@@ -77,78 +77,72 @@ def spawn(
     size = arguments.integer(nprocs, "nprocs", 1)
     if method is None:
         script = getattr(sys.modules["__main__"], "__file__", "")
-        method = "spawn" if os.path.isfile(script) else "fork"  # noqa: PTH113 (may be "<stdin>")
+        method = "spawn" if os.path.isfile(script) else "fork"  # It may be "<stdin>".
     context: Any = multiprocessing.get_context(arguments.choice(method, "method", _METHODS))
     if method == "fork" and _session.is_open():
         msg = "spawn: expected no open session in a process to be forked: call mv.shutdown() first"
         raise StateError(msg)
     name = new_name()
-    ranks = [_Rank(context, function, args, LocalJob(name, rank, size)) for rank in range(size)]
+    ranks: list[_Rank] = []
     try:
-        for rank in ranks:
-            rank.start()
+        for rank in range(size):
+            ranks.append(_Rank(context, function, args, LocalJob(name, rank, size)))
         return _collect(ranks)
     finally:
         local_ranks.end(ranks)
-        for rank in ranks:
-            rank.close()
+        for started in ranks:
+            started.close()
 
 
 class _Rank:
-    """A process and the pipe through which it sends what its function returned."""
+    """A started process, and the pipe through which it sends what its function returned."""
 
     def __init__(
         self, context: Any, function: Callable[..., Any], args: Sequence[Any], job: LocalJob
     ) -> None:
         self.job = job
         self.outcome: Connection
-        self.outcome, self._sender = context.Pipe(duplex=False)
-        run = (function, tuple(args), job, self._sender)
+        self.outcome, sender = context.Pipe(duplex=False)
+        run = (function, tuple(args), job, sender)
         self._process = context.Process(target=_run, args=run, name=f"rank {job.rank}")
-        self._has_started = False
-
-    def start(self) -> None:
         self._process.start()
-        self._has_started = True
-        self._sender.close()  # Only the process holds it, so its death ends the pipe.
+        # Only the process holds the other end, also if later ones are forked, so that its death
+        # ends the pipe.
+        sender.close()
 
     @property
     def pid(self) -> int:
         return int(self._process.pid)
 
     def poll(self) -> int | None:
-        if not self._has_started:
-            return 0
         code: int | None = self._process.exitcode
         return code
 
     def received(self) -> Any:
         """Return what the function returned; raise _FailedRankError if the rank failed."""
         try:
-            value, error, culprit = self.outcome.recv()
+            value, error, cause = self.outcome.recv()
         except EOFError:
             self._process.join()
-            value, culprit = None, None
+            value, cause = None, None
             error = f"its process ended with exit code {self._process.exitcode}"
         if error is None:
             return value
         msg = f"rank {self.job.rank} of {self.job.size} failed: {error}"
-        raise _FailedRankError(RankError(msg, rank=self.job.rank), culprit)
+        raise _FailedRankError(RankError(msg, rank=self.job.rank), cause)
 
     def close(self) -> None:
-        self._sender.close()
         self.outcome.close()
-        if self._has_started:
-            self._process.join()
+        self._process.join()
 
 
 class _FailedRankError(Exception):
     """The error of a rank, and the rank that caused it if it is known."""
 
-    def __init__(self, error: RankError, culprit: int | None) -> None:
+    def __init__(self, error: RankError, cause: int | None) -> None:
         super().__init__(error)
         self.error = error
-        self.culprit = culprit
+        self.cause = cause
 
 
 def _collect(ranks: Sequence[_Rank]) -> list[Any]:
@@ -167,7 +161,7 @@ def _collect(ranks: Sequence[_Rank]) -> list[Any]:
 def _first_cause(failure: _FailedRankError, waiting: Sequence[_Rank]) -> RankError:
     """Return the error of the rank that `failure` is about, if that rank has failed too."""
     for rank in waiting:
-        if rank.job.rank == failure.culprit and rank.outcome.poll(_BLAME_SECONDS):
+        if rank.job.rank == failure.cause and rank.outcome.poll(_CAUSE_SECONDS):
             try:
                 rank.received()
             except _FailedRankError as first:
@@ -191,5 +185,5 @@ def _run(function: Callable[..., Any], args: Sequence[Any], job: LocalJob, sende
         session = _session.find()
         if session is not None:
             session.leave(f"its function failed: {describe(error)}")
-        culprit = error.rank if isinstance(error, PeerError) else None
-        sender.send((None, f"{describe(error)}\n{traceback.format_exc()}", culprit))
+        cause = error.rank if isinstance(error, PeerError) else None
+        sender.send((None, f"{describe(error)}\n{traceback.format_exc()}", cause))

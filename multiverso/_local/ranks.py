@@ -67,7 +67,7 @@ def run(
                 env=environment(LocalJob(name, rank, size)),
                 stdin=None if rank == 0 else subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 (this process has one thread)
+                preexec_fn=end_with_parent,  # It is safe, because this process has one thread.
             )
             ranks.append(process)
         while not is_stopped():

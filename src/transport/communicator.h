@@ -1,4 +1,4 @@
-// Communicator: numbered messages between the ranks of a job, over MPI (MpiCommunicator) or over
+// Communicator: messages with tags between the ranks of a job, over MPI (MpiCommunicator) or over
 // Unix sockets (SocketCommunicator). StartupTransport needs no more.
 #ifndef MULTIVERSO_TRANSPORT_COMMUNICATOR_H_
 #define MULTIVERSO_TRANSPORT_COMMUNICATOR_H_

@@ -1,6 +1,7 @@
 """`multiverso.spawn`, and the variables that make a process a rank of a job without MPI."""
 
 import os
+import threading
 import unittest
 
 import numpy as np
@@ -43,6 +44,13 @@ def fails(rank, how):
     mv.barrier()
 
 
+def dies_while_others_wait():
+    mv.init(timeout=60)
+    if mv.rank() == 2:
+        os._exit(7)
+    threading.Event().wait()
+
+
 def returns(value):
     return value
 
@@ -78,8 +86,12 @@ class TestSpawn(unittest.TestCase):
         self.assertIn("in fails", str(e.exception))
 
     def test_death_of_a_rank_ends_the_others(self):
-        with self.assertRaisesRegex(mv.RankError, "rank 2 of 3 .*exit code 7"):
-            mv.spawn(fails, 3, (2, "exit"))
+        for method in ("spawn", "fork"):
+            with self.subTest(method):
+                with self.assertRaisesRegex(mv.RankError, "rank 2 of 3 .*exit code 7"):
+                    mv.spawn(fails, 3, (2, "exit"), method=method)
+                with self.assertRaisesRegex(mv.RankError, "rank 2 of 3 .*exit code 7"):
+                    mv.spawn(dies_while_others_wait, 3, method=method)
 
     def test_result_that_cannot_be_pickled_is_an_error(self):
         with self.assertRaisesRegex(mv.RankError, "pickle"):
