@@ -22,6 +22,7 @@ from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import CODES, value_dtype
 from multiverso._native.exception_text import describe, uncaught_exception
 from multiverso._native.library import checked, lib
+from multiverso._native.node_calls import read_description
 from multiverso._session_options import LOSSES, ROLES, SessionOptions
 from multiverso.errors import ForkedError, StateError
 
@@ -32,6 +33,7 @@ _WAIT_SLICE_MS: Final = 100
 
 #: For arrays that need no conversion. All arguments are ctypes objects, also the codes of dtypes.
 _aggregate_fast: Final = library.undeclared("MV_SessionAggregate")
+_TRAFFIC: Final = ("gets", "adds", "bytes_got", "bytes_added", "bytes_sent", "bytes_received")
 _CODE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in CODES.items()}
 
 
@@ -147,6 +149,16 @@ class Session:
         count = c_int64()
         checked.MV_SessionLost(self.handle, ranks, self.size, byref(count))
         return tuple(ranks[: count.value])
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Return this rank's traffic with each table; see `multiverso.stats`."""
+        content = read_description(checked.MV_SessionStats, self.handle)
+        ranks = [member["rank"] for member in content["members"]]
+        here = ranks.index(self.rank)
+        return {
+            table["name"]: {name: table[name][here] for name in _TRAFFIC}
+            for table in content["tables"]
+        }
 
     def barrier(self) -> None:
         """Wait for all ranks; see `multiverso.barrier`."""

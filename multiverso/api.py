@@ -29,6 +29,7 @@ __all__ = [
     "session",
     "shutdown",
     "size",
+    "stats",
     "wait_for_save",
     "worker_id",
     "workers_num",
@@ -380,6 +381,39 @@ def lost_ranks() -> tuple[int, ...]:
 
     """
     return current().lost_ranks()
+
+
+def stats() -> dict[str, dict[str, int]]:
+    """Return what this rank has moved from and to each table since the table was created.
+
+    The call waits for nobody and may be made at any time. ``multiverso top --json`` shows the same
+    for all ranks of a node, from outside.
+
+    Returns
+    -------
+    dict
+        For each table, by name: ``gets`` and ``adds``, the number of calls; ``bytes_got`` and
+        ``bytes_added``, the bytes of their values; and ``bytes_sent`` and ``bytes_received``, the
+        bytes of messages to and from other nodes, which are 0 on one node. In sync mode, the leader
+        of a node (its first rank) exchanges the messages for its workers. Tables beyond the 64th
+        are not listed.
+
+    Raises
+    ------
+    StateError
+        If no session is open.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     table = mv.ArrayTableHandler(10, name="w")
+    ...     table.add([1] * 10)
+    ...     mv.stats()["w"]["bytes_added"]
+    40
+
+    """
+    return current().stats()
 
 
 def is_initialized() -> bool:

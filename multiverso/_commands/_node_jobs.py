@@ -5,8 +5,6 @@ module finds control segments among the open files of processes in /proc.
 """
 
 import contextlib
-import ctypes
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -16,15 +14,13 @@ from typing import Any, Final
 
 from multiverso._native.capi import KEY_COUNTS
 from multiverso._native.library import checked
+from multiverso._native.node_calls import read_description
 from multiverso.errors import UnsupportedError
 
 _PROC: Final = Path("/proc")
 
 #: The links in /proc/PID/fd to segments contain one of these: for anonymous memory, and for a file.
 _SEGMENT_LINKS: Final = ("/memfd:multiverso", "/multiverso-")
-
-#: The bytes of the first buffer for a state; a longer state is read again into a larger buffer.
-_FIRST_BUFFER_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,8 @@ def find_jobs() -> list[JobState]:
             status = path.stat()
             key = (status.st_dev, status.st_ino)
             if key not in found:
-                found[key] = JobState(key, time.monotonic(), _read_state(path))
+                content = read_description(checked.MV_NodeDescribe, os.fsencode(path))
+                found[key] = JobState(key, time.monotonic(), content)
     alive = [job for job in found.values() if any(map(is_alive, job.content["members"]))]
     return sorted(alive, key=lambda job: (job.content["started"], job.key))
 
@@ -79,17 +76,6 @@ def _segment_descriptors() -> Iterator[Path]:
                     link = str(descriptor.readlink())
                     if any(name in link for name in _SEGMENT_LINKS):
                         yield descriptor
-
-
-def _read_state(path: Path) -> dict[str, Any]:
-    length = ctypes.c_int64(_FIRST_BUFFER_BYTES)
-    while True:
-        capacity = length.value
-        buffer = ctypes.create_string_buffer(capacity)
-        checked.MV_NodeDescribe(os.fsencode(path), buffer, capacity, ctypes.byref(length))
-        if length.value <= capacity:
-            content: dict[str, Any] = json.loads(buffer.raw[: length.value])
-            return content
 
 
 def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
@@ -128,6 +114,8 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
             "keys": dict(zip(KEY_COUNTS, table["keys"], strict=True)) if table["keys"] else None,
             "gets": sum(table["gets"]),
             "adds": sum(table["adds"]),
+            "bytes_sent": sum(table["bytes_sent"]),
+            "bytes_received": sum(table["bytes_received"]),
             "gigabytes_per_second": _rate(
                 (_bytes_moved(table) - earlier_bytes.get(table["id"], 0)) * 1e-9, seconds
             ),

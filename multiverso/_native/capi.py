@@ -309,6 +309,7 @@ class MV_TableDescription(Structure):
         ("hyper", c_double * MV_HYPER_COUNT),
         ("id", c_int64),
         ("bytes", c_int64),
+        ("max_changes", c_int64),
     )
 
 
@@ -328,6 +329,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionOpen": (c_int32, (POINTER(MV_SessionOptions), POINTER(MV_Session))),
     "MV_SessionDescribe": (c_int32, (MV_Session, POINTER(MV_SessionDescription))),
     "MV_NodeDescribe": (c_int32, (c_char_p, c_char_p, c_int64, POINTER(c_int64))),
+    "MV_SessionStats": (c_int32, (MV_Session, c_char_p, c_int64, POINTER(c_int64))),
     "MV_HasLostRanks": (c_int32, ()),
     "MV_SessionLost": (c_int32, (MV_Session, POINTER(c_int64), c_int64, POINTER(c_int64))),
     "MV_SessionBarrier": (c_int32, (MV_Session,)),
@@ -363,6 +365,10 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionFlush": (c_int32, (MV_Session, c_double)),
     "MV_TableGetRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64, c_int32)),
     "MV_TableAddRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64)),
+    "MV_TableListChanges": (
+        c_int32,
+        (MV_Table, c_int64, POINTER(c_int64), POINTER(c_int64), POINTER(c_int64)),
+    ),
     "MV_TableCheckHyper": (c_int32, (MV_Table, c_int32, c_double)),
     "MV_TableSetHyper": (c_int32, (MV_Table, c_int32, c_double)),
     "MV_ParamSyncCreate": (

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from ctypes import c_int32, c_int64, c_void_p
+from ctypes import byref, c_int32, c_int64, c_void_p
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiverso import _session, initializers
 from multiverso._native import arrays, capi
+from multiverso._native.arguments import integer
 from multiverso._native.arrays import pin
 from multiverso._native.library import checked, undeclared
 from multiverso.tables._background import Future
@@ -176,6 +177,68 @@ class DenseTable(Table):
         _table_add_get(self._handle_argument, arrays.pointer(delta), sink, self._count_argument)
         arrays.copy_out(buffer, target)
         return out
+
+    def get_changed(self, since: int = 0) -> tuple[NDArray[np.int64], NDArray[Any], int]:
+        """Return what has changed since an earlier call, for a copy of the table elsewhere.
+
+        Changes are tracked for pieces of 64 KiB, so the result contains all rows of each piece of
+        which at least one row has changed. A change that happens during the call is in its result
+        or in that of the next call. In sync mode the call counts as two gets.
+
+        Parameters
+        ----------
+        since : int, optional
+            The version that an earlier call, on any worker, returned. 0 returns all rows.
+
+        Returns
+        -------
+        row_ids : numpy.ndarray of int64, shape (n,)
+            The rows that may have changed, in ascending order; the elements of an array.
+        values : numpy.ndarray of shape (n,) or (n, num_col)
+            Their current values, exactly as `get` returns them.
+        version : int
+            The number to pass to the next call.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `since` is not an integer of 0 or more.
+        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `get`.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     table = mv.MatrixTableHandler(100_000, 16)
+        ...     copy = table.get()
+        ...     *_, version = table.get_changed()
+        ...     table.add([[1.0] * 16], row_ids=[50_000])
+        ...     row_ids, values, version = table.get_changed(version)
+        ...     copy[row_ids] = values
+        ...     (len(row_ids), 50_000 in row_ids, (copy == table.get()).all())
+        (1024, True, np.True_)
+
+        """
+        since = integer(since, "since", 0)
+        ranges = (c_int64 * (2 * self._description().max_changes))()
+        count, version = c_int64(), c_int64()
+        checked.MV_TableListChanges(self._handle, since, ranges, byref(count), byref(version))
+        pairs = np.frombuffer(ranges, np.int64)[: 2 * count.value].reshape(-1, 2)
+        row_ids = np.concatenate([np.empty(0, np.int64), *(np.arange(*pair) for pair in pairs)])
+        values = np.empty((len(row_ids), *self._shape[1:]), self._dtype)
+        if len(row_ids) == self._shape[0]:
+            checked.MV_TableGet(self._handle, arrays.address(values), values.size, 0)
+        else:
+            checked.MV_TableGetRows(
+                self._handle,
+                arrays.address(row_ids),
+                len(row_ids),
+                arrays.address(values),
+                values.size,
+                0,
+            )
+        return row_ids, values, version.value
 
     def _get_async(self, out: Any) -> Future:
         if out is None:

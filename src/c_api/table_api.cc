@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "c_api/call_recording.h"
@@ -230,6 +231,7 @@ int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description) {
     for (int i = 0; i < kHyperCount; ++i) description->hyper[i] = use->table->GetHyper(i);
     description->id = use->table->id();
     description->bytes = spec.bytes();
+    description->max_changes = use->table->MaxChanges();
     return Status::Ok();
   });
 }
@@ -328,6 +330,43 @@ int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
 int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, const void* delta,
                         int64_t count) {
   return Guard([&] { return RunRequest(table, Request::AddRows(row_ids, num_ids, delta), count); });
+}
+
+int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges, int64_t* num_ranges,
+                            int64_t* version) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    TableUse use = Using(table);
+    if (!use) return StaleHandleError("table");
+    if (ranges == nullptr || num_ranges == nullptr || version == nullptr) {
+      return Status(Code::kValue, "MV_TableListChanges: received null");
+    }
+    if (since < 0) {
+      return Status(Code::kValue, StrCat("since: expected 0 or more, received ", since));
+    }
+    if (use->table->spec().is_hash()) {
+      return Status(Code::kValue,
+                    StrCat(use->table->Where("get_changed"), ": ", use->table->spec().Describe(),
+                           " does not have this operation"));
+    }
+    constexpr RequestKind kKind = RequestKind::kVersionsOfRows;
+    int64_t dummy = 0;
+    MV_RETURN_IF_NOT_OK(use->table->Check(Request::Of(kKind, nullptr, 0, nullptr, &dummy), 0));
+    return RunTableCall(&use, kKind, 0,
+                        [used = use->table, since, ranges, num_ranges, version](
+                            Progress*, const WaitLimit& limit) -> Status {
+                          std::vector<RowRange> rows;
+                          const Result<int64_t> listed = used->ListChanges(since, &rows, limit);
+                          if (!listed.ok()) return listed.status();
+                          for (size_t i = 0; i < rows.size(); ++i) {
+                            ranges[2 * i] = rows[i].first;
+                            ranges[2 * i + 1] = rows[i].end;
+                          }
+                          *num_ranges = static_cast<int64_t>(rows.size());
+                          *version = listed.value();
+                          return Status::Ok();
+                        });
+  });
 }
 
 int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value) {

@@ -81,6 +81,7 @@ class Consistency {
   virtual void FetchWith(Fetch /*fetch*/) {}
   // Announces that this worker joins no further rounds. The others then continue without it.
   virtual void Finish() {}
+  virtual bool HasFinished() const { return false; }
   // Announces that this worker is about to join that collective call. Aborts the session with a
   // mismatch if a worker that has reached it has not made the same calls on the table.
   virtual void ReachSyncPoint(const SyncPoint& /*point*/) {}

@@ -42,6 +42,7 @@ void NodeRounds::Begin(int64_t table, PieceLink* link) {
     part.first *= grid.per_row();
     part.end *= grid.per_row();
   }
+  table_ = table;
   NodeSum::Values* const values = this;
   sum_ = std::make_unique<NodeSum>(table, plan_, context_->members().node(), grid, shape_.dtype,
                                    values, link);
@@ -148,6 +149,10 @@ void NodeRounds::Read(int64_t element, int64_t count, char* out) const {
 void NodeRounds::Store(int64_t element, int64_t count, const char* values) {
   std::memcpy(memory_.copy() + element * shape_.element_bytes(), values,
               static_cast<size_t>(count * shape_.element_bytes()));
+}
+
+void NodeRounds::CountMessages(int64_t bytes_sent, int64_t bytes_received) {
+  context_->memory()->recorder()->CountMessages(table_, bytes_sent, bytes_received);
 }
 
 }  // namespace multiverso

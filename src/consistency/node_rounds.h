@@ -59,6 +59,7 @@ class NodeRounds final : private NodeSum::Values {
   void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;
   void Read(int64_t element, int64_t count, char* out) const override;
   void Store(int64_t element, int64_t count, const char* values) override;
+  void CountMessages(int64_t bytes_sent, int64_t bytes_received) override;
   // Shows the workers of this node how far the sums have come.
   void Publish();
 
@@ -70,6 +71,7 @@ class NodeRounds final : private NodeSum::Values {
   Shard* shard_;
   RankContext* context_;
   std::unique_ptr<NodeSum> sum_;  // null with bounded staleness
+  int64_t table_ = 0;
   bool is_sync_ = false;
   uint64_t asked_ = 0;  // rounds for which CopiedFrom has been called
   std::vector<char> scratch_;

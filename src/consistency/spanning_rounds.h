@@ -30,6 +30,7 @@ class SpanningRounds final : public Consistency {
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
   void FetchWith(Fetch fetch) override { fetch_ = std::move(fetch); }
   void Finish() override;
+  bool HasFinished() const override { return clocks_.i_have_finished(); }
   void ReachSyncPoint(const SyncPoint& point) override;
   Status CompareAt(const SyncPoint& point) override { return clocks_.CompareAt(point); }
   CallDigest CallsBefore(const SyncPoint& point) const override;

@@ -39,6 +39,7 @@ class SyncRounds final : public Consistency {
   Status DeltaBuffer(void** buffer, const WaitLimit& limit) override;
   Status View(const void** values, Progress* progress, const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }
+  bool HasFinished() const override { return clocks_.i_have_finished(); }
   void ReachSyncPoint(const SyncPoint& point) override { clocks_.ReachSyncPoint(point); }
   Status Settle(const WaitLimit& limit) override;
   std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }

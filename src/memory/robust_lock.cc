@@ -22,7 +22,7 @@ RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, I
   for (;;) {
     uint32_t seen = word.load(std::memory_order_relaxed);
     if (seen == 0) {
-      if (word.compare_exchange_strong(seen, own_mark, std::memory_order_acquire)) {
+      if (word.compare_exchange_strong(seen, own_mark, std::memory_order_seq_cst)) {
         return Outcome::kTaken;
       }
       continue;
@@ -41,7 +41,7 @@ RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, I
     const int holder = static_cast<int>(held & ~kSleepers) - 1;
     if (!probe.IsAlive(holder)) {
       uint32_t expected = held;
-      if (word.compare_exchange_strong(expected, own_mark, std::memory_order_acquire)) {
+      if (word.compare_exchange_strong(expected, own_mark, std::memory_order_seq_cst)) {
         return Outcome::kRecovered;
       }
     }

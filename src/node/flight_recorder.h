@@ -66,6 +66,9 @@ struct alignas(64) FlightRecorder {
     std::atomic<uint64_t> adds;
     std::atomic<uint64_t> bytes_got;
     std::atomic<uint64_t> bytes_added;
+    // Messages between nodes: those of the rank's calls and, on the leader of a node, of rounds.
+    std::atomic<uint64_t> bytes_sent;
+    std::atomic<uint64_t> bytes_received;
   };
 
   std::atomic<uint64_t> calls;  // the number of calls begun
@@ -97,6 +100,11 @@ struct alignas(64) FlightRecorder {
     Traffic& counts = CountsOf(table);
     Increase(&counts.adds, 1);
     Increase(&counts.bytes_added, static_cast<uint64_t>(bytes));
+  }
+  void CountMessages(int64_t table, int64_t bytes_sent, int64_t bytes_received) {
+    Traffic& counts = CountsOf(table);
+    Increase(&counts.bytes_sent, static_cast<uint64_t>(bytes_sent));
+    Increase(&counts.bytes_received, static_cast<uint64_t>(bytes_received));
   }
 
  private:

@@ -270,7 +270,9 @@ std::string NodeSnapshot::Json() const {
                   ",\"gets\":", counts(&FlightRecorder::Traffic::gets),
                   ",\"adds\":", counts(&FlightRecorder::Traffic::adds),
                   ",\"bytes_got\":", counts(&FlightRecorder::Traffic::bytes_got),
-                  ",\"bytes_added\":", counts(&FlightRecorder::Traffic::bytes_added), "}");
+                  ",\"bytes_added\":", counts(&FlightRecorder::Traffic::bytes_added),
+                  ",\"bytes_sent\":", counts(&FlightRecorder::Traffic::bytes_sent),
+                  ",\"bytes_received\":", counts(&FlightRecorder::Traffic::bytes_received), "}");
   };
   return StrCat("{\"version\":", Quoted(TextOf(control_->version)),
                 ",\"ranks\":", control_->num_ranks, ",\"nodes\":", control_->num_nodes,

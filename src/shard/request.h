@@ -36,9 +36,10 @@ enum class RequestKind : uint32_t {
   kLocateKeys = 16,  // the same, and returns the rows of the keys in the table
   kFindKeys = 17,    // returns the rows of the keys, or -1
   kRemoveKeys = 18,
-  kCellsOfRows = 19,   // returns the keys of rows
-  kCountsOfRows = 20,  // returns the KeyCounts of the nodes of rows
-  kEnd                 // no kind has this number or a larger one
+  kCellsOfRows = 19,     // returns the keys of rows
+  kCountsOfRows = 20,    // returns the KeyCounts of the nodes of rows
+  kVersionsOfRows = 21,  // returns the versions of the last changes of the stripes of rows
+  kEnd                   // no kind has this number or a larger one
 };
 
 // Properties of a kind.
@@ -83,6 +84,7 @@ inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind::kRemoveKeys, "remove_keys", "remove", kNamesRows | kNamesKeys | kIsIdempotent},
     {RequestKind::kCellsOfRows, "cells", "items", kNamesRows | kReturnsNumbers},
     {RequestKind::kCountsOfRows, nullptr, "stats", kNamesRows | kReturnsNumbers},
+    {RequestKind::kVersionsOfRows, nullptr, "get_changed", kNamesRows | kReturnsNumbers},
 };
 
 constexpr bool IsKind(RequestKind kind) {
@@ -108,11 +110,14 @@ constexpr bool IsOfRows(RequestKind kind) { return Has(kind, kNamesRows); }
 constexpr bool IsAdd(RequestKind kind) { return Has(kind, kAddsDelta); }
 constexpr bool CarriesData(RequestKind kind) { return Has(kind, kAddsDelta | kStoresData); }
 constexpr bool ReturnsData(RequestKind kind) { return Has(kind, kReturnsData | kReturnsNumbers); }
+constexpr bool ReturnsParameters(RequestKind kind) { return Has(kind, kReturnsData); }
 constexpr bool IsGet(RequestKind kind) { return Has(kind, kReturnsData) && !IsAdd(kind); }
 constexpr bool ReturnsNumbers(RequestKind kind) { return Has(kind, kReturnsNumbers); }
 constexpr bool IsOfKeys(RequestKind kind) { return Has(kind, kNamesKeys); }
 // Returns whether only hash tables have the operation.
-constexpr bool NeedsKeys(RequestKind kind) { return IsOfKeys(kind) || ReturnsNumbers(kind); }
+constexpr bool NeedsKeys(RequestKind kind) {
+  return IsOfKeys(kind) || (ReturnsNumbers(kind) && kind != RequestKind::kVersionsOfRows);
+}
 constexpr bool IsTouch(RequestKind kind) { return Has(kind, kTouches); }
 constexpr bool IsChange(RequestKind kind) {
   return Has(kind, kAddsDelta | kStoresData | kChangesOption);
@@ -151,9 +156,11 @@ struct Request {
   // The fields of kSetHyper: the hyper-parameter and its checked value.
   int32_t hyper = 0;
   double value = 0;
-  // In sync mode, of kSetHyper and of gets, the number of rounds that a server must have applied
-  // before.
+  // In sync mode, of kSetHyper, kVersionsOfRows and of gets, the number of rounds that a server
+  // must have applied before.
   uint64_t rounds = 0;
+  // Of kVersionsOfRows: changes after the request get at least this version.
+  uint64_t version = 0;
 
   // `delta` is null unless the kind carries data, and `out` is null unless the kind returns data.
   static Request Of(RequestKind kind, const int64_t* row_ids, int64_t num_ids, const void* delta,

@@ -68,7 +68,7 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
         return Status::Ok();
       case RobustLock::Outcome::kRecovered:
         if (keys_ != nullptr) {
-          const StripeWrite writing(lock);
+          const StripeWrite writing(lock, *storage_.version());
           keys_->Rebuild(stripe);
         }
         LogWarning(StrCat(rows(),
@@ -152,7 +152,7 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
       continue;
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kUse> holding(storage_.lock(stripe));
+    const StripeGuard<kUse> holding(storage_.lock(stripe), *storage_.version());
     if (kUse == kWriting) (void)MV_FAILPOINT("shard.write");
     work();
   }
@@ -221,7 +221,7 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
       }
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kReading> holding(lock);
+    const StripeGuard<kReading> holding(lock, *storage_.version());
     // Consecutive list entries that are adjacent in the table share one lock acquisition.
     const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
     do {
@@ -268,7 +268,7 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
   while (progress->done < count) {
     const int64_t stripe = places.StripeAt(progress->done);
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kWriting> holding(storage_.lock(stripe));
+    const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
     const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
     do {
       int64_t place = progress->done;
@@ -320,7 +320,11 @@ Update Shard::UpdateAt(int64_t first, const void* delta, void* out, int64_t coun
   return update;
 }
 
-void Shard::CountChanges(int64_t first, int64_t count) const {
+void Shard::NoteChanges(int64_t first, int64_t count) const {
+  const int64_t last_stripe = layout_.stripe_of((first + count - 1) / columns_);
+  for (int64_t stripe = layout_.stripe_of(first / columns_); stripe <= last_stripe; ++stripe) {
+    storage_.lock(stripe)->NoteChange(*storage_.version());
+  }
   if (keys_ == nullptr) return;
   const int64_t end = DivideUp(first + count, columns_);
   for (int64_t row = first / columns_; row < end; ++row) keys_->CountChange(row);
@@ -390,9 +394,27 @@ void Shard::CopyToWorker(int64_t first, void* out, int64_t count, int worker) co
   NoteGet(first, out, count, worker);
 }
 
+Status Shard::CopyVersions(const Request& request, const WaitLimit& limit) const {
+  std::atomic<uint64_t>* const version = storage_.version();
+  uint64_t before = version->load();
+  while (before < request.version && !version->compare_exchange_weak(before, request.version)) {
+  }
+  auto* const versions = static_cast<uint64_t*>(request.out);
+  for (int64_t i = 0; i < request.num_ids; ++i) {
+    const int64_t stripe = layout_.stripe_of(request.row_ids[i] - first_row_);
+    StripeLock* const lock = storage_.lock(stripe);
+    if (!lock->IsAtRest()) {
+      MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+      lock->Leave();
+    }
+    versions[i] = lock->changed_at.load(std::memory_order_relaxed);
+  }
+  return Status::Ok();
+}
+
 void Shard::Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
                   char* scratch) const {
-  CountChanges(first, count);
+  NoteChanges(first, count);
   Update update = UpdateAt(first, delta, nullptr, count, /*worker=*/-1);
   update.terms = terms;
   if (is_half_) {
@@ -409,7 +431,7 @@ void Shard::Apply(int64_t first, const void* delta, int64_t terms, void* out, in
 }
 
 bool Shard::ApplySum(int64_t first, const void* a, const void* b, void* out, int64_t count) const {
-  CountChanges(first, count);
+  NoteChanges(first, count);
   return !is_half_ && updater_->ApplySum(UpdateAt(first, a, out, count, /*worker=*/-1), b);
 }
 
@@ -493,6 +515,8 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
       return CopyCells(request, limit);
     case RequestKind::kCountsOfRows:
       return CopyCounts(request);
+    case RequestKind::kVersionsOfRows:
+      return CopyVersions(request, limit);
     case RequestKind::kReleased:
     case RequestKind::kEnd:
       break;
@@ -528,7 +552,8 @@ void Shard::CopyUnlocked(const Request& request) const {
 
 bool Shard::MustTouch(const Request& request, int worker) const {
   if (request.kind == RequestKind::kSetHyper) return false;
-  return !ReturnsData(request.kind) || IsAdd(request.kind) || (notes_gets_ && worker >= 0);
+  return !ReturnsData(request.kind) || IsAdd(request.kind) ||
+         (notes_gets_ && worker >= 0 && ReturnsParameters(request.kind));
 }
 
 Status Shard::Touch(const Request& request, const WaitLimit& limit) const {
@@ -557,7 +582,7 @@ Status Shard::TouchIds(const Request& request, LazyRows::Room* room, const WaitL
     const int64_t stripe = layout_.stripe_of(request.row_ids[i] - first_row_);
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     // Readers see no change, so they need not read again.
-    const StripeGuard<kReading> holding(storage_.lock(stripe));
+    const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
     const int64_t end = std::min(request.num_ids, i + kMaxRowsPerLock);
     int64_t touched = 0;
     for (; i < end; ++i) {
@@ -577,7 +602,7 @@ Status Shard::TouchRange(int64_t first, int64_t end, LazyRows::Room* room,
     MV_RETURN_IF_NOT_OK(CheckAfterRow(&since_check, limit));
     const int64_t stripe = layout_.stripe_of(row);
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kReading> holding(storage_.lock(stripe));
+    const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
     const int64_t stripe_end = std::min(end, layout_.end_row(stripe));
     int64_t touched = 0;
     for (; row < stripe_end; row = lazy_->NextUntouched(row, stripe_end)) {

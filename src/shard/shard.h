@@ -87,6 +87,8 @@ class Shard {
   void CopyUnlocked(const Request& request) const;
   // Copies `count` parameters from element `first` of the shard on, without locks.
   void Copy(int64_t first, int64_t count, void* out) const;
+  // Returns the version that the next changes note.
+  uint64_t version() const { return storage_.version()->load(std::memory_order_relaxed); }
   // Returns the parameters as values, or null if they are stored in another type. The values of
   // untouched rows are not there.
   const char* values() const { return is_half_ ? nullptr : storage_.parameters(); }
@@ -186,6 +188,7 @@ class Shard {
                  const WaitLimit& limit) const;
   Status CopyCells(const Request& request, const WaitLimit& limit) const;
   Status CopyCounts(const Request& request) const;
+  Status CopyVersions(const Request& request, const WaitLimit& limit) const;
   void ClearState(int64_t row) const;
   // Returns the address and the bytes of elements in an area.
   char* AreaAt(int64_t area, int64_t first) const;
@@ -206,8 +209,8 @@ class Shard {
   void ApplyUpdate(int64_t first, const Update& update) const;
   // Passes the update of a row to the updater; the shard counts no steps or has a count per row.
   void ApplyRow(int64_t row, Update* update) const;
-  // Counts a change of the rows of elements, if they have keys.
-  void CountChanges(int64_t first, int64_t count) const;
+  // Notes a change of elements without the locks of their stripes.
+  void NoteChanges(int64_t first, int64_t count) const;
   // Returns the number of an element for stochastic rounding. In a hash table it depends on the key
   // and not on the row, so that it is the same in every run.
   int64_t NumberOf(int64_t first) const;

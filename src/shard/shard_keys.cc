@@ -97,7 +97,7 @@ Status Shard::GetKeys(const Request& request, Progress* progress, const WaitLimi
     };
     if (!may_read_unlocked || !lock->ReadUnlocked(copy)) {
       MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-      const StripeGuard<kReading> holding(lock);
+      const StripeGuard<kReading> holding(lock, *storage_.version());
       copy();
       if (row >= 0 && missing != nullptr) {
         NoteGet(row * columns_, out + i * out_bytes, columns_, worker);
@@ -156,7 +156,7 @@ Status Shard::FindRow(const KeyIndex::Place& place, int64_t key, int64_t* row,
   };
   if (storage_.lock(stripe)->ReadUnlocked(find)) return Status::Ok();
   MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-  const StripeGuard<kReading> holding(storage_.lock(stripe));
+  const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
   find();
   return Status::Ok();
 }
@@ -237,7 +237,7 @@ Status Shard::Admit(bool is_get, std::vector<int64_t>* keys, KeyCounts* counts,
     if (is_get) {
       const int64_t stripe = keys_->StripeOf(key);
       MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-      const StripeGuard<kReading> holding(storage_.lock(stripe));
+      const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
       is_admitted = keys_->Admit(stripe, key);
     }
     if (is_admitted) {
@@ -271,7 +271,7 @@ Status Shard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint3
   for (;;) {
     {
       MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-      const StripeGuard<kWriting> holding(storage_.lock(stripe));
+      const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
       int64_t row = keys_->Find(key);
       if (row >= 0 && keys_->IsExpired(row)) {
         DropRow(stripe, row, counts);
@@ -324,7 +324,7 @@ Status Shard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint3
       return Status(Code::kMemory, StrCat("cannot hold key ", key, ": no key can be evicted"));
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(victim_stripe, limit));
-    const StripeGuard<kWriting> holding(storage_.lock(victim_stripe));
+    const StripeGuard<kWriting> holding(storage_.lock(victim_stripe), *storage_.version());
     const int64_t victim = keys_->VictimOf(victim_stripe, start);
     if (victim < 0) continue;
     DropRow(victim_stripe, victim, counts);
@@ -349,7 +349,7 @@ Status Shard::DropRows(int64_t first_stripe, int64_t end_stripe, bool expired_on
     int64_t row = lazy_->NextTouched(layout_.first_row(stripe), end);
     if (row == end) continue;
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kWriting> holding(storage_.lock(stripe));
+    const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
     int64_t dropped = 0;
     for (; row < end; row = lazy_->NextTouched(row + 1, end)) {
       if (expired_only && !keys_->IsExpired(row)) continue;
@@ -367,7 +367,7 @@ Status Shard::RemoveKeys(const Request& request, Progress* progress, const WaitL
     const int64_t key = request.row_ids[progress->done];
     const int64_t stripe = keys_->StripeOf(key);
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kWriting> holding(storage_.lock(stripe));
+    const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
     const int64_t row = keys_->Find(key);
     if (row < 0) continue;
     keys_->Unlink(stripe, row);
@@ -383,7 +383,7 @@ Status Shard::CopyCells(const Request& request, const WaitLimit& limit) const {
   for (int64_t i = 0; i < request.num_ids;) {
     const int64_t stripe = layout_.stripe_of(request.row_ids[i] - first_row_);
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kReading> holding(storage_.lock(stripe));
+    const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
     for (; i < request.num_ids; ++i) {
       const int64_t row = request.row_ids[i] - first_row_;
       if (layout_.stripe_of(row) != stripe) break;

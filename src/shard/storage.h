@@ -1,6 +1,6 @@
 // ShardStorage: where everything of a shard lies inside its segment.
 //
-//   hyper-parameters, holders | one lock per stripe | step cells | bits of touched rows |
+//   hyper-parameters, holders, version | one lock per stripe | step cells | bits of touched rows |
 //   parameters | state | row state | key index
 //
 // State has a value for each parameter in each slot, row state a few numbers for each row.
@@ -59,6 +59,8 @@ class ShardStorage {
 
   Hyper* hyper() const { return hyper_; }
   Holders* holders() const { return holders_; }
+  // Returns the version that the next changes note (StripeLock).
+  std::atomic<uint64_t>* version() const { return version_; }
   StripeLock* lock(int64_t stripe) const { return locks_ + stripe; }
   const StepCells& step_cells() const { return step_cells_; }
   TouchCounts* touch_counts() const { return touch_counts_; }
@@ -89,6 +91,7 @@ class ShardStorage {
   int64_t key_index_offset_ = 0;
   Hyper* hyper_ = nullptr;
   Holders* holders_ = nullptr;
+  std::atomic<uint64_t>* version_ = nullptr;
   StripeLock* locks_ = nullptr;
   StepCells step_cells_;
   TouchCounts* touch_counts_ = nullptr;

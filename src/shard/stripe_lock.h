@@ -1,10 +1,15 @@
-// StripeLock: the lock of a stripe, with a version that lets short reads skip the lock.
+// StripeLock: the lock of a stripe, with counters that let short reads skip the lock, and with the
+// version of the stripe's last change.
 //
-// Writers hold the lock and make the version odd while they write. A reader that finds the same
-// even version before and after its copy has read a consistent state; otherwise the reader repeats
-// the read under the lock. So short reads do not exclude each other and write to no shared cache
-// line. This is a sequence lock with the memory ordering of H.-J. Boehm, "Can Seqlocks Get Along
-// With Programming Language Memory Models?", MSPC 2012.
+// Writers hold the lock and make `sequence` odd while they write. A reader that finds the same even
+// number before and after its copy has read a consistent state; otherwise the reader repeats the
+// read under the lock. So short reads do not exclude each other and write to no shared cache line.
+// This is a sequence lock with the memory ordering of H.-J. Boehm, "Can Seqlocks Get Along With
+// Programming Language Memory Models?", MSPC 2012.
+//
+// A writer notes the shard's version in the stripe after it has taken the lock. Whoever raises the
+// shard's version and then finds the lock free knows that later changes note at least the new
+// version, and that earlier changes have noted theirs.
 #ifndef MULTIVERSO_SHARD_STRIPE_LOCK_H_
 #define MULTIVERSO_SHARD_STRIPE_LOCK_H_
 
@@ -17,17 +22,34 @@ namespace multiverso {
 
 // Fills a cache line. Zero-filled memory of a new segment is an array of free locks.
 struct alignas(64) StripeLock : RobustLock {
-  std::atomic<uint32_t> version{0};
+  std::atomic<uint32_t> sequence{0};
+  std::atomic<uint64_t> changed_at{0};  // the shard's version at the last change
 
   // The holder calls BeginWrite and EndWrite around its writes. A holder that dies in between
-  // leaves the version odd, which forces readers to take the lock until the next writer makes the
-  // version even.
-  void BeginWrite() {
-    version.store(version.load(std::memory_order_relaxed) | 1U, std::memory_order_relaxed);
+  // leaves the sequence odd, which forces readers to take the lock until the next writer makes the
+  // sequence even.
+  void BeginWrite(const std::atomic<uint64_t>& version) {
+    sequence.store(sequence.load(std::memory_order_relaxed) | 1U, std::memory_order_relaxed);
+    changed_at.store(version.load(std::memory_order_seq_cst), std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
   }
   void EndWrite() {
-    version.store(version.load(std::memory_order_relaxed) + 1U, std::memory_order_release);
+    sequence.store(sequence.load(std::memory_order_relaxed) + 1U, std::memory_order_release);
+  }
+  // Notes a change by a writer without the lock, in sync mode. There, `version` changes only
+  // between two rounds, so this mostly reads.
+  void NoteChange(const std::atomic<uint64_t>& version) {
+    const uint64_t now = version.load(std::memory_order_relaxed);
+    if (changed_at.load(std::memory_order_relaxed) < now) {
+      changed_at.store(now, std::memory_order_relaxed);
+    }
+  }
+
+  // Returns whether no holder of the lock changes the stripe, so `changed_at` is that of the last
+  // change.
+  bool IsAtRest() const {
+    return word.load(std::memory_order_seq_cst) == 0 &&
+           (sequence.load(std::memory_order_relaxed) & 1U) == 0;
   }
 
   // Runs read() without the lock. Returns false if a writer interfered, in which case the data that
@@ -39,11 +61,11 @@ struct alignas(64) StripeLock : RobustLock {
     (void)read;
     return false;
 #else
-    const uint32_t before = version.load(std::memory_order_acquire);
+    const uint32_t before = sequence.load(std::memory_order_acquire);
     if ((before & 1U) != 0) return false;
     read();
     std::atomic_thread_fence(std::memory_order_acquire);
-    return version.load(std::memory_order_relaxed) == before;
+    return sequence.load(std::memory_order_relaxed) == before;
 #endif
   }
 };
@@ -51,7 +73,9 @@ struct alignas(64) StripeLock : RobustLock {
 // Encloses writes by the holder of the lock.
 class StripeWrite {
  public:
-  explicit StripeWrite(StripeLock* lock) : lock_(lock) { lock_->BeginWrite(); }
+  StripeWrite(StripeLock* lock, const std::atomic<uint64_t>& version) : lock_(lock) {
+    lock_->BeginWrite(version);
+  }
   ~StripeWrite() { lock_->EndWrite(); }
   StripeWrite(const StripeWrite&) = delete;
   StripeWrite& operator=(const StripeWrite&) = delete;
@@ -66,8 +90,9 @@ enum class StripeUse { kReading, kWriting };
 template <StripeUse kUse>
 class StripeGuard {
  public:
-  explicit StripeGuard(StripeLock* lock) : lock_(lock) {
-    if (kUse == StripeUse::kWriting) lock_->BeginWrite();
+  // `version` is that of the shard.
+  StripeGuard(StripeLock* lock, const std::atomic<uint64_t>& version) : lock_(lock) {
+    if (kUse == StripeUse::kWriting) lock_->BeginWrite(version);
   }
   ~StripeGuard() {
     if (kUse == StripeUse::kWriting) lock_->EndWrite();

@@ -108,6 +108,7 @@ Status NodeSum::SendTo(const std::vector<int>& nodes, const PieceLink::Piece& pi
   // A lost node must not keep the others from getting the piece.
   Status failure;
   for (const int node : nodes) {
+    values_->CountMessages(static_cast<int64_t>(piece->bytes.size()), 0);
     const Status sent = link_->Send(plan_.leader_of[static_cast<size_t>(node)], piece);
     if (failure.ok()) failure = sent;
   }
@@ -123,6 +124,7 @@ Status NodeSum::Invalid(const SumPiece& piece) const {
 }
 
 Status NodeSum::Receive(PieceLink::Piece piece) {
+  values_->CountMessages(0, static_cast<int64_t>(piece->bytes.size()));
   if (!piece->IsValid(sum_.grid())) return Invalid(*piece);
   const PieceHeader& header = *piece->header();
   const auto part = static_cast<size_t>(header.part);

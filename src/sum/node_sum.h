@@ -83,6 +83,8 @@ class NodeSum {
     virtual void Read(int64_t element, int64_t count, char* out) const = 0;
     // Stores new values of another node's part.
     virtual void Store(int64_t element, int64_t count, const char* values) = 0;
+    // Counts the bytes of a message between nodes.
+    virtual void CountMessages(int64_t /*bytes_sent*/, int64_t /*bytes_received*/) {}
   };
 
   // `values` and `link` must outlive the sum. `table` identifies the sum in messages.

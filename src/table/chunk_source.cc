@@ -6,13 +6,13 @@
 
 namespace multiverso {
 
-ChunkSource::ChunkSource(const TableSpec& spec, const Request& request, RowRange rows)
+ChunkSource::ChunkSource(const TableSpec& spec, const Request& request,
+                         std::vector<RowRange> ranges)
     : request_(request),
       columns_(spec.num_col),
       element_bytes_(SizeOf(spec.value_type())),
       names_rows_(false),
-      next_element_(rows.first * spec.num_col),
-      end_element_(rows.end * spec.num_col) {}
+      ranges_(std::move(ranges)) {}
 
 ChunkSource::ChunkSource(const TableSpec& spec, const Request& request,
                          std::vector<int64_t> positions)
@@ -24,7 +24,7 @@ ChunkSource::ChunkSource(const TableSpec& spec, const Request& request,
       positions_(std::move(positions)) {}
 
 ChunkSource ChunkSource::WithoutValues(const TableSpec& spec, const Request& request) {
-  ChunkSource source(spec, request, RowRange{});
+  ChunkSource source(spec, request, std::vector<RowRange>());
   source.is_without_values_ = true;
   return source;
 }
@@ -56,12 +56,16 @@ void ChunkSource::SetRange(int64_t first, int64_t count, int64_t buffer_first, C
 }
 
 bool ChunkSource::NextRange(Chunk* chunk) {
-  if (next_element_ >= end_element_) return false;
+  while (next_range_ < ranges_.size() && ranges_[next_range_].count() == 0) ++next_range_;
+  if (next_range_ == ranges_.size()) return false;
+  const int64_t first_element = ranges_[next_range_].first * columns_;
+  const int64_t end_element = ranges_[next_range_].end * columns_;
+  next_element_ = std::max(next_element_, first_element);
   if (IsTouch(request_.kind)) {
     // One request for all rows of a node has room for all or for none.
     chunk->request.first = next_element_;
-    chunk->request.count = chunk->count = end_element_ - next_element_;
-    next_element_ = end_element_;
+    chunk->request.count = chunk->count = end_element - next_element_;
+    ++next_range_;
     return true;
   }
   // A chunk has whole rows or a piece of one row. Every call cuts a row in the same places, so that
@@ -70,8 +74,9 @@ bool ChunkSource::NextRange(Chunk* chunk) {
   const int64_t to_cut = columns_ <= max_elements
                              ? max_elements / columns_ * columns_
                              : std::min(max_elements, columns_ - next_element_ % columns_);
-  SetRange(next_element_, std::min(end_element_ - next_element_, to_cut), next_element_, chunk);
+  SetRange(next_element_, std::min(end_element - next_element_, to_cut), next_element_, chunk);
   next_element_ += chunk->count;
+  if (next_element_ == end_element) ++next_range_;
   return true;
 }
 

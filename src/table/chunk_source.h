@@ -25,8 +25,8 @@ struct Chunk {
 
 class ChunkSource {
  public:
-  // Cuts `rows`, for a request for the whole table.
-  ChunkSource(const TableSpec& spec, const Request& request, RowRange rows);
+  // Cuts ranges of rows, for a request for the whole table.
+  ChunkSource(const TableSpec& spec, const Request& request, std::vector<RowRange> ranges);
   // Cuts the rows at `positions` of request.row_ids, in ascending order, for a request for rows.
   ChunkSource(const TableSpec& spec, const Request& request, std::vector<int64_t> positions);
   // Makes a single chunk, for a request that has neither rows nor values, such as kSetHyper.
@@ -56,7 +56,8 @@ class ChunkSource {
   bool is_without_values_ = false;
   bool stopped_ = false;
   int64_t next_element_ = 0;  // of the table, or of the current row if it is longer than a chunk
-  int64_t end_element_ = 0;
+  std::vector<RowRange> ranges_;
+  size_t next_range_ = 0;
   std::vector<int64_t> positions_;
   size_t next_position_ = 0;
 };

@@ -27,11 +27,13 @@ constexpr auto kDeathKnownWithin = std::chrono::seconds(2);
 }  // namespace
 
 DistributedCall::DistributedCall(TableShard* table_shard, ShardService* service,
-                                 RankContext* rank_context, const Request& request)
+                                 RankContext* rank_context, const Request& request,
+                                 std::vector<RowRange> rows)
     : table_shard_(table_shard),
       service_(service),
       rank_context_(rank_context),
       request_(request),
+      rows_(std::move(rows)),
       messenger_(rank_context->control_channel()->messenger()),
       tag_(rank_context->control_channel()->tags()->Take()),
       began_(Clock::now()),
@@ -93,15 +95,26 @@ void DistributedCall::OpenPipelines() {
     if (rank_context_->members().is_local(server)) continue;
     if (of_rows && !positions[index].empty()) {
       AddPipeline(server, ChunkSource(spec, request_, std::move(positions[index])), rows);
-    } else if (!of_rows && rows.count() > 0) {
-      AddPipeline(server, ChunkSource(spec, request_, rows), rows);
+    } else if (!of_rows) {
+      std::vector<RowRange> parts = PartsOf(rows);
+      if (!parts.empty()) AddPipeline(server, ChunkSource(spec, request_, std::move(parts)), rows);
     }
   }
   if (of_rows) {
     local_source_ = std::make_unique<ChunkSource>(spec, request_, std::move(positions.back()));
   } else {
-    local_source_ = std::make_unique<ChunkSource>(spec, request_, partition.node_rows());
+    local_source_ = std::make_unique<ChunkSource>(spec, request_, PartsOf(partition.node_rows()));
   }
+}
+
+std::vector<RowRange> DistributedCall::PartsOf(RowRange range) const {
+  std::vector<RowRange> parts;
+  if (rows_.empty() && range.count() > 0) parts.push_back(range);
+  for (const RowRange& rows : rows_) {
+    const RowRange both{std::max(rows.first, range.first), std::min(rows.end, range.end)};
+    if (both.count() > 0) parts.push_back(both);
+  }
+  return parts;
 }
 
 void DistributedCall::SplitRowIds(std::vector<std::vector<int64_t>>* positions) const {
@@ -195,6 +208,10 @@ Status DistributedCall::Run(const WaitLimit& limit) {
   if (tag_ < 0) return Status(Code::kState, "too many calls at once");
   const Status status = RunToAnswers(limit);
   if (!status.ok()) WindDown(status);
+  for (const ServerPipeline& pipeline : pipelines_) {
+    rank_context_->memory()->recorder()->CountMessages(table_shard_->id(), pipeline.bytes_sent(),
+                                                       pipeline.bytes_received());
+  }
   return status;
 }
 

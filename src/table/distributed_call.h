@@ -25,9 +25,10 @@ namespace multiverso {
 
 class DistributedCall {
  public:
-  // The arguments have been checked and outlive the call.
+  // The arguments have been checked and outlive the call. A request for the whole table runs only
+  // on `rows`, if they are given.
   DistributedCall(TableShard* table_shard, ShardService* service, RankContext* rank_context,
-                  const Request& request);
+                  const Request& request, std::vector<RowRange> rows = {});
   ~DistributedCall();
   DistributedCall(const DistributedCall&) = delete;
   DistributedCall& operator=(const DistributedCall&) = delete;
@@ -45,6 +46,8 @@ class DistributedCall {
   // updated in one piece, so the boundaries between the node's servers move to whole stripes. To
   // touch rows, the first server of a node is asked for all rows of the node.
   RowRange RowsToRequest(size_t index) const;
+  // Returns the parts of a range on which the request runs.
+  std::vector<RowRange> PartsOf(RowRange range) const;
   // Returns the index of the first server on the node of a server.
   size_t FirstOnNode(size_t index) const;
   void AddPipeline(int server, ChunkSource source, RowRange rows);
@@ -68,6 +71,7 @@ class DistributedCall {
   ShardService* service_;
   RankContext* rank_context_;
   Request request_;
+  std::vector<RowRange> rows_;
   Messenger* messenger_;
   int tag_;
   Instant began_;

@@ -54,6 +54,7 @@ Status ServerPipeline::Send(InFlightRequest* request) {
   header.first = is_hyper ? chunk.request.hyper : chunk.request.first;
   header.count = is_hyper ? 0 : chunk.count;
   header.rounds = chunk.request.rounds;
+  header.version = chunk.request.version;
   header.bytes = chunk.bytes;
   header.value = chunk.request.value;
   header.slot = request->number > 0 ? failover_.slot : -1;
@@ -73,6 +74,7 @@ Status ServerPipeline::Send(InFlightRequest* request) {
     delta = values;
     out = values;
   }
+  bytes_sent_ += kRequestBytes + header.payload_bytes();
   const bool is_inline = header.inline_bytes() > 0;
   if (is_inline) {
     wire.message.append(ids, static_cast<size_t>(id_bytes));
@@ -130,6 +132,7 @@ Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
 
 Status ServerPipeline::Finish(InFlightRequest* request) {
   request->is_in_flight = false;
+  bytes_received_ += request->wire->received;
   MV_RETURN_IF_NOT_OK(CheckAnswer(*request));
   const Chunk& chunk = request->chunk;
   if (has_failover() && ReturnsData(chunk.request.kind)) {

@@ -42,6 +42,8 @@ class ServerPipeline {
   // Returns the server that server() replaced, or -1.
   int replaced_server() const { return replaced_server_; }
   const Failover& failover() const { return failover_; }
+  int64_t bytes_sent() const { return bytes_sent_; }
+  int64_t bytes_received() const { return bytes_received_; }
 
   // Sends and receives without waiting. Returns ok when all chunks have been answered, and pending
   // until then. Not called again after an error.
@@ -108,6 +110,8 @@ class ServerPipeline {
   // Pointers, since messages in flight point into the requests.
   std::vector<std::unique_ptr<InFlightRequest>> in_flight_;
   uint64_t num_sent_ = 0;  // chunks sent
+  int64_t bytes_sent_ = 0;
+  int64_t bytes_received_ = 0;
   bool all_sent_ = false;
 };
 

@@ -106,7 +106,9 @@ bool ShardService::Poll() {
 
 bool ShardService::WaitsForRound(const Job& job) {
   const RequestKind kind = job.request.kind;
-  return job.failure.ok() && (IsGet(kind) || kind == RequestKind::kSetHyper) &&
+  const bool is_of_round =
+      IsGet(kind) || kind == RequestKind::kSetHyper || kind == RequestKind::kVersionsOfRows;
+  return job.failure.ok() && is_of_round &&
          !job.table->consistency()->HasApplied(job.request.rounds);
 }
 
@@ -184,6 +186,7 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
   request->hyper = static_cast<int32_t>(header.first);
   request->value = header.value;
   request->rounds = header.rounds;
+  request->version = header.version;
   job->received = header.inline_bytes();
   if (job->received > 0) {
     std::memcpy(ids, payload, static_cast<size_t>(job->received));

@@ -1,6 +1,7 @@
 #include "table/table.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -162,6 +163,19 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
       has_rounds_(here_->consistency()->HasRounds()),
       spans_nodes_(context.service != nullptr && context.mode.mode != Mode::kSync) {
   if (context.service == nullptr) return;
+  // The updater must be told of all values that a worker gets (Updater::NoteGet).
+  if (spans_nodes_ && !shard()->updater().notes_gets()) {
+    last_get_ = std::make_unique<LastGet>(
+        spec(), partition().node_rows(),
+        [this](int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit) {
+          return ListChanges(since, rows, limit);
+        },
+        [this](const std::vector<RowRange>& rows, void* out, const WaitLimit& limit) {
+          return DistributedCall(here_.get(), context_.service, context_.rank, Request::Get(out),
+                                 rows)
+              .Run(limit);
+        });
+  }
   if (spec().is_lazy() && !spec().is_hash()) {
     // Without this memory, every add asks about all of its rows.
     Result<Segment> known =
@@ -241,20 +255,82 @@ Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
     // Other nodes apply the change after as many rounds as this node.
     distributed.rounds = consistency()->rounds_applied();
   }
+  const bool is_whole_get =
+      request.kind == RequestKind::kGet && request.count == Request::kWholeShard;
+  if (is_whole_get && last_get_ != nullptr) return last_get_->Run(request.out, limit);
   return DistributedCall(here(), context_.service, context_.rank, distributed).Run(limit);
+}
+
+std::vector<RowRange> Table::RowsOfNodes() const {
+  std::vector<RowRange> ranges;
+  int last_node = -1;
+  for (size_t index = 0; index < partition().servers().size(); ++index) {
+    const int node = members().node_of(partition().servers()[index]);
+    const RowRange rows = partition().RowsOf(index);
+    if (rows.count() == 0) continue;
+    if (node != last_node) ranges.push_back(rows);
+    ranges.back().end = rows.end;
+    last_node = node;
+  }
+  return ranges;
+}
+
+int64_t Table::MaxChanges() const {
+  int64_t stripes = 0;
+  for (const RowRange& rows : RowsOfNodes()) {
+    stripes += TableShard::LayoutOf(spec(), rows.count()).stripes();
+  }
+  return stripes;
+}
+
+Result<int64_t> Table::ListChanges(int64_t since, std::vector<RowRange>* rows,
+                                   const WaitLimit& limit) {
+  Request request;
+  request.kind = RequestKind::kVersionsOfRows;
+  if (context_.mode.mode == Mode::kSync) {
+    Progress progress;
+    MV_RETURN_IF_NOT_OK(
+        consistency()->Run(Request::GetRows(nullptr, 0, nullptr), &progress, limit));
+    request.rounds = consistency()->rounds_applied();
+  }
+  std::vector<RowRange> stripes;
+  std::vector<int64_t> first_rows;
+  for (const RowRange& node : RowsOfNodes()) {
+    const int64_t step = TableShard::LayoutOf(spec(), node.count()).rows_per_stripe();
+    for (int64_t row = node.first; row < node.end; row += step) {
+      stripes.push_back(RowRange{row, std::min(row + step, node.end)});
+      first_rows.push_back(row);
+    }
+  }
+  std::vector<uint64_t> versions(stripes.size());
+  // The version is a time, so that the callers on different nodes, which do not know each other's
+  // versions, list few changes twice.
+  const int64_t now = std::chrono::duration_cast<std::chrono::microseconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count();
+  const int64_t version = std::max({now, since + 1, static_cast<int64_t>(shard()->version()) + 1});
+  request.version = static_cast<uint64_t>(version);
+  request.row_ids = first_rows.data();
+  request.num_ids = static_cast<int64_t>(first_rows.size());
+  request.out = versions.data();
+  MV_RETURN_IF_NOT_OK(RunWithoutMode(request, limit));
+  rows->clear();
+  for (size_t i = 0; i < stripes.size(); ++i) {
+    if (versions[i] < static_cast<uint64_t>(since)) continue;
+    if (!rows->empty() && rows->back().end == stripes[i].first) {
+      rows->back().end = stripes[i].end;
+    } else {
+      rows->push_back(stripes[i]);
+    }
+  }
+  // After Finish, the others apply rounds during this call, whose changes the next call must list.
+  return consistency()->HasFinished() ? since : version;
 }
 
 Result<KeyCounts> Table::CountKeys(const WaitLimit& limit) {
   // A row of each node that has rows stands for the node.
   std::vector<int64_t> rows;
-  int last_node = -1;
-  for (size_t index = 0; index < partition().servers().size(); ++index) {
-    const int node = members().node_of(partition().servers()[index]);
-    const RowRange range = partition().RowsOf(index);
-    if (node == last_node || range.count() == 0) continue;
-    last_node = node;
-    rows.push_back(range.first);
-  }
+  for (const RowRange& node : RowsOfNodes()) rows.push_back(node.first);
   std::vector<KeyCounts> counts(rows.size());
   MV_RETURN_IF_NOT_OK(
       RunWithoutMode(Request::Of(RequestKind::kCountsOfRows, rows.data(),

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -15,6 +16,7 @@
 #include "group/rank_context.h"
 #include "node/membership.h"
 #include "shard/row_merge.h"
+#include "table/last_get.h"
 #include "table/shard_service.h"
 #include "table/table_shard.h"
 #include "table/table_spec.h"
@@ -60,7 +62,8 @@ class Table {
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
   bool RunsHere(RequestKind kind) const {
     // Every node keeps the hyper-parameters, so a change goes to all nodes.
-    if (NeedsKeys(kind) && (has_rounds_ || context_.service != nullptr)) return false;
+    const bool has_steps = NeedsKeys(kind) || kind == RequestKind::kVersionsOfRows;
+    if (has_steps && (has_rounds_ || context_.service != nullptr)) return false;
     return !spans_nodes_ && (kind != RequestKind::kSetHyper || context_.service == nullptr);
   }
   // Returns whether calls are parts of rounds, for which other workers wait.
@@ -85,6 +88,14 @@ class Table {
   // mode, which sums over nodes itself.
   bool spans_nodes() const { return spans_nodes_; }
 
+  // Lists the rows that may have changed since a call that returned `since`, in ascending order and
+  // by whole stripes; all rows if `since` is 0. Returns the version to pass to the next call, which
+  // lists at least the rows that change after this call. In sync mode it counts and waits as a get.
+  // Blocks to its end.
+  Result<int64_t> ListChanges(int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit);
+  // Returns the most ranges that ListChanges lists.
+  int64_t MaxChanges() const;
+
   // Sums the counts of a hash table over all nodes.
   Result<KeyCounts> CountKeys(const WaitLimit& limit);
 
@@ -100,6 +111,9 @@ class Table {
   std::string Where(const char* call) const;
 
  private:
+  // Returns the rows of each node that has rows.
+  std::vector<RowRange> RowsOfNodes() const;
+
   std::shared_ptr<TableShard> here_;
   TableContext context_;
   bool has_rounds_;
@@ -108,6 +122,7 @@ class Table {
   // and whether all have.
   Segment known_;
   std::atomic<bool> knows_all_{false};
+  std::unique_ptr<LastGet> last_get_;  // null unless calls span nodes
 };
 
 }  // namespace multiverso

@@ -27,17 +27,6 @@ Partition PartitionOf(const TableSpec& spec, const Membership& members, const Mo
 
 int64_t ValueBytesOfRow(const TableSpec& spec) { return spec.num_col * SizeOf(spec.value_type()); }
 
-// The stripes of a shard have as many rows as those of a staged delta.
-StripeLayout LayoutOf(const TableSpec& spec, int64_t rows) {
-  const int64_t size = SizeOf(spec.type());
-  if (spec.is_hash()) {
-    const int64_t row_bytes = spec.num_col * size;
-    return StripeLayout(rows, row_bytes, KeyIndex::kRowsPerStripe * row_bytes);
-  }
-  return StripeLayout(rows, spec.num_col * size,
-                      StripeLayout::kStripeBytes * size / SizeOf(spec.value_type()));
-}
-
 StagedShape ShapeOf(const TableSpec& spec) {
   const int64_t row_bytes = ValueBytesOfRow(spec);
   const int64_t stripe_bytes =
@@ -105,6 +94,17 @@ PageSize PagesOf(const TableSpec& spec, int64_t shard_bytes) {
 }
 
 }  // namespace
+
+// The stripes of a shard have as many rows as those of a staged delta.
+StripeLayout TableShard::LayoutOf(const TableSpec& spec, int64_t rows) {
+  const int64_t size = SizeOf(spec.type());
+  if (spec.is_hash()) {
+    const int64_t row_bytes = spec.num_col * size;
+    return StripeLayout(rows, row_bytes, KeyIndex::kRowsPerStripe * row_bytes);
+  }
+  return StripeLayout(rows, spec.num_col * size,
+                      StripeLayout::kStripeBytes * size / SizeOf(spec.value_type()));
+}
 
 Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& members,
                                        const ModeOptions& mode) {

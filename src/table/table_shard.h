@@ -35,6 +35,8 @@ class TableShard {
   // consistency mode, of which little is touched.
   static Result<TableBytes> BytesOf(const TableSpec& spec, const Membership& members,
                                     const ModeOptions& mode);
+  // Returns how `rows` rows of a node are divided into stripes.
+  static StripeLayout LayoutOf(const TableSpec& spec, int64_t rows);
   // Sets the number of rows of a hash table, and its capacity if only max_bytes limits it.
   static void SizeForKeys(const Membership& members, TableSpec* spec);
   // Attaches to a segment of the size that BytesOf returns. `rank_context` outlives the TableShard.

@@ -110,6 +110,7 @@ int64_t TableSpec::bytes_per_id(RequestKind request) const {
       return 0;
     case RequestKind::kLocateKeys:
     case RequestKind::kFindKeys:
+    case RequestKind::kVersionsOfRows:
       return sizeof(int64_t);
     case RequestKind::kCellsOfRows:
       return sizeof(KeyIndex::RowOfKey);

@@ -288,6 +288,8 @@ MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
  * of the node's control segment in one of their processes, because the segment has no other name.
  * MV_ERR_UNSUPPORTED if the file is not a control segment of this version of Multiverso. */
 MV_EXPORT int32_t MV_NodeDescribe(const char* path, char* json, int64_t room, int64_t* length);
+/* The same for the node of this rank, from inside the session. Not collective. */
+MV_EXPORT int32_t MV_SessionStats(MV_Session session, char* json, int64_t room, int64_t* length);
 
 /* ---- Tables --------------------------------------------------------------------------------- */
 typedef struct MV_TableOptions {
@@ -327,6 +329,7 @@ typedef struct MV_TableDescription {
   double hyper[MV_HYPER_COUNT]; /* as they are now */
   int64_t id;                   /* 0 for the first table of the session */
   int64_t bytes;                /* of the parameters alone */
+  int64_t max_changes;          /* the most ranges that MV_TableListChanges returns */
 } MV_TableDescription;
 
 /* Fills in the defaults: a float32 array of 0 rows (to be set), the updater add, and a learning
@@ -416,6 +419,13 @@ MV_EXPORT int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_
                                   void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                                   const void* delta, int64_t count);
+/* Lists the rows that may have changed since a call that returned `since` as *version, or all rows
+ * if `since` is 0: ranges[2 * i] to ranges[2 * i + 1] - 1 for i < *num_ranges, in ascending order.
+ * `ranges` has room for `max_changes` ranges (MV_TableDescribe). The next call lists at least the
+ * rows that change after this call. Versions are positive and increase. In sync mode the call
+ * counts and waits as a get. Not for hash tables. */
+MV_EXPORT int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges,
+                                      int64_t* num_ranges, int64_t* version);
 /* MV_OK if MV_TableSetHyper would accept the value; otherwise MV_ERR_VALUE with an explanation. */
 MV_EXPORT int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value);
 /* Changes a hyper-parameter (MV_HYPER_) of the table's updater for the next adds of all ranks. */

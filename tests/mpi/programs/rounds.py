@@ -66,6 +66,33 @@ def prepared_calls_take_part_in_rounds_from_any_thread():
 
 
 @case(sync=True)
+def changes_are_those_of_complete_rounds():
+    rng = np.random.default_rng((SEED, mv.rank()))
+    delay_rng = random.Random(mv.rank())
+    tables = [mv.MatrixTableHandler(20_000, 8, dtype="int64"), mv.ArrayTableHandler(50_000)]
+    copies = [table.get() for table in tables]
+    versions = [0, 0]
+    for step in range(repeats(30)):
+        rows = np.unique(rng.integers(0, 20_000, 2))
+        tables[0].add(rng.integers(-9, 10, (len(rows), 8)), rows)
+        tables[1].add(np.ones(50_000, np.float32))
+        for i, table in enumerate(tables):
+            dawdle(delay_rng)
+            rows, values, versions[i] = table.get_changed(versions[i])
+            copies[i][rows] = values
+            equal(copies[i], table.get())
+        if step == 20 and mv.rank() == mv.size() - 1:
+            mv.finish()
+            break
+    mv.barrier()
+    for copy, table, version in zip(copies, tables, versions, strict=True):
+        rows, values, _ = table.get_changed(version)
+        copy[rows] = values
+        equal(copy, table.get())
+    mv.barrier()
+
+
+@case(sync=True)
 def worker_can_be_a_few_adds_ahead():
     table = mv.ArrayTableHandler(1000)
     if mv.rank() == 0:

@@ -1,0 +1,21 @@
+"""The description of a node's ranks, as the library writes it."""
+
+import ctypes
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+#: The bytes of the first buffer for a description; a longer one is read into a larger buffer.
+_FIRST_BUFFER_BYTES: Final = 1 << 16
+
+
+def read_description(function: Callable[..., Any], source: object) -> dict[str, Any]:
+    """Return the description that `function` of the library writes about `source`."""
+    length = ctypes.c_int64(_FIRST_BUFFER_BYTES)
+    while True:
+        capacity = length.value
+        buffer = ctypes.create_string_buffer(capacity)
+        function(source, buffer, capacity, ctypes.byref(length))
+        if length.value <= capacity:
+            content: dict[str, Any] = json.loads(buffer.raw[: length.value])
+            return content
