@@ -15,6 +15,7 @@ Tables hold the parameters of a model. Every worker of a job can add to them and
 """
 
 from multiverso import initializers
+from multiverso._live import Cut, View, attach
 from multiverso._spawn import spawn
 from multiverso._version import __version__
 from multiverso.api import (
@@ -29,6 +30,7 @@ from multiverso.api import (
     lost_ranks,
     num_servers,
     num_workers,
+    publish,
     rank,
     save,
     server_id,
@@ -88,7 +90,10 @@ __all__ = [
     "TransportError",
     "UnsupportedError",
     "__version__",
+    "Cut",
+    "View",
     "aggregate",
+    "attach",
     "assign_device",
     "barrier",
     "finish",
@@ -103,6 +108,7 @@ __all__ = [
     "local_rank",
     "num_servers",
     "num_workers",
+    "publish",
     "rank",
     "save",
     "server_id",

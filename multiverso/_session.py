@@ -17,7 +17,7 @@ import numpy as np
 
 from multiverso._local.job import find_local_job
 from multiverso._mpi.communicator import find_communicator, meeting, skip_mpi_finalize
-from multiverso._native import arrays, capi, checkpoint_calls, library
+from multiverso._native import arguments, arrays, capi, checkpoint_calls, library
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import CODES, value_dtype
 from multiverso._native.exception_text import describe, uncaught_exception
@@ -93,6 +93,7 @@ class Session:
         raw.on_loss = LOSSES[options.on_peer_lost]
         raw.timeout_ms = math.ceil(options.timeout * 1000)
         raw.wait_slice_ms = _WAIT_SLICE_MS
+        raw.name = None if options.name is None else options.name.encode()
         raw.peer_timeout_ms = math.ceil(options.peer_timeout * 1000)
         if communicator is not None:
             raw.transport = capi.MV_TRANSPORT_MPI
@@ -149,6 +150,14 @@ class Session:
         count = c_int64()
         checked.MV_SessionLost(self.handle, ranks, self.size, byref(count))
         return tuple(ranks[: count.value])
+
+    def publish(self, step: int = 0) -> int:
+        """Show all tables to readers; see `multiverso.publish`."""
+        step = arguments.integer(step, "step", 0)
+        self.settle()
+        version = c_int64()
+        checked.MV_SessionPublish(self.handle, step, byref(version))
+        return version.value
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return this rank's traffic with each table; see `multiverso.stats`."""

@@ -21,6 +21,9 @@ NAN_POLICIES: Final = ("propagate", "error")
 #: The reactions of the session to a lost rank, with their codes in the C API.
 LOSSES: Final[dict[str, int]] = {"fail": capi.MV_LOSS_FAILS, "continue": capi.MV_LOSS_CONTINUES}
 
+#: The longest name of a session.
+_MAX_NAME_BYTES: Final = 63
+
 #: The library accepts at most a year. A longer time is cut to a year, which no job notices.
 _MAX_SECONDS: Final = 365 * 24 * 3600.0
 
@@ -47,6 +50,8 @@ class SessionOptions:
         The reaction to a lost rank, a key of `LOSSES`.
     peer_timeout : float
         The seconds that a rank may be without a heartbeat.
+    name : str or None
+        The name by which readers find the session.
 
     """
 
@@ -58,6 +63,7 @@ class SessionOptions:
     requires_finite: bool
     on_peer_lost: str
     peer_timeout: float
+    name: str | None
 
     @property
     def continues(self) -> bool:
@@ -74,6 +80,7 @@ def checked(
     nan_policy: object,
     on_peer_lost: object,
     peer_timeout: object,
+    name: object,
 ) -> SessionOptions:
     """Return the options of a session; raise TypeError or ValueError if one is wrong."""
     is_sync = arguments.flag(sync, "sync")
@@ -102,7 +109,18 @@ def checked(
         requires_finite=arguments.choice(nan_policy, "nan_policy", NAN_POLICIES) == "error",
         on_peer_lost=reaction,
         peer_timeout=_seconds(peer_timeout, "peer_timeout"),
+        name=_name(name),
     )
+
+
+def _name(value: object) -> str | None:
+    if value is None:
+        return None
+    name = arguments.text(value, "name")
+    if not 1 <= len(name.encode()) <= _MAX_NAME_BYTES or "\0" in name:
+        msg = f"name: expected 1 to {_MAX_NAME_BYTES} bytes without zeros, received {name!r}"
+        raise ValueError(msg)
+    return name
 
 
 def _seconds(value: Any, what: str) -> float:

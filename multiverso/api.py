@@ -22,6 +22,7 @@ __all__ = [
     "lost_ranks",
     "num_servers",
     "num_workers",
+    "publish",
     "rank",
     "save",
     "server_id",
@@ -46,6 +47,7 @@ def init(
     nan_policy: str = "propagate",
     on_peer_lost: str = "fail",
     peer_timeout: float = 30.0,
+    name: str | None = None,
 ) -> Session:
     """Join the parameter server. Collective: waits until all ranks have called it.
 
@@ -85,6 +87,9 @@ def init(
         Seconds that a rank may be without a heartbeat, because its process is suspended or its
         machine is unreachable. After a third of the time the rank is logged. After all of it, ranks
         that wait get `OperationTimeout`, or `PeerLostError` if a whole machine is silent.
+    name : str, optional
+        The name by which other processes of this user on the machine read the tables, with
+        `attach`. All ranks pass the same. Without a name, nobody can read them from outside.
 
     Returns
     -------
@@ -113,7 +118,7 @@ def init(
 
     """
     options = _session_options.checked(
-        sync, staleness, role, comm, timeout, nan_policy, on_peer_lost, peer_timeout
+        sync, staleness, role, comm, timeout, nan_policy, on_peer_lost, peer_timeout, name
     )
     return _session.open_session(options)[0]
 
@@ -129,6 +134,7 @@ def session(
     nan_policy: str = "propagate",
     on_peer_lost: str = "fail",
     peer_timeout: float = 30.0,
+    name: str | None = None,
 ) -> Iterator[Session]:
     """Open a session for a ``with`` block. Parameters and errors are those of `init`.
 
@@ -147,7 +153,7 @@ def session(
 
     """
     options = _session_options.checked(
-        sync, staleness, role, comm, timeout, nan_policy, on_peer_lost, peer_timeout
+        sync, staleness, role, comm, timeout, nan_policy, on_peer_lost, peer_timeout, name
     )
     opened, new = _session.open_session(options)
     if not new:
@@ -381,6 +387,48 @@ def lost_ranks() -> tuple[int, ...]:
 
     """
     return current().lost_ranks()
+
+
+def publish(step: int = 0) -> int:
+    """Show all tables, as they are now, to readers as one version. Collective over all ranks.
+
+    Readers get the tables with `View.cut`. No worker changes a table during the call. The first two
+    calls copy all tables to shared memory, which they keep; later ones copy what has changed since
+    the call before the last one. So a job that publishes uses up to three times the memory of its
+    tables, without the optimizer's state. Tables with an initializer take memory for the rows that
+    have been changed.
+
+    Parameters
+    ----------
+    step : int, optional
+        A number for the readers, such as the batch, 0 or more.
+
+    Returns
+    -------
+    int
+        The version: 1, 2, ...
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `step` is not an integer of 0 or more.
+    StateError
+        If no session is open, or the session has no name.
+    MemoryError
+        On all ranks, if there is not enough memory. Readers keep the last version.
+    MismatchError, OperationTimeout, PeerLostError, AbortedError
+        If not all ranks make the call with the same step.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session(name="train"):
+    ...     table = mv.ArrayTableHandler(10)
+    ...     mv.publish(step=100)
+    1
+
+    """
+    return current().publish(step)
 
 
 def stats() -> dict[str, dict[str, int]]:

@@ -33,6 +33,7 @@ typedef struct MV_SessionOptions {
   const char* job_name;
   int32_t job_rank;
   int32_t job_size;
+  const char* name;
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {

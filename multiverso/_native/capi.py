@@ -142,6 +142,10 @@ class MV_ParamSync(c_void_p):
     """Handle of the native state that syncs a model's parameters with a table."""
 
 
+class MV_Reader(c_void_p):
+    """A reader of another process's session."""
+
+
 class MV_Checkpoint(c_void_p):
     """Handle of a checkpoint that is open for reading."""
 
@@ -247,6 +251,7 @@ class MV_SessionOptions(Structure):
         ("job_name", c_char_p),
         ("job_rank", c_int32),
         ("job_size", c_int32),
+        ("name", c_char_p),
     )
 
 
@@ -330,6 +335,17 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionDescribe": (c_int32, (MV_Session, POINTER(MV_SessionDescription))),
     "MV_NodeDescribe": (c_int32, (c_char_p, c_char_p, c_int64, POINTER(c_int64))),
     "MV_SessionStats": (c_int32, (MV_Session, c_char_p, c_int64, POINTER(c_int64))),
+    "MV_ReaderOpen": (c_int32, (c_char_p, c_int64, POINTER(MV_Reader))),
+    "MV_ReaderDescribe": (c_int32, (MV_Reader, c_char_p, c_int64, POINTER(c_int64))),
+    "MV_ReaderRun": (
+        c_int32,
+        (MV_Reader, c_int64, c_int64, c_char_p, c_void_p, c_int64, c_void_p, c_int64),
+    ),
+    "MV_ReaderWait": (
+        c_int32,
+        (MV_Reader, c_int64, c_int64, POINTER(c_int64), POINTER(c_int64)),
+    ),
+    "MV_ReaderClose": (c_int32, (MV_Reader,)),
     "MV_HasLostRanks": (c_int32, ()),
     "MV_SessionLost": (c_int32, (MV_Session, POINTER(c_int64), c_int64, POINTER(c_int64))),
     "MV_SessionBarrier": (c_int32, (MV_Session,)),
@@ -381,6 +397,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_LastErrorPeer": (c_int32, (POINTER(MV_PeerError),)),
     "MV_SaveOptionsInit": (c_int32, (POINTER(MV_SaveOptions),)),
     "MV_SessionSave": (c_int32, (MV_Session, POINTER(MV_SaveOptions))),
+    "MV_SessionPublish": (c_int32, (MV_Session, c_int64, POINTER(c_int64))),
     "MV_SessionSaveWait": (c_int32, (MV_Session,)),
     "MV_SessionLoad": (c_int32, (MV_Session, c_char_p, c_int32, POINTER(c_int64))),
     "MV_TableSave": (c_int32, (MV_Table, POINTER(MV_SaveOptions))),

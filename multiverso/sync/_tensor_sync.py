@@ -72,15 +72,15 @@ class TensorSync:
             if flag(average, "average"):
                 _require_sum(updater, options)
             tensors = make_tensors()
-            self._groups: list[TensorGroup] = _groups_of(tensors)
+            self._groups: list[TensorGroup] = groups_of(tensors)
             for group in self._groups:
                 group.load()
             self._tensors = tensors
-            parts = _by_dtype(tensors)
+            parts = by_dtype(tensors)
             if not parts:
                 msg = f"{name}: expected parameters, received {len(tensors)} tensors without any"
                 raise ValueError(msg)
-            full_name = _with_layout(name, tensors)
+            full_name = with_layout(name, tensors)
             is_master = session.worker_id == 0
             initial = [joined(part) if is_master else None for part in parts]
         self.name = name
@@ -231,7 +231,7 @@ def _require_sum(updater: object, options: dict[str, float | None]) -> None:
         raise ValueError(msg)
 
 
-def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+def by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """Return the tensors by dtype, in order of first occurrence, for dtypes with elements."""
     groups: dict[np.dtype[Any], list[Tensor]] = {}
     for tensor in tensors:
@@ -239,12 +239,12 @@ def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     return [group for group in groups.values() if any(tensor.size for tensor in group)]
 
 
-def _groups_of(tensors: Sequence[Tensor]) -> list[TensorGroup]:
+def groups_of(tensors: Sequence[Tensor]) -> list[TensorGroup]:
     """Return the groups of the tensors, without duplicates."""
     return list({id(tensor.group): tensor.group for tensor in tensors if tensor.group}.values())
 
 
-def _with_layout(name: str, tensors: Sequence[Tensor]) -> str:
+def with_layout(name: str, tensors: Sequence[Tensor]) -> str:
     """Return a name for the tables that differs between ranks whose tensors differ.
 
     The size of a table alone distinguishes neither 2 + 3 parameters from 3 + 2, nor a matrix from

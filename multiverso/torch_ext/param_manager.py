@@ -74,7 +74,7 @@ class TorchParamManager(ParamManager):
         average: bool = False,
     ) -> None:
         super().__init__(
-            lambda: _tensors_of(module, sync_buffers, average),
+            lambda: tensors_of(module, sync_buffers, average),
             type(module).__name__,
             overlap,
             average,
@@ -82,7 +82,8 @@ class TorchParamManager(ParamManager):
         self.module = module
 
 
-def _tensors_of(module: object, sync_buffers: object, average: bool) -> list[Tensor]:
+def tensors_of(module: object, sync_buffers: object, average: bool) -> list[Tensor]:
+    """Return the parameters and buffers that are synchronized; raise if an argument is invalid."""
     if not isinstance(module, torch.nn.Module):
         msg = f"module: expected a torch.nn.Module, received {type(module).__name__}"
         raise TypeError(msg)

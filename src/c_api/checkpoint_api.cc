@@ -103,6 +103,21 @@ int32_t MV_SessionSave(MV_Session session, const MV_SaveOptions* options) {
   });
 }
 
+int32_t MV_SessionPublish(MV_Session session, int64_t step, int64_t* version) {
+  return Guard([&]() -> Status {
+    if (version == nullptr || step < 0) {
+      return Status(Code::kValue, StrCat("step: expected 0 or more, received ", step));
+    }
+    return RunCollective(session, CallKind::kPublish, 0,
+                         [step, version](SessionEntry* entry, Interrupt* interrupt) -> Status {
+                           const Result<int64_t> published =
+                               entry->session->Publish(step, interrupt);
+                           if (published.ok()) *version = published.value();
+                           return published.status();
+                         });
+  });
+}
+
 int32_t MV_SessionSaveWait(MV_Session session) {
   return Guard([&]() -> Status {
     return RunCollective(session, CallKind::kSaveWait, 0,

@@ -1,4 +1,5 @@
 // The part of the C API for sessions: open, describe, close, and collective calls without tables.
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -66,6 +67,10 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
         "on_loss: a session can go on without a lost rank in async mode only: rounds need "
         "every worker");
   }
+  if (options->name != nullptr && std::strlen(options->name) >= sizeof(NodeControl::name)) {
+    return Status(Code::kValue, StrCat("name: expected at most ", sizeof(NodeControl::name) - 1,
+                                       " bytes, received '", options->name, "'"));
+  }
   MV_RETURN_IF_NOT_OK(CheckMilliseconds("timeout_ms", options->timeout_ms, 1));
   MV_RETURN_IF_NOT_OK(CheckMilliseconds("peer_timeout_ms", options->peer_timeout_ms, 1));
   return CheckMilliseconds("wait_slice_ms", options->wait_slice_ms, 0);
@@ -124,6 +129,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     if (wanted.mode.mode == Mode::kStale) wanted.mode.staleness = options->staleness;
     wanted.role = static_cast<Role>(options->role);
     wanted.on_loss = static_cast<OnLoss>(options->on_loss);
+    if (options->name != nullptr) wanted.name = options->name;
     wanted.timeout = std::chrono::milliseconds(options->timeout_ms);
     wanted.peer_timeout = std::chrono::milliseconds(options->peer_timeout_ms);
     const auto slice = std::chrono::milliseconds(options->wait_slice_ms);

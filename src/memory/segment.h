@@ -48,6 +48,10 @@ class Segment {
                                       PageSize pages = PageSize::kHuge);
   static Result<Segment> OpenShared(const SegmentLocator& locator);
 
+  // Maps an existing segment so that this process cannot change it. `path` is a descriptor of
+  // another process, /proc/<pid>/fd/<fd>. Not on Windows.
+  static Result<Segment> OpenForReading(const std::string& path);
+
   bool is_mapped() const { return data_ != nullptr; }
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
@@ -67,7 +71,7 @@ class Segment {
   void Seal();
 
  private:
-  Status Map(int64_t bytes, bool shared, PageSize pages);
+  Status Map(int64_t bytes, bool shared, PageSize pages, bool is_writable = true);
   void Unmap();
   void Release();
 

@@ -67,7 +67,20 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
   return segment;
 }
 
-Status Segment::Map(int64_t bytes, bool shared, PageSize pages) {
+Result<Segment> Segment::OpenForReading(const std::string& path) {
+  Segment segment;
+  segment.fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat info{};
+  if (segment.fd_ < 0 || fstat(segment.fd_, &info) != 0) {
+    return Status(Code::kMemory,
+                  StrCat("cannot open the shared segment ", path, ": ", std::strerror(errno)));
+  }
+  MV_RETURN_IF_NOT_OK(
+      segment.Map(info.st_size, /*shared=*/true, PageSize::kHuge, /*is_writable=*/false));
+  return segment;
+}
+
+Status Segment::Map(int64_t bytes, bool shared, PageSize pages, bool is_writable) {
   const bool huge = pages == PageSize::kHuge && bytes >= kHugePageThreshold;
   int64_t reserved = 0;
   if (!CheckedAdd(RoundUp(bytes, kPage), huge ? kHugePageBytes : 0, &reserved)) {
@@ -83,8 +96,9 @@ Status Segment::Map(int64_t bytes, bool shared, PageSize pages) {
       huge ? (start + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes : start;
   const auto mapped = static_cast<size_t>(RoundUp(bytes, kPage));
   const int flags = MAP_FIXED | MAP_NORESERVE | (shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
-  void* mapping = mmap(reinterpret_cast<void*>(aligned), mapped, PROT_READ | PROT_WRITE, flags,
-                       shared ? fd_ : -1, 0);
+  void* mapping =
+      mmap(reinterpret_cast<void*>(aligned), mapped,
+           is_writable ? PROT_READ | PROT_WRITE : PROT_READ, flags, shared ? fd_ : -1, 0);
   if (mapping == MAP_FAILED) {
     const Status status = MemoryError("mmap", bytes);
     munmap(area, length);

@@ -51,7 +51,11 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
   return segment;
 }
 
-Status Segment::Map(int64_t bytes, bool shared, PageSize /*pages*/) {
+Result<Segment> Segment::OpenForReading(const std::string& /*path*/) {
+  return Status(Code::kUnsupported, "readers need Linux");
+}
+
+Status Segment::Map(int64_t bytes, bool shared, PageSize /*pages*/, bool /*is_writable*/) {
   void* address = nullptr;
   if (!shared) {
     address =

@@ -85,7 +85,7 @@ struct TableLabel {
 struct alignas(64) NodeControl {
   // Observers, such as `multiverso top`, check the magic number and the sizes before they trust
   // other fields (NodeSnapshot). The magic number is written after all fields up to `started`.
-  static constexpr uint64_t kMagic = 0x3145444f4e2d564d;  // "MV-NODE1"
+  static constexpr uint64_t kMagic = 0x3245444f4e2d564d;  // "MV-NODE2"
   std::atomic<uint64_t> magic;
   uint32_t bytes_of_slot;
   uint32_t bytes_of_recorder;
@@ -95,8 +95,19 @@ struct alignas(64) NodeControl {
   int32_t node;  // the index of this node
   int32_t mode;  // an MV_MODE_ of the C API
   int32_t survives_losses;
-  int32_t unused;   // fills the gap before `started`
-  int64_t started;  // seconds since 1970 UTC
+  int32_t unused;    // fills the gap before `started`
+  int64_t started;   // seconds since 1970 UTC
+  uint64_t session;  // Membership::session, which the tables also have (TableHeader)
+  char name[64];     // of the session; empty if it has no readers
+
+  // The number of tables that have been created, so that readers look for new ones.
+  std::atomic<uint32_t> tables_created;
+  // Publications are numbered from 1. Number n is in buffer n % 2 of each table (TableHeader),
+  // which stays as it is until `publishing` is n + 2.
+  std::atomic<uint64_t> publishing;    // the latest that has begun
+  std::atomic<uint64_t> published;     // the latest that is complete
+  std::atomic<int64_t> steps[2];       // of publication n, in steps[n % 2]
+  std::atomic<uint32_t> publications;  // `published` modulo 2^32, on which readers sleep
 
   // The labels by table number. Later tables have no label.
   TableLabel labels[FlightRecorder::kTables];

@@ -27,6 +27,8 @@ const char* NameOf(CollectiveKind kind) {
       return "load";
     case CollectiveKind::kClose:
       return "shutdown";
+    case CollectiveKind::kPublish:
+      return "publish";
   }
   return "an unknown call";
 }

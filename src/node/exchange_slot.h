@@ -33,6 +33,7 @@ enum class CollectiveKind : uint32_t {
   kSaveWait,
   kLoad,
   kClose,
+  kPublish,
 };
 
 const char* NameOf(CollectiveKind kind);

@@ -27,6 +27,7 @@ enum class CallKind : int32_t {
   kSaveWait,
   kLoad,
   kClose,
+  kPublish,
 };
 
 constexpr CallKind CallOf(RequestKind kind) { return static_cast<CallKind>(kind); }

@@ -39,6 +39,10 @@ Status CompareHellos(const Hello& first, const Hello& other, int rank) {
     return MismatchOf("timeout", StrCat(first.timeout_ms, " ms"), rank,
                       StrCat(other.timeout_ms, " ms"));
   }
+  if (std::strcmp(first.name, other.name) != 0) {
+    const auto quoted = [](const Hello& hello) { return StrCat("'", hello.name, "'"); };
+    return MismatchOf("name", quoted(first), rank, quoted(other));
+  }
   if (first.peer_timeout_ms != other.peer_timeout_ms) {
     return MismatchOf("peer_timeout", StrCat(first.peer_timeout_ms, " ms"), rank,
                       StrCat(other.peer_timeout_ms, " ms"));
@@ -79,9 +83,11 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
     }
     std::memcpy(&hello, hellos[i].data(), sizeof(hello));
     if (i == 0) first = hello;
+    members.session_ = first.session;
     MV_RETURN_IF_NOT_OK(CompareHellos(first, hello, static_cast<int>(i)));
     members.version_ = hello.version;
     members.mode_ = hello.mode;
+    members.name_ = hello.name;
     if (hello.peer_timeout_ms > 0) {
       members.peer_timeout_ = std::chrono::milliseconds(hello.peer_timeout_ms);
     }

@@ -29,6 +29,8 @@ struct Hello {
   int64_t staleness = 0;
   int64_t timeout_ms = 0;
   int64_t peer_timeout_ms = 0;   // 0 for the default
+  uint64_t session = 0;          // a random number; that of rank 0 identifies the session
+  char name[64] = {};            // of the session, for readers; empty if it has none
   char host[64] = {};            // for messages
   char memory_domain[128] = {};  // ranks of one domain can map each other's memory
 };
@@ -63,6 +65,10 @@ class Membership {
   int num_nodes() const { return num_nodes_; }
   const std::string& version() const { return version_; }
   int mode() const { return mode_; }  // an MV_MODE_ of the C API
+  // Returns the name by which readers find the session, or an empty text if it has none.
+  const std::string& name() const { return name_; }
+  // Returns a number that no other session has.
+  uint64_t session() const { return session_; }
   // Returns how long a rank may send no heartbeat before the others treat the rank as lost.
   std::chrono::milliseconds peer_timeout() const { return peer_timeout_; }
   // Returns whether the session continues without lost ranks.
@@ -101,6 +107,8 @@ class Membership {
   OnLoss on_loss_ = OnLoss::kFail;
   std::string version_;  // of the library
   int mode_ = 0;
+  std::string name_;
+  uint64_t session_ = 0;
   std::chrono::milliseconds peer_timeout_{30000};
   std::vector<Role> roles_;
   std::vector<int> worker_ids_;  // by rank; -1 if the rank is not a worker

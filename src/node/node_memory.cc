@@ -44,6 +44,8 @@ void NodeMemory::Join() const {
     control_->started = std::chrono::duration_cast<std::chrono::seconds>(
                             std::chrono::system_clock::now().time_since_epoch())
                             .count();
+    control_->session = members_->session();
+    CopyText(control_->name, members_->name());
     control_->magic.store(NodeControl::kMagic, std::memory_order_release);
   }
   mine.state.store(RankSlot::kAlive, std::memory_order_release);

@@ -96,6 +96,8 @@ const char* NameOf(CallKind call) {
       return "load";
     case CallKind::kClose:
       return "shutdown";
+    case CallKind::kPublish:
+      return "publish";
   }
   return "an unknown call";
 }
@@ -278,7 +280,9 @@ std::string NodeSnapshot::Json() const {
                 ",\"ranks\":", control_->num_ranks, ",\"nodes\":", control_->num_nodes,
                 ",\"node\":", control_->node, ",\"mode\":", control_->mode,
                 ",\"continues\":", control_->survives_losses != 0 ? "true" : "false",
-                ",\"started\":", control_->started, ",\"nanoseconds\":", now, ",\"saved\":",
+                ",\"started\":", control_->started, ",\"nanoseconds\":", now,
+                ",\"name\":", Quoted(TextOf(control_->name)),
+                ",\"published\":", control_->published.load(), ",\"saved\":",
                 control_->has_checkpoint.load() != 0 ? Quoted(TextOf(control_->checkpoint))
                                                      : std::string("null"),
                 ",\"members\":", JsonList(node_ranks, describe_rank),

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "session/loading.h"
+#include "session/publishing.h"
 #include "session/saving.h"
 #include "table/table_creation.h"
 
@@ -72,6 +73,16 @@ Result<int64_t> Session::Load(const CheckpointRequest& request, Interrupt* inter
   Tables tables = TablesHere();
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kLoad, limit));
   return Loading(&checkpointing_, request).Run(std::move(tables), next_table_, limit);
+}
+
+Result<int64_t> Session::Publish(int64_t step, Interrupt* interrupt) {
+  if (members_.name().empty()) {
+    return Status(Code::kState, "publish: expected a session with a name, for readers to find it");
+  }
+  const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
+  Tables tables = TablesHere();
+  MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kPublish, limit));
+  return multiverso::Publish(context_.get(), step, std::move(tables), next_table_, limit);
 }
 
 Tables Session::TablesHere() {
@@ -188,6 +199,7 @@ void Session::ReleaseTable(Table* table) {
   released_at_close_.Count(table->id(),
                            table->consistency()->CallsBefore(SyncPoint{0, "", /*is_last=*/true}));
   table->consistency()->Depart();
+  if (table->here()->header() != nullptr) table->here()->header()->is_released.store(1);
   if (service_ != nullptr) service_->shards()->Release(*table->here());
   tables_.erase(found);
 }

@@ -29,6 +29,7 @@ struct SessionOptions {
   OnLoss on_loss = OnLoss::kFail;
   std::chrono::milliseconds timeout{120000};
   std::chrono::milliseconds peer_timeout{30000};
+  std::string name;                       // by which readers find the session; empty for none
   FileSystem* files = LocalFileSystem();  // for checkpoints
 };
 
@@ -68,6 +69,8 @@ class Session {
   bool IsSaving() const { return checkpointing_.job != nullptr; }
   // Returns the checkpoint's step, or -1 without a checkpoint.
   Result<int64_t> Load(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
+  // Shows readers the tables as they are, as that step. Returns the number of the publication.
+  Result<int64_t> Publish(int64_t step, Interrupt* interrupt = nullptr);
   // Ends the session. Whatever the result, the session cannot be used afterwards.
   Status Close(Interrupt* interrupt = nullptr);
 

@@ -1,6 +1,7 @@
 #include "session/session_opening.h"
 
 #include <cstring>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -130,6 +131,9 @@ Status Opening::MakeHello(std::string* bytes) const {
   hello.role = static_cast<int32_t>(options_.role);
   hello.on_loss = static_cast<int32_t>(options_.on_loss);
   hello.timeout_ms = options_.timeout.count();
+  CopyText(hello.name, options_.name);
+  std::random_device random;
+  hello.session = (uint64_t{random()} << 32) | random();
   hello.peer_timeout_ms = options_.peer_timeout.count();
   MV_RETURN_IF_NOT_OK(DescribeThisPlace(&hello, transport_->rank()));
   bytes->assign(reinterpret_cast<const char*>(&hello), sizeof(hello));

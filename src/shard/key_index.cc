@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <limits>
 
 #include "base/checked.h"
@@ -46,6 +47,14 @@ KeyIndex::KeyIndex(char* memory, int64_t stripes, int64_t first_stripe, int64_t 
       cells_(reinterpret_cast<Cell*>(entries_ + stripes * kEntriesPerStripe)),
       counters_(reinterpret_cast<uint8_t*>(cells_ + stripes * kRowsPerStripe)),
       counted_gets_(reinterpret_cast<uint32_t*>(counters_ + stripes * kCountersPerStripe)) {}
+
+void KeyIndex::CopyStripeTo(int64_t stripe, char* memory) const {
+  const KeyIndex to(memory, stripes_, first_stripe_, table_stripes_, policy_, nullptr);
+  std::memcpy(static_cast<void*>(to.EntriesOf(stripe)), EntriesOf(stripe),
+              kEntriesPerStripe * sizeof(Entry));
+  std::memcpy(static_cast<void*>(to.cells_ + FirstRow(stripe)), cells_ + FirstRow(stripe),
+              kRowsPerStripe * sizeof(Cell));
+}
 
 uint32_t KeyIndex::TicksNow() {
   // All processes of a node read the same clock.

@@ -152,6 +152,9 @@ class KeyIndex {
   // Counts a get of a key without a row, and returns whether the key may have a row now.
   bool Admit(int64_t stripe, int64_t key);
 
+  // Copies what Find and IsExpired read to the memory of another index with as many stripes.
+  void CopyStripeTo(int64_t stripe, char* memory) const;
+
   // ---- At any time
   // Begins a call, whose uses are more recent than those of earlier calls.
   uint32_t BeginCall() const;

@@ -137,9 +137,11 @@ constexpr RequestKind RangeKindOf(RequestKind kind) {
 struct Request {
   static constexpr int64_t kWholeShard = -1;
   static constexpr int kThisWorker = -2;
+  static constexpr int kNoWorker = -1;
 
   RequestKind kind = RequestKind::kGet;
-  // The worker that made the call; kThisWorker means the process that executes the request.
+  // The worker that made the call; kThisWorker means the process that executes the request, and
+  // kNoWorker that no updater must take note of the get.
   int worker = kThisWorker;
   const void* delta = nullptr;  // or the values to store
   void* out = nullptr;          // may equal `delta`; of kExchange, the last values

@@ -10,6 +10,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "memory/futex.h"
 #include "shard/half.h"
 #include "shard/prefetch.h"
 
@@ -87,6 +88,33 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
                                        lock->Holder(), ", which is alive but makes no progress"));
 }
 
+Status Shard::ReadRepeatedly(int64_t stripe, const WaitLimit& limit,
+                             const std::function<void()>& read) const {
+  const StripeLock& lock = *storage_.lock(stripe);
+  for (Instant next_check = Clock::now() + kCheckInterval;;) {
+    if (lock.ReadUnlocked(read)) return Status::Ok();
+    YieldCore();
+    const Instant now = Clock::now();
+    if (now < next_check) continue;
+    next_check = now + kCheckInterval;
+    // A writer that died left the stripe marked as being written.
+    const uint32_t sequence = lock.sequence.load(std::memory_order_acquire);
+    const int holder = lock.Holder();
+    if ((sequence & 1U) != 0 && (holder < 0 || !user_.probe->IsAlive(holder))) {
+      read();
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (lock.sequence.load(std::memory_order_relaxed) == sequence) return Status::Ok();
+    }
+    if (now >= limit.deadline) {
+      return Status(Code::kTimeout,
+                    StrCat("local rank ", holder, " has been changing rows ",
+                           first_row_ + layout_.first_row(stripe), " to ",
+                           first_row_ + layout_.end_row(stripe) - 1, " all the time"));
+    }
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
+  }
+}
+
 // The rows of an add, in the order in which it visits them.
 struct Shard::PlacesOfRows {
   const RowOrder& order;
@@ -147,6 +175,10 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
     const int64_t first = std::max(begin, layout_.first_row(stripe) * columns_);
     const int64_t count = std::min(end, layout_.end_row(stripe) * columns_) - first;
     const auto work = [&] { body(first, first - begin, count); };
+    if (kUse == kReading && user_.is_reader) {
+      MV_RETURN_IF_NOT_OK(ReadRepeatedly(stripe, limit, work));
+      continue;
+    }
     if (kUse == kReading && range.may_read_unlocked && MayReadUnlocked(count) &&
         storage_.lock(stripe)->ReadUnlocked(work)) {
       continue;
@@ -219,6 +251,11 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
         ++progress->done;
         continue;
       }
+    }
+    if (user_.is_reader) {
+      MV_RETURN_IF_NOT_OK(ReadRepeatedly(stripe, limit, [&] { copy(progress->done); }));
+      ++progress->done;
+      continue;
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeGuard<kReading> holding(lock, *storage_.version());
@@ -648,6 +685,32 @@ Status Shard::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Pro
                                      return lazy_->Copy(AreaBytes(0, at), bytes, to);
                                    CopyFor(next_read, to, AreaAt(area, at), bytes);
                                  });
+}
+
+Status Shard::CopyStripeTo(int64_t stripe, const ShardStorage& to, const WaitLimit& limit) const {
+  constexpr int64_t kWordBits = 64;
+  const int64_t first = layout_.first_row(stripe);
+  const int64_t end = layout_.end_row(stripe);
+  const int64_t row_bytes = layout_.row_bytes();
+  MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+  const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
+  for (int64_t row = lazy_->NextTouched(first, end); row < end;
+       row = lazy_->NextTouched(row + 1, end)) {
+    std::memcpy(to.parameters() + row * row_bytes, storage_.parameters() + row * row_bytes,
+                static_cast<size_t>(row_bytes));
+  }
+  // The rows of two stripes may share a word.
+  for (int64_t row = first; row < end;) {
+    const int64_t begin = row / kWordBits * kWordBits;
+    uint64_t mask = ~uint64_t{0} << (row - begin);
+    if (end - begin < kWordBits) mask &= ~(~uint64_t{0} << (end - begin));
+    const uint64_t bits = storage_.touched_bits()[row / kWordBits].load(std::memory_order_acquire);
+    to.touched_bits()[row / kWordBits].fetch_and(bits | ~mask);
+    to.touched_bits()[row / kWordBits].fetch_or(bits & mask);
+    row = begin + kWordBits;
+  }
+  if (keys_ != nullptr) keys_->CopyStripeTo(stripe, to.key_index());
+  return Status::Ok();
 }
 
 Status Shard::CopyIn(int64_t area, int64_t first, int64_t count, const void* values,

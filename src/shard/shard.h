@@ -10,6 +10,9 @@
 // returns pending and stores its position in its Progress. A call with the same arguments continues
 // there. Apply, ApplySum, CopyUnlocked and Copy take no locks.
 //
+// A reader (ShardUser) has mapped the memory read-only. It never takes a lock, and repeats a read
+// that a writer interfered with. It may only run requests that get values.
+//
 // The shard of a hash table also has a KeyIndex. Requests name rows by keys, whose rows have been
 // taken under the locks of their stripes (shard_keys.cc), or by their numbers.
 //
@@ -19,6 +22,7 @@
 #define MULTIVERSO_SHARD_SHARD_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -49,6 +53,7 @@ struct ShardUser {
   int local_rank = 0;
   const OwnerProbe* probe = nullptr;
   int worker = -1;
+  bool is_reader = false;
 };
 
 class Shard {
@@ -121,6 +126,9 @@ class Shard {
                       Progress* progress, const WaitLimit& limit);
   Status CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_step, const uint32_t* steps,
                      Progress* progress, const WaitLimit& limit);
+  // For readers: copies what they need of a stripe to the storage of another shard with the same
+  // layout, whose rows are lazy, too: the touched rows and their keys.
+  Status CopyStripeTo(int64_t stripe, const ShardStorage& to, const WaitLimit& limit) const;
   // For loads: gives rows that have been touched the values of `initializer` and no state. If its
   // values differ from those of the untouched rows, it touches these, too.
   Status Restart(int64_t first_row, int64_t count, const Initializer& initializer,
@@ -156,6 +164,9 @@ class Shard {
   Status ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step, Progress* progress,
                      const WaitLimit& limit, Body body);
   Status TakeStripe(int64_t stripe, const WaitLimit& limit) const;
+  // Runs read(), which copies from a stripe, again and again until no writer interferes.
+  Status ReadRepeatedly(int64_t stripe, const WaitLimit& limit,
+                        const std::function<void()>& read) const;
   Status TouchIds(const Request& request, LazyRows::Room* room, const WaitLimit& limit) const;
   Status TouchRange(int64_t first, int64_t end, LazyRows::Room* room, const WaitLimit& limit) const;
   // Returns whether a request changes rows or, if the updater notes gets, the state of rows.

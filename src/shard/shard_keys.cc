@@ -95,7 +95,11 @@ Status Shard::GetKeys(const Request& request, Progress* progress, const WaitLimi
       if (row >= 0 && keys->IsExpired(row)) row = KeyIndex::kNone;
       if (row >= 0) CopyStored(row, out + i * out_bytes);
     };
-    if (!may_read_unlocked || !lock->ReadUnlocked(copy)) {
+    if (may_read_unlocked && lock->ReadUnlocked(copy)) {
+      // The values have been copied.
+    } else if (user_.is_reader) {
+      MV_RETURN_IF_NOT_OK(ReadRepeatedly(stripe, limit, copy));
+    } else {
       MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
       const StripeGuard<kReading> holding(lock, *storage_.version());
       copy();
@@ -155,6 +159,7 @@ Status Shard::FindRow(const KeyIndex::Place& place, int64_t key, int64_t* row,
     if (*row >= 0 && keys_->IsExpired(*row)) *row = KeyIndex::kNone;
   };
   if (storage_.lock(stripe)->ReadUnlocked(find)) return Status::Ok();
+  if (user_.is_reader) return ReadRepeatedly(stripe, limit, find);
   MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
   const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
   find();
@@ -382,6 +387,12 @@ Status Shard::CopyCells(const Request& request, const WaitLimit& limit) const {
   auto* const cells = static_cast<KeyIndex::RowOfKey*>(request.out);
   for (int64_t i = 0; i < request.num_ids;) {
     const int64_t stripe = layout_.stripe_of(request.row_ids[i] - first_row_);
+    if (user_.is_reader) {
+      MV_RETURN_IF_NOT_OK(ReadRepeatedly(
+          stripe, limit, [&] { cells[i] = keys_->Describe(request.row_ids[i] - first_row_); }));
+      ++i;
+      continue;
+    }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
     for (; i < request.num_ids; ++i) {

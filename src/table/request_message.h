@@ -37,7 +37,8 @@ static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "chunks of an array
 struct RequestHeader {
   RequestKind kind = RequestKind::kGet;
   int32_t sender = 0;
-  int32_t tag = 0;  // of the call
+  int32_t tag = 0;     // of the call
+  int32_t worker = 0;  // Request::kThisWorker for the sender, or kNoWorker
   // In a session that continues without lost ranks, `number` counts the sender's changes in `slot`,
   // so that no change is applied twice (RequestLog). With slot -1, the change has no number.
   int32_t slot = -1;

@@ -50,6 +50,7 @@ Status ServerPipeline::Send(InFlightRequest* request) {
   header.kind = chunk.request.kind;
   header.sender = messenger_->rank();
   header.tag = tag_;
+  header.worker = chunk.request.worker;
   header.table = table_;
   header.first = is_hyper ? chunk.request.hyper : chunk.request.first;
   header.count = is_hyper ? 0 : chunk.count;

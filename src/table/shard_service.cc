@@ -179,7 +179,9 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
   char* const values = ids + id_bytes;
   Request* const request = &job->request;
   request->kind = header.kind;
-  request->worker = rank_context_->members().worker_id(header.sender);
+  request->worker = header.worker == Request::kNoWorker
+                        ? Request::kNoWorker
+                        : rank_context_->members().worker_id(header.sender);
   request->first = header.first;
   request->count = header.count;
   request->num_ids = header.count;

@@ -285,14 +285,23 @@ int64_t Table::MaxChanges() const {
 
 Result<int64_t> Table::ListChanges(int64_t since, std::vector<RowRange>* rows,
                                    const WaitLimit& limit) {
-  Request request;
-  request.kind = RequestKind::kVersionsOfRows;
+  uint64_t rounds = 0;
   if (context_.mode.mode == Mode::kSync) {
     Progress progress;
     MV_RETURN_IF_NOT_OK(
         consistency()->Run(Request::GetRows(nullptr, 0, nullptr), &progress, limit));
-    request.rounds = consistency()->rounds_applied();
+    rounds = consistency()->rounds_applied();
   }
+  const Result<int64_t> version = ListChangesNow(since, rounds, rows, limit);
+  // After Finish, the others apply rounds during this call, whose changes the next call must list.
+  return version.ok() && consistency()->HasFinished() ? since : version;
+}
+
+Result<int64_t> Table::ListChangesNow(int64_t since, uint64_t rounds, std::vector<RowRange>* rows,
+                                      const WaitLimit& limit) {
+  Request request;
+  request.kind = RequestKind::kVersionsOfRows;
+  request.rounds = rounds;
   std::vector<RowRange> stripes;
   std::vector<int64_t> first_rows;
   for (const RowRange& node : RowsOfNodes()) {
@@ -323,8 +332,26 @@ Result<int64_t> Table::ListChanges(int64_t since, std::vector<RowRange>* rows,
       rows->push_back(stripes[i]);
     }
   }
-  // After Finish, the others apply rounds during this call, whose changes the next call must list.
-  return consistency()->HasFinished() ? since : version;
+  return version;
+}
+
+Status Table::GetRanges(const std::vector<RowRange>& ranges, void* out, const WaitLimit& limit) {
+  Request get = Request::Get(out);
+  get.worker = Request::kNoWorker;
+  get.rounds = consistency()->rounds_applied();
+  if (context_.service != nullptr) {
+    if (ranges.empty()) return Status::Ok();
+    return DistributedCall(here(), context_.service, context_.rank, get, ranges).Run(limit);
+  }
+  const int64_t row_bytes = spec().num_col * SizeOf(spec().value_type());
+  for (const RowRange& rows : ranges) {
+    get.first = rows.first * spec().num_col;
+    get.count = rows.count() * spec().num_col;
+    get.out = static_cast<char*>(out) + rows.first * row_bytes;
+    Progress progress;
+    MV_RETURN_IF_NOT_OK(shard()->Run(get, &progress, limit));
+  }
+  return Status::Ok();
 }
 
 Result<KeyCounts> Table::CountKeys(const WaitLimit& limit) {

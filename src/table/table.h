@@ -93,6 +93,12 @@ class Table {
   // lists at least the rows that change after this call. In sync mode it counts and waits as a get.
   // Blocks to its end.
   Result<int64_t> ListChanges(int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit);
+  // Does the same without the mode, after `rounds` rounds.
+  Result<int64_t> ListChangesNow(int64_t since, uint64_t rounds, std::vector<RowRange>* rows,
+                                 const WaitLimit& limit);
+  // Copies the values of ranges of rows to their places in `out`, which is as large as the table,
+  // without the mode, and for no worker.
+  Status GetRanges(const std::vector<RowRange>& ranges, void* out, const WaitLimit& limit);
   // Returns the most ranges that ListChanges lists.
   int64_t MaxChanges() const;
 

@@ -123,9 +123,11 @@ void TableCreation::MakeSegmentAndSend() {
     if (!bytes.ok()) {
       failure_ = bytes.status();
     } else {
-      // A rank alone on its node does not share the memory, and private memory is faster to map.
-      const auto create = rank_context->members().num_ranks_here() == 1 ? Segment::CreatePrivate
-                                                                        : Segment::CreateShared;
+      // A rank alone on its node does not share the memory, unless there may be readers. Private
+      // memory is faster to map.
+      const bool is_private =
+          rank_context->members().num_ranks_here() == 1 && context_.members->name().empty();
+      const auto create = is_private ? Segment::CreatePrivate : Segment::CreateShared;
       Result<Segment> made = create(bytes.value().needed, bytes.value().spare, bytes.value().pages);
       failure_ = made.status();
       if (made.ok()) segment_ = std::move(made.value());
@@ -195,8 +197,14 @@ Status TableCreation::ConfirmAllMapped() {
     }
     return failure;
   }
-  // All ranks have mapped the segment, so the segment no longer needs a name or a descriptor.
-  here_->segment()->Seal();
+  // All ranks have mapped the segment, so the segment no longer needs a name. Readers find its
+  // descriptor.
+  if (context_.members->name().empty()) {
+    here_->segment()->Seal();
+  } else {
+    here_->segment()->Unlink();
+    if (is_maker()) context_.rank->memory()->control()->tables_created.fetch_add(1);
+  }
   table_ = std::make_shared<Table>(here_, context_);
   return Status::Ok();
 }

@@ -63,18 +63,6 @@ SumPlan PlanOf(const Partition& partition, const Membership& members) {
   return plan;
 }
 
-Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout, int workers) {
-  auto updater = MakeUpdater(spec.updater_kind(), spec.type());
-  if (!updater.ok()) return updater.status();
-  const bool is_array = spec.kind == static_cast<int32_t>(TableKind::kArray);
-  const bool counts_steps = updater.value()->counts_steps() || IsHalf(spec.type());
-  return ShardStorage::Plan(
-      layout, ValueBytesOfRow(spec), updater.value()->state_slots(workers),
-      counts_steps ? StepCells(layout, spec.num_col, /*row_by_row=*/!is_array) : StepCells(),
-      updater.value()->row_slots() * SizeOf(spec.value_type()), spec.is_lazy(),
-      spec.is_hash() ? KeyIndex::BytesOf(layout.stripes(), spec.keys) : 0);
-}
-
 // Returns how many keys a node may hold. With several nodes, their numbers of keys differ.
 int64_t MostKeysOf(const TableSpec& spec, int64_t rows) {
   if (rows == spec.num_row) return spec.keys.capacity;
@@ -106,6 +94,44 @@ StripeLayout TableShard::LayoutOf(const TableSpec& spec, int64_t rows) {
                       StripeLayout::kStripeBytes * size / SizeOf(spec.value_type()));
 }
 
+Result<ShardStorage> TableShard::StorageOf(const TableSpec& spec, const StripeLayout& layout,
+                                           int workers) {
+  auto updater = MakeUpdater(spec.updater_kind(), spec.type());
+  if (!updater.ok()) return updater.status();
+  const bool is_array = spec.kind == static_cast<int32_t>(TableKind::kArray);
+  const bool counts_steps = updater.value()->counts_steps() || IsHalf(spec.type());
+  return ShardStorage::Plan(
+      layout, ValueBytesOfRow(spec), updater.value()->state_slots(workers),
+      counts_steps ? StepCells(layout, spec.num_col, /*row_by_row=*/!is_array) : StepCells(),
+      updater.value()->row_slots() * SizeOf(spec.value_type()), spec.is_lazy(),
+      spec.is_hash() ? KeyIndex::BytesOf(layout.stripes(), spec.keys) : 0);
+}
+
+namespace {
+
+// Returns the description of the shards in the buffers of publications, which have no state. Dense
+// ones contain values, since those of other nodes arrive as values.
+TableSpec PublishedSpecOf(TableSpec spec) {
+  spec.updater = static_cast<int32_t>(UpdaterKind::kAdd);
+  if (!spec.is_lazy()) spec.dtype = static_cast<int32_t>(spec.value_type());
+  return spec;
+}
+
+RowRange PublishedRowsOf(const TableSpec& spec, const Partition& partition) {
+  return spec.is_lazy() ? partition.node_rows() : RowRange{0, spec.num_row};
+}
+
+Result<int64_t> BufferBytesOf(const TableSpec& spec, const Partition& partition) {
+  const TableSpec published = PublishedSpecOf(spec);
+  const int64_t rows = PublishedRowsOf(spec, partition).count();
+  const Result<ShardStorage> storage =
+      TableShard::StorageOf(published, TableShard::LayoutOf(published, rows), /*workers=*/0);
+  if (!storage.ok()) return storage.status();
+  return RoundUp(storage.value().segment_bytes(), kPage);
+}
+
+}  // namespace
+
 Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& members,
                                        const ModeOptions& mode) {
   const Partition partition = PartitionOf(spec, members, mode);
@@ -117,7 +143,14 @@ Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& 
   const int64_t shard = RoundUp(storage->segment_bytes(), kPage);
   // The rows of a lazy table may be more than the machine holds, since few may be used.
   const int64_t needed = spec.is_lazy() ? storage->bytes_before_parameters() : shard;
-  return TableBytes{needed, shard - needed + consistency.value(), PagesOf(spec, shard)};
+  int64_t published = 0;
+  if (!members.name().empty()) {
+    const Result<int64_t> buffer = BufferBytesOf(spec, partition);
+    if (!buffer.ok()) return buffer.status();
+    published = 2 * buffer.value();
+  }
+  return TableBytes{needed, shard - needed + RoundUp(consistency.value(), kPage) + published,
+                    PagesOf(spec, shard)};
 }
 
 void TableShard::SizeForKeys(const Membership& members, TableSpec* spec) {
@@ -135,19 +168,15 @@ void TableShard::SizeForKeys(const Membership& members, TableSpec* spec) {
   spec->SetRowsForKeys(servers);
 }
 
-Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,
-                                                       Segment segment, RankContext* rank_context,
-                                                       const ModeOptions& mode) {
-  const Membership& members = rank_context->members();
-  const Partition partition = PartitionOf(spec, members, mode);
-  const RowRange rows = partition.node_rows();
+Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowRange rows,
+                                                     int workers, char* base, const ShardUser& user,
+                                                     std::atomic<int64_t>* key_counts) {
   const StripeLayout layout = LayoutOf(spec, rows.count());
-  Result<ShardStorage> storage = StorageOf(spec, layout, members.num_workers());
+  Result<ShardStorage> storage = StorageOf(spec, layout, workers);
   if (!storage.ok()) return storage.status();
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
-  std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
-  storage->Attach(created->segment_->data());
+  storage->Attach(base);
   std::unique_ptr<const LazyRows> lazy;
   if (spec.is_lazy()) {
     const bool is_huge = PagesOf(spec, storage->segment_bytes()) == PageSize::kHuge;
@@ -161,18 +190,53 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
     keys = std::make_unique<KeyIndex>(storage->key_index(), layout.stripes(),
                                       rows.first / KeyIndex::kRowsPerStripe, spec.key_stripes(),
                                       spec.keys, lazy.get());
-    keys->PublishTo(rank_context->memory()->KeyCountsOf(id));
+    keys->PublishTo(key_counts);
   }
-  created->shard_ = std::make_unique<Shard>(
-      layout, spec.num_col, spec.type(), storage.value(), std::move(updater.value()),
+  return std::make_unique<Shard>(layout, spec.num_col, spec.type(), storage.value(),
+                                 std::move(updater.value()), user, rows.first, std::move(lazy),
+                                 std::move(keys));
+}
+
+Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,
+                                                       Segment segment, RankContext* rank_context,
+                                                       const ModeOptions& mode) {
+  const Membership& members = rank_context->members();
+  const Partition partition = PartitionOf(spec, members, mode);
+  const RowRange rows = partition.node_rows();
+  const StripeLayout layout = LayoutOf(spec, rows.count());
+  Result<ShardStorage> storage = StorageOf(spec, layout, members.num_workers());
+  if (!storage.ok()) return storage.status();
+  std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
+  Result<std::unique_ptr<Shard>> shard_here = MakeShard(
+      spec, rows, members.num_workers(), created->segment_->data(),
       ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
-      rows.first, std::move(lazy), std::move(keys));
+      rank_context->memory()->KeyCountsOf(id));
+  if (!shard_here.ok()) return shard_here.status();
+  created->shard_ = std::move(shard_here.value());
+  storage->Attach(created->segment_->data());
   char* const mode_memory = created->segment_->data() + RoundUp(storage->segment_bytes(), kPage);
   Shard* const shard = created->shard_.get();
   created->consistency_ =
       MakeConsistency(mode, ShapeOf(spec), rows.first, mode_memory, shard, rank_context, spec.name);
   created->node_rounds_ = NodeRounds::Make(mode, PlanOf(partition, members), ShapeOf(spec),
                                            rows.first, mode_memory, shard, rank_context, spec.name);
+  if (!members.name().empty()) {
+    created->header_ = reinterpret_cast<TableHeader*>(storage->label());
+    const Result<int64_t> buffer = BufferBytesOf(spec, partition);
+    if (!buffer.ok()) return buffer.status();
+    TableHeader* const header = created->header_;
+    const int64_t end = created->segment_->bytes();
+    // Every rank writes the same header, before any rank can use the table.
+    header->session = rank_context->memory()->control()->session;
+    header->id = id;
+    header->spec = spec;
+    header->rows = rows;
+    header->num_workers = members.num_workers();
+    header->published_spec = PublishedSpecOf(spec);
+    header->published_rows = PublishedRowsOf(spec, partition);
+    for (int i = 0; i < 2; ++i) header->buffers[i].offset = end - (2 - i) * buffer.value();
+    header->magic.store(TableHeader::kMagic, std::memory_order_release);
+  }
   // Every rank stores the same values, before any rank can use the table.
   for (int i = 0; i < kHyperCount; ++i) {
     shard->hyper()->values[i].store(spec.hyper[i], std::memory_order_relaxed);

@@ -6,6 +6,7 @@
 #ifndef MULTIVERSO_TABLE_TABLE_SHARD_H_
 #define MULTIVERSO_TABLE_TABLE_SHARD_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -17,6 +18,7 @@
 #include "shard/shard.h"
 #include "table/partition.h"
 #include "table/request_message.h"
+#include "table/table_header.h"
 #include "table/table_spec.h"
 
 namespace multiverso {
@@ -37,6 +39,12 @@ class TableShard {
                                     const ModeOptions& mode);
   // Returns how `rows` rows of a node are divided into stripes.
   static StripeLayout LayoutOf(const TableSpec& spec, int64_t rows);
+  static Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout,
+                                        int workers);
+  // Returns a shard with `rows` of a table, in memory at `base` that StorageOf describes.
+  static Result<std::unique_ptr<Shard>> MakeShard(const TableSpec& spec, RowRange rows, int workers,
+                                                  char* base, const ShardUser& user,
+                                                  std::atomic<int64_t>* key_counts = nullptr);
   // Sets the number of rows of a hash table, and its capacity if only max_bytes limits it.
   static void SizeForKeys(const Membership& members, TableSpec* spec);
   // Attaches to a segment of the size that BytesOf returns. `rank_context` outlives the TableShard.
@@ -50,6 +58,8 @@ class TableShard {
   // Returns the memory of this part, which stays mapped until no one shares it any more.
   const std::shared_ptr<Segment>& segment() const { return segment_; }
   Shard* shard() const { return shard_.get(); }
+  // Returns null if the session has no name.
+  TableHeader* header() const { return header_; }
   Consistency* consistency() const { return consistency_.get(); }
   // Returns the table's rounds with other nodes on the leader of this node, and null elsewhere.
   NodeRounds* node_rounds() const { return node_rounds_.get(); }
@@ -71,6 +81,7 @@ class TableShard {
   std::shared_ptr<Segment> segment_;
   Partition partition_;
   std::unique_ptr<Shard> shard_;
+  TableHeader* header_ = nullptr;
   std::unique_ptr<Consistency> consistency_;
   std::unique_ptr<NodeRounds> node_rounds_;
 };

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The folders of src/ from the lowest layer to the highest. A folder that is not listed is a fault.
 CORE_LAYERS = (
     *("base", "memory", "shard", "transport", "node", "liveness", "group", "sum", "consistency"),
-    *("checkpoint", "table", "session", "c_api"),
+    *("checkpoint", "table", "reader", "session", "c_api"),
 )
 # The folder of the public header, which belongs to the layer that implements it: c_api.
 PUBLIC = "include"
@@ -28,7 +28,7 @@ PACKAGE_LAYERS = (
     ("_session_options", "devices", "initializers"),
     ("_session",),
     ("_spawn", "api", "tables"),
-    ("checkpoint", "sync"),
+    ("_live", "checkpoint", "sync"),
     ("__init__",),
     ("_commands",),
     ("__main__",),

@@ -158,6 +158,7 @@ typedef struct MV_MemoryHandle_* MV_Memory;
 typedef struct MV_FutureHandle_* MV_Future;
 typedef struct MV_ParamSyncHandle_* MV_ParamSync;
 typedef struct MV_CheckpointHandle_* MV_Checkpoint;
+typedef struct MV_ReaderHandle_* MV_Reader;
 
 /* ---- The library itself --------------------------------------------------------------------- */
 MV_EXPORT int32_t MV_AbiVersion(void);
@@ -236,6 +237,7 @@ typedef struct MV_SessionOptions {
   const char* job_name;
   int32_t job_rank;
   int32_t job_size;
+  const char* name; /* by which MV_ReaderOpen finds the session, at most 63 bytes; NULL for none */
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {
@@ -282,6 +284,11 @@ MV_EXPORT int32_t MV_SessionClose(MV_Session session);
  * and the session, after waiting for other threads' calls on them. */
 MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
 
+/* Collective. Shows readers (MV_ReaderOpen) all tables as they are now, as one version, which
+ * *version receives: 1, 2, ... `step` is a number of the program. Copies what has changed since the
+ * version before the last one to memory that readers share. MV_ERR_STATE without a name. */
+MV_EXPORT int32_t MV_SessionPublish(MV_Session session, int64_t step, int64_t* version);
+
 /* ---- Looking at jobs from outside ------------------------------------------------------------ */
 /* Describes the ranks of a node without disturbing them, as a JSON object of `length` characters,
  * which is written to `json` if it fits the `room` there. `path` is /proc/PID/fd/N, the descriptor
@@ -290,6 +297,27 @@ MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
 MV_EXPORT int32_t MV_NodeDescribe(const char* path, char* json, int64_t room, int64_t* length);
 /* The same for the node of this rank, from inside the session. Not collective. */
 MV_EXPORT int32_t MV_SessionStats(MV_Session session, char* json, int64_t room, int64_t* length);
+
+/* ---- Reading tables from outside ------------------------------------------------------------- */
+/* Attaches to the session with that name on this machine, or to that of the process `pid` if `name`
+ * is NULL. The process needs no MPI and no session. A reader cannot change anything and delays
+ * nobody. MV_ERR_STATE if there is no such session, and from all calls after the session's end. */
+MV_EXPORT int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader);
+/* Describes the tables and the last publication as a JSON object, as MV_NodeDescribe does. */
+MV_EXPORT int32_t MV_ReaderDescribe(MV_Reader reader, char* json, int64_t room, int64_t* length);
+/* Runs the operation "get", "get_rows", "get_keys" or "cells" (MV_TableRun) on the table with that
+ * id. `version` is 0 for the table as it is now, of which each stripe is read at another moment, or
+ * the number of a publication. MV_PENDING, with undefined content of `out`, if the session has
+ * published too much since that version: then begin again with the last one. There is nothing to
+ * wait for. */
+MV_EXPORT int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version,
+                               const char* operation, const int64_t* row_ids, int64_t num_ids,
+                               void* out, int64_t count);
+/* Waits until the session has published `version`. *published receives the last version, 0 before
+ * the first, and *step its step. MV_ERR_TIMEOUT after the timeout. */
+MV_EXPORT int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms,
+                                int64_t* published, int64_t* step);
+MV_EXPORT int32_t MV_ReaderClose(MV_Reader reader);
 
 /* ---- Tables --------------------------------------------------------------------------------- */
 typedef struct MV_TableOptions {

@@ -1,0 +1,68 @@
+"""Loads the tensors of a model from the tables of a session that another process reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from multiverso.sync._tensor import Tensor
+from multiverso.sync._tensor_sync import by_dtype, groups_of, with_layout
+
+if TYPE_CHECKING:
+    from multiverso._live import View
+
+
+def load_live(name: str, tensors: Sequence[Tensor], view: View) -> int | None:
+    """Set tensors to the values that a session has for the same tensors of a model.
+
+    Parameters
+    ----------
+    name : str
+        The name that the session's workers gave to the tensors.
+    tensors : sequence of Tensor
+        The tensors, which are the same in number, shape and dtype as those of the workers.
+    view : multiverso.View
+        The session.
+
+    Returns
+    -------
+    int or None
+        The step of the version, or None if the session has published nothing, so that the values
+        are the current ones.
+
+    Raises
+    ------
+    ValueError
+        If the session has no tables for such tensors.
+    StateError, OperationTimeout
+        As for `View.cut`.
+
+    """
+    parts = by_dtype(tensors)
+    wanted = with_layout(name, tensors)
+    tables = [(key, table) for key, table in view.tables.items() if table.name == wanted]
+    expected = [(sum(tensor.size for tensor in part),) for part in parts]
+    if [table.shape for _, table in tables] != expected:
+        names = ", ".join(f"'{table.name}'" for table in view.tables.values())
+        msg = (
+            f"expected a session that trains '{wanted}', received one with {names or 'no tables'}: "
+            "the model must have the same class and the same tensors as that of the workers"
+        )
+        raise ValueError(msg)
+    step = None
+    if all(table.is_published for _, table in tables):
+        cut = view.cut([key for key, _ in tables])
+        step, values = cut.step, list(cut.values())
+    else:
+        values = [table.get() for _, table in tables]
+    groups = groups_of(list(tensors))
+    for group in groups:
+        group.load()
+    for part, array in zip(parts, values, strict=True):
+        first = 0
+        for tensor in part:
+            tensor.assign(array[first : first + tensor.size])
+            first += tensor.size
+    for group in groups:
+        group.scatter()
+    return step

@@ -1,0 +1,55 @@
+"""Fills a module from a session that trains it in other processes."""
+
+import torch
+
+from multiverso._live import View
+from multiverso.sync import _live
+from multiverso.sync._param_manager import SyncStatistics
+from multiverso.torch_ext.param_manager import tensors_of
+
+__all__ = ["load_live"]
+
+
+def load_live(
+    module: torch.nn.Module, view: View, sync_buffers: SyncStatistics = "average"
+) -> int | None:
+    """Set the parameters and buffers of a module to those that a running session has for it.
+
+    The workers of the session synchronize a module of the same architecture with
+    `TorchParamManager` or `DistributedOptimizer`. This process only reads; see `multiverso.attach`.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The module, on any device.
+    view : multiverso.View
+        The session.
+    sync_buffers : {"average", "master", False}, optional
+        The argument of the workers.
+
+    Returns
+    -------
+    int or None
+        The step of the version that was loaded. If the session has not published, the current
+        values are loaded, and None is returned.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid, or the session does not train such a module.
+    StateError, OperationTimeout
+        As for `multiverso.View.cut`.
+
+    Examples
+    --------
+    ::
+
+        with mv.attach("train", timeout=60) as view:
+            version = 0
+            while True:
+                version = view.wait(version + 1)
+                step = load_live(model, view)
+                print(step, accuracy(model))
+
+    """
+    return _live.load_live(type(module).__name__, tensors_of(module, sync_buffers, False), view)

@@ -1,0 +1,108 @@
+// The part of the C API that reads the tables of a session from other processes.
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "c_api/guard.h"
+#include "c_api/handles.h"
+#include "c_api/table_call.h"
+#include "multiverso/c_api.h"
+#include "reader/job_reader.h"
+
+namespace multiverso::c_api {
+namespace {
+
+// How long a read may be disturbed by writers.
+constexpr auto kReadTimeout = std::chrono::seconds(30);
+// How long MV_ReaderClose waits for other threads' calls.
+constexpr auto kCloseTimeout = std::chrono::minutes(2);
+
+HandleTable<JobReader>& Readers() {
+  // The table is never destroyed, since a handle may be used while the process exits.
+  static auto* const readers = new HandleTable<JobReader>;
+  return *readers;
+}
+
+using ReaderUse = HandleTable<JobReader>::Use;
+
+}  // namespace
+}  // namespace multiverso::c_api
+
+using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
+using namespace multiverso::c_api;  // NOLINT
+
+int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader) {
+  return Guard([&]() -> Status {
+    if (reader == nullptr || (name == nullptr) == (pid <= 0)) {
+      return Status(Code::kValue, "MV_ReaderOpen: expected a name, or null and a process id");
+    }
+    auto attached = JobReader::Attach(name == nullptr ? "" : name, name == nullptr ? pid : 0);
+    if (!attached.ok()) return attached.status();
+    const uintptr_t handle = Readers().Open(attached.value().get());
+    if (handle == 0) return Status(Code::kMemory, "too many readers are open");
+    (void)attached.value().release();  // NOLINT: MV_ReaderClose deletes it
+    *reader = reinterpret_cast<MV_Reader>(handle);
+    return Status::Ok();
+  });
+}
+
+int32_t MV_ReaderDescribe(MV_Reader reader, char* json, int64_t room, int64_t* length) {
+  return Guard([&]() -> Status {
+    const ReaderUse use(&Readers(), HandleNumber(reader));
+    if (!use) return StaleHandleError("reader");
+    if (length == nullptr || room < 0 || (room > 0 && json == nullptr)) {
+      return Status(Code::kValue, "MV_ReaderDescribe: expected room and a length");
+    }
+    const Result<std::string> text = use->Json();
+    if (!text.ok()) return text.status();
+    *length = static_cast<int64_t>(text.value().size());
+    if (*length <= room) std::memcpy(json, text.value().data(), text.value().size());
+    return Status::Ok();
+  });
+}
+
+int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version, const char* operation,
+                     const int64_t* row_ids, int64_t num_ids, void* out, int64_t count) {
+  return Guard([&]() -> Status {
+    const ReaderUse use(&Readers(), HandleNumber(reader));
+    if (!use) return StaleHandleError("reader");
+    const Result<RequestKind> kind = KindOf(operation);
+    if (!kind.ok()) return kind.status();
+    if (version < 0 || num_ids < 0 || (out == nullptr && count > 0) ||
+        (row_ids == nullptr && num_ids > 0)) {
+      return Status(Code::kValue, "MV_ReaderRun: expected a version, row ids and a buffer");
+    }
+    return use->Run(table, static_cast<uint64_t>(version),
+                    Request::Of(kind.value(), row_ids, num_ids, nullptr, out), count,
+                    WaitLimit::For(kReadTimeout));
+  });
+}
+
+int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms, int64_t* published,
+                      int64_t* step) {
+  return Guard([&]() -> Status {
+    const ReaderUse use(&Readers(), HandleNumber(reader));
+    if (!use) return StaleHandleError("reader");
+    if (published == nullptr || step == nullptr || version < 0 || timeout_ms < 0) {
+      return Status(Code::kValue, "MV_ReaderWait: expected a version, a timeout and results");
+    }
+    uint64_t last = 0;
+    const Status status = use->Wait(static_cast<uint64_t>(version), &last, step,
+                                    WaitLimit::For(std::chrono::milliseconds(timeout_ms)));
+    *published = static_cast<int64_t>(last);
+    return status;
+  });
+}
+
+int32_t MV_ReaderClose(MV_Reader reader) {
+  return GuardRelease([&]() -> Status {
+    const std::unique_ptr<JobReader> closed(
+        Readers().Close(HandleNumber(reader), Clock::now() + kCloseTimeout));
+    if (closed != nullptr) return Status::Ok();
+    if (!ReaderUse(&Readers(), HandleNumber(reader))) return StaleHandleError("reader");
+    return Status(Code::kTimeout, "another thread still uses the reader");
+  });
+}

@@ -1,0 +1,289 @@
+#include "reader/job_reader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "memory/futex.h"
+#include "memory/presence.h"
+#include "node/node_snapshot.h"
+#include "reader/find_segments.h"
+#include "table/table_shard.h"
+
+namespace multiverso {
+namespace {
+
+// How often the reader asks the kernel whether the ranks are alive.
+constexpr auto kCheckInterval = std::chrono::milliseconds(100);
+constexpr int64_t kPage = 4096;
+
+std::string TextOf(const char* text, size_t room) { return std::string(text, strnlen(text, room)); }
+
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const bool is_plain = static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\';
+    quoted += is_plain ? c : '?';
+  }
+  return quoted + "\"";
+}
+
+}  // namespace
+
+JobReader::JobReader(Segment control)
+    : control_segment_(std::move(control)),
+      control_(reinterpret_cast<NodeControl*>(control_segment_.data())) {
+  for (int rank = 0; rank < control_->num_ranks; ++rank) {
+    if (control_->slots()[rank].pid != 0) ranks_.push_back(rank);
+  }
+}
+
+Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, int64_t pid) {
+  std::unique_ptr<JobReader> found;
+  bool is_unnamed = false;
+  const std::vector<int64_t> processes = pid != 0 ? std::vector<int64_t>{pid} : OtherProcesses();
+  for (const int64_t process : processes) {
+    for (const std::string& path : SegmentsOf(process, NodeControl::kMagic)) {
+      Result<Segment> control = Segment::OpenForReading(path);
+      // A process may end, and its segments with it, at any time.
+      if (!control.ok() || !NodeSnapshot::Of(control->data(), control->bytes()).ok()) continue;
+      std::unique_ptr<JobReader> reader(new JobReader(std::move(control.value())));
+      const NodeControl& job = *reader->control_;
+      is_unnamed = is_unnamed || job.name[0] == '\0';
+      if (job.name[0] == '\0' || (pid == 0 && TextOf(job.name, sizeof(job.name)) != name)) continue;
+      if (!reader->CheckRunning().ok()) continue;
+      // The nodes of a session on one machine have a segment each; the reader takes the first node.
+      const bool is_same = found != nullptr && found->control_->session == job.session;
+      if (is_same && found->control_->node <= job.node) continue;
+      if (found != nullptr && !is_same) {
+        return Status(Code::kState, StrCat("there are several sessions named '", name,
+                                           "' on this machine: pass the process id of a rank"));
+      }
+      found = std::move(reader);
+    }
+  }
+  if (found != nullptr) return found;
+  if (pid == 0) {
+    return Status(Code::kState, StrCat("no other process of this user on this machine has a "
+                                       "session named '",
+                                       name, "'"));
+  }
+  return Status(Code::kState,
+                StrCat("process ", pid, " has no session",
+                       is_unnamed ? " with a name: pass name= to multiverso.init" : ""));
+}
+
+bool JobReader::IsAlive(int owner) const {
+  if (owner < 0 || static_cast<size_t>(owner) >= ranks_.size()) return false;
+  const uint32_t state = control_->slots()[ranks_[static_cast<size_t>(owner)]].state.load();
+  return state == RankSlot::kAlive && IsPresent(control_segment_.fd(), owner);
+}
+
+std::string JobReader::EndReason() const {
+  if (control_->abort.load(std::memory_order_acquire) == NodeControl::kSet) {
+    return TextOf(control_->abort_reason, sizeof(control_->abort_reason));
+  }
+  for (const int rank : ranks_) {
+    const RankSlot& slot = control_->slots()[rank];
+    const uint32_t state = slot.state.load(std::memory_order_acquire);
+    if (state == RankSlot::kLeft) {
+      return StrCat("rank ", rank, " left (", TextOf(slot.reason, sizeof(slot.reason)), ")");
+    }
+    if (state != RankSlot::kClosed) return StrCat("rank ", rank, " (process ", slot.pid, ") died");
+  }
+  return "it was shut down";
+}
+
+Status JobReader::CheckRunning() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (!has_ended_) {
+    const Instant now = Clock::now();
+    const bool is_any_joined = std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) {
+      return control_->slots()[rank].state.load() == RankSlot::kAlive;
+    });
+    if (is_any_joined && now < last_check_ + kCheckInterval) return Status::Ok();
+    last_check_ = now;
+    for (int local_rank = 0; local_rank < static_cast<int>(ranks_.size()); ++local_rank) {
+      if (IsAlive(local_rank)) return Status::Ok();
+    }
+    has_ended_ = true;
+    tables_.clear();
+  }
+  return Status(Code::kState,
+                StrCat("the session '", TextOf(control_->name, sizeof(control_->name)),
+                       "' has ended: ", EndReason()));
+}
+
+std::shared_ptr<JobReader::TableView> JobReader::Open(const std::string& path) const {
+  Result<Segment> segment = Segment::OpenForReading(path);
+  auto view = std::make_shared<TableView>();
+  if (!segment.ok() || segment->bytes() < kPage) return nullptr;
+  view->segment = std::move(segment.value());
+  char* const base = view->segment.data();
+  ShardStorage first;
+  first.Attach(base);
+  view->header = reinterpret_cast<TableHeader*>(first.label());
+  TableHeader& header = *view->header;
+  if (header.session != control_->session || !header.spec.Check().ok() ||
+      !header.published_spec.Check().ok()) {
+    return nullptr;
+  }
+  const ShardUser user{0, this, Request::kNoWorker, /*is_reader=*/true};
+  const bool is_whole = header.rows.count() == header.spec.num_row;
+  // In sync mode, only complete rounds may be read.
+  if (is_whole && control_->mode != static_cast<int32_t>(Mode::kSync)) {
+    auto live = TableShard::MakeShard(header.spec, header.rows, header.num_workers, base, user);
+    if (!live.ok()) return nullptr;
+    view->live = std::move(live.value());
+  }
+  for (int i = 0; i < 2; ++i) {
+    const int64_t offset = header.buffers[i].offset;
+    if (offset < kPage || offset >= view->segment.bytes()) return nullptr;
+    auto copy = TableShard::MakeShard(header.published_spec, header.published_rows, /*workers=*/0,
+                                      base + offset, user);
+    if (!copy.ok()) return nullptr;
+    view->copies[i] = std::move(copy.value());
+  }
+  return view;
+}
+
+void JobReader::FindTables() {
+  const uint32_t created = control_->tables_created.load(std::memory_order_acquire);
+  tables_.erase(
+      std::remove_if(tables_.begin(), tables_.end(),
+                     [](const auto& table) { return table->header->is_released.load() != 0; }),
+      tables_.end());
+  if (created == tables_seen_) return;
+  for (int local_rank = 0; local_rank < static_cast<int>(ranks_.size()); ++local_rank) {
+    if (!IsAlive(local_rank)) continue;
+    const int64_t pid = control_->slots()[ranks_[static_cast<size_t>(local_rank)]].pid;
+    ShardStorage origin;
+    origin.Attach(nullptr);
+    const auto label = reinterpret_cast<intptr_t>(origin.label());
+    for (const std::string& path : SegmentsOf(pid, TableHeader::kMagic, label)) {
+      const std::shared_ptr<TableView> opened = Open(path);
+      if (opened == nullptr || opened->header->is_released.load() != 0) continue;
+      const bool is_known = std::any_of(tables_.begin(), tables_.end(), [&](const auto& table) {
+        return table->header->id == opened->header->id;
+      });
+      if (!is_known) tables_.push_back(opened);
+    }
+    tables_seen_ = created;
+    break;
+  }
+  std::sort(tables_.begin(), tables_.end(),
+            [](const auto& a, const auto& b) { return a->header->id < b->header->id; });
+}
+
+std::shared_ptr<JobReader::TableView> JobReader::Find(int64_t table) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  FindTables();
+  for (const auto& view : tables_) {
+    if (view->header->id == table) return view;
+  }
+  return nullptr;
+}
+
+Result<std::string> JobReader::Json() {
+  MV_RETURN_IF_NOT_OK(CheckRunning());
+  const std::lock_guard<std::mutex> guard(mutex_);
+  FindTables();
+  const uint64_t published = control_->published.load(std::memory_order_acquire);
+  std::string tables;
+  for (const auto& view : tables_) {
+    const TableHeader& header = *view->header;
+    const bool is_published = header.buffers[published % 2].published.load() == published;
+    tables += StrCat(tables.empty() ? "" : ",", "{\"id\":", header.id,
+                     ",\"name\":", Quoted(TextOf(header.spec.name, sizeof(header.spec.name))),
+                     ",\"kind\":", header.spec.kind, ",\"dtype\":", header.spec.dtype,
+                     ",\"num_row\":", header.spec.num_row, ",\"num_col\":", header.spec.num_col,
+                     ",\"first_row\":", header.published_rows.first,
+                     ",\"end_row\":", header.published_rows.end,
+                     ",\"is_live\":", view->live != nullptr ? "true" : "false",
+                     ",\"is_published\":", published > 0 && is_published ? "true" : "false", "}");
+  }
+  return StrCat("{\"name\":", Quoted(TextOf(control_->name, sizeof(control_->name))),
+                ",\"version\":", published, ",\"step\":", control_->steps[published % 2].load(),
+                ",\"tables\":[", tables, "]}");
+}
+
+Status JobReader::Run(int64_t table, uint64_t version, const Request& request, int64_t count,
+                      const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(CheckRunning());
+  const std::shared_ptr<TableView> view = Find(table);
+  if (view == nullptr) {
+    return Status(Code::kState, StrCat("table number ", table, " has been released"));
+  }
+  TableHeader& header = *view->header;
+  const TableSpec& spec = header.spec;
+  const std::string where = StrCat("table '", TextOf(spec.name, sizeof(spec.name)), "': ");
+  const bool is_allowed =
+      request.kind == RequestKind::kGet || request.kind == RequestKind::kGetRows ||
+      request.kind == RequestKind::kGetKeys || request.kind == RequestKind::kCellsOfRows;
+  if (!is_allowed || NeedsKeys(request.kind) != spec.is_hash()) {
+    return Status(Code::kValue, StrCat(where, "a reader of ", spec.Describe(), " cannot run '",
+                                       NameOf(request.kind), "'"));
+  }
+  const RowRange rows = version == 0 ? header.rows : header.published_rows;
+  const int64_t element_bytes = ReturnsNumbers(request.kind) ? static_cast<int64_t>(sizeof(int64_t))
+                                                             : SizeOf(spec.value_type());
+  const int64_t expected = IsOfRows(request.kind)
+                               ? request.num_ids * (spec.bytes_per_id(request.kind) / element_bytes)
+                               : rows.count() * spec.num_col;
+  if (count != expected) {
+    return Status(Code::kValue,
+                  StrCat(where, "expected ", expected, " elements, received ", count));
+  }
+  for (int64_t i = 0; IsOfRows(request.kind) && i < request.num_ids; ++i) {
+    if (rows.Contains(spec.RowOfId(request.kind, request.row_ids[i]))) continue;
+    return Status(Code::kIndex, StrCat(where, IsOfKeys(request.kind) ? "keys[" : "row_ids[", i,
+                                       "]: expected a row of this node, ", rows.first, " to ",
+                                       rows.end - 1, ", received ", request.row_ids[i]));
+  }
+  Progress progress;
+  if (version == 0) {
+    if (view->live == nullptr) {
+      return Status(Code::kState,
+                    StrCat(where, "only its publications can be read, because it ",
+                           rows.count() == spec.num_row ? "belongs to a session in sync mode"
+                                                        : "lies on several nodes"));
+    }
+    return view->live->Run(request, &progress, limit);
+  }
+  if (header.BufferOf(version).published.load(std::memory_order_acquire) != version) {
+    if (version > control_->published.load()) {
+      return Status(Code::kValue, StrCat("version: expected at most ", control_->published.load(),
+                                         ", received ", version));
+    }
+    return Status::Pending();
+  }
+  MV_RETURN_IF_NOT_OK(view->copies[version % 2]->Run(request, &progress, limit));
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return control_->publishing.load(std::memory_order_relaxed) < version + 2 ? Status::Ok()
+                                                                            : Status::Pending();
+}
+
+Status JobReader::Wait(uint64_t number, uint64_t* published, int64_t* step,
+                       const WaitLimit& limit) {
+  for (;;) {
+    const uint32_t seen = control_->publications.load(std::memory_order_acquire);
+    *published = control_->published.load(std::memory_order_acquire);
+    *step = control_->steps[*published % 2].load();
+    // The step is that of the publication unless a later one is complete.
+    if (control_->published.load(std::memory_order_acquire) != *published) continue;
+    if (*published >= number) return Status::Ok();
+    MV_RETURN_IF_NOT_OK(CheckRunning());
+    const Instant now = Clock::now();
+    if (now >= limit.deadline) {
+      return Status(Code::kTimeout,
+                    StrCat("waited for version ", number, ", the last one is ", *published));
+    }
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
+    SleepOnWord(&control_->publications, seen, std::min(limit.deadline, now + kCheckInterval));
+  }
+}
+
+}  // namespace multiverso

@@ -1,0 +1,74 @@
+// JobReader: reads the tables of a session from a process that takes no part in it.
+//
+// The reader maps the segments of the session's ranks on its machine read-only, so it changes
+// nothing, and no rank ever waits for it. It reads a table as it is at that moment, stripe by
+// stripe, or as it was when the session published it (session/publishing.h).
+#ifndef MULTIVERSO_READER_JOB_READER_H_
+#define MULTIVERSO_READER_JOB_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "memory/robust_lock.h"
+#include "memory/segment.h"
+#include "node/control_segment.h"
+#include "shard/shard.h"
+#include "table/table_header.h"
+
+namespace multiverso {
+
+// Thread-safe.
+class JobReader final : private OwnerProbe {
+ public:
+  // Finds the session with that name, or that of a process if `pid` is not 0. Returns StateError if
+  // there is none, or more than one.
+  static Result<std::unique_ptr<JobReader>> Attach(const std::string& name, int64_t pid);
+
+  // Returns StateError, with the reason, if the session has ended, and then frees its memory.
+  Status CheckRunning();
+  // Returns the tables and the last publication as a JSON object.
+  Result<std::string> Json();
+  // Runs a request that gets values or cells. `version` is 0 for the table as it is now, or the
+  // number of a publication. Returns pending if the session has published too much since then for
+  // this version to be complete.
+  Status Run(int64_t table, uint64_t version, const Request& request, int64_t count,
+             const WaitLimit& limit);
+  // Waits for publication `number`. Sets *published to the last publication, and *step to its step.
+  // Returns OperationTimeout after the deadline.
+  Status Wait(uint64_t number, uint64_t* published, int64_t* step, const WaitLimit& limit);
+
+ private:
+  struct TableView {
+    Segment segment;
+    TableHeader* header = nullptr;
+    std::unique_ptr<Shard> live;       // null if a get cannot read the table itself
+    std::unique_ptr<Shard> copies[2];  // the buffers of publications
+  };
+
+  explicit JobReader(Segment control);
+
+  bool IsAlive(int owner) const override;
+  // Looks for tables that have been created since the last call.
+  void FindTables();
+  std::shared_ptr<TableView> Open(const std::string& path) const;
+  std::shared_ptr<TableView> Find(int64_t table);
+  std::string EndReason() const;
+
+  Segment control_segment_;
+  NodeControl* control_;
+  std::vector<int> ranks_;  // of this machine, by local rank
+  std::mutex mutex_;
+  bool has_ended_ = false;
+  Instant last_check_{};
+  uint32_t tables_seen_ = 0;
+  std::vector<std::shared_ptr<TableView>> tables_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_READER_JOB_READER_H_

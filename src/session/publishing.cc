@@ -1,0 +1,61 @@
+#include "session/publishing.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "memory/futex.h"
+#include "session/vote.h"
+#include "table/publication.h"
+
+namespace multiverso {
+
+Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64_t num_created,
+                        const WaitLimit& limit) {
+  Group* const world = context->world();
+  const Membership& members = context->members();
+  NodeControl* const control = context->memory()->control();
+  const uint64_t number = control->published.load() + 1;
+  // A reader that sees a change of a buffer must also see this number. No rank changes a buffer
+  // before all ranks have reached the negotiation.
+  control->publishing.store(number);
+  CheckpointRequest request;
+  request.step = step;
+  Result<Tables> covered =
+      Negotiate(context, CollectiveKind::kPublish, request, std::move(tables), num_created, limit);
+  if (!covered.ok()) return covered.status();
+  for (const auto& table : covered.value()) {
+    MV_RETURN_IF_NOT_OK(table->consistency()->Settle(limit));
+  }
+  // All nodes have applied the rounds.
+  CastVote(world, CollectiveKind::kPublish, Status::Ok(), "");
+  MV_RETURN_IF_NOT_OK(world->Wait(limit));
+  std::vector<int> here;
+  for (const int rank : world->participants()) {
+    if (members.is_local(rank)) here.push_back(rank);
+  }
+  const auto share = std::find(here.begin(), here.end(), members.rank()) - here.begin();
+  std::vector<Publication> publications;
+  Status status;
+  for (const auto& table : covered.value()) {
+    publications.emplace_back(table.get(), number);
+    if (status.ok()) {
+      status =
+          publications.back().Copy(static_cast<int>(share), static_cast<int>(here.size()), limit);
+    }
+  }
+  CastVote(world, CollectiveKind::kPublish, status, "");
+  MV_RETURN_IF_NOT_OK(world->Wait(limit));
+  MV_RETURN_IF_NOT_OK(FirstFailure(*world, ""));
+  MV_RETURN_IF_NOT_OK(CheckAllVoted(*context, *world, here, "copied the tables"));
+  if (share == 0) {
+    for (Publication& publication : publications) publication.Complete();
+    control->steps[number % 2].store(step);
+    control->publications.store(static_cast<uint32_t>(number));
+    control->published.store(number);
+    WakeWord(&control->publications, kWakeAll);
+  }
+  return static_cast<int64_t>(number);
+}
+
+}  // namespace multiverso

@@ -1,0 +1,53 @@
+#include "table/publication.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "memory/limits.h"
+
+namespace multiverso {
+
+Publication::Publication(Table* table, uint64_t number)
+    : table_(table),
+      number_(number),
+      header_(table->here()->header()),
+      buffer_(&header_->BufferOf(number)) {}
+
+Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
+  const TableSpec& spec = header_->published_spec;
+  const StripeLayout layout = TableShard::LayoutOf(spec, header_->published_rows.count());
+  Result<ShardStorage> storage = TableShard::StorageOf(spec, layout, /*workers=*/0);
+  if (!storage.ok()) return storage.status();
+  storage->Attach(table_->here()->segment()->data() + buffer_->offset);
+  const int64_t since = buffer_->changed_since.load();
+  if (since == 0 && !spec.is_lazy()) MV_RETURN_IF_NOT_OK(CheckIsFree(layout.bytes() / shares));
+  std::vector<RowRange> changed;
+  const Result<int64_t> version =
+      table_->ListChangesNow(since, table_->consistency()->rounds_applied(), &changed, limit);
+  if (!version.ok()) return version.status();
+  version_ = version.value();
+  // Neighbouring stripes go to different ranks, because changes are often close together.
+  const int64_t step = layout.rows_per_stripe();
+  std::vector<RowRange> mine;
+  int64_t stripe = 0;
+  for (const RowRange& rows : changed) {
+    const int64_t first = std::max(rows.first, header_->published_rows.first);
+    const int64_t end = std::min(rows.end, header_->published_rows.end);
+    for (int64_t row = first; row < end; row += step) {
+      if (stripe++ % shares == share) mine.push_back(RowRange{row, std::min(row + step, end)});
+    }
+  }
+  if (!spec.is_lazy()) return table_->GetRanges(mine, storage->parameters(), limit);
+  for (const RowRange& rows : mine) {
+    MV_RETURN_IF_NOT_OK(table_->shard()->CopyStripeTo(
+        layout.stripe_of(rows.first - header_->rows.first), storage.value(), limit));
+  }
+  return Status::Ok();
+}
+
+void Publication::Complete() {
+  buffer_->changed_since.store(version_);
+  buffer_->published.store(number_);
+}
+
+}  // namespace multiverso

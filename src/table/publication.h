@@ -1,0 +1,40 @@
+// Publication: copies a table to a buffer of its segment, in which readers find the table as it was
+// at one moment (TableHeader). No worker changes the table meanwhile.
+//
+// Only what has changed since the buffer was last written is copied. A dense table is copied whole
+// on every node, with the rows of other nodes. Of a table with lazy rows, each node copies its own
+// touched rows.
+#ifndef MULTIVERSO_TABLE_PUBLICATION_H_
+#define MULTIVERSO_TABLE_PUBLICATION_H_
+
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "node/membership.h"
+#include "table/table.h"
+#include "table/table_header.h"
+
+namespace multiverso {
+
+class Publication {
+ public:
+  // Makes publication `number` of a table, of a session that has a name.
+  Publication(Table* table, uint64_t number);
+
+  // Copies one of `shares` equal shares of the changes.
+  Status Copy(int share, int shares, const WaitLimit& limit);
+  // Makes the copy visible to readers, after all shares have been copied.
+  void Complete();
+
+ private:
+  Table* table_;
+  uint64_t number_;
+  TableHeader* header_;
+  TableHeader::Buffer* buffer_;
+  int64_t version_ = 0;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TABLE_PUBLICATION_H_

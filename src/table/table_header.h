@@ -1,0 +1,45 @@
+// TableHeader: describes a table in its own segment, for readers, which find segments among the
+// open files of the ranks. Only the tables of sessions that have a name have a header.
+//
+// Behind the shard and the memory of the consistency mode lie two buffers for publications. Each is
+// laid out as the segment of a shard without state, which a reader can read like the table itself.
+#ifndef MULTIVERSO_TABLE_TABLE_HEADER_H_
+#define MULTIVERSO_TABLE_TABLE_HEADER_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "shard/storage.h"
+#include "table/partition.h"
+#include "table/table_spec.h"
+
+namespace multiverso {
+
+struct TableHeader {
+  static constexpr uint64_t kMagic = 0x314c4241542d564d;  // "MV-TABL1"
+  std::atomic<uint64_t> magic;                            // set last
+  uint64_t session;                                       // NodeControl::session
+  int64_t id;
+  TableSpec spec;
+  RowRange rows;  // of this node
+  int32_t num_workers;
+  std::atomic<uint32_t> is_released;  // whether a rank of this node has released the table
+
+  struct Buffer {
+    int64_t offset;                   // in the segment
+    std::atomic<uint64_t> published;  // the publication that is in the buffer, or 0
+    // The version of the table (Shard::version) from which on changes are not in the buffer.
+    std::atomic<int64_t> changed_since;
+  };
+  TableSpec published_spec;
+  RowRange published_rows;  // in the buffers: all rows, or those of this node if rows are lazy
+  Buffer buffers[2];        // publication n is in buffers[n % 2]
+
+  Buffer& BufferOf(uint64_t publication) { return buffers[publication % 2]; }
+};
+
+static_assert(sizeof(TableHeader) <= ShardStorage::kLabelBytes);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TABLE_TABLE_HEADER_H_

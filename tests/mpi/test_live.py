@@ -1,0 +1,166 @@
+"""Readers of a running job: they see published states, and the job does not notice them."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import launch
+import multiverso as mv
+
+#: A reader that reads until it is killed.
+READER = """
+import sys, multiverso as mv
+view = mv.attach(sys.argv[1], timeout=60)
+print("attached", flush=True)
+while True:
+    view.tables["array"].get() if view.tables["array"].is_live else view.cut()
+"""
+
+
+def name_of(test):
+    return f"{test}-{os.getpid()}"
+
+
+def check(cut, ranks):
+    """Check that all tables of a cut are of its step, at which each rank had made as many adds."""
+    assert cut.step == 5 * cut.version
+    assert (cut["array"] == ranks * cut.step).all()
+    assert (cut["matrix"] == ranks * cut.step).all()
+    keys, rows = cut["keyed"]
+    assert (rows == ranks).all()
+    return keys
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+@pytest.mark.parametrize(("np_", "per_node"), [(1, 1), (2, 2), (3, 1), (4, 2)])
+def test_every_cut_is_a_published_state(mode, np_, per_node):
+    name = name_of(f"cut-{mode}-{np_}-{per_node}")
+    nodes = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+    with (
+        launch.Job("publishing.py", "publishes", name, mode, "60", np=np_, **nodes) as job,
+        mv.attach(name, timeout=60) as view,
+    ):
+        version = 0
+        while version < 12:
+            version = view.wait(version + 1, timeout=60)
+            check(view.cut(["array", "matrix", "keyed"], timeout=60), np_)
+        job.wait_for("published", 0)
+        cut = view.cut(["array", "matrix", "keyed"])
+        assert cut.version == view.version == 12
+        keys = check(cut, np_)
+        live = view.tables["array"]
+        assert live.is_live == (mode == "async" and np_ == per_node)
+        assert (live.get() == 60 * np_).all()
+        assert (view.tables["matrix"].get([7, 2999, 7]) == 60 * np_).all()
+        lazy = view.tables["lazy"]
+        assert (lazy.get([60, 1000, 0]) == [[3], [3], [3 + np_]]).all() or np_ != per_node
+        # A node shows its own rows of such tables.
+        if np_ == per_node:
+            assert sorted(keys) == list(range(1, 61))
+            assert (view.tables["keyed"].get([1, 60, 99]) == [[np_], [np_], [0]]).all()
+        job.announce("seen")
+        job.finish().check_clean()
+        with pytest.raises(mv.StateError, match=f"'{name}' has ended: it was shut down"):
+            live.get()
+        with pytest.raises(mv.StateError, match="has ended"):
+            view.wait(timeout=60)
+
+
+def test_readers_that_die_or_hang_do_not_disturb_the_job():
+    name = name_of("readers")
+    with launch.Job("publishing.py", "publishes", name, "async", "400", np=2) as job:
+        readers = [
+            subprocess.Popen([sys.executable, "-c", READER, name], stdout=subprocess.PIPE)
+            for _ in range(2)
+        ]
+        try:
+            for reader in readers:
+                assert reader.stdout.readline() == b"attached\n"
+            os.kill(readers[0].pid, signal.SIGSTOP)
+            readers[1].kill()
+            job.wait_for("published", 0)
+            job.announce("seen")
+            job.finish().check_clean()
+        finally:
+            for reader in readers:
+                reader.kill()
+                reader.wait()
+                reader.stdout.close()
+
+
+def test_reader_is_told_that_the_job_was_killed():
+    name = name_of("killed")
+    with launch.Job("publishing.py", "waits_to_be_killed", name, np=2) as job:
+        job.wait_for("published", 0)
+        with mv.attach(job.pid(1)) as view:
+            assert view.name == name
+            assert (view.cut()["array"] == 2).all()
+            for rank in (0, 1):
+                job.signal(rank, signal.SIGKILL)
+            with pytest.raises(mv.StateError, match="has ended: rank 0 .*died"):
+                view.wait(timeout=60)
+            with pytest.raises(mv.StateError, match="has ended"):
+                view.cut()
+    with pytest.raises(mv.StateError, match=f"session named '{name}'"):
+        mv.attach(name)
+
+
+def test_tables_come_and_go():
+    script = """
+import sys, numpy as np, multiverso as mv
+mv.init(name=sys.argv[1])
+first = mv.ArrayTableHandler(10, name="first")
+sys.stdin.readline()
+second = mv.MatrixTableHandler(5, 2, name="second", dtype="float64")
+second.add(np.ones((5, 2)))
+del first
+mv.publish(7)
+print("changed", flush=True)
+sys.stdin.readline()
+"""
+    name = name_of("tables")
+    with subprocess.Popen(
+        [sys.executable, "-c", script, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as job:
+        try:
+            with mv.attach(name, timeout=60) as view:
+                while "first" not in view.tables:
+                    pass
+                first = view.tables["first"]
+                assert view.version == 0
+                with pytest.raises(mv.OperationTimeout, match="version 1"):
+                    view.cut(timeout=0.01)
+                job.stdin.write(b"\n")
+                job.stdin.flush()
+                assert job.stdout.readline() == b"changed\n"
+                assert list(view.tables) == ["second"]
+                with pytest.raises(mv.StateError, match="released"):
+                    first.get()
+                cut = view.cut()
+                assert (cut.version, cut.step, list(cut)) == (1, 7, ["second"])
+                np.testing.assert_array_equal(cut["second"], np.ones((5, 2)))
+                with pytest.raises(KeyError, match="no table 'first'"):
+                    view.cut(["first"])
+                with pytest.raises(IndexError, match="row_ids"):
+                    view.tables["second"].get([5])
+                with pytest.raises(TypeError, match="out"):
+                    view.tables["second"].get(out=np.empty((5, 2), np.int32))
+        finally:
+            job.kill()
+
+
+def test_sessions_without_names_cannot_be_read():
+    with mv.session(), pytest.raises(mv.StateError, match="name"):
+        mv.publish()
+    with pytest.raises(mv.StateError, match="named 'missing'"):
+        mv.attach("missing")
+    with pytest.raises(mv.StateError, match=f"process {os.getppid()} has no session"):
+        mv.attach(os.getppid())
+    with pytest.raises(TypeError, match="job"):
+        mv.attach(1.5)
+    with pytest.raises(ValueError, match="name"):
+        mv.init(name="")
