@@ -8,8 +8,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+from multiverso import _session
 from multiverso._native.dtypes import TABLE_DTYPES
-from multiverso.api import current_session
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
 from multiverso.tables import ArrayTableHandler
@@ -43,10 +43,11 @@ class Shares:
         if choice is not False and choice not in ("average", "master"):
             msg = f"{argument}: expected one of {_CHOICES}, received {choice!r}"
             raise ValueError(msg)
-        session = current_session()
-        self._scale = float(session.num_workers) if average else 1.0
-        self._mean_share = self._scale / session.num_workers if choice == "average" else None
-        self._is_master = session.worker_id == 0
+        session = _session.find()  # None in a process that only reads, whose shares are not used
+        workers = 1 if session is None else session.num_workers
+        self._scale = float(workers) if average else 1.0
+        self._mean_share = self._scale / workers if choice == "average" else None
+        self._is_master = session is None or session.worker_id == 0
         self._are_synced = choice is not False
 
     def of(self, dtype: str) -> float | None:
