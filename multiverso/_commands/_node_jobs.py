@@ -122,7 +122,18 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
         }
         for table in content["tables"]
     ]
-    copied = ("version", "ranks", "nodes", "node", "mode", "continues", "started", "saved")
+    copied = (
+        "name",
+        "published",
+        "version",
+        "ranks",
+        "nodes",
+        "node",
+        "mode",
+        "continues",
+        "started",
+        "saved",
+    )
     return {**{name: content[name] for name in copied}, "members": members, "tables": tables}
 
 

@@ -102,7 +102,8 @@ class _View:
     def _rank_grid(self, job: dict[str, Any]) -> Any:
         nodes = f", node {job['node']} of {job['nodes']}" if job["nodes"] > 1 else ""
         saved = f", saved {job['saved']}" if job["saved"] else ""
-        title = f"{job['ranks']} ranks, {_MODES[job['mode']]}{nodes}{saved}"
+        name = f"'{job['name']}', version {job['published']}: " if job["name"] else ""
+        title = f"{name}{job['ranks']} ranks, {_MODES[job['mode']]}{nodes}{saved}"
         columns = ("rank", "process", "state", "calls/s", "behind", "silent", "does", "waits for")
         rows = [
             (

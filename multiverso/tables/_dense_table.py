@@ -188,7 +188,8 @@ class DenseTable(Table):
         Parameters
         ----------
         since : int, optional
-            The version that an earlier call, on any worker, returned. 0 returns all rows.
+            The version that an earlier call, on any worker, returned. 0 returns all rows; of a
+            table with an initializer, those that have ever changed.
 
         Returns
         -------

@@ -7,9 +7,9 @@
 // This is a sequence lock with the memory ordering of H.-J. Boehm, "Can Seqlocks Get Along With
 // Programming Language Memory Models?", MSPC 2012.
 //
-// A writer notes the shard's version in the stripe after it has taken the lock. Whoever raises the
-// shard's version and then finds the lock free knows that later changes note at least the new
-// version, and that earlier changes have noted theirs.
+// A writer notes the shard's version plus 1 in the stripe after it has taken the lock. Whoever
+// raises the shard's version and then finds the lock free knows that later changes note more than
+// the new version, and that earlier changes have noted theirs.
 #ifndef MULTIVERSO_SHARD_STRIPE_LOCK_H_
 #define MULTIVERSO_SHARD_STRIPE_LOCK_H_
 
@@ -23,14 +23,15 @@ namespace multiverso {
 // Fills a cache line. Zero-filled memory of a new segment is an array of free locks.
 struct alignas(64) StripeLock : RobustLock {
   std::atomic<uint32_t> sequence{0};
-  std::atomic<uint64_t> changed_at{0};  // the shard's version at the last change
+  // The shard's version at the last change, plus 1; 0 before the first change.
+  std::atomic<uint64_t> changed_at{0};
 
   // The holder calls BeginWrite and EndWrite around its writes. A holder that dies in between
   // leaves the sequence odd, which forces readers to take the lock until the next writer makes the
   // sequence even.
   void BeginWrite(const std::atomic<uint64_t>& version) {
     sequence.store(sequence.load(std::memory_order_relaxed) | 1U, std::memory_order_relaxed);
-    changed_at.store(version.load(std::memory_order_seq_cst), std::memory_order_relaxed);
+    changed_at.store(version.load(std::memory_order_seq_cst) + 1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
   }
   void EndWrite() {
@@ -39,7 +40,7 @@ struct alignas(64) StripeLock : RobustLock {
   // Notes a change by a writer without the lock, in sync mode. There, `version` changes only
   // between two rounds, so this mostly reads.
   void NoteChange(const std::atomic<uint64_t>& version) {
-    const uint64_t now = version.load(std::memory_order_relaxed);
+    const uint64_t now = version.load(std::memory_order_relaxed) + 1;
     if (changed_at.load(std::memory_order_relaxed) < now) {
       changed_at.store(now, std::memory_order_relaxed);
     }

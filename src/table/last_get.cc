@@ -62,7 +62,7 @@ Status LastGet::RunWith(void* out, const WaitLimit& limit) {
     }
   }
   const int64_t kept_bytes = CountOf(elsewhere_) * row_bytes_;
-  if (2 * CountOf(wanted) <= CountOf(elsewhere_)) {
+  if (version_ > 0 && 2 * CountOf(wanted) <= CountOf(elsewhere_)) {
     vain_gets_ = 0;
   } else {
     if (version_ > 0) ++vain_gets_;

@@ -325,7 +325,9 @@ Result<int64_t> Table::ListChangesNow(int64_t since, uint64_t rounds, std::vecto
   MV_RETURN_IF_NOT_OK(RunWithoutMode(request, limit));
   rows->clear();
   for (size_t i = 0; i < stripes.size(); ++i) {
-    if (versions[i] < static_cast<uint64_t>(since)) continue;
+    // Rows that have not been touched have their initial values.
+    const bool lists_all = since == 0 && !spec().is_lazy();
+    if (!lists_all && versions[i] <= static_cast<uint64_t>(since)) continue;
     if (!rows->empty() && rows->back().end == stripes[i].first) {
       rows->back().end = stripes[i].end;
     } else {

@@ -89,7 +89,8 @@ class Table {
   bool spans_nodes() const { return spans_nodes_; }
 
   // Lists the rows that may have changed since a call that returned `since`, in ascending order and
-  // by whole stripes; all rows if `since` is 0. Returns the version to pass to the next call, which
+  // by whole stripes. If `since` is 0, these are all rows, or the lazy rows that have ever changed.
+  // Returns the version to pass to the next call, which
   // lists at least the rows that change after this call. In sync mode it counts and waits as a get.
   // Blocks to its end.
   Result<int64_t> ListChanges(int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit);

@@ -113,6 +113,7 @@ namespace {
 // ones contain values, since those of other nodes arrive as values.
 TableSpec PublishedSpecOf(TableSpec spec) {
   spec.updater = static_cast<int32_t>(UpdaterKind::kAdd);
+  spec.keys.ttl = 0;  // the copies of keys do not change when the keys are used
   if (!spec.is_lazy()) spec.dtype = static_cast<int32_t>(spec.value_type());
   return spec;
 }

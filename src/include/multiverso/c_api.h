@@ -447,8 +447,8 @@ MV_EXPORT int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_
                                   void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                                   const void* delta, int64_t count);
-/* Lists the rows that may have changed since a call that returned `since` as *version, or all rows
- * if `since` is 0: ranges[2 * i] to ranges[2 * i + 1] - 1 for i < *num_ranges, in ascending order.
+/* Lists the rows that may have changed since a call that returned `since` as *version, or if `since`
+ * is 0 all rows, of a table with an initializer those that have ever changed: ranges[2 * i] to ranges[2 * i + 1] - 1 for i < *num_ranges, in ascending order.
  * `ranges` has room for `max_changes` ranges (MV_TableDescribe). The next call lists at least the
  * rows that change after this call. Versions are positive and increase. In sync mode the call
  * counts and waits as a get. Not for hash tables. */

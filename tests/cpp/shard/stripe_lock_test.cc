@@ -90,15 +90,15 @@ TEST(StripeLock, NotesTheVersionOfTheLastChange) {
     EXPECT_FALSE(lock.IsAtRest());
   }
   EXPECT_TRUE(lock.IsAtRest());
-  EXPECT_EQ(lock.changed_at.load(), 3U);
+  EXPECT_EQ(lock.changed_at.load(), 4U);
   version = 5;
   ASSERT_TRUE(lock.TryTake(0));
   {
     const StripeGuard<StripeUse::kReading> holding(&lock, version);
   }
-  EXPECT_EQ(lock.changed_at.load(), 3U);
+  EXPECT_EQ(lock.changed_at.load(), 4U);
   lock.NoteChange(version);
-  EXPECT_EQ(lock.changed_at.load(), 5U);
+  EXPECT_EQ(lock.changed_at.load(), 6U);
 }
 
 }  // namespace

@@ -55,6 +55,21 @@ def changes_are_few_if_few_rows_change():
 
 
 @case
+def untouched_rows_have_not_changed():
+    table = mv.MatrixTableHandler(1 << 24, 8, init_value=mv.initializers.Constant(2))
+    mv.barrier()
+    equal(len(table.get_changed()[0]), 0)
+    mv.barrier()
+    table.add([[1] * 8], [mv.rank() << 20])
+    mv.barrier()
+    rows, values, version = table.get_changed()
+    assert len(rows) <= 2048 * mv.size()
+    equal(values.sum(), 2 * values.size + 8 * mv.size())
+    equal(len(table.get_changed(version)[0]), 0)
+    mv.barrier()
+
+
+@case
 def whole_gets_fetch_what_has_changed():
     rng = np.random.default_rng((SEED, mv.rank()))
     table = mv.MatrixTableHandler(80_000, 16, dtype="int32", name="fetched")

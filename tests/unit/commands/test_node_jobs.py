@@ -34,7 +34,14 @@ def observed_job(seconds, calls, adds, num_bytes):
     table |= {"bytes_sent": [0, 0, 0], "bytes_received": [0, 0, 0]}
     table |= {"adds": adds, "bytes_got": [num_bytes, 0, 0], "bytes_added": [0, num_bytes, 0]}
     content = {"version": "1", "ranks": 3, "nodes": 1, "node": 0, "mode": 0, "continues": False}
-    content |= {"started": 7, "saved": None, "members": members, "tables": [table]}
+    content |= {
+        "name": "train",
+        "published": 2,
+        "started": 7,
+        "saved": None,
+        "members": members,
+        "tables": [table],
+    }
     return _node_jobs.JobState((0, 1), seconds, content)
 
 
