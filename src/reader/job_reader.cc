@@ -123,9 +123,7 @@ std::shared_ptr<JobReader::TableView> JobReader::Open(const std::string& path) c
   if (!segment.ok() || segment->bytes() < kPage) return nullptr;
   view->segment = std::move(segment.value());
   char* const base = view->segment.data();
-  ShardStorage first;
-  first.Attach(base);
-  view->header = reinterpret_cast<TableHeader*>(first.label());
+  view->header = reinterpret_cast<TableHeader*>(base + ShardStorage::kLabelOffset);
   TableHeader& header = *view->header;
   if (header.session != control_->session || !header.spec.Check().ok() ||
       !header.published_spec.Check().ok()) {
@@ -160,10 +158,8 @@ void JobReader::FindTables() {
   for (int local_rank = 0; local_rank < static_cast<int>(ranks_.size()); ++local_rank) {
     if (!IsAlive(local_rank)) continue;
     const int64_t pid = control_->slots()[ranks_[static_cast<size_t>(local_rank)]].pid;
-    ShardStorage origin;
-    origin.Attach(nullptr);
-    const auto label = reinterpret_cast<intptr_t>(origin.label());
-    for (const std::string& path : SegmentsOf(pid, TableHeader::kMagic, label)) {
+    for (const std::string& path :
+         SegmentsOf(pid, TableHeader::kMagic, ShardStorage::kLabelOffset)) {
       const std::shared_ptr<TableView> opened = Open(path);
       if (opened == nullptr || opened->header->is_released.load() != 0) continue;
       const bool is_known = std::any_of(tables_.begin(), tables_.end(), [&](const auto& table) {

@@ -10,7 +10,6 @@ constexpr int64_t kPage = 4096;
 constexpr int64_t kHoldersOffset = 1024;
 constexpr int64_t kTouchCountsOffset = 2048;  // in cache lines of their own
 constexpr int64_t kVersionOffset = 3072;      // also, since all writers read it
-constexpr int64_t kLabelOffset = kVersionOffset + 64;
 constexpr int64_t kLocksOffset = kPage;
 // Where parameters and state begin in a page. Large arrays of programs begin within the first bytes
 // of a page. If two arrays have nearly the same place in their pages, a processor takes a load from
@@ -22,7 +21,8 @@ constexpr int64_t kWordBytes = 8;
 static_assert(sizeof(Hyper) <= kHoldersOffset);
 static_assert(kHoldersOffset + sizeof(Holders) <= kTouchCountsOffset);
 static_assert(kTouchCountsOffset + sizeof(TouchCounts) <= kVersionOffset);
-static_assert(kLabelOffset + ShardStorage::kLabelBytes <= kLocksOffset);
+static_assert(kVersionOffset < ShardStorage::kLabelOffset);
+static_assert(ShardStorage::kLabelOffset + ShardStorage::kLabelBytes <= kLocksOffset);
 
 }  // namespace
 
@@ -85,7 +85,7 @@ void ShardStorage::Attach(char* base) {
   hyper_ = reinterpret_cast<Hyper*>(base);
   holders_ = reinterpret_cast<Holders*>(base + kHoldersOffset);
   version_ = reinterpret_cast<std::atomic<uint64_t>*>(base + kVersionOffset);
-  label_ = base + kLabelOffset;
+  label_ = base + ShardStorage::kLabelOffset;
   locks_ = reinterpret_cast<StripeLock*>(base + kLocksOffset);
   step_cells_.Attach(reinterpret_cast<StepCell*>(base + step_cells_offset_));
   touch_counts_ = reinterpret_cast<TouchCounts*>(base + kTouchCountsOffset);

@@ -64,6 +64,7 @@ class ShardStorage {
   // Returns kLabelBytes for a description of the shard, zero-filled and unused by the shard.
   char* label() const { return label_; }
   static constexpr int64_t kLabelBytes = 960;
+  static constexpr int64_t kLabelOffset = 3136;  // from the base of the segment
   StripeLock* lock(int64_t stripe) const { return locks_ + stripe; }
   const StepCells& step_cells() const { return step_cells_; }
   TouchCounts* touch_counts() const { return touch_counts_; }

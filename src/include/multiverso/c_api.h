@@ -447,11 +447,12 @@ MV_EXPORT int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_
                                   void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                                   const void* delta, int64_t count);
-/* Lists the rows that may have changed since a call that returned `since` as *version, or if `since`
- * is 0 all rows, of a table with an initializer those that have ever changed: ranges[2 * i] to ranges[2 * i + 1] - 1 for i < *num_ranges, in ascending order.
- * `ranges` has room for `max_changes` ranges (MV_TableDescribe). The next call lists at least the
- * rows that change after this call. Versions are positive and increase. In sync mode the call
- * counts and waits as a get. Not for hash tables. */
+/* Lists the rows that may have changed since a call that returned `since` as *version, or if
+ * `since` is 0 all rows, of a table with an initializer those that have ever changed: ranges[2 * i]
+ * to ranges[2 * i + 1] - 1 for i < *num_ranges, in ascending order. `ranges` has room for
+ * `max_changes` ranges (MV_TableDescribe). The next call lists at least the rows that change after
+ * this call. Versions are positive and increase. In sync mode the call counts and waits as a get.
+ * Not for hash tables. */
 MV_EXPORT int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges,
                                       int64_t* num_ranges, int64_t* version);
 /* MV_OK if MV_TableSetHyper would accept the value; otherwise MV_ERR_VALUE with an explanation. */
