@@ -192,12 +192,10 @@ class View:
         ------
         TypeError, ValueError
             If an argument is invalid.
-        KeyError
-            If the version has no table of that name.
         OperationTimeout
             If the session does not publish, or so often that no copy can be completed.
         StateError
-            If the session has ended.
+            If the session has ended, or has no table of that name in the version, or has freed it.
 
         """
         names = None if tables is None else [arguments.text(name, "tables") for name in tables]
@@ -209,8 +207,9 @@ class View:
             if missing := [name for name in chosen if name not in found]:
                 if self.version > version:
                     continue
-                msg = f"version {version} has no table {missing[0]!r}; it has {', '.join(found)}"
-                raise KeyError(msg)
+                names_found = ", ".join(map(repr, found)) or "none"
+                msg = f"version {version} has no table {missing[0]!r}; its tables: {names_found}"
+                raise StateError(msg)
             copies = {name: found[name]._copy(version) for name in chosen}
             if all(copy is not None for copy in copies.values()):
                 return Cut(version, step, copies)

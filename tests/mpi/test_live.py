@@ -109,6 +109,26 @@ def test_reader_is_told_that_the_job_was_killed():
         mv.attach(name)
 
 
+@pytest.mark.parametrize("per_node", [1, 2])
+def test_cuts_stay_complete_when_a_publishing_rank_is_killed(per_node):
+    name = name_of(f"publisher-{per_node}")
+    nodes = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+    with launch.Job("publishing.py", "publishes", name, "async", "4000", np=2, **nodes) as job:
+        with mv.attach(name, timeout=60) as view:
+            for _ in range(5):
+                check(view.cut(["array", "matrix", "keyed"], timeout=60), 2)
+            job.signal(1, signal.SIGKILL)
+            ends = []
+            while not ends:
+                try:
+                    check(view.cut(["array", "matrix", "keyed"], timeout=60), 2)
+                except mv.StateError as error:
+                    ends.append(str(error))
+        # The other rank frees its tables before its process ends.
+        assert any(text in ends[0] for text in ("has ended", "has been released", "has no table"))
+        job.finish()
+
+
 def test_tables_come_and_go():
     script = """
 import sys, numpy as np, multiverso as mv
@@ -143,7 +163,7 @@ sys.stdin.readline()
                 cut = view.cut()
                 assert (cut.version, cut.step, list(cut)) == (1, 7, ["second"])
                 np.testing.assert_array_equal(cut["second"], np.ones((5, 2)))
-                with pytest.raises(KeyError, match="no table 'first'"):
+                with pytest.raises(mv.StateError, match="no table 'first'; its tables: 'second'"):
                     view.cut(["first"])
                 with pytest.raises(IndexError, match="row_ids"):
                     view.tables["second"].get([5])
