@@ -54,10 +54,17 @@ Status TableCreation::Run(SyncPointCheck sync_point, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(MapAndReport());
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
   MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
-  if (!master_has_init_value_) return Status::Ok();
+  if (master_has_init_value_) MV_RETURN_IF_NOT_OK(Fill(limit));
+  // Readers look for the table from now on.
+  if (is_maker()) context_.rank->memory()->control()->tables_created.fetch_add(1);
+  return Status::Ok();
+}
+
+Status TableCreation::Fill(const WaitLimit& limit) {
   if (context_.members->rank() == master_) {
     MV_RETURN_IF_NOT_OK(table_->RunWithoutMode(Request::Store(init_value_), limit));
   }
+  Group* const world = context_.rank->world();
   world->BeginAllgather(CollectiveKind::kFillTable);
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
   return CheckParticipated(master_, "stored the initial value");
@@ -203,7 +210,6 @@ Status TableCreation::ConfirmAllMapped() {
     here_->segment()->Seal();
   } else {
     here_->segment()->Unlink();
-    if (is_maker()) context_.rank->memory()->control()->tables_created.fetch_add(1);
   }
   table_ = std::make_shared<Table>(here_, context_);
   return Status::Ok();

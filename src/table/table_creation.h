@@ -49,6 +49,8 @@ class TableCreation {
   Status FirstFailure() const;
   // Makes the table if all ranks have mapped the segments, and otherwise forgets its parts.
   Status ConfirmAllMapped();
+  // Stores the master's initial value.
+  Status Fill(const WaitLimit& limit);
 
   TableSpec spec_;
   int64_t id_;
