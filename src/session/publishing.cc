@@ -48,7 +48,9 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
   MV_RETURN_IF_NOT_OK(FirstFailure(*world, ""));
   MV_RETURN_IF_NOT_OK(CheckAllVoted(*context, *world, here, "copied the tables"));
-  if (share == 0) {
+  // Every rank does this, since one of them may die before it. All ranks of the node have copied to
+  // the same buffers, and no later publication begins before this rank takes part in it.
+  if (control->published.load() < number) {
     for (Publication& publication : publications) publication.Complete();
     control->steps[number % 2].store(step);
     control->publications.store(static_cast<uint32_t>(number));

@@ -2,7 +2,7 @@
 //
 // The ranks agree on the tables (Negotiate), so no rank changes them until the call ends. The ranks
 // of each node copy the changes to the buffers of the node's tables (Publication). If all ranks
-// have succeeded, the first rank of each node makes the copies visible.
+// have succeeded, the ranks make the copies visible.
 #ifndef MULTIVERSO_SESSION_PUBLISHING_H_
 #define MULTIVERSO_SESSION_PUBLISHING_H_
 
