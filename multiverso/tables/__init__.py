@@ -116,6 +116,7 @@ class ArrayTableHandler(DenseTable):
         name: str | None = None,
         max_bytes: int | None = None,
         numa: str | None = None,
+        wire: str | None = None,
         **options: float | None,
     ) -> None:
         super().__init__(
@@ -126,6 +127,7 @@ class ArrayTableHandler(DenseTable):
             name,
             max_bytes,
             numa,
+            wire,
             options,
         )
 
@@ -272,7 +274,7 @@ class MatrixTableHandler(DenseTable):
     init_value : array_like, scalar or Initializer, optional
         The initial values, of shape (num_row, num_col) or (num_row * num_col,); zeros by default.
         Otherwise as for `ArrayTableHandler`.
-    dtype, updater, name, max_bytes, numa, **options : optional
+    dtype, updater, name, max_bytes, numa, wire, **options : optional
         As for `ArrayTableHandler`. The updaters keep their state per element, and "adam" counts
         the updates of each row, so that an add to some rows has no effect on the others.
 
@@ -310,6 +312,7 @@ class MatrixTableHandler(DenseTable):
         name: str | None = None,
         max_bytes: int | None = None,
         numa: str | None = None,
+        wire: str | None = None,
         **options: float | None,
     ) -> None:
         super().__init__(
@@ -320,6 +323,7 @@ class MatrixTableHandler(DenseTable):
             name,
             max_bytes,
             numa,
+            wire,
             options,
         )
         self._fresh_gets = FreshGets()

@@ -230,8 +230,7 @@ class Shard {
   void ApplyStep(int64_t first, const Update& update) const;
   // Applies the update as ApplyUpdate does, and notes that its worker has received update.out.
   void ApplyAndNote(int64_t first, const Update& update) const;
-  void ExchangeStripe(const TensorList& tensors, char* last, int64_t first, int64_t buffer_first,
-                      int64_t count) const;
+  void ExchangeStripe(const TensorList& tensors, char* last, int64_t first, int64_t count) const;
   bool MayReadUnlocked(int64_t count) const;
 
   StripeLayout layout_;

@@ -19,6 +19,7 @@ constexpr bool IsWireFormat(int32_t number) { return number >= 0 && number <= 2;
 // Returns "float32", "bfloat16" or "int8".
 const char* NameOf(WireFormat format);
 
+constexpr int64_t FloatsIn(int64_t bytes) { return bytes / static_cast<int64_t>(sizeof(float)); }
 // Returns the bytes of `count` values in that format.
 int64_t WireBytes(WireFormat format, int64_t count);
 
