@@ -368,6 +368,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_TableAddGet": (c_int32, (MV_Table, c_void_p, c_void_p, c_int64)),
     "MV_TableDeltaBuffer": (c_int32, (MV_Table, POINTER(c_void_p))),
     "MV_TableView": (c_int32, (MV_Table, POINTER(c_void_p))),
+    "MV_TableMemory": (c_int32, (MV_Table, POINTER(c_void_p))),
     "MV_TableKeepMemory": (c_int32, (MV_Table, POINTER(MV_Memory))),
     "MV_MemoryRelease": (c_int32, (MV_Memory,)),
     "MV_TableStart": (

@@ -290,7 +290,7 @@ class DenseTable(Table):
         """
         return self._arrays().delta_buffer()
 
-    def view(self) -> NDArray[Any]:
+    def view(self, *, live: bool = False) -> NDArray[Any]:
         """Return the values of the table as `get` does, where possible without a copy.
 
         In sync mode on one node the array is the table's own memory. Elsewhere, and after
@@ -299,19 +299,33 @@ class DenseTable(Table):
         but you may still read them, also after the end of the table. The call counts and waits as
         a get.
 
+        Parameters
+        ----------
+        live : bool, optional
+            True returns the table's memory in the other modes, for a table without an initializer
+            whose rows are all on this node. The array always shows the current values, so a reader
+            may find elements of different moments, or half of another worker's add. The call counts
+            and waits for nothing. After the end of the table the array keeps its last values; a
+            forked child cannot read it.
+
         Returns
         -------
         numpy.ndarray
-            A read-only array of the table's shape and dtype.
+            A read-only array of the table's shape and `value_dtype`; with ``live=True``, of its
+            `dtype`.
 
         Raises
         ------
         StateError
             If this rank is not a worker, or the session has been shut down.
+        UnsupportedError
+            With ``live=True``, if the memory cannot be shown. The message says what to call.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
             As for `get`.
 
         """
+        if live:
+            return self._arrays().live_view(self._stored_dtype)
         return self._arrays().view()
 
     def _arrays(self) -> SharedArrays:

@@ -299,6 +299,17 @@ int32_t MV_TableView(MV_Table table, const void** values) {
   });
 }
 
+int32_t MV_TableMemory(MV_Table table, const void** memory) {
+  return Guard([&]() -> Status {
+    if (memory == nullptr) return Status(Code::kValue, "MV_TableMemory: received null");
+    const TableUse use = Using(table);
+    if (!use) return StaleHandleError("table");
+    const Result<const void*> found = use->table->Memory();
+    if (found.ok()) *memory = found.value();
+    return found.status();
+  });
+}
+
 int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory) {
   return Guard([&]() -> Status {
     if (memory == nullptr) return Status(Code::kValue, "MV_TableKeepMemory: received null");

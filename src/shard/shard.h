@@ -98,6 +98,9 @@ class Shard {
   // untouched rows are not there.
   const char* values() const { return is_half_ ? nullptr : storage_.parameters(); }
 
+  // Returns the parameters as they are stored.
+  const char* parameters() const { return storage_.parameters(); }
+
   // Returns null if the shard has no lazy rows.
   const LazyRows* lazy() const { return lazy_.get(); }
   // Copies the values of a key without a row.

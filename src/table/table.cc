@@ -356,6 +356,22 @@ Status Table::GetRanges(const std::vector<RowRange>& ranges, void* out, const Wa
   return Status::Ok();
 }
 
+Result<const void*> Table::Memory() const {
+  const auto refuse = [&](const std::string& reason) {
+    return Status(Code::kUnsupported, StrCat(Where("view"), ": ", spec().Describe(), " ", reason));
+  };
+  if (spec().is_lazy()) {
+    return refuse("has rows that are not in memory: call get, or create it without an initializer");
+  }
+  if (partition().node_rows().count() != spec().num_row) {
+    return refuse("lies on several nodes: call get, also of a part (index)");
+  }
+  if (context_.mode.mode == Mode::kSync) {
+    return refuse("changes in rounds: call view() without live, which copies nothing either");
+  }
+  return static_cast<const void*>(shard()->parameters());
+}
+
 Result<KeyCounts> Table::CountKeys(const WaitLimit& limit) {
   // A row of each node that has rows stands for the node.
   std::vector<int64_t> rows;

@@ -103,6 +103,10 @@ class Table {
   // Returns the most ranges that ListChanges lists.
   int64_t MaxChanges() const;
 
+  // Returns the parameters, as they are stored, if they are all in memory on this node and may be
+  // read without a call; otherwise UnsupportedError.
+  Result<const void*> Memory() const;
+
   // Sums the counts of a hash table over all nodes.
   Result<KeyCounts> CountKeys(const WaitLimit& limit);
 

@@ -435,7 +435,11 @@ MV_EXPORT int32_t MV_TableDeltaBuffer(MV_Table table, void** buffer);
  * parameters may change at any time: as above, and after MV_SessionFinish. Then call MV_TableGet.
  */
 MV_EXPORT int32_t MV_TableView(MV_Table table, const void** values);
-/* Keeps the memory of both functions valid, also after the table has been freed and the session
+/* Sets *memory to the parameters, in the type in which they are stored. Other ranks change them at
+ * any time, so neighbouring elements may be of different moments. Read only. MV_ERR_UNSUPPORTED in
+ * MV_MODE_SYNC, for a table with an initializer, and if not all rows are on this node. */
+MV_EXPORT int32_t MV_TableMemory(MV_Table table, const void** memory);
+/* Keeps the memory of these three functions valid, also after the table has been freed and the session
  * closed, until MV_MemoryRelease. Not collective. */
 MV_EXPORT int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory);
 MV_EXPORT int32_t MV_MemoryRelease(MV_Memory memory);
