@@ -15,6 +15,7 @@ from multiverso._native.arguments import integer
 from multiverso._native.arrays import pin
 from multiverso._native.library import checked, undeclared
 from multiverso.tables._background import Future
+from multiverso.tables._parts import element_of, part_of
 from multiverso.tables._shared_arrays import SharedArrays
 from multiverso.tables._table import Table, copier
 
@@ -118,6 +119,118 @@ class DenseTable(Table):
             return
         delta = self._delta_of(data, self._input_shapes)
         _table_add(self._handle_argument, arrays.pointer(delta), self._count_argument)
+
+    def _get_part(self, index: Any, sync: bool, out: Any) -> Any:
+        *numbers, shape = part_of(index, self._shape)
+        if out is None:
+            out = np.empty(shape, self._dtype)
+        buffer, target = self._output(out, shape)
+        flags = self._collective_flags() if sync else 0
+        checked.MV_TableGetPart(self._handle, *numbers, pin(buffer), flags)
+        arrays.copy_out(buffer, target)
+        return out
+
+    def _add_part(self, data: Any, index: Any) -> None:
+        *numbers, shape = part_of(index, self._shape)
+        delta = self._delta_of(data, (shape,))
+        self._note_rows(*numbers[:2])
+        checked.MV_TableAddPart(self._handle, *numbers, arrays.pointer(delta))
+
+    def _note_rows(self, first: int, count: int) -> None:
+        """Record that this object is about to change rows."""
+
+    def fetch_add(self, index: Any, delta: Any = 1) -> Any:
+        """Add to one element, and return its value before, as one atomic step.
+
+        So a table is a counter that all workers share: no two calls return the same value. The
+        updater must be "add", and the dtype must not have 16 bits. With bounded staleness the call
+        counts and waits for nothing. If the element's server dies meanwhile and the session
+        continues (``on_peer_lost="continue"``), the call adds once or raises `PeerLostError`.
+
+        Parameters
+        ----------
+        index : int or pair of int
+            The element; an int for an array, a pair for a matrix. A negative number counts from the
+            end.
+        delta : scalar, optional
+            What to add; it is cast as `add` casts its data. Integers wrap around.
+
+        Returns
+        -------
+        scalar of the table's dtype
+            The value before.
+
+        Raises
+        ------
+        TypeError, ValueError, IndexError
+            If an argument is invalid.
+        UnsupportedError
+            If the table has another updater or 16 bits, or the session is in sync mode.
+        StateError
+            If this rank is not a worker, or the session has been shut down.
+        OperationTimeout, PeerLostError
+            In a job of several nodes, if the server does not answer.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     counter = mv.ArrayTableHandler(1, dtype="int64")
+        ...     [int(counter.fetch_add(0)) for _ in range(3)]
+        [0, 1, 2]
+
+        """
+        row, column = element_of(index, self._shape)
+        source = self._delta_of(delta, ((),), "delta")
+        before = np.empty((), self._dtype)
+        self._note_rows(row, 1)
+        checked.MV_TableFetchAdd(self._handle, row, column, arrays.pointer(source), pin(before))
+        return before[()]
+
+    def compare_swap(self, index: Any, expected: Any, new: Any) -> Any:
+        """Set one element to `new` if it equals `expected`, and return its value before.
+
+        This is one atomic step, which has changed the element if the result equals `expected`. NaN
+        equals nothing. Everything else is as for `fetch_add`.
+
+        Parameters
+        ----------
+        index : int or pair of int
+            The element, as for `fetch_add`.
+        expected, new : scalar
+            The values; they are cast as `add` casts its data.
+
+        Returns
+        -------
+        scalar of the table's dtype
+            The value before.
+
+        Raises
+        ------
+        TypeError, ValueError, IndexError, UnsupportedError, StateError
+            As for `fetch_add`.
+        OperationTimeout, PeerLostError
+            As for `fetch_add`.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     owner = mv.ArrayTableHandler(10, dtype="int32")
+        ...     if owner.compare_swap(3, 0, 7) == 0:
+        ...         print("item 3 belongs to 7")
+        item 3 belongs to 7
+
+        """
+        row, column = element_of(index, self._shape)
+        old = arrays.as_input(expected, self._dtype, ((),), "expected")
+        source = self._delta_of(new, ((),), "new")
+        before = np.empty((), self._dtype)
+        self._note_rows(row, 1)
+        checked.MV_TableCompareSwap(
+            self._handle, row, column, arrays.pointer(old), arrays.pointer(source), pin(before)
+        )
+        return before[()]
 
     def add_get(self, data: ArrayLike, out: Any = None) -> Any:
         """Apply a delta to the whole table and return the new values, in one pass over the memory.

@@ -121,13 +121,9 @@ HandleTable<MemoryEntry>& Memories() {
   return *memories;
 }
 
-// Runs a request whose delta or result has `count` elements in the caller's memory.
-Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flags = 0) {
-  MV_RETURN_IF_NOT_OK(CheckNothingPending());
-  TableUse use = Using(handle);
-  if (!use) return StaleHandleError("table");
+// Runs a checked request.
+Status RunChecked(TableUse use, RequestCall call, int64_t count, int32_t flags) {
   call.table = use->table;
-  MV_RETURN_IF_NOT_OK(call.table->Check(call.request, count));
   if (flags != 0) {
     MV_RETURN_IF_NOT_OK(CheckFlags(call.request.kind, flags));
     if (!call.table->EveryGetIsCollective()) {
@@ -136,6 +132,31 @@ Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flag
   }
   if (call.table->MustArrange(call.request)) MV_RETURN_IF_NOT_OK(call.ArrangeRows());
   return RunTableCall(&use, call.request.kind, count, call);
+}
+
+// Runs a request whose delta or result has `count` elements in the caller's memory.
+Status RunRequest(MV_Table handle, const Request& request, int64_t count, int32_t flags = 0) {
+  MV_RETURN_IF_NOT_OK(CheckNothingPending());
+  TableUse use = Using(handle);
+  if (!use) return StaleHandleError("table");
+  MV_RETURN_IF_NOT_OK(use->table->Check(request, count));
+  return RunChecked(std::move(use), request, count, flags);
+}
+
+// Runs a request for a part of a table, whose buffers have as many elements as the part. `expected`
+// is that of kCompareSwap.
+Status RunPart(MV_Table handle, RequestKind kind, const TablePart& part, const void* delta,
+               void* out, int32_t flags = 0, const void* expected = nullptr) {
+  MV_RETURN_IF_NOT_OK(CheckNothingPending());
+  TableUse use = Using(handle);
+  if (!use) return StaleHandleError("table");
+  Result<Request> request = use->table->PartOf(kind, part, delta, out);
+  if (!request.ok()) return request.status();
+  if (expected != nullptr) {
+    std::memcpy(&request.value().expected, expected,
+                static_cast<size_t>(SizeOf(use->table->spec().value_type())));
+  }
+  return RunChecked(std::move(use), request.value(), request.value().count, flags);
 }
 
 Result<TableSpec> SpecOf(const MV_TableOptions* options) {
@@ -341,6 +362,38 @@ int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
 int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, const void* delta,
                         int64_t count) {
   return Guard([&] { return RunRequest(table, Request::AddRows(row_ids, num_ids, delta), count); });
+}
+
+int32_t MV_TableGetPart(MV_Table table, int64_t first_row, int64_t num_row, int64_t first_col,
+                        int64_t num_col, void* out, int32_t flags) {
+  return Guard([&] {
+    return RunPart(table, RequestKind::kGet, TablePart{first_row, num_row, first_col, num_col},
+                   nullptr, out, flags);
+  });
+}
+
+int32_t MV_TableAddPart(MV_Table table, int64_t first_row, int64_t num_row, int64_t first_col,
+                        int64_t num_col, const void* delta) {
+  return Guard([&] {
+    return RunPart(table, RequestKind::kAdd, TablePart{first_row, num_row, first_col, num_col},
+                   delta, nullptr);
+  });
+}
+
+int32_t MV_TableFetchAdd(MV_Table table, int64_t row, int64_t col, const void* delta,
+                         void* before) {
+  return Guard([&] {
+    return RunPart(table, RequestKind::kFetchAdd, TablePart{row, 1, col, 1}, delta, before);
+  });
+}
+
+int32_t MV_TableCompareSwap(MV_Table table, int64_t row, int64_t col, const void* expected,
+                            const void* desired, void* before) {
+  return Guard([&]() -> Status {
+    if (expected == nullptr) return Status(Code::kValue, "expected: received null");
+    return RunPart(table, RequestKind::kCompareSwap, TablePart{row, 1, col, 1}, desired, before,
+                   /*flags=*/0, expected);
+  });
 }
 
 int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges, int64_t* num_ranges,

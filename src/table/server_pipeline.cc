@@ -54,6 +54,8 @@ Status ServerPipeline::Send(InFlightRequest* request) {
   header.table = table_;
   header.first = is_hyper ? chunk.request.hyper : chunk.request.first;
   header.count = is_hyper ? 0 : chunk.count;
+  header.width = chunk.request.width;
+  header.expected = chunk.request.expected;
   header.rounds = chunk.request.rounds;
   header.version = chunk.request.version;
   header.bytes = chunk.bytes;
