@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -371,6 +372,7 @@ Status ShardService::Run(Job* job) {
 
 Status ShardService::SendReply(Job* job) {
   const RequestHeader& header = job->header;
+  (void)MV_FAILPOINT("service.reply");
   if (!ReturnsData(header.kind)) {
     const Reply reply = Reply::Of(job->failure);
     job->reply.assign(reinterpret_cast<const char*>(&reply), sizeof(reply));
