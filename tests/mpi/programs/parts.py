@@ -115,7 +115,6 @@ def live_view_shows_the_adds_of_all_ranks():
     expected = np.full(100_000, 1 + mv.size())
     equal(view, expected)
     mv.barrier()
-    del table
     mv.shutdown()
     equal(view, expected)
     mv.init()
