@@ -551,7 +551,8 @@ class MatrixTableHandler(DenseTable):
         return self._background.start(b"add_rows", ids, delta, None)
 
     def _note_rows(self, first: int, count: int) -> None:
-        self._fresh_gets.note(np.arange(first, first + count))
+        if self._fresh_gets:
+            self._fresh_gets.note(np.arange(first, first + count))
 
     def _rows_of(self, data: Any, row_ids: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
         ids = as_ids(row_ids, "row_ids", self._shape[0])

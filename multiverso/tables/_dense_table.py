@@ -25,6 +25,8 @@ _table_get: Final = undeclared("MV_TableGet")
 _table_add: Final = undeclared("MV_TableAdd")
 _table_add_get: Final = undeclared("MV_TableAddGet")
 _NO_FLAGS: Final = c_int32.from_param(0)
+#: Integers from -_SMALL on and below _SMALL fit all dtypes.
+_SMALL: Final = 2**31
 
 
 class DenseTable(Table):
@@ -39,6 +41,7 @@ class DenseTable(Table):
         "_fast_add_shape",
         "_handle_argument",
         "_input_shapes",
+        "_scalar",
         "_shape",
         "_shared_arrays",
     )
@@ -78,6 +81,7 @@ class DenseTable(Table):
         # Arguments that ctypes need not convert in each call.
         self._handle_argument = c_void_p.from_param(self._handle.value)
         self._count_argument = c_int64.from_param(math.prod(self._shape))
+        self._scalar: Any = np.ctypeslib.as_ctypes_type(self._dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -121,7 +125,7 @@ class DenseTable(Table):
         _table_add(self._handle_argument, arrays.pointer(delta), self._count_argument)
 
     def _get_part(self, index: Any, sync: bool, out: Any) -> Any:
-        *numbers, shape = part_of(index, self._shape)
+        numbers, shape = part_of(index, self._shape)
         if out is None:
             out = np.empty(shape, self._dtype)
         buffer, target = self._output(out, shape)
@@ -131,9 +135,9 @@ class DenseTable(Table):
         return out
 
     def _add_part(self, data: Any, index: Any) -> None:
-        *numbers, shape = part_of(index, self._shape)
+        numbers, shape = part_of(index, self._shape)
         delta = self._delta_of(data, (shape,))
-        self._note_rows(*numbers[:2])
+        self._note_rows(numbers[0], numbers[1])
         checked.MV_TableAddPart(self._handle, *numbers, arrays.pointer(delta))
 
     def _note_rows(self, first: int, count: int) -> None:
@@ -181,11 +185,10 @@ class DenseTable(Table):
 
         """
         row, column = element_of(index, self._shape)
-        source = self._delta_of(delta, ((),), "delta")
-        before = np.empty((), self._dtype)
+        source, before = self._scalar_of(delta, "delta"), self._scalar()
         self._note_rows(row, 1)
-        checked.MV_TableFetchAdd(self._handle, row, column, arrays.pointer(source), pin(before))
-        return before[()]
+        checked.MV_TableFetchAdd(self._handle, row, column, byref(source), byref(before))
+        return self._dtype.type(before.value)
 
     def compare_swap(self, index: Any, expected: Any, new: Any) -> Any:
         """Set one element to `new` if it equals `expected`, and return its value before.
@@ -223,14 +226,19 @@ class DenseTable(Table):
 
         """
         row, column = element_of(index, self._shape)
-        old = arrays.as_input(expected, self._dtype, ((),), "expected")
-        source = self._delta_of(new, ((),), "new")
-        before = np.empty((), self._dtype)
+        old, source = self._scalar_of(expected, "expected"), self._scalar_of(new, "new")
+        before = self._scalar()
         self._note_rows(row, 1)
         checked.MV_TableCompareSwap(
-            self._handle, row, column, arrays.pointer(old), arrays.pointer(source), pin(before)
+            self._handle, row, column, byref(old), byref(source), byref(before)
         )
-        return before[()]
+        return self._dtype.type(before.value)
+
+    def _scalar_of(self, value: Any, what: str) -> Any:
+        """Return a ctypes object with a value that the library can add or store."""
+        if type(value) is int and -_SMALL <= value < _SMALL:
+            return self._scalar(value)
+        return self._scalar.from_buffer_copy(self._delta_of(value, ((),), what))
 
     def add_get(self, data: ArrayLike, out: Any = None) -> Any:
         """Apply a delta to the whole table and return the new values, in one pass over the memory.

@@ -10,9 +10,12 @@
 namespace multiverso {
 namespace {
 
-Status CheckRange(const std::string& where, const char* what, int64_t first, int64_t count,
+bool IsInRange(int64_t first, int64_t count, int64_t size) {
+  return first >= 0 && count >= 0 && first <= size && count <= size - first;
+}
+
+Status RangeError(const std::string& where, const char* what, int64_t first, int64_t count,
                   int64_t size) {
-  if (first >= 0 && count >= 0 && first <= size && count <= size - first) return Status::Ok();
   return Status(Code::kIndex, StrCat(where, ": expected ", what, " from 0 to ", size - 1,
                                      ", received ", count, " from ", first, " on"));
 }
@@ -40,17 +43,20 @@ const char* ReasonAgainstPart(const Table& table, RequestKind kind, bool is_of_r
 Result<Request> Table::PartOf(RequestKind kind, const TablePart& part, const void* delta,
                               void* out) const {
   const char* const call = NameOf(kind);
-  const std::string where = Where(call);
   if (!members().is_worker()) {
-    return Status(Code::kState, StrCat(where, ": this rank is a server and no worker"));
+    return Status(Code::kState, StrCat(Where(call), ": this rank is a server and no worker"));
   }
   if (spec().is_hash()) {
     return Status(Code::kValue,
-                  StrCat(where, ": ", spec().Describe(), " does not have this operation"));
+                  StrCat(Where(call), ": ", spec().Describe(), " does not have this operation"));
   }
   const int64_t columns = spec().num_col;
-  MV_RETURN_IF_NOT_OK(CheckRange(where, "rows", part.first_row, part.num_row, spec().num_row));
-  MV_RETURN_IF_NOT_OK(CheckRange(where, "columns", part.first_col, part.num_col, columns));
+  if (!IsInRange(part.first_row, part.num_row, spec().num_row)) {
+    return RangeError(Where(call), "rows", part.first_row, part.num_row, spec().num_row);
+  }
+  if (!IsInRange(part.first_col, part.num_col, columns)) {
+    return RangeError(Where(call), "columns", part.first_col, part.num_col, columns);
+  }
   Request request = Request::Of(kind, nullptr, 0, delta, out);
   request.count = part.num_row * part.num_col;
   request.first = part.first_row * columns + (request.count == 0 ? 0 : part.first_col);
@@ -59,9 +65,9 @@ Result<Request> Table::PartOf(RequestKind kind, const TablePart& part, const voi
   const bool has_buffers =
       (delta != nullptr || !CarriesData(kind)) && (out != nullptr || !ReturnsData(kind));
   if (!has_buffers && request.count > 0) {
-    return Status(Code::kValue, StrCat(where, ": expected a buffer, received null"));
+    return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
   }
-  std::string reason;
+  const char* reason = "";
   if (!IsAtomic(kind)) {
     reason = ReasonAgainstPart(*this, kind, is_of_rows);
   } else if (!spec().has_atomics()) {
@@ -69,8 +75,8 @@ Result<Request> Table::PartOf(RequestKind kind, const TablePart& part, const voi
   } else if (EveryGetIsCollective()) {
     reason = "changes in rounds: use another mode";
   }
-  if (reason.empty()) return request;
-  return Status(Code::kUnsupported, StrCat(where, ": ", spec().Describe(), " ", reason));
+  if (*reason == '\0') return request;
+  return Status(Code::kUnsupported, StrCat(Where(call), ": ", spec().Describe(), " ", reason));
 }
 
 RowRange Table::RowsOf(const Request& part) const {
