@@ -121,9 +121,22 @@ HandleTable<MemoryEntry>& Memories() {
   return *memories;
 }
 
-// Runs a checked request.
-Status RunChecked(TableUse use, RequestCall call, int64_t count, int32_t flags) {
+// Runs a request whose delta or result has `count` elements in the caller's memory, or, with a
+// `part`, as many elements as the part. `expected` is that of kCompareSwap.
+Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flags = 0,
+                  const TablePart* part = nullptr, const void* expected = nullptr) {
+  MV_RETURN_IF_NOT_OK(CheckNothingPending());
+  TableUse use = Using(handle);
+  if (!use) return StaleHandleError("table");
   call.table = use->table;
+  if (part == nullptr) {
+    MV_RETURN_IF_NOT_OK(call.table->Check(call.request, count));
+  } else {
+    MV_RETURN_IF_NOT_OK(call.table->PlacePart(*part, &call.request));
+    count = call.request.count;
+    const auto bytes = static_cast<size_t>(SizeOf(call.table->spec().value_type()));
+    if (expected != nullptr) std::memcpy(&call.request.expected, expected, bytes);
+  }
   if (flags != 0) {
     MV_RETURN_IF_NOT_OK(CheckFlags(call.request.kind, flags));
     if (!call.table->EveryGetIsCollective()) {
@@ -134,29 +147,10 @@ Status RunChecked(TableUse use, RequestCall call, int64_t count, int32_t flags) 
   return RunTableCall(&use, call.request.kind, count, call);
 }
 
-// Runs a request whose delta or result has `count` elements in the caller's memory.
-Status RunRequest(MV_Table handle, const Request& request, int64_t count, int32_t flags = 0) {
-  MV_RETURN_IF_NOT_OK(CheckNothingPending());
-  TableUse use = Using(handle);
-  if (!use) return StaleHandleError("table");
-  MV_RETURN_IF_NOT_OK(use->table->Check(request, count));
-  return RunChecked(std::move(use), request, count, flags);
-}
-
-// Runs a request for a part of a table, whose buffers have as many elements as the part. `expected`
-// is that of kCompareSwap.
+// Runs a request for a part.
 Status RunPart(MV_Table handle, RequestKind kind, const TablePart& part, const void* delta,
                void* out, int32_t flags = 0, const void* expected = nullptr) {
-  MV_RETURN_IF_NOT_OK(CheckNothingPending());
-  TableUse use = Using(handle);
-  if (!use) return StaleHandleError("table");
-  Result<Request> request = use->table->PartOf(kind, part, delta, out);
-  if (!request.ok()) return request.status();
-  if (expected != nullptr) {
-    std::memcpy(&request.value().expected, expected,
-                static_cast<size_t>(SizeOf(use->table->spec().value_type())));
-  }
-  return RunChecked(std::move(use), request.value(), request.value().count, flags);
+  return RunRequest(handle, Request::Of(kind, nullptr, 0, delta, out), 0, flags, &part, expected);
 }
 
 Result<TableSpec> SpecOf(const MV_TableOptions* options) {

@@ -179,12 +179,22 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
     const int64_t first = std::max(begin, layout_.first_row(stripe) * columns_);
     const int64_t count = std::min(end, layout_.end_row(stripe) * columns_) - first;
     const auto work = [&] {
-      if (width == 0) return body(first, first - begin, count);
-      // The runs begin in column begin % columns_ of each row.
-      const int64_t first_run = DivideUp(first - begin, columns_);
-      const int64_t end_run = DivideUp(first + count - begin, columns_);
-      for (int64_t run = first_run; run < end_run; ++run) {
-        body(begin + run * columns_, run * width, width);
+      int64_t at = first;
+      int64_t buffer_at = first - begin;
+      int64_t length = count;
+      int64_t runs = 1;
+      if (width != 0) {
+        // The runs begin in column begin % columns_ of each row.
+        const int64_t first_run = DivideUp(first - begin, columns_);
+        runs = DivideUp(first + count - begin, columns_) - first_run;
+        at = begin + first_run * columns_;
+        buffer_at = first_run * width;
+        length = width;
+      }
+      for (; runs > 0; --runs) {
+        body(at, buffer_at, length);
+        at += columns_;
+        buffer_at += length;
       }
     };
     if (kUse == kReading && user_.is_reader) {

@@ -206,9 +206,9 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
     if (!is_of_values) return RunWithoutMode(request, limit);
     if (context_.mode.mode == Mode::kSync) return RunKeysInRound(this, request, limit);
   }
-  if (IsAtomic(request.kind)) return RunWithoutMode(request, limit);
-  if (request.IsPart() && context_.mode.mode == Mode::kSync) {
-    return RunPartInRound(request, progress, limit);
+  if (request.IsPart()) {
+    if (IsAtomic(request.kind)) return RunWithoutMode(request, limit);
+    if (context_.mode.mode == Mode::kSync) return RunPartInRound(request, progress, limit);
   }
   if (!spans_nodes_ && request.kind != RequestKind::kSetHyper) {
     const bool may_touch = spec().is_lazy() && context_.service != nullptr;

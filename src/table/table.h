@@ -65,10 +65,9 @@ class Table {
 
   // Checks a request, whose buffers have `count` elements, before Run.
   Status Check(const Request& request, int64_t count) const;
-  // Returns a checked get or add of a part, or a checked atomic request for an element. Returns
-  // UnsupportedError if the updater or the mode needs more than a part (table_part.cc).
-  Result<Request> PartOf(RequestKind kind, const TablePart& part, const void* delta,
-                         void* out) const;
+  // Makes a get, an add or an atomic request one for a part, and checks it. Returns
+  // UnsupportedError if the updater or the mode needs more than the part (table_part.cc).
+  Status PlacePart(const TablePart& part, Request* request) const;
   // Runs a checked request. Returns pending instead of waiting past limit.slice_end; the next Run
   // then continues from `progress`. A request that does not run here (RunsHere) blocks to its end.
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);

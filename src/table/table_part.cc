@@ -40,8 +40,8 @@ const char* ReasonAgainstPart(const Table& table, RequestKind kind, bool is_of_r
 
 }  // namespace
 
-Result<Request> Table::PartOf(RequestKind kind, const TablePart& part, const void* delta,
-                              void* out) const {
+Status Table::PlacePart(const TablePart& part, Request* request) const {
+  const RequestKind kind = request->kind;
   const char* const call = NameOf(kind);
   if (!members().is_worker()) {
     return Status(Code::kState, StrCat(Where(call), ": this rank is a server and no worker"));
@@ -57,14 +57,13 @@ Result<Request> Table::PartOf(RequestKind kind, const TablePart& part, const voi
   if (!IsInRange(part.first_col, part.num_col, columns)) {
     return RangeError(Where(call), "columns", part.first_col, part.num_col, columns);
   }
-  Request request = Request::Of(kind, nullptr, 0, delta, out);
-  request.count = part.num_row * part.num_col;
-  request.first = part.first_row * columns + (request.count == 0 ? 0 : part.first_col);
-  const bool is_of_rows = part.num_col == columns || request.count == 0;
-  if (!is_of_rows && part.num_row > 1) request.width = part.num_col;
-  const bool has_buffers =
-      (delta != nullptr || !CarriesData(kind)) && (out != nullptr || !ReturnsData(kind));
-  if (!has_buffers && request.count > 0) {
+  request->count = part.num_row * part.num_col;
+  request->first = part.first_row * columns + (request->count == 0 ? 0 : part.first_col);
+  const bool is_of_rows = part.num_col == columns || request->count == 0;
+  if (!is_of_rows && part.num_row > 1) request->width = part.num_col;
+  const bool has_buffers = (request->delta != nullptr || !CarriesData(kind)) &&
+                           (request->out != nullptr || !ReturnsData(kind));
+  if (!has_buffers && request->count > 0) {
     return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
   }
   const char* reason = "";
@@ -75,7 +74,7 @@ Result<Request> Table::PartOf(RequestKind kind, const TablePart& part, const voi
   } else if (EveryGetIsCollective()) {
     reason = "changes in rounds: use another mode";
   }
-  if (*reason == '\0') return request;
+  if (*reason == '\0') return Status::Ok();
   return Status(Code::kUnsupported, StrCat(Where(call), ": ", spec().Describe(), " ", reason));
 }
 
