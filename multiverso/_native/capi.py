@@ -372,6 +372,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_TableAddGet": (c_int32, (MV_Table, c_void_p, c_void_p, c_int64)),
     "MV_TableDeltaBuffer": (c_int32, (MV_Table, POINTER(c_void_p))),
     "MV_TableView": (c_int32, (MV_Table, POINTER(c_void_p))),
+    "MV_TableMemory": (c_int32, (MV_Table, POINTER(c_void_p))),
     "MV_TableKeepMemory": (c_int32, (MV_Table, POINTER(MV_Memory))),
     "MV_MemoryRelease": (c_int32, (MV_Memory,)),
     "MV_TableStart": (
@@ -385,6 +386,16 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionFlush": (c_int32, (MV_Session, c_double)),
     "MV_TableGetRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64, c_int32)),
     "MV_TableAddRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64)),
+    "MV_TableGetPart": (
+        c_int32,
+        (MV_Table, c_int64, c_int64, c_int64, c_int64, c_void_p, c_int32),
+    ),
+    "MV_TableAddPart": (c_int32, (MV_Table, c_int64, c_int64, c_int64, c_int64, c_void_p)),
+    "MV_TableFetchAdd": (c_int32, (MV_Table, c_int64, c_int64, c_void_p, c_void_p)),
+    "MV_TableCompareSwap": (
+        c_int32,
+        (MV_Table, c_int64, c_int64, c_void_p, c_void_p, c_void_p),
+    ),
     "MV_TableListChanges": (
         c_int32,
         (MV_Table, c_int64, POINTER(c_int64), POINTER(c_int64), POINTER(c_int64)),

@@ -216,11 +216,13 @@ class Table:
         """Return a buffer for results and the user's array, as `arrays.as_output` does."""
         return arrays.as_output(out, self._dtype, shape, also=self._stored_dtype)
 
-    def _delta_of(self, data: Any, shapes: tuple[tuple[int, ...], ...]) -> NDArray[Any]:
+    def _delta_of(
+        self, data: Any, shapes: tuple[tuple[int, ...], ...], what: str = "data"
+    ) -> NDArray[Any]:
         """Return `data` as an array that the library can add; raise an error if it is invalid."""
-        delta = arrays.as_input(data, self._dtype, shapes, "data")
+        delta = arrays.as_input(data, self._dtype, shapes, what)
         if self._requires_finite:
-            arrays.require_finite(delta, "data")
+            arrays.require_finite(delta, what)
         return delta
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:

@@ -22,6 +22,10 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
   if (header->slot < -1 || header->slot >= RequestLog::kSlots) return false;
   // RequestRecord keeps the rank that claimed the request in 16 bits beside its number.
   if (header->slot >= 0 && (header->number == 0 || header->number >> 48 != 0)) return false;
+  // Only these kinds are for runs of elements, of which each has a part in each row.
+  const bool may_have_runs = header->kind == RequestKind::kGet || header->kind == RequestKind::kAdd;
+  if (header->width < 0 || (header->width > 0 && !may_have_runs)) return false;
+  if (IsAtomic(header->kind) && header->count != 1) return false;
   if (header->kind == RequestKind::kSetHyper) {
     return header->first >= 0 && header->first <= INT32_MAX && header->bytes == 0 &&
            reader.remaining() == 0;

@@ -45,14 +45,16 @@ struct RequestHeader {
   int32_t slot = -1;
   uint64_t number = 0;
   int64_t table = 0;
-  int64_t first = 0;     // first element of a range; number of a hyper-parameter
-  int64_t count = 0;     // elements of a range, or rows
-  uint64_t rounds = 0;   // Request::rounds
-  uint64_t version = 0;  // Request::version
-  int64_t bytes = 0;     // bytes of the values in memory; of kTouchRows, of the ids
-  double value = 0;      // value of a hyper-parameter
-  WireFormat wire = WireFormat::kFloat32;  // of the values that follow
-  WireFormat reply = WireFormat::kFloat32;  // of the values in the answer, or float32 if unsuitable
+  int64_t first = 0;      // first element of a range; number of a hyper-parameter
+  int64_t count = 0;      // elements of a range, or rows
+  int64_t width = 0;      // Request::width
+  uint64_t rounds = 0;    // Request::rounds
+  uint64_t version = 0;   // Request::version
+  uint64_t expected = 0;  // Request::expected
+  int64_t bytes = 0;      // bytes of the values in memory; of kTouchRows, of the ids
+  double value = 0;       // value of a hyper-parameter
+  WireFormat wire = WireFormat::kFloat32;   // of the values that follow
+  WireFormat reply = WireFormat::kFloat32;  // of the values in the answer, if it can represent them
 
   int64_t id_bytes() const {
     return IsOfRows(kind) ? count * static_cast<int64_t>(sizeof(int64_t)) : 0;

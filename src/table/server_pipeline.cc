@@ -102,6 +102,8 @@ RequestHeader ServerPipeline::HeaderOf(const InFlightRequest& request) const {
   header.table = table_->id();
   header.first = is_hyper ? chunk.request.hyper : chunk.request.first;
   header.count = is_hyper ? 0 : chunk.count;
+  header.width = chunk.request.width;
+  header.expected = chunk.request.expected;
   header.rounds = chunk.request.rounds;
   header.version = chunk.request.version;
   header.bytes = chunk.bytes;

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -186,6 +187,8 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
   request->first = header.first;
   request->count = header.count;
   request->num_ids = header.count;
+  request->width = header.width;
+  request->expected = header.expected;
   request->hyper = static_cast<int32_t>(header.first);
   request->value = header.value;
   request->rounds = header.rounds;
@@ -366,12 +369,24 @@ Status ShardService::ClaimAndRun(Job* job) {
   MV_RETURN_IF_NOT_OK(Claim(job, &is_done));
   if (is_done) {
     if (!ReturnsData(header.kind)) return Status::Ok();
+    if (IsAtomic(header.kind)) {
+      const uint64_t result =
+          rank_context_->memory()->request_record(header.sender, header.slot)->result();
+      std::memcpy(job->request.out, &result, static_cast<size_t>(header.bytes));
+      return Status::Ok();
+    }
     // The answer of the rank that applied the add is lost; the current values include the add.
     job->request.kind = RequestKind::kGet;
   }
   const Status status = Run(job);
   if (status.ok() && job->is_claimed) {
-    rank_context_->memory()->request_record(header.sender, header.slot)->Finish(header.number);
+    uint64_t result = 0;
+    if (IsAtomic(header.kind)) {
+      std::memcpy(&result, job->request.out, static_cast<size_t>(header.bytes));
+    }
+    rank_context_->memory()
+        ->request_record(header.sender, header.slot)
+        ->Finish(header.number, result);
   }
   return status;
 }
@@ -398,6 +413,7 @@ Status ShardService::Run(Job* job) {
 
 Status ShardService::SendReply(Job* job) {
   const RequestHeader& header = job->header;
+  (void)MV_FAILPOINT("service.reply");
   if (!ReturnsData(header.kind)) {
     const Reply reply = Reply::Of(job->failure);
     job->reply.assign(reinterpret_cast<const char*>(&reply), sizeof(reply));

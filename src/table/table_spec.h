@@ -65,6 +65,10 @@ struct TableSpec {
   int64_t bytes() const { return count() * SizeOf(value_type()); }
   // Returns whether rows get their initial values when they are first changed (LazyRows).
   bool is_lazy() const { return initializer.kind != static_cast<int32_t>(InitializerKind::kNone); }
+  // Returns whether elements can be changed without the updater, by atomic requests.
+  bool has_atomics() const {
+    return updater_kind() == UpdaterKind::kAdd && !IsHalf(type()) && !is_hash();
+  }
   // Returns "matrix 'w' of 4 x 8 float32, updater add".
   std::string Describe() const;
 
