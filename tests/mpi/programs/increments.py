@@ -103,6 +103,7 @@ def main(folder, seed, mode, saves):
             with np.load(os.path.join(folder, f"{step}.npz")) as saved:
                 program.model = {name: saved[name] for name in saved.files}
         agrees = program.agrees()
+        mv.barrier()  # no rank adds while others compare
         random = program.random
         for step in range((step or 0) + 1, (step or 0) + 1 + int(saves)):
             names = sorted(program.tables)
