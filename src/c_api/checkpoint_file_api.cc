@@ -31,7 +31,7 @@ constexpr auto kCloseTimeout = std::chrono::minutes(2);
 
 struct CheckpointEntry {
   std::unique_ptr<CheckpointReader> reader;
-  std::mutex mutex;      // held while reading
+  std::mutex mutex;  // held while reading
   std::vector<std::string> bases;
   int64_t verified = 0;  // number of blocks that MV_CheckpointVerify has verified
 };

@@ -104,8 +104,7 @@ Status CheckpointFolder::Retire(int64_t keep) {
   for (auto end = first_kept; end != names.begin(); --end) {
     const CheckpointName& name = *(end - 1);
     if (needed.count(name.number) != 0) continue;
-    MV_RETURN_IF_NOT_OK(
-        files_->Rename(PathOf(name), StrCat(path_, "/", kRemoving, name.text())));
+    MV_RETURN_IF_NOT_OK(files_->Rename(PathOf(name), StrCat(path_, "/", kRemoving, name.text())));
   }
   return Status::Ok();
 }

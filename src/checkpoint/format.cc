@@ -181,8 +181,8 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
   const std::string library = in.GetBytes(kLibraryBytes);
   int64_t clock_bytes = 0;
   if (!CheckedMultiply(tables * 8, manifest.workers, &clock_bytes) || clock_bytes > size ||
-      BytesBeforeTables(version) + tables * BytesOfTable(version) + clock_bytes + files * kFileBytes +
-              kCrcBytes !=
+      BytesBeforeTables(version) + tables * BytesOfTable(version) + clock_bytes +
+              files * kFileBytes + kCrcBytes !=
           size) {
     return CorruptionFailure(path, 12,
                              StrCat(tables, " tables, ", files, " files and ", manifest.workers,

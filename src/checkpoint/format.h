@@ -126,8 +126,8 @@ struct Manifest {
   int64_t step = 0;
   uint32_t mode = 0;
   uint32_t workers = 0;
-  int64_t created = 0;  // seconds since 1970 UTC
-  std::string library;  // version of the writer, at most 23 bytes
+  int64_t created = 0;            // seconds since 1970 UTC
+  std::string library;            // version of the writer, at most 23 bytes
   std::optional<SavedBase> base;  // of an increment
   std::vector<SavedTable> tables;
   std::vector<SavedFile> files;

@@ -172,14 +172,15 @@ std::vector<CheckpointReader::Part> CheckpointReader::Overlay(const std::vector<
   return parts;
 }
 
-std::vector<CheckpointReader::Part>::const_iterator CheckpointReader::FirstPart(
-    uint32_t table, uint32_t area, int64_t row) const {
-  return std::upper_bound(parts_.begin(), parts_.end(), std::make_tuple(table, area, row),
-                          [](const std::tuple<uint32_t, uint32_t, int64_t>& wanted,
-                             const Part& part) {
-                            const Section& section = *part.stored->section;
-                            return wanted < std::tie(section.table, section.area, part.end);
-                          });
+std::vector<CheckpointReader::Part>::const_iterator CheckpointReader::FirstPart(uint32_t table,
+                                                                                uint32_t area,
+                                                                                int64_t row) const {
+  return std::upper_bound(
+      parts_.begin(), parts_.end(), std::make_tuple(table, area, row),
+      [](const std::tuple<uint32_t, uint32_t, int64_t>& wanted, const Part& part) {
+        const Section& section = *part.stored->section;
+        return wanted < std::tie(section.table, section.area, part.end);
+      });
 }
 
 template <class Body>
@@ -369,20 +370,19 @@ Status CheckpointReader::ReadPart(const StoredSection& stored, int64_t from, int
 
 Result<int64_t> CheckpointReader::StoredRowsOf(uint32_t table) {
   int64_t rows = 0;
-  const Status counted = ForEachPart(
-      table, kRowIdsArea, 0, manifest().tables[table].num_row,
-      [&](const Part& part, int64_t begin, int64_t end) -> Status {
-        const Section& section = *part.stored->section;
-        if (end - begin == section.rows) {
-          rows += section.bytes / kRowIdBytes;
-          return Status::Ok();
-        }
-        MV_RETURN_IF_NOT_OK(ReadRowIds(part.stored));
-        const std::vector<int64_t>& ids = part.stored->row_ids;
-        rows += std::lower_bound(ids.begin(), ids.end(), end) -
-                std::lower_bound(ids.begin(), ids.end(), begin);
-        return Status::Ok();
-      });
+  const Status counted = ForEachPart(table, kRowIdsArea, 0, manifest().tables[table].num_row,
+                                     [&](const Part& part, int64_t begin, int64_t end) -> Status {
+                                       const Section& section = *part.stored->section;
+                                       if (end - begin == section.rows) {
+                                         rows += section.bytes / kRowIdBytes;
+                                         return Status::Ok();
+                                       }
+                                       MV_RETURN_IF_NOT_OK(ReadRowIds(part.stored));
+                                       const std::vector<int64_t>& ids = part.stored->row_ids;
+                                       rows += std::lower_bound(ids.begin(), ids.end(), end) -
+                                               std::lower_bound(ids.begin(), ids.end(), begin);
+                                       return Status::Ok();
+                                     });
   if (!counted.ok()) return counted;
   return rows;
 }

@@ -98,10 +98,10 @@ Status Loading::MatchTables() {
       const Result<int64_t> stored = reader_->StoredRowsOf(static_cast<uint32_t>(index));
       if (!stored.ok()) return stored.status();
       if (stored.value() > policy.capacity) {
-        return Status(Code::kMismatch,
-                      StrCat("the checkpoint ", checkpoint_path_, " does not fit: expected ",
-                             policy.capacity, " keys at most (capacity), received ",
-                             stored.value()));
+        return Status(
+            Code::kMismatch,
+            StrCat("the checkpoint ", checkpoint_path_, " does not fit: expected ", policy.capacity,
+                   " keys at most (capacity), received ", stored.value()));
       }
     }
     is_taken[index] = true;

@@ -46,7 +46,8 @@ std::string Describe(const Proposal& request) {
 
 bool IsSame(const Proposal& a, const Proposal& b) {
   return a.folder_crc == b.folder_crc && a.in_background == b.in_background &&
-         a.missing_ok == b.missing_ok && a.incremental == b.incremental && a.step == b.step && a.keep == b.keep && a.table == b.table;
+         a.missing_ok == b.missing_ok && a.incremental == b.incremental && a.step == b.step &&
+         a.keep == b.keep && a.table == b.table;
 }
 
 Proposal ProposalOf(const CheckpointRequest& request) {

@@ -155,8 +155,8 @@ Status Saving::ListSections(const WaitLimit& limit) {
     Table* const table = tables()[i].get();
     const RowRange rows = table->partition().RowsSavedBy(members().rank(), savers_);
     std::vector<RowRange> changed;
-    const Result<int64_t> version = table->ListChangesHere(
-        base == nullptr ? 0 : base->versions[i], rows, &changed, limit);
+    const Result<int64_t> version =
+        table->ListChangesHere(base == nullptr ? 0 : base->versions[i], rows, &changed, limit);
     if (!version.ok()) return version.status();
     this_save_.tables.push_back(table->id());
     this_save_.versions.push_back(version.value());

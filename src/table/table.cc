@@ -307,9 +307,8 @@ Result<int64_t> Table::ListChangesNow(int64_t since, uint64_t rounds, std::vecto
 Result<int64_t> Table::ListChangesHere(int64_t since, RowRange here, std::vector<RowRange>* rows,
                                        const WaitLimit& limit) {
   std::vector<RowRange> changed;
-  const Result<int64_t> version =
-      ListStripes({partition().node_rows()}, since, since == 0, consistency()->rounds_applied(),
-                  &changed, limit);
+  const Result<int64_t> version = ListStripes({partition().node_rows()}, since, since == 0,
+                                              consistency()->rounds_applied(), &changed, limit);
   rows->clear();
   for (const RowRange& range : changed) {
     const RowRange part{std::max(range.first, here.first), std::min(range.end, here.end)};

@@ -97,8 +97,8 @@ class Table {
   // Does the same without the mode, after `rounds` rounds.
   Result<int64_t> ListChangesNow(int64_t since, uint64_t rounds, std::vector<RowRange>* rows,
                                  const WaitLimit& limit);
-  // Does the same for some rows of this node, of which it lists all if `since` is 0, between rounds.
-  // Also lists rows whose updater state may have changed, unless the updater notes gets.
+  // Does the same for some rows of this node, of which it lists all if `since` is 0, between
+  // rounds. Also lists rows whose updater state may have changed, unless the updater notes gets.
   Result<int64_t> ListChangesHere(int64_t since, RowRange here, std::vector<RowRange>* rows,
                                   const WaitLimit& limit);
   // Copies the values of ranges of rows to their places in `out`, which is as large as the table,

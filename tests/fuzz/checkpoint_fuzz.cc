@@ -82,15 +82,15 @@ const MemoryFiles& Original() {
     Require(status.ok(), "a checkpoint", status.text());
     const Result<Manifest> base = ReadManifest(made, kFolders[0]);
     Require(base.ok(), "a manifest", base.status().text());
-    const Result<Manifest> increment = testing::SaveIncrement(
-        made, "/saved", CheckpointName{2, 4}, base.value(),
-        {{0, 0, 1, 2, weights, -1, 5},
-         {0, 1, 1, 2, weights, -1, 5},
-         {1, 0, 2, 1, rows},
-         {1, kStepsArea, 2, 1, steps},
-         {2, 0, 1, 4, rows, 2},
-         {2, kStepsArea, 1, 4, steps, 2},
-         {2, kRowIdsArea, 1, 4, row_ids, 2}});
+    const Result<Manifest> increment =
+        testing::SaveIncrement(made, "/saved", CheckpointName{2, 4}, base.value(),
+                               {{0, 0, 1, 2, weights, -1, 5},
+                                {0, 1, 1, 2, weights, -1, 5},
+                                {1, 0, 2, 1, rows},
+                                {1, kStepsArea, 2, 1, steps},
+                                {2, 0, 1, 4, rows, 2},
+                                {2, kStepsArea, 1, 4, steps, 2},
+                                {2, kRowIdsArea, 1, 4, row_ids, 2}});
     Require(increment.ok(), "an increment", increment.status().text());
     return made;
   }();

@@ -34,7 +34,7 @@ def check_same(left, right):
             assert values.tobytes() == right[1][name].tobytes(), name
 
 
-@pytest.mark.parametrize("mode", ["async", "async", "sync", "stale"], ids=str)
+@pytest.mark.parametrize("mode", ["async", "sync", "stale"])
 def test_random_programs_restore_what_full_checkpoints_restore(mode, tmp_path):
     seed = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
     rng = random.Random(seed)

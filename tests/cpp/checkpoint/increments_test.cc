@@ -167,8 +167,8 @@ TEST_F(Increments, AreFoundUnderRelativeAndOtherNames) {
 }
 
 TEST_F(Increments, KeepTheCheckpointsThatTheyAreBuiltOn) {
-  AddRows(1, 2, 1.0F);                                                           // 2 on 1
-  AddRows(2, 3, 1.0F);                                                           // 3 on 2
+  AddRows(1, 2, 1.0F);                                                            // 2 on 1
+  AddRows(2, 3, 1.0F);                                                            // 3 on 2
   ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), SomeTables(2), 3).ok());  // 4
   last_ = ValueOf(ReadManifest(LocalFileSystem(), PathOf(4)));
   AddRows(4, 5, 1.0F);  // 5 on 4
@@ -231,8 +231,10 @@ class LazyIncrements : public ::testing::Test {
 TEST_F(LazyIncrements, ReplaceTheRowsThatAreStored) {
   const std::vector<int64_t> ids = {500, 501, 599};
   const std::vector<float> values = {2, 3, 4};
-  ASSERT_TRUE(IsOk(Save({{0, 0, 500, 100, values.data(), 3}, {0, kRowIdsArea, 500, 100, ids.data(), 3},
-                         {0, 0, 700, 50, nullptr, 0}, {0, kRowIdsArea, 700, 50, nullptr, 0}})));
+  ASSERT_TRUE(IsOk(Save({{0, 0, 500, 100, values.data(), 3},
+                         {0, kRowIdsArea, 500, 100, ids.data(), 3},
+                         {0, 0, 700, 50, nullptr, 0},
+                         {0, kRowIdsArea, 700, 50, nullptr, 0}})));
   ASSERT_TRUE(IsOk(Verify(path_)));
   const auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), path_));
   std::vector<float> expected(1000);

@@ -98,14 +98,15 @@ def main(folder, seed, mode, saves):
     with mv.session(**options):
         program = Program(int(seed), mode)
         increments, full = os.path.join(folder, "increments"), os.path.join(folder, "full")
-        step = mv.load(increments, missing_ok=True)
-        if step is not None:
-            with np.load(os.path.join(folder, f"{step}.npz")) as saved:
+        loaded = mv.load(increments, missing_ok=True)
+        if loaded is not None:
+            with np.load(os.path.join(folder, f"{loaded}.npz")) as saved:
                 program.model = {name: saved[name] for name in saved.files}
         agrees = program.agrees()
         mv.barrier()  # no rank adds while others compare
         random = program.random
-        for step in range((step or 0) + 1, (step or 0) + 1 + int(saves)):
+        first = (loaded or 0) + 1
+        for step in range(first, first + int(saves)):
             names = sorted(program.tables)
             for _ in range(random.integers(6)):
                 program.add(names[random.integers(len(names))])
