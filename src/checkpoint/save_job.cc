@@ -115,8 +115,9 @@ void SaveJob::RemoveOld() {
   } catch (const std::exception& error) {
     status = Status(Code::kMemory, error.what());
   }
-  // The next save tries again.
-  if (!status.ok()) LogWarning(StrCat("old checkpoints stay: ", status.text()));
+  // The user may have removed the folder meanwhile. Otherwise the next save tries again.
+  const bool is_gone = status.file() != nullptr && status.file()->error_number == ENOENT;
+  if (!status.ok() && !is_gone) LogWarning(StrCat("old checkpoints stay: ", status.text()));
 }
 
 Status SaveJob::CheckMayContinue() const {
