@@ -206,10 +206,12 @@ class Session:
         arrays.copy_out(buffer, target)
         return array
 
-    def save(self, directory: StrPath, step: Any, keep: Any, background: Any) -> None:
+    def save(
+        self, directory: StrPath, step: Any, keep: Any, background: Any, incremental: Any
+    ) -> None:
         """Save all tables; see `multiverso.save`."""
         self.settle()
-        raw = checkpoint_calls.save_options(directory, step, keep, background)
+        raw = checkpoint_calls.save_options(directory, step, keep, background, incremental)
         checked.MV_SessionSave(self.handle, byref(raw))
 
     def wait_for_save(self) -> None:

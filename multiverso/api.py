@@ -226,6 +226,7 @@ def save(
     step: int | None = None,
     keep: int | None = None,
     background: bool = False,
+    incremental: bool = False,
 ) -> None:
     """Save all tables as a checkpoint. Collective over all ranks, with the same arguments.
 
@@ -243,11 +244,18 @@ def save(
     step : int, optional
         The number that `load` returns, such as a count of batches; by default the last step plus 1.
     keep : int, optional
-        The number of checkpoints to keep in the folder, including the new one. Older ones are
-        removed when the new one is complete. By default all are kept.
+        The number of checkpoints to keep in the folder, including the new one, and with those that
+        they are built on. Older ones are removed when the new one is complete. By default all are
+        kept.
     background : bool, optional
         True returns as soon as every rank has copied its part to memory, and writes the files while
         the training continues. The memory for the copies is kept for the next save.
+    incremental : bool, optional
+        True writes only what has changed, in stripes of about 64 KiB, since this session's last
+        save into the folder, on which the new checkpoint is then built. Without such a save, or if
+        that checkpoint is no longer complete or had other tables, the save is full, which is
+        logged. It is also full after 32 increments, or when these are larger than the full
+        checkpoint.
 
     Raises
     ------
@@ -267,7 +275,7 @@ def save(
         each 1.2 GB.
 
     """
-    current().save(directory, step, keep, background)
+    current().save(directory, step, keep, background, incremental)
 
 
 def wait_for_save() -> None:
