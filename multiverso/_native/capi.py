@@ -406,6 +406,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         c_int32,
         (MV_Table, c_void_p, c_int64, c_void_p, POINTER(MV_ParamSync)),
     ),
+    "MV_ParamSyncSetScale": (c_int32, (MV_ParamSync, c_double)),
     "MV_ParamSyncRun": (c_int32, (MV_ParamSync, c_void_p, c_int64)),
     "MV_ParamSyncFree": (c_int32, (MV_ParamSync,)),
     "MV_LastErrorFile": (c_int32, (POINTER(MV_FileError),)),

@@ -169,6 +169,7 @@ struct Request {
   int64_t width = 0;
   // Of kExchange. `delta` and `out` are then the last values of the whole table, whatever the range.
   const TensorList* tensors = nullptr;
+  double scale = 1;  // of kExchange, by which deltas are multiplied before they are added
   // The fields of kSetHyper: the hyper-parameter and its checked value.
   int32_t hyper = 0;
   double value = 0;

@@ -56,7 +56,8 @@ Status ServerPipeline::SendNext(InFlightRequest* request) {
 
 TensorExchange ServerPipeline::ExchangeOf(const Request& request) const {
   const Shard& shard = *table_->shard();
-  return TensorExchange(shard.updater(), *shard.hyper(), *request.tensors, request.out);
+  return TensorExchange(shard.updater(), *shard.hyper(), *request.tensors, request.out,
+                        request.scale);
 }
 
 void ServerPipeline::Prepare(InFlightRequest* request) {

@@ -492,6 +492,9 @@ MV_EXPORT int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value);
  * separately. */
 MV_EXPORT int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_tensors,
                                      const void* values, MV_ParamSync* sync);
+/* Multiplies the deltas of the next runs by a positive factor before they are added to the table,
+ * of floating-point numbers: for example, by how much more than others this program has trained. */
+MV_EXPORT int32_t MV_ParamSyncSetScale(MV_ParamSync sync, double scale);
 /* Adds the delta of the tensors since the last sync, and sets them to the table's parameters. An
  * updater that takes gradients receives the negated delta; MV_UPDATER_EASGD receives the tensors,
  * which then move by elastic_force toward the table. The sync is one add and one get of the mode,
