@@ -2,7 +2,7 @@
 # failpoints (src/base/failpoint.h), for tests. It links first the sources that have failpoints, and
 # then all objects of the library.
 set(MULTIVERSO_FAILPOINT_NAMES base/failpoint checkpoint/file_system_linux
-                               group/control_channel shard/shard)
+                               group/control_channel shard/shard table/shard_service)
 
 set(MULTIVERSO_FAILPOINT_SOURCES)
 foreach(source ${MULTIVERSO_FAILPOINT_NAMES})

@@ -439,7 +439,7 @@ def publish(step: int = 0) -> int:
     return current().publish(step)
 
 
-def stats() -> dict[str, dict[str, int]]:
+def stats() -> dict[str, dict[str, float]]:
     """Return what this rank has moved from and to each table since the table was created.
 
     The call waits for nobody and may be made at any time. ``multiverso top --json`` shows the same
@@ -449,9 +449,13 @@ def stats() -> dict[str, dict[str, int]]:
     -------
     dict
         For each table, by name: ``gets`` and ``adds``, the number of calls; ``bytes_got`` and
-        ``bytes_added``, the bytes of their values; and ``bytes_sent`` and ``bytes_received``, the
-        bytes of messages to and from other nodes, which are 0 on one node. In sync mode, the leader
-        of a node (its first rank) exchanges the messages for its workers. Tables beyond the 64th
+        ``bytes_added``, the bytes of their values; ``bytes_sent`` and ``bytes_received``, the
+        bytes of messages to and from other nodes; ``raw_bytes_sent`` and ``raw_bytes_received``,
+        the bytes of these messages if their values were not encoded (`wire`);
+        ``seconds_encoding``, the time for encoding and decoding them, also for other ranks; and
+        ``seconds_waiting``, the time in which calls waited for other nodes' answers. The last six
+        are 0 on one node. In sync mode, the leader of a node (its first rank) exchanges the
+        messages for its workers, and the waits for rounds are not counted. Tables beyond the 64th
         are not listed.
 
     Raises

@@ -67,7 +67,7 @@ typedef struct MV_TableOptions {
   int64_t num_row;
   int64_t num_col;
   int32_t updater;
-  int32_t reserved;
+  int32_t wire;
   double hyper[16];
   const char* name;
   const void* init_value;
@@ -94,6 +94,10 @@ int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_id
 int32_t MV_TableKeyCounts(MV_Table table, int64_t* counts);
 int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                         const void* delta, int64_t count);
+int32_t MV_TableFetchAdd(MV_Table table, int64_t row, int64_t col, const void* delta,
+                         void* before);
+int32_t MV_TableCompareSwap(MV_Table table, int64_t row, int64_t col, const void* expected,
+                            const void* desired, void* before);
 ]]
 if not pcall(ffi.typeof, 'MV_SessionOptions') then ffi.cdef(DECLARATIONS) end
 

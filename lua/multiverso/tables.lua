@@ -108,6 +108,20 @@ local function add_all(self, data, columns)
   self._held = nil
 end
 
+--- Changes one element atomically, and returns its value before.
+local function exchange(self, name, position, ...)
+  local memory = elements.input({ ... }, self._dtype, select('#', ...), nil, 'value')
+  self._held = memory
+  local place, before = elements.row_ids(position, 'index'), self._dtype.array(1)
+  if select('#', ...) == 1 then
+    call(lib[name], self._handle, place[0], place[1], memory, before)
+  else
+    call(lib[name], self._handle, place[0], place[1], memory, memory + 1, before)
+  end
+  self._held = nil
+  return tonumber(before[0])
+end
+
 local ArrayTableHandler = {}
 ArrayTableHandler.__index = ArrayTableHandler
 
@@ -130,6 +144,16 @@ end
 -- @param sync true: all workers call it and get bitwise identical values
 function ArrayTableHandler:get(out, sync)
   return get_all(self, nil, out, sync)
+end
+
+--- Adds to the element with this index, counted from 0, and returns its value before: a counter.
+function ArrayTableHandler:fetch_add(index, delta)
+  return exchange(self, 'MV_TableFetchAdd', { index, 0 }, delta or 1)
+end
+
+--- Sets an element to `new` if it equals `expected`, and returns its value before.
+function ArrayTableHandler:compare_swap(index, expected, new)
+  return exchange(self, 'MV_TableCompareSwap', { index, 0 }, expected, new)
 end
 
 local MatrixTableHandler = {}
@@ -168,6 +192,15 @@ function MatrixTableHandler:get(row_ids, out, sync)
     sync and capi.MV_COLLECTIVE or 0)
   self._held_ids = nil
   return result()
+end
+
+--- Do the same as those of an array, for the element of a row and a column.
+function MatrixTableHandler:fetch_add(row, column, delta)
+  return exchange(self, 'MV_TableFetchAdd', { row, column }, delta or 1)
+end
+
+function MatrixTableHandler:compare_swap(row, column, expected, new)
+  return exchange(self, 'MV_TableCompareSwap', { row, column }, expected, new)
 end
 
 local HashTableHandler = {}

@@ -18,7 +18,7 @@ end
 
 local function find(name)
   if name:find('^multiverso%.') then return multiverso[name:match('%.(.*)$')] end
-  local class, method = name:match('^(%w+):(%w+)$')
+  local class, method = name:match('^(%w+):([%w_]+)$')
   return class and multiverso[class] and multiverso[class][method]
 end
 

@@ -88,6 +88,30 @@ describe('an array table', function()
     multiverso.barrier()
   end)
 
+  it('counts each call of all workers once, and swaps only the expected value', function()
+    for _, dtype in ipairs { 'float64', 'int64' } do
+      local counter = multiverso.ArrayTableHandler:new(2, 0, { dtype = dtype })
+      local last = -1
+      for _ = 1, 20 do
+        local value = counter:fetch_add(1)
+        assert.is_true(value > last)
+        last = value
+      end
+      multiverso.barrier()
+      assert.same({ 0, 20 * multiverso.num_workers() }, counter:get())
+      assert.equal(0, counter:compare_swap(0, 1, 7))
+      local matrix = multiverso.MatrixTableHandler:new(2, 2)
+      if multiverso.is_master_worker() then
+        assert.equal(0, matrix:fetch_add(1, 0, 5))
+        assert.equal(5, matrix:compare_swap(1, 0, 5, 6))
+      end
+      multiverso.barrier()
+      assert.same({ { 0, 0 }, { 6, 0 } }, matrix:get())
+    end
+    assert.has_error(function() multiverso.ArrayTableHandler:new(2):fetch_add(2) end)
+    multiverso.barrier()
+  end)
+
   it('returns the same values to all workers with get(out, true)', function()
     local table = multiverso.ArrayTableHandler:new(1)
     table:add({ 1 })

@@ -99,6 +99,10 @@ MV_INITIALIZER_VALUES: Final = 2
 
 MV_NUMA_LOCAL: Final = 0
 MV_NUMA_INTERLEAVE: Final = 1
+
+MV_WIRE_FLOAT32: Final = 0
+MV_WIRE_BFLOAT16: Final = 1
+MV_WIRE_INT8: Final = 2
 MV_EVICT_NONE: Final = 0
 MV_EVICT_LRU: Final = 1
 MV_EVICT_LFU: Final = 2
@@ -284,7 +288,7 @@ class MV_TableOptions(Structure):
         ("num_row", c_int64),
         ("num_col", c_int64),
         ("updater", c_int32),
-        ("reserved", c_int32),
+        ("wire", c_int32),
         ("hyper", c_double * MV_HYPER_COUNT),
         ("name", c_char_p),
         ("init_value", c_void_p),
@@ -368,6 +372,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_TableAddGet": (c_int32, (MV_Table, c_void_p, c_void_p, c_int64)),
     "MV_TableDeltaBuffer": (c_int32, (MV_Table, POINTER(c_void_p))),
     "MV_TableView": (c_int32, (MV_Table, POINTER(c_void_p))),
+    "MV_TableMemory": (c_int32, (MV_Table, POINTER(c_void_p))),
     "MV_TableKeepMemory": (c_int32, (MV_Table, POINTER(MV_Memory))),
     "MV_MemoryRelease": (c_int32, (MV_Memory,)),
     "MV_TableStart": (
@@ -381,6 +386,16 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionFlush": (c_int32, (MV_Session, c_double)),
     "MV_TableGetRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64, c_int32)),
     "MV_TableAddRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64)),
+    "MV_TableGetPart": (
+        c_int32,
+        (MV_Table, c_int64, c_int64, c_int64, c_int64, c_void_p, c_int32),
+    ),
+    "MV_TableAddPart": (c_int32, (MV_Table, c_int64, c_int64, c_int64, c_int64, c_void_p)),
+    "MV_TableFetchAdd": (c_int32, (MV_Table, c_int64, c_int64, c_void_p, c_void_p)),
+    "MV_TableCompareSwap": (
+        c_int32,
+        (MV_Table, c_int64, c_int64, c_void_p, c_void_p, c_void_p),
+    ),
     "MV_TableListChanges": (
         c_int32,
         (MV_Table, c_int64, POINTER(c_int64), POINTER(c_int64), POINTER(c_int64)),

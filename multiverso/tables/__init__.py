@@ -116,6 +116,7 @@ class ArrayTableHandler(DenseTable):
         name: str | None = None,
         max_bytes: int | None = None,
         numa: str | None = None,
+        wire: str | None = None,
         **options: float | None,
     ) -> None:
         super().__init__(
@@ -126,11 +127,12 @@ class ArrayTableHandler(DenseTable):
             name,
             max_bytes,
             numa,
+            wire,
             options,
         )
 
-    def get(self, sync: bool = False, out: Any = None) -> Any:
-        """Return the whole table.
+    def get(self, sync: bool = False, out: Any = None, *, index: Any = None) -> Any:
+        """Return the whole table, or a part of it.
 
         The result contains all earlier adds of this worker, and at least the adds of the other
         workers before the last barrier. In sync mode the call waits for as many adds of each other
@@ -142,17 +144,23 @@ class ArrayTableHandler(DenseTable):
             True makes the call collective: all workers call it and get bitwise identical values,
             which contain every add before the call and none after it.
         out : array of shape (size,) and the table's dtype or value_dtype, optional
-            The array to write the values to.
+            The array to write the values to. With an `index`, its shape is that of the part.
+        index : int or slice, optional
+            The part, as NumPy's basic indexing selects it, such as ``np.s_[-100:]``. The step of a
+            slice must be 1.
 
         Returns
         -------
         numpy.ndarray
-            `out` itself, or a new array of shape (size,).
+            `out` itself, or a new array.
 
         Raises
         ------
+        IndexError
+            If an integer in `index` is out of range.
         TypeError, ValueError
-            If `out` is not a writable array of the right dtype and shape.
+            If `out` is not a writable array of the right dtype and shape, or `index` is not one of
+            integers and slices of step 1.
         StateError
             If this rank is not a worker, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
@@ -170,9 +178,9 @@ class ArrayTableHandler(DenseTable):
         True
 
         """
-        return self._get(sync, out)
+        return self._get(sync, out) if index is None else self._get_part(index, sync, out)
 
-    def add(self, data: ArrayLike, sync: bool = False) -> None:
+    def add(self, data: ArrayLike, sync: bool = False, *, index: Any = None) -> None:
         """Apply a delta with the table's updater. `data` can be reused when this returns.
 
         Parameters
@@ -183,12 +191,20 @@ class ArrayTableHandler(DenseTable):
         sync : bool, optional
             The argument has no effect; older scripts pass it. An add always waits until the
             servers have received the delta, so that this worker's later gets contain the delta.
+        index : int or slice, optional
+            The part to change, as for `get`; `data` has its shape. Updaters that count updates
+            ("adam" and others) and 16-bit arrays take only whole arrays.
 
         Raises
         ------
+        IndexError
+            If an integer in `index` is out of range.
         TypeError, ValueError
             If `data` has another shape, cannot be cast, or is not finite with
-            ``nan_policy="error"`` of `multiverso.init`. The table is unchanged.
+            ``nan_policy="error"`` of `multiverso.init`; or `index` is not one of integers and
+            slices of step 1. The table is unchanged.
+        UnsupportedError
+            If the updater cannot update the part alone. The message says what to do.
         MemoryError
             If the table has an initializer, and there is no memory for the elements that `data`
             changes for the first time. The table is unchanged.
@@ -199,7 +215,10 @@ class ArrayTableHandler(DenseTable):
             of several nodes, if a server does not answer.
 
         """
-        self._add(data)
+        if index is None:
+            self._add(data)
+        else:
+            self._add_part(data, index)
 
     def get_async(self, out: Any = None) -> Future:
         """Begin a `get` in the background.
@@ -272,7 +291,7 @@ class MatrixTableHandler(DenseTable):
     init_value : array_like, scalar or Initializer, optional
         The initial values, of shape (num_row, num_col) or (num_row * num_col,); zeros by default.
         Otherwise as for `ArrayTableHandler`.
-    dtype, updater, name, max_bytes, numa, **options : optional
+    dtype, updater, name, max_bytes, numa, wire, **options : optional
         As for `ArrayTableHandler`. The updaters keep their state per element, and "adam" counts
         the updates of each row, so that an add to some rows has no effect on the others.
 
@@ -310,6 +329,7 @@ class MatrixTableHandler(DenseTable):
         name: str | None = None,
         max_bytes: int | None = None,
         numa: str | None = None,
+        wire: str | None = None,
         **options: float | None,
     ) -> None:
         super().__init__(
@@ -320,6 +340,7 @@ class MatrixTableHandler(DenseTable):
             name,
             max_bytes,
             numa,
+            wire,
             options,
         )
         self._fresh_gets = FreshGets()
@@ -334,8 +355,10 @@ class MatrixTableHandler(DenseTable):
         """The number of columns."""
         return self._shape[1]
 
-    def get(self, row_ids: Any = None, sync: bool = False, out: Any = None) -> Any:
-        """Return the whole table, or some rows.
+    def get(
+        self, row_ids: Any = None, sync: bool = False, out: Any = None, *, index: Any = None
+    ) -> Any:
+        """Return the whole table, some rows, or a rectangle.
 
         The result contains all earlier adds of this worker, and at least the adds of the other
         workers before the last barrier. In sync mode the call waits for as many adds of each other
@@ -349,7 +372,11 @@ class MatrixTableHandler(DenseTable):
             True makes the call collective: all workers call it, each for its own rows, and see the
             same state, which contains every add before the call and none after it.
         out : array of shape (num_row, num_col) or (n, num_col), optional
-            The array to write the values to, of the table's `dtype` or `value_dtype`.
+            The array to write the values to, of the table's `dtype` or `value_dtype`. With an
+            `index`, its shape is that of the part.
+        index : int, slice or tuple of them, optional
+            The part, as NumPy's basic indexing selects it, such as ``np.s_[5:9, :3]``. The step of
+            a slice must be 1. It cannot be combined with `row_ids`.
 
         Returns
         -------
@@ -359,10 +386,11 @@ class MatrixTableHandler(DenseTable):
         Raises
         ------
         IndexError
-            If a row id is negative or too large. The message gives its position and value.
+            If a row id is negative or too large. The message gives its position and value. If an
+            integer in `index` is out of range.
         TypeError, ValueError
-            If the ids are not integers in one dimension, or `out` is not a writable array of the
-            right dtype and shape.
+            If the ids are not integers in one dimension, `index` is not one of integers and slices
+            of step 1, or `out` is not a writable array of the right dtype and shape.
         StateError
             If this rank is not a worker, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
@@ -370,6 +398,9 @@ class MatrixTableHandler(DenseTable):
             of several nodes, if a server does not answer.
 
         """
+        if index is not None:
+            _require_no_row_ids(row_ids)
+            return self._get_part(index, sync, out)
         if row_ids is None:
             return self._get(sync, out)
         ids = as_ids(row_ids, "row_ids", self._shape[0])
@@ -385,8 +416,10 @@ class MatrixTableHandler(DenseTable):
         arrays.copy_out(buffer, target)
         return out
 
-    def add(self, data: ArrayLike, row_ids: Any = None, sync: bool = False) -> None:
-        """Apply a delta to the whole table or to some rows with the table's updater.
+    def add(
+        self, data: ArrayLike, row_ids: Any = None, sync: bool = False, *, index: Any = None
+    ) -> None:
+        """Apply a delta to the whole table, some rows or a rectangle with the table's updater.
 
         `data` can be reused when this returns.
 
@@ -402,11 +435,18 @@ class MatrixTableHandler(DenseTable):
             with the other updaters such a row gets one update with the sum of its deltas.
         sync : bool, optional
             As for `ArrayTableHandler.add`.
+        index : int, slice or tuple of them, optional
+            The part to change, as for `get`; `data` has its shape. Updaters that count updates
+            ("adam" and others) or have state per row, and 16-bit tables, take only whole rows. So
+            do all but "add" in sync mode.
 
         Raises
         ------
         IndexError
-            If a row id is negative or too large. The message gives its position and value.
+            If a row id is negative or too large. The message gives its position and value. If an
+            integer in `index` is out of range.
+        UnsupportedError
+            If the updater cannot update the part alone. The message says what to do.
         TypeError, ValueError
             If the ids are not integers in one dimension, or `data` has another shape, cannot be
             cast, or is not finite with ``nan_policy="error"``. The table is unchanged after any of
@@ -421,6 +461,10 @@ class MatrixTableHandler(DenseTable):
             of several nodes, if a server does not answer.
 
         """
+        if index is not None:
+            _require_no_row_ids(row_ids)
+            self._add_part(data, index)
+            return
         if row_ids is None:
             self._fresh_gets.note(None)
             self._add(data)
@@ -510,10 +554,20 @@ class MatrixTableHandler(DenseTable):
         self._fresh_gets.note(ids)
         return self._background.start(b"add_rows", ids, delta, None)
 
+    def _note_rows(self, first: int, count: int) -> None:
+        if self._fresh_gets:
+            self._fresh_gets.note(np.arange(first, first + count))
+
     def _rows_of(self, data: Any, row_ids: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
         ids = as_ids(row_ids, "row_ids", self._shape[0])
         shape = (len(ids), self._shape[1])
         return ids, self._delta_of(data, (shape, (shape[0] * shape[1],)))
+
+
+def _require_no_row_ids(row_ids: object) -> None:
+    if row_ids is not None:
+        msg = "row_ids: expected None with an index, received both"
+        raise TypeError(msg)
 
 
 def _matrix_shape(num_row: object, num_col: object) -> tuple[int, int]:

@@ -214,6 +214,10 @@ class FreshGets:
     def __init__(self) -> None:
         self._gets: WeakSet[FreshGet] = WeakSet()
 
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self._gets)
+
     def note(self, ids: NDArray[np.int64] | None) -> None:
         """Record an add to rows, or to all."""
         for fresh in self._gets:

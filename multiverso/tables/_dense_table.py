@@ -15,6 +15,7 @@ from multiverso._native.arguments import integer
 from multiverso._native.arrays import pin
 from multiverso._native.library import checked, undeclared
 from multiverso.tables._background import Future
+from multiverso.tables._parts import element_of, part_of
 from multiverso.tables._shared_arrays import SharedArrays
 from multiverso.tables._table import Table, copier
 
@@ -24,6 +25,8 @@ _table_get: Final = undeclared("MV_TableGet")
 _table_add: Final = undeclared("MV_TableAdd")
 _table_add_get: Final = undeclared("MV_TableAddGet")
 _NO_FLAGS: Final = c_int32.from_param(0)
+#: Integers from -_SMALL on and below _SMALL fit all dtypes.
+_SMALL: Final = 2**31
 
 
 class DenseTable(Table):
@@ -38,6 +41,7 @@ class DenseTable(Table):
         "_fast_add_shape",
         "_handle_argument",
         "_input_shapes",
+        "_scalar",
         "_shape",
         "_shared_arrays",
     )
@@ -51,6 +55,7 @@ class DenseTable(Table):
         name: object,
         max_bytes: object,
         numa: object,
+        wire: object,
         options: dict[str, Any],
     ) -> None:
         """Create the table together with all ranks; `checked_shape` raises for an invalid shape."""
@@ -72,11 +77,12 @@ class DenseTable(Table):
                 init_value = None
             return _initial_values(init_value, self._dtype, self._input_shapes, may_be_master)
 
-        super().__init__(configure, dtype, updater, name, max_bytes, numa, options)
+        super().__init__(configure, dtype, updater, name, max_bytes, numa, wire, options)
         self._shared_arrays: SharedArrays | None = None
         # Arguments that ctypes need not convert in each call.
         self._handle_argument = c_void_p.from_param(self._handle.value)
         self._count_argument = c_int64.from_param(math.prod(self._shape))
+        self._scalar: Any = np.ctypeslib.as_ctypes_type(self._dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -118,6 +124,122 @@ class DenseTable(Table):
             return
         delta = self._delta_of(data, self._input_shapes)
         _table_add(self._handle_argument, arrays.pointer(delta), self._count_argument)
+
+    def _get_part(self, index: Any, sync: bool, out: Any) -> Any:
+        numbers, shape = part_of(index, self._shape)
+        if out is None:
+            out = np.empty(shape, self._dtype)
+        buffer, target = self._output(out, shape)
+        flags = self._collective_flags() if sync else 0
+        checked.MV_TableGetPart(self._handle, *numbers, pin(buffer), flags)
+        arrays.copy_out(buffer, target)
+        return out
+
+    def _add_part(self, data: Any, index: Any) -> None:
+        numbers, shape = part_of(index, self._shape)
+        delta = self._delta_of(data, (shape,))
+        self._note_rows(numbers[0], numbers[1])
+        checked.MV_TableAddPart(self._handle, *numbers, arrays.pointer(delta))
+
+    def _note_rows(self, first: int, count: int) -> None:
+        """Record that this object is about to change rows."""
+
+    def fetch_add(self, index: Any, delta: Any = 1) -> Any:
+        """Add to one element, and return its value before, as one atomic step.
+
+        So a table is a counter that all workers share: no two calls return the same value. The
+        updater must be "add", and the dtype must not have 16 bits. With bounded staleness the call
+        counts and waits for nothing. If the element's server dies meanwhile and the session
+        continues (``on_peer_lost="continue"``), the call adds once or raises `PeerLostError`.
+
+        Parameters
+        ----------
+        index : int or pair of int
+            The element; an int for an array, a pair for a matrix. A negative number counts from the
+            end.
+        delta : scalar, optional
+            What to add; it is cast as `add` casts its data. Integers wrap around.
+
+        Returns
+        -------
+        scalar of the table's dtype
+            The value before.
+
+        Raises
+        ------
+        TypeError, ValueError, IndexError
+            If an argument is invalid.
+        UnsupportedError
+            If the table has another updater or 16 bits, or the session is in sync mode.
+        StateError
+            If this rank is not a worker, or the session has been shut down.
+        OperationTimeout, PeerLostError
+            In a job of several nodes, if the server does not answer.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     counter = mv.ArrayTableHandler(1, dtype="int64")
+        ...     [int(counter.fetch_add(0)) for _ in range(3)]
+        [0, 1, 2]
+
+        """
+        row, column = element_of(index, self._shape)
+        source, before = self._scalar_of(delta, "delta"), self._scalar()
+        self._note_rows(row, 1)
+        checked.MV_TableFetchAdd(self._handle, row, column, byref(source), byref(before))
+        return self._dtype.type(before.value)
+
+    def compare_swap(self, index: Any, expected: Any, new: Any) -> Any:
+        """Set one element to `new` if it equals `expected`, and return its value before.
+
+        This is one atomic step, which has changed the element if the result equals `expected`. NaN
+        equals nothing. Everything else is as for `fetch_add`.
+
+        Parameters
+        ----------
+        index : int or pair of int
+            The element, as for `fetch_add`.
+        expected, new : scalar
+            The values; they are cast as `add` casts its data.
+
+        Returns
+        -------
+        scalar of the table's dtype
+            The value before.
+
+        Raises
+        ------
+        TypeError, ValueError, IndexError, UnsupportedError, StateError
+            As for `fetch_add`.
+        OperationTimeout, PeerLostError
+            As for `fetch_add`.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     owner = mv.ArrayTableHandler(10, dtype="int32")
+        ...     if owner.compare_swap(3, 0, 7) == 0:
+        ...         print("item 3 belongs to 7")
+        item 3 belongs to 7
+
+        """
+        row, column = element_of(index, self._shape)
+        old, source = self._scalar_of(expected, "expected"), self._scalar_of(new, "new")
+        before = self._scalar()
+        self._note_rows(row, 1)
+        checked.MV_TableCompareSwap(
+            self._handle, row, column, byref(old), byref(source), byref(before)
+        )
+        return self._dtype.type(before.value)
+
+    def _scalar_of(self, value: Any, what: str) -> Any:
+        """Return a ctypes object with a value that the library can add or store."""
+        if type(value) is int and -_SMALL <= value < _SMALL:
+            return self._scalar(value)
+        return self._scalar.from_buffer_copy(self._delta_of(value, ((),), what))
 
     def add_get(self, data: ArrayLike, out: Any = None) -> Any:
         """Apply a delta to the whole table and return the new values, in one pass over the memory.
@@ -290,7 +412,7 @@ class DenseTable(Table):
         """
         return self._arrays().delta_buffer()
 
-    def view(self) -> NDArray[Any]:
+    def view(self, *, live: bool = False) -> NDArray[Any]:
         """Return the values of the table as `get` does, where possible without a copy.
 
         In sync mode on one node the array is the table's own memory. Elsewhere, and after
@@ -299,19 +421,33 @@ class DenseTable(Table):
         but you may still read them, also after the end of the table. The call counts and waits as
         a get.
 
+        Parameters
+        ----------
+        live : bool, optional
+            True returns the table's memory in the other modes, for a table without an initializer
+            whose rows are all on this node. The array always shows the current values, so a reader
+            may find elements of different moments, or half of another worker's add. The call counts
+            and waits for nothing. After the end of the table the array keeps its last values; a
+            forked child cannot read it.
+
         Returns
         -------
         numpy.ndarray
-            A read-only array of the table's shape and dtype.
+            A read-only array of the table's shape and `value_dtype`; with ``live=True``, of its
+            `dtype`.
 
         Raises
         ------
         StateError
             If this rank is not a worker, or the session has been shut down.
+        UnsupportedError
+            With ``live=True``, if the memory cannot be shown. The message says what to call.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
             As for `get`.
 
         """
+        if live:
+            return self._arrays().live_view(self._stored_dtype)
         return self._arrays().view()
 
     def _arrays(self) -> SharedArrays:

@@ -56,7 +56,7 @@ class SharedArrays:
             if address.value is None:
                 self._delta = np.zeros(self._shape, self._dtype)
             else:
-                self._delta = self._array_at(address.value)
+                self._delta = self._array_at(address.value, self._dtype)
         return self._delta
 
     def view(self) -> NDArray[Any]:
@@ -69,13 +69,20 @@ class SharedArrays:
             self._get(self._private)
             return _read_only(self._private)
         if self._view is None:
-            self._view = _read_only(self._array_at(address.value))
+            self._view = _read_only(self._array_at(address.value, self._dtype))
         return self._view
 
-    def _array_at(self, address: int) -> NDArray[Any]:
+    def live_view(self, stored_dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return a read-only array of the table's memory, which other ranks change."""
+        address = c_void_p()
+        checked.MV_TableMemory(self._table, byref(address))
+        assert address.value is not None  # for mypy
+        return _read_only(self._array_at(address.value, stored_dtype))
+
+    def _array_at(self, address: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         if self._keeper is None:
             self._keeper = _Keeper(self._table)
-        return arrays.memory_at(address, self._shape, self._dtype, self._keeper)
+        return arrays.memory_at(address, self._shape, dtype, self._keeper)
 
 
 class _Keeper:

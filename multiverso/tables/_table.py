@@ -23,6 +23,11 @@ _log = logging.getLogger("multiverso")
 
 _COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
 _NUMA: Final = {"interleave": capi.MV_NUMA_INTERLEAVE}
+_WIRE: Final = {
+    "float32": capi.MV_WIRE_FLOAT32,
+    "bfloat16": capi.MV_WIRE_BFLOAT16,
+    "int8": capi.MV_WIRE_INT8,
+}
 
 
 class Table:
@@ -49,6 +54,7 @@ class Table:
         name: object,
         max_bytes: object,
         numa: object,
+        wire: object,
         options: dict[str, Any],
     ) -> None:
         """Create the table together with all ranks.
@@ -68,6 +74,8 @@ class Table:
             raw.max_bytes = 0 if max_bytes is None else integer(max_bytes, "max_bytes", 1)
             if numa is not None:
                 raw.numa = _NUMA[choice(numa, "numa", _NUMA)]
+            if wire is not None:
+                raw.wire = _WIRE[choice(wire, "wire", _WIRE)]
             initial = configure(raw)
         except Exception:
             _create_invalid(session, raw)
@@ -209,11 +217,13 @@ class Table:
         """Return a buffer for results and the user's array, as `arrays.as_output` does."""
         return arrays.as_output(out, self._dtype, shape, also=self._stored_dtype)
 
-    def _delta_of(self, data: Any, shapes: tuple[tuple[int, ...], ...]) -> NDArray[Any]:
+    def _delta_of(
+        self, data: Any, shapes: tuple[tuple[int, ...], ...], what: str = "data"
+    ) -> NDArray[Any]:
         """Return `data` as an array that the library can add; raise an error if it is invalid."""
-        delta = arrays.as_input(data, self._dtype, shapes, "data")
+        delta = arrays.as_input(data, self._dtype, shapes, what)
         if self._requires_finite:
-            arrays.require_finite(delta, "data")
+            arrays.require_finite(delta, what)
         return delta
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:

@@ -68,6 +68,9 @@ static_assert(MV_INITIALIZER_NORMAL == static_cast<int32_t>(InitializerKind::kNo
 static_assert(MV_INITIALIZER_TRUNCATED_NORMAL ==
               static_cast<int32_t>(InitializerKind::kTruncatedNormal));
 static_assert(MV_NUMA_LOCAL == static_cast<int32_t>(NumaPolicy::kLocal));
+static_assert(MV_WIRE_FLOAT32 == static_cast<int32_t>(WireFormat::kFloat32));
+static_assert(MV_WIRE_BFLOAT16 == static_cast<int32_t>(WireFormat::kBFloat16));
+static_assert(MV_WIRE_INT8 == static_cast<int32_t>(WireFormat::kInt8));
 static_assert(MV_NUMA_INTERLEAVE == static_cast<int32_t>(NumaPolicy::kInterleave));
 
 Status CheckFlags(RequestKind kind, int32_t flags) {
@@ -121,13 +124,22 @@ HandleTable<MemoryEntry>& Memories() {
   return *memories;
 }
 
-// Runs a request whose delta or result has `count` elements in the caller's memory.
-Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flags = 0) {
+// Runs a request whose delta or result has `count` elements in the caller's memory, or, with a
+// `part`, as many elements as the part. `expected` is that of kCompareSwap.
+Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flags = 0,
+                  const TablePart* part = nullptr, const void* expected = nullptr) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
   TableUse use = Using(handle);
   if (!use) return StaleHandleError("table");
   call.table = use->table;
-  MV_RETURN_IF_NOT_OK(call.table->Check(call.request, count));
+  if (part == nullptr) {
+    MV_RETURN_IF_NOT_OK(call.table->Check(call.request, count));
+  } else {
+    MV_RETURN_IF_NOT_OK(call.table->PlacePart(*part, &call.request));
+    count = call.request.count;
+    const auto bytes = static_cast<size_t>(SizeOf(call.table->spec().value_type()));
+    if (expected != nullptr) std::memcpy(&call.request.expected, expected, bytes);
+  }
   if (flags != 0) {
     MV_RETURN_IF_NOT_OK(CheckFlags(call.request.kind, flags));
     if (!call.table->EveryGetIsCollective()) {
@@ -136,6 +148,12 @@ Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flag
   }
   if (call.table->MustArrange(call.request)) MV_RETURN_IF_NOT_OK(call.ArrangeRows());
   return RunTableCall(&use, call.request.kind, count, call);
+}
+
+// Runs a request for a part.
+Status RunPart(MV_Table handle, RequestKind kind, const TablePart& part, const void* delta,
+               void* out, int32_t flags = 0, const void* expected = nullptr) {
+  return RunRequest(handle, Request::Of(kind, nullptr, 0, delta, out), 0, flags, &part, expected);
 }
 
 Result<TableSpec> SpecOf(const MV_TableOptions* options) {
@@ -160,6 +178,7 @@ Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   spec.initializer.first = options->initializer_values[0];
   spec.initializer.second = options->initializer_values[1];
   spec.numa = options->numa;
+  spec.wire = options->wire;
   spec.max_bytes = options->max_bytes;
   spec.keys.capacity = options->capacity;
   spec.keys.evict = options->evict;
@@ -299,6 +318,17 @@ int32_t MV_TableView(MV_Table table, const void** values) {
   });
 }
 
+int32_t MV_TableMemory(MV_Table table, const void** memory) {
+  return Guard([&]() -> Status {
+    if (memory == nullptr) return Status(Code::kValue, "MV_TableMemory: received null");
+    const TableUse use = Using(table);
+    if (!use) return StaleHandleError("table");
+    const Result<const void*> found = use->table->Memory();
+    if (found.ok()) *memory = found.value();
+    return found.status();
+  });
+}
+
 int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory) {
   return Guard([&]() -> Status {
     if (memory == nullptr) return Status(Code::kValue, "MV_TableKeepMemory: received null");
@@ -330,6 +360,38 @@ int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
 int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, const void* delta,
                         int64_t count) {
   return Guard([&] { return RunRequest(table, Request::AddRows(row_ids, num_ids, delta), count); });
+}
+
+int32_t MV_TableGetPart(MV_Table table, int64_t first_row, int64_t num_row, int64_t first_col,
+                        int64_t num_col, void* out, int32_t flags) {
+  return Guard([&] {
+    return RunPart(table, RequestKind::kGet, TablePart{first_row, num_row, first_col, num_col},
+                   nullptr, out, flags);
+  });
+}
+
+int32_t MV_TableAddPart(MV_Table table, int64_t first_row, int64_t num_row, int64_t first_col,
+                        int64_t num_col, const void* delta) {
+  return Guard([&] {
+    return RunPart(table, RequestKind::kAdd, TablePart{first_row, num_row, first_col, num_col},
+                   delta, nullptr);
+  });
+}
+
+int32_t MV_TableFetchAdd(MV_Table table, int64_t row, int64_t col, const void* delta,
+                         void* before) {
+  return Guard([&] {
+    return RunPart(table, RequestKind::kFetchAdd, TablePart{row, 1, col, 1}, delta, before);
+  });
+}
+
+int32_t MV_TableCompareSwap(MV_Table table, int64_t row, int64_t col, const void* expected,
+                            const void* desired, void* before) {
+  return Guard([&]() -> Status {
+    if (expected == nullptr) return Status(Code::kValue, "expected: received null");
+    return RunPart(table, RequestKind::kCompareSwap, TablePart{row, 1, col, 1}, desired, before,
+                   /*flags=*/0, expected);
+  });
 }
 
 int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges, int64_t* num_ranges,

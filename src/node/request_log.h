@@ -40,8 +40,13 @@ class RequestRecord {
     return begun_.compare_exchange_strong(begun, mine) ? Claim::kMine : Claim::kInHand;
   }
 
-  // Called by the owner of the request.
-  void Finish(uint64_t number) { done_.store(number, std::memory_order_release); }
+  // Called by the owner of the request. `result` is what an atomic request returns (kIsAtomic).
+  void Finish(uint64_t number, uint64_t result = 0) {
+    result_.store(result, std::memory_order_relaxed);
+    done_.store(number, std::memory_order_release);
+  }
+  // Returns the result of the request finished last, which Take has returned as done.
+  uint64_t result() const { return result_.load(std::memory_order_relaxed); }
   // Returns the local rank that made the last claim.
   int owner() const { return OwnerOf(begun_.load(std::memory_order_acquire)); }
 
@@ -54,6 +59,7 @@ class RequestRecord {
 
   std::atomic<uint64_t> begun_;  // the number of the request claimed last, and its owner
   std::atomic<uint64_t> done_;   // the number of the request finished last
+  std::atomic<uint64_t> result_;
 };
 
 // The log for one rank of the session. A log filled with zeros is valid.

@@ -39,6 +39,8 @@ enum class RequestKind : uint32_t {
   kCellsOfRows = 19,     // returns the keys of rows
   kCountsOfRows = 20,    // returns the KeyCounts of the nodes of rows
   kVersionsOfRows = 21,  // returns the versions of the last changes of the stripes of rows
+  kFetchAdd = 22,        // adds to one element, and returns its value before
+  kCompareSwap = 23,     // the same, but stores a value if the element has the expected one
   kEnd                   // no kind has this number or a larger one
 };
 
@@ -53,6 +55,7 @@ constexpr unsigned kIsLocal = 64;        // never a message: its tensors are in 
 constexpr unsigned kTouches = 128;       // prepares rows for a change by another request
 constexpr unsigned kNamesKeys = 256;     // its ids are keys
 constexpr unsigned kReturnsNumbers = 512;  // it returns int64 numbers, not parameters
+constexpr unsigned kIsAtomic = 1024;       // changes an element without the updater, and returns it
 
 struct RequestTraits {
   RequestKind kind;
@@ -85,6 +88,8 @@ inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind::kCellsOfRows, "cells", "items", kNamesRows | kReturnsNumbers},
     {RequestKind::kCountsOfRows, nullptr, "stats", kNamesRows | kReturnsNumbers},
     {RequestKind::kVersionsOfRows, nullptr, "get_changed", kNamesRows | kReturnsNumbers},
+    {RequestKind::kFetchAdd, nullptr, "fetch_add", kIsAtomic},
+    {RequestKind::kCompareSwap, nullptr, "compare_swap", kIsAtomic},
 };
 
 constexpr bool IsKind(RequestKind kind) {
@@ -108,8 +113,13 @@ constexpr bool Has(RequestKind kind, unsigned properties) {
 constexpr bool IsMessage(RequestKind kind) { return IsKind(kind) && !Has(kind, kIsLocal); }
 constexpr bool IsOfRows(RequestKind kind) { return Has(kind, kNamesRows); }
 constexpr bool IsAdd(RequestKind kind) { return Has(kind, kAddsDelta); }
-constexpr bool CarriesData(RequestKind kind) { return Has(kind, kAddsDelta | kStoresData); }
-constexpr bool ReturnsData(RequestKind kind) { return Has(kind, kReturnsData | kReturnsNumbers); }
+constexpr bool IsAtomic(RequestKind kind) { return Has(kind, kIsAtomic); }
+constexpr bool CarriesData(RequestKind kind) {
+  return Has(kind, kAddsDelta | kStoresData | kIsAtomic);
+}
+constexpr bool ReturnsData(RequestKind kind) {
+  return Has(kind, kReturnsData | kReturnsNumbers | kIsAtomic);
+}
 constexpr bool ReturnsParameters(RequestKind kind) { return Has(kind, kReturnsData); }
 constexpr bool IsGet(RequestKind kind) { return Has(kind, kReturnsData) && !IsAdd(kind); }
 constexpr bool ReturnsNumbers(RequestKind kind) { return Has(kind, kReturnsNumbers); }
@@ -120,7 +130,7 @@ constexpr bool NeedsKeys(RequestKind kind) {
 }
 constexpr bool IsTouch(RequestKind kind) { return Has(kind, kTouches); }
 constexpr bool IsChange(RequestKind kind) {
-  return Has(kind, kAddsDelta | kStoresData | kChangesOption);
+  return Has(kind, kAddsDelta | kStoresData | kChangesOption | kIsAtomic);
 }
 constexpr bool IsIdempotent(RequestKind kind) { return Has(kind, kIsIdempotent); }
 constexpr const char* NameOf(RequestKind kind) { return TraitsOf(kind).call; }
@@ -144,7 +154,7 @@ struct Request {
   // kNoWorker that no updater must take note of the get.
   int worker = kThisWorker;
   const void* delta = nullptr;  // or the values to store
-  void* out = nullptr;          // may equal `delta`; of kExchange, the last values
+  void* out = nullptr;          // may equal `delta`
   // The row ids or keys of kinds that name rows, in the order of the rows in `delta` and `out`. Row
   // ids have been checked.
   const int64_t* row_ids = nullptr;
@@ -154,15 +164,30 @@ struct Request {
   // The range of elements of other kinds. `delta` and `out` hold only this range.
   int64_t first = 0;
   int64_t count = kWholeShard;
-  const TensorList* tensors = nullptr;  // of kExchange
+  // If not 0, the range consists of runs of `width` elements in consecutive rows, of which the
+  // first begins at `first`; `count` elements in all.
+  int64_t width = 0;
+  // Of kExchange. `delta` and `out` are then the last values of the whole table, whatever the range.
+  const TensorList* tensors = nullptr;
   // The fields of kSetHyper: the hyper-parameter and its checked value.
   int32_t hyper = 0;
   double value = 0;
   // In sync mode, of kSetHyper, kVersionsOfRows and of gets, the number of rounds that a server
   // must have applied before.
   uint64_t rounds = 0;
+  // Whether other nodes may round the values that they return (TableSpec::wire).
+  bool may_round = false;
   // Of kVersionsOfRows: changes after the request get at least this version.
   uint64_t version = 0;
+  // Of kCompareSwap, the bytes of the expected value.
+  uint64_t expected = 0;
+
+  // Returns whether the request is for a range of elements that is not the whole table.
+  bool IsPart() const { return count != kWholeShard && !IsOfRows(kind); }
+  // Returns the distance from the first element of a part to the end of its last.
+  int64_t Span(int64_t columns) const {
+    return width == 0 ? count : (count / width - 1) * columns + width;
+  }
 
   // `delta` is null unless the kind carries data, and `out` is null unless the kind returns data.
   static Request Of(RequestKind kind, const int64_t* row_ids, int64_t num_ids, const void* delta,
@@ -192,7 +217,8 @@ struct Request {
   }
   // Adds the difference between `tensors` and `last`, which covers the whole table, and writes the
   // new parameters to both, stripe by stripe. An exchange that is aborted between two stripes has
-  // completed the earlier stripes and not touched the others, so the caller can repeat it.
+  // completed the earlier stripes and not touched the others, so the caller can repeat it. Over
+  // several nodes, the last values of elements that are in flight when it fails are undefined.
   static Request Exchange(const TensorList& tensors, void* last) {
     Request request = Of(RequestKind::kExchange, last, last);
     request.tensors = &tensors;

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "memory/futex.h"
 #include "shard/half.h"
+#include "shard/kernels.h"
 #include "shard/prefetch.h"
 
 namespace multiverso {
@@ -159,7 +160,10 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
                             Body body) {
   const bool is_whole = range.count == Request::kWholeShard;
   const int64_t begin = is_whole ? 0 : range.first - first_row_ * columns_;
-  const int64_t end = is_whole ? layout_.rows() * columns_ : begin + range.count;
+  const int64_t width = range.width;
+  const int64_t end = is_whole     ? layout_.rows() * columns_
+                      : width == 0 ? begin + range.count
+                                   : begin + (range.count / width - 1) * columns_ + width;
   if (begin >= end) return Status::Ok();
   const int64_t first_stripe = is_whole ? 0 : layout_.stripe_of(begin / columns_);
   const int64_t end_stripe =
@@ -174,12 +178,31 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
     if (stripe >= end_stripe) stripe -= stripes;
     const int64_t first = std::max(begin, layout_.first_row(stripe) * columns_);
     const int64_t count = std::min(end, layout_.end_row(stripe) * columns_) - first;
-    const auto work = [&] { body(first, first - begin, count); };
+    const auto work = [&] {
+      int64_t at = first;
+      int64_t buffer_at = first - begin;
+      int64_t length = count;
+      int64_t runs = 1;
+      if (width != 0) {
+        // The runs begin in column begin % columns_ of each row.
+        const int64_t first_run = DivideUp(first - begin, columns_);
+        runs = DivideUp(first + count - begin, columns_) - first_run;
+        at = begin + first_run * columns_;
+        buffer_at = first_run * width;
+        length = width;
+      }
+      for (; runs > 0; --runs) {
+        body(at, buffer_at, length);
+        at += columns_;
+        buffer_at += length;
+      }
+    };
     if (kUse == kReading && user_.is_reader) {
       MV_RETURN_IF_NOT_OK(ReadRepeatedly(stripe, limit, work));
       continue;
     }
-    if (kUse == kReading && range.may_read_unlocked && MayReadUnlocked(count) &&
+    const int64_t read = width == 0 ? count : DivideUp(count, columns_) * width;
+    if (kUse == kReading && range.may_read_unlocked && MayReadUnlocked(read) &&
         storage_.lock(stripe)->ReadUnlocked(work)) {
       continue;
     }
@@ -481,7 +504,7 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
   }
   const auto* const delta = static_cast<const char*>(request.delta);
   auto* const out = static_cast<char*>(request.out);
-  const Elements range{request.first, request.count, /*may_read_unlocked=*/true};
+  const Elements range{request.first, request.count, /*may_read_unlocked=*/true, request.width};
   const RowOrder order_of_list;
   const RowOrder& order = request.order == nullptr ? order_of_list : *request.order;
   std::vector<int64_t> rows_of_keys;
@@ -514,16 +537,22 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
             }
             std::memcpy(AreaAt(0, at), values, static_cast<size_t>(count * value_bytes_));
           });
+    case RequestKind::kFetchAdd:
+    case RequestKind::kCompareSwap:
+      return ForEachStripe<kWriting>(range, progress, limit,
+                                     [&](int64_t at, int64_t /*buffer_at*/, int64_t /*count*/) {
+                                       ExchangeElement(request, at);
+                                     });
     case RequestKind::kGetRows:
       return GetRows(request, progress, limit);
     case RequestKind::kAddRows:
       return AddRows(request, PlacesOfRows{order, request.row_ids, layout_, first_row_}, progress,
                      limit);
     case RequestKind::kExchange:
-      return ForEachStripe<kWriting>(range, progress, limit,
-                                     [&](int64_t at, int64_t buffer_at, int64_t count) {
-                                       ExchangeStripe(*request.tensors, out, at, buffer_at, count);
-                                     });
+      return ForEachStripe<kWriting>(
+          range, progress, limit, [&](int64_t at, int64_t /*buffer_at*/, int64_t count) {
+            ExchangeStripe(*request.tensors, out, at, count);
+          });
     case RequestKind::kSetHyper:
       hyper()->values[request.hyper].store(request.value, std::memory_order_relaxed);
       return Status::Ok();
@@ -589,7 +618,7 @@ void Shard::CopyUnlocked(const Request& request) const {
 
 bool Shard::MustTouch(const Request& request, int worker) const {
   if (request.kind == RequestKind::kSetHyper) return false;
-  return !ReturnsData(request.kind) || IsAdd(request.kind) ||
+  return !ReturnsData(request.kind) || IsChange(request.kind) ||
          (notes_gets_ && worker >= 0 && ReturnsParameters(request.kind));
 }
 
@@ -602,8 +631,9 @@ Status Shard::Touch(const Request& request, const WaitLimit& limit) const {
   }
   const bool is_whole = request.count == Request::kWholeShard;
   const int64_t first = is_whole ? 0 : request.first / columns_ - first_row_;
-  const int64_t end =
-      is_whole ? layout_.rows() : DivideUp(request.first + request.count, columns_) - first_row_;
+  const int64_t end = is_whole
+                          ? layout_.rows()
+                          : DivideUp(request.first + request.Span(columns_), columns_) - first_row_;
   MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForRange(first, end, limit, &room));
   return room.rows() == 0 ? Status::Ok() : TouchRange(first, end, &room, limit);
 }
@@ -653,14 +683,33 @@ Status Shard::TouchRange(int64_t first, int64_t end, LazyRows::Room* room,
 }
 
 void Shard::ExchangeStripe(const TensorList& tensors, char* last, int64_t first,
-                           int64_t buffer_first, int64_t count) const {
-  tensors.ForEachPart(buffer_first, count, [&](void* part, int64_t done, int64_t elements) {
-    char* const part_last = last + (buffer_first + done) * value_bytes_;
+                           int64_t count) const {
+  const int64_t element = first_row_ * columns_ + first;
+  tensors.ForEachPart(element, count, [&](void* part, int64_t done, int64_t elements) {
+    char* const part_last = last + (element + done) * value_bytes_;
     const Update update = UpdateAt(first + done, part_last, part_last, elements, user_.worker);
     if (!is_half_ && updater_->Exchange(*hyper(), update, part)) return;
     updater_->TakeDelta(part, part_last, elements);
     ApplyAndNote(first + done, update);
     updater_->Settle(*hyper(), part_last, part, elements);
+  });
+}
+
+void Shard::ExchangeElement(const Request& request, int64_t at) const {
+  WithType(dtype_, [&](auto* null) {
+    using T = std::remove_pointer_t<decltype(null)>;
+    T* const element = reinterpret_cast<T*>(storage_.parameters()) + at;
+    const T before = *element;
+    T operand;
+    std::memcpy(&operand, request.delta, sizeof(T));
+    if (request.kind == RequestKind::kFetchAdd) {
+      kernels::Add(element, &operand, 1);
+    } else {
+      T expected;
+      std::memcpy(&expected, &request.expected, sizeof(T));
+      if (before == expected) *element = operand;
+    }
+    std::memcpy(request.out, &before, sizeof(T));
   });
 }
 

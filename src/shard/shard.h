@@ -98,6 +98,9 @@ class Shard {
   // untouched rows are not there.
   const char* values() const { return is_half_ ? nullptr : storage_.parameters(); }
 
+  // Returns the parameters as they are stored.
+  const char* parameters() const { return storage_.parameters(); }
+
   // Returns null if the shard has no lazy rows.
   const LazyRows* lazy() const { return lazy_.get(); }
   // Copies the values of a key without a row.
@@ -146,10 +149,11 @@ class Shard {
     int64_t first;
     int64_t count;
     bool may_read_unlocked = false;  // a body that reads may run on torn values, and then again
+    int64_t width = 0;               // Request::width
   };
 
-  // Calls body(first element in the shard, the same in the range, elements) for each stripe, under
-  // its lock or, for short reads, without the lock.
+  // Calls body(first element in the shard, the same in the range, elements) for each stripe, or for
+  // each of its runs of elements, under its lock or, for short reads, without the lock.
   template <StripeUse kUse, class Body>
   Status ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
                        Body body);
@@ -230,8 +234,9 @@ class Shard {
   void ApplyStep(int64_t first, const Update& update) const;
   // Applies the update as ApplyUpdate does, and notes that its worker has received update.out.
   void ApplyAndNote(int64_t first, const Update& update) const;
-  void ExchangeStripe(const TensorList& tensors, char* last, int64_t first, int64_t buffer_first,
-                      int64_t count) const;
+  // Runs an atomic request for an element of the shard.
+  void ExchangeElement(const Request& request, int64_t at) const;
+  void ExchangeStripe(const TensorList& tensors, char* last, int64_t first, int64_t count) const;
   bool MayReadUnlocked(int64_t count) const;
 
   StripeLayout layout_;

@@ -12,7 +12,13 @@ ChunkSource::ChunkSource(const TableSpec& spec, const Request& request,
       columns_(spec.num_col),
       element_bytes_(SizeOf(spec.value_type())),
       names_rows_(false),
-      ranges_(std::move(ranges)) {}
+      ranges_(std::move(ranges)) {
+  width_ = columns_;
+  if (!request.IsPart()) return;
+  first_row_ = request.first / columns_;
+  first_column_ = request.first % columns_;
+  width_ = request.width > 0 ? request.width : std::min(request.count, columns_);
+}
 
 ChunkSource::ChunkSource(const TableSpec& spec, const Request& request,
                          std::vector<int64_t> positions)
@@ -48,7 +54,8 @@ void ChunkSource::SetRange(int64_t first, int64_t count, int64_t buffer_first, C
   chunk->request.first = first;
   chunk->request.count = chunk->count = count;
   chunk->bytes = count * element_bytes_;
-  const int64_t offset = buffer_first * element_bytes_;
+  const bool is_exchange = request_.tensors != nullptr;  // whose memory has the whole table
+  const int64_t offset = is_exchange ? 0 : buffer_first * element_bytes_;
   if (request_.delta != nullptr) {
     chunk->request.delta = static_cast<const char*>(request_.delta) + offset;
   }
@@ -58,9 +65,8 @@ void ChunkSource::SetRange(int64_t first, int64_t count, int64_t buffer_first, C
 bool ChunkSource::NextRange(Chunk* chunk) {
   while (next_range_ < ranges_.size() && ranges_[next_range_].count() == 0) ++next_range_;
   if (next_range_ == ranges_.size()) return false;
-  const int64_t first_element = ranges_[next_range_].first * columns_;
-  const int64_t end_element = ranges_[next_range_].end * columns_;
-  next_element_ = std::max(next_element_, first_element);
+  const int64_t end_element = (ranges_[next_range_].end - first_row_) * width_;
+  next_element_ = std::max(next_element_, (ranges_[next_range_].first - first_row_) * width_);
   if (IsTouch(request_.kind)) {
     // One request for all rows of a node has room for all or for none.
     chunk->request.first = next_element_;
@@ -68,13 +74,15 @@ bool ChunkSource::NextRange(Chunk* chunk) {
     ++next_range_;
     return true;
   }
-  // A chunk has whole rows or a piece of one row. Every call cuts a row in the same places, so that
-  // no chunk ends within a step cell (StepCells).
+  // A chunk has whole rows, or a piece of each or of one row. Every call cuts a row in the same
+  // places, so that no chunk ends within a step cell (StepCells).
   const int64_t max_elements = kChunkBytes / element_bytes_;
-  const int64_t to_cut = columns_ <= max_elements
-                             ? max_elements / columns_ * columns_
-                             : std::min(max_elements, columns_ - next_element_ % columns_);
-  SetRange(next_element_, std::min(end_element - next_element_, to_cut), next_element_, chunk);
+  const int64_t to_cut = width_ <= max_elements
+                             ? max_elements / width_ * width_
+                             : std::min(max_elements, width_ - next_element_ % width_);
+  SetRange(ElementAt(next_element_), std::min(end_element - next_element_, to_cut), next_element_,
+           chunk);
+  chunk->request.width = width_ < columns_ && chunk->count > width_ ? width_ : 0;
   next_element_ += chunk->count;
   if (next_element_ == end_element) ++next_range_;
   return true;

@@ -25,7 +25,7 @@ struct Chunk {
 
 class ChunkSource {
  public:
-  // Cuts ranges of rows, for a request for the whole table.
+  // Cuts ranges of rows, for a request for the whole table or for a part with these rows.
   ChunkSource(const TableSpec& spec, const Request& request, std::vector<RowRange> ranges);
   // Cuts the rows at `positions` of request.row_ids, in ascending order, for a request for rows.
   ChunkSource(const TableSpec& spec, const Request& request, std::vector<int64_t> positions);
@@ -44,6 +44,10 @@ class ChunkSource {
   bool NextRows(Chunk* chunk);
   // Cuts a row that is longer than a chunk into ranges of elements.
   bool NextOfLongRow(Chunk* chunk);
+  // Returns the element of the table that is at `index` in the caller's memory.
+  int64_t ElementAt(int64_t index) const {
+    return (first_row_ + index / width_) * columns_ + first_column_ + index % width_;
+  }
   // Sets the chunk to `count` elements of the table from `first` on, which begin at element
   // `buffer_first` of the caller's memory.
   void SetRange(int64_t first, int64_t count, int64_t buffer_first, Chunk* chunk) const;
@@ -55,7 +59,13 @@ class ChunkSource {
   bool names_rows_;
   bool is_without_values_ = false;
   bool stopped_ = false;
-  int64_t next_element_ = 0;  // of the table, or of the current row if it is longer than a chunk
+  // The place in the table of the first element in the caller's memory, which has `width_` elements
+  // of each row. Not for requests that name rows.
+  int64_t first_row_ = 0;
+  int64_t first_column_ = 0;
+  int64_t width_ = 0;
+  // In the caller's memory, or in the current row if it is longer than a chunk.
+  int64_t next_element_ = 0;
   std::vector<RowRange> ranges_;
   size_t next_range_ = 0;
   std::vector<int64_t> positions_;

@@ -22,12 +22,20 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
   if (header->slot < -1 || header->slot >= RequestLog::kSlots) return false;
   // RequestRecord keeps the rank that claimed the request in 16 bits beside its number.
   if (header->slot >= 0 && (header->number == 0 || header->number >> 48 != 0)) return false;
+  // Only these kinds are for runs of elements, of which each has a part in each row.
+  const bool may_have_runs = header->kind == RequestKind::kGet || header->kind == RequestKind::kAdd;
+  if (header->width < 0 || (header->width > 0 && !may_have_runs)) return false;
+  if (IsAtomic(header->kind) && header->count != 1) return false;
   if (header->kind == RequestKind::kSetHyper) {
     return header->first >= 0 && header->first <= INT32_MAX && header->bytes == 0 &&
            reader.remaining() == 0;
   }
   if (header->kind == RequestKind::kTouch) {
     return header->first >= 0 && header->count > 0 && header->bytes == 0 && reader.remaining() == 0;
+  }
+  if (!IsWireFormat(static_cast<int32_t>(header->wire)) ||
+      !IsWireFormat(static_cast<int32_t>(header->reply))) {
+    return false;
   }
   const int64_t max_count = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
   return header->count > 0 && header->count <= max_count && header->first >= 0 &&

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -176,7 +177,8 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
   const int64_t id_bytes = header.id_bytes();
   PlaceValues(job, CarriesData(header.kind) ? header.bytes : 0);
   char* const ids = job->buffer->data();
-  char* const values = ids + id_bytes;
+  const bool is_encoded = header.wire != WireFormat::kFloat32;
+  char* const values = is_encoded ? EncodedValuesOf(*job) : ids + id_bytes;
   Request* const request = &job->request;
   request->kind = header.kind;
   request->worker = header.worker == Request::kNoWorker
@@ -185,13 +187,16 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
   request->first = header.first;
   request->count = header.count;
   request->num_ids = header.count;
+  request->width = header.width;
+  request->expected = header.expected;
   request->hyper = static_cast<int32_t>(header.first);
   request->value = header.value;
   request->rounds = header.rounds;
   request->version = header.version;
   job->received = header.inline_bytes();
   if (job->received > 0) {
-    std::memcpy(ids, payload, static_cast<size_t>(job->received));
+    std::memcpy(ids, payload, static_cast<size_t>(id_bytes));
+    std::memcpy(values, payload + id_bytes, static_cast<size_t>(header.value_bytes()));
     return Status::Ok();
   }
   // Even an invalid request's values are received, so that no later request takes them for its own.
@@ -200,13 +205,16 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
                                             &job->receives[0]));
   }
   if (!CarriesData(header.kind)) return Status::Ok();
-  return messenger_->Receive(header.sender, ValuesTag(header.tag), values, header.bytes,
+  return messenger_->Receive(header.sender, ValuesTag(header.tag), values, header.value_bytes(),
                              &job->receives[1]);
 }
 
 void ShardService::PlaceValues(Job* job, int64_t bytes) {
-  const int64_t id_bytes = job->header.id_bytes();
-  const auto needed = static_cast<size_t>(id_bytes + bytes);
+  const RequestHeader& header = job->header;
+  const int64_t id_bytes = header.id_bytes();
+  const bool is_encoded =
+      header.wire != WireFormat::kFloat32 || header.reply != WireFormat::kFloat32;
+  const auto needed = static_cast<size_t>(id_bytes + (is_encoded ? 2 : 1) * bytes);
   if (job->buffer->size() < needed) job->buffer->resize(needed);
   char* const ids = job->buffer->data();
   job->request.row_ids = reinterpret_cast<const int64_t*>(ids);
@@ -268,13 +276,49 @@ Status ShardService::Continue(const std::list<Job>::iterator& job, bool* did_wor
   return Status(Code::kInternal, "internal error: invalid phase of a request");
 }
 
+char* ShardService::EncodedValuesOf(const Job& job) {
+  return job.buffer->data() + job.header.id_bytes() + job.header.bytes;
+}
+
+void ShardService::DecodeValues(Job* job) {
+  const RequestHeader& header = job->header;
+  if (header.wire == WireFormat::kFloat32) return;
+  const Instant began = Clock::now();
+  Decode(header.wire, EncodedValuesOf(*job), FloatsIn(header.bytes),
+         static_cast<float*>(job->request.out));
+  CountEncoding(*job, began);
+}
+
+int64_t ShardService::EncodeReply(Job* job, const char** values) {
+  const RequestHeader& header = job->header;
+  *values = static_cast<const char*>(job->request.out);
+  if (header.reply == WireFormat::kFloat32) return header.bytes;
+  const Instant began = Clock::now();
+  char* const encoded = EncodedValuesOf(*job);
+  const bool is_encoded =
+      EncodeNearest(header.reply, static_cast<const float*>(job->request.out),
+                    FloatsIn(header.bytes), encoded);
+  CountEncoding(*job, began);
+  if (is_encoded) *values = encoded;
+  return is_encoded ? header.BytesIn(header.reply) : header.bytes;
+}
+
+void ShardService::CountEncoding(const Job& job, Instant began) {
+  MessageCounts counts;
+  counts.encoding = Clock::now() - began;
+  rank_context_->memory()->recorder()->CountMessages(job.header.table, counts);
+}
+
 void ShardService::CheckValues(Job* job) {
   const RequestHeader& header = job->header;
   const int64_t expected = header.payload_bytes();
   if (job->received != expected) {
     job->failure = Status(Code::kTransport,
                           StrCat("a request of ", job->received, " bytes, expected ", expected));
-  } else if (IsOfRows(header.kind)) {
+    return;
+  }
+  DecodeValues(job);
+  if (IsOfRows(header.kind)) {
     job->failure = job->table->CheckRows(header.kind, job->request.row_ids, job->request.num_ids);
   }
 }
@@ -325,12 +369,24 @@ Status ShardService::ClaimAndRun(Job* job) {
   MV_RETURN_IF_NOT_OK(Claim(job, &is_done));
   if (is_done) {
     if (!ReturnsData(header.kind)) return Status::Ok();
+    if (IsAtomic(header.kind)) {
+      const uint64_t result =
+          rank_context_->memory()->request_record(header.sender, header.slot)->result();
+      std::memcpy(job->request.out, &result, static_cast<size_t>(header.bytes));
+      return Status::Ok();
+    }
     // The answer of the rank that applied the add is lost; the current values include the add.
     job->request.kind = RequestKind::kGet;
   }
   const Status status = Run(job);
   if (status.ok() && job->is_claimed) {
-    rank_context_->memory()->request_record(header.sender, header.slot)->Finish(header.number);
+    uint64_t result = 0;
+    if (IsAtomic(header.kind)) {
+      std::memcpy(&result, job->request.out, static_cast<size_t>(header.bytes));
+    }
+    rank_context_->memory()
+        ->request_record(header.sender, header.slot)
+        ->Finish(header.number, result);
   }
   return status;
 }
@@ -357,6 +413,7 @@ Status ShardService::Run(Job* job) {
 
 Status ShardService::SendReply(Job* job) {
   const RequestHeader& header = job->header;
+  (void)MV_FAILPOINT("service.reply");
   if (!ReturnsData(header.kind)) {
     const Reply reply = Reply::Of(job->failure);
     job->reply.assign(reinterpret_cast<const char*>(&reply), sizeof(reply));
@@ -364,8 +421,9 @@ Status ShardService::SendReply(Job* job) {
                             static_cast<int64_t>(job->reply.size()), &job->sends[0]);
   }
   if (job->failure.ok()) {
-    return messenger_->Send(header.sender, header.tag, job->request.out, header.bytes,
-                            &job->sends[0]);
+    const char* values = nullptr;
+    const int64_t bytes = EncodeReply(job, &values);
+    return messenger_->Send(header.sender, header.tag, values, bytes, &job->sends[0]);
   }
   ErrorMessage error;
   error.tag = header.tag;

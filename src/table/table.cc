@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "base/checked.h"
@@ -95,7 +96,9 @@ MV_NOINLINE Status RunAcrossNodes(Table* table, const Request& request, Progress
                                   const WaitLimit& limit) {
   if (request.kind == RequestKind::kSetHyper) return table->RunWithoutMode(request, limit);
   MV_RETURN_IF_NOT_OK(table->consistency()->Enter(request.kind, progress, limit));
-  MV_RETURN_IF_NOT_OK(table->RunWithoutMode(request, limit));
+  Request rounded = request;
+  rounded.may_round = true;
+  MV_RETURN_IF_NOT_OK(table->RunWithoutMode(rounded, limit));
   // Leave tells other workers of the add, which they can read, since all servers have answered.
   table->consistency()->Leave(request.kind);
   return Status::Ok();
@@ -171,8 +174,9 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
           return ListChanges(since, rows, limit);
         },
         [this](const std::vector<RowRange>& rows, void* out, const WaitLimit& limit) {
-          return DistributedCall(here_.get(), context_.service, context_.rank, Request::Get(out),
-                                 rows)
+          Request get = Request::Get(out);
+          get.may_round = true;
+          return DistributedCall(here_.get(), context_.service, context_.rank, get, rows)
               .Run(limit);
         });
   }
@@ -205,6 +209,10 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
     if (!is_of_values) return RunWithoutMode(request, limit);
     if (context_.mode.mode == Mode::kSync) return RunKeysInRound(this, request, limit);
   }
+  if (request.IsPart()) {
+    if (IsAtomic(request.kind)) return RunWithoutMode(request, limit);
+    if (context_.mode.mode == Mode::kSync) return RunPartInRound(request, progress, limit);
+  }
   if (!spans_nodes_ && request.kind != RequestKind::kSetHyper) {
     const bool may_touch = spec().is_lazy() && context_.service != nullptr;
     if (may_touch && IsAdd(request.kind) && progress->phase == 0) {
@@ -224,6 +232,12 @@ Status Table::TouchEverywhere(const Request& add, bool wait, const WaitLimit& li
     Request touch = Request::TouchRows(add.row_ids, add.num_ids);
     touch.kind = RequestKind::kTouchKeys;
     return DistributedCall(here(), context_.service, context_.rank, touch).Run(limit);
+  }
+  if (add.IsPart()) {
+    const RowRange rows = RowsOf(add);
+    std::vector<int64_t> ids(static_cast<size_t>(rows.count()));
+    std::iota(ids.begin(), ids.end(), rows.first);
+    return TouchEverywhere(Request::TouchRows(ids.data(), rows.count()), wait, limit);
   }
   Request touch = Request::Touch();
   std::vector<int64_t> unknown;
@@ -257,8 +271,18 @@ Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   }
   const bool is_whole_get =
       request.kind == RequestKind::kGet && request.count == Request::kWholeShard;
-  if (is_whole_get && last_get_ != nullptr) return last_get_->Run(request.out, limit);
-  return DistributedCall(here(), context_.service, context_.rank, distributed).Run(limit);
+  // The values that LastGet keeps may have been rounded.
+  const bool may_be_kept = request.may_round || spec().wire_format() == WireFormat::kFloat32;
+  if (is_whole_get && may_be_kept && last_get_ != nullptr) {
+    return last_get_->Run(request.out, limit);
+  }
+  std::vector<RowRange> rows;  // all if there are none
+  if (request.IsPart()) {
+    if (request.count == 0) return Status::Ok();
+    rows.push_back(RowsOf(request));
+  }
+  return DistributedCall(here(), context_.service, context_.rank, distributed, std::move(rows))
+      .Run(limit);
 }
 
 std::vector<RowRange> Table::RowsOfNodes() const {
@@ -373,6 +397,22 @@ Status Table::GetRanges(const std::vector<RowRange>& ranges, void* out, const Wa
     MV_RETURN_IF_NOT_OK(shard()->Run(get, &progress, limit));
   }
   return Status::Ok();
+}
+
+Result<const void*> Table::Memory() const {
+  const auto refuse = [&](const std::string& reason) {
+    return Status(Code::kUnsupported, StrCat(Where("view"), ": ", spec().Describe(), " ", reason));
+  };
+  if (spec().is_lazy()) {
+    return refuse("has rows that are not in memory: call get, or create it without an initializer");
+  }
+  if (partition().node_rows().count() != spec().num_row) {
+    return refuse("lies on several nodes: call get, also of a part (index)");
+  }
+  if (context_.mode.mode == Mode::kSync) {
+    return refuse("changes in rounds: call view() without live, which copies nothing either");
+  }
+  return static_cast<const void*>(shard()->parameters());
 }
 
 Result<KeyCounts> Table::CountKeys(const WaitLimit& limit) {

@@ -38,6 +38,14 @@ struct ArrangedRows {
   MergedRows merged;
 };
 
+// A rectangle of a table, and of an array the elements of rows with one column.
+struct TablePart {
+  int64_t first_row = 0;
+  int64_t num_row = 1;
+  int64_t first_col = 0;
+  int64_t num_col = 1;
+};
+
 // A Table is thread-safe.
 class Table {
  public:
@@ -57,6 +65,9 @@ class Table {
 
   // Checks a request, whose buffers have `count` elements, before Run.
   Status Check(const Request& request, int64_t count) const;
+  // Makes a get, an add or an atomic request one for a part, and checks it. Returns
+  // UnsupportedError if the updater or the mode needs more than the part (table_part.cc).
+  Status PlacePart(const TablePart& part, Request* request) const;
   // Runs a checked request. Returns pending instead of waiting past limit.slice_end; the next Run
   // then continues from `progress`. A request that does not run here (RunsHere) blocks to its end.
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
@@ -80,8 +91,8 @@ class Table {
   // request. Returns ValueError if a row is named twice and the updater does not allow it.
   Result<std::shared_ptr<const ArrangedRows>> ArrangeRows(Request* request) const;
 
-  // Returns whether the mode runs kExchange, which needs all rows on this node.
-  bool ExchangesInPlace() const { return !spans_nodes() && consistency()->ExchangesInPlace(); }
+  // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
+  bool RunsExchange() const { return consistency()->RunsExchange(); }
   // Returns whether every get, and not only get(sync=True), returns the same on all workers.
   bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
   // Returns whether calls run on the servers of several nodes. In sync mode they run in the table's
@@ -107,6 +118,10 @@ class Table {
   // Returns the most ranges that ListChanges lists.
   int64_t MaxChanges() const;
 
+  // Returns the parameters, as they are stored, if they are all in memory on this node and may be
+  // read without a call; otherwise UnsupportedError.
+  Result<const void*> Memory() const;
+
   // Sums the counts of a hash table over all nodes.
   Result<KeyCounts> CountKeys(const WaitLimit& limit);
 
@@ -125,6 +140,11 @@ class Table {
   // Lists the stripes, each of `nodes`, that have changed, and all of them if `lists_all`.
   Result<int64_t> ListStripes(const std::vector<RowRange>& nodes, int64_t since, bool lists_all,
                               uint64_t rounds, std::vector<RowRange>* rows, const WaitLimit& limit);
+  // Returns the rows that a request for a part touches.
+  RowRange RowsOf(const Request& part) const;
+  // Runs a get or an add of a part in sync mode as one of whole rows. An add is for the updater
+  // add, to which zeros are no change.
+  Status RunPartInRound(const Request& part, Progress* progress, const WaitLimit& limit);
   // Returns the rows of each node that has rows.
   std::vector<RowRange> RowsOfNodes() const;
 

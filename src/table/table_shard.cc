@@ -31,8 +31,13 @@ StagedShape ShapeOf(const TableSpec& spec) {
   const int64_t row_bytes = ValueBytesOfRow(spec);
   const int64_t stripe_bytes =
       spec.is_hash() ? KeyIndex::kRowsPerStripe * row_bytes : StripeLayout::kStripeBytes;
-  return StagedShape{StripeLayout(spec.num_row, row_bytes, stripe_bytes), spec.num_col,
-                     spec.value_type()};
+  StagedShape shape{StripeLayout(spec.num_row, row_bytes, stripe_bytes), spec.num_col,
+                    spec.value_type()};
+  shape.sums = spec.wire_format();
+  // Results that are not exact must be the same for all workers, so that every node copies the
+  // whole table, for which a lazy table may be too large.
+  if (!spec.is_lazy()) shape.results = spec.wire_format();
+  return shape;
 }
 
 // Returns who adds which rows in a round.
@@ -257,13 +262,34 @@ Status TableShard::CheckRequest(const RequestHeader& header) const {
     return Status(Code::kTransport, StrCat("a request for ", header.count, " x ", unit,
                                            " bytes, with ", header.bytes));
   }
+  const bool is_encoded =
+      header.wire != WireFormat::kFloat32 || header.reply != WireFormat::kFloat32;
+  if (is_encoded && (spec_.value_type() != DType::kFloat32 || ReturnsNumbers(header.kind))) {
+    return Status(Code::kTransport, StrCat("a request with encoded values of ", spec_.Describe()));
+  }
   if (NeedsKeys(header.kind) && !spec_.is_hash()) {
     return Status(Code::kTransport, StrCat("a request for keys of ", spec_.Describe()));
   }
+  if (IsAtomic(header.kind) && !spec_.has_atomics()) {
+    return Status(Code::kTransport,
+                  StrCat("a request for ", NameOf(header.kind), " of ", spec_.Describe()));
+  }
   if (IsOfRows(header.kind)) return Status::Ok();
   const RowRange rows = partition_.node_rows();
-  if (header.first < rows.first * spec_.num_col ||
-      header.first > rows.end * spec_.num_col - header.count) {
+  const int64_t width = header.width;
+  const int64_t column = header.first % spec_.num_col;
+  // Each update of an updater with state per row is of whole rows.
+  const bool must_be_rows = IsAdd(header.kind) && shard_->updater().row_slots() > 0;
+  const bool is_of_rows = column == 0 && header.count % spec_.num_col == 0;
+  bool fits =
+      header.first >= rows.first * spec_.num_col && (!must_be_rows || (width == 0 && is_of_rows));
+  if (width == 0) {
+    fits = fits && header.first <= rows.end * spec_.num_col - header.count;
+  } else {
+    fits = fits && width <= spec_.num_col - column && header.count % width == 0 &&
+           header.first / spec_.num_col <= rows.end - header.count / width;
+  }
+  if (!fits) {
     return Status(Code::kTransport,
                   StrCat("a request for ", header.count, " elements from element ", header.first,
                          "; this node has rows ", rows.first, " to ", rows.end - 1));

@@ -179,6 +179,10 @@ class Job {
     const int64_t row_elements = table == &matrix_ && IsOfRows(header.kind) ? kColumns : 1;
     for (int64_t i = 0; i < header.count * row_elements; ++i) {
       int64_t element_number = header.first + i;
+      if (header.width > 0) {
+        const int64_t columns = table == &matrix_ ? kColumns : 1;
+        element_number = header.first + i / header.width * columns + i % header.width;
+      }
       if (IsOfRows(header.kind)) {
         int64_t row = 0;
         std::memcpy(&row, ids.data() + i / row_elements * 8, 8);
@@ -194,10 +198,17 @@ class Job {
                 "as many values as were announced", std::to_string(values.size()) + " bytes");
         std::memcpy(&value, values.data() + i * 8, 8);
       }
-      const bool stores = header.kind == RequestKind::kStore;
+      const int64_t before = element;
+      if (header.kind == RequestKind::kCompareSwap &&
+          static_cast<uint64_t>(before) != header.expected) {
+        value = static_cast<uint64_t>(before);
+      }
+      const bool stores =
+          header.kind == RequestKind::kStore || header.kind == RequestKind::kCompareSwap;
       element = static_cast<int64_t>(stores ? value : static_cast<uint64_t>(element) + value);
       if (answer != nullptr) {
-        Require(std::memcmp(answer + i * 8, &element, 8) == 0, "the values of the table", "others");
+        const int64_t* const expected = IsAtomic(header.kind) ? &before : &element;
+        Require(std::memcmp(answer + i * 8, expected, 8) == 0, "the values of the table", "others");
       }
     }
   }
@@ -225,8 +236,9 @@ Job* TheJob() {
 }
 
 std::string SeedOf(RequestKind kind, int64_t table_id, int64_t first, int64_t count,
-                   int64_t row_elements, int64_t element_bytes) {
+                   int64_t row_elements, int64_t element_bytes, int64_t width = 0) {
   RequestHeader header;
+  header.width = width;
   header.kind = kind;
   header.tag = kLastCallTag;
   header.table = table_id;
@@ -259,6 +271,10 @@ std::vector<std::string> Seeds() {
       SeedOf(RequestKind::kSetHyper, job->adagrad_id(), 0, 0, 1, 4),
       SeedOf(RequestKind::kTouch, job->adagrad_id(), kRows / 2 * kColumns, kColumns, 1, 4),
       SeedOf(RequestKind::kTouchRows, job->adagrad_id(), 0, 2, 1, 8),
+      SeedOf(RequestKind::kGet, job->matrix_id(), 13, 4, 1, 8, /*width=*/2),
+      SeedOf(RequestKind::kAdd, job->matrix_id(), 12, 8, 1, 8, /*width=*/2),
+      SeedOf(RequestKind::kFetchAdd, job->array_id(), 7, 1, 1, 8),
+      SeedOf(RequestKind::kCompareSwap, job->matrix_id(), 14, 1, 1, 8),
   };
 }
 

@@ -1,6 +1,7 @@
-"""A rank that a failpoint kills in the middle of an add, where a signal would rarely hit it."""
+"""A rank that a failpoint kills in the middle of a call, where a signal would rarely hit it."""
 
 import failpoints
+import pytest
 
 import launch
 
@@ -19,3 +20,18 @@ def test_lock_of_a_rank_that_died_in_an_add_is_recovered():
         assert report["thousands"] == [0, 1]
         assert 0 < report["elements_with_a_thousand"] < 100_000
     assert "a rank died in the middle of an operation" in result.output
+
+
+@failpoints.needs_failpoints
+@pytest.mark.parametrize("number", [50, 350, 351])
+@launch.again_where_mpi_is_stuck
+def test_element_is_changed_once_though_its_server_dies_before_it_answers(number):
+    variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **launch.on_nodes(4, 2)}
+    arguments = ("counts_with_a_dying_server", f"service.reply@{number}=kill")
+    with launch.Job("losses.py", *arguments, np=4, survives=True, **variables) as job:
+        result = job.finish().check_clean()
+    reports = [result.reports.get(rank, {}) for rank in (1, 2, 3)]
+    assert all(report.get("ended") for report in reports), result.output
+    assert [report["lost"] for report in reports] == [[0]] * 3
+    assert sorted(value for report in reports for value in report["seen"]) == list(range(300))
+    assert [report["values"] for report in reports] == [[300, 300]] * 3

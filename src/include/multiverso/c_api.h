@@ -142,6 +142,11 @@ extern "C" {
 #define MV_NUMA_LOCAL 0      /* where the rank runs that touches a page first */
 #define MV_NUMA_INTERLEAVE 1 /* the pages take turns */
 
+/* How float32 values travel between nodes (docs/slow-links.md). */
+#define MV_WIRE_FLOAT32 0  /* unchanged */
+#define MV_WIRE_BFLOAT16 1 /* in half of the bytes */
+#define MV_WIRE_INT8 2     /* deltas and the results of rounds in about a quarter of the bytes */
+
 /* Which key loses its row if a key needs one and a hash table is full. */
 #define MV_EVICT_NONE 0 /* none: the call fails with MV_ERR_MEMORY and changes nothing */
 #define MV_EVICT_LRU 1  /* of the keys in the same stripe, the one that was not used for longest */
@@ -327,7 +332,7 @@ typedef struct MV_TableOptions {
   int64_t num_row;              /* >= 1 */
   int64_t num_col;              /* >= 1; 1 for an array */
   int32_t updater;              /* MV_UPDATER_ */
-  int32_t reserved;             /* 0 */
+  int32_t wire;                 /* MV_WIRE_ */
   double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_; those that the updater does not have are ignored */
   const char* name;             /* for messages; NULL for "table N" */
   const void* init_value;       /* num_row * num_col elements, or NULL for zeros. Read on the
@@ -435,8 +440,12 @@ MV_EXPORT int32_t MV_TableDeltaBuffer(MV_Table table, void** buffer);
  * parameters may change at any time: as above, and after MV_SessionFinish. Then call MV_TableGet.
  */
 MV_EXPORT int32_t MV_TableView(MV_Table table, const void** values);
-/* Keeps the memory of both functions valid, also after the table has been freed and the session
- * closed, until MV_MemoryRelease. Not collective. */
+/* Sets *memory to the parameters, in the type in which they are stored. Other ranks change them at
+ * any time, so neighbouring elements may be of different moments. Read only. MV_ERR_UNSUPPORTED in
+ * MV_MODE_SYNC, for a table with an initializer, and if not all rows are on this node. */
+MV_EXPORT int32_t MV_TableMemory(MV_Table table, const void** memory);
+/* Keeps the memory of these three functions valid, also after the table has been freed and the
+ * session closed, until MV_MemoryRelease. Not collective. */
 MV_EXPORT int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory);
 MV_EXPORT int32_t MV_MemoryRelease(MV_Memory memory);
 /* Rows of a matrix by id, in the given order; `count` must be num_ids * num_col. All ids are
@@ -447,6 +456,21 @@ MV_EXPORT int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_
                                   void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                                   const void* delta, int64_t count);
+/* A rectangle of a table, row by row: num_row rows from first_row on, and of each num_col columns
+ * from first_col on. An array has one column. Pieces of 64 KiB of the table may be of
+ * different moments. An add needs whole rows if the updater counts its updates or has state per
+ * row, and a whole array if it counts them (MV_ERR_UNSUPPORTED). 16-bit tables count, too. */
+MV_EXPORT int32_t MV_TableGetPart(MV_Table table, int64_t first_row, int64_t num_row,
+                                  int64_t first_col, int64_t num_col, void* out, int32_t flags);
+MV_EXPORT int32_t MV_TableAddPart(MV_Table table, int64_t first_row, int64_t num_row,
+                                  int64_t first_col, int64_t num_col, const void* delta);
+/* Add to one element, or store `desired` if it equals `expected`, and set *before to its value
+ * before. Atomic for all ranks, and no part of a round of MV_MODE_STALE. MV_ERR_UNSUPPORTED in
+ * MV_MODE_SYNC, with another updater than MV_UPDATER_ADD, and for 16-bit tables. */
+MV_EXPORT int32_t MV_TableFetchAdd(MV_Table table, int64_t row, int64_t col, const void* delta,
+                                   void* before);
+MV_EXPORT int32_t MV_TableCompareSwap(MV_Table table, int64_t row, int64_t col,
+                                      const void* expected, const void* desired, void* before);
 /* Lists the rows that may have changed since a call that returned `since` as *version, or if
  * `since` is 0 all rows, of a table with an initializer those that have ever changed: ranges[2 * i]
  * to ranges[2 * i + 1] - 1 for i < *num_ranges, in ascending order. `ranges` has room for

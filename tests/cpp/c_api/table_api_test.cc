@@ -218,6 +218,33 @@ TEST_F(TableApi, InvalidArgumentsChangeNothing) {
   EXPECT_EQ(std::accumulate(out.begin(), out.begin() + 8, 0.0F), 0);
 }
 
+TEST_F(TableApi, PartsAndElementsAreCheckedBeforeAnythingChanges) {
+  const MV_Table table = CreateMatrix(session_, 4, 3);
+  const float ones[] = {1, 1, 1, 1};
+  float out[4] = {};
+  ASSERT_EQ(MV_TableAddPart(table, 1, 2, 1, 2, ones), MV_OK);
+  ASSERT_EQ(MV_TableFetchAdd(table, 2, 1, ones, out), MV_OK);
+  EXPECT_EQ(out[0], 1);
+  const float two = 2;
+  const float nine = 9;
+  ASSERT_EQ(MV_TableCompareSwap(table, 2, 1, &two, &nine, out), MV_OK);
+  EXPECT_EQ(out[0], 2);
+  ASSERT_EQ(MV_TableGetPart(table, 1, 2, 0, 2, out, MV_COLLECTIVE), MV_OK);
+  EXPECT_EQ((std::vector<float>(out, out + 4)), (std::vector<float>{0, 1, 0, 9}));
+  EXPECT_EQ(MV_TableGetPart(table, 4, 0, 3, 0, nullptr, 0), MV_OK);
+  EXPECT_EQ(MV_TableGetPart(table, 3, 2, 0, 1, out, 0), MV_ERR_INDEX);
+  EXPECT_TRUE(LastErrorHas("expected rows from 0 to 3, received 2 from 3 on"));
+  EXPECT_EQ(MV_TableAddPart(table, 0, INT64_MAX, 0, INT64_MAX, ones), MV_ERR_INDEX);
+  EXPECT_EQ(MV_TableAddPart(table, 0, 1, 2, 2, ones), MV_ERR_INDEX);
+  EXPECT_EQ(MV_TableAddPart(table, 0, 1, -1, 2, ones), MV_ERR_INDEX);
+  EXPECT_EQ(MV_TableAddPart(table, 0, 1, 0, 1, nullptr), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableFetchAdd(table, 0, 0, ones, nullptr), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableCompareSwap(table, 0, 0, nullptr, ones, out), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableCompareSwap(table, 0, 3, ones, ones, out), MV_ERR_INDEX);
+  ASSERT_EQ(MV_TableGetPart(table, 1, 2, 0, 2, out, 0), MV_OK);
+  EXPECT_EQ((std::vector<float>(out, out + 4)), (std::vector<float>{0, 1, 0, 9}));
+}
+
 TEST_F(TableApi, HyperParametersCanBeChanged) {
   MV_TableOptions options = ArrayOptions(1);
   options.updater = MV_UPDATER_SGD;

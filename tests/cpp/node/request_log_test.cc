@@ -25,6 +25,14 @@ TEST(RequestRecord, GrantsEachRequestOnce) {
   EXPECT_EQ(record.Take(2, 0, false, Alive), Claim::kDone);
 }
 
+TEST(RequestRecord, KeepsTheResultOfTheRequestFinishedLast) {
+  RequestRecord record{};
+  ASSERT_EQ(record.Take(1, 0, false, Alive), Claim::kMine);
+  record.Finish(1, 70);
+  ASSERT_EQ(record.Take(1, 1, false, Dead), Claim::kDone);
+  EXPECT_EQ(record.result(), 70U);
+}
+
 TEST(RequestRecord, IsInHandWhileALiveRankExecutesIt) {
   RequestRecord record{};
   ASSERT_EQ(record.Take(7, 5, false, Alive), Claim::kMine);

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "support/memory_shard.h"
@@ -17,6 +19,28 @@ TEST(Shard, IsZeroBeforeTheFirstAdd) {
   std::vector<float> out(3000, 7);
   ASSERT_TRUE(Call(&shard, Request::Get(out.data())).ok());
   EXPECT_EQ(out, std::vector<float>(3000, 0));
+}
+
+// Returns a request for a random rectangle, and the elements of the rectangle in their order.
+std::pair<Request, std::vector<size_t>> RandomPart(RequestKind kind, int64_t rows, int64_t columns,
+                                                   std::mt19937_64* random) {
+  const auto draw = [&](int64_t end) {
+    return static_cast<int64_t>((*random)() % static_cast<uint64_t>(end));
+  };
+  const int64_t row = draw(rows);
+  const int64_t column = draw(columns);
+  const int64_t num_row = 1 + draw(rows - row);
+  const int64_t width = 1 + draw(columns - column);
+  Request request;
+  request.kind = kind;
+  request.first = row * columns + column;
+  request.count = num_row * width;
+  if (width < columns && num_row > 1) request.width = width;
+  std::vector<size_t> elements;
+  for (int64_t i = 0; i < request.count; ++i) {
+    elements.push_back(static_cast<size_t>((row + i / width) * columns + column + i % width));
+  }
+  return {request, elements};
 }
 
 template <class T>
@@ -36,7 +60,7 @@ void RunRandomProgram(uint32_t seed, int64_t rows, int64_t columns) {
     std::vector<int64_t> ids(random() % 40);
     for (int64_t& id : ids) id = static_cast<int64_t>(random() % static_cast<uint64_t>(rows));
     const auto width = static_cast<size_t>(columns);
-    switch (random() % 6) {
+    switch (random() % 9) {
       case 0: {
         std::vector<T> out(count, 99);
         ASSERT_TRUE(Call(&shard, Request::Get(out.data())).ok());
@@ -70,6 +94,42 @@ void RunRandomProgram(uint32_t seed, int64_t rows, int64_t columns) {
         for (size_t i = 0; i < out.size(); ++i) {
           ASSERT_EQ(out[i], model[static_cast<size_t>(ids[i / width]) * width + i % width]);
         }
+        break;
+      }
+      case 5: {
+        auto [request, elements] = RandomPart(RequestKind::kAdd, rows, columns, &random);
+        const auto delta = values(elements.size());
+        request.delta = delta.data();
+        ASSERT_TRUE(Call(&shard, request).ok());
+        for (size_t i = 0; i < delta.size(); ++i) model[elements[i]] += delta[i];
+        break;
+      }
+      case 6: {
+        auto [request, elements] = RandomPart(RequestKind::kGet, rows, columns, &random);
+        std::vector<T> out(elements.size(), 99);
+        request.out = out.data();
+        ASSERT_TRUE(Call(&shard, request).ok());
+        for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], model[elements[i]]);
+        break;
+      }
+      case 7: {
+        const bool adds = random() % 2 == 0;
+        const bool is_expected = random() % 2 == 0;
+        const auto element = static_cast<size_t>(random() % count);
+        const T operand = values(1)[0];
+        const T expected = is_expected ? model[element] : static_cast<T>(model[element] + 1);
+        T before = 99;
+        Request request;
+        request.kind = adds ? RequestKind::kFetchAdd : RequestKind::kCompareSwap;
+        request.first = static_cast<int64_t>(element);
+        request.count = 1;
+        request.delta = &operand;
+        request.out = &before;
+        std::memcpy(&request.expected, &expected, sizeof(T));
+        ASSERT_TRUE(Call(&shard, request).ok());
+        ASSERT_EQ(before, model[element]);
+        if (adds) model[element] += operand;
+        if (!adds && is_expected) model[element] = operand;
         break;
       }
       default:

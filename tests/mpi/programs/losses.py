@@ -105,6 +105,26 @@ def loses_a_node(folder):
     worker.report_call(mv.barrier, name="barrier")
 
 
+def counts_with_a_dying_server(failpoint):
+    """Fetch and add elements of node 0, whose rank 0 dies before it sends an answer."""
+    if worker.RANK == 0:
+        os.environ["MULTIVERSO_FAILPOINTS"] = failpoint
+    mv.init(on_peer_lost="continue")
+    counters = mv.ArrayTableHandler(8, dtype="int64", name="counters")
+    mv.barrier()
+    if worker.RANK == 0:
+        worker.wait_for("nothing", timeout=40)  # the failpoint kills this process
+    seen = [int(counters.fetch_add(0)) for _ in range(100)]
+    swapped = 0
+    while swapped < 100:
+        value = counters.get(index=1)[()]
+        swapped += counters.compare_swap(1, value, value + 1) == value
+    mv.barrier()
+    worker.report(lost=mv.lost_ranks(), seen=seen, values=counters.get(index=np.s_[:2]).tolist())
+    mv.shutdown()
+    worker.report(ended=True)
+
+
 def _add(call, maybe_partial, table):
     """Make an add; return whether it is acknowledged, else count it as one that may be partial."""
     try:

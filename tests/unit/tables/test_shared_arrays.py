@@ -74,10 +74,35 @@ class TestSharedArrays(SessionCleanupTestCase):
                 self.assertTrue((part == 7).all())
                 self.assertFalse(view.any())
 
+    def test_live_view_shows_the_current_values_and_outlives_the_session(self):
+        for options in ({}, {"staleness": 1}):
+            for dtype in ("float32", "int64", "float16"):
+                with self.subTest(options, dtype=dtype):
+                    with mv.session(**options):
+                        table = mv.MatrixTableHandler(3, 2, 1, dtype=dtype)
+                        view = table.view(live=True)
+                        self.assertEqual((view.shape, view.dtype), ((3, 2), table.dtype))
+                        table.add(np.ones((3, 2), table.value_dtype))
+                        np.testing.assert_array_equal(view, np.full((3, 2), 2))
+                        with self.assertRaisesRegex(ValueError, "read-only"):
+                            view[...] = 0
+                        del table
+                        gc.collect()
+                    self.assertTrue((view == 2).all())
+
+    def test_live_view_is_refused_where_the_memory_cannot_be_shown(self):
+        with mv.session(sync=True):
+            with self.assertRaisesRegex(mv.UnsupportedError, "rounds: call view"):
+                mv.ArrayTableHandler(3).view(live=True)
+        with mv.session():
+            lazy = mv.ArrayTableHandler(3, mv.initializers.Zeros())
+            with self.assertRaisesRegex(mv.UnsupportedError, "without an initializer"):
+                lazy.view(live=True)
+
     def test_a_closed_session_is_an_error(self):
         with mv.session(sync=True):
             table = mv.ArrayTableHandler(3)
-        for call in (table.delta_buffer, table.view):
+        for call in (table.delta_buffer, table.view, lambda: table.view(live=True)):
             with self.assertRaises(mv.StateError):
                 call()
 

@@ -1,0 +1,98 @@
+"""Converts NumPy's basic indices to rectangles of a table."""
+
+import operator
+from types import EllipsisType
+from typing import Any
+
+_ALL = slice(None)
+
+
+def part_of(index: Any, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
+    """Return the part of a table of that shape that NumPy's basic indexing selects.
+
+    Returns
+    -------
+    numbers : list of int
+        The first row, the number of rows, the first column, and the number of columns; an array has
+        one column.
+    shape : tuple of int
+        The shape of the part's values.
+
+    Raises
+    ------
+    TypeError
+        If `index` contains anything but integers, slices and one Ellipsis.
+    ValueError
+        If the step of a slice is not 1.
+    IndexError
+        If an integer is out of range, or there are more indices than dimensions.
+
+    """
+    items = index if type(index) is tuple else (index,)
+    if len(items) != len(shape):
+        items = _expanded(items, shape)
+    numbers: list[int] = []
+    kept: list[int] = []
+    for item, length in zip(items, shape, strict=True):
+        if type(item) is slice:
+            first, end, step = item.indices(length)
+            if step != 1:
+                msg = f"index: expected slices of step 1, received {item!r}"
+                raise ValueError(msg)
+            count = max(0, end - first)
+            kept.append(count)
+            numbers += (first, count)
+        elif type(item) is EllipsisType:
+            return part_of(_expanded(items, shape), shape)
+        else:
+            numbers += (_position(item, length), 1)
+    if len(numbers) == 2:
+        numbers += (0, 1)
+    return numbers, tuple(kept)
+
+
+def _expanded(items: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return one index for each dimension, with slices in place of an Ellipsis."""
+    dots = [place for place, item in enumerate(items) if item is Ellipsis]
+    missing = len(shape) - len(items) + len(dots)
+    if missing < 0 or len(dots) > 1:
+        msg = f"index: expected at most {len(shape)} indices, received {len(items)}"
+        raise IndexError(msg)
+    place = dots[0] if dots else len(items)
+    return (*items[:place], *(_ALL,) * missing, *items[place + 1 :])
+
+
+def element_of(index: Any, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return the row and the column of an element.
+
+    Raises
+    ------
+    TypeError
+        If `index` is not an integer for each dimension.
+    IndexError
+        If one is out of range.
+
+    """
+    items = index if type(index) is tuple else (index,)
+    if len(items) != len(shape):
+        wanted = "an integer" if len(shape) == 1 else "a pair of integers"
+        msg = f"index: expected {wanted}, received {index!r}"
+        raise TypeError(msg)
+    row = _position(items[0], shape[0])
+    return row, _position(items[1], shape[1]) if len(items) == 2 else 0
+
+
+def _position(item: Any, length: int) -> int:
+    if type(item) is int and 0 <= item < length:
+        return item
+    try:
+        if isinstance(item, bool):
+            raise TypeError
+        position = operator.index(item)
+    except TypeError:
+        msg = f"index: expected an integer, received {type(item).__name__}"
+        raise TypeError(msg) from None
+    if not -length <= position < length:
+        msg = f"index: expected {-length} to {length - 1}, received {position}"
+        raise IndexError(msg)
+    return position % length

@@ -1,0 +1,114 @@
+// Requests for parts of tables and for single elements.
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "table/table.h"
+
+namespace multiverso {
+namespace {
+
+bool IsInRange(int64_t first, int64_t count, int64_t size) {
+  return first >= 0 && count >= 0 && first <= size && count <= size - first;
+}
+
+Status RangeError(const std::string& where, const char* what, int64_t first, int64_t count,
+                  int64_t size) {
+  return Status(Code::kIndex, StrCat(where, ": expected ", what, " from 0 to ", size - 1,
+                                     ", received ", count, " from ", first, " on"));
+}
+
+// Returns why this table cannot run a request for less than whole rows, or for less than a whole
+// array; empty if it can.
+const char* ReasonAgainstPart(const Table& table, RequestKind kind, bool is_of_rows) {
+  if (!IsAdd(kind)) return "";
+  const bool is_array = table.spec().kind == static_cast<int32_t>(TableKind::kArray);
+  const Updater& updater = table.shard()->updater();
+  // An array counts the updates of whole stripes, and a matrix those of rows.
+  if (table.shard()->counts_steps() && (is_array || !is_of_rows)) {
+    return "counts its updates: add to whole rows of a matrix, or to the whole array";
+  }
+  if (is_of_rows) return "";
+  if (updater.row_slots() > 0) return "has state per row: add to whole rows";
+  if (table.EveryGetIsCollective() && table.spec().updater_kind() != UpdaterKind::kAdd) {
+    return "applies rounds of whole rows in sync mode: add to whole rows";
+  }
+  return "";
+}
+
+}  // namespace
+
+Status Table::PlacePart(const TablePart& part, Request* request) const {
+  const RequestKind kind = request->kind;
+  const char* const call = NameOf(kind);
+  if (!members().is_worker()) {
+    return Status(Code::kState, StrCat(Where(call), ": this rank is a server and no worker"));
+  }
+  if (spec().is_hash()) {
+    return Status(Code::kValue,
+                  StrCat(Where(call), ": ", spec().Describe(), " does not have this operation"));
+  }
+  const int64_t columns = spec().num_col;
+  if (!IsInRange(part.first_row, part.num_row, spec().num_row)) {
+    return RangeError(Where(call), "rows", part.first_row, part.num_row, spec().num_row);
+  }
+  if (!IsInRange(part.first_col, part.num_col, columns)) {
+    return RangeError(Where(call), "columns", part.first_col, part.num_col, columns);
+  }
+  request->count = part.num_row * part.num_col;
+  request->first = part.first_row * columns + (request->count == 0 ? 0 : part.first_col);
+  const bool is_of_rows = part.num_col == columns || request->count == 0;
+  if (!is_of_rows && part.num_row > 1) request->width = part.num_col;
+  const bool has_buffers = (request->delta != nullptr || !CarriesData(kind)) &&
+                           (request->out != nullptr || !ReturnsData(kind));
+  if (!has_buffers && request->count > 0) {
+    return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
+  }
+  const char* reason = "";
+  if (!IsAtomic(kind)) {
+    reason = ReasonAgainstPart(*this, kind, is_of_rows);
+  } else if (!spec().has_atomics()) {
+    reason = "changes elements only with its updater: create it with updater add, not in 16 bits";
+  } else if (EveryGetIsCollective()) {
+    reason = "changes in rounds: use another mode";
+  }
+  if (*reason == '\0') return Status::Ok();
+  return Status(Code::kUnsupported, StrCat(Where(call), ": ", spec().Describe(), " ", reason));
+}
+
+RowRange Table::RowsOf(const Request& part) const {
+  const int64_t columns = spec().num_col;
+  return RowRange{part.first / columns, DivideUp(part.first + part.Span(columns), columns)};
+}
+
+Status Table::RunPartInRound(const Request& part, Progress* progress, const WaitLimit& limit) {
+  const RowRange rows = RowsOf(part);
+  std::vector<int64_t> ids(static_cast<size_t>(rows.count()));
+  std::iota(ids.begin(), ids.end(), rows.first);
+  const bool is_add = IsAdd(part.kind);
+  const auto run = [&](const void* delta, void* out) {
+    const RequestKind kind = is_add ? RequestKind::kAddRows : RequestKind::kGetRows;
+    return Run(Request::Of(kind, ids.data(), rows.count(), delta, out), progress, limit);
+  };
+  const int64_t columns = spec().num_col;
+  if (part.count == rows.count() * columns) return run(part.delta, part.out);
+  const auto element = static_cast<size_t>(SizeOf(spec().value_type()));
+  const auto row_bytes = static_cast<size_t>(columns) * element;
+  const size_t run_bytes = static_cast<size_t>(part.count / rows.count()) * element;
+  std::vector<char> whole(ids.size() * row_bytes);
+  char* const first = whole.data() + static_cast<size_t>(part.first % columns) * element;
+  for (size_t i = 0; is_add && i < ids.size(); ++i) {
+    std::memcpy(first + i * row_bytes, static_cast<const char*>(part.delta) + i * run_bytes,
+                run_bytes);
+  }
+  if (is_add) return run(whole.data(), nullptr);
+  MV_RETURN_IF_NOT_OK(run(nullptr, whole.data()));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::memcpy(static_cast<char*>(part.out) + i * run_bytes, first + i * row_bytes, run_bytes);
+  }
+  return Status::Ok();
+}
+
+}  // namespace multiverso
