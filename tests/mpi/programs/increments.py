@@ -22,7 +22,7 @@ def _tables():
         "rows": mv.MatrixTableHandler(ROWS, 17, name="rows"),
         "keys": mv.HashTableHandler(8, capacity=3 * KEYS, name="keys"),
         "adam": mv.MatrixTableHandler(9_001, 9, updater="adam", name="adam", dtype="float64"),
-        "one count": mv.ArrayTableHandler(9_001, updater="adam", name="one count"),
+        "one count": mv.ArrayTableHandler(SIZE, updater="adam", name="one count"),
         "lazy": mv.MatrixTableHandler(30_011, 9, normal, updater="adagrad", name="lazy"),
         "state per row": mv.MatrixTableHandler(
             ROWS, 5, updater="rowwise_adam", name="state per row"
@@ -64,9 +64,16 @@ class Program:
         owner = random.integers(worker.SIZE)
         is_owner = owner == worker.RANK
         if name in ("array", "one count"):
-            delta = random.integers(-3, 4, SIZE if name == "array" else 9_001)
-            if is_owner or self.has_rounds:
+            # An array that counts its updates is always updated as a whole.
+            is_whole = name == "one count" or random.random() < 0.3
+            first = 0 if is_whole else random.integers(SIZE - 500)
+            part = np.s_[first : SIZE if first == 0 else first + random.integers(1, 500)]
+            delta = np.zeros(SIZE)
+            delta[part] = random.integers(-3, 4, len(delta[part]))
+            if self.has_rounds:
                 table.add(delta * int(is_owner))
+            elif is_owner:
+                table.add(delta[part], index=part)
         else:
             is_hash = isinstance(table, mv.HashTableHandler)
             end = {"keys": KEYS, "keys of adam": KEYS, "evicts": 20_000}.get(name)
