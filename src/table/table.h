@@ -137,14 +137,14 @@ class Table {
   std::string Where(const char* call) const;
 
  private:
-  // Lists the stripes, each of `nodes`, that have changed, and all of them if `lists_all`.
-  Result<int64_t> ListStripes(const std::vector<RowRange>& nodes, int64_t since, bool lists_all,
-                              uint64_t rounds, std::vector<RowRange>* rows, const WaitLimit& limit);
   // Returns the rows that a request for a part touches.
   RowRange RowsOf(const Request& part) const;
   // Runs a get or an add of a part in sync mode as one of whole rows. An add is for the updater
   // add, to which zeros are no change.
   Status RunPartInRound(const Request& part, Progress* progress, const WaitLimit& limit);
+  // Lists the stripes, each of `nodes`, that have changed, and all of them if `lists_all`.
+  Result<int64_t> ListStripes(const std::vector<RowRange>& nodes, int64_t since, bool lists_all,
+                              uint64_t rounds, std::vector<RowRange>* rows, const WaitLimit& limit);
   // Returns the rows of each node that has rows.
   std::vector<RowRange> RowsOfNodes() const;
 
