@@ -72,6 +72,8 @@ class Program:
             delta[part] = random.integers(-3, 4, len(delta[part]))
             if self.has_rounds:
                 table.add(delta * int(is_owner))
+            elif is_owner and is_whole:
+                table.add(delta)
             elif is_owner:
                 table.add(delta[part], index=part)
         else:
