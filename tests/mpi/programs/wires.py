@@ -133,9 +133,7 @@ def received_and_held_back_is_what_was_learned():
             values = sync.tables[0].get(sync=True)
             if mv.worker_id() == 0:
                 # The worker received the values, rounded unless they are on its own node.
-                halves = (
-                    values.view(np.uint32) + 0x7FFF + (values.view(np.uint32) >> 16 & 1)
-                ) >> 16
+                halves = (values.view(np.uint32) + 0x7FFF + (values.view(np.uint32) >> 16 & 1)) >> 16
                 rounded = (halves << 16).astype(np.uint32).view(np.float32)
                 errors = [values + (array - got) - learned for got in (values, rounded)]
                 assert np.abs(errors).min(axis=0).max() <= 2e-4
