@@ -3,18 +3,24 @@
 import os
 import random
 
+import numpy as np
 import pytest
 
 import launch
 from multiverso import checkpoint as checkpoints
+from multiverso._native import capi
 
 
 def contents(path):
-    """Return everything that a checkpoint holds, but for the times of the uses of keys."""
+    """Return everything that a checkpoint holds, but for the times since the uses of keys."""
     with checkpoints.Checkpoint(path) as opened:
         opened.verify()
         arrays = {}
-        for table in opened.tables:
+        for index, table in enumerate(opened.tables):
+            if table.is_hash_table:
+                cells = np.empty((table.shape[0], 4), np.uint32)
+                opened._read(index, capi.MV_AREA_KEYS, cells)
+                arrays[table.name, "uses"] = cells[:, 2].copy()
             arrays[table.name, "values"] = opened.read(table.name)
             for slot in range(table.slots):
                 arrays[table.name, slot] = opened.read(table.name, slot)

@@ -22,7 +22,7 @@ def _tables():
         "rows": mv.MatrixTableHandler(ROWS, 17, name="rows"),
         "keys": mv.HashTableHandler(8, capacity=3 * KEYS, name="keys"),
         "adam": mv.MatrixTableHandler(9_001, 9, updater="adam", name="adam", dtype="float64"),
-        "one count": mv.ArrayTableHandler(9_001, updater="adam", name="one count"),
+        "one count": mv.ArrayTableHandler(SIZE, updater="adam", name="one count"),
         "lazy": mv.MatrixTableHandler(30_011, 9, normal, updater="adagrad", name="lazy"),
         "state per row": mv.MatrixTableHandler(
             ROWS, 5, updater="rowwise_adam", name="state per row"
@@ -38,7 +38,7 @@ def _async_tables():
     """Tables whose gets change what is saved; gets take part in no rounds in async mode."""
     return {
         "notes gets": mv.MatrixTableHandler(
-            3_001, 7, updater="dcasgd", dtype="float64", name="notes gets"
+            ROWS, 7, updater="dcasgd", dtype="float64", name="notes gets"
         ),
         "evicts": mv.HashTableHandler(3, capacity=2_000, evict="lfu", name="evicts"),
     }
@@ -51,6 +51,7 @@ class Program:
         self.random = np.random.default_rng(seed)
         self.has_rounds = mode != "async"
         self.tables = _tables() | ({} if self.has_rounds else _async_tables())
+        self.added = np.empty(0, np.int64)  # keys that "evicts" has had
         self.model = {
             "array": np.zeros(SIZE, np.float32),
             "rows": np.zeros((ROWS, 17), np.float32),
@@ -63,9 +64,18 @@ class Program:
         owner = random.integers(worker.SIZE)
         is_owner = owner == worker.RANK
         if name in ("array", "one count"):
-            delta = random.integers(-3, 4, SIZE if name == "array" else 9_001)
-            if is_owner or self.has_rounds:
+            # An array that counts its updates is always updated as a whole.
+            is_whole = name == "one count" or random.random() < 0.3
+            first = 0 if is_whole else random.integers(SIZE - 500)
+            part = np.s_[first : SIZE if first == 0 else first + random.integers(1, 500)]
+            delta = np.zeros(SIZE)
+            delta[part] = random.integers(-3, 4, len(delta[part]))
+            if self.has_rounds:
                 table.add(delta * int(is_owner))
+            elif is_owner and is_whole:
+                table.add(delta)
+            elif is_owner:
+                table.add(delta[part], index=part)
         else:
             is_hash = isinstance(table, mv.HashTableHandler)
             end = {"keys": KEYS, "keys of adam": KEYS, "evicts": 20_000}.get(name)
@@ -76,12 +86,21 @@ class Program:
             delta = random.integers(-3, 4, (len(ids), table.num_col))
             if is_owner or self.has_rounds:
                 table.add(delta * int(is_owner), ids)
-            if name in ("notes gets", "evicts") and is_owner:
-                table.get(ids[::2])
+            if name == "evicts":
+                self.added = np.append(self.added, ids)
         if name in self.model and name == "array":
             self.model[name] += delta
         elif name in self.model:
             self.model[name][ids] += delta
+
+    def get(self, name):
+        """Get random rows, which changes the state of these rows or the uses of their keys."""
+        candidates = self.added if name == "evicts" else np.arange(ROWS)
+        owner = self.random.integers(worker.SIZE)
+        if len(candidates) > 0:
+            ids = self.random.choice(candidates, 3)
+            if owner == worker.RANK:
+                self.tables[name].get(ids)
 
     def agrees(self):
         """Return whether the tables have the values of the model."""
@@ -110,6 +129,8 @@ def main(folder, seed, mode, saves):
             names = sorted(program.tables)
             for _ in range(random.integers(6)):
                 program.add(names[random.integers(len(names))])
+            for name in sorted({"evicts", "notes gets"} & program.tables.keys()):
+                program.get(name)
             if random.random() < 0.1:
                 program.tables["adam"].set_option(learning_rate=float(random.random()))
             incremental, background = random.random() < 0.8, random.random() < 0.5
