@@ -145,7 +145,9 @@ class ParamSync:
         """Add this worker's delta since the last sync, and fetch the values with all deltas.
 
         With `sync_every` or `fragments`, the call does so for the fragments that are due, if any;
-        call `sync_all` for all of them, for instance when training ends. With the updater "add", arrays and table become ``table + (array - last array)``, where
+        call `sync_all` for all of them, for instance when training ends.
+
+        With the updater "add", arrays and table become ``table + (array - last array)``, where
         `average` divides the difference: one add and one get, in one pass over the memory. The call
         waits for other workers if the mode requires it. In sync mode all workers make equally many
         calls and, unless the updater is "easgd", end with bitwise identical arrays.

@@ -550,10 +550,10 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
       return AddRows(request, PlacesOfRows{order, request.row_ids, layout_, first_row_}, progress,
                      limit);
     case RequestKind::kExchange:
-      return ForEachStripe<kWriting>(
-          range, progress, limit, [&](int64_t at, int64_t /*buffer_at*/, int64_t count) {
-            ExchangeStripe(request, at, count);
-          });
+      return ForEachStripe<kWriting>(range, progress, limit,
+                                     [&](int64_t at, int64_t /*buffer_at*/, int64_t count) {
+                                       ExchangeStripe(request, at, count);
+                                     });
     case RequestKind::kSetHyper:
       hyper()->values[request.hyper].store(request.value, std::memory_order_relaxed);
       return Status::Ok();

@@ -60,9 +60,7 @@ struct RequestHeader {
     return IsOfRows(kind) ? count * static_cast<int64_t>(sizeof(int64_t)) : 0;
   }
   // Returns the bytes of the values that follow.
-  int64_t value_bytes() const {
-    return CarriesData(kind) ? BytesIn(wire) : 0;
-  }
+  int64_t value_bytes() const { return CarriesData(kind) ? BytesIn(wire) : 0; }
   // Returns the bytes of the values in that format.
   int64_t BytesIn(WireFormat format) const {
     if (format == WireFormat::kFloat32) return bytes;

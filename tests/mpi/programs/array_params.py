@@ -256,9 +256,9 @@ def weights_divide_by_their_mean():
         array = np.zeros(3000, np.float32)
         sync = ParamSync([array], weight=lambda: 10.0 * (1 + mv.worker_id()), average=average)
         mv.barrier()
-        for worker in range(mv.num_workers()):
+        for turn in range(mv.num_workers()):
             # The workers take turns, so that each knows which weights the others have given.
-            if worker == mv.worker_id():
+            if turn == mv.worker_id():
                 array += 1
                 sync.sync()
             mv.barrier()
