@@ -166,7 +166,8 @@ class TensorSync:
                 msg = f"{self.name}: the session in which it was made has been shut down"
                 raise StateError(msg)
             self._wait_for(self._exchange)
-            self._apply([sync for sync in self._sent if sync not in syncs], is_sent=False)
+            if others := [sync for sync in self._sent if sync not in syncs]:
+                self._apply(others, is_sent=False)
             self._scale(syncs)
             self._apply(syncs, is_sent=True)
             for sync in syncs:

@@ -68,10 +68,12 @@ MV_VECTOR_VERSIONS int32_t RandomHalves(const float* values, uint64_t key, int64
   return largest;
 }
 
-// A division, whose result is the nearest to the true quotient, makes SubtractDecoded exact.
+// The products are at most the true quotients, in magnitude. So a value with a code other than 0 is
+// at least half of what the code stands for, and SubtractDecoded is exact.
 MV_VECTOR_VERSIONS void NearestCodes(const float* values, float scale, int64_t count, int8_t* to) {
+  const float per_unit = 1 / scale * (1 - 0x1p-21F);
   MV_INDEPENDENT
-  for (int64_t i = 0; i < count; ++i) to[i] = NearestInteger(values[i] / scale);
+  for (int64_t i = 0; i < count; ++i) to[i] = NearestInteger(values[i] * per_unit);
 }
 
 MV_VECTOR_VERSIONS void RandomCodes(const float* values, float scale, uint64_t key, int64_t count,

@@ -68,7 +68,7 @@ TEST(WireFormatTest, NearestValuesAreWithinHalfAStep) {
         Decoded(WireFormat::kInt8, Nearest(WireFormat::kInt8, values), count);
     for (size_t i = 0; i < values.size(); ++i) {
       EXPECT_LE(std::fabs(halved[i] - values[i]), StepAt(WireFormat::kBFloat16, values, i) / 2);
-      EXPECT_LE(std::fabs(codes[i] - values[i]), StepAt(WireFormat::kInt8, values, i) * 0.50001);
+      EXPECT_LE(std::fabs(codes[i] - values[i]), StepAt(WireFormat::kInt8, values, i) * 0.5001);
     }
   }
 }

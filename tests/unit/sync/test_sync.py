@@ -154,7 +154,7 @@ class TestLifetime(unittest.TestCase):
         # A single rank is always a worker, so this test simulates a rank that is only a server.
         with mv.session():
             sync = ParamSync([np.zeros(2)])
-            sync._sync._table_syncs = None
+            sync._sync._fragments = None
             with self.assertRaisesRegex(mv.StateError, "this rank is a server and not a worker"):
                 sync.sync()
 
@@ -167,7 +167,7 @@ class TestLifetime(unittest.TestCase):
     def test_frees_the_native_object_with_the_last_reference(self):
         with mv.session():
             sync = ParamSync([np.zeros(2)])
-            handle = capi.MV_ParamSync(sync._sync._table_syncs[0]._handle.value)
+            handle = capi.MV_ParamSync(sync._sync._fragments[0][0]._handle.value)
             del sync
             gc.collect()
             self.assertEqual(library.lib.MV_ParamSyncFree(handle), capi.MV_ERR_HANDLE)
