@@ -67,7 +67,7 @@ typedef struct MV_TableOptions {
   int64_t num_row;
   int64_t num_col;
   int32_t updater;
-  int32_t reserved;
+  int32_t wire;
   double hyper[16];
   const char* name;
   const void* init_value;

@@ -99,6 +99,10 @@ MV_INITIALIZER_VALUES: Final = 2
 
 MV_NUMA_LOCAL: Final = 0
 MV_NUMA_INTERLEAVE: Final = 1
+
+MV_WIRE_FLOAT32: Final = 0
+MV_WIRE_BFLOAT16: Final = 1
+MV_WIRE_INT8: Final = 2
 MV_EVICT_NONE: Final = 0
 MV_EVICT_LRU: Final = 1
 MV_EVICT_LFU: Final = 2
@@ -284,7 +288,7 @@ class MV_TableOptions(Structure):
         ("num_row", c_int64),
         ("num_col", c_int64),
         ("updater", c_int32),
-        ("reserved", c_int32),
+        ("wire", c_int32),
         ("hyper", c_double * MV_HYPER_COUNT),
         ("name", c_char_p),
         ("init_value", c_void_p),

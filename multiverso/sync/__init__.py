@@ -95,10 +95,11 @@ class ParamSync:
         overlap: bool = False,
         average: bool = False,
         updater: str = "add",
+        wire: str | None = None,
         **options: float | None,
     ) -> None:
         self._sync = TensorSync(
-            lambda: tensors_of(arrays, average=average), name, overlap, average, updater, **options
+            lambda: tensors_of(arrays, average=average), name, overlap, average, updater, wire, **options
         )
 
     @property

@@ -44,6 +44,8 @@ class TensorSync:
         parameters of integers; integer statistics are not divided.
     updater : str, optional
         The updater of the tables, as for `ArrayTableHandler`.
+    wire : str, optional
+        How values of float32 travel between nodes, as for `ArrayTableHandler`.
     **options : float
         Options of the updater.
 
@@ -63,6 +65,7 @@ class TensorSync:
         overlap: bool = False,
         average: bool = False,
         updater: str = "add",
+        wire: str | None = None,
         **options: float | None,
     ) -> None:
         session = _session.current()
@@ -95,6 +98,7 @@ class TensorSync:
                 dtype=part[0].dtype,
                 updater="sgd" if averages else updater,
                 name=full_name,
+                wire=wire if part[0].dtype == np.float32 else None,
                 **({"learning_rate": rate} if averages else options),
             )
             for part, init, averages in zip(parts, initial, is_averaged, strict=True)

@@ -116,6 +116,7 @@ class ArrayTableHandler(DenseTable):
         name: str | None = None,
         max_bytes: int | None = None,
         numa: str | None = None,
+        wire: str | None = None,
         **options: float | None,
     ) -> None:
         super().__init__(
@@ -126,6 +127,7 @@ class ArrayTableHandler(DenseTable):
             name,
             max_bytes,
             numa,
+            wire,
             options,
         )
 
@@ -289,7 +291,7 @@ class MatrixTableHandler(DenseTable):
     init_value : array_like, scalar or Initializer, optional
         The initial values, of shape (num_row, num_col) or (num_row * num_col,); zeros by default.
         Otherwise as for `ArrayTableHandler`.
-    dtype, updater, name, max_bytes, numa, **options : optional
+    dtype, updater, name, max_bytes, numa, wire, **options : optional
         As for `ArrayTableHandler`. The updaters keep their state per element, and "adam" counts
         the updates of each row, so that an add to some rows has no effect on the others.
 
@@ -327,6 +329,7 @@ class MatrixTableHandler(DenseTable):
         name: str | None = None,
         max_bytes: int | None = None,
         numa: str | None = None,
+        wire: str | None = None,
         **options: float | None,
     ) -> None:
         super().__init__(
@@ -337,6 +340,7 @@ class MatrixTableHandler(DenseTable):
             name,
             max_bytes,
             numa,
+            wire,
             options,
         )
         self._fresh_gets = FreshGets()

@@ -55,6 +55,7 @@ class DenseTable(Table):
         name: object,
         max_bytes: object,
         numa: object,
+        wire: object,
         options: dict[str, Any],
     ) -> None:
         """Create the table together with all ranks; `checked_shape` raises for an invalid shape."""
@@ -76,7 +77,7 @@ class DenseTable(Table):
                 init_value = None
             return _initial_values(init_value, self._dtype, self._input_shapes, may_be_master)
 
-        super().__init__(configure, dtype, updater, name, max_bytes, numa, options)
+        super().__init__(configure, dtype, updater, name, max_bytes, numa, wire, options)
         self._shared_arrays: SharedArrays | None = None
         # Arguments that ctypes need not convert in each call.
         self._handle_argument = c_void_p.from_param(self._handle.value)

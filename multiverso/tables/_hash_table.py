@@ -57,7 +57,7 @@ class HashTableHandler(Table):
         which are rarely too large, and old gets count less.
     ttl : float, optional
         A key that has not been used for so many seconds loses its row; accurate to 1/8 s.
-    name, max_bytes, numa, **options : optional
+    name, max_bytes, numa, wire, **options : optional
         As for `ArrayTableHandler`.
 
     Raises
@@ -100,6 +100,7 @@ class HashTableHandler(Table):
         name: str | None = None,
         max_bytes: int | None = None,
         numa: str | None = None,
+        wire: str | None = None,
         **options: float | None,
     ) -> None:
         def configure(raw: capi.MV_TableOptions) -> None:
@@ -130,7 +131,7 @@ class HashTableHandler(Table):
                 raise TypeError(msg)
             initializers.set_initializer(raw, initial, self._dtype)
 
-        super().__init__(configure, dtype, updater, name, max_bytes, numa, options)
+        super().__init__(configure, dtype, updater, name, max_bytes, numa, wire, options)
         self._fresh_gets = FreshGets()
 
     @property

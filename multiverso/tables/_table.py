@@ -23,6 +23,11 @@ _log = logging.getLogger("multiverso")
 
 _COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
 _NUMA: Final = {"interleave": capi.MV_NUMA_INTERLEAVE}
+_WIRE: Final = {
+    "float32": capi.MV_WIRE_FLOAT32,
+    "bfloat16": capi.MV_WIRE_BFLOAT16,
+    "int8": capi.MV_WIRE_INT8,
+}
 
 
 class Table:
@@ -49,6 +54,7 @@ class Table:
         name: object,
         max_bytes: object,
         numa: object,
+        wire: object,
         options: dict[str, Any],
     ) -> None:
         """Create the table together with all ranks.
@@ -68,6 +74,8 @@ class Table:
             raw.max_bytes = 0 if max_bytes is None else integer(max_bytes, "max_bytes", 1)
             if numa is not None:
                 raw.numa = _NUMA[choice(numa, "numa", _NUMA)]
+            if wire is not None:
+                raw.wire = _WIRE[choice(wire, "wire", _WIRE)]
             initial = configure(raw)
         except Exception:
             _create_invalid(session, raw)

@@ -21,7 +21,7 @@ OPTIONAL: Final = {
 }
 
 #: The other keyword arguments of tables, of which an unknown option may be a misspelling.
-_ARGUMENTS: Final = ("dtype", "updater", "name", "max_bytes", "numa", "init_value")
+_ARGUMENTS: Final = ("dtype", "updater", "name", "max_bytes", "numa", "wire", "init_value")
 #: Names that other libraries have for options.
 _ALIASES: Final = {
     "lr": "learning_rate",

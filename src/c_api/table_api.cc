@@ -68,6 +68,9 @@ static_assert(MV_INITIALIZER_NORMAL == static_cast<int32_t>(InitializerKind::kNo
 static_assert(MV_INITIALIZER_TRUNCATED_NORMAL ==
               static_cast<int32_t>(InitializerKind::kTruncatedNormal));
 static_assert(MV_NUMA_LOCAL == static_cast<int32_t>(NumaPolicy::kLocal));
+static_assert(MV_WIRE_FLOAT32 == static_cast<int32_t>(WireFormat::kFloat32));
+static_assert(MV_WIRE_BFLOAT16 == static_cast<int32_t>(WireFormat::kBFloat16));
+static_assert(MV_WIRE_INT8 == static_cast<int32_t>(WireFormat::kInt8));
 static_assert(MV_NUMA_INTERLEAVE == static_cast<int32_t>(NumaPolicy::kInterleave));
 
 Status CheckFlags(RequestKind kind, int32_t flags) {
@@ -175,6 +178,7 @@ Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   spec.initializer.first = options->initializer_values[0];
   spec.initializer.second = options->initializer_values[1];
   spec.numa = options->numa;
+  spec.wire = options->wire;
   spec.max_bytes = options->max_bytes;
   spec.keys.capacity = options->capacity;
   spec.keys.evict = options->evict;

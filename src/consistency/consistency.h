@@ -73,7 +73,7 @@ class Consistency {
   // Returns whether calls are parts of rounds, for which other workers wait: not in async mode.
   virtual bool HasRounds() const { return true; }
   // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
-  virtual bool ExchangesInPlace() const { return false; }
+  virtual bool RunsExchange() const { return false; }
   // Sets the function with which sync mode gets values from the servers of other nodes, after
   // Request::rounds rounds. It waits to its end. A server that has begun a later round answers with
   // a state error.
@@ -119,7 +119,7 @@ class AsyncMode final : public Consistency {
     return shard_->Run(request, progress, limit);
   }
   bool HasRounds() const override { return false; }
-  bool ExchangesInPlace() const override { return true; }
+  bool RunsExchange() const override { return true; }
 
  private:
   Shard* shard_;

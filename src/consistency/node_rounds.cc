@@ -45,7 +45,7 @@ void NodeRounds::Begin(int64_t table, PieceLink* link) {
   table_ = table;
   NodeSum::Values* const values = this;
   sum_ = std::make_unique<NodeSum>(table, plan_, context_->members().node(), grid, shape_.dtype,
-                                   values, link);
+                                   NodeSum::Formats{shape_.sums, shape_.results}, values, link);
   Publish();
 }
 
@@ -122,7 +122,9 @@ uint64_t NodeRounds::CopiedFrom(uint64_t round) {
   SpanningWords* const words = memory_.words();
   if (round >= asked_) {
     asked_ = round + 1;
-    if (words->copied_from.load() == 0 && words->is_copy_wanted.load() != 0) {
+    const bool is_wanted =
+        words->is_copy_wanted.load() != 0 || shape_.results != WireFormat::kFloat32;
+    if (words->copied_from.load() == 0 && is_wanted) {
       words->copied_from.store(round + 1);
     }
   }
@@ -151,8 +153,12 @@ void NodeRounds::Store(int64_t element, int64_t count, const char* values) {
               static_cast<size_t>(count * shape_.element_bytes()));
 }
 
-void NodeRounds::CountMessages(int64_t bytes_sent, int64_t bytes_received) {
-  context_->memory()->recorder()->CountMessages(table_, bytes_sent, bytes_received);
+float* NodeRounds::Copied(int64_t element) {
+  return reinterpret_cast<float*>(memory_.copy()) + element;
+}
+
+void NodeRounds::CountMessages(const MessageCounts& counts) {
+  context_->memory()->recorder()->CountMessages(table_, counts);
 }
 
 }  // namespace multiverso

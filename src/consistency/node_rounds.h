@@ -59,7 +59,8 @@ class NodeRounds final : private NodeSum::Values {
   void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;
   void Read(int64_t element, int64_t count, char* out) const override;
   void Store(int64_t element, int64_t count, const char* values) override;
-  void CountMessages(int64_t bytes_sent, int64_t bytes_received) override;
+  float* Copied(int64_t element) override;
+  void CountMessages(const MessageCounts& counts) override;
   // Shows the workers of this node how far the sums have come.
   void Publish();
 

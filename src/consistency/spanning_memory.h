@@ -34,7 +34,8 @@ class SpanningMemory {
   SpanningMemory(const StagedShape& shape, char* base, const WorkerClocks& clocks);
 
   SpanningWords* words() const { return words_; }
-  // Returns the copy of the table, in which this node's own part is not used.
+  // Returns the copy of the table, in which this node's own part is used only if results travel
+  // encoded.
   char* copy() const { return copy_; }
   const Staging& staging() const { return staging_; }
   // Returns the index in the staging memory of a worker of this node.

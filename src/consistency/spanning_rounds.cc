@@ -177,10 +177,11 @@ Status SpanningRounds::WaitUntilComplete(const char* call, const WaitLimit& limi
   });
 }
 
-void SpanningRounds::CopyRows(const Request& request) const {
+void SpanningRounds::CopyRows(const Request& request, bool all_from_copy) const {
   const int64_t columns = shape_.columns;
   const int64_t own_first = first_row_ * columns;
-  const int64_t own_end = own_first + shard_->layout().rows() * columns;
+  const int64_t own_end =
+      own_first + (all_from_copy ? 0 : shard_->layout().rows() * columns);
   const int64_t bytes = shape_.element_bytes();
   char* const out = static_cast<char*>(request.out);
   // Copies elements that are all in this node's part or all outside.
@@ -215,7 +216,7 @@ Status SpanningRounds::Read(const Request& request, uint64_t rounds, const char*
     return !is_copied || words()->copied.load(std::memory_order_acquire) >= rounds;
   }));
   if (is_copied || shard_->layout().rows() == shape_.layout.rows()) {
-    CopyRows(request);
+    CopyRows(request, is_copied && shape_.results != WireFormat::kFloat32);
   } else {
     if (!IsOfRows(request.kind)) words()->is_copy_wanted.store(1, std::memory_order_relaxed);
     // Fetching waits to its end.

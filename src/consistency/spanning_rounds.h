@@ -6,7 +6,8 @@
 // No part changes while it is read, because round j needs this worker's add j.
 //
 // A node whose workers read the whole table keeps a copy of the other nodes' parts, to which each
-// round's results are sent. Workers of other nodes ask the servers for the rows that they read.
+// round's results are sent. Workers of other nodes ask the servers for the rows that they read. If
+// results travel encoded, every node copies the whole table, and workers read only the copy.
 #ifndef MULTIVERSO_CONSISTENCY_SPANNING_ROUNDS_H_
 #define MULTIVERSO_CONSISTENCY_SPANNING_ROUNDS_H_
 
@@ -61,7 +62,9 @@ class SpanningRounds final : public Consistency {
   Status WaitUntilComplete(const char* call, const WaitLimit& limit);
   // Returns the parameters after `rounds` rounds, which do not change meanwhile.
   Status Read(const Request& request, uint64_t rounds, const char* call, const WaitLimit& limit);
-  void CopyRows(const Request& request) const;
+  // Copies the values from this node's part and, for other rows, from the copy, or all values from
+  // the copy.
+  void CopyRows(const Request& request, bool all_from_copy) const;
   // Returns the parameters after the last complete round, to a worker that has finished.
   Status GetFinished(const Request& request, const WaitLimit& limit);
 

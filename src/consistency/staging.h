@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "shard/stripe_layout.h"
 #include "sum/round_sum.h"
+#include "transport/wire_format.h"
 
 namespace multiverso {
 
@@ -16,6 +17,9 @@ struct StagedShape {
   StripeLayout layout;
   int64_t columns = 1;
   DType dtype = DType::kFloat32;
+  // How partial sums and results travel between nodes.
+  WireFormat sums = WireFormat::kFloat32;
+  WireFormat results = WireFormat::kFloat32;
 
   int64_t element_bytes() const { return SizeOf(dtype); }
 };

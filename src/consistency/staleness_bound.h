@@ -22,7 +22,7 @@ class StalenessBound final : public Consistency {
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
   Status Enter(RequestKind kind, Progress* progress, const WaitLimit& limit) override;
   void Leave(RequestKind kind) override;
-  bool ExchangesInPlace() const override { return true; }
+  bool RunsExchange() const override { return true; }
   void Finish() override { clocks_.Finish(); }
   std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }
   void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }

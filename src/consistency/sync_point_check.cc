@@ -1,6 +1,7 @@
 #include "consistency/sync_point_check.h"
 
 #include "base/backoff.h"
+#include "base/mix.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -9,15 +10,6 @@ namespace {
 // How long to wait for the clocks of other nodes, which normally arrive within milliseconds.
 constexpr auto kClockTimeout = std::chrono::seconds(3);
 constexpr auto kPollInterval = std::chrono::milliseconds(2);
-
-// The finalizer of MurmurHash3 by Austin Appleby, in the public domain.
-uint64_t Mix(uint64_t key) {
-  key ^= key >> 33;
-  key *= 0xff51afd7ed558ccdULL;
-  key ^= key >> 33;
-  key *= 0xc4ceb9fe1a85ec53ULL;
-  return key ^ key >> 33;
-}
 
 SyncPointArrival ArrivalOf(const Group& world, int64_t offset, int rank) {
   return world.payload(rank).Read<SyncPointArrival>(static_cast<size_t>(offset));
@@ -29,7 +21,7 @@ void SyncPointArrival::Count(int64_t table, const CallDigest& table_calls) {
   if (table_calls.count == 0) return;
   // A sum, because the workers may have released the tables in different orders.
   digest +=
-      Mix(Mix(Mix(static_cast<uint64_t>(table) + 1) ^ table_calls.count) ^ table_calls.digest);
+      Mix64(Mix64(Mix64(static_cast<uint64_t>(table) + 1) ^ table_calls.count) ^ table_calls.digest);
   calls += table_calls.count;
 }
 

@@ -33,6 +33,17 @@ enum class CallKind : int32_t {
 constexpr CallKind CallOf(RequestKind kind) { return static_cast<CallKind>(kind); }
 const char* NameOf(CallKind call);
 
+// What calls and rounds add to the traffic of a table.
+struct MessageCounts {
+  int64_t bytes_sent = 0;
+  int64_t bytes_received = 0;
+  // The bytes of the same messages if their values were not encoded.
+  int64_t raw_bytes_sent = 0;
+  int64_t raw_bytes_received = 0;
+  Clock::duration encoding{};  // and decoding
+  Clock::duration waiting{};   // for other nodes
+};
+
 struct alignas(64) FlightRecorder {
   static constexpr int kEntries = 32;
   // Tables from number kTables - 1 on share the last traffic counts.
@@ -70,6 +81,10 @@ struct alignas(64) FlightRecorder {
     // Messages between nodes: those of the rank's calls and, on the leader of a node, of rounds.
     std::atomic<uint64_t> bytes_sent;
     std::atomic<uint64_t> bytes_received;
+    std::atomic<uint64_t> raw_bytes_sent;  // see MessageCounts
+    std::atomic<uint64_t> raw_bytes_received;
+    std::atomic<uint64_t> encoding;  // in nanoseconds
+    std::atomic<uint64_t> waiting;
   };
 
   std::atomic<uint64_t> calls;  // the number of calls begun
@@ -102,14 +117,23 @@ struct alignas(64) FlightRecorder {
     Increase(&counts.adds, 1);
     Increase(&counts.bytes_added, static_cast<uint64_t>(bytes));
   }
-  void CountMessages(int64_t table, int64_t bytes_sent, int64_t bytes_received) {
-    Traffic& counts = CountsOf(table);
-    Increase(&counts.bytes_sent, static_cast<uint64_t>(bytes_sent));
-    Increase(&counts.bytes_received, static_cast<uint64_t>(bytes_received));
+  void CountMessages(int64_t table, const MessageCounts& counts) {
+    Traffic& traffic_of_table = CountsOf(table);
+    Increase(&traffic_of_table.bytes_sent, static_cast<uint64_t>(counts.bytes_sent));
+    Increase(&traffic_of_table.bytes_received, static_cast<uint64_t>(counts.bytes_received));
+    Increase(&traffic_of_table.raw_bytes_sent, static_cast<uint64_t>(counts.raw_bytes_sent));
+    Increase(&traffic_of_table.raw_bytes_received,
+             static_cast<uint64_t>(counts.raw_bytes_received));
+    Increase(&traffic_of_table.encoding, NanosecondsIn(counts.encoding));
+    Increase(&traffic_of_table.waiting, NanosecondsIn(counts.waiting));
   }
 
  private:
   Traffic& CountsOf(int64_t table) { return traffic[table < kTables ? table : kTables - 1]; }
+  static uint64_t NanosecondsIn(Clock::duration time) {
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+  }
   static void Increase(std::atomic<uint64_t>* count, uint64_t by) {
     count->store(count->load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }

@@ -274,7 +274,12 @@ std::string NodeSnapshot::Json() const {
                   ",\"bytes_got\":", counts(&FlightRecorder::Traffic::bytes_got),
                   ",\"bytes_added\":", counts(&FlightRecorder::Traffic::bytes_added),
                   ",\"bytes_sent\":", counts(&FlightRecorder::Traffic::bytes_sent),
-                  ",\"bytes_received\":", counts(&FlightRecorder::Traffic::bytes_received), "}");
+                  ",\"bytes_received\":", counts(&FlightRecorder::Traffic::bytes_received),
+                  ",\"raw_bytes_sent\":", counts(&FlightRecorder::Traffic::raw_bytes_sent),
+                  ",\"raw_bytes_received\":",
+                  counts(&FlightRecorder::Traffic::raw_bytes_received),
+                  ",\"encoding\":", counts(&FlightRecorder::Traffic::encoding),
+                  ",\"waiting\":", counts(&FlightRecorder::Traffic::waiting), "}");
   };
   return StrCat("{\"version\":", Quoted(TextOf(control_->version)),
                 ",\"ranks\":", control_->num_ranks, ",\"nodes\":", control_->num_nodes,

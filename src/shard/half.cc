@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/compiler.h"
+#include "base/mix.h"
 #include "shard/vector_versions.h"
 
 namespace multiverso::half {
@@ -96,18 +97,6 @@ struct Float16 {
   }
 };
 
-inline MV_ALWAYS_INLINE uint64_t Mix64(uint64_t bits) {
-  bits = (bits ^ bits >> 33) * 0xff51afd7ed558ccdU;
-  bits = (bits ^ bits >> 33) * 0xc4ceb9fe1a85ec53U;
-  return bits ^ bits >> 33;
-}
-
-inline MV_ALWAYS_INLINE uint32_t Mix32(uint32_t bits) {
-  bits = (bits ^ bits >> 16) * 0x85ebca6bU;
-  bits = (bits ^ bits >> 13) * 0xc2b2ae35U;
-  return bits ^ bits >> 16;
-}
-
 template <class Half>
 inline MV_ALWAYS_INLINE void ToFloatLoop(const uint16_t* from, int64_t count, float* to) {
   MV_INDEPENDENT
@@ -123,13 +112,11 @@ inline MV_ALWAYS_INLINE void NearestLoop(const float* from, int64_t count, uint1
 template <class Half>
 inline MV_ALWAYS_INLINE void StochasticLoop(const float* from, int64_t count, uint32_t first,
                                             uint64_t key, uint16_t* to) {
-  constexpr uint32_t kStep = 0x9e3779b9U;
-  const auto low = static_cast<uint32_t>(key);
-  const auto high = static_cast<uint32_t>(key >> 32);
+  const RandomBits random(key);
   const auto elements = static_cast<uint32_t>(count);
   MV_INDEPENDENT
   for (uint32_t i = 0; i < elements; ++i) {
-    to[i] = Half::Stochastic(from[i], (Mix32(low + (first + i) * kStep) ^ high) >> 16);
+    to[i] = Half::Stochastic(from[i], random.Of(first + i));
   }
 }
 

@@ -4,8 +4,8 @@
 // the distance to the number below, in units of the distance between both neighbours. So steps that
 // are much smaller than that distance are not lost on average. The random bits are a function of an
 // element's place in the table and of the number of its update, so that rounds are reproducible.
-// They are hashes in counter mode: of each block of kRoundingBlock elements with the 64-bit
-// finalizer of MurmurHash3, and within the block with its 32-bit finalizer (Appleby, 2011).
+// They are hashes in counter mode: of each block of kRoundingBlock elements with Mix64, and within
+// the block with Mix32.
 #ifndef MULTIVERSO_SHARD_HALF_H_
 #define MULTIVERSO_SHARD_HALF_H_
 

@@ -48,6 +48,9 @@ class AddUpdater final : public Updater {
               int64_t count) const override {
     std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
   }
+  void AddResidual(const void* residual, void* current, int64_t count) const override {
+    kernels::Add(static_cast<T*>(current), static_cast<const T*>(residual), count);
+  }
   // One loop saves passes over memory: the data of an exchange is seldom in a cache.
   bool Exchange(const Hyper& /*hyper*/, const Update& update, void* current) const override {
     kernels::Exchange(static_cast<T*>(update.weights), static_cast<T*>(current),

@@ -57,6 +57,11 @@ class Optimizer : public Updater {
               int64_t count) const override {
     std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
   }
+  // The delta is a gradient, which points away from where the worker moved.
+  void AddResidual(const void* residual, void* current, int64_t count) const override {
+    T* const values = static_cast<T*>(current);
+    kernels::Difference(values, values, static_cast<const T*>(residual), count);
+  }
 
  protected:
   // Updates the weights and the state, but does not write to update.out.
@@ -252,6 +257,8 @@ class EasgdOptimizer final : public Optimizer<T, 0> {
     kernels::Pull(static_cast<T*>(current), static_cast<const T*>(table),
                   Rounded<T>(hyper, kElasticForce), T{1}, count);
   }
+  // The next delta is the worker's whole position, so nothing is left of this one.
+  void AddResidual(const void* /*residual*/, void* /*current*/, int64_t /*count*/) const override {}
 
  private:
   void Step(const Hyper& hyper, const Update& update) const override {

@@ -154,7 +154,7 @@ struct Request {
   // kNoWorker that no updater must take note of the get.
   int worker = kThisWorker;
   const void* delta = nullptr;  // or the values to store
-  void* out = nullptr;          // may equal `delta`; of kExchange, the last values
+  void* out = nullptr;          // may equal `delta`
   // The row ids or keys of kinds that name rows, in the order of the rows in `delta` and `out`. Row
   // ids have been checked.
   const int64_t* row_ids = nullptr;
@@ -167,13 +167,16 @@ struct Request {
   // If not 0, the range consists of runs of `width` elements in consecutive rows, of which the
   // first begins at `first`; `count` elements in all.
   int64_t width = 0;
-  const TensorList* tensors = nullptr;  // of kExchange
+  // Of kExchange. `delta` and `out` are then the last values of the whole table, whatever the range.
+  const TensorList* tensors = nullptr;
   // The fields of kSetHyper: the hyper-parameter and its checked value.
   int32_t hyper = 0;
   double value = 0;
   // In sync mode, of kSetHyper, kVersionsOfRows and of gets, the number of rounds that a server
   // must have applied before.
   uint64_t rounds = 0;
+  // Whether other nodes may round the values that they return (TableSpec::wire).
+  bool may_round = false;
   // Of kVersionsOfRows: changes after the request get at least this version.
   uint64_t version = 0;
   // Of kCompareSwap, the bytes of the expected value.
@@ -214,7 +217,8 @@ struct Request {
   }
   // Adds the difference between `tensors` and `last`, which covers the whole table, and writes the
   // new parameters to both, stripe by stripe. An exchange that is aborted between two stripes has
-  // completed the earlier stripes and not touched the others, so the caller can repeat it.
+  // completed the earlier stripes and not touched the others, so the caller can repeat it. Over
+  // several nodes, the last values of elements that are in flight when it fails are undefined.
   static Request Exchange(const TensorList& tensors, void* last) {
     Request request = Of(RequestKind::kExchange, last, last);
     request.tensors = &tensors;

@@ -549,10 +549,10 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
       return AddRows(request, PlacesOfRows{order, request.row_ids, layout_, first_row_}, progress,
                      limit);
     case RequestKind::kExchange:
-      return ForEachStripe<kWriting>(range, progress, limit,
-                                     [&](int64_t at, int64_t buffer_at, int64_t count) {
-                                       ExchangeStripe(*request.tensors, out, at, buffer_at, count);
-                                     });
+      return ForEachStripe<kWriting>(
+          range, progress, limit, [&](int64_t at, int64_t /*buffer_at*/, int64_t count) {
+            ExchangeStripe(*request.tensors, out, at, count);
+          });
     case RequestKind::kSetHyper:
       hyper()->values[request.hyper].store(request.value, std::memory_order_relaxed);
       return Status::Ok();
@@ -683,9 +683,10 @@ Status Shard::TouchRange(int64_t first, int64_t end, LazyRows::Room* room,
 }
 
 void Shard::ExchangeStripe(const TensorList& tensors, char* last, int64_t first,
-                           int64_t buffer_first, int64_t count) const {
-  tensors.ForEachPart(buffer_first, count, [&](void* part, int64_t done, int64_t elements) {
-    char* const part_last = last + (buffer_first + done) * value_bytes_;
+                           int64_t count) const {
+  const int64_t element = first_row_ * columns_ + first;
+  tensors.ForEachPart(element, count, [&](void* part, int64_t done, int64_t elements) {
+    char* const part_last = last + (element + done) * value_bytes_;
     const Update update = UpdateAt(first + done, part_last, part_last, elements, user_.worker);
     if (!is_half_ && updater_->Exchange(*hyper(), update, part)) return;
     updater_->TakeDelta(part, part_last, elements);

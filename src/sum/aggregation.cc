@@ -340,7 +340,7 @@ Status Aggregation::SumAsLeader(const WaitLimit& limit) {
     sum_ =
         std::make_unique<NodeSum>(sum_number_, PlanOf(sum_count_), members.node(),
                                   SegmentGrid(sum_count_, 1, SizeOf(dtype_), SumPiece::kValueBytes),
-                                  dtype_, values, state_->link.get());
+                                  dtype_, NodeSum::Formats(), values, state_->link.get());
   }
   ++rounds_;
   Backoff backoff(kLongestNap);

@@ -4,7 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/mix.h"
 #include "base/text.h"
+#include "shard/kernels.h"
 
 namespace multiverso {
 namespace {
@@ -30,10 +33,11 @@ std::vector<int> SumPlan::WorkerNodes() const {
 }
 
 NodeSum::NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid, DType dtype,
-                 Values* values, PieceLink* link)
+                 const Formats& formats, Values* values, PieceLink* link)
     : table_(table),
       plan_(plan),
       node_(node),
+      formats_(formats),
       values_(values),
       link_(link),
       sum_(grid, dtype, static_cast<int>(plan.node_of.size())),
@@ -108,11 +112,67 @@ Status NodeSum::SendTo(const std::vector<int>& nodes, const PieceLink::Piece& pi
   // A lost node must not keep the others from getting the piece.
   Status failure;
   for (const int node : nodes) {
-    values_->CountMessages(static_cast<int64_t>(piece->bytes.size()), 0);
+    MessageCounts counts;
+    counts.bytes_sent = static_cast<int64_t>(piece->bytes.size());
+    counts.raw_bytes_sent = piece->RawBytes();
+    values_->CountMessages(counts);
     const Status sent = link_->Send(plan_.leader_of[static_cast<size_t>(node)], piece);
     if (failure.ok()) failure = sent;
   }
   return failure;
+}
+
+PieceLink::Piece NodeSum::Encoded(const PieceLink::Piece& piece, WireFormat format,
+                                  const uint64_t* seed) {
+  const Instant began = Clock::now();
+  PieceLink::Piece encoded = link_->New();
+  const bool fits = piece->Encode(format, seed, encoded.get());
+  MessageCounts counts;
+  counts.encoding = Clock::now() - began;
+  values_->CountMessages(counts);
+  return fits ? encoded : piece;
+}
+
+Status NodeSum::SendSumPiece(const std::vector<int>& nodes, const PieceLink::Piece& piece) {
+  if (formats_.sums == WireFormat::kFloat32) return SendTo(nodes, piece);
+  // The seed is the same in a repetition of the job, which makes it reproducible.
+  const PieceHeader& header = *piece->header();
+  uint64_t seed = static_cast<uint64_t>(table_);
+  for (const int64_t number : {static_cast<int64_t>(header.round), header.first,
+                               static_cast<int64_t>(header.worker)}) {
+    seed = Mix64(seed + static_cast<uint64_t>(number) + 1);
+  }
+  return SendTo(nodes, Encoded(piece, formats_.sums, &seed));
+}
+
+Status NodeSum::SendResult(const std::vector<int>& nodes, const PieceLink::Piece& piece,
+                           bool is_new) {
+  if (formats_.results == WireFormat::kFloat32) return SendTo(nodes, piece);
+  if (is_new) {
+    Copy(piece.get());
+    return SendTo(nodes, piece);
+  }
+  const PieceLink::Piece difference = link_->New();
+  *difference = *piece;
+  difference->header()->is_difference = 1;
+  difference->ForEachRange(sum_.grid(), [&](int64_t element, int64_t count, char* values) {
+    auto* const floats = reinterpret_cast<float*>(values);
+    kernels::Difference(floats, floats, values_->Copied(element), count);
+  });
+  const PieceLink::Piece encoded = Encoded(difference, formats_.results, nullptr);
+  if (encoded == difference) return SendResult(nodes, piece, /*is_new=*/true);
+  // What the other nodes decode takes the place of the exact difference.
+  encoded->Decode(sum_.grid(), difference.get());
+  Copy(difference.get());
+  return SendTo(nodes, encoded);
+}
+
+void NodeSum::Copy(SumPiece* piece) {
+  const bool is_difference = piece->header()->is_difference != 0;
+  piece->ForEachRange(sum_.grid(), [&](int64_t element, int64_t count, char* values) {
+    if (!is_difference) return values_->Store(element, count, values);
+    kernels::Add(values_->Copied(element), reinterpret_cast<const float*>(values), count);
+  });
 }
 
 Status NodeSum::Invalid(const SumPiece& piece) const {
@@ -123,8 +183,20 @@ Status NodeSum::Invalid(const SumPiece& piece) const {
              piece.bytes.size(), " bytes that are not the next piece of a sum"));
 }
 
-Status NodeSum::Receive(PieceLink::Piece piece) {
-  values_->CountMessages(0, static_cast<int64_t>(piece->bytes.size()));
+Status NodeSum::Receive(PieceLink::Piece message) {
+  const Instant began = Clock::now();
+  MessageCounts counts;
+  counts.bytes_received = counts.raw_bytes_received = static_cast<int64_t>(message->bytes.size());
+  PieceLink::Piece piece = message;
+  const bool is_encoded = message->bytes.size() >= sizeof(PieceHeader) &&
+                          message->header()->wire != WireFormat::kFloat32;
+  if (is_encoded) {
+    piece = link_->New();
+    if (!message->Decode(sum_.grid(), piece.get())) return Invalid(*message);
+    counts.raw_bytes_received = message->RawBytes();
+    counts.encoding = Clock::now() - began;
+  }
+  values_->CountMessages(counts);
   if (!piece->IsValid(sum_.grid())) return Invalid(*piece);
   const PieceHeader& header = *piece->header();
   const auto part = static_cast<size_t>(header.part);
@@ -132,7 +204,7 @@ Status NodeSum::Receive(PieceLink::Piece piece) {
       header.end > plan_.parts[part].end) {
     return Invalid(*piece);
   }
-  if (header.worker == PieceHeader::kResult) return Store(piece);
+  if (header.worker == PieceHeader::kResult) return Store(piece, message);
   const auto found = inputs_.find({part, header.worker});
   if (found == inputs_.end()) return Invalid(*piece);
   const auto [stream, input] = found->second;
@@ -140,7 +212,7 @@ Status NodeSum::Receive(PieceLink::Piece piece) {
   return Status::Ok();
 }
 
-Status NodeSum::Store(const PieceLink::Piece& piece) {
+Status NodeSum::Store(const PieceLink::Piece& piece, const PieceLink::Piece& message) {
   const PieceHeader& header = *piece->header();
   const auto part = static_cast<size_t>(header.part);
   const SumPlan::Part& all = plan_.parts[part];
@@ -151,25 +223,15 @@ Status NodeSum::Store(const PieceLink::Piece& piece) {
     return Invalid(*piece);
   }
   if (begins) values_->BeginChange(header.round);
-  const SegmentGrid& grid = sum_.grid();
-  if (header.listed < 0) {
-    values_->Store(grid.Element(header.first), grid.Elements(header.first, header.end),
-                   piece->values());
-  } else {
-    const char* values = piece->values();
-    for (int64_t i = 0; i < header.listed; ++i) {
-      const int64_t segment = piece->segments()[i].at();
-      values_->Store(grid.Element(segment), grid.Elements(segment, segment + 1), values);
-      values += grid.Bytes(segment, segment + 1);
-    }
-  }
+  if (header.is_difference != 0 && formats_.results == WireFormat::kFloat32) return Invalid(*piece);
+  Copy(piece.get());
   place.round = header.round;
   place.next = header.end;
   if (place.next == all.end) {
     place.next = all.first;
     place.copied = header.round + 1;
   }
-  return SendTo(Copying(part, header.round), piece);
+  return SendTo(Copying(part, header.round), message);
 }
 
 // ---- Sums ---------------------------------------------------------------------------------------
@@ -221,7 +283,9 @@ bool NodeSum::Open(Stream* stream) {
         std::find_if(stream->sources.begin(), stream->sources.end(), is_of_input) -
         stream->sources.begin());
   }
-  if (!is_root(stream->part)) copied_from_ = values_->CopiedFrom(stream->round);
+  if (!is_root(stream->part) || formats_.results != WireFormat::kFloat32) {
+    copied_from_ = values_->CopiedFrom(stream->round);
+  }
   stream->is_open = true;
   return true;
 }
@@ -305,7 +369,7 @@ Status NodeSum::SendSum(Stream* stream, const std::vector<int>& receivers, int64
         });
     list.End(stream->next);
   }
-  return SendTo(receivers, piece);
+  return SendSumPiece(receivers, piece);
 }
 
 Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int64_t end) {
@@ -317,10 +381,15 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
   PieceHeader header = HeaderOf(*stream, PieceHeader::kResult);
   const bool is_whole = AllAreWhole(stream->sources);
   if (is_whole) end = std::min(end, grid.EndOfPiece(stream->next));
-  if (receivers.empty()) {
+  const bool is_copied_here = formats_.results != WireFormat::kFloat32;
+  if (receivers.empty() && !is_copied_here) {
     stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll, apply);
     return Status::Ok();
   }
+  const bool is_new =
+      (is_copied_here && copied_from_ == stream->round) ||
+      std::any_of(places_[stream->part].children.begin(), places_[stream->part].children.end(),
+                  [&](const Child& child) { return child.copied_from == stream->round; });
   if (is_whole) {
     const PieceLink::Piece piece = link_->New();
     header.end = end;
@@ -331,11 +400,8 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
                               values_->Apply(element, count, sum, terms, out);
                               out += count * grid.element_bytes();
                             });
-    return SendTo(receivers, piece);
+    return SendResult(receivers, piece, is_new);
   }
-  const bool is_new =
-      std::any_of(places_[stream->part].children.begin(), places_[stream->part].children.end(),
-                  [&](const Child& child) { return child.copied_from == stream->round; });
   if (!is_new && !plan_.is_tree) {
     const PieceLink::Piece piece = link_->New();
     ListedPiece list(grid, piece.get(), header);
@@ -347,7 +413,7 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
           values_->Read(element, count, list.Append(count));
         });
     list.End(stream->next);
-    return SendTo(receivers, piece);
+    return SendResult(receivers, piece, is_new);
   }
   // A node that begins to copy needs the values of all rows.
   stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll, apply);
@@ -358,7 +424,7 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
     piece->Begin(header, grid.Bytes(header.first, header.end));
     values_->Read(grid.Element(header.first), grid.Elements(header.first, header.end),
                   piece->values());
-    const Status sent = SendTo(receivers, piece);
+    const Status sent = SendResult(receivers, piece, is_new);
     if (failure.ok()) failure = sent;
   }
   return failure;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "node/flight_recorder.h"
 #include "sum/pairwise_sum.h"
 #include "sum/piece_link.h"
 #include "sum/round_sum.h"
@@ -81,18 +82,28 @@ class NodeSum {
                        char* out) = 0;
     // Copies values of this node's part.
     virtual void Read(int64_t element, int64_t count, char* out) const = 0;
-    // Stores new values of another node's part.
+    // Stores new values of another node's part in the copy. If results travel encoded, the copy
+    // includes this node's own part.
     virtual void Store(int64_t element, int64_t count, const char* values) = 0;
-    // Counts the bytes of a message between nodes.
-    virtual void CountMessages(int64_t /*bytes_sent*/, int64_t /*bytes_received*/) {}
+    // Returns the values in the copy. Called only if results travel encoded.
+    virtual float* Copied(int64_t /*element*/) { return nullptr; }
+    virtual void CountMessages(const MessageCounts& /*counts*/) {}
+  };
+  // How values travel. A result that does not travel as float32 is the encoded difference between
+  // the new values and the copy, which is the same on all nodes: the root adds what it has sent to
+  // a copy of its own. So the next difference includes what rounding has taken from this one, and
+  // all workers read the same values. The first result that a node copies is not encoded.
+  struct Formats {
+    WireFormat sums = WireFormat::kFloat32;
+    WireFormat results = WireFormat::kFloat32;  // if not float32, all nodes copy
   };
 
   // `values` and `link` must outlive the sum. `table` identifies the sum in messages.
   NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid, DType dtype,
-          Values* values, PieceLink* link);
+          const Formats& formats, Values* values, PieceLink* link);
 
-  // Takes a piece that has arrived. Fails if no node can have sent it.
-  Status Receive(PieceLink::Piece piece);
+  // Takes a message that has arrived. Fails if no node can have sent it.
+  Status Receive(PieceLink::Piece message);
   // Makes progress. Sets *any if there was work.
   Status Poll(bool* any);
 
@@ -148,9 +159,17 @@ class NodeSum {
   // Returns the children that copy the result of that round.
   std::vector<int> Copying(size_t part, uint64_t round) const;
   Status SendTo(const std::vector<int>& nodes, const PieceLink::Piece& piece);
+  // Returns the piece with encoded values, or the piece itself if the format cannot represent them.
+  PieceLink::Piece Encoded(const PieceLink::Piece& piece, WireFormat format, const uint64_t* seed);
+  // Sends a piece of a sum at random rounding, which has no bias.
+  Status SendSumPiece(const std::vector<int>& nodes, const PieceLink::Piece& piece);
+  // Sends new values, or their difference from the copy unless `is_new`.
+  Status SendResult(const std::vector<int>& nodes, const PieceLink::Piece& piece, bool is_new);
+  // Sets the copied values to those of a piece, or adds these if they are a difference.
+  void Copy(SumPiece* piece);
   Status Invalid(const SumPiece& piece) const;
-  // Stores a piece of a result, and sends it on.
-  Status Store(const PieceLink::Piece& piece);
+  // Stores a piece of a result, and sends on the message with which it came.
+  Status Store(const PieceLink::Piece& piece, const PieceLink::Piece& message);
   // Prepares the sum of the next round. Returns false if it cannot begin yet.
   bool Open(Stream* stream);
   // Makes the next piece of a sum, if all terms have arrived.
@@ -164,6 +183,7 @@ class NodeSum {
   int64_t table_;
   SumPlan plan_;
   int node_;
+  Formats formats_;
   Values* values_;
   PieceLink* link_;
   RoundSum sum_;

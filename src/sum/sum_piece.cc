@@ -1,5 +1,6 @@
 #include "sum/sum_piece.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/checked.h"
@@ -42,6 +43,55 @@ DeltaSource SumPiece::Source() const {
   const PieceHeader& start = *header();
   return start.listed < 0 ? DeltaSource::Whole(start.worker, values(), start.first, start.terms)
                           : DeltaSource::Segments(start.worker, values(), segments(), start.listed);
+}
+
+int64_t SumPiece::ListedBytes() const { return std::max<int64_t>(header()->listed, 0) * kListedBytes; }
+
+int64_t SumPiece::RawBytes() const {
+  const auto size = static_cast<int64_t>(bytes.size());
+  return header()->raw_bytes == 0 ? size : kHeaderBytes + header()->raw_bytes + ListedBytes();
+}
+
+bool SumPiece::Encode(WireFormat format, const uint64_t* seed, SumPiece* to) const {
+  const int64_t listed_bytes = ListedBytes();
+  // The values end with zeros if segments are listed, to align these.
+  const int64_t raw_bytes = static_cast<int64_t>(bytes.size()) - kHeaderBytes - listed_bytes;
+  const int64_t count = FloatsIn(raw_bytes);
+  const int64_t encoded_bytes = RoundUp(WireBytes(format, count), kListedBytes);
+  to->Begin(*header(), encoded_bytes + listed_bytes);
+  to->header()->raw_bytes = raw_bytes;
+  to->header()->wire = format;
+  const auto* const from = reinterpret_cast<const float*>(values());
+  const bool fits = seed == nullptr ? EncodeNearest(format, from, count, to->values())
+                                    : EncodeAtRandom(format, from, count, *seed, to->values());
+  if (!fits) return false;
+  char* const list = to->values() + encoded_bytes;
+  std::memset(to->values() + WireBytes(format, count), 0,
+              static_cast<size_t>(encoded_bytes - WireBytes(format, count)));
+  std::memcpy(list, values() + raw_bytes, static_cast<size_t>(listed_bytes));
+  return true;
+}
+
+bool SumPiece::Decode(const SegmentGrid& grid, SumPiece* to) const {
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (size < kHeaderBytes || header()->magic != PieceHeader::kMagic) return false;
+  const PieceHeader& start = *header();
+  const int64_t most = grid.piece_bytes() + kListedBytes;
+  if (!IsWireFormat(static_cast<int32_t>(start.wire)) || start.raw_bytes <= 0 ||
+      start.raw_bytes > most || start.listed > most / kListedBytes) {
+    return false;
+  }
+  const int64_t listed_bytes = ListedBytes();
+  const int64_t count = FloatsIn(start.raw_bytes);
+  const int64_t encoded_bytes = RoundUp(WireBytes(start.wire, count), kListedBytes);
+  if (size != kHeaderBytes + encoded_bytes + listed_bytes) return false;
+  to->Begin(start, start.raw_bytes + listed_bytes);
+  multiverso::Decode(start.wire, values(), count, reinterpret_cast<float*>(to->values()));
+  std::memcpy(to->values() + start.raw_bytes, values() + encoded_bytes,
+              static_cast<size_t>(listed_bytes));
+  to->header()->raw_bytes = 0;
+  to->header()->wire = WireFormat::kFloat32;
+  return true;
 }
 
 ListedPiece::ListedPiece(const SegmentGrid& grid, SumPiece* piece, const PieceHeader& start)

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "sum/round_sum.h"
+#include "transport/wire_format.h"
 
 namespace multiverso {
 
@@ -27,6 +28,9 @@ struct PieceHeader {
   int64_t end = 0;
   int64_t listed = -1;  // number of listed segments, or -1 if the piece has values for all segments
   int64_t terms = 0;    // number of workers' deltas in each value, unless segments are listed
+  int64_t raw_bytes = 0;  // bytes of the values before they were encoded, or 0 if they are not
+  WireFormat wire = WireFormat::kFloat32;
+  int32_t is_difference = 0;  // whether the values of a result are to be added to the copied values
 };
 
 struct SumPiece {
@@ -50,7 +54,35 @@ struct SumPiece {
   bool IsValid(const SegmentGrid& grid) const;
   // Returns the values, which must be those of a partial sum.
   DeltaSource Source() const;
+  // Calls use(element, count, values) for the values of each range of segments.
+  template <class Use>
+  void ForEachRange(const SegmentGrid& grid, Use use);
+  // Returns the bytes that the message has if its values are not encoded.
+  int64_t RawBytes() const;
+
+  // Writes this piece with encoded values to `to`. Returns false if the format cannot represent
+  // them. With a seed, rounds at random (EncodeAtRandom), otherwise to the nearest value.
+  bool Encode(WireFormat format, const uint64_t* seed, SumPiece* to) const;
+  // Writes this piece with decoded values to `to`. Returns false if no node can have encoded it.
+  bool Decode(const SegmentGrid& grid, SumPiece* to) const;
+
+ private:
+  int64_t ListedBytes() const;
 };
+
+template <class Use>
+void SumPiece::ForEachRange(const SegmentGrid& grid, Use use) {
+  const PieceHeader& start = *header();
+  if (start.listed < 0) {
+    return use(grid.Element(start.first), grid.Elements(start.first, start.end), values());
+  }
+  char* next = values();
+  for (int64_t i = 0; i < start.listed; ++i) {
+    const int64_t segment = segments()[i].at();
+    use(grid.Element(segment), grid.Elements(segment, segment + 1), next);
+    next += grid.Bytes(segment, segment + 1);
+  }
+}
 
 // Collects the segments of a piece that lists them.
 class ListedPiece {

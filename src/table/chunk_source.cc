@@ -54,7 +54,8 @@ void ChunkSource::SetRange(int64_t first, int64_t count, int64_t buffer_first, C
   chunk->request.first = first;
   chunk->request.count = chunk->count = count;
   chunk->bytes = count * element_bytes_;
-  const int64_t offset = buffer_first * element_bytes_;
+  const bool is_exchange = request_.tensors != nullptr;  // whose memory has the whole table
+  const int64_t offset = is_exchange ? 0 : buffer_first * element_bytes_;
   if (request_.delta != nullptr) {
     chunk->request.delta = static_cast<const char*>(request_.delta) + offset;
   }

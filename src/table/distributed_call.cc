@@ -70,7 +70,7 @@ void DistributedCall::AddPipeline(int server, ChunkSource source, RowRange rows)
     failover.numbers = control_channel->numbers();
     if (IsChange(request_.kind)) failover.slot = failover.numbers->Take(failover.node);
   }
-  pipelines_.emplace_back(messenger_, server, tag, table_shard_->id(), std::move(source), rows,
+  pipelines_.emplace_back(messenger_, server, tag, table_shard_, std::move(source), rows,
                           failover);
   answered_.push_back(false);
 }
@@ -208,15 +208,17 @@ Status DistributedCall::Run(const WaitLimit& limit) {
   if (tag_ < 0) return Status(Code::kState, "too many calls at once");
   const Status status = RunToAnswers(limit);
   if (!status.ok()) WindDown(status);
+  FlightRecorder* const recorder = rank_context_->memory()->recorder();
   for (const ServerPipeline& pipeline : pipelines_) {
-    rank_context_->memory()->recorder()->CountMessages(table_shard_->id(), pipeline.bytes_sent(),
-                                                       pipeline.bytes_received());
+    recorder->CountMessages(table_shard_->id(), pipeline.counts());
   }
+  recorder->CountMessages(table_shard_->id(), counts_);
   return status;
 }
 
 Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
   const WaitLimit no_wait{limit.deadline, Instant::min()};
+  Instant last = Clock::now();
   for (;;) {
     bool progressed = false;
     const Status remote = failure_.is_set() ? failure_.Get() : StepPipelines(&progressed);
@@ -229,12 +231,14 @@ Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
     if (progressed) {
       backoff_.Reset();
     } else {
+      counts_.waiting += now - last;
       if (now >= limit.deadline) return TimeoutStatus();
       if (now >= last_check_ + kCheckInterval) {
         last_check_ = now;
         MV_RETURN_IF_NOT_OK(CheckServers());
       }
     }
+    last = now;
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     // A waiting thread does the service thread's work, which saves a context switch.
     if (progressed || service_->Poll()) continue;

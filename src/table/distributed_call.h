@@ -86,6 +86,7 @@ class DistributedCall {
   Chunk local_chunk_;
   bool has_local_chunk_ = false;
   Progress local_progress_;
+  MessageCounts counts_;
 };
 
 }  // namespace multiverso

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "shard/tensor_exchange.h"
 
 namespace multiverso {
 
@@ -55,7 +56,7 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
                                          "]: expected a buffer, received null"));
     }
   }
-  if (last_is_delta_) {
+  if (is_in_flight_) {
     return Status(Code::kState, StrCat(table.Where("sync"),
                                        ": an earlier sync failed, so its delta "
                                        "cannot be separated from later changes"));
@@ -66,30 +67,19 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
 
 Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) {
   char* const last = last_.data();
-  if (table->ExchangesInPlace()) {
-    return table->Run(Request::Exchange(tensors_, last), progress, limit);
+  if (table->RunsExchange()) {
+    is_in_flight_ = table->spans_nodes();
+    MV_RETURN_IF_NOT_OK(table->Run(Request::Exchange(tensors_, last), progress, limit));
+    is_in_flight_ = false;
+    return Status::Ok();
   }
-  if (!last_is_delta_) TakeDelta(*table);
+  const TensorExchange exchange(table->shard()->updater(), *table->shard()->hyper(), tensors_, last);
+  if (!is_in_flight_) exchange.TakeDelta(0, tensors_.count());
+  is_in_flight_ = true;
   MV_RETURN_IF_NOT_OK(table->Run(Request::AddGet(last, last), progress, limit));
-  Settle(*table);
+  exchange.Settle(0, tensors_.count());
+  is_in_flight_ = false;
   return Status::Ok();
-}
-
-void ParamSync::TakeDelta(const Table& table) {
-  const int64_t element_bytes = SizeOf(tensors_.dtype());
-  tensors_.ForEachPart(0, tensors_.count(), [&](void* part, int64_t first, int64_t elements) {
-    table.shard()->updater().TakeDelta(part, last_.data() + first * element_bytes, elements);
-  });
-  last_is_delta_ = true;
-}
-
-void ParamSync::Settle(const Table& table) {
-  const int64_t element_bytes = SizeOf(tensors_.dtype());
-  tensors_.ForEachPart(0, tensors_.count(), [&](void* part, int64_t first, int64_t elements) {
-    table.shard()->updater().Settle(*table.shard()->hyper(), last_.data() + first * element_bytes,
-                                    part, elements);
-  });
-  last_is_delta_ = false;
 }
 
 }  // namespace multiverso

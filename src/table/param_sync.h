@@ -3,9 +3,9 @@
 // A sync adds the worker's change since its last sync (current - last) to the table, and sets both
 // current and last to the table's new values. If the table's updater takes gradients, the sync adds
 // last - current, so that the optimizer steps in the direction in which the worker moved. If the
-// updater takes positions, the sync adds current and moves current towards the table. Where
-// Table::ExchangesInPlace, the sync is one pass over the memory, stripe by stripe
-// (Request::Exchange). Elsewhere the delta overwrites `last`, and then the table's new values do.
+// updater takes positions, the sync adds current and moves current towards the table. The sync is
+// a Request::Exchange, which works on stripes and chunks. In sync mode, the whole delta overwrites
+// `last`, and then the table's new values do.
 #ifndef MULTIVERSO_TABLE_PARAM_SYNC_H_
 #define MULTIVERSO_TABLE_PARAM_SYNC_H_
 
@@ -34,15 +34,12 @@ class ParamSync {
   Status Run(Table* table, Progress* progress, const WaitLimit& limit);
 
  private:
-  void TakeDelta(const Table& table);
-  void Settle(const Table& table);
-
   ParamSync(TensorList tensors, Segment last);
 
   TensorList tensors_;
   Segment last_;  // the table's values after the last sync, or the delta of the current sync
   // If a sync fails while this is true, later syncs fail, since the last values are lost.
-  bool last_is_delta_ = false;
+  bool is_in_flight_ = false;
 };
 
 }  // namespace multiverso

@@ -33,6 +33,10 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
   if (header->kind == RequestKind::kTouch) {
     return header->first >= 0 && header->count > 0 && header->bytes == 0 && reader.remaining() == 0;
   }
+  if (!IsWireFormat(static_cast<int32_t>(header->wire)) ||
+      !IsWireFormat(static_cast<int32_t>(header->reply))) {
+    return false;
+  }
   const int64_t max_count = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
   return header->count > 0 && header->count <= max_count && header->first >= 0 &&
          header->bytes > 0 && header->bytes <= kChunkBytes &&

@@ -20,6 +20,7 @@
 #include "shard/request.h"
 #include "shard/step_cells.h"
 #include "shard/stripe_layout.h"
+#include "transport/wire_format.h"
 
 namespace multiverso {
 
@@ -50,14 +51,25 @@ struct RequestHeader {
   uint64_t rounds = 0;    // Request::rounds
   uint64_t version = 0;   // Request::version
   uint64_t expected = 0;  // Request::expected
-  int64_t bytes = 0;      // bytes of the values; of kTouchRows, of the ids
+  int64_t bytes = 0;      // bytes of the values in memory; of kTouchRows, of the ids
   double value = 0;       // value of a hyper-parameter
+  WireFormat wire = WireFormat::kFloat32;   // of the values that follow
+  WireFormat reply = WireFormat::kFloat32;  // of the values in the answer, or float32 if unsuitable
 
   int64_t id_bytes() const {
     return IsOfRows(kind) ? count * static_cast<int64_t>(sizeof(int64_t)) : 0;
   }
-  // Returns the bytes of the row ids and of the delta.
-  int64_t payload_bytes() const { return id_bytes() + (CarriesData(kind) ? bytes : 0); }
+  // Returns the bytes of the values that follow.
+  int64_t value_bytes() const {
+    return CarriesData(kind) ? BytesIn(wire) : 0;
+  }
+  // Returns the bytes of the values in that format.
+  int64_t BytesIn(WireFormat format) const {
+    if (format == WireFormat::kFloat32) return bytes;
+    return WireBytes(format, FloatsIn(bytes));
+  }
+  // Returns the bytes of the row ids and of the values that follow.
+  int64_t payload_bytes() const { return id_bytes() + value_bytes(); }
   // Returns the bytes of the payload that follow the header in its message: all or none.
   int64_t inline_bytes() const { return payload_bytes() <= kInlineBytes ? payload_bytes() : 0; }
 };

@@ -1,19 +1,30 @@
 #include "table/server_pipeline.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "base/text.h"
 
 namespace multiverso {
+namespace {
+
+// Returns a seed that no other call on any rank uses, because equal seeds have equal errors, which
+// would not cancel out.
+uint64_t SeedOf(int rank) {
+  static std::atomic<uint64_t> encoded{0};
+  return (static_cast<uint64_t>(rank) << 40) + encoded.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
 
 bool ServerPipeline::Wire::is_in_use() const {
   return answer.is_open || std::any_of(std::begin(sends), std::end(sends),
                                        [](const Messenger::Ticket& send) { return send.is_open; });
 }
 
-ServerPipeline::ServerPipeline(Messenger* messenger, int server, int tag, int64_t table,
+ServerPipeline::ServerPipeline(Messenger* messenger, int server, int tag, const TableShard* table,
                                ChunkSource source, RowRange rows, Failover failover)
     : messenger_(messenger),
       server_(server),
@@ -39,19 +50,56 @@ Status ServerPipeline::SendNext(InFlightRequest* request) {
   const bool is_numbered = failover_.slot >= 0 && IsChange(request->chunk.request.kind);
   request->number = is_numbered ? failover_.numbers->Next(failover_.node, failover_.slot) : 0;
   request->is_in_flight = true;
+  Prepare(request);
   return Send(request);
 }
 
-Status ServerPipeline::Send(InFlightRequest* request) {
-  const Chunk& chunk = request->chunk;
-  Wire& wire = *request->wire;
+TensorExchange ServerPipeline::ExchangeOf(const Request& request) const {
+  const Shard& shard = *table_->shard();
+  return TensorExchange(shard.updater(), *shard.hyper(), *request.tensors, request.out);
+}
+
+void ServerPipeline::Prepare(InFlightRequest* request) {
+  Request& chunk = request->chunk.request;
+  const bool is_exchange = chunk.kind == RequestKind::kExchange;
+  if (is_exchange) ExchangeOf(chunk).TakeDelta(chunk.first, chunk.count);
+  const WireFormat format = table_->spec().wire_format();
+  request->format = WireFormat::kFloat32;
+  if (format == WireFormat::kFloat32 || !IsAdd(chunk.kind)) return;
+  const Instant began = Clock::now();
+  const auto bytes = static_cast<size_t>(request->chunk.bytes);
+  const int64_t count = FloatsIn(request->chunk.bytes);
+  request->encoded.resize(static_cast<size_t>(WireBytes(format, count)));
+  if (is_exchange) {
+    // What rounding takes from the delta stays in its place until the values arrive.
+    auto* const delta = reinterpret_cast<float*>(ExchangeOf(chunk).last(chunk.first));
+    if (EncodeNearest(format, delta, count, request->encoded.data())) {
+      request->format = format;
+      SubtractDecoded(format, request->encoded.data(), count, delta);
+    } else {
+      request->encoded.resize(bytes);
+      std::memcpy(request->encoded.data(), delta, bytes);
+      std::memset(delta, 0, bytes);
+    }
+  } else if (EncodeAtRandom(format, static_cast<const float*>(chunk.delta), count,
+                            SeedOf(messenger_->rank()), request->encoded.data())) {
+    request->format = format;
+  } else {
+    request->encoded.clear();
+  }
+  counts_.encoding += Clock::now() - began;
+}
+
+RequestHeader ServerPipeline::HeaderOf(const InFlightRequest& request) const {
+  const Chunk& chunk = request.chunk;
+  const RequestKind kind = chunk.request.kind;
+  const bool is_hyper = kind == RequestKind::kSetHyper;
   RequestHeader header;
-  const bool is_hyper = chunk.request.kind == RequestKind::kSetHyper;
-  header.kind = chunk.request.kind;
+  header.kind = kind == RequestKind::kExchange ? RequestKind::kAddGet : kind;
   header.sender = messenger_->rank();
   header.tag = tag_;
   header.worker = chunk.request.worker;
-  header.table = table_;
+  header.table = table_->id();
   header.first = is_hyper ? chunk.request.hyper : chunk.request.first;
   header.count = is_hyper ? 0 : chunk.count;
   header.width = chunk.request.width;
@@ -60,31 +108,52 @@ Status ServerPipeline::Send(InFlightRequest* request) {
   header.version = chunk.request.version;
   header.bytes = chunk.bytes;
   header.value = chunk.request.value;
-  header.slot = request->number > 0 ? failover_.slot : -1;
-  header.number = request->number;
+  header.slot = request.number > 0 ? failover_.slot : -1;
+  header.number = request.number;
+  header.wire = request.format;
+  const bool is_rounded = chunk.request.may_round && ReturnsParameters(kind) &&
+                          table_->spec().wire_format() != WireFormat::kFloat32;
+  if (is_rounded) header.reply = WireFormat::kBFloat16;
+  return header;
+}
+
+Status ServerPipeline::Send(InFlightRequest* request) {
+  const Chunk& chunk = request->chunk;
+  Wire& wire = *request->wire;
+  const RequestHeader header = HeaderOf(*request);
   wire.message = EncodeRequest(header);
   const int64_t id_bytes = header.id_bytes();
+  const int64_t value_bytes = header.value_bytes();
+  const bool is_exchange = chunk.request.kind == RequestKind::kExchange;
   const char* ids = reinterpret_cast<const char*>(chunk.ids.data());
-  const char* delta = static_cast<const char*>(chunk.request.delta);
+  const auto* values = static_cast<const char*>(chunk.request.delta);
   void* out = chunk.request.out;
-  if (has_failover()) {
+  if (is_exchange) {
+    out = ExchangeOf(chunk.request).last(chunk.request.first);
+    values = static_cast<const char*>(out);
+  }
+  if (!request->encoded.empty()) values = request->encoded.data();
+  const bool may_be_encoded = header.reply != WireFormat::kFloat32;
+  if (has_failover() || may_be_encoded) {
     // The answer shares the memory of the values, since it arrives after the server has them all.
     wire.values.resize(static_cast<size_t>(id_bytes + chunk.bytes));
-    char* const values = wire.values.data() + id_bytes;
-    if (id_bytes > 0) std::memcpy(wire.values.data(), ids, static_cast<size_t>(id_bytes));
-    if (delta != nullptr) std::memcpy(values, delta, static_cast<size_t>(chunk.bytes));
-    ids = wire.values.data();
-    delta = values;
-    out = values;
+    out = wire.values.data() + id_bytes;
   }
-  bytes_sent_ += kRequestBytes + header.payload_bytes();
+  if (has_failover()) {
+    if (id_bytes > 0) std::memcpy(wire.values.data(), ids, static_cast<size_t>(id_bytes));
+    if (value_bytes > 0) std::memcpy(out, values, static_cast<size_t>(value_bytes));
+    ids = wire.values.data();
+    values = static_cast<const char*>(out);
+  }
+  counts_.bytes_sent += kRequestBytes + header.payload_bytes();
+  counts_.raw_bytes_sent += kRequestBytes + id_bytes + (value_bytes > 0 ? chunk.bytes : 0);
   const bool is_inline = header.inline_bytes() > 0;
   if (is_inline) {
     wire.message.append(ids, static_cast<size_t>(id_bytes));
-    wire.message.append(delta, static_cast<size_t>(header.payload_bytes() - id_bytes));
+    wire.message.append(values, static_cast<size_t>(value_bytes));
   }
   // The receive of the answer is posted first, so that the answer never arrives unexpected.
-  const bool returns = ReturnsData(chunk.request.kind);
+  const bool returns = ReturnsData(header.kind);
   request->expected = returns ? chunk.bytes : static_cast<int64_t>(sizeof(wire.reply));
   MV_RETURN_IF_NOT_OK(messenger_->Receive(server_, tag_, returns ? out : &wire.reply,
                                           request->expected, &wire.answer));
@@ -94,8 +163,8 @@ Status ServerPipeline::Send(InFlightRequest* request) {
   if (id_bytes > 0) {
     MV_RETURN_IF_NOT_OK(messenger_->Send(server_, ValuesTag(tag_), ids, id_bytes, &wire.sends[1]));
   }
-  if (!CarriesData(chunk.request.kind)) return Status::Ok();
-  return messenger_->Send(server_, ValuesTag(tag_), delta, chunk.bytes, &wire.sends[2]);
+  if (value_bytes == 0) return Status::Ok();
+  return messenger_->Send(server_, ValuesTag(tag_), values, value_bytes, &wire.sends[2]);
 }
 
 Status ServerPipeline::Test(InFlightRequest* request, bool* done) {
@@ -117,9 +186,13 @@ Status ServerPipeline::Test(InFlightRequest* request, bool* done) {
 }
 
 Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
-  if (request.wire->received == request.expected) {
-    return ReturnsData(request.chunk.request.kind) ? Status::Ok() : request.wire->reply.status();
+  const int64_t received = request.wire->received;
+  const RequestHeader header = HeaderOf(request);
+  const bool returns = ReturnsData(header.kind);
+  if (received == request.expected) {
+    return returns ? Status::Ok() : request.wire->reply.status();
   }
+  if (returns && received == header.BytesIn(header.reply)) return Status::Ok();
   std::string bytes;
   bool found = false;
   MV_RETURN_IF_NOT_OK(messenger_->Take(server_, kErrorTag, sizeof(ErrorMessage), &bytes, &found));
@@ -133,17 +206,39 @@ Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
                        " bytes, expected ", request.expected));
 }
 
+void ServerPipeline::TakeValues(const InFlightRequest& request) {
+  const Chunk& chunk = request.chunk;
+  const Request& call = chunk.request;
+  const std::vector<char>& memory = request.wire->values;
+  // Without memory of their own, the values have been received into that of the caller.
+  const char* values = memory.empty() ? nullptr : memory.data() + memory.size() - chunk.bytes;
+  std::vector<float> decoded;
+  if (request.wire->received < request.expected) {
+    const Instant began = Clock::now();
+    const int64_t count = FloatsIn(chunk.bytes);
+    decoded.resize(static_cast<size_t>(count));
+    Decode(HeaderOf(request).reply, values, count, decoded.data());
+    values = reinterpret_cast<const char*>(decoded.data());
+    counts_.encoding += Clock::now() - began;
+  }
+  const auto bytes = static_cast<size_t>(chunk.bytes);
+  if (call.kind != RequestKind::kExchange) {
+    if (values != nullptr) std::memcpy(call.out, values, bytes);
+    return;
+  }
+  const TensorExchange exchange = ExchangeOf(call);
+  if (!request.encoded.empty()) return exchange.SettleWithResidual(call.first, call.count, values);
+  if (values != nullptr) std::memcpy(exchange.last(call.first), values, bytes);
+  exchange.Settle(call.first, call.count);
+}
+
 Status ServerPipeline::Finish(InFlightRequest* request) {
   request->is_in_flight = false;
-  bytes_received_ += request->wire->received;
+  counts_.bytes_received += request->wire->received;
+  counts_.raw_bytes_received += request->expected;
   MV_RETURN_IF_NOT_OK(CheckAnswer(*request));
-  const Chunk& chunk = request->chunk;
-  if (has_failover() && ReturnsData(chunk.request.kind)) {
-    const std::vector<char>& values = request->wire->values;
-    std::memcpy(chunk.request.out, values.data() + values.size() - chunk.bytes,
-                static_cast<size_t>(chunk.bytes));
-  }
-  source_.Finish(chunk);
+  if (ReturnsData(request->chunk.request.kind)) TakeValues(*request);
+  source_.Finish(request->chunk);
   return Status::Ok();
 }
 

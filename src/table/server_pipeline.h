@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "node/flight_recorder.h"
 #include "node/sequence_numbers.h"
+#include "shard/tensor_exchange.h"
 #include "table/chunk_source.h"
 #include "table/request_message.h"
+#include "table/table_shard.h"
 #include "transport/messenger.h"
 
 namespace multiverso {
@@ -30,8 +33,9 @@ struct Failover {
 class ServerPipeline {
  public:
   // No other pipeline of this rank uses `tag` with the server. `rows` is for error messages.
-  ServerPipeline(Messenger* messenger, int server, int tag, int64_t table, ChunkSource source,
-                 RowRange rows, Failover failover);
+  // `table` outlives the pipeline.
+  ServerPipeline(Messenger* messenger, int server, int tag, const TableShard* table,
+                 ChunkSource source, RowRange rows, Failover failover);
   ~ServerPipeline();
   ServerPipeline(ServerPipeline&&) = default;
   ServerPipeline& operator=(ServerPipeline&&) = delete;
@@ -42,8 +46,7 @@ class ServerPipeline {
   // Returns the server that server() replaced, or -1.
   int replaced_server() const { return replaced_server_; }
   const Failover& failover() const { return failover_; }
-  int64_t bytes_sent() const { return bytes_sent_; }
-  int64_t bytes_received() const { return bytes_received_; }
+  const MessageCounts& counts() const { return counts_; }
 
   // Sends and receives without waiting. Returns ok when all chunks have been answered, and pending
   // until then. Not called again after an error.
@@ -69,7 +72,9 @@ class ServerPipeline {
   struct Wire {
     std::string message;  // the header and the inline bytes
     Reply reply;
-    std::vector<char> values;  // with failover: row ids, then the values sent or received
+    // With failover, the row ids and then the values sent or received. If values are received that
+    // may be encoded, these values.
+    std::vector<char> values;
     int64_t received = 0;
     Messenger::Ticket answer;
     Messenger::Ticket sends[3];
@@ -79,6 +84,10 @@ class ServerPipeline {
   struct InFlightRequest {
     Chunk chunk;
     std::unique_ptr<Wire> wire = std::make_unique<Wire>();
+    // The values that are sent, if they are not the chunk's. They are encoded once, so that a
+    // repeated request adds the same.
+    std::vector<char> encoded;
+    WireFormat format = WireFormat::kFloat32;  // of the values that are sent
     uint64_t number = 0;   // number among the changes of the slot; 0 without a slot
     uint64_t order = 0;    // position among the chunks of the pipeline
     int64_t expected = 0;  // bytes of the answer
@@ -87,10 +96,17 @@ class ServerPipeline {
 
   bool has_failover() const { return failover_.numbers != nullptr; }
   Status SendNext(InFlightRequest* request);
+  // Returns the steps of an exchange, and requires that the call is one.
+  TensorExchange ExchangeOf(const Request& request) const;
+  // Takes the delta of an exchange, and encodes the values of an add.
+  void Prepare(InFlightRequest* request);
+  RequestHeader HeaderOf(const InFlightRequest& request) const;
   Status Send(InFlightRequest* request);
   // Progresses the messages of the request, and sets *done to whether all have completed.
   Status Test(InFlightRequest* request, bool* done);
   Status CheckAnswer(const InFlightRequest& request);
+  // Moves the values that have been received to the caller's memory.
+  void TakeValues(const InFlightRequest& request);
   // Takes the answer of a request whose messages have completed.
   Status Finish(InFlightRequest* request);
   // With failover, moves an error that may mean the death of the server to stall_, and returns ok.
@@ -102,7 +118,7 @@ class ServerPipeline {
   int server_;
   int replaced_server_ = -1;
   int tag_;
-  int64_t table_;
+  const TableShard* table_;
   ChunkSource source_;
   RowRange rows_;
   Failover failover_;
@@ -110,8 +126,7 @@ class ServerPipeline {
   // Pointers, since messages in flight point into the requests.
   std::vector<std::unique_ptr<InFlightRequest>> in_flight_;
   uint64_t num_sent_ = 0;  // chunks sent
-  int64_t bytes_sent_ = 0;
-  int64_t bytes_received_ = 0;
+  MessageCounts counts_;
   bool all_sent_ = false;
 };
 

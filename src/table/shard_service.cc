@@ -177,7 +177,8 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
   const int64_t id_bytes = header.id_bytes();
   PlaceValues(job, CarriesData(header.kind) ? header.bytes : 0);
   char* const ids = job->buffer->data();
-  char* const values = ids + id_bytes;
+  const bool is_encoded = header.wire != WireFormat::kFloat32;
+  char* const values = is_encoded ? EncodedValuesOf(*job) : ids + id_bytes;
   Request* const request = &job->request;
   request->kind = header.kind;
   request->worker = header.worker == Request::kNoWorker
@@ -194,7 +195,8 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
   request->version = header.version;
   job->received = header.inline_bytes();
   if (job->received > 0) {
-    std::memcpy(ids, payload, static_cast<size_t>(job->received));
+    std::memcpy(ids, payload, static_cast<size_t>(id_bytes));
+    std::memcpy(values, payload + id_bytes, static_cast<size_t>(header.value_bytes()));
     return Status::Ok();
   }
   // Even an invalid request's values are received, so that no later request takes them for its own.
@@ -203,13 +205,16 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
                                             &job->receives[0]));
   }
   if (!CarriesData(header.kind)) return Status::Ok();
-  return messenger_->Receive(header.sender, ValuesTag(header.tag), values, header.bytes,
+  return messenger_->Receive(header.sender, ValuesTag(header.tag), values, header.value_bytes(),
                              &job->receives[1]);
 }
 
 void ShardService::PlaceValues(Job* job, int64_t bytes) {
-  const int64_t id_bytes = job->header.id_bytes();
-  const auto needed = static_cast<size_t>(id_bytes + bytes);
+  const RequestHeader& header = job->header;
+  const int64_t id_bytes = header.id_bytes();
+  const bool is_encoded =
+      header.wire != WireFormat::kFloat32 || header.reply != WireFormat::kFloat32;
+  const auto needed = static_cast<size_t>(id_bytes + (is_encoded ? 2 : 1) * bytes);
   if (job->buffer->size() < needed) job->buffer->resize(needed);
   char* const ids = job->buffer->data();
   job->request.row_ids = reinterpret_cast<const int64_t*>(ids);
@@ -271,13 +276,49 @@ Status ShardService::Continue(const std::list<Job>::iterator& job, bool* did_wor
   return Status(Code::kInternal, "internal error: invalid phase of a request");
 }
 
+char* ShardService::EncodedValuesOf(const Job& job) {
+  return job.buffer->data() + job.header.id_bytes() + job.header.bytes;
+}
+
+void ShardService::DecodeValues(Job* job) {
+  const RequestHeader& header = job->header;
+  if (header.wire == WireFormat::kFloat32) return;
+  const Instant began = Clock::now();
+  Decode(header.wire, EncodedValuesOf(*job), FloatsIn(header.bytes),
+         static_cast<float*>(job->request.out));
+  CountEncoding(*job, began);
+}
+
+int64_t ShardService::EncodeReply(Job* job, const char** values) {
+  const RequestHeader& header = job->header;
+  *values = static_cast<const char*>(job->request.out);
+  if (header.reply == WireFormat::kFloat32) return header.bytes;
+  const Instant began = Clock::now();
+  char* const encoded = EncodedValuesOf(*job);
+  const bool is_encoded =
+      EncodeNearest(header.reply, static_cast<const float*>(job->request.out),
+                    FloatsIn(header.bytes), encoded);
+  CountEncoding(*job, began);
+  if (is_encoded) *values = encoded;
+  return is_encoded ? header.BytesIn(header.reply) : header.bytes;
+}
+
+void ShardService::CountEncoding(const Job& job, Instant began) {
+  MessageCounts counts;
+  counts.encoding = Clock::now() - began;
+  rank_context_->memory()->recorder()->CountMessages(job.header.table, counts);
+}
+
 void ShardService::CheckValues(Job* job) {
   const RequestHeader& header = job->header;
   const int64_t expected = header.payload_bytes();
   if (job->received != expected) {
     job->failure = Status(Code::kTransport,
                           StrCat("a request of ", job->received, " bytes, expected ", expected));
-  } else if (IsOfRows(header.kind)) {
+    return;
+  }
+  DecodeValues(job);
+  if (IsOfRows(header.kind)) {
     job->failure = job->table->CheckRows(header.kind, job->request.row_ids, job->request.num_ids);
   }
 }
@@ -380,8 +421,9 @@ Status ShardService::SendReply(Job* job) {
                             static_cast<int64_t>(job->reply.size()), &job->sends[0]);
   }
   if (job->failure.ok()) {
-    return messenger_->Send(header.sender, header.tag, job->request.out, header.bytes,
-                            &job->sends[0]);
+    const char* values = nullptr;
+    const int64_t bytes = EncodeReply(job, &values);
+    return messenger_->Send(header.sender, header.tag, values, bytes, &job->sends[0]);
   }
   ErrorMessage error;
   error.tag = header.tag;

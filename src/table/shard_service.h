@@ -63,7 +63,7 @@ class ShardService {
     bool is_claimed = false;  // by this rank, in the RequestLog
     std::shared_ptr<TableShard> table;
     Status failure;
-    // The row ids, followed by the values.
+    // The row ids, the values, and the encoded values.
     std::vector<char>* buffer = nullptr;
     Messenger::Ticket receives[2];
     int64_t received = 0;
@@ -78,8 +78,15 @@ class ShardService {
   // `payload` has header.inline_bytes().
   Status Begin(const RequestHeader& header, const char* payload);
   Status ReceiveValues(Job* job, const char* payload);
-  // Makes room in the job's buffer for that many bytes of values after the row ids.
+  // Makes room in the job's buffer for that many bytes of values after the row ids, and for the
+  // encoded values after them.
   void PlaceValues(Job* job, int64_t bytes);
+  // Returns where the encoded values are.
+  static char* EncodedValuesOf(const Job& job);
+  void DecodeValues(Job* job);
+  // Returns the bytes of the values to send, and sets *values to their address.
+  int64_t EncodeReply(Job* job, const char** values);
+  void CountEncoding(const Job& job, Instant began);
   // Returns whether the job needs more rounds of sync mode than have been applied.
   static bool WaitsForRound(const Job& job);
   // Takes up jobs whose rounds have been applied.

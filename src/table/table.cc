@@ -96,7 +96,9 @@ MV_NOINLINE Status RunAcrossNodes(Table* table, const Request& request, Progress
                                   const WaitLimit& limit) {
   if (request.kind == RequestKind::kSetHyper) return table->RunWithoutMode(request, limit);
   MV_RETURN_IF_NOT_OK(table->consistency()->Enter(request.kind, progress, limit));
-  MV_RETURN_IF_NOT_OK(table->RunWithoutMode(request, limit));
+  Request rounded = request;
+  rounded.may_round = true;
+  MV_RETURN_IF_NOT_OK(table->RunWithoutMode(rounded, limit));
   // Leave tells other workers of the add, which they can read, since all servers have answered.
   table->consistency()->Leave(request.kind);
   return Status::Ok();
@@ -172,8 +174,9 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
           return ListChanges(since, rows, limit);
         },
         [this](const std::vector<RowRange>& rows, void* out, const WaitLimit& limit) {
-          return DistributedCall(here_.get(), context_.service, context_.rank, Request::Get(out),
-                                 rows)
+          Request get = Request::Get(out);
+          get.may_round = true;
+          return DistributedCall(here_.get(), context_.service, context_.rank, get, rows)
               .Run(limit);
         });
   }
@@ -268,7 +271,11 @@ Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   }
   const bool is_whole_get =
       request.kind == RequestKind::kGet && request.count == Request::kWholeShard;
-  if (is_whole_get && last_get_ != nullptr) return last_get_->Run(request.out, limit);
+  // The values that LastGet keeps may have been rounded.
+  const bool may_be_kept = request.may_round || spec().wire_format() == WireFormat::kFloat32;
+  if (is_whole_get && may_be_kept && last_get_ != nullptr) {
+    return last_get_->Run(request.out, limit);
+  }
   std::vector<RowRange> rows;  // all if there are none
   if (request.IsPart()) {
     if (request.count == 0) return Status::Ok();

@@ -91,8 +91,8 @@ class Table {
   // request. Returns ValueError if a row is named twice and the updater does not allow it.
   Result<std::shared_ptr<const ArrangedRows>> ArrangeRows(Request* request) const;
 
-  // Returns whether the mode runs kExchange, which needs all rows on this node.
-  bool ExchangesInPlace() const { return !spans_nodes() && consistency()->ExchangesInPlace(); }
+  // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
+  bool RunsExchange() const { return consistency()->RunsExchange(); }
   // Returns whether every get, and not only get(sync=True), returns the same on all workers.
   bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
   // Returns whether calls run on the servers of several nodes. In sync mode they run in the table's

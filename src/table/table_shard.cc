@@ -31,8 +31,13 @@ StagedShape ShapeOf(const TableSpec& spec) {
   const int64_t row_bytes = ValueBytesOfRow(spec);
   const int64_t stripe_bytes =
       spec.is_hash() ? KeyIndex::kRowsPerStripe * row_bytes : StripeLayout::kStripeBytes;
-  return StagedShape{StripeLayout(spec.num_row, row_bytes, stripe_bytes), spec.num_col,
-                     spec.value_type()};
+  StagedShape shape{StripeLayout(spec.num_row, row_bytes, stripe_bytes), spec.num_col,
+                    spec.value_type()};
+  shape.sums = spec.wire_format();
+  // Results that are not exact must be the same for all workers, so that every node copies the
+  // whole table, for which a lazy table may be too large.
+  if (!spec.is_lazy()) shape.results = spec.wire_format();
+  return shape;
 }
 
 // Returns who adds which rows in a round.
@@ -256,6 +261,11 @@ Status TableShard::CheckRequest(const RequestHeader& header) const {
   if (has_bytes && (header.count > kChunkBytes / unit || header.bytes != header.count * unit)) {
     return Status(Code::kTransport, StrCat("a request for ", header.count, " x ", unit,
                                            " bytes, with ", header.bytes));
+  }
+  const bool is_encoded =
+      header.wire != WireFormat::kFloat32 || header.reply != WireFormat::kFloat32;
+  if (is_encoded && (spec_.value_type() != DType::kFloat32 || ReturnsNumbers(header.kind))) {
+    return Status(Code::kTransport, StrCat("a request with encoded values of ", spec_.Describe()));
   }
   if (NeedsKeys(header.kind) && !spec_.is_hash()) {
     return Status(Code::kTransport, StrCat("a request for keys of ", spec_.Describe()));

@@ -41,6 +41,15 @@ Status TableSpec::Check() const {
     return Status(Code::kValue,
                   StrCat("numa: expected 0 (local) or 1 (interleave), received ", numa));
   }
+  if (!IsWireFormat(wire)) {
+    return Status(Code::kValue,
+                  StrCat("wire: expected 0 (float32), 1 (bfloat16) or 2 (int8), received ", wire));
+  }
+  if (wire_format() != WireFormat::kFloat32 && value_type() != DType::kFloat32) {
+    return Status(Code::kType, StrCat("wire: expected float32 or no wire format for a table of ",
+                                      NameOf(type()), ", received ", NameOf(wire_format()),
+                                      ", which only float32 values have"));
+  }
   if (max_bytes < 0) {
     return Status(Code::kValue, StrCat("max_bytes: expected 0 or more, received ", max_bytes));
   }
@@ -141,6 +150,7 @@ std::string TableSpec::Describe() const {
   if (keys.admit > 1) text += StrCat(", admit ", keys.admit);
   if (keys.ttl > 0) text += StrCat(", ttl ", keys.ttl, " s");
   if (max_bytes > 0) text += StrCat(", max_bytes ", max_bytes);
+  if (wire != 0 && IsWireFormat(wire)) text += StrCat(", wire ", NameOf(wire_format()));
   if (numa != 0) text += ", numa interleave";
   return text;
 }

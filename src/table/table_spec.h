@@ -11,6 +11,7 @@
 #include "shard/initializer.h"
 #include "shard/key_index.h"
 #include "shard/request.h"
+#include "transport/wire_format.h"
 
 namespace multiverso {
 
@@ -27,6 +28,8 @@ struct TableSpec {
   int32_t dtype = 0;
   int32_t updater = 0;
   int32_t numa = 0;  // a NumaPolicy
+  int32_t wire = 0;  // a WireFormat, in which values travel between nodes
+  int32_t zero = 0;  // in place of padding, because specs are compared as bytes
   int64_t num_row = 0;
   int64_t num_col = 1;
   double hyper[kHyperCount] = {};
@@ -39,6 +42,7 @@ struct TableSpec {
   Status Check() const;
   bool operator==(const TableSpec& other) const;
 
+  WireFormat wire_format() const { return static_cast<WireFormat>(wire); }
   UpdaterKind updater_kind() const { return static_cast<UpdaterKind>(updater); }
   bool is_hash() const { return kind == static_cast<int32_t>(TableKind::kHash); }
   // Sets num_row for the capacity of a hash table whose rows are divided among `parts` servers.

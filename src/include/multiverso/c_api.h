@@ -142,6 +142,11 @@ extern "C" {
 #define MV_NUMA_LOCAL 0      /* where the rank runs that touches a page first */
 #define MV_NUMA_INTERLEAVE 1 /* the pages take turns */
 
+/* How float32 values travel between nodes (docs/slow-links.md). */
+#define MV_WIRE_FLOAT32 0  /* unchanged */
+#define MV_WIRE_BFLOAT16 1 /* in half of the bytes */
+#define MV_WIRE_INT8 2     /* deltas and the results of rounds in about a quarter of the bytes */
+
 /* Which key loses its row if a key needs one and a hash table is full. */
 #define MV_EVICT_NONE 0 /* none: the call fails with MV_ERR_MEMORY and changes nothing */
 #define MV_EVICT_LRU 1  /* of the keys in the same stripe, the one that was not used for longest */
@@ -327,7 +332,7 @@ typedef struct MV_TableOptions {
   int64_t num_row;              /* >= 1 */
   int64_t num_col;              /* >= 1; 1 for an array */
   int32_t updater;              /* MV_UPDATER_ */
-  int32_t reserved;             /* 0 */
+  int32_t wire;                 /* MV_WIRE_ */
   double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_; those that the updater does not have are ignored */
   const char* name;             /* for messages; NULL for "table N" */
   const void* init_value;       /* num_row * num_col elements, or NULL for zeros. Read on the

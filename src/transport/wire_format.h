@@ -1,0 +1,42 @@
+// WireFormat: how float32 values travel between nodes. bfloat16 halves their bytes, and int8 takes
+// about a quarter: a block of 256 values is one float32 scale, the largest magnitude divided by
+// 127, and a number from -127 to 127 for each value.
+//
+// There are two ways to round. The nearest value is for a sender that keeps what rounding took from
+// a value and sends it later. Otherwise, such errors would not cancel out, so values are rounded up
+// with a probability that makes the expected result the value itself.
+#ifndef MULTIVERSO_TRANSPORT_WIRE_FORMAT_H_
+#define MULTIVERSO_TRANSPORT_WIRE_FORMAT_H_
+
+#include <cstdint>
+
+namespace multiverso {
+
+// The numbers are those of the C API (MV_WIRE_FLOAT32, ...), and travel between nodes.
+enum class WireFormat : int32_t { kFloat32 = 0, kBFloat16 = 1, kInt8 = 2 };
+
+constexpr bool IsWireFormat(int32_t number) { return number >= 0 && number <= 2; }
+// Returns "float32", "bfloat16" or "int8".
+const char* NameOf(WireFormat format);
+
+constexpr int64_t FloatsIn(int64_t bytes) { return bytes / static_cast<int64_t>(sizeof(float)); }
+// Returns the bytes of `count` values in that format.
+int64_t WireBytes(WireFormat format, int64_t count);
+
+// Encode values in another format than kFloat32. Return false, with undefined content of `to`, if
+// the format cannot represent the values: then they travel as they are. These are infinity, NaN and
+// neighbours of infinity and, for int8, blocks whose largest magnitude is less than 2^-100.
+bool EncodeNearest(WireFormat format, const float* values, int64_t count, char* to);
+// Rounds at random. Calls with the same `seed` and values have the same result.
+bool EncodeAtRandom(WireFormat format, const float* values, int64_t count, uint64_t seed, char* to);
+// Decodes values. The memory does not overlap.
+void Decode(WireFormat format, const char* from, int64_t count, float* values);
+// Subtracts the decoded values from `values`. After EncodeNearest of the same values, the result is
+// exact: what rounding took from each value.
+void SubtractDecoded(WireFormat format, const char* from, int64_t count, float* values);
+// Adds the decoded values to `values`.
+void AddDecoded(WireFormat format, const char* from, int64_t count, float* values);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_WIRE_FORMAT_H_
