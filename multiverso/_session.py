@@ -33,7 +33,12 @@ _WAIT_SLICE_MS: Final = 100
 
 #: For arrays that need no conversion. All arguments are ctypes objects, also the codes of dtypes.
 _aggregate_fast: Final = library.undeclared("MV_SessionAggregate")
-_TRAFFIC: Final = ("gets", "adds", "bytes_got", "bytes_added", "bytes_sent", "bytes_received")
+_TRAFFIC: Final = (
+    *("gets", "adds", "bytes_got", "bytes_added"),
+    *("bytes_sent", "bytes_received", "raw_bytes_sent", "raw_bytes_received"),
+)
+#: The names in statistics of times that the library counts in nanoseconds.
+_TIMES: Final = {"seconds_encoding": "encoding", "seconds_waiting": "waiting"}
 _CODE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in CODES.items()}
 
 
@@ -159,13 +164,16 @@ class Session:
         checked.MV_SessionPublish(self.handle, step, byref(version))
         return version.value
 
-    def stats(self) -> dict[str, dict[str, int]]:
+    def stats(self) -> dict[str, dict[str, float]]:
         """Return this rank's traffic with each table; see `multiverso.stats`."""
         content = read_description(checked.MV_SessionStats, self.handle)
         ranks = [member["rank"] for member in content["members"]]
         here = ranks.index(self.rank)
         return {
-            table["name"]: {name: table[name][here] for name in _TRAFFIC}
+            table["name"]: {
+                **{name: table[name][here] for name in _TRAFFIC},
+                **{name: table[counted][here] * 1e-9 for name, counted in _TIMES.items()},
+            }
             for table in content["tables"]
         }
 
@@ -198,10 +206,12 @@ class Session:
         arrays.copy_out(buffer, target)
         return array
 
-    def save(self, directory: StrPath, step: Any, keep: Any, background: Any) -> None:
+    def save(
+        self, directory: StrPath, step: Any, keep: Any, background: Any, incremental: Any
+    ) -> None:
         """Save all tables; see `multiverso.save`."""
         self.settle()
-        raw = checkpoint_calls.save_options(directory, step, keep, background)
+        raw = checkpoint_calls.save_options(directory, step, keep, background, incremental)
         checked.MV_SessionSave(self.handle, byref(raw))
 
     def wait_for_save(self) -> None:

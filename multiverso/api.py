@@ -226,6 +226,7 @@ def save(
     step: int | None = None,
     keep: int | None = None,
     background: bool = False,
+    incremental: bool = False,
 ) -> None:
     """Save all tables as a checkpoint. Collective over all ranks, with the same arguments.
 
@@ -243,11 +244,18 @@ def save(
     step : int, optional
         The number that `load` returns, such as a count of batches; by default the last step plus 1.
     keep : int, optional
-        The number of checkpoints to keep in the folder, including the new one. Older ones are
-        removed when the new one is complete. By default all are kept.
+        The number of checkpoints to keep in the folder, including the new one, and with those that
+        they are built on. Older ones are removed when the new one is complete. By default all are
+        kept.
     background : bool, optional
         True returns as soon as every rank has copied its part to memory, and writes the files while
         the training continues. The memory for the copies is kept for the next save.
+    incremental : bool, optional
+        True writes only what has changed, in stripes of about 64 KiB, since this session's last
+        save into the folder, on which the new checkpoint is then built. Without such a save, or if
+        that checkpoint is no longer complete or had other tables, the save is full, which is
+        logged. It is also full after 32 increments, or when these are larger than the full
+        checkpoint.
 
     Raises
     ------
@@ -267,7 +275,7 @@ def save(
         each 1.2 GB.
 
     """
-    current().save(directory, step, keep, background)
+    current().save(directory, step, keep, background, incremental)
 
 
 def wait_for_save() -> None:
@@ -431,7 +439,7 @@ def publish(step: int = 0) -> int:
     return current().publish(step)
 
 
-def stats() -> dict[str, dict[str, int]]:
+def stats() -> dict[str, dict[str, float]]:
     """Return what this rank has moved from and to each table since the table was created.
 
     The call waits for nobody and may be made at any time. ``multiverso top --json`` shows the same
@@ -441,9 +449,13 @@ def stats() -> dict[str, dict[str, int]]:
     -------
     dict
         For each table, by name: ``gets`` and ``adds``, the number of calls; ``bytes_got`` and
-        ``bytes_added``, the bytes of their values; and ``bytes_sent`` and ``bytes_received``, the
-        bytes of messages to and from other nodes, which are 0 on one node. In sync mode, the leader
-        of a node (its first rank) exchanges the messages for its workers. Tables beyond the 64th
+        ``bytes_added``, the bytes of their values; ``bytes_sent`` and ``bytes_received``, the
+        bytes of messages to and from other nodes; ``raw_bytes_sent`` and ``raw_bytes_received``,
+        the bytes of these messages if their values were not encoded (`wire`);
+        ``seconds_encoding``, the time for encoding and decoding them, also for other ranks; and
+        ``seconds_waiting``, the time in which calls waited for other nodes' answers. The last six
+        are 0 on one node. In sync mode, the leader of a node (its first rank) exchanges the
+        messages for its workers, and the waits for rounds are not counted. Tables beyond the 64th
         are not listed.
 
     Raises

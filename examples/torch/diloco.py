@@ -10,6 +10,9 @@ from the result (Douillard et al., arXiv:2311.08105). A larger H exchanges fewer
 number of samples. The program trains once for each H of --sync-every, always on the same total
 number of samples, and can plot the effect on the loss. The lines that make it parallel are marked
 `MULTIVERSO`.
+
+For slow links between machines, --wire encodes what travels, --fragments exchanges the parameters
+part by part, and --async lets no worker wait for another.
 """
 
 import argparse
@@ -64,7 +67,14 @@ def loss_of(model, windows):
     return torch.nn.functional.cross_entropy(model(characters).flatten(0, 1), expected.flatten())
 
 
-def train(args, text, sync_every, progress):
+def bytes_moved(tables):
+    """Return the bytes between this node and others or, on one node, to and from the tables."""
+    counts = [mv.stats()[table.name] for table in tables]
+    between = sum(count["bytes_sent"] + count["bytes_received"] for count in counts)
+    return between or sum(count["bytes_got"] + count["bytes_added"] for count in counts)
+
+
+def train(args, text, sync_every, wire, progress):
     """Train a new model with `sync_every` local steps per exchange; return its record."""
     torch.manual_seed(args.seed)
     model = Transformer(len(text.alphabet))
@@ -76,6 +86,9 @@ def train(args, text, sync_every, progress):
         updater="nesterov",
         learning_rate=args.outer_rate / mv.num_workers(),
         momentum=args.outer_momentum,
+        sync_every=sync_every,
+        fragments=args.fragments,
+        wire=wire,
     )
     inner = torch.optim.AdamW(model.parameters(), lr=args.inner_rate)
     # MULTIVERSO: each worker draws its own samples; all workers together see --samples.
@@ -85,15 +98,22 @@ def train(args, text, sync_every, progress):
     rounds_per_evaluation = max(1, EVALUATION_INTERVAL // sync_every)
     valid = text.held_out(NUM_VALIDATION, LENGTH)
     master = mv.is_master_worker()
-    samples, losses, num_bytes = [], [], 0
-    start = time.perf_counter()
+    samples, losses, elapsed, num_bytes = [], [], [], []
+    mv.barrier()
+    moved_before, start, validating = bytes_moved(sync.tables), time.perf_counter(), 0.0
     for num_done in range(rounds + 1):
         # MULTIVERSO: one worker validates.
+        if num_done == rounds:
+            sync.sync_all()  # MULTIVERSO: the last steps of all fragments.
         if master and (num_done % rounds_per_evaluation == 0 or num_done == rounds):
+            begin = time.perf_counter()
+            elapsed.append(begin - start - validating)
+            num_bytes.append(bytes_moved(sync.tables) - moved_before)
             with torch.no_grad():
                 losses.append(float(loss_of(model, valid)))
             samples.append(num_done * sync_every * batch_of_all)
-            progress.set_postfix_str(f"H {sync_every}, validation loss {losses[-1]:.3f}")
+            validating += time.perf_counter() - begin
+            progress.set_postfix_str(f"H {sync_every}, {wire}, validation loss {losses[-1]:.3f}")
             progress.update(samples[-1] - sum(samples[-2:-1]))
         if num_done == rounds:
             break
@@ -101,42 +121,48 @@ def train(args, text, sync_every, progress):
             inner.zero_grad()
             loss_of(model, text.windows(rng, args.batch_size, LENGTH)).backward()
             inner.step()
-        sync.sync()  # MULTIVERSO: apply the sum of all workers' steps and fetch the result.
-        num_bytes += 2 * sum(table.size * table.dtype.itemsize for table in sync.tables)
+            sync.sync()  # MULTIVERSO: after H steps, apply the sum of all workers' steps.
     return {
         "workers": mv.num_workers(),
         "sync_every": sync_every,
+        "wire": wire,
         "samples": samples,
         "loss": losses,
-        "bytes_per_sample": num_bytes / (rounds * sync_every * args.batch_size),
-        "seconds": time.perf_counter() - start,
+        "elapsed": elapsed,
+        "bytes": num_bytes,
+        "bytes_per_sample": num_bytes[-1] / (rounds * sync_every * args.batch_size)
+        if master
+        else 0,
+        "seconds": time.perf_counter() - start - validating,
     }
 
 
 def plot(runs, file):
-    """Plot the loss over samples and the bytes exchanged per sample of all runs."""
+    """Plot the loss of all runs over samples, seconds and bytes."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4.4), layout="constrained")
-    curves, bars = figure.subplots(1, 2, width_ratios=(3, 2))
+    figure = Figure(figsize=(12, 4.4), layout="constrained")
+    panels = figure.subplots(1, 3, sharey=True)
     counts = sorted({run["workers"] for run in runs})
     styles = dict(zip(counts, ("-", "--", "-.", ":"), strict=False))
-    colors = {h: f"C{index}" for index, h in enumerate(sorted({r["sync_every"] for r in runs}))}
-    names = [f"{run['workers']} workers, H = {run['sync_every']}" for run in runs]
-    for run, name in zip(runs, names, strict=True):
-        style, color = styles.get(run["workers"], ":"), colors[run["sync_every"]]
-        curves.plot(run["samples"], run["loss"], style, color=color, label=name)
-    curves.set_xlabel(f"samples of {LENGTH} characters, all workers together")
-    curves.set_ylabel("validation loss, nats per character")
-    curves.grid(visible=True, alpha=0.3)
-    curves.legend()
-    bytes_per_sample = [run["bytes_per_sample"] for run in runs]
-    drawn = bars.barh(names, bytes_per_sample, color=[colors[run["sync_every"]] for run in runs])
-    bars.bar_label(drawn, [f"{value:,.0f}" for value in bytes_per_sample], padding=3)
-    bars.set_xscale("log")
-    bars.set_xlim(right=5 * max(bytes_per_sample))  # leaves space for the labels
-    bars.invert_yaxis()
-    bars.set_xlabel("bytes exchanged per sample")
+    kinds = sorted({(run["sync_every"], run["wire"]) for run in runs})
+    colors = {kind: f"C{index}" for index, kind in enumerate(kinds)}
+    labels = {
+        "samples": f"samples of {LENGTH} characters, all workers together",
+        "elapsed": "seconds",
+        "bytes": "bytes exchanged by the master",
+    }
+    for panel, (of, label) in zip(panels, labels.items(), strict=True):
+        for run in runs:
+            style = styles.get(run["workers"], ":")
+            name = "{workers} workers, H = {sync_every}, {wire}".format(**run)
+            color = colors[run["sync_every"], run["wire"]]
+            panel.plot(run[of], run["loss"], style, color=color, label=name)
+        panel.set_xlabel(label)
+        panel.grid(visible=True, alpha=0.3)
+    panels[2].set_xscale("symlog", linthresh=1e5)
+    panels[0].set_ylabel("validation loss, nats per character")
+    panels[0].legend()
     figure.savefig(file, dpi=120)
 
 
@@ -144,7 +170,8 @@ def report(runs):
     """Print one line for each run."""
     for run in runs:
         print(
-            "{workers} workers, H {sync_every}: validation loss {last:.3f}, {bytes_per_sample:,.0f}"
+            "{workers} workers, H {sync_every}, {wire}: validation loss {last:.3f}, "
+            "{bytes_per_sample:,.0f}"
             " bytes per sample, {seconds:.1f} seconds".format(last=run["loss"][-1], **run)
         )
 
@@ -169,6 +196,9 @@ def parse_arguments():
     option = parser.add_argument
     option("reports", type=Path, nargs="*", help="reports to plot instead of training")
     option("--sync-every", type=positive(int), nargs="+", metavar="H", default=[1, 10, 100])
+    option("--wire", nargs="+", choices=("float32", "bfloat16", "int8"), default=["float32"])
+    option("--fragments", type=positive(int), default=1, help="parts that are exchanged in turn")
+    option("--async", dest="is_async", action="store_true", help="let no worker wait for another")
     option("--samples", type=positive(int), default=12800, help="of all workers, for each H")
     option("--batch-size", type=positive(int), default=8)
     option("--inner-rate", type=float, default=1e-3, help="learning rate of AdamW")
@@ -193,12 +223,16 @@ def main():
             return 2
         torch.set_num_threads(1)  # a job usually has one worker per core
         # MULTIVERSO: the processes of the job join one session, in lock-step as in the paper.
-        with mv.session(sync=True):
+        with mv.session(sync=not args.is_async):
             master = mv.is_master_worker()
-            total = args.samples * len(args.sync_every)
+            total = args.samples * len(args.sync_every) * len(args.wire)
             # disable=None shows the bar only on a terminal.
             with tqdm(total=total, unit="sample", disable=None if master else True) as progress:
-                runs = [train(args, text, every, progress) for every in args.sync_every]
+                runs = [
+                    train(args, text, every, wire, progress)
+                    for every in args.sync_every
+                    for wire in args.wire
+                ]
     if not master:
         return 0
     report(runs)

@@ -116,6 +116,10 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
             "adds": sum(table["adds"]),
             "bytes_sent": sum(table["bytes_sent"]),
             "bytes_received": sum(table["bytes_received"]),
+            "raw_bytes_sent": sum(table["raw_bytes_sent"]),
+            "raw_bytes_received": sum(table["raw_bytes_received"]),
+            "seconds_encoding": sum(table["encoding"]) * 1e-9,
+            "seconds_waiting": sum(table["waiting"]) * 1e-9,
             "gigabytes_per_second": _rate(
                 (_bytes_moved(table) - earlier_bytes.get(table["id"], 0)) * 1e-9, seconds
             ),

@@ -22,13 +22,16 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Verify the checkpoints; return 0 if all are undamaged."""
+    """Verify the checkpoints, the newest first; return 0 if all are undamaged."""
     code = 0
-    for path in saved_in(options.directory) or [options.directory]:
+    verified: set[str] = set()  # names of bases that have been verified with their increments
+    for path in saved_in(options.directory)[::-1] or [options.directory]:
         try:
             with Checkpoint(path) as checkpoint:
                 sys.stdout.write(_description(checkpoint))
-                checkpoint.verify()
+                if path.name not in verified:
+                    checkpoint.verify()
+                    verified.update(base.name for base in checkpoint.bases)
             sys.stdout.write("  intact\n")
         except (CheckpointCorruptError, CheckpointIOError) as error:
             sys.stdout.flush()
@@ -45,6 +48,11 @@ def _description(checkpoint: Checkpoint) -> str:
         f"{checkpoint.mode} mode, saved {checkpoint.created:%Y-%m-%d %H:%M:%S} UTC "
         f"by version {checkpoint.library}"
     ]
+    if checkpoint.bases:
+        increments = len(checkpoint.bases)
+        lines.append(
+            f"  with {increments} increment{'s' * (increments != 1)} on {checkpoint.bases[-1].name}"
+        )
     for table in checkpoint.tables:
         shape = " x ".join(map(str, table.shape))
         if table.is_hash_table:

@@ -195,7 +195,7 @@ class MV_SaveOptions(Structure):
         ("step", c_int64),
         ("keep", c_int64),
         ("background", c_int32),
-        ("reserved", c_int32),
+        ("incremental", c_int32),
     )
 
 
@@ -406,6 +406,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         c_int32,
         (MV_Table, c_void_p, c_int64, c_void_p, POINTER(MV_ParamSync)),
     ),
+    "MV_ParamSyncSetScale": (c_int32, (MV_ParamSync, c_double)),
     "MV_ParamSyncRun": (c_int32, (MV_ParamSync, c_void_p, c_int64)),
     "MV_ParamSyncFree": (c_int32, (MV_ParamSync,)),
     "MV_LastErrorFile": (c_int32, (POINTER(MV_FileError),)),
@@ -424,6 +425,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         (MV_Checkpoint, c_int64, POINTER(MV_CheckpointTable)),
     ),
     "MV_CheckpointClocks": (c_int32, (MV_Checkpoint, c_int64, POINTER(c_int64), c_int64)),
+    "MV_CheckpointBase": (c_int32, (MV_Checkpoint, c_int64, POINTER(c_char_p))),
     "MV_CheckpointVerify": (c_int32, (MV_Checkpoint, c_int64, POINTER(c_int64))),
     "MV_CheckpointRead": (c_int32, (MV_Checkpoint, c_int64, c_int64, c_void_p, c_int64)),
     "MV_CheckpointClose": (c_int32, (MV_Checkpoint,)),

@@ -18,12 +18,17 @@ StrPath = str | os.PathLike[str]
 
 
 def save_options(
-    directory: StrPath, step: object, keep: object, background: object = False
+    directory: StrPath,
+    step: object,
+    keep: object,
+    background: object = False,
+    incremental: object = False,
 ) -> capi.MV_SaveOptions:
     """Return the options of a save; raise TypeError or ValueError if one is wrong."""
     raw = capi.MV_SaveOptions()
     checked.MV_SaveOptionsInit(byref(raw))
     raw.background = flag(background, "background")
+    raw.incremental = flag(incremental, "incremental")
     raw.directory = path_bytes(directory)
     if step is not None:  # With 62 bits the next default, this step plus 1, cannot overflow.
         raw.step = integer(step, "step", 0, bits=62)

@@ -1,5 +1,6 @@
 """Synchronizes parameters in a pytree, such as those of a model, between all workers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -34,6 +35,8 @@ class PytreeSync:
         As for `multiverso.sync.ParamSync`.
     average : bool, optional
         Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
+    **options : optional
+        `fragments`, `sync_every`, `wire` and `weight`, as for `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -61,12 +64,20 @@ class PytreeSync:
     """
 
     def __init__(
-        self, params: Any, name: str | None = None, *, overlap: bool = False, average: bool = False
+        self,
+        params: Any,
+        name: str | None = None,
+        *,
+        overlap: bool = False,
+        average: bool = False,
+        **options: Any,
     ) -> None:
         self._leaves: list[jax.Array] = []
         #: The leaves given to the constructor, until `params` is read or the first sync begins.
         self._initial_leaves: list[jax.Array] | None = None
-        self._sync = TensorSync(lambda: self._tensors_of(params, average), name, overlap, average)
+        self._sync = TensorSync(
+            lambda: self._tensors_of(params, average), name, overlap, average, **options
+        )
 
     @property
     def name(self) -> str:
@@ -86,6 +97,8 @@ class PytreeSync:
 
     def sync(self, params: Any) -> Any:
         """Add this worker's delta since the last sync, and return the values of the tables.
+
+        With `sync_every` or `fragments`, the call does so for the fragments that are due.
 
         Parameters
         ----------
@@ -107,12 +120,36 @@ class PytreeSync:
             As for `multiverso.sync.ParamSync.sync`.
 
         """
+        return self._synced(params, self._sync.step)
+
+    def sync_all(self, params: Any) -> Any:
+        """Synchronize all fragments now, as `sync` does.
+
+        Parameters
+        ----------
+        params : pytree of array
+            As for `sync`.
+
+        Returns
+        -------
+        pytree of jax.Array
+            The parameters to continue with, which include the deltas of all workers.
+
+        Raises
+        ------
+        ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
+            As for `sync`.
+
+        """
+        return self._synced(params, self._sync.sync)
+
+    def _synced(self, params: Any, sync: Callable[[], None]) -> Any:
         leaves = self._checked_leaves(params)
         if self._initial_leaves is not None:
             self._leaves, self._initial_leaves = self._initial_leaves, None
             self._sync.restart()
         self._leaves = leaves
-        self._sync.sync()
+        sync()
         return self.params
 
     def wait(self, params: Any) -> Any:

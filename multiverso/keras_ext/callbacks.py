@@ -41,6 +41,8 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         True replaces the loss and the metrics by their mean over the workers at the end of each
         epoch, for later callbacks and the history; the workers wait for each other. Validation
         metrics are averaged if all workers have the same ones.
+    **options : optional
+        `fragments`, `wire` and `weight`, as for `multiverso.sync.ParamSync`.
 
     Attributes
     ----------
@@ -67,17 +69,22 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         overlap: bool = False,
         average: bool = False,
         average_metrics: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__()
         current_session()
         with failing_on_all_ranks():
             self.freq = checked_freq(freq)
         self.manager = KerasParamManager(
-            model, sync_non_trainable, overlap=overlap, average=average
+            model,
+            sync_non_trainable,
+            overlap=overlap,
+            average=average,
+            sync_every=self.freq,
+            **options,
         )
         self._average_metrics = average_metrics
         self._epoch_batches = 0
-        self._batches_since_sync = 0
         self._is_first_epoch = False
         self._row_steps: _RowSteps | None = None
 
@@ -98,7 +105,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         # No method reads self.model, because that would make Keras copy its state back on JAX.
         _disable_async_calls()
         self.manager.set_trained(self._model)
-        self._batches_since_sync = 0
+        self.manager.restart_steps()
         self._is_first_epoch = True
         self._row_steps = _RowSteps(self._model) if layers_of(self._model) else None
 
@@ -118,13 +125,10 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         # With steps_per_execution, `batch` is the last batch of the execution.
         epoch_batches = batch + 1
         batches = max(epoch_batches - self._epoch_batches, 1)
-        self._batches_since_sync += batches
         self._epoch_batches = epoch_batches
         if self._row_steps is not None:
             self._row_steps.end(batches)
-        if self._batches_since_sync >= self.freq:
-            self._batches_since_sync %= self.freq
-            self.manager.sync_all_param()
+        self.manager.step(batches)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Average the metrics over the workers if requested."""

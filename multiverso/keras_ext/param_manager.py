@@ -33,6 +33,9 @@ class KerasParamManager(ParamManager):
         As for `multiverso.sync.ParamSync`.
     average : bool, optional
         Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
+    **options : optional
+        `fragments`, `sync_every`, `wire` and `weight`, as for `multiverso.sync.ParamSync`; call
+        `step` after each step of training.
 
     Attributes
     ----------
@@ -60,6 +63,7 @@ class KerasParamManager(ParamManager):
         *,
         overlap: bool = False,
         average: bool = False,
+        **options: Any,
     ) -> None:
         def make_tensors() -> list[Tensor]:
             if not isinstance(model, keras.layers.Layer):
@@ -69,7 +73,7 @@ class KerasParamManager(ParamManager):
             self._model_weights = _variables.ModelWeights(model, average)
             return _variables.tensors_of(self._model_weights, shares)
 
-        super().__init__(make_tensors, getattr(model, "name", None), overlap, average)
+        super().__init__(make_tensors, getattr(model, "name", None), overlap, average, **options)
         self.model = model
 
     def restart(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from multiverso.sync._array_tensors import tensors_of
 from multiverso.sync._tensor_sync import TensorSync
+from multiverso.sync._weighted_merge import Weight
 from multiverso.tables import ArrayTableHandler
 
 __all__ = ["ParamSync"]
@@ -53,6 +54,22 @@ class ParamSync:
         one step on the server, which with "nesterov" is DiLoCo (Douillard et al.,
         arXiv:2311.08105). With "easgd" each worker keeps its own values: a sync moves the table
         toward the arrays, then these toward the table's new values (Zhang et al., NIPS 2015).
+    fragments : int, optional
+        The number of parts, each of some of the arrays, that are synchronized at different times,
+        so that a slow link is never needed for all of them at once (Streaming DiLoCo, Douillard et
+        al., arXiv:2501.18512). Each part has tables of its own.
+    sync_every : int, optional
+        The number of calls of `sync` in which each fragment is synchronized once. The other calls
+        only count.
+    wire : {"float32", "bfloat16", "int8"}, optional
+        How values of float32 travel between nodes, as for `ArrayTableHandler`. What rounding takes
+        from a delta stays in the arrays and is part of the next delta, so nothing is lost.
+        docs/slow-links.md derives this. In sync mode, sums of deltas are rounded at random instead.
+    weight : float or callable, optional
+        How much this worker trains between two syncs, for instance in tokens; or a function that
+        returns it, called for each sync. A delta is multiplied by its weight divided by the mean of
+        all workers' weights so far (Decoupled DiLoCo, arXiv:2604.21428). By default, all deltas
+        count equally. It needs arrays of floats, and another updater than "easgd".
     **options : float
         Options of the updater, as for `ArrayTableHandler`.
 
@@ -95,11 +112,23 @@ class ParamSync:
         overlap: bool = False,
         average: bool = False,
         updater: str = "add",
+        fragments: int = 1,
+        sync_every: int = 1,
         wire: str | None = None,
+        weight: Weight | None = None,
         **options: float | None,
     ) -> None:
         self._sync = TensorSync(
-            lambda: tensors_of(arrays, average=average), name, overlap, average, updater, wire, **options
+            lambda: tensors_of(arrays, average=average),
+            name,
+            overlap,
+            average,
+            updater,
+            fragments=fragments,
+            sync_every=sync_every,
+            wire=wire,
+            weight=weight,
+            **options,
         )
 
     @property
@@ -114,6 +143,9 @@ class ParamSync:
 
     def sync(self) -> None:
         """Add this worker's delta since the last sync, and fetch the values with all deltas.
+
+        With `sync_every` or `fragments`, the call does so for the fragments that are due, if any;
+        call `sync_all` for all of them, for instance when training ends.
 
         With the updater "add", arrays and table become ``table + (array - last array)``, where
         `average` divides the difference: one add and one get, in one pass over the memory. The call
@@ -131,6 +163,17 @@ class ParamSync:
         OperationTimeout, PeerLostError, AbortedError
             If a worker that this call waits for does not call `sync`. The message names the worker.
             With ``overlap=True`` the error is that of the last exchange, which is then resumed.
+
+        """
+        self._sync.step()
+
+    def sync_all(self) -> None:
+        """Synchronize all fragments now, as `sync` does, and begin to count anew.
+
+        Raises
+        ------
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for `sync`.
 
         """
         self._sync.sync()

@@ -6,7 +6,7 @@ the delta of statistics, which no gradient changes, is added to the table.
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from multiverso import _session
 from multiverso._native.dtypes import TABLE_DTYPES
@@ -86,8 +86,9 @@ class ParamManager:
         A function that returns the tensors. If it raises, other ranks get a `MismatchError`.
     name : str or None
         The name of the model in messages.
-    overlap, average : bool
-        As for `multiverso.sync.ParamSync`.
+    overlap, average, **options : optional
+        As for `multiverso.sync.ParamSync`; the options are `fragments`, `sync_every`, `wire` and
+        `weight`.
 
     """
 
@@ -97,8 +98,9 @@ class ParamManager:
         name: str | None,
         overlap: bool,
         average: bool,
+        **options: Any,
     ) -> None:
-        self._sync = TensorSync(make_tensors, name, overlap, average)
+        self._sync = TensorSync(make_tensors, name, overlap, average, **options)
 
     @property
     def tables(self) -> tuple[ArrayTableHandler, ...]:
@@ -117,6 +119,27 @@ class ParamManager:
 
         """
         self._sync.sync()
+
+    def step(self, steps: int = 1) -> None:
+        """Count steps of training, and sync the fragments that are due.
+
+        Parameters
+        ----------
+        steps : int, optional
+            The number of steps since the last call. In `sync_every` steps, each of the `fragments`
+            is due once.
+
+        Raises
+        ------
+        ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
+            As for `sync_all_param`.
+
+        """
+        self._sync.step(steps)
+
+    def restart_steps(self) -> None:
+        """Count the steps until the next sync from here."""
+        self._sync.restart_steps()
 
     def wait(self) -> None:
         """Wait for the exchange of the last sync and apply its result, with ``overlap=True``.

@@ -113,6 +113,10 @@ class TableSync:
                 for tensor in tensors:
                     tensor.settle()
 
+    def scale(self, factor: float) -> None:
+        """Multiply the deltas of the next exchanges by a factor."""
+        checked.MV_ParamSyncSetScale(self._handle, factor)
+
     def begin(self) -> None:
         """Let the next `exchange` not resume, but send the values of the last `apply`."""
         self._resumes = False

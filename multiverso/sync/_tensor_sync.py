@@ -13,11 +13,12 @@ import numpy as np
 
 from multiverso import _session
 from multiverso._native import arrays
-from multiverso._native.arguments import flag
+from multiverso._native.arguments import flag, integer
 from multiverso.errors import StateError
 from multiverso.sync._overlap import Exchange
 from multiverso.sync._table_sync import TableSync, joined
 from multiverso.sync._tensor import Tensor, TensorGroup
+from multiverso.sync._weighted_merge import Weight, WeightedMerge
 from multiverso.tables import ArrayTableHandler
 
 #: The most bytes of the user's name and of a shape; together they fit into the name of a table.
@@ -44,8 +45,8 @@ class TensorSync:
         parameters of integers; integer statistics are not divided.
     updater : str, optional
         The updater of the tables, as for `ArrayTableHandler`.
-    wire : str, optional
-        How values of float32 travel between nodes, as for `ArrayTableHandler`.
+    fragments, sync_every, wire, weight : optional
+        As for `multiverso.sync.ParamSync`.
     **options : float
         Options of the updater.
 
@@ -65,12 +66,18 @@ class TensorSync:
         overlap: bool = False,
         average: bool = False,
         updater: str = "add",
+        *,
+        fragments: int = 1,
+        sync_every: int = 1,
         wire: str | None = None,
+        weight: Weight | None = None,
         **options: float | None,
     ) -> None:
         session = _session.current()
         with failing_on_all_ranks():
             name = _checked_name(name)
+            integer(fragments, "fragments", 1)
+            self._sync_every = integer(sync_every, "sync_every", 1)
             flag(overlap, "overlap")
             if flag(average, "average"):
                 _require_sum(updater, options)
@@ -79,11 +86,19 @@ class TensorSync:
             for group in self._groups:
                 group.load()
             self._tensors = tensors
-            parts = by_dtype(tensors)
-            if not parts:
+            if not any(tensor.size for tensor in tensors):
                 msg = f"{name}: expected parameters, received {len(tensors)} tensors without any"
                 raise ValueError(msg)
-            full_name = with_layout(name, tensors)
+            split = fragments_of(tensors, fragments)
+            by_fragment = [by_dtype(fragment) for fragment in split]
+            parts = [part for fragment in by_fragment for part in fragment]
+            names = [
+                with_layout(name if fragments == 1 else f"{name[:20]} {index}", fragment)
+                for index, (fragment, tables) in enumerate(zip(split, by_fragment, strict=True))
+                for _ in tables
+            ]
+            if weight is not None:
+                _require_deltas(parts, updater)
             is_master = session.worker_id == 0
             initial = [joined(part) if is_master else None for part in parts]
         self.name = name
@@ -97,31 +112,58 @@ class TensorSync:
                 init,
                 dtype=part[0].dtype,
                 updater="sgd" if averages else updater,
-                name=full_name,
+                name=table_name,
                 wire=wire if part[0].dtype == np.float32 else None,
                 **({"learning_rate": rate} if averages else options),
             )
-            for part, init, averages in zip(parts, initial, is_averaged, strict=True)
+            for part, table_name, init, averages in zip(
+                parts, names, initial, is_averaged, strict=True
+            )
         )
         del initial
         for table, averages in zip(self.tables, is_averaged, strict=True):
             if averages:  # A checkpoint has the rate of the job that wrote it.
                 session.fixed_options[table] = {"learning_rate": rate}
-        self._table_syncs: list[TableSync] | None = None
+        self._merge = None if weight is None else WeightedMerge(weight, name)
+        self._fragments: list[list[TableSync]] | None = None
         if session.worker_id >= 0:
-            self._table_syncs = [
-                TableSync(part, table, overlap)
-                for part, table in zip(parts, self.tables, strict=True)
+            tables = iter(self.tables)
+            self._fragments = [
+                [TableSync(part, next(tables), overlap) for part in fragment]
+                for fragment in by_fragment
             ]
             for group in self._groups:
                 group.scatter()
+        self._steps = 0  # Since all fragments were synchronized.
+        self._sent: list[TableSync] = []  # In the exchange of a background thread.
         self._exchange: Exchange | None = None
-        if overlap and self._table_syncs is not None:
-            self._exchange = Exchange(_exchange_of(self._table_syncs), name)
+        if overlap and self._fragments is not None:
+            self._exchange = Exchange(lambda stop: _exchange(self._sent, stop), name)
+
+    def step(self, steps: int = 1) -> None:
+        """Count steps of training, and sync the fragments that are due.
+
+        In `sync_every` steps, each fragment is due once, at equal distances.
+        """
+        fragments = self._require_fragments()
+        first = self._steps * len(fragments) // self._sync_every
+        self._steps += steps
+        end = self._steps * len(fragments) // self._sync_every
+        due = sorted({index % len(fragments) for index in range(first, end)})
+        if due:
+            self._sync([sync for index in due for sync in fragments[index]])
+
+    def restart_steps(self) -> None:
+        """Count the steps until the next sync from here."""
+        self._steps = 0
 
     def sync(self) -> None:
         """Add the deltas of the tensors to the tables, and set the tensors to the new values."""
-        syncs = self._require_table_syncs()
+        fragments = self._require_fragments()
+        self.restart_steps()
+        self._sync([sync for fragment in fragments for sync in fragment])
+
+    def _sync(self, syncs: list[TableSync]) -> None:
         if self._session.options.requires_finite:
             self._require_finite()
         if self._exchange is not None:
@@ -129,11 +171,15 @@ class TensorSync:
                 msg = f"{self.name}: the session in which it was made has been shut down"
                 raise StateError(msg)
             self._wait_for(self._exchange)
+            self._apply([sync for sync in self._sent if sync not in syncs], is_sent=False)
+            self._scale(syncs)
             self._apply(syncs, is_sent=True)
             for sync in syncs:
                 sync.begin()
+            self._sent = syncs
             self._exchange.start()
             return
+        self._scale(syncs)
         for group in self._groups:
             group.gather()
         try:
@@ -145,10 +191,16 @@ class TensorSync:
 
     def wait(self) -> None:
         """Wait for the exchange of the last sync, and apply its result to the tensors."""
-        syncs = self._require_table_syncs()
+        self._require_fragments()
         if self._exchange is not None:
             self._wait_for(self._exchange)
-            self._apply(syncs, is_sent=False)
+            self._apply(self._sent, is_sent=False)
+
+    def _scale(self, syncs: list[TableSync]) -> None:
+        if self._merge is not None:
+            scale = self._merge.next_scale()
+            for sync in syncs:
+                sync.scale(scale)
 
     def _wait_for(self, exchange: Exchange) -> None:
         exchange.wait()
@@ -168,11 +220,12 @@ class TensorSync:
     def restart(self) -> None:
         """Measure the deltas from the current values, so that earlier changes are not added."""
         self.wait()
-        syncs = self._require_table_syncs()
+        fragments = self._require_fragments()
         for group in self._groups:
             group.load()
-        for sync in syncs:
-            sync.restart()
+        for fragment in fragments:
+            for sync in fragment:
+                sync.restart()
 
     def _require_finite(self) -> None:
         """Raise ValueError if a tensor is not finite, before anything changes."""
@@ -187,21 +240,16 @@ class TensorSync:
             shaped = values.reshape(tensor.shape)
             arrays.require_finite(shaped, f"{self.name}, tensor {index}")
 
-    def _require_table_syncs(self) -> list[TableSync]:
-        if self._table_syncs is None:
+    def _require_fragments(self) -> list[list[TableSync]]:
+        if self._fragments is None:
             msg = f"{self.name}: this rank is a server and not a worker"
             raise StateError(msg)
-        return self._table_syncs
+        return self._fragments
 
 
-def _exchange_of(syncs: list[TableSync]) -> Callable[[threading.Event], None]:
-    """Return a function that makes the exchanges of all tables."""
-
-    def run(stop: threading.Event) -> None:
-        for sync in syncs:
-            sync.exchange(stop)
-
-    return run
+def _exchange(syncs: list[TableSync], stop: threading.Event) -> None:
+    for sync in syncs:
+        sync.exchange(stop)
 
 
 @contextlib.contextmanager
@@ -233,6 +281,48 @@ def _require_sum(updater: object, options: dict[str, float | None]) -> None:
             " to average with an optimizer, divide its learning rate by the number of workers"
         )
         raise ValueError(msg)
+
+
+def _require_deltas(parts: list[list[Tensor]], updater: object) -> None:
+    """Raise ValueError unless what workers send to the tables can be weighted."""
+    if updater == "easgd":
+        msg = 'weight: expected an updater of deltas, received "easgd", which gets positions'
+        raise ValueError(msg)
+    kinds = {part[0].dtype.kind for part in parts}
+    if kinds != {"f"}:
+        msg = "weight: expected parameters of floats, received integers, which cannot be weighted"
+        raise ValueError(msg)
+
+
+def fragments_of(tensors: Sequence[Tensor], count: int) -> list[list[Tensor]]:
+    """Return the tensors in `count` consecutive fragments of about equally many elements.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer tensors with elements than fragments.
+
+    """
+    if count > (filled := sum(tensor.size > 0 for tensor in tensors)):
+        msg = f"fragments: expected at most {filled}, one for each parameter, received {count}"
+        raise ValueError(msg)
+    total = sum(tensor.size for tensor in tensors)
+    fragments: list[list[Tensor]] = [[]]
+    done, rest = 0, filled
+    for tensor in tensors:
+        # A fragment ends at its share of the elements, or to leave a tensor for each of the others.
+        is_full = done * count >= total * len(fragments) or rest <= count - len(fragments)
+        if (
+            tensor.size
+            and is_full
+            and len(fragments) < count
+            and any(t.size for t in fragments[-1])
+        ):
+            fragments.append([])
+        fragments[-1].append(tensor)
+        done += tensor.size
+        rest -= tensor.size > 0
+    return fragments
 
 
 def by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

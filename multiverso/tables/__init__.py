@@ -62,6 +62,11 @@ class ArrayTableHandler(DenseTable):
     numa : {"interleave"}, optional
         Spreads the memory over the NUMA nodes of the machine. By default a page is where the rank
         runs that touches it first.
+    wire : {"float32", "bfloat16", "int8"}, optional
+        How values of float32 travel between nodes: "bfloat16" halves their bytes, and "int8"
+        divides those of deltas by 3.94. An add is then rounded at random, so that the expected
+        value is exact, and a get returns values rounded to bfloat16, except ``get(sync=True)``.
+        docs/slow-links.md describes the formats and rounds. On one node, it changes nothing.
     **options : float
         Options of the updater, with the names that Keras uses; None means the default.
         In the order of `updater` above: learning_rate (0.01 for "sgd", "momentum", "nesterov",

@@ -155,7 +155,8 @@ class Table:
     def save(self, directory: StrPath, *, step: int | None = None, keep: int | None = None) -> None:
         """Save only this table. Collective over all ranks.
 
-        Parameters and errors are those of `multiverso.save`; the save is never in the background.
+        Parameters and errors are those of `multiverso.save`; the save is never in the background,
+        and never incremental.
         The checkpoint can also be loaded into a table of another name.
         """
         self._settle()

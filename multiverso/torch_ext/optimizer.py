@@ -37,6 +37,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
     scaler : torch.amp.GradScaler, optional
         The scaler of the loss, if the module has an `Embedding` or an `EmbeddingBag`.
+    **options : optional
+        `fragments`, `wire` and `weight`, as for `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -60,6 +62,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         overlap: bool = False,
         average: bool = False,
         scaler: Any = None,
+        **options: Any,
     ) -> None:
         current_session()
         with failing_on_all_ranks():
@@ -69,8 +72,9 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
                 raise TypeError(msg)
             self.freq = checked_freq(freq)
         self.optimizer = optimizer
-        self.manager = TorchParamManager(module, sync_buffers, overlap=overlap, average=average)
-        self._steps = 0
+        self.manager = TorchParamManager(
+            module, sync_buffers, overlap=overlap, average=average, sync_every=freq, **options
+        )
         self._scaler = scaler
         self._layers = layers_of(module)
 
@@ -105,13 +109,11 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         scale = 1.0 if self._scaler is None else self._scaler.get_scale()
         for layer in self._layers:
             layer.step(scale)
-        self._steps += 1
-        if self._steps % self.freq == 0:
-            self.sync()
+        self.manager.step()
         return loss
 
     def sync(self) -> None:
-        """Sync now, for instance when training ends between two syncs."""
+        """Sync all parameters now, for instance when training ends between two syncs."""
         self.manager.sync_all_param()
 
     def wait(self) -> None:

@@ -1,6 +1,7 @@
 """Synchronizes the parameters and buffers of a module between all workers."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -37,6 +38,9 @@ class TorchParamManager(ParamManager):
         As for `multiverso.sync.ParamSync`.
     average : bool, optional
         Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
+    **options : optional
+        `fragments`, `sync_every`, `wire` and `weight`, as for `multiverso.sync.ParamSync`; call
+        `step` after each step of training.
 
     Raises
     ------
@@ -72,12 +76,14 @@ class TorchParamManager(ParamManager):
         *,
         overlap: bool = False,
         average: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__(
             lambda: tensors_of(module, sync_buffers, average),
             type(module).__name__,
             overlap,
             average,
+            **options,
         )
         self.module = module
 

@@ -38,6 +38,7 @@ Result<CheckpointRequest> RequestOf(const MV_SaveOptions* options) {
   request.step = options->step;
   request.keep = options->keep;
   request.in_background = options->background != 0;
+  request.incremental = options->incremental != 0;
   return request;
 }
 

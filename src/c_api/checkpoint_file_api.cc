@@ -31,7 +31,8 @@ constexpr auto kCloseTimeout = std::chrono::minutes(2);
 
 struct CheckpointEntry {
   std::unique_ptr<CheckpointReader> reader;
-  std::mutex mutex;      // held while reading
+  std::mutex mutex;  // held while reading
+  std::vector<std::string> bases;
   int64_t verified = 0;  // number of blocks that MV_CheckpointVerify has verified
 };
 
@@ -88,9 +89,9 @@ Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
 }
 
 // Returns the number of rows that MV_CheckpointRead reads: of a hash table, those of its keys.
-int64_t RowsToRead(const CheckpointReader& reader, uint32_t table) {
-  const SavedTable& saved = reader.manifest().tables[table];
-  return saved.is_hash() ? reader.StoredRowsOf(table) : saved.num_row;
+Result<int64_t> RowsToRead(CheckpointReader* reader, uint32_t table) {
+  const SavedTable& saved = reader->manifest().tables[table];
+  return saved.is_hash() ? reader->StoredRowsOf(table) : Result<int64_t>(saved.num_row);
 }
 
 // Writes what the rows of an area have that are not stored.
@@ -125,6 +126,7 @@ int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
     if (!reader.ok()) return reader.status();
     auto entry = std::make_unique<CheckpointEntry>();
     entry->reader = std::move(reader.value());
+    entry->bases = entry->reader->bases();
     const uintptr_t handle = Checkpoints().Open(entry.get());
     if (handle == 0) return Status(Code::kMemory, "too many checkpoints");
     (void)entry.release();  // NOLINT: MV_CheckpointClose deletes it
@@ -142,7 +144,7 @@ int32_t MV_CheckpointDescribe(MV_Checkpoint checkpoint, MV_CheckpointDescription
       description->step = manifest.step;
       description->created = manifest.created;
       description->num_tables = static_cast<int64_t>(manifest.tables.size());
-      description->num_files = static_cast<int64_t>(manifest.files.size());
+      description->num_files = entry->reader->num_files();
       description->num_workers = manifest.workers;
       description->bytes = entry->reader->file_bytes();
       description->mode = static_cast<int32_t>(manifest.mode);
@@ -162,9 +164,11 @@ int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
       MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
       const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
       const auto number = static_cast<uint32_t>(table);
+      const Result<int64_t> rows = RowsToRead(entry->reader.get(), number);
+      if (!rows.ok()) return rows.status();
       description->kind = static_cast<int32_t>(saved.kind);
       description->dtype = static_cast<int32_t>(saved.dtype);
-      description->num_row = RowsToRead(*entry->reader, number);
+      description->num_row = rows.value();
       description->num_col = saved.num_col;
       description->updater = static_cast<int32_t>(saved.updater);
       description->slots = static_cast<int32_t>(saved.slots);
@@ -189,6 +193,19 @@ int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* cl
                       StrCat("expected room for ", saved.size(), " clocks, received ", count));
       }
       for (size_t i = 0; i < saved.size(); ++i) clocks[i] = static_cast<int64_t>(saved[i]);
+      return Status::Ok();
+    });
+  });
+}
+
+int32_t MV_CheckpointBase(MV_Checkpoint checkpoint, int64_t index, const char** path) {
+  return Guard([&]() -> Status {
+    if (path == nullptr || index < 0) {
+      return Status(Code::kIndex, StrCat("index: expected 0 or more, received ", index));
+    }
+    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) {
+      const auto bases = static_cast<int64_t>(entry->bases.size());
+      *path = index < bases ? entry->bases[static_cast<size_t>(index)].c_str() : nullptr;
       return Status::Ok();
     });
   });
@@ -224,7 +241,9 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
       }
       const auto area_number = static_cast<uint32_t>(area);
       const auto number = static_cast<uint32_t>(table);
-      const int64_t expected = RowsToRead(*entry->reader, number) * saved.row_bytes(area_number);
+      const Result<int64_t> rows = RowsToRead(entry->reader.get(), number);
+      if (!rows.ok()) return rows.status();
+      const int64_t expected = rows.value() * saved.row_bytes(area_number);
       if (bytes != expected || (out == nullptr && bytes > 0)) {
         return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
       }
@@ -233,15 +252,23 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
         FillUnstored(saved, area_number, static_cast<char*>(out));
       }
       int64_t done = 0;  // the rows of keys follow each other
-      return entry->reader->Read(
+      // An increment may name other keys than the areas of its base have.
+      const auto other_rows = [&] {
+        return CorruptionFailure(ManifestPath(entry->reader->path()), 0,
+                                 StrCat("table '", saved.name, "': area ", area_number,
+                                        " does not have the rows of its keys"));
+      };
+      MV_RETURN_IF_NOT_OK(entry->reader->Read(
           number, area_number, 0, saved.num_row, WaitLimit::Until(Instant::max()),
-          [&](int64_t first, int64_t count, const char* data) {
+          [&](int64_t first, int64_t count, const char* data) -> Status {
             const int64_t offset = saved.is_hash() ? done : first * element_bytes;
+            if (offset + count * element_bytes > bytes) return other_rows();
             std::memcpy(static_cast<char*>(out) + offset, data,
                         static_cast<size_t>(count * element_bytes));
             done += count * element_bytes;
             return Status::Ok();
-          });
+          }));
+      return saved.is_hash() && done != bytes ? other_rows() : Status::Ok();
     });
   });
 }

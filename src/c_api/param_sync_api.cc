@@ -81,6 +81,19 @@ int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_te
   });
 }
 
+int32_t MV_ParamSyncSetScale(MV_ParamSync sync, double scale) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    const HandleTable<ParamSyncEntry>::Use entry(&ParamSyncs(), HandleNumber(sync));
+    if (!entry) return StaleHandleError("synchronization");
+    const TableUse use = Using(entry->table);
+    if (!use) return StaleHandleError("table");
+    CallGuard guard(&entry->is_running);
+    MV_RETURN_IF_NOT_OK(guard.Check("sync"));
+    return entry->sync->SetScale(*use->table, scale);
+  });
+}
+
 int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_tensors) {
   return Guard([&] { return Run(sync, tensors, num_tensors); });
 }

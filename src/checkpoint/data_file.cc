@@ -9,6 +9,18 @@
 #include "base/text.h"
 
 namespace multiverso {
+namespace {
+
+// Opens a file that the manifest lists, so that a missing file means a corrupt checkpoint.
+Result<std::unique_ptr<ReadableFile>> OpenListed(FileSystem* files, const std::string& path) {
+  auto opened = files->Open(path);
+  if (opened.ok()) return opened;
+  const FileFault* const fault = opened.status().file();
+  if (fault == nullptr || fault->error_number != ENOENT) return opened;
+  return CorruptionFailure(path, 0, "the file is missing");
+}
+
+}  // namespace
 
 std::string DataFileName(uint32_t index) {
   char name[32];
@@ -18,13 +30,8 @@ std::string DataFileName(uint32_t index) {
 
 Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::string& path,
                                                  const Manifest& manifest, uint32_t index) {
-  auto opened = files->Open(path);
-  if (!opened.ok()) {
-    const FileFault* const fault = opened.status().file();
-    // The manifest lists the file, so a missing file means that the checkpoint is corrupt.
-    if (fault == nullptr || fault->error_number != ENOENT) return opened.status();
-    return CorruptionFailure(path, 0, "the file is missing");
-  }
+  auto opened = OpenListed(files, path);
+  if (!opened.ok()) return opened.status();
   std::unique_ptr<ReadableFile> file = std::move(opened.value());
   const int64_t bytes = file->bytes();
   std::string header(static_cast<size_t>(std::min(bytes, kDataPreludeBytes)), '\0');
@@ -49,10 +56,15 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
                              "the checksum of the checksums does not agree with them");
   }
   return std::unique_ptr<DataFile>(
-      new DataFile(std::move(file), std::move(decoded.value()), std::move(checksums)));
+      new DataFile(files, std::move(file), std::move(decoded.value()), std::move(checksums)));
 }
 
-Result<int64_t> DataFile::ReadBlock(const Section& section, int64_t block, char* out) const {
+Result<int64_t> DataFile::ReadBlock(const Section& section, int64_t block, char* out) {
+  if (file_ == nullptr) {
+    auto opened = OpenListed(files_, path_);
+    if (!opened.ok()) return opened.status();
+    file_ = std::move(opened.value());
+  }
   const int64_t at = block * kBlockBytes;
   const int64_t bytes = std::min(kBlockBytes, section.padded_bytes() - at);
   MV_RETURN_IF_NOT_OK(file_->Read(section.offset + at, out, bytes));

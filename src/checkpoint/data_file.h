@@ -25,16 +25,26 @@ class DataFile {
                                                 const Manifest& manifest, uint32_t index);
 
   const DataHeader& header() const { return header_; }
-  const std::string& path() const { return file_->path(); }
+  const std::string& path() const { return path_; }
+  bool is_open() const { return file_ != nullptr; }
+  // Gives the file descriptor back. ReadBlock opens the file again.
+  void Close() { file_.reset(); }
 
   // Reads and verifies one block of a section. `out` has room for kBlockBytes. Returns the number
   // of the block's bytes that are data; the other bytes are padding.
-  Result<int64_t> ReadBlock(const Section& section, int64_t block, char* out) const;
+  Result<int64_t> ReadBlock(const Section& section, int64_t block, char* out);
 
  private:
-  DataFile(std::unique_ptr<ReadableFile> file, DataHeader header, std::vector<uint32_t> checksums)
-      : file_(std::move(file)), header_(std::move(header)), checksums_(std::move(checksums)) {}
+  DataFile(FileSystem* files, std::unique_ptr<ReadableFile> file, DataHeader header,
+           std::vector<uint32_t> checksums)
+      : files_(files),
+        path_(file->path()),
+        file_(std::move(file)),
+        header_(std::move(header)),
+        checksums_(std::move(checksums)) {}
 
+  FileSystem* files_;
+  std::string path_;
   std::unique_ptr<ReadableFile> file_;
   DataHeader header_;
   std::vector<uint32_t> checksums_;

@@ -1,45 +1,23 @@
 #include "checkpoint/folder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cinttypes>
 #include <cstdio>
+#include <set>
 
 #include "base/text.h"
-#include "checkpoint/reader.h"
 
 namespace multiverso {
 namespace {
 
 constexpr char kSaving[] = ".saving-";
 constexpr char kRemoving[] = ".removing-";
-constexpr char kStepSeparator[] = "-step-";
 
 bool BeginsWith(const std::string& text, const std::string& prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
 }
 
-bool ParseNumber(const std::string& text, int64_t* number) {
-  const char* const end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, *number);
-  return parsed.ec == std::errc() && parsed.ptr == end && *number >= 0 && text[0] != '-';
-}
-
 }  // namespace
-
-std::string CheckpointName::text() const {
-  char out[64];
-  std::snprintf(out, sizeof(out), "%06" PRId64 "%s%" PRId64, number, kStepSeparator, step);
-  return out;
-}
-
-bool CheckpointName::Parse(const std::string& text, CheckpointName* name) {
-  const size_t separator = text.find(kStepSeparator);
-  if (separator == std::string::npos || separator == 0) return false;
-  return ParseNumber(text.substr(0, separator), &name->number) &&
-         ParseNumber(text.substr(separator + sizeof(kStepSeparator) - 1), &name->step) &&
-         name->text() == text;
-}
 
 Result<std::vector<CheckpointName>> CheckpointFolder::List() const {
   const auto entries = files_->List(path_);
@@ -67,7 +45,7 @@ Result<std::string> CheckpointFolder::Resolve() const {
     MV_RETURN_IF_NOT_OK(DecodeManifest(prefix, path_).status());
     return CorruptionFailure(path_, 0, "expected the folder of a checkpoint, received a file");
   }
-  const auto manifest = files_->Look(StrCat(path_, "/", kManifestName));
+  const auto manifest = files_->Look(ManifestPath(path_));
   if (!manifest.ok()) return manifest.status();
   if (manifest.value() != EntryKind::kNone) return path_;
   const auto names = List();
@@ -77,13 +55,7 @@ Result<std::string> CheckpointFolder::Resolve() const {
 
 Result<std::string> CheckpointFolder::Begin(int64_t step, uint64_t id, CheckpointName* name) {
   MV_RETURN_IF_NOT_OK(files_->MakeFolders(path_));
-  const auto entries = files_->List(path_);
-  if (!entries.ok()) return entries.status();
-  for (const std::string& entry : entries.value()) {
-    if (BeginsWith(entry, kSaving) || BeginsWith(entry, kRemoving)) {
-      MV_RETURN_IF_NOT_OK(RemoveAll(StrCat(path_, "/", entry)));
-    }
-  }
+  MV_RETURN_IF_NOT_OK(RemoveLeftovers({kSaving, kRemoving}));
   const auto names = List();
   if (!names.ok()) return names.status();
   *name = CheckpointName{1, std::max<int64_t>(step, 0)};
@@ -110,16 +82,43 @@ Status CheckpointFolder::Commit(const std::string& saving, const CheckpointName&
 
 void CheckpointFolder::Abandon(const std::string& saving) { (void)RemoveAll(saving); }
 
-Status CheckpointFolder::Prune(int64_t keep) {
-  const auto names = List();
-  if (!names.ok()) return names.status();
-  const auto count = static_cast<int64_t>(names.value().size());
-  for (int64_t i = 0; i < count - keep; ++i) {
-    const CheckpointName& name = names.value()[static_cast<size_t>(i)];
-    // The rename ensures that readers never find a partly removed checkpoint.
-    const std::string removing = StrCat(path_, "/", kRemoving, name.text());
-    MV_RETURN_IF_NOT_OK(files_->Rename(PathOf(name), removing));
-    MV_RETURN_IF_NOT_OK(RemoveAll(removing));
+Status CheckpointFolder::Retire(int64_t keep) {
+  const auto listed = List();
+  if (!listed.ok()) return listed.status();
+  const std::vector<CheckpointName>& names = listed.value();
+  if (static_cast<int64_t>(names.size()) <= keep) return Status::Ok();
+  const auto first_kept = names.end() - keep;
+  std::set<int64_t> needed;  // the numbers of bases
+  for (auto name = first_kept; name != names.end(); ++name) {
+    std::string path = PathOf(*name);
+    Result<Manifest> manifest = ReadManifest(files_, path);
+    if (!manifest.ok()) return manifest.status();
+    while (manifest->base.has_value() && needed.insert(manifest->base->number).second) {
+      const std::string base_path = PathOfBase(path, *manifest->base);
+      manifest = ReadBaseManifest(files_, path, Manifest(manifest.value()));
+      if (!manifest.ok()) return manifest.status();
+      path = base_path;
+    }
+  }
+  // Increments are renamed before their bases, so that every checkpoint that is found is complete.
+  for (auto end = first_kept; end != names.begin(); --end) {
+    const CheckpointName& name = *(end - 1);
+    if (needed.count(name.number) != 0) continue;
+    MV_RETURN_IF_NOT_OK(files_->Rename(PathOf(name), StrCat(path_, "/", kRemoving, name.text())));
+  }
+  return Status::Ok();
+}
+
+Status CheckpointFolder::RemoveRetired() { return RemoveLeftovers({kRemoving}); }
+
+Status CheckpointFolder::RemoveLeftovers(const std::vector<std::string>& prefixes) {
+  const auto entries = files_->List(path_);
+  if (!entries.ok()) return entries.status();
+  for (const std::string& entry : entries.value()) {
+    const bool is_leftover =
+        std::any_of(prefixes.begin(), prefixes.end(),
+                    [&](const std::string& prefix) { return BeginsWith(entry, prefix); });
+    if (is_leftover) MV_RETURN_IF_NOT_OK(RemoveAll(StrCat(path_, "/", entry)));
   }
   return Status::Ok();
 }

@@ -4,6 +4,7 @@
 //   .saving-000013-...      a checkpoint being written, or left by a killed save
 //   .removing-000002-...    a checkpoint being removed, or left by a killed removal
 //
+// A checkpoint may be an increment on an earlier one, its base, which stays as long as it.
 // A checkpoint appears and disappears by one rename, so a reader finds all of it or nothing.
 #ifndef MULTIVERSO_CHECKPOINT_FOLDER_H_
 #define MULTIVERSO_CHECKPOINT_FOLDER_H_
@@ -14,17 +15,9 @@
 
 #include "base/status.h"
 #include "checkpoint/file_system.h"
+#include "checkpoint/manifest_file.h"
 
 namespace multiverso {
-
-struct CheckpointName {
-  int64_t number = 0;  // place in the order of saving
-  int64_t step = 0;    // the user's count
-
-  std::string text() const;
-  // Returns false if `text` is not the name of a checkpoint.
-  static bool Parse(const std::string& text, CheckpointName* name);
-};
 
 // One process at a time changes the folder. Any number of processes may call List and Resolve.
 class CheckpointFolder {
@@ -50,10 +43,14 @@ class CheckpointFolder {
   Status Commit(const std::string& saving, const CheckpointName& name);
   // Removes a folder that Begin created, and ignores failures.
   void Abandon(const std::string& saving);
-  // Removes all checkpoints except for the last `keep`.
-  Status Prune(int64_t keep);
+  // Renames all checkpoints except for the last `keep` and those that they are built on, so that
+  // readers no longer find them. RemoveRetired then frees their space, which takes longer.
+  Status Retire(int64_t keep);
+  Status RemoveRetired();
 
  private:
+  // Removes the folders whose names begin with one of these texts.
+  Status RemoveLeftovers(const std::vector<std::string>& prefixes);
   // Removes a folder and its files.
   Status RemoveAll(const std::string& path);
 

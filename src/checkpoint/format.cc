@@ -19,9 +19,10 @@ constexpr char kDataMagic[] = "\x89MVD\r\n\x1a\n";
 constexpr int64_t kMagicBytes = 8;
 constexpr int64_t kCrcBytes = 4;
 
-constexpr int64_t kManifestBytes = 96;  // before the tables
+constexpr int64_t kManifestBytes = 96;  // before the base and the tables
+constexpr int64_t kBaseBytes = 24;      // in version 3
 constexpr int64_t kTableBytes = 232;
-constexpr int64_t kInitializerBytes = 32;  // after each table, in version 2
+constexpr int64_t kInitializerBytes = 32;  // after each table, from version 2 on
 constexpr int64_t kFileBytes = 16;
 constexpr int64_t kLibraryBytes = 24;
 constexpr int64_t kSectionBytes = 56;
@@ -42,10 +43,11 @@ Status CheckFormat(const std::string& bytes, const char* magic, const char* expe
   }
   ByteReader in(bytes, kMagicBytes);
   const auto version = in.Get<uint32_t>();
-  if (version < kFormatVersion || version > kLazyFormatVersion) {
-    return CorruptionFailure(path, kMagicBytes,
-                             StrCat("expected version ", kFormatVersion, " or ", kLazyFormatVersion,
-                                    " of the format, received version ", version));
+  if (version < kFormatVersion || version > kIncrementFormatVersion) {
+    return CorruptionFailure(
+        path, kMagicBytes,
+        StrCat("expected version ", kFormatVersion, " to ", kIncrementFormatVersion,
+               " of the format, received version ", version));
   }
   return Status::Ok();
 }
@@ -87,12 +89,30 @@ std::string ProblemOf(const SavedTable& table) {
 }
 
 int64_t BytesOfTable(uint32_t version) {
-  return kTableBytes + (version == kLazyFormatVersion ? kInitializerBytes : 0);
+  return kTableBytes + (version >= kLazyFormatVersion ? kInitializerBytes : 0);
+}
+
+int64_t BytesBeforeTables(uint32_t version) {
+  return kManifestBytes + (version >= kIncrementFormatVersion ? kBaseBytes : 0);
 }
 
 }  // namespace
 
+bool SavedTable::HasRowsOf(const SavedTable& other) const {
+  return kind == other.kind && dtype == other.dtype && updater == other.updater &&
+         slots == other.slots && num_row == other.num_row && num_col == other.num_col &&
+         counting == other.counting && row_slots == other.row_slots && name == other.name &&
+         initializer == other.initializer;
+}
+
+int64_t Manifest::data_bytes() const {
+  uint64_t bytes = 0;  // unsigned, since a manifest may contain any numbers
+  for (const SavedFile& file : files) bytes += static_cast<uint64_t>(file.bytes);
+  return static_cast<int64_t>(bytes);
+}
+
 uint32_t VersionOf(const Manifest& manifest) {
+  if (manifest.base.has_value()) return kIncrementFormatVersion;
   const bool is_lazy = std::any_of(manifest.tables.begin(), manifest.tables.end(),
                                    [](const SavedTable& table) { return table.is_lazy(); });
   return is_lazy ? kLazyFormatVersion : kFormatVersion;
@@ -102,7 +122,7 @@ std::string EncodeManifest(const Manifest& manifest) {
   const uint32_t version = VersionOf(manifest);
   const auto tables = static_cast<int64_t>(manifest.tables.size());
   const auto files = static_cast<int64_t>(manifest.files.size());
-  const int64_t file_size = kManifestBytes +
+  const int64_t file_size = BytesBeforeTables(version) +
                             tables * (BytesOfTable(version) + manifest.workers * 8) +
                             files * kFileBytes + kCrcBytes;
   ByteWriter out;
@@ -111,6 +131,9 @@ std::string EncodeManifest(const Manifest& manifest) {
   out.Put(manifest.step).Put(static_cast<uint32_t>(files)).Put(manifest.mode);
   out.Put(manifest.workers).Put(uint32_t{0}).Put(manifest.created);
   out.PutText(manifest.library.substr(0, kLibraryBytes - 1), kLibraryBytes);
+  if (manifest.base.has_value()) {
+    out.Put(manifest.base->id).Put(manifest.base->number).Put(manifest.base->step);
+  }
   for (const SavedTable& table : manifest.tables) {
     out.Put(table.kind).Put(table.dtype).Put(table.updater).Put(table.slots);
     out.Put(table.num_row).Put(table.num_col);
@@ -158,8 +181,8 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
   const std::string library = in.GetBytes(kLibraryBytes);
   int64_t clock_bytes = 0;
   if (!CheckedMultiply(tables * 8, manifest.workers, &clock_bytes) || clock_bytes > size ||
-      kManifestBytes + tables * BytesOfTable(version) + clock_bytes + files * kFileBytes +
-              kCrcBytes !=
+      BytesBeforeTables(version) + tables * BytesOfTable(version) + clock_bytes +
+              files * kFileBytes + kCrcBytes !=
           size) {
     return CorruptionFailure(path, 12,
                              StrCat(tables, " tables, ", files, " files and ", manifest.workers,
@@ -172,6 +195,18 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
         path, 0, "expected a number and a step of at least 0, and a version that is a text");
   }
   manifest.library = TextOf(library);
+  if (version >= kIncrementFormatVersion) {
+    SavedBase base;
+    base.id = in.Get<uint64_t>();
+    base.number = in.Get<int64_t>();
+    base.step = in.Get<int64_t>();
+    if (base.number < 0 || base.number >= manifest.number || base.step < 0) {
+      return CorruptionFailure(path, kManifestBytes,
+                               StrCat("expected a base before checkpoint ", manifest.number,
+                                      ", received checkpoint ", base.number));
+    }
+    manifest.base = base;
+  }
   // The remaining bytes bound both counts, so decoding needs no more memory than the file.
   manifest.tables.reserve(static_cast<size_t>(tables));
   manifest.files.reserve(static_cast<size_t>(files));

@@ -1,7 +1,9 @@
 // Format: the bytes of a checkpoint's files, which docs/checkpoint-format.md describes one by one.
 //
 // A checkpoint is a folder with a manifest and data files, one for each rank that saves rows. A
-// data file has a header, sections of rows in blocks, and a checksum for each block. All numbers
+// data file has a header, sections of rows in blocks, and a checksum for each block. An increment
+// is a checkpoint that has only some rows and names an earlier checkpoint, its base, from which
+// readers take the other rows. The base may be an increment, too. All numbers
 // are little-endian, and every offset follows from the counts before it, so a reader computes the
 // offsets and compares them. A checksum covers every byte. A reader trusts no value before
 // comparing it with the size of the file and with the checksum.
@@ -10,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +24,7 @@ namespace multiverso {
 
 constexpr uint32_t kFormatVersion = 1;
 constexpr uint32_t kLazyFormatVersion = 2;         // of a checkpoint with a table of lazy rows
+constexpr uint32_t kIncrementFormatVersion = 3;    // of an increment, with tables of any kind
 constexpr int64_t kBlockBytes = int64_t{1} << 20;  // bytes of a section with one checksum
 constexpr int64_t kDataAlignment = 4096;
 constexpr int64_t kIdOffset = 24;  // of the checkpoint's id in manifests and data files
@@ -96,6 +100,9 @@ struct SavedTable {
            (area == kKeysArea && is_hash());
   }
   bool is_hash() const { return kind == kHashKind; }
+  // Returns whether the rows of `other` can complete those of this table. Hyper-parameters and
+  // clocks may differ.
+  bool HasRowsOf(const SavedTable& other) const;
 
  private:
   static constexpr uint32_t kOtherAreas[] = {kStepsArea, kRowIdsArea, kRowStateArea, kKeysArea};
@@ -106,16 +113,26 @@ struct SavedFile {
   uint32_t header_crc = 0;
 };
 
+// The checkpoint, in the same folder, on which an increment is built.
+struct SavedBase {
+  uint64_t id = 0;
+  int64_t number = 0;
+  int64_t step = 0;
+};
+
 struct Manifest {
   uint64_t id = 0;  // random, and equal in all files of a checkpoint
   int64_t number = 0;
   int64_t step = 0;
   uint32_t mode = 0;
   uint32_t workers = 0;
-  int64_t created = 0;  // seconds since 1970 UTC
-  std::string library;  // version of the writer, at most 23 bytes
+  int64_t created = 0;            // seconds since 1970 UTC
+  std::string library;            // version of the writer, at most 23 bytes
+  std::optional<SavedBase> base;  // of an increment
   std::vector<SavedTable> tables;
   std::vector<SavedFile> files;
+
+  int64_t data_bytes() const;  // bytes of the data files
 };
 
 // Returns the oldest version of the format that can describe these tables.

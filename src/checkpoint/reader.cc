@@ -25,42 +25,50 @@ Status CheckLimit(const WaitLimit& limit, const std::string& path) {
 Result<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(FileSystem* files,
                                                                  const std::string& path) {
   std::unique_ptr<CheckpointReader> reader(new CheckpointReader(files, path));
-  MV_RETURN_IF_NOT_OK(reader->ReadManifest());
-  MV_RETURN_IF_NOT_OK(reader->OpenDataFiles());
-  MV_RETURN_IF_NOT_OK(reader->CheckCoverage());
+  MV_RETURN_IF_NOT_OK(reader->OpenChain());
   return reader;
 }
 
-Status CheckpointReader::ReadManifest() {
-  auto file = files_->Open(StrCat(path_, "/", kManifestName));
-  if (!file.ok()) return file.status();
-  manifest_bytes_ = file.value()->bytes();
-  if (manifest_bytes_ > kMaxHeaderBytes) {
-    return CorruptionFailure(file.value()->path(), 0,
-                             StrCat("expected a manifest, received ", manifest_bytes_, " bytes"));
+Status CheckpointReader::OpenChain() {
+  // A base has a smaller number than the increment, so the loop ends.
+  for (const Link* above = nullptr; above == nullptr || above->manifest.base.has_value();) {
+    auto link = std::make_unique<Link>();
+    link->path = above == nullptr ? path_ : PathOfBase(above->path, *above->manifest.base);
+    Result<Manifest> manifest =
+        above == nullptr
+            ? ReadManifest(files_, link->path, &link->manifest_bytes)
+            : ReadBaseManifest(files_, above->path, above->manifest, &link->manifest_bytes);
+    if (!manifest.ok()) return manifest.status();
+    link->manifest = std::move(manifest.value());
+    links_.push_back(std::move(link));
+    above = links_.back().get();
   }
-  std::string bytes(static_cast<size_t>(manifest_bytes_), '\0');
-  MV_RETURN_IF_NOT_OK(file.value()->Read(0, bytes.data(), manifest_bytes_));
-  Result<Manifest> manifest = DecodeManifest(bytes, file.value()->path());
-  if (!manifest.ok()) return manifest.status();
-  manifest_ = std::move(manifest.value());
+  int64_t max_section_bytes = 0;
+  for (auto link = links_.rbegin(); link != links_.rend(); ++link) {
+    MV_RETURN_IF_NOT_OK(OpenDataFiles(link->get()));
+    MV_RETURN_IF_NOT_OK(CheckCoverage(link->get()));
+    for (const StoredSection& stored : (*link)->sections) {
+      blocks_ += stored.section->blocks();
+      max_section_bytes = std::max(max_section_bytes, stored.section->padded_bytes());
+    }
+    parts_ = Overlay(parts_, link->get());
+  }
+  buffer_.resize(static_cast<size_t>(std::min(max_section_bytes, kBlockBytes)));
   return Status::Ok();
 }
 
-Status CheckpointReader::OpenDataFiles() {
-  int64_t max_section_bytes = 0;
-  for (uint32_t i = 0; i < manifest_.files.size(); ++i) {
-    auto file = DataFile::Open(files_, StrCat(path_, "/", DataFileName(i)), manifest_, i);
+Status CheckpointReader::OpenDataFiles(Link* link) {
+  for (uint32_t i = 0; i < link->manifest.files.size(); ++i) {
+    auto file = DataFile::Open(files_, StrCat(link->path, "/", DataFileName(i)), link->manifest, i);
     if (!file.ok()) return file.status();
-    data_files_.push_back(std::move(file.value()));
-    for (const Section& section : data_files_.back()->header().sections) {
-      sections_.push_back(StoredSection{data_files_.back().get(), &section, {}, false});
-      blocks_ += section.blocks();
-      max_section_bytes = std::max(max_section_bytes, section.padded_bytes());
+    link->files.push_back(std::move(file.value()));
+    DataFile* const opened = link->files.back().get();
+    LimitOpenFiles(opened);
+    for (const Section& section : opened->header().sections) {
+      link->sections.push_back(StoredSection{opened, &section, {}, false});
     }
   }
-  buffer_.resize(static_cast<size_t>(std::min(max_section_bytes, kBlockBytes)));
-  std::sort(sections_.begin(), sections_.end(),
+  std::sort(link->sections.begin(), link->sections.end(),
             [](const StoredSection& left, const StoredSection& right) {
               const Section& a = *left.section;
               const Section& b = *right.section;
@@ -70,51 +78,133 @@ Status CheckpointReader::OpenDataFiles() {
   return Status::Ok();
 }
 
-Status CheckpointReader::CheckCoverage() {
-  const std::string path = StrCat(path_, "/", kManifestName);
-  auto stored = sections_.begin();
-  for (uint32_t i = 0; i < manifest_.tables.size(); ++i) {
-    const SavedTable& table = manifest_.tables[i];
+void CheckpointReader::LimitOpenFiles(DataFile* file) {
+  if (open_files_.size() < kMaxOpenFiles) return open_files_.push_back(file);
+  open_files_[next_to_close_]->Close();
+  open_files_[next_to_close_] = file;
+  next_to_close_ = (next_to_close_ + 1) % kMaxOpenFiles;
+}
+
+Result<int64_t> CheckpointReader::ReadBlock(DataFile* file, const Section& section, int64_t block) {
+  if (!file->is_open()) LimitOpenFiles(file);
+  return file->ReadBlock(section, block, buffer_.data());
+}
+
+Status CheckpointReader::CheckCoverage(Link* link) {
+  const std::string path = ManifestPath(link->path);
+  const bool is_increment = link->manifest.base.has_value();
+  auto stored = link->sections.begin();
+  for (uint32_t i = 0; i < link->manifest.tables.size(); ++i) {
+    const SavedTable& table = link->manifest.tables[i];
     for (uint32_t index = 0; index < table.num_areas(); ++index) {
+      const uint32_t area = table.area(index);
+      const auto is_of_area = [&] {
+        return stored != link->sections.end() && stored->section->table == i &&
+               stored->section->area == area;
+      };
       int64_t row = 0;
-      while (row < table.num_row) {
-        const bool fits = stored != sections_.end() && stored->section->table == i &&
-                          stored->section->area == table.area(index) &&
-                          stored->section->first_row == row;
+      while (is_increment ? is_of_area() : row < table.num_row) {
+        const bool fits = is_of_area() && (is_increment ? stored->section->first_row >= row
+                                                        : stored->section->first_row == row);
         if (!fits) {
           return CorruptionFailure(path, 0,
-                                   StrCat("row ", row, " of table '", table.name, "', area ",
-                                          table.area(index), ", is in no file or in two"));
+                                   StrCat("row ", row, " of table '", table.name, "', area ", area,
+                                          ", is in no file or in two"));
         }
         const Section& section = *stored->section;
-        const StoredSection* const ids = table.is_lazy() ? RowIdsOf(section) : nullptr;
+        const StoredSection* const ids = table.is_lazy() ? RowIdsOf(link, section) : nullptr;
         const bool has_ids =
             ids != nullptr && ids->section->rows == section.rows &&
             ids->section->bytes / kRowIdBytes == section.bytes / table.row_bytes(section.area);
         if (table.is_lazy() && !has_ids) {
           return CorruptionFailure(
               path, 0,
-              StrCat("the rows from ", row, " on of table '", table.name, "', area ",
-                     table.area(index), ", are not those of the area with their numbers"));
+              StrCat("the rows from ", section.first_row, " on of table '", table.name, "', area ",
+                     area, ", are not those of the area with their numbers"));
         }
-        row += stored->section->rows;
+        row = section.first_row + section.rows;
         ++stored;
       }
     }
   }
-  if (stored == sections_.end()) return Status::Ok();
+  if (stored == link->sections.end()) return Status::Ok();
   return CorruptionFailure(path, 0, "the files hold rows more than once");
 }
 
-CheckpointReader::StoredSection* CheckpointReader::RowIdsOf(const Section& section) {
+std::vector<CheckpointReader::Part> CheckpointReader::Overlay(const std::vector<Part>& below,
+                                                              Link* link) {
+  const auto area_of = [](const StoredSection& stored) {
+    return std::make_pair(stored.section->table, stored.section->area);
+  };
+  std::vector<Part> parts;
+  parts.reserve(below.size() + link->sections.size());
+  auto next = link->sections.begin();
+  const auto end = link->sections.end();
+  const auto take = [&] {
+    const Section& section = *next->section;
+    parts.push_back(Part{link, &*next, section.first_row, section.first_row + section.rows});
+    ++next;
+  };
+  for (const Part& part : below) {
+    const auto area = area_of(*part.stored);
+    // The rows of the part that have not been replaced or passed on.
+    int64_t first = part.first;
+    // The last section taken may replace the beginning of this part.
+    if (!parts.empty() && area_of(*parts.back().stored) == area) {
+      first = std::max(first, parts.back().end);
+    }
+    while (next != end) {
+      const auto next_area = area_of(*next);
+      const bool is_before =
+          next_area < area || (next_area == area && next->section->first_row < part.end);
+      if (!is_before) break;
+      if (next_area == area) {
+        if (first < next->section->first_row) {
+          parts.push_back(Part{part.link, part.stored, first, next->section->first_row});
+        }
+        first = std::max(first, next->section->first_row + next->section->rows);
+      }
+      take();
+    }
+    if (first < part.end) parts.push_back(Part{part.link, part.stored, first, part.end});
+  }
+  while (next != end) take();
+  return parts;
+}
+
+std::vector<CheckpointReader::Part>::const_iterator CheckpointReader::FirstPart(uint32_t table,
+                                                                                uint32_t area,
+                                                                                int64_t row) const {
+  return std::upper_bound(
+      parts_.begin(), parts_.end(), std::make_tuple(table, area, row),
+      [](const std::tuple<uint32_t, uint32_t, int64_t>& wanted, const Part& part) {
+        const Section& section = *part.stored->section;
+        return wanted < std::tie(section.table, section.area, part.end);
+      });
+}
+
+template <class Body>
+Status CheckpointReader::ForEachPart(uint32_t table, uint32_t area, int64_t first_row,
+                                     int64_t end_row, Body body) const {
+  for (auto part = FirstPart(table, area, first_row); part != parts_.end(); ++part) {
+    const Section& section = *part->stored->section;
+    if (section.table != table || section.area != area || part->first >= end_row) break;
+    const int64_t begin = std::max(first_row, part->first);
+    const int64_t end = std::min(end_row, part->end);
+    if (begin < end) MV_RETURN_IF_NOT_OK(body(*part, begin, end));
+  }
+  return Status::Ok();
+}
+
+CheckpointReader::StoredSection* CheckpointReader::RowIdsOf(Link* link, const Section& section) {
   const auto found = std::lower_bound(
-      sections_.begin(), sections_.end(),
+      link->sections.begin(), link->sections.end(),
       std::make_tuple(section.table, kRowIdsArea, section.first_row),
       [](const StoredSection& stored, const std::tuple<uint32_t, uint32_t, int64_t>& wanted) {
         const Section& at = *stored.section;
         return std::tie(at.table, at.area, at.first_row) < wanted;
       });
-  if (found == sections_.end()) return nullptr;
+  if (found == link->sections.end()) return nullptr;
   const Section& ids = *found->section;
   const bool is_found =
       ids.table == section.table && ids.area == kRowIdsArea && ids.first_row == section.first_row;
@@ -126,7 +216,7 @@ Status CheckpointReader::ReadRowIds(StoredSection* stored) {
   const Section& section = *stored->section;
   std::vector<int64_t> ids(static_cast<size_t>(section.bytes / kRowIdBytes));
   for (int64_t block = 0; block < section.blocks(); ++block) {
-    const auto data = stored->file->ReadBlock(section, block, buffer_.data());
+    const auto data = ReadBlock(stored->file, section, block);
     if (!data.ok()) return data.status();
     if (data.value() > 0) {
       std::memcpy(reinterpret_cast<char*>(ids.data()) + block * kBlockBytes, buffer_.data(),
@@ -148,9 +238,9 @@ Status CheckpointReader::ReadRowIds(StoredSection* stored) {
   return Status::Ok();
 }
 
-Status CheckpointReader::CheckKeys(const StoredSection& stored) {
+Status CheckpointReader::CheckKeys(Link* link, const StoredSection& stored) {
   const Section& section = *stored.section;
-  const SavedTable& saved = manifest_.tables[section.table];
+  const SavedTable& saved = manifest().tables[section.table];
   const int64_t stripes = saved.num_row / kRowsPerStripeOfKeys;
   std::vector<int64_t> keys;
   const auto problem = [&](int64_t key, const char* what) {
@@ -168,73 +258,92 @@ Status CheckpointReader::CheckKeys(const StoredSection& stored) {
     }
     return Status::Ok();
   };
-  MV_RETURN_IF_NOT_OK(Read(section.table, kKeysArea, section.first_row,
-                           section.first_row + section.rows, WaitLimit::Until(Instant::max()),
-                           take));
+  MV_RETURN_IF_NOT_OK(ReadSection(link, stored, section.first_row, section.first_row + section.rows,
+                                  WaitLimit::Until(Instant::max()), take));
   std::sort(keys.begin(), keys.end());
   const auto repeated = std::adjacent_find(keys.begin(), keys.end());
   return repeated == keys.end() ? Status::Ok() : problem(*repeated, " is in two rows");
 }
 
+std::vector<std::string> CheckpointReader::bases() const {
+  std::vector<std::string> paths;
+  for (size_t i = 1; i < links_.size(); ++i) paths.push_back(links_[i]->path);
+  return paths;
+}
+
 int64_t CheckpointReader::file_bytes() const {
-  int64_t total = manifest_bytes_;
-  for (const auto& file : data_files_) total += file->header().file_bytes;
+  int64_t total = 0;
+  for (const auto& link : links_) {
+    total += link->manifest_bytes;
+    for (const auto& file : link->files) total += file->header().file_bytes;
+  }
   return total;
+}
+
+int64_t CheckpointReader::num_files() const {
+  size_t total = 0;
+  for (const auto& link : links_) total += link->files.size();
+  return static_cast<int64_t>(total);
 }
 
 Status CheckpointReader::Verify(int64_t first, int64_t end, const WaitLimit& limit) {
   int64_t blocks_before = 0;
-  for (StoredSection& stored : sections_) {
-    const int64_t blocks = stored.section->blocks();
-    const bool has_share = first < std::min(end, blocks_before + blocks);
-    if (has_share && stored.section->area == kRowIdsArea) MV_RETURN_IF_NOT_OK(ReadRowIds(&stored));
-    if (has_share && stored.section->area == kKeysArea) MV_RETURN_IF_NOT_OK(CheckKeys(stored));
-    for (; first < std::min(end, blocks_before + blocks); ++first) {
-      const auto data =
-          stored.file->ReadBlock(*stored.section, first - blocks_before, buffer_.data());
-      if (!data.ok()) return data.status();
-      MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
+  for (const auto& link : links_) {
+    for (StoredSection& stored : link->sections) {
+      const Section& section = *stored.section;
+      const int64_t blocks = section.blocks();
+      const bool has_share = first < std::min(end, blocks_before + blocks);
+      if (has_share && section.area == kRowIdsArea) MV_RETURN_IF_NOT_OK(ReadRowIds(&stored));
+      if (has_share && section.area == kKeysArea) {
+        MV_RETURN_IF_NOT_OK(CheckKeys(link.get(), stored));
+      }
+      for (; first < std::min(end, blocks_before + blocks); ++first) {
+        const auto data = ReadBlock(stored.file, section, first - blocks_before);
+        if (!data.ok()) return data.status();
+        MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
+      }
+      blocks_before += blocks;
     }
-    blocks_before += blocks;
   }
   return Status::Ok();
 }
 
 Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
                               const WaitLimit& limit, const TakeBlock& take) {
-  const SavedTable& saved = manifest_.tables[table];
-  const int64_t row_bytes = saved.row_bytes(area);
-  for (const StoredSection& stored : sections_) {
-    const Section& section = *stored.section;
-    if (section.table != table || section.area != area) continue;
-    const int64_t begin = std::max(first_row, section.first_row);
-    const int64_t end = std::min(end_row, section.first_row + section.rows);
-    if (begin >= end) continue;
-    if (!saved.is_lazy()) {
-      MV_RETURN_IF_NOT_OK(ReadPart(stored, (begin - section.first_row) * row_bytes,
-                                   (end - section.first_row) * row_bytes, nullptr, limit, take));
-      continue;
-    }
-    StoredSection* const ids = RowIdsOf(section);
-    MV_RETURN_IF_NOT_OK(ReadRowIds(ids));
-    const auto place_of = [&](int64_t row) {
-      return std::lower_bound(ids->row_ids.begin(), ids->row_ids.end(), row) - ids->row_ids.begin();
-    };
-    MV_RETURN_IF_NOT_OK(ReadPart(stored, place_of(begin) * row_bytes, place_of(end) * row_bytes,
-                                 ids->row_ids.data(), limit, take));
+  return ForEachPart(table, area, first_row, end_row,
+                     [&](const Part& part, int64_t begin, int64_t end) {
+                       return ReadSection(part.link, *part.stored, begin, end, limit, take);
+                     });
+}
+
+Status CheckpointReader::ReadSection(Link* link, const StoredSection& stored, int64_t first_row,
+                                     int64_t end_row, const WaitLimit& limit,
+                                     const TakeBlock& take) {
+  const Section& section = *stored.section;
+  const SavedTable& saved = manifest().tables[section.table];
+  const int64_t row_bytes = saved.row_bytes(section.area);
+  if (!saved.is_lazy()) {
+    return ReadPart(stored, (first_row - section.first_row) * row_bytes,
+                    (end_row - section.first_row) * row_bytes, nullptr, limit, take);
   }
-  return Status::Ok();
+  StoredSection* const ids = RowIdsOf(link, section);
+  MV_RETURN_IF_NOT_OK(ReadRowIds(ids));
+  const auto place_of = [&](int64_t row) {
+    return std::lower_bound(ids->row_ids.begin(), ids->row_ids.end(), row) - ids->row_ids.begin();
+  };
+  return ReadPart(stored, place_of(first_row) * row_bytes, place_of(end_row) * row_bytes,
+                  ids->row_ids.data(), limit, take);
 }
 
 Status CheckpointReader::ReadPart(const StoredSection& stored, int64_t from, int64_t to,
                                   const int64_t* row_ids, const WaitLimit& limit,
                                   const TakeBlock& take) {
   const Section& section = *stored.section;
-  const SavedTable& saved = manifest_.tables[section.table];
+  const SavedTable& saved = manifest().tables[section.table];
   const int64_t row_bytes = saved.row_bytes(section.area);
   const int64_t element_bytes = saved.element_bytes(section.area);
   for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {
-    const auto data = stored.file->ReadBlock(section, block, buffer_.data());
+    const auto data = ReadBlock(stored.file, section, block);
     if (!data.ok()) return data.status();
     const int64_t block_begin = block * kBlockBytes;
     const int64_t part_end = std::min(to, block_begin + data.value());
@@ -259,25 +368,32 @@ Status CheckpointReader::ReadPart(const StoredSection& stored, int64_t from, int
   return Status::Ok();
 }
 
-int64_t CheckpointReader::StoredRowsOf(uint32_t table) const {
+Result<int64_t> CheckpointReader::StoredRowsOf(uint32_t table) {
   int64_t rows = 0;
-  for (const StoredSection& stored : sections_) {
-    const Section& section = *stored.section;
-    if (section.table == table && section.area == kRowIdsArea) rows += section.bytes / kRowIdBytes;
-  }
+  const Status counted = ForEachPart(table, kRowIdsArea, 0, manifest().tables[table].num_row,
+                                     [&](const Part& part, int64_t begin, int64_t end) -> Status {
+                                       const Section& section = *part.stored->section;
+                                       if (end - begin == section.rows) {
+                                         rows += section.bytes / kRowIdBytes;
+                                         return Status::Ok();
+                                       }
+                                       MV_RETURN_IF_NOT_OK(ReadRowIds(part.stored));
+                                       const std::vector<int64_t>& ids = part.stored->row_ids;
+                                       rows += std::lower_bound(ids.begin(), ids.end(), end) -
+                                               std::lower_bound(ids.begin(), ids.end(), begin);
+                                       return Status::Ok();
+                                     });
+  if (!counted.ok()) return counted;
   return rows;
 }
 
 uint64_t CheckpointReader::StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const {
   uint64_t steps = 0;
-  for (const StoredSection& stored : sections_) {
-    const Section& section = *stored.section;
-    const bool has_rows =
-        section.first_row < end_row && first_row < section.first_row + section.rows;
-    if (section.table == table && section.area == kParameterArea && has_rows) {
-      steps = std::max(steps, section.steps);
-    }
-  }
+  (void)ForEachPart(table, kParameterArea, first_row, end_row,
+                    [&](const Part& part, int64_t /*begin*/, int64_t /*end*/) {
+                      steps = std::max(steps, part.stored->section->steps);
+                      return Status::Ok();
+                    });
   return steps;
 }
 

@@ -1,4 +1,8 @@
 // CheckpointReader: reads a checkpoint. Opening a checkpoint verifies everything except the data.
+//
+// An increment is read together with the checkpoints on which it is built, its chain. Each row of
+// each area has the content of the newest checkpoint of the chain that contains it. For callers the
+// chain is one checkpoint.
 #ifndef MULTIVERSO_CHECKPOINT_READER_H_
 #define MULTIVERSO_CHECKPOINT_READER_H_
 
@@ -13,25 +17,28 @@
 #include "checkpoint/data_file.h"
 #include "checkpoint/file_system.h"
 #include "checkpoint/format.h"
+#include "checkpoint/manifest_file.h"
 
 namespace multiverso {
-
-constexpr char kManifestName[] = "manifest.mv";
 
 // One thread at a time uses a reader. A failure of a file is CheckpointCorruptError or
 // CheckpointIOError.
 class CheckpointReader {
  public:
-  // Opens the checkpoint in folder `path` and verifies that its files hold each row of each area of
-  // each table exactly once.
+  // Opens the checkpoint in folder `path` and its bases, and verifies that their files hold each
+  // row of each area of each table: those of one checkpoint at most once, and those of a checkpoint
+  // without a base exactly once.
   static Result<std::unique_ptr<CheckpointReader>> Open(FileSystem* files, const std::string& path);
 
   const std::string& path() const { return path_; }
-  const Manifest& manifest() const { return manifest_; }
-  int64_t file_bytes() const;  // bytes of all files
+  const Manifest& manifest() const { return links_.front()->manifest; }
+  // Returns the paths of the checkpoints on which this one is built, the newest first.
+  std::vector<std::string> bases() const;
+  int64_t file_bytes() const;  // bytes of all files of the chain
+  int64_t num_files() const;   // data files of the chain
 
   int64_t blocks() const { return blocks_; }
-  // Reads and verifies blocks first to end - 1.
+  // Reads and verifies blocks first to end - 1, which include those that newer ones replace.
   Status Verify(int64_t first, int64_t end, const WaitLimit& limit);
 
   // Reads and verifies the blocks with rows first_row to end_row - 1 of an area, and calls
@@ -40,42 +47,75 @@ class CheckpointReader {
   using TakeBlock = std::function<Status(int64_t first, int64_t count, const char* data)>;
   Status Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
               const WaitLimit& limit, const TakeBlock& take);
-  // Returns the largest Section::steps among the sections with any of these rows' parameters.
   // Returns the number of rows that are stored of a table with an initializer.
-  int64_t StoredRowsOf(uint32_t table) const;
+  Result<int64_t> StoredRowsOf(uint32_t table);
+  // Returns the largest Section::steps among the sections with any of these rows' parameters.
   uint64_t StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const;
 
  private:
+  // The most data files that are open at a time.
+  static constexpr size_t kMaxOpenFiles = 64;
+
   // A section and the file that holds it.
   struct StoredSection {
-    const DataFile* file;
+    DataFile* file;
     const Section* section;
     std::vector<int64_t> row_ids;  // of a section of kRowIdsArea that has been read
     bool has_row_ids = false;
   };
+  // A checkpoint of the chain.
+  struct Link {
+    std::string path;
+    Manifest manifest;
+    int64_t manifest_bytes = 0;
+    std::vector<std::unique_ptr<DataFile>> files;
+    std::vector<StoredSection> sections;  // sorted by table, area and first row
+  };
+  // Rows of a section that no newer section replaces.
+  struct Part {
+    Link* link;
+    StoredSection* stored;
+    int64_t first;
+    int64_t end;
+  };
 
   CheckpointReader(FileSystem* files, std::string path) : files_(files), path_(std::move(path)) {}
 
-  Status ReadManifest();
-  Status OpenDataFiles();
-  Status CheckCoverage();
+  Status OpenChain();
+  Status OpenDataFiles(Link* link);
+  static Status CheckCoverage(Link* link);
+  // Returns the parts in `below` that the sections of a newer link do not replace, and its own.
+  static std::vector<Part> Overlay(const std::vector<Part>& below, Link* link);
+  // Returns the first part with rows of the area from `row` on.
+  std::vector<Part>::const_iterator FirstPart(uint32_t table, uint32_t area, int64_t row) const;
+  // Calls body(part, first row, end row) for each part with some of these rows, in ascending order.
+  template <class Body>
+  Status ForEachPart(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
+                     Body body) const;
+  // Reads a block to buffer_, and returns the number of its bytes that are data.
+  Result<int64_t> ReadBlock(DataFile* file, const Section& section, int64_t block);
+  // Closes another file if `file` is one too many that is open.
+  void LimitOpenFiles(DataFile* file);
   // Returns the section with the row ids of a section of another area, or null.
-  StoredSection* RowIdsOf(const Section& section);
+  static StoredSection* RowIdsOf(Link* link, const Section& section);
   // Reads the row ids of a section of kRowIdsArea, unless they have been read, and checks them.
   Status ReadRowIds(StoredSection* stored);
   // Checks that each key of a section is in a row of its stripe, and in one row only.
-  Status CheckKeys(const StoredSection& stored);
-  // Does what Read does for the part of a section from offset `from` to `to`, whose rows are
-  // `row_ids` from the section's first stored row on, or consecutive if `row_ids` is null.
+  Status CheckKeys(Link* link, const StoredSection& stored);
+  // Do what Read does for rows of a section, and for the part of a section from offset `from` to
+  // `to`, whose rows are `row_ids` from the section's first stored row on, or consecutive if
+  // `row_ids` is null.
+  Status ReadSection(Link* link, const StoredSection& stored, int64_t first_row, int64_t end_row,
+                     const WaitLimit& limit, const TakeBlock& take);
   Status ReadPart(const StoredSection& stored, int64_t from, int64_t to, const int64_t* row_ids,
                   const WaitLimit& limit, const TakeBlock& take);
 
   FileSystem* files_;
   std::string path_;
-  Manifest manifest_;
-  int64_t manifest_bytes_ = 0;
-  std::vector<std::unique_ptr<DataFile>> data_files_;
-  std::vector<StoredSection> sections_;  // sorted by table, area and first row
+  std::vector<std::unique_ptr<Link>> links_;  // this checkpoint, then its bases
+  std::vector<Part> parts_;                   // sorted by table, area and first row
+  std::vector<DataFile*> open_files_;
+  size_t next_to_close_ = 0;
   int64_t blocks_ = 0;
   std::vector<char> buffer_;  // room for a block
 };

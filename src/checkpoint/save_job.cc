@@ -105,6 +105,19 @@ void SaveJob::Run() {
     status = Status(Code::kMemory, StrCat(plan_.saving, ": ", error.what()));
   }
   finish(&committed_, &committed_status_, status);
+  if (status.ok() && plan_.commits && plan_.keep > 0) RemoveOld();
+}
+
+void SaveJob::RemoveOld() {
+  Status status;
+  try {
+    status = CheckpointFolder(files_, plan_.folder).RemoveRetired();
+  } catch (const std::exception& error) {
+    status = Status(Code::kMemory, error.what());
+  }
+  // The user may have removed the folder meanwhile. Otherwise the next save tries again.
+  const bool is_gone = status.file() != nullptr && status.file()->error_number == ENOENT;
+  if (!status.ok() && !is_gone) LogWarning(StrCat("old checkpoints stay: ", status.text()));
 }
 
 Status SaveJob::CheckMayContinue() const {
@@ -138,9 +151,11 @@ Status SaveJob::WriteFile() {
 Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
   const std::string header_bytes = EncodeDataHeader(header);
   MV_RETURN_IF_NOT_OK(file->Write(header_bytes.data(), static_cast<int64_t>(header_bytes.size())));
-  // One buffer is written while the other buffer is filled.
+  // One buffer is written while the other buffer is filled. Short blocks share a buffer.
   std::vector<char> buffers[2];
   for (auto& buffer : buffers) buffer.resize(static_cast<size_t>(kBlockBytes));
+  int current = 0;
+  int64_t filled = 0;
   std::vector<uint32_t> checksums;
   checksums.reserve(static_cast<size_t>(header.checksums) + 1);
   AsyncWriter writer(file);
@@ -148,21 +163,29 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
     const Section& section = header.sections[i];
     for (int64_t at = 0; at < section.padded_bytes(); at += kBlockBytes) {
       MV_RETURN_IF_NOT_OK(CheckMayContinue());
-      std::vector<char>& buffer = buffers[checksums.size() % 2];
       const int64_t bytes = std::min(kBlockBytes, section.bytes - at);
       const int64_t padded = std::min(kBlockBytes, section.padded_bytes() - at);
-      const auto fetched = source_->Fetch(i, at, bytes, buffer.data());
+      if (filled + padded > kBlockBytes) {
+        MV_RETURN_IF_NOT_OK(writer.Write(buffers[current].data(), filled));
+        current = 1 - current;
+        filled = 0;
+      }
+      char* const buffer = buffers[current].data() + filled;
+      const auto fetched = source_->Fetch(i, at, bytes, buffer);
       if (!fetched.ok()) return fetched.status();
       const char* data = fetched.value();
-      if (padded > bytes) {
-        if (data != buffer.data()) std::memcpy(buffer.data(), data, static_cast<size_t>(bytes));
-        std::memset(buffer.data() + bytes, 0, static_cast<size_t>(padded - bytes));
-        data = buffer.data();
+      if (data != buffer && padded == kBlockBytes && bytes == padded) {
+        checksums.push_back(Crc32c(data, padded));
+        MV_RETURN_IF_NOT_OK(writer.Write(data, padded));
+        continue;
       }
-      checksums.push_back(Crc32c(data, padded));
-      MV_RETURN_IF_NOT_OK(writer.Write(data, padded));
+      if (data != buffer) std::memcpy(buffer, data, static_cast<size_t>(bytes));
+      std::memset(buffer + bytes, 0, static_cast<size_t>(padded - bytes));
+      checksums.push_back(Crc32c(buffer, padded));
+      filled += padded;
     }
   }
+  if (filled > 0) MV_RETURN_IF_NOT_OK(writer.Write(buffers[current].data(), filled));
   MV_RETURN_IF_NOT_OK(writer.Drain());
   checksums.push_back(Crc32c(checksums.data(), header.checksums * 4));
   return file->Write(checksums.data(), static_cast<int64_t>(checksums.size()) * 4);
@@ -223,7 +246,7 @@ Status SaveJob::CollectFile(uint32_t index) {
 Status SaveJob::Commit() {
   const std::string bytes = EncodeManifest(plan_.manifest);
   {
-    auto file = files_->Create(StrCat(plan_.saving, "/", kManifestName));
+    auto file = files_->Create(ManifestPath(plan_.saving));
     if (!file.ok()) return file.status();
     MV_RETURN_IF_NOT_OK(file.value()->Write(bytes.data(), static_cast<int64_t>(bytes.size())));
     MV_RETURN_IF_NOT_OK(file.value()->Sync());
@@ -232,9 +255,9 @@ Status SaveJob::Commit() {
   CheckpointFolder folder(files_, plan_.folder);
   MV_RETURN_IF_NOT_OK(folder.Commit(plan_.saving, plan_.name));
   if (plan_.keep > 0) {
-    const Status pruned = folder.Prune(plan_.keep);
+    const Status retired = folder.Retire(plan_.keep);
     // A failure to remove old checkpoints does not affect the new checkpoint.
-    if (!pruned.ok()) LogWarning(StrCat("old checkpoints stay: ", pruned.text()));
+    if (!retired.ok()) LogWarning(StrCat("old checkpoints stay: ", retired.text()));
   }
   return Status::Ok();
 }

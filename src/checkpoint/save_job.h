@@ -3,7 +3,8 @@
 // Every rank that owns rows writes them to a file, named `shard-00002.mv.part` until it is complete
 // and `shard-00002.mv` afterwards. The rank that commits polls the folder for the files of the
 // other ranks, writes the manifest and renames the folder. So a checkpoint is completed without a
-// barrier and becomes visible atomically.
+// barrier and becomes visible atomically. After that, the same rank frees the space of checkpoints
+// that are no longer kept, for which no other rank waits.
 #ifndef MULTIVERSO_CHECKPOINT_SAVE_JOB_H_
 #define MULTIVERSO_CHECKPOINT_SAVE_JOB_H_
 
@@ -105,6 +106,7 @@ class SaveJob {
   // Returns pending while the file does not exist.
   Status CollectFile(uint32_t index);
   Status Commit();
+  void RemoveOld();
   Status Await(const bool* done, const Status* status, const WaitLimit& limit);
 
   FileSystem* files_;

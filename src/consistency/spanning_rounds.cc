@@ -180,8 +180,7 @@ Status SpanningRounds::WaitUntilComplete(const char* call, const WaitLimit& limi
 void SpanningRounds::CopyRows(const Request& request, bool all_from_copy) const {
   const int64_t columns = shape_.columns;
   const int64_t own_first = first_row_ * columns;
-  const int64_t own_end =
-      own_first + (all_from_copy ? 0 : shard_->layout().rows() * columns);
+  const int64_t own_end = own_first + (all_from_copy ? 0 : shard_->layout().rows() * columns);
   const int64_t bytes = shape_.element_bytes();
   char* const out = static_cast<char*>(request.out);
   // Copies elements that are all in this node's part or all outside.

@@ -20,8 +20,8 @@ SyncPointArrival ArrivalOf(const Group& world, int64_t offset, int rank) {
 void SyncPointArrival::Count(int64_t table, const CallDigest& table_calls) {
   if (table_calls.count == 0) return;
   // A sum, because the workers may have released the tables in different orders.
-  digest +=
-      Mix64(Mix64(Mix64(static_cast<uint64_t>(table) + 1) ^ table_calls.count) ^ table_calls.digest);
+  digest += Mix64(Mix64(Mix64(static_cast<uint64_t>(table) + 1) ^ table_calls.count) ^
+                  table_calls.digest);
   calls += table_calls.count;
 }
 

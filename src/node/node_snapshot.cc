@@ -276,8 +276,7 @@ std::string NodeSnapshot::Json() const {
                   ",\"bytes_sent\":", counts(&FlightRecorder::Traffic::bytes_sent),
                   ",\"bytes_received\":", counts(&FlightRecorder::Traffic::bytes_received),
                   ",\"raw_bytes_sent\":", counts(&FlightRecorder::Traffic::raw_bytes_sent),
-                  ",\"raw_bytes_received\":",
-                  counts(&FlightRecorder::Traffic::raw_bytes_received),
+                  ",\"raw_bytes_received\":", counts(&FlightRecorder::Traffic::raw_bytes_received),
                   ",\"encoding\":", counts(&FlightRecorder::Traffic::encoding),
                   ",\"waiting\":", counts(&FlightRecorder::Traffic::waiting), "}");
   };

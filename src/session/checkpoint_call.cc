@@ -4,6 +4,7 @@ namespace multiverso {
 
 Status CheckpointCall::Begin(Tables tables, int64_t num_created, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(EndSave(state_, limit));
+  state_->finished.reset();  // waits until the space of old checkpoints is free
   Result<Tables> covered =
       Negotiate(context(), kind_, request_, std::move(tables), num_created, limit);
   if (!covered.ok()) return covered.status();

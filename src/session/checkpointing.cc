@@ -11,6 +11,19 @@ namespace multiverso {
 namespace {
 
 constexpr int64_t kSlowDiskBytesPerMs = 20'000;  // 20 MB/s
+// The most folders of which a session remembers its last save.
+constexpr size_t kMaxFolders = 8;
+
+void Remember(Checkpointing* state, LastSave&& save) {
+  std::vector<LastSave>& saves = state->last_saves;
+  const LastSave* const replaced = LastSaveInto(*state, save.folder);
+  if (replaced != nullptr) {
+    saves.erase(saves.begin() + (replaced - saves.data()));
+  } else if (saves.size() == kMaxFolders) {
+    saves.erase(saves.begin());
+  }
+  saves.push_back(std::move(save));
+}
 
 // Returns the result of the last vote about the save.
 Status ResultOf(const Checkpointing& state) {
@@ -29,6 +42,12 @@ bool IsFirstHere(RankContext* context) {
 }
 
 }  // namespace
+
+const LastSave* LastSaveInto(const Checkpointing& state, const std::string& folder) {
+  const auto found = std::find_if(state.last_saves.begin(), state.last_saves.end(),
+                                  [&](const LastSave& save) { return save.folder == folder; });
+  return found == state.last_saves.end() ? nullptr : &*found;
+}
 
 std::chrono::milliseconds TimeForDisk(int64_t bytes) {
   return std::chrono::milliseconds(bytes / kSlowDiskBytesPerMs);
@@ -53,6 +72,10 @@ Status EndSave(Checkpointing* state, const WaitLimit& limit) {
   const bool removes_folder = job->commits() && !status.ok();
   if (status.ok() && IsFirstHere(state->context))
     state->context->memory()->RecordCheckpoint(job->path());
+  if (status.ok()) {
+    Remember(state, std::move(state->saving));
+    state->finished = std::move(state->job);
+  }
   state->job.reset();  // waits for the job's thread, which writes to the folder
   if (removes_folder) CheckpointFolder(state->files, folder).Abandon(saving);
   return status;

@@ -1,11 +1,12 @@
-// Checkpointing: what a session keeps between its saves: the background save in progress, and the
-// memory from which it writes.
+// Checkpointing: what a session keeps between its saves: the background save in progress, the
+// memory from which it writes, and what the tables have contained at the last saves.
 #ifndef MULTIVERSO_SESSION_CHECKPOINTING_H_
 #define MULTIVERSO_SESSION_CHECKPOINTING_H_
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -17,6 +18,14 @@
 
 namespace multiverso {
 
+// A save of this session, on which an incremental save into the same folder can be built.
+struct LastSave {
+  std::string folder;
+  SavedBase checkpoint;
+  std::vector<int64_t> tables;    // ids
+  std::vector<int64_t> versions;  // of the tables on this node, for Table::ListChangesHere
+};
+
 // Only the thread that makes the session's collective calls uses this state.
 struct Checkpointing {
   FileSystem* files = nullptr;
@@ -27,7 +36,15 @@ struct Checkpointing {
   // The save in progress, on all ranks or on none. The job reads the copy.
   std::unique_ptr<SaveJob> job;
   int committer = -1;  // the rank whose job commits the checkpoint
+  LastSave saving;     // what the job saves
+  // The job of the last complete save, which may still free the space of old checkpoints.
+  std::unique_ptr<SaveJob> finished;
+  // The last complete saves into some folders, the latest last.
+  std::vector<LastSave> last_saves;
 };
+
+// Returns the last save into a folder, or null.
+const LastSave* LastSaveInto(const Checkpointing& state, const std::string& folder);
 
 // Returns the extra time that a call gets for `bytes` on a disk: enough for a very slow one.
 std::chrono::milliseconds TimeForDisk(int64_t bytes);

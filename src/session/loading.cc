@@ -17,6 +17,8 @@ Result<int64_t> Loading::Run(Tables tables, int64_t num_created, const WaitLimit
   if (step_ < 0) return step_;
   MV_RETURN_IF_NOT_OK(ExchangeVotes(OpenAndVerify(limit), limit));
   MV_RETURN_IF_NOT_OK(CheckVotes(loaders_, "checked its part: no table has changed"));
+  // The tables no longer contain what the session has saved.
+  state()->last_saves.clear();
   MV_RETURN_IF_NOT_OK(ExchangeVotes(LoadTables(limit), limit));
   MV_RETURN_IF_NOT_OK(
       CheckVotes(loaders_, "loaded all of its rows, some of which may hold their old values"));
@@ -66,7 +68,7 @@ Status Loading::OpenAndVerify(const WaitLimit& limit) {
     reader_ = std::move(reader.value());
   }
   if (reader_->manifest().id != id_) {
-    return CorruptionFailure(StrCat(checkpoint_path_, "/", kManifestName), kIdOffset,
+    return CorruptionFailure(ManifestPath(checkpoint_path_), kIdOffset,
                              "this rank and the master see different checkpoints");
   }
   MV_RETURN_IF_NOT_OK(MatchTables());
@@ -92,11 +94,15 @@ Status Loading::MatchTables() {
     }
     MV_RETURN_IF_NOT_OK(CheckFits(checkpoint_path_, saved[index], *table));
     const KeyPolicy& policy = table->spec().keys;
-    const int64_t stored = reader_->StoredRowsOf(static_cast<uint32_t>(index));
-    if (saved[index].is_hash() && policy.evict == 0 && stored > policy.capacity) {
-      return Status(Code::kMismatch,
-                    StrCat("the checkpoint ", checkpoint_path_, " does not fit: expected ",
-                           policy.capacity, " keys at most (capacity), received ", stored));
+    if (saved[index].is_hash() && policy.evict == 0) {
+      const Result<int64_t> stored = reader_->StoredRowsOf(static_cast<uint32_t>(index));
+      if (!stored.ok()) return stored.status();
+      if (stored.value() > policy.capacity) {
+        return Status(
+            Code::kMismatch,
+            StrCat("the checkpoint ", checkpoint_path_, " does not fit: expected ", policy.capacity,
+                   " keys at most (capacity), received ", stored.value()));
+      }
     }
     is_taken[index] = true;
     saved_indices_.push_back(static_cast<uint32_t>(index));

@@ -15,8 +15,10 @@ constexpr int64_t kTablesPerExchange = 8 * 320;
 
 struct Proposal {
   uint32_t folder_crc = 0;
-  uint16_t in_background = 0;
-  uint16_t missing_ok = 0;
+  uint8_t in_background = 0;
+  uint8_t missing_ok = 0;
+  uint8_t incremental = 0;
+  uint8_t unused = 0;
   int64_t step = 0;
   int64_t keep = 0;
   int64_t table = 0;
@@ -38,12 +40,14 @@ std::string Describe(const Proposal& request) {
   if (request.step >= 0) text += StrCat(", step ", request.step);
   if (request.keep > 0) text += StrCat(", keep ", request.keep);
   if (request.in_background != 0) text += ", in the background";
+  if (request.incremental != 0) text += ", incremental";
   return text + (request.missing_ok != 0 ? ", missing_ok" : "");
 }
 
 bool IsSame(const Proposal& a, const Proposal& b) {
   return a.folder_crc == b.folder_crc && a.in_background == b.in_background &&
-         a.missing_ok == b.missing_ok && a.step == b.step && a.keep == b.keep && a.table == b.table;
+         a.missing_ok == b.missing_ok && a.incremental == b.incremental && a.step == b.step &&
+         a.keep == b.keep && a.table == b.table;
 }
 
 Proposal ProposalOf(const CheckpointRequest& request) {
@@ -52,6 +56,7 @@ Proposal ProposalOf(const CheckpointRequest& request) {
   proposal.folder_crc = Crc32c(folder.data(), static_cast<int64_t>(folder.size()));
   proposal.in_background = request.in_background ? 1 : 0;
   proposal.missing_ok = request.missing_ok ? 1 : 0;
+  proposal.incremental = request.incremental ? 1 : 0;
   proposal.step = request.step;
   proposal.keep = request.keep;
   proposal.table = request.table;

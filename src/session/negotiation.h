@@ -22,6 +22,7 @@ struct CheckpointRequest {
   int64_t step = -1;           // step of a save; -1 for the last step plus 1
   int64_t keep = 0;            // number of checkpoints that a save keeps; 0 for all
   bool in_background = false;  // whether a save returns before the files are complete
+  bool incremental = false;    // whether a save writes only what has changed, if it can
   bool missing_ok = false;     // whether a load may find no checkpoint
   int64_t table = -1;          // the number of the only table, or -1 for all
 };

@@ -6,6 +6,7 @@
 #include <random>
 #include <utility>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/folder.h"
 #include "memory/limits.h"
@@ -14,6 +15,15 @@
 
 namespace multiverso {
 namespace {
+
+// The most increments on a full checkpoint. Together they are not much larger than it, either, so
+// that loading them takes at most about twice as long, and that old checkpoints can expire.
+constexpr int64_t kMaxIncrements = 32;
+// A reason for a full save that the user need not know.
+constexpr char kLongChain[] = "the increments are as large as the full checkpoint";
+
+// The indices of MasterMessage::values. The id of the base is 0 without a base.
+enum MasterValue { kId, kNumber, kStep, kBaseId };
 
 // Reads the sections from the tables themselves.
 class TableSource final : public BlockSource {
@@ -57,57 +67,139 @@ Status Saving::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
   return status;
 }
 
+bool Saving::IsOfTheseTables(const LastSave& save) const {
+  const auto is_same = [](const std::shared_ptr<Table>& table, int64_t id) {
+    return table->id() == id;
+  };
+  return std::equal(tables().begin(), tables().end(), save.tables.begin(), save.tables.end(),
+                    is_same);
+}
+
+const LastSave* Saving::KnownBase() const {
+  const LastSave* const last = LastSaveInto(*state(), request().folder);
+  const bool is_known = base_.has_value() && last != nullptr && last->checkpoint.id == base_->id &&
+                        IsOfTheseTables(*last);
+  return is_known ? last : nullptr;
+}
+
+std::string Saving::WhyFull(SavedBase* base) const {
+  const LastSave* const last = LastSaveInto(*state(), request().folder);
+  if (last == nullptr) return "this session has not saved there since it began or loaded";
+  if (!IsOfTheseTables(*last)) return "the session has other tables than at its last save there";
+  FileSystem* const files = state()->files;
+  std::string path = PathOfBase(SavedPath(), last->checkpoint);
+  Result<Manifest> manifest = ReadManifest(files, path);
+  if (!manifest.ok()) return manifest.status().text();
+  if (manifest->id != last->checkpoint.id) return StrCat(path, " is not what was saved there");
+  int64_t increments = 1;
+  int64_t bytes = 0;
+  while (manifest->base.has_value()) {
+    ++increments;
+    bytes += manifest->data_bytes();
+    const std::string base_path = PathOfBase(path, *manifest->base);
+    manifest = ReadBaseManifest(files, path, Manifest(manifest.value()));
+    if (!manifest.ok()) return manifest.status().text();
+    path = base_path;
+  }
+  if (increments > kMaxIncrements || bytes > manifest->data_bytes()) return kLongChain;
+  *base = last->checkpoint;
+  return "";
+}
+
 Status Saving::Prepare(const WaitLimit& limit) {
   Status status;
   MasterMessage message;
   if (is_master()) {
     std::random_device random;
     const uint64_t id = (uint64_t{random()} << 32) | random();
-    CheckpointName name;
     status = CheckpointFolder(state()->files, request().folder)
-                 .Begin(request().step, id, &name)
+                 .Begin(request().step, id, &name_)
                  .status();
-    std::memcpy(&message.values[0], &id, sizeof(id));
-    message.values[1] = name.number;
-    message.values[2] = name.step;
-    message.values[3] = std::chrono::duration_cast<std::chrono::seconds>(
-                            std::chrono::system_clock::now().time_since_epoch())
-                            .count();
+    created_ = std::chrono::duration_cast<std::chrono::seconds>(
+                   std::chrono::system_clock::now().time_since_epoch())
+                   .count();
+    SavedBase base;
+    if (status.ok() && request().incremental) {
+      const std::string why_full = WhyFull(&base);
+      if (why_full.empty()) {
+        base_ = base;
+      } else if (why_full != kLongChain) {
+        LogWarning(StrCat(SavedPath(), " is a full checkpoint and not an increment: ", why_full));
+      }
+    }
+    std::memcpy(&message.values[kId], &id, sizeof(id));
+    message.values[kNumber] = name_.number;
+    message.values[kStep] = name_.step;
+    std::memcpy(&message.values[kBaseId], &base.id, sizeof(base.id));
   }
   MV_RETURN_IF_NOT_OK(ExchangeVotes(status, limit, message));
   MV_RETURN_IF_NOT_OK(CheckVotes({master()}, "made the folder"));
   savers_ = world()->participants();
   message = MasterMessageOf(*world(), master());
-  std::memcpy(&id_, &message.values[0], sizeof(id_));
-  name_ = CheckpointName{message.values[1], message.values[2]};
-  created_ = message.values[3];
+  std::memcpy(&id_, &message.values[kId], sizeof(id_));
+  name_ = CheckpointName{message.values[kNumber], message.values[kStep]};
+  uint64_t base_id = 0;
+  std::memcpy(&base_id, &message.values[kBaseId], sizeof(base_id));
+  // Only the master, which writes the manifest, needs the other fields.
+  if (base_id != 0 && !is_master()) base_ = SavedBase{base_id, 0, 0};
   saving_path_ = CheckpointFolder(state()->files, request().folder).SavingPath(name_, id_);
   return Status::Ok();
 }
 
+std::string Saving::SavedPath() const { return StrCat(request().folder, "/", name_.text()); }
+
 Status Saving::ListSections(const WaitLimit& limit) {
+  const LastSave* const base = KnownBase();
+  this_save_ = LastSave{request().folder, SavedBase{id_, name_.number, name_.step}, {}, {}};
   for (size_t i = 0; i < tables().size(); ++i) {
-    const SavedTable record = RecordOf(*tables()[i]);
-    const RowRange rows = tables()[i]->partition().RowsSavedBy(members().rank(), savers_);
+    Table* const table = tables()[i].get();
+    const RowRange rows = table->partition().RowsSavedBy(members().rank(), savers_);
+    std::vector<RowRange> changed;
+    const Result<int64_t> version =
+        table->ListChangesHere(base == nullptr ? 0 : base->versions[i], rows, &changed, limit);
+    if (!version.ok()) return version.status();
+    this_save_.tables.push_back(table->id());
+    this_save_.versions.push_back(version.value());
     if (rows.count() == 0) continue;
     uint64_t steps = 0;
-    MV_RETURN_IF_NOT_OK(StepsOfSection(tables()[i].get(), rows, &steps, limit));
-    const auto row_ids = TouchedRows(*tables()[i], rows);
-    const int64_t stored =
-        row_ids == nullptr ? rows.count() : static_cast<int64_t>(row_ids->size());
-    for (uint32_t index = 0; index < record.num_areas(); ++index) {
-      Section section;
-      section.table = static_cast<uint32_t>(i);
-      section.area = record.area(index);
-      section.first_row = rows.first;
-      section.rows = rows.count();
-      section.steps = steps;
-      section.row_ids = row_ids;
-      section.bytes = stored * record.row_bytes(section.area);
-      sections_.push_back(section);
+    MV_RETURN_IF_NOT_OK(StepsOfSection(table, rows, &steps, limit));
+    const SavedTable record = RecordOf(*table);
+    // Gets change the state of an updater that notes them. The count of a section is that of all
+    // rows of a rank, and so would not be right for a part of them.
+    const bool is_one_section = record.counting == StepCounting::kPerSection && !changed.empty();
+    if (base == nullptr || table->shard()->updater().notes_gets() || is_one_section) {
+      changed = {rows};
     }
+    // The uses of keys count as no changes, but decide which keys stay.
+    const bool saves_all_keys = record.is_hash() && table->spec().keys.may_remove();
+    int64_t next_row = rows.first;
+    for (const RowRange& range : changed) {
+      if (saves_all_keys) AddSections(i, record, RowRange{next_row, range.first}, steps, false);
+      AddSections(i, record, range, steps, true);
+      next_row = range.end;
+    }
+    if (saves_all_keys) AddSections(i, record, RowRange{next_row, rows.end}, steps, false);
   }
   return Status::Ok();
+}
+
+void Saving::AddSections(size_t table, const SavedTable& record, RowRange rows, uint64_t steps,
+                         bool has_values) {
+  if (rows.count() == 0) return;
+  const auto row_ids = TouchedRows(*tables()[table], rows);
+  const int64_t stored = row_ids == nullptr ? rows.count() : static_cast<int64_t>(row_ids->size());
+  for (uint32_t index = 0; index < record.num_areas(); ++index) {
+    Section section;
+    section.table = static_cast<uint32_t>(table);
+    section.area = record.area(index);
+    if (!has_values && section.area != kRowIdsArea && section.area != kKeysArea) continue;
+    section.first_row = rows.first;
+    section.rows = rows.count();
+    section.steps = steps;
+    section.row_ids = row_ids;
+    section.bytes = stored * record.row_bytes(section.area);
+    sections_.push_back(section);
+  }
 }
 
 Status Saving::MakeRoomForCopy() {
@@ -171,6 +263,7 @@ Status Saving::StartJob(Instant deadline) {
   }
   auto job = SaveJob::Start(state()->files, std::move(plan), std::move(source));
   if (job.ok()) state()->job = std::move(job.value());
+  state()->saving = std::move(this_save_);
   state()->committer = master();
   return job.status();
 }
@@ -184,6 +277,7 @@ Manifest Saving::MakeManifest() const {
   manifest.workers = static_cast<uint32_t>(members().num_workers());
   manifest.created = created_;
   manifest.library = kVersion;
+  manifest.base = base_;
   for (const auto& table : tables()) {
     manifest.tables.push_back(RecordOf(*table));
     manifest.tables.back().clocks = table->consistency()->Clocks();

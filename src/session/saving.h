@@ -5,10 +5,15 @@
 // the rank's rows directly from the tables, and the call ends when the checkpoint is complete. In a
 // background save, each rank first copies its rows to memory. The call ends when all ranks have
 // copied their rows, and the jobs then write from the copies.
+//
+// An incremental save writes only the stripes that have changed since the session's last save into
+// the same folder, its base. The master decides whether there is a base. Each rank writes its own
+// rows whole if it does not know what it has saved there, which is always correct.
 #ifndef MULTIVERSO_SESSION_SAVING_H_
 #define MULTIVERSO_SESSION_SAVING_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,8 +35,18 @@ class Saving : private CheckpointCall {
  private:
   // Creates the folder on the master and sends its name to the other ranks.
   Status Prepare(const WaitLimit& limit);
+  // Returns, on the master, why the save cannot be incremental, or an empty text and the base.
+  std::string WhyFull(SavedBase* base) const;
+  // Returns what this rank knows about the base, or null if it must write all of its rows.
+  const LastSave* KnownBase() const;
+  bool IsOfTheseTables(const LastSave& save) const;
   // Sets sections_ to the rows that this rank saves, and their update counts.
   Status ListSections(const WaitLimit& limit);
+  // Adds sections of rows of a table, in all areas or, without values, in those of the keys.
+  void AddSections(size_t table, const SavedTable& record, RowRange rows, uint64_t steps,
+                   bool has_values);
+  // Returns the path that the checkpoint will have.
+  std::string SavedPath() const;
   Status MakeRoomForCopy();
   Status Copy(const WaitLimit& limit);
   Status StartJob(Instant deadline);
@@ -43,6 +58,8 @@ class Saving : private CheckpointCall {
   CheckpointName name_;
   uint64_t id_ = 0;
   int64_t created_ = 0;
+  std::optional<SavedBase> base_;
+  LastSave this_save_;
   std::vector<Section> sections_;
 };
 

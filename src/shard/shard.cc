@@ -14,6 +14,7 @@
 #include "shard/half.h"
 #include "shard/kernels.h"
 #include "shard/prefetch.h"
+#include "shard/tensor_exchange.h"
 
 namespace multiverso {
 namespace {
@@ -549,10 +550,10 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
       return AddRows(request, PlacesOfRows{order, request.row_ids, layout_, first_row_}, progress,
                      limit);
     case RequestKind::kExchange:
-      return ForEachStripe<kWriting>(
-          range, progress, limit, [&](int64_t at, int64_t /*buffer_at*/, int64_t count) {
-            ExchangeStripe(*request.tensors, out, at, count);
-          });
+      return ForEachStripe<kWriting>(range, progress, limit,
+                                     [&](int64_t at, int64_t /*buffer_at*/, int64_t count) {
+                                       ExchangeStripe(request, at, count);
+                                     });
     case RequestKind::kSetHyper:
       hyper()->values[request.hyper].store(request.value, std::memory_order_relaxed);
       return Status::Ok();
@@ -682,14 +683,16 @@ Status Shard::TouchRange(int64_t first, int64_t end, LazyRows::Room* room,
   return Status::Ok();
 }
 
-void Shard::ExchangeStripe(const TensorList& tensors, char* last, int64_t first,
-                           int64_t count) const {
+void Shard::ExchangeStripe(const Request& request, int64_t first, int64_t count) const {
+  auto* const last = static_cast<char*>(request.out);
   const int64_t element = first_row_ * columns_ + first;
-  tensors.ForEachPart(element, count, [&](void* part, int64_t done, int64_t elements) {
+  request.tensors->ForEachPart(element, count, [&](void* part, int64_t done, int64_t elements) {
     char* const part_last = last + (element + done) * value_bytes_;
     const Update update = UpdateAt(first + done, part_last, part_last, elements, user_.worker);
-    if (!is_half_ && updater_->Exchange(*hyper(), update, part)) return;
+    const bool is_scaled = request.scale != 1;
+    if (!is_half_ && !is_scaled && updater_->Exchange(*hyper(), update, part)) return;
     updater_->TakeDelta(part, part_last, elements);
+    if (is_scaled) Scale(ValueType(dtype_), part_last, elements, request.scale);
     ApplyAndNote(first + done, update);
     updater_->Settle(*hyper(), part_last, part, elements);
   });

@@ -236,7 +236,7 @@ class Shard {
   void ApplyAndNote(int64_t first, const Update& update) const;
   // Runs an atomic request for an element of the shard.
   void ExchangeElement(const Request& request, int64_t at) const;
-  void ExchangeStripe(const TensorList& tensors, char* last, int64_t first, int64_t count) const;
+  void ExchangeStripe(const Request& request, int64_t first, int64_t count) const;
   bool MayReadUnlocked(int64_t count) const;
 
   StripeLayout layout_;

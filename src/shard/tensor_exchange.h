@@ -11,13 +11,21 @@
 
 namespace multiverso {
 
+// Multiplies floating-point values by a factor.
+void Scale(DType dtype, void* values, int64_t count, double factor);
+
 // Elements are counted from the first element of the table.
 class TensorExchange {
  public:
   // `last` are the values of the whole table after the last exchange. The arguments must outlive
   // the object.
-  TensorExchange(const Updater& updater, const Hyper& hyper, const TensorList& tensors, void* last)
-      : updater_(updater), hyper_(hyper), tensors_(tensors), last_(static_cast<char*>(last)) {}
+  TensorExchange(const Updater& updater, const Hyper& hyper, const TensorList& tensors, void* last,
+                 double scale)
+      : updater_(updater),
+        hyper_(hyper),
+        tensors_(tensors),
+        last_(static_cast<char*>(last)),
+        scale_(scale) {}
 
   char* last(int64_t first) const { return last_ + first * SizeOf(tensors_.dtype()); }
   // Overwrites the last values with the delta.
@@ -34,6 +42,7 @@ class TensorExchange {
   const Hyper& hyper_;
   const TensorList& tensors_;
   char* last_;
+  double scale_;  // Request::scale
 };
 
 }  // namespace multiverso

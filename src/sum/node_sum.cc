@@ -138,8 +138,8 @@ Status NodeSum::SendSumPiece(const std::vector<int>& nodes, const PieceLink::Pie
   // The seed is the same in a repetition of the job, which makes it reproducible.
   const PieceHeader& header = *piece->header();
   uint64_t seed = static_cast<uint64_t>(table_);
-  for (const int64_t number : {static_cast<int64_t>(header.round), header.first,
-                               static_cast<int64_t>(header.worker)}) {
+  for (const int64_t number :
+       {static_cast<int64_t>(header.round), header.first, static_cast<int64_t>(header.worker)}) {
     seed = Mix64(seed + static_cast<uint64_t>(number) + 1);
   }
   return SendTo(nodes, Encoded(piece, formats_.sums, &seed));

@@ -45,7 +45,9 @@ DeltaSource SumPiece::Source() const {
                           : DeltaSource::Segments(start.worker, values(), segments(), start.listed);
 }
 
-int64_t SumPiece::ListedBytes() const { return std::max<int64_t>(header()->listed, 0) * kListedBytes; }
+int64_t SumPiece::ListedBytes() const {
+  return std::max<int64_t>(header()->listed, 0) * kListedBytes;
+}
 
 int64_t SumPiece::RawBytes() const {
   const auto size = static_cast<int64_t>(bytes.size());

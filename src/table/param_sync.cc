@@ -1,5 +1,6 @@
 #include "table/param_sync.h"
 
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -44,6 +45,20 @@ Result<std::unique_ptr<ParamSync>> ParamSync::Make(const Table& table, const int
 ParamSync::ParamSync(TensorList tensors, Segment last)
     : tensors_(std::move(tensors)), last_(std::move(last)) {}
 
+Status ParamSync::SetScale(const Table& table, double scale) {
+  if (!(scale > 0) || std::isinf(scale)) {
+    return Status(Code::kValue, StrCat("scale: expected a positive number, received ", scale));
+  }
+  const UpdaterKind updater = table.spec().updater_kind();
+  if (!IsFloating(tensors_.dtype()) || updater == UpdaterKind::kEasgd) {
+    return Status(Code::kValue, StrCat("scale: expected a table of floating-point numbers with an "
+                                       "updater of deltas, received ",
+                                       table.spec().Describe()));
+  }
+  scale_ = scale;
+  return Status::Ok();
+}
+
 Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) {
   MV_RETURN_IF_NOT_OK(table.Check(Request::Exchange(tensors_, last_.data()), tensors_.count()));
   if (tensors != tensors_.tensors() || data == nullptr) {
@@ -69,11 +84,14 @@ Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) 
   char* const last = last_.data();
   if (table->RunsExchange()) {
     is_in_flight_ = table->spans_nodes();
-    MV_RETURN_IF_NOT_OK(table->Run(Request::Exchange(tensors_, last), progress, limit));
+    Request exchange = Request::Exchange(tensors_, last);
+    exchange.scale = scale_;
+    MV_RETURN_IF_NOT_OK(table->Run(exchange, progress, limit));
     is_in_flight_ = false;
     return Status::Ok();
   }
-  const TensorExchange exchange(table->shard()->updater(), *table->shard()->hyper(), tensors_, last);
+  const TensorExchange exchange(table->shard()->updater(), *table->shard()->hyper(), tensors_, last,
+                                scale_);
   if (!is_in_flight_) exchange.TakeDelta(0, tensors_.count());
   is_in_flight_ = true;
   MV_RETURN_IF_NOT_OK(table->Run(Request::AddGet(last, last), progress, limit));

@@ -28,6 +28,8 @@ class ParamSync {
   static Result<std::unique_ptr<ParamSync>> Make(const Table& table, const int64_t* counts,
                                                  int64_t tensors, const void* values);
 
+  // Multiplies the deltas of the next syncs by a factor before they are added.
+  Status SetScale(const Table& table, double scale);
   // Checks and prepares a sync of the tensors at `data`, which stay valid until the sync ends.
   Status Begin(const Table& table, void* const* data, int64_t tensors);
   // Runs the sync as Table::Run runs a request. Called again only after Run has returned pending.
@@ -38,6 +40,7 @@ class ParamSync {
 
   TensorList tensors_;
   Segment last_;  // the table's values after the last sync, or the delta of the current sync
+  double scale_ = 1;
   // If a sync fails while this is true, later syncs fail, since the last values are lost.
   bool is_in_flight_ = false;
 };

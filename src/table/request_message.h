@@ -54,15 +54,13 @@ struct RequestHeader {
   int64_t bytes = 0;      // bytes of the values in memory; of kTouchRows, of the ids
   double value = 0;       // value of a hyper-parameter
   WireFormat wire = WireFormat::kFloat32;   // of the values that follow
-  WireFormat reply = WireFormat::kFloat32;  // of the values in the answer, or float32 if unsuitable
+  WireFormat reply = WireFormat::kFloat32;  // of the values in the answer, if it can represent them
 
   int64_t id_bytes() const {
     return IsOfRows(kind) ? count * static_cast<int64_t>(sizeof(int64_t)) : 0;
   }
   // Returns the bytes of the values that follow.
-  int64_t value_bytes() const {
-    return CarriesData(kind) ? BytesIn(wire) : 0;
-  }
+  int64_t value_bytes() const { return CarriesData(kind) ? BytesIn(wire) : 0; }
   // Returns the bytes of the values in that format.
   int64_t BytesIn(WireFormat format) const {
     if (format == WireFormat::kFloat32) return bytes;

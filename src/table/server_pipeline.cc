@@ -10,6 +10,10 @@
 namespace multiverso {
 namespace {
 
+// The values of an exchange are encoded and decoded in pieces that stay in the first-level cache.
+// Pieces consist of whole blocks (wire_format.h).
+constexpr int64_t kPiece = 2048;
+
 // Returns a seed that no other call on any rank uses, because equal seeds have equal errors, which
 // would not cancel out.
 uint64_t SeedOf(int rank) {
@@ -56,36 +60,57 @@ Status ServerPipeline::SendNext(InFlightRequest* request) {
 
 TensorExchange ServerPipeline::ExchangeOf(const Request& request) const {
   const Shard& shard = *table_->shard();
-  return TensorExchange(shard.updater(), *shard.hyper(), *request.tensors, request.out);
+  return TensorExchange(shard.updater(), *shard.hyper(), *request.tensors, request.out,
+                        request.scale);
 }
 
 void ServerPipeline::Prepare(InFlightRequest* request) {
-  Request& chunk = request->chunk.request;
-  const bool is_exchange = chunk.kind == RequestKind::kExchange;
-  if (is_exchange) ExchangeOf(chunk).TakeDelta(chunk.first, chunk.count);
+  const Request& chunk = request->chunk.request;
   const WireFormat format = table_->spec().wire_format();
   request->format = WireFormat::kFloat32;
+  if (chunk.kind == RequestKind::kExchange) return PrepareExchange(request);
   if (format == WireFormat::kFloat32 || !IsAdd(chunk.kind)) return;
   const Instant began = Clock::now();
-  const auto bytes = static_cast<size_t>(request->chunk.bytes);
   const int64_t count = FloatsIn(request->chunk.bytes);
   request->encoded.resize(static_cast<size_t>(WireBytes(format, count)));
-  if (is_exchange) {
-    // What rounding takes from the delta stays in its place until the values arrive.
-    auto* const delta = reinterpret_cast<float*>(ExchangeOf(chunk).last(chunk.first));
-    if (EncodeNearest(format, delta, count, request->encoded.data())) {
-      request->format = format;
-      SubtractDecoded(format, request->encoded.data(), count, delta);
-    } else {
-      request->encoded.resize(bytes);
-      std::memcpy(request->encoded.data(), delta, bytes);
-      std::memset(delta, 0, bytes);
-    }
-  } else if (EncodeAtRandom(format, static_cast<const float*>(chunk.delta), count,
-                            SeedOf(messenger_->rank()), request->encoded.data())) {
+  if (EncodeAtRandom(format, static_cast<const float*>(chunk.delta), count,
+                     SeedOf(messenger_->rank()), request->encoded.data())) {
     request->format = format;
   } else {
     request->encoded.clear();
+  }
+  counts_.encoding += Clock::now() - began;
+}
+
+void ServerPipeline::PrepareExchange(InFlightRequest* request) {
+  const Request& chunk = request->chunk.request;
+  const TensorExchange exchange = ExchangeOf(chunk);
+  const WireFormat format = table_->spec().wire_format();
+  if (format == WireFormat::kFloat32) return exchange.TakeDelta(chunk.first, chunk.count);
+  const Instant began = Clock::now();
+  std::vector<char>& encoded = request->encoded;
+  encoded.resize(static_cast<size_t>(WireBytes(format, chunk.count)));
+  auto* const delta = reinterpret_cast<float*>(exchange.last(chunk.first));
+  bool fits = true;
+  int64_t done = 0;
+  for (; fits && done < chunk.count; done += kPiece) {
+    const int64_t count = std::min(kPiece, chunk.count - done);
+    char* const to = encoded.data() + WireBytes(format, done);
+    exchange.TakeDelta(chunk.first + done, count);
+    fits = EncodeNearest(format, delta + done, count, to);
+    // What rounding takes from the delta stays in its place until the values arrive.
+    if (fits) SubtractDecoded(format, to, count, delta + done);
+  }
+  if (fits) {
+    request->format = format;
+  } else {
+    // The sums are exactly the deltas of the pieces before the last one.
+    AddDecoded(format, encoded.data(), done - kPiece, delta);
+    if (done < chunk.count) exchange.TakeDelta(chunk.first + done, chunk.count - done);
+    const auto bytes = static_cast<size_t>(request->chunk.bytes);
+    encoded.resize(bytes);
+    std::memcpy(encoded.data(), delta, bytes);
+    std::memset(delta, 0, bytes);
   }
   counts_.encoding += Clock::now() - began;
 }
@@ -212,24 +237,39 @@ void ServerPipeline::TakeValues(const InFlightRequest& request) {
   const std::vector<char>& memory = request.wire->values;
   // Without memory of their own, the values have been received into that of the caller.
   const char* values = memory.empty() ? nullptr : memory.data() + memory.size() - chunk.bytes;
-  std::vector<float> decoded;
-  if (request.wire->received < request.expected) {
-    const Instant began = Clock::now();
-    const int64_t count = FloatsIn(chunk.bytes);
-    decoded.resize(static_cast<size_t>(count));
-    Decode(HeaderOf(request).reply, values, count, decoded.data());
-    values = reinterpret_cast<const char*>(decoded.data());
-    counts_.encoding += Clock::now() - began;
-  }
+  const bool is_encoded = request.wire->received < request.expected;
   const auto bytes = static_cast<size_t>(chunk.bytes);
+  const Instant began = is_encoded ? Clock::now() : Instant();
   if (call.kind != RequestKind::kExchange) {
-    if (values != nullptr) std::memcpy(call.out, values, bytes);
-    return;
+    if (is_encoded) {
+      Decode(HeaderOf(request).reply, values, FloatsIn(chunk.bytes), static_cast<float*>(call.out));
+    } else if (values != nullptr) {
+      std::memcpy(call.out, values, bytes);
+    }
+  } else if (request.encoded.empty()) {
+    const TensorExchange exchange = ExchangeOf(call);
+    if (values != nullptr) std::memcpy(exchange.last(call.first), values, bytes);
+    exchange.Settle(call.first, call.count);
+  } else {
+    SettleEncoded(request, values, is_encoded ? HeaderOf(request).reply : WireFormat::kFloat32);
   }
+  if (is_encoded) counts_.encoding += Clock::now() - began;
+}
+
+void ServerPipeline::SettleEncoded(const InFlightRequest& request, const char* values,
+                                   WireFormat format) {
+  const Request& call = request.chunk.request;
   const TensorExchange exchange = ExchangeOf(call);
-  if (!request.encoded.empty()) return exchange.SettleWithResidual(call.first, call.count, values);
-  if (values != nullptr) std::memcpy(exchange.last(call.first), values, bytes);
-  exchange.Settle(call.first, call.count);
+  float decoded[kPiece];
+  for (int64_t done = 0; done < call.count; done += kPiece) {
+    const int64_t count = std::min(kPiece, call.count - done);
+    const char* piece = values + WireBytes(format, done);
+    if (format != WireFormat::kFloat32) {
+      Decode(format, piece, count, decoded);
+      piece = reinterpret_cast<const char*>(decoded);
+    }
+    exchange.SettleWithResidual(call.first + done, count, piece);
+  }
 }
 
 Status ServerPipeline::Finish(InFlightRequest* request) {

@@ -100,6 +100,7 @@ class ServerPipeline {
   TensorExchange ExchangeOf(const Request& request) const;
   // Takes the delta of an exchange, and encodes the values of an add.
   void Prepare(InFlightRequest* request);
+  void PrepareExchange(InFlightRequest* request);
   RequestHeader HeaderOf(const InFlightRequest& request) const;
   Status Send(InFlightRequest* request);
   // Progresses the messages of the request, and sets *done to whether all have completed.
@@ -107,6 +108,8 @@ class ServerPipeline {
   Status CheckAnswer(const InFlightRequest& request);
   // Moves the values that have been received to the caller's memory.
   void TakeValues(const InFlightRequest& request);
+  // Ends an exchange whose delta was encoded.
+  void SettleEncoded(const InFlightRequest& request, const char* values, WireFormat format);
   // Takes the answer of a request whose messages have completed.
   Status Finish(InFlightRequest* request);
   // With failover, moves an error that may mean the death of the server to stall_, and returns ok.

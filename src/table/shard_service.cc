@@ -295,9 +295,8 @@ int64_t ShardService::EncodeReply(Job* job, const char** values) {
   if (header.reply == WireFormat::kFloat32) return header.bytes;
   const Instant began = Clock::now();
   char* const encoded = EncodedValuesOf(*job);
-  const bool is_encoded =
-      EncodeNearest(header.reply, static_cast<const float*>(job->request.out),
-                    FloatsIn(header.bytes), encoded);
+  const bool is_encoded = EncodeNearest(header.reply, static_cast<const float*>(job->request.out),
+                                        FloatsIn(header.bytes), encoded);
   CountEncoding(*job, began);
   if (is_encoded) *values = encoded;
   return is_encoded ? header.BytesIn(header.reply) : header.bytes;

@@ -323,12 +323,33 @@ Result<int64_t> Table::ListChanges(int64_t since, std::vector<RowRange>* rows,
 
 Result<int64_t> Table::ListChangesNow(int64_t since, uint64_t rounds, std::vector<RowRange>* rows,
                                       const WaitLimit& limit) {
+  // Rows that have not been touched have their initial values.
+  const bool lists_all = since == 0 && !spec().is_lazy();
+  return ListStripes(RowsOfNodes(), since, lists_all, rounds, rows, limit);
+}
+
+Result<int64_t> Table::ListChangesHere(int64_t since, RowRange here, std::vector<RowRange>* rows,
+                                       const WaitLimit& limit) {
+  std::vector<RowRange> changed;
+  const Result<int64_t> version = ListStripes({partition().node_rows()}, since, since == 0,
+                                              consistency()->rounds_applied(), &changed, limit);
+  rows->clear();
+  for (const RowRange& range : changed) {
+    const RowRange part{std::max(range.first, here.first), std::min(range.end, here.end)};
+    if (part.count() > 0) rows->push_back(part);
+  }
+  return version;
+}
+
+Result<int64_t> Table::ListStripes(const std::vector<RowRange>& nodes, int64_t since,
+                                   bool lists_all, uint64_t rounds, std::vector<RowRange>* rows,
+                                   const WaitLimit& limit) {
   Request request;
   request.kind = RequestKind::kVersionsOfRows;
   request.rounds = rounds;
   std::vector<RowRange> stripes;
   std::vector<int64_t> first_rows;
-  for (const RowRange& node : RowsOfNodes()) {
+  for (const RowRange& node : nodes) {
     const int64_t step = TableShard::LayoutOf(spec(), node.count()).rows_per_stripe();
     for (int64_t row = node.first; row < node.end; row += step) {
       stripes.push_back(RowRange{row, std::min(row + step, node.end)});
@@ -349,8 +370,6 @@ Result<int64_t> Table::ListChangesNow(int64_t since, uint64_t rounds, std::vecto
   MV_RETURN_IF_NOT_OK(RunWithoutMode(request, limit));
   rows->clear();
   for (size_t i = 0; i < stripes.size(); ++i) {
-    // Rows that have not been touched have their initial values.
-    const bool lists_all = since == 0 && !spec().is_lazy();
     if (!lists_all && versions[i] <= static_cast<uint64_t>(since)) continue;
     if (!rows->empty() && rows->back().end == stripes[i].first) {
       rows->back().end = stripes[i].end;

@@ -108,6 +108,10 @@ class Table {
   // Does the same without the mode, after `rounds` rounds.
   Result<int64_t> ListChangesNow(int64_t since, uint64_t rounds, std::vector<RowRange>* rows,
                                  const WaitLimit& limit);
+  // Does the same for some rows of this node, of which it lists all if `since` is 0, between
+  // rounds. Also lists rows whose updater state may have changed, unless the updater notes gets.
+  Result<int64_t> ListChangesHere(int64_t since, RowRange here, std::vector<RowRange>* rows,
+                                  const WaitLimit& limit);
   // Copies the values of ranges of rows to their places in `out`, which is as large as the table,
   // without the mode, and for no worker.
   Status GetRanges(const std::vector<RowRange>& ranges, void* out, const WaitLimit& limit);
@@ -138,6 +142,9 @@ class Table {
   // Runs a get or an add of a part in sync mode as one of whole rows. An add is for the updater
   // add, to which zeros are no change.
   Status RunPartInRound(const Request& part, Progress* progress, const WaitLimit& limit);
+  // Lists the stripes, each of `nodes`, that have changed, and all of them if `lists_all`.
+  Result<int64_t> ListStripes(const std::vector<RowRange>& nodes, int64_t since, bool lists_all,
+                              uint64_t rounds, std::vector<RowRange>* rows, const WaitLimit& limit);
   // Returns the rows of each node that has rows.
   std::vector<RowRange> RowsOfNodes() const;
 

@@ -46,9 +46,9 @@ Status TableSpec::Check() const {
                   StrCat("wire: expected 0 (float32), 1 (bfloat16) or 2 (int8), received ", wire));
   }
   if (wire_format() != WireFormat::kFloat32 && value_type() != DType::kFloat32) {
-    return Status(Code::kType, StrCat("wire: expected float32 or no wire format for a table of ",
-                                      NameOf(type()), ", received ", NameOf(wire_format()),
-                                      ", which only float32 values have"));
+    return Status(Code::kType,
+                  StrCat("wire: expected float32 or no wire format for a table of ", NameOf(type()),
+                         ", received ", NameOf(wire_format()), ", which only float32 values have"));
   }
   if (max_bytes < 0) {
     return Status(Code::kValue, StrCat("max_bytes: expected 0 or more, received ", max_bytes));

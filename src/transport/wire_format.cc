@@ -145,11 +145,9 @@ bool EncodeNearest(WireFormat format, const float* values, int64_t count, char* 
   if (format == WireFormat::kBFloat16) {
     return NearestHalves(values, count, reinterpret_cast<uint16_t*>(to)) <= kMost;
   }
-  return EncodeBlocks(
-      values, count, to,
-      [](const float* block, float scale, int64_t /*first*/, int64_t in_block, int8_t* codes) {
-        NearestCodes(block, scale, in_block, codes);
-      });
+  return EncodeBlocks(values, count, to,
+                      [](const float* block, float scale, int64_t /*first*/, int64_t in_block,
+                         int8_t* codes) { NearestCodes(block, scale, in_block, codes); });
 }
 
 bool EncodeAtRandom(WireFormat format, const float* values, int64_t count, uint64_t seed,

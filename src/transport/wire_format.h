@@ -20,7 +20,8 @@ constexpr bool IsWireFormat(int32_t number) { return number >= 0 && number <= 2;
 const char* NameOf(WireFormat format);
 
 constexpr int64_t FloatsIn(int64_t bytes) { return bytes / static_cast<int64_t>(sizeof(float)); }
-// Returns the bytes of `count` values in that format.
+// Returns the bytes of `count` values in that format. A multiple of 256 values takes the same bytes
+// alone as at the beginning of more values.
 int64_t WireBytes(WireFormat format, int64_t count);
 
 // Encode values in another format than kFloat32. Return false, with undefined content of `to`, if

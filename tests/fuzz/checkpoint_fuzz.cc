@@ -1,7 +1,8 @@
-// Reads a checkpoint in which one of the two files has been replaced by the input.
+// Reads a checkpoint, or an increment on it, with one of their files replaced by the input.
 //
-// The first byte of the input holds two options: bit 0 replaces the data file instead of the
-// manifest, and bit 1 corrects the checksums, as an attacker would. The rest is the file's content.
+// The first byte of the input holds options: bit 0 replaces a data file instead of a manifest,
+// bit 1 corrects the checksums, as an attacker would, bit 2 reads the increment and replaces one of
+// its files, and bit 3 reads the increment with a replaced base. The rest is the file's content.
 #include <atomic>
 #include <cstring>
 #include <new>
@@ -10,6 +11,7 @@
 #include "checkpoint/memory_save.h"
 #include "checkpoint/reader.h"
 #include "memory_files.h"
+#include "support/increments.h"
 #include "target.h"
 
 namespace {
@@ -35,12 +37,15 @@ void operator delete(void* memory, size_t /*bytes*/) noexcept { std::free(memory
 namespace multiverso::fuzz {
 namespace {
 
-constexpr char kFolder[] = "/saved/000001-step-3";
+// The folder of the checkpoint, and that of the increment on it.
+constexpr char kFolders[][24] = {"/saved/000001-step-3", "/saved/000002-step-4"};
 constexpr char kNames[][16] = {"manifest.mv", "shard-00000.mv"};
 
-std::string PathOf(size_t file) { return std::string(kFolder) + "/" + kNames[file]; }
+std::string PathOf(size_t folder, size_t file) {
+  return std::string(kFolders[folder]) + "/" + kNames[file];
+}
 
-// Returns both files of a valid checkpoint, which has three small tables.
+// Returns the files of a valid checkpoint, which has three small tables, and of an increment.
 const MemoryFiles& Original() {
   static const MemoryFiles* const files = [] {
     auto* made = new MemoryFiles;
@@ -75,6 +80,18 @@ const MemoryFiles& Original() {
     tables[2].areas = {rows, steps, row_ids};
     const Status status = SaveMemory(made, "/saved", 3, 0, tables, "1.2.3");
     Require(status.ok(), "a checkpoint", status.text());
+    const Result<Manifest> base = ReadManifest(made, kFolders[0]);
+    Require(base.ok(), "a manifest", base.status().text());
+    const Result<Manifest> increment =
+        testing::SaveIncrement(made, "/saved", CheckpointName{2, 4}, base.value(),
+                               {{0, 0, 1, 2, weights, -1, 5},
+                                {0, 1, 1, 2, weights, -1, 5},
+                                {1, 0, 2, 1, rows},
+                                {1, kStepsArea, 2, 1, steps},
+                                {2, 0, 1, 4, rows, 2},
+                                {2, kStepsArea, 1, 4, steps, 2},
+                                {2, kRowIdsArea, 1, 4, row_ids, 2}});
+    Require(increment.ok(), "an increment", increment.status().text());
     return made;
   }();
   return *files;
@@ -88,8 +105,8 @@ void PutCrc(std::string* bytes, size_t size) {
 }
 
 // Corrects the checksums of a file with any contents, as an attacker would.
-void CorrectChecksums(MemoryFiles* files, size_t file) {
-  std::string* const bytes = files->Find(PathOf(file));
+void CorrectChecksums(MemoryFiles* files, size_t folder, size_t file) {
+  std::string* const bytes = files->Find(PathOf(folder, file));
   if (file == 0) {
     PutCrc(bytes, bytes->size());
     return;
@@ -99,15 +116,15 @@ void CorrectChecksums(MemoryFiles* files, size_t file) {
   if (bytes->size() >= 48) std::memcpy(&header_bytes, bytes->data() + 40, 8);
   if (header_bytes < 64 || header_bytes > static_cast<int64_t>(bytes->size())) return;
   PutCrc(bytes, static_cast<size_t>(header_bytes));
-  std::string* const manifest = files->Find(PathOf(0));
+  std::string* const manifest = files->Find(PathOf(folder, 0));
   Result<Manifest> decoded = DecodeManifest(*manifest, "");
   decoded->files[0].bytes = static_cast<int64_t>(bytes->size());
   decoded->files[0].header_crc = HeaderCrcOf(bytes->substr(0, static_cast<size_t>(header_bytes)));
   *manifest = EncodeManifest(decoded.value());
 }
 
-Status ReadAll(MemoryFiles* files) {
-  auto reader = CheckpointReader::Open(files, kFolder);
+Status ReadAll(MemoryFiles* files, const char* folder) {
+  auto reader = CheckpointReader::Open(files, folder);
   if (!reader.ok()) return reader.status();
   const WaitLimit limit = WaitLimit::Until(Instant::max());
   MV_RETURN_IF_NOT_OK(reader.value()->Verify(0, reader.value()->blocks(), limit));
@@ -130,13 +147,16 @@ Status ReadAll(MemoryFiles* files) {
 
 std::vector<std::string> Seeds() {
   std::vector<std::string> seeds;
-  for (const char options : {'\0', '\1', '\2', '\3'}) {
-    seeds.push_back(options + *Original().Find(PathOf(static_cast<size_t>(options & 1))));
-  }
+  const auto add = [&](char options) {
+    const size_t folder = (options & 4) != 0 ? 1 : 0;
+    seeds.push_back(options + *Original().Find(PathOf(folder, static_cast<size_t>(options & 1))));
+  };
+  for (const char options : {'\0', '\1', '\2', '\3'}) add(options);
   // These seeds end within the header of the data file.
   for (const size_t length : {13, 20, 63, 100}) {
-    seeds.push_back('\1' + Original().Find(PathOf(1))->substr(0, length));
+    seeds.push_back('\1' + Original().Find(PathOf(0, 1))->substr(0, length));
   }
+  for (const char options : {'\4', '\5', '\6', '\7', '\10', '\11', '\12', '\13'}) add(options);
   return seeds;
 }
 
@@ -148,13 +168,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   MemoryFiles files = Original();
   const size_t file = data[0] & 1;
+  const size_t folder = (data[0] & 4) != 0 ? 1 : 0;
+  const bool reads_increment = (data[0] & 12) != 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  *files.Find(PathOf(file)) = bytes;
-  if ((data[0] & 2) != 0) CorrectChecksums(&files, file);
-  const bool is_original = *files.Find(PathOf(file)) == *Original().Find(PathOf(file));
-  const size_t total_bytes = bytes.size() + Original().Find(PathOf(1 - file))->size();
+  *files.Find(PathOf(folder, file)) = bytes;
+  if ((data[0] & 2) != 0) CorrectChecksums(&files, folder, file);
+  const bool is_original =
+      *files.Find(PathOf(folder, file)) == *Original().Find(PathOf(folder, file));
+  size_t total_bytes = bytes.size() + Original().Find(PathOf(folder, 1 - file))->size();
+  if (reads_increment) {
+    for (size_t i = 0; i < 2; ++i) total_bytes += Original().Find(PathOf(1 - folder, i))->size();
+  }
   largest_allocation = 0;
-  const Status status = ReadAll(&files);
+  const Status status = ReadAll(&files, kFolders[reads_increment ? 1 : 0]);
   // The text of an error may be larger than the files of a small checkpoint.
   Require(largest_allocation <= total_bytes + 1024, "no allocation larger than the files",
           std::to_string(largest_allocation) + " bytes");

@@ -4,8 +4,8 @@ A host is a network namespace with one interface and one address. A command that
 host also has its own process ids, host name and System V memory. MPI therefore uses TCP between
 hosts, and Multiverso finds that their ranks share no memory. No address is valid outside.
 
-``python hosts.py COMMAND ...`` creates two hosts, runs the command with ``MULTIVERSO_TEST_HOSTS``
-set for `mpirun`, and removes the hosts, however the command ends.
+``python hosts.py [--rate 100mbit] COMMAND ...`` creates two hosts, runs the command with
+``MULTIVERSO_TEST_HOSTS`` set for `mpirun`, and removes the hosts, however the command ends.
 """
 
 import contextlib
@@ -50,10 +50,13 @@ class Hosts:
     ----------
     count : int
         The number of hosts. A switch, in its own namespace, connects them.
+    rate : str, optional
+        The most that each host sends per second, as `tc` writes it: "100mbit".
 
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, rate: str | None = None) -> None:
+        self._rate = rate
         self._prefix = f"mvtest{os.getpid()}-{next(_instance_numbers)}"
         self._switch = f"{self._prefix}switch"
         self.namespaces = {f"10.77.0.{i + 1}": f"{self._prefix}host{i}" for i in range(count)}
@@ -103,6 +106,10 @@ class Hosts:
             _ip("-n", namespace, "address", "add", f"{address}/24", "dev", "eth0")
             _ip("-n", namespace, "link", "set", "eth0", "up")
             _ip("-n", namespace, "link", "set", "lo", "up")
+            if self._rate is not None:
+                command = ("tc", "-n", namespace, "qdisc", "add", "dev", "eth0", "root", "tbf")
+                limits = ("rate", self._rate, "burst", "256kb", "latency", "100ms")
+                subprocess.run([*command, *limits], check=True, timeout=TIMEOUT)
 
     def _take_down(self) -> None:
         # Deleting a namespace deletes its interfaces.
@@ -128,8 +135,11 @@ def _ip(*arguments: str) -> None:
 
 def main() -> int:
     """Run the command in the arguments with two hosts; return its exit code."""
-    with Hosts(2) as hosts:
-        completed = subprocess.run(sys.argv[1:], env={**os.environ, **hosts.environ}, check=False)
+    rate, command = None, sys.argv[1:]
+    if command[0] == "--rate":
+        rate, command = command[1], command[2:]
+    with Hosts(2, rate) as hosts:
+        completed = subprocess.run(command, env={**os.environ, **hosts.environ}, check=False)
     return completed.returncode
 
 

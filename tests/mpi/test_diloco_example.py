@@ -36,8 +36,19 @@ class TestDiLoCoExample(ExampleProgramTestCase):
 
         returncode, printed, errors = run_alone(PROGRAM, self.json, "--plot", picture)
         self.assertEqual(returncode, 0, errors)
-        self.assertIn("2 workers, H 10: validation loss", printed)
+        self.assertIn("2 workers, H 10, float32: validation loss", printed)
         self.assertEqual(picture.read_bytes()[:4], b"\x89PNG")
+
+    def test_encoded_fragments_send_fewer_bytes_and_learn_as_much(self):
+        arguments = ["--samples", "480", "--batch-size", "4", "--sync-every", "6", "--async"]
+        arguments += ["--wire", "float32", "int8", "--fragments", "3", "--inner-rate", "3e-3"]
+        arguments += ["--text", str(self.text), "--json", str(self.json)]
+        launch.run(EXAMPLES / PROGRAM, *arguments, np=2, **launch.on_nodes(2, 1)).check()
+        whole, encoded = json.loads(self.json.read_text("utf-8"))["runs"]
+        self.assertGreater(whole["bytes"][-1], 2 * encoded["bytes"][-1])
+        for run in (whole, encoded):
+            self.assertLess(run["loss"][-1], run["loss"][0] - 0.5)
+            self.assertEqual(run["elapsed"], sorted(run["elapsed"]))
 
     def test_invalid_input_prints_one_sentence(self):
         empty = self.folder / "empty"

@@ -35,3 +35,17 @@ def test_element_is_changed_once_though_its_server_dies_before_it_answers(number
     assert [report["lost"] for report in reports] == [[0]] * 3
     assert sorted(value for report in reports for value in report["seen"]) == list(range(300))
     assert [report["values"] for report in reports] == [[300, 300]] * 3
+
+
+@failpoints.needs_failpoints
+@pytest.mark.parametrize("number", [1, 7, 40])
+@launch.again_where_mpi_is_stuck
+def test_encoded_adds_are_made_once_though_their_server_dies_before_it_answers(number):
+    variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **launch.on_nodes(4, 2)}
+    arguments = ("adds_encoded_with_a_dying_server", f"service.reply@{number}=kill")
+    with launch.Job("losses.py", *arguments, np=4, survives=True, **variables) as job:
+        result = job.finish().check_clean()
+    reports = [result.reports.get(rank, {}) for rank in (1, 2, 3)]
+    assert all(report.get("ended") for report in reports), result.output
+    assert [report["lost"] for report in reports] == [[0]] * 3
+    assert [report["are_exact"] for report in reports] == [[True, True]] * 3

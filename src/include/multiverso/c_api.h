@@ -492,6 +492,9 @@ MV_EXPORT int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value);
  * separately. */
 MV_EXPORT int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_tensors,
                                      const void* values, MV_ParamSync* sync);
+/* Multiplies the deltas of the next runs by a positive factor before they are added to the table,
+ * of floating-point numbers: for example, by how much more than others this program has trained. */
+MV_EXPORT int32_t MV_ParamSyncSetScale(MV_ParamSync sync, double scale);
 /* Adds the delta of the tensors since the last sync, and sets them to the table's parameters. An
  * updater that takes gradients receives the negated delta; MV_UPDATER_EASGD receives the tensors,
  * which then move by elastic_force toward the table. The sync is one add and one get of the mode,
@@ -514,7 +517,7 @@ typedef struct MV_SaveOptions {
   int64_t step;          /* >= 0, counted by the caller; -1 for the last checkpoint's plus 1 */
   int64_t keep;          /* checkpoints to keep, including the new one; 0 for all */
   int32_t background;    /* not 0: written in the background, from a copy in memory */
-  int32_t reserved;      /* 0 */
+  int32_t incremental;   /* not 0: an increment on this session's last save there, if possible */
 } MV_SaveOptions;
 
 /* Fills in the defaults: step -1, all checkpoints are kept, in the foreground. */
@@ -587,6 +590,10 @@ MV_EXPORT int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t t
 /* Returns the number of adds of each of the `count` workers to a table. */
 MV_EXPORT int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* clocks,
                                       int64_t count);
+/* Returns in `path` the checkpoint on which this one is built if `index` is 0, that checkpoint's
+ * base if it is 1, and so on; null after the last, which is a full checkpoint. The path is valid
+ * until `checkpoint` is closed. All functions read an increment together with these checkpoints. */
+MV_EXPORT int32_t MV_CheckpointBase(MV_Checkpoint checkpoint, int64_t index, const char** path);
 /* Checks about `most_bytes` bytes of data, in whole blocks, from the end of the last call on.
  * `left` receives the number of unchecked bytes, rounded up to whole blocks: 0 at the end. */
 MV_EXPORT int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left);

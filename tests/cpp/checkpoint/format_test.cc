@@ -101,8 +101,8 @@ TEST(Manifest, RejectsOtherFileFormatsByName) {
   const std::string pickle("\x80\x04\x95 and more", 12);
   ExpectCorrupt(DecodeManifest(pickle, "the file").status(), "a pickle");
   const std::string bytes = EncodeManifest(MakeManifest());
-  ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, 8, uint32_t{3})), "the file").status(),
-                "expected version 1 or 2 of the format, received version 3");
+  ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, 8, uint32_t{4})), "the file").status(),
+                "expected version 1 to 3 of the format, received version 4");
 }
 
 Manifest MakeLazyManifest() {
@@ -124,6 +124,59 @@ TEST(Manifest, OfATableWithAnInitializerRoundTripsInVersion2) {
   EXPECT_FALSE(manifest.tables[0].is_lazy());
   EXPECT_TRUE(manifest.tables[1].initializer == MakeLazyManifest().tables[1].initializer);
   EXPECT_EQ(manifest.tables[1].area(4), kRowIdsArea);
+}
+
+TEST(Manifest, OfAnIncrementRoundTripsInVersion3AndNamesItsBase) {
+  for (Manifest manifest : {MakeManifest(), MakeLazyManifest()}) {
+    manifest.base = SavedBase{0xfedcba9876543210U, 2, 200};
+    const std::string bytes = EncodeManifest(manifest);
+    EXPECT_EQ(bytes[8], 3);
+    const Manifest read = ValueOf(DecodeManifest(bytes, "the file"));
+    EXPECT_EQ(EncodeManifest(read), bytes);
+    ASSERT_TRUE(read.base.has_value());
+    EXPECT_EQ(read.base->id, 0xfedcba9876543210U);
+    EXPECT_EQ(read.base->number, 2);
+    EXPECT_EQ(read.base->step, 200);
+    EXPECT_EQ(read.tables[0].name, "w");
+    EXPECT_EQ(read.files[0].bytes, 8192);
+    for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+      std::string flipped = bytes;
+      flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+      ExpectCorrupt(DecodeManifest(flipped, "the file").status());
+    }
+    const auto reject = [&](size_t at, auto value) {
+      ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, at, value)), "the file").status());
+    };
+    // A base comes before its increments, so that chains end.
+    for (const int64_t number : {int64_t{-1}, int64_t{3}, int64_t{4}, INT64_MAX}) {
+      reject(104, number);
+    }
+    reject(112, int64_t{-1});  // its step
+    for (const uint32_t version : {1U, 2U}) reject(8, version);
+  }
+}
+
+TEST(Manifest, ComparesTheRowsOfTables) {
+  const SavedTable table = MakeManifest().tables[0];
+  SavedTable other = table;
+  other.hyper[0] = 0.25;
+  other.clocks = {9, 9};
+  EXPECT_TRUE(other.HasRowsOf(table));
+  const auto differs = [&](auto change) {
+    SavedTable changed = table;
+    change(&changed);
+    return !changed.HasRowsOf(table);
+  };
+  EXPECT_TRUE(differs([](SavedTable* changed) { changed->kind = 0; }));
+  EXPECT_TRUE(differs([](SavedTable* changed) { changed->dtype = 0; }));
+  EXPECT_TRUE(differs([](SavedTable* changed) { changed->updater = 1; }));
+  EXPECT_TRUE(differs([](SavedTable* changed) { changed->slots = 1; }));
+  EXPECT_TRUE(differs([](SavedTable* changed) { changed->num_row = 1; }));
+  EXPECT_TRUE(differs([](SavedTable* changed) { changed->num_col = 1; }));
+  EXPECT_TRUE(differs([](SavedTable* changed) { changed->counting = StepCounting::kNone; }));
+  EXPECT_TRUE(differs([](SavedTable* changed) { changed->row_slots = 0; }));
+  EXPECT_TRUE(differs([](SavedTable* changed) { changed->name = "v"; }));
+  EXPECT_TRUE(differs([](SavedTable* changed) { changed->initializer.seed = 1; }));
 }
 
 TEST(Manifest, RejectsHostileInitializers) {

@@ -45,6 +45,8 @@ TEST(DecodeRequest, RejectsEachFieldThatIsOutOfBounds) {
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->bytes = kChunkBytes + 1; }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->bytes = -12; }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->first = -1; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->wire = static_cast<WireFormat>(3); }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->reply = static_cast<WireFormat>(-1); }));
   EXPECT_FALSE(rejects([](RequestHeader* h) { h->width = 1; }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->width = -1; }));
   EXPECT_TRUE(rejects([](RequestHeader* h) {

@@ -201,5 +201,87 @@ def server_only_rank_keeps_the_table():
         sync.sync()
 
 
+def check_fragments(wire=None, overlap=False):
+    """Train arrays in three fragments, each exchanged once in 6 steps, and check when and what."""
+    arrays = [np.zeros(size, np.float32) for size in (1000, 600, 500, 20_000)]
+    arrays.append(np.zeros(15_000))
+    sync = ParamSync(arrays, fragments=3, sync_every=6, wire=wire, overlap=overlap)
+    equal([table.size for table in sync.tables], [2100, 20_000, 15_000])
+    names = [table.name for table in sync.tables]
+    equal(len(set(names)), 3)
+    adds = []
+    for step in range(12):
+        for array in arrays:
+            array += mv.worker_id() + 1
+        sync.sync()
+        if not overlap or step % 3 == 0:
+            sync.wait()
+        adds.append([mv.stats()[name]["adds"] for name in names])
+    sync.wait()
+    if not overlap:
+        # The fragments take turns in every second step.
+        equal(np.array(adds).sum(axis=1), np.arange(1, 13) // 2)
+    equal([mv.stats()[name]["adds"] for name in names], [2, 2, 2])
+    sync.sync_all()
+    sync.wait()
+    mv.barrier()
+    for _ in range(4):
+        sync.sync_all()
+        sync.wait()
+    mv.barrier()
+    sync.sync_all()
+    sync.wait()
+    total = 12 * sum(range(1, mv.num_workers() + 1))
+    for array in arrays:
+        assert np.abs(array - total).max() <= (0.01 if wire is None else 1 + total / 128)
+    mv.barrier()
+
+
+@case()
+def fragments_take_turns():
+    check_fragments()
+    check_fragments(overlap=True)
+    check_fragments("int8")
+
+
+@case(sync=True)
+def fragments_take_turns_in_rounds():
+    check_fragments()
+    check_fragments("int8")
+
+
+@case()
+def weights_divide_by_their_mean():
+    for average in (False, True):
+        array = np.zeros(3000, np.float32)
+        sync = ParamSync([array], weight=lambda: 10.0 * (1 + mv.worker_id()), average=average)
+        mv.barrier()
+        for turn in range(mv.num_workers()):
+            # The workers take turns, so that each knows which weights the others have given.
+            if turn == mv.worker_id():
+                array += 1
+                sync.sync()
+            mv.barrier()
+        weights = np.arange(1, mv.num_workers() + 1)
+        scales = weights * weights / np.cumsum(weights)
+        expected = scales.sum() / (mv.num_workers() if average else 1)
+        values = sync.tables[0].get(sync=True)
+        assert np.abs(values - expected).max() <= 1e-5, (values[0], expected)
+        mv.barrier()
+
+
+@case()
+def fragments_and_weights_are_checked():
+    arrays = [np.zeros(3, np.float32), np.zeros(3, np.int32)]
+    raises(ValueError, lambda: ParamSync(arrays, fragments=3), "fragments", "at most 2")
+    raises(ValueError, lambda: ParamSync(arrays, fragments=0), "fragments")
+    raises(ValueError, lambda: ParamSync(arrays, sync_every=0), "sync_every")
+    raises(ValueError, lambda: ParamSync(arrays, weight=1), "weight", "integers")
+    raises(ValueError, lambda: ParamSync(arrays[:1], weight=1, updater="easgd"), "easgd")
+    sync = ParamSync(arrays[:1], weight=-1)
+    raises(ValueError, sync.sync, "weight", "positive")
+    mv.barrier()
+
+
 if __name__ == "__main__":
     run_all(CASES)

@@ -10,6 +10,7 @@ import worker
 from survivors import Acknowledged, counts_of, make_collective_call
 
 import multiverso as mv
+from multiverso.sync import ParamSync
 
 #: Elements of the array: several stripes, and several chunks for each server.
 SIZE = 40_000
@@ -121,6 +122,34 @@ def counts_with_a_dying_server(failpoint):
         swapped += counters.compare_swap(1, value, value + 1) == value
     mv.barrier()
     worker.report(lost=mv.lost_ranks(), seen=seen, values=counters.get(index=np.s_[:2]).tolist())
+    mv.shutdown()
+    worker.report(ended=True)
+
+
+def adds_encoded_with_a_dying_server(failpoint):
+    """Add and sync values that int8 represents exactly, while rank 0 dies before an answer."""
+    if worker.RANK == 0:
+        os.environ["MULTIVERSO_FAILPOINTS"] = failpoint
+    mv.init(on_peer_lost="continue")
+    size = 300_000
+    table = mv.ArrayTableHandler(size, wire="int8")
+    array = np.zeros(size, np.float32)
+    sync = ParamSync([array], wire="int8")
+    mv.barrier()
+    if worker.RANK == 0:
+        worker.wait_for("nothing", timeout=40)  # the failpoint kills this process
+    delta = np.random.default_rng(worker.RANK).integers(-127, 128, size).astype(np.float32)
+    delta[::128] = 127  # The largest magnitude of each block makes its step 1.
+    for _ in range(10):
+        table.add(delta)
+        array += delta
+        sync.sync()
+    mv.barrier()
+    expected = 10 * mv.aggregate(delta.astype(np.float64))
+    values = [table.get(sync=True), sync.tables[0].get(sync=True)]
+    worker.report(
+        lost=mv.lost_ranks(), are_exact=[bool((value == expected).all()) for value in values]
+    )
     mv.shutdown()
     worker.report(ended=True)
 

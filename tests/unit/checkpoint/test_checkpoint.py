@@ -126,10 +126,13 @@ class TestSaving(FolderTestCase):
                 mv.save(self.folder, step=step)
             self.assertEqual(self.names(), ["000001-step-10", "000002-step-20", "000003-step-21"])
             mv.save(self.folder, step=1, keep=2)
-            self.assertEqual(self.names(), ["000003-step-21", "000004-step-1"])
+            names = [path.name for path in checkpoints.saved_in(self.folder)]
+            self.assertEqual(names, ["000003-step-21", "000004-step-1"])
             self.assertEqual(checkpoints.latest(self.folder), self.folder / "000004-step-1")
             self.assertEqual(mv.load(self.folder / "000003-step-21"), 21)
             self.assertEqual(mv.load(self.folder), 1)
+        # The space of the others is free at the latest when the session has ended.
+        self.assertEqual(self.names(), ["000003-step-21", "000004-step-1"])
 
     def test_background_save_has_the_state_of_the_call(self):
         with mv.session():

@@ -32,6 +32,8 @@ def observed_job(seconds, calls, adds, num_bytes):
         "gets": [1, 2, 0],
     }
     table |= {"bytes_sent": [0, 0, 0], "bytes_received": [0, 0, 0]}
+    table |= {"raw_bytes_sent": [0, 0, 0], "raw_bytes_received": [0, 0, 0]}
+    table |= {"encoding": [0, 0, 0], "waiting": [0, 0, 0]}
     table |= {"adds": adds, "bytes_got": [num_bytes, 0, 0], "bytes_added": [0, num_bytes, 0]}
     content = {"version": "1", "ranks": 3, "nodes": 1, "node": 0, "mode": 0, "continues": False}
     content |= {

@@ -22,6 +22,7 @@ SCALARS = {
     "double": ctypes.c_double,
     "const char*": ctypes.c_char_p,
     "char*": ctypes.c_char_p,
+    "const char**": ctypes.POINTER(ctypes.c_char_p),
     **dict.fromkeys(("const void*", "void* const*", "void*"), ctypes.c_void_p),
     # Arrays of row ids are passed by address, like arrays of elements.
     "const int64_t*": ctypes.c_void_p,

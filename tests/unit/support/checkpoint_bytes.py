@@ -56,10 +56,12 @@ def read_manifest(data):
     num_files, mode, workers, zero, created = struct.unpack_from("<IIIIq", data, 48)
     assert (zero, size) == (0, len(data))
     assert data == with_crc(data)
-    table_bytes = {1: 232, 2: 264}[version]
+    table_bytes = {1: 232, 2: 264, 3: 264}[version]
+    tables = 96 if version < 3 else 120
+    base = struct.unpack_from("<Qqq", data, 96) if version == 3 else None
     descriptions = []
     for i in range(num_tables):
-        at = 96 + table_bytes * i
+        at = tables + table_bytes * i
         kind, dtype, updater, slots, rows, columns, counting, row_slots = struct.unpack_from(
             "<IIIIqqII", data, at
         )
@@ -71,19 +73,19 @@ def read_manifest(data):
                 "name": text_of(data[at + 40 : at + 104]),
                 "options": struct.unpack_from("<16d", data, at + 104),
                 "clocks": struct.unpack_from(
-                    f"<{workers}Q", data, 96 + table_bytes * num_tables + 8 * workers * i
+                    f"<{workers}Q", data, tables + table_bytes * num_tables + 8 * workers * i
                 ),
                 "initializer": struct.unpack_from("<IIQdd", data, at + 232)
                 if version > 1
                 else None,
             }
         )
-    assert version == 1 or any(table["initializer"][0] for table in descriptions)
-    at = 96 + (table_bytes + 8 * workers) * num_tables
+    assert version != 2 or any(table["initializer"][0] for table in descriptions)
+    at = tables + (table_bytes + 8 * workers) * num_tables
     assert size == at + 16 * num_files + 4
     return {
         **{"version": version, "id": ident, "number": number, "step": step, "mode": mode},
-        **{"workers": workers, "created": created},
+        **{"workers": workers, "created": created, "base": base},
         "library": text_of(data[72:96]),
         "tables": descriptions,
         "files": [struct.unpack_from("<qII", data, at + 16 * i) for i in range(num_files)],
@@ -93,7 +95,8 @@ def read_manifest(data):
 def read(folder):
     """Return the manifest, with the update count of each table as "steps", and the arrays.
 
-    The arrays are in a dict by (table, area). Rows that are not stored are zeros.
+    The arrays are in a dict by (table, area). Rows that are not stored are zeros. Those of an
+    increment are those of its base with the rows of its own sections.
     """
     manifest = read_manifest(Path(folder, "manifest.mv").read_bytes())
     parts = {}
@@ -140,15 +143,24 @@ def read(folder):
             at = end
         assert (at, block_number) == (checksums_at, num_checksums)
     arrays = {}
+    if manifest["base"]:
+        ident, number, step = manifest["base"]
+        base, arrays = read(Path(folder).parent / f"{number:06}-step-{step}")
+        assert (base["id"], base["number"], base["step"]) == (ident, number, step)
+        for description, older in zip(manifest["tables"], base["tables"], strict=True):
+            assert description["name"] == older["name"]
+            description["steps"] = max(description.get("steps", 0), older["steps"])
     for (table, area), sections in parts.items():
         num_rows = manifest["tables"][table]["rows"]
         values = np.zeros((num_rows, sections[0][2].shape[1]), sections[0][2].dtype)
-        for number, (first, rows, stored) in enumerate(sections):
+        values = arrays.get((table, area), values)
+        ids_of = {ids[:2]: ids[2].ravel() for ids in parts.get((table, ROW_IDS), [])}
+        for first, rows, stored in sections:
             ids = np.arange(first, first + rows)
-            if (table, ROW_IDS) in parts:
-                first_id, rows_of_ids, ids = parts[table, ROW_IDS][number]
-                ids = ids.ravel()
-                assert (first_id, rows_of_ids) == (first, rows)
+            if manifest["base"]:
+                values[ids] = 0
+            if ids_of:
+                ids = ids_of[first, rows]
                 assert (np.diff(ids) > 0).all()
                 assert ((first <= ids) & (ids < first + rows)).all()
             values[ids] = stored

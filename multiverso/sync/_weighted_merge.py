@@ -1,0 +1,46 @@
+"""Weights of workers that train differently much between two syncs."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from multiverso._native.arguments import finite
+from multiverso.tables import ArrayTableHandler
+
+#: What a worker has trained since its last sync, or a function that returns it.
+Weight: TypeAlias = float | Callable[[], float]
+
+
+class WeightedMerge:
+    """Relates a worker's weights to those of all workers.
+
+    The constructor is collective.
+
+    Parameters
+    ----------
+    weight : float or callable
+        The weight of each sync of this worker, or a function that returns it.
+    name : str
+        The name in messages.
+
+    """
+
+    def __init__(self, weight: Weight, name: str) -> None:
+        self._weight = weight
+        self._name = name
+        self._table = ArrayTableHandler(2, dtype="float64", name=f"{name[:24]}, weights")
+
+    def next_scale(self) -> float:
+        """Return this sync's weight divided by the mean of all weights so far.
+
+        Raises
+        ------
+        ValueError
+            If the weight is not a positive number.
+
+        """
+        weight = self._weight() if callable(self._weight) else self._weight
+        if (number := finite(weight, "weight", "a positive number")) <= 0:
+            msg = f"{self._name}: weight: expected a positive number, received {weight!r}"
+            raise ValueError(msg)
+        total, count = self._table.add_get([number, 1.0])
+        return float(number * count / total)

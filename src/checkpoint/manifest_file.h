@@ -1,0 +1,39 @@
+// Finds and reads the manifest of a checkpoint in a folder of checkpoints.
+#ifndef MULTIVERSO_CHECKPOINT_MANIFEST_FILE_H_
+#define MULTIVERSO_CHECKPOINT_MANIFEST_FILE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "checkpoint/file_system.h"
+#include "checkpoint/format.h"
+
+namespace multiverso {
+
+constexpr char kManifestName[] = "manifest.mv";
+
+struct CheckpointName {
+  int64_t number = 0;  // place in the order of saving
+  int64_t step = 0;    // the user's count
+
+  std::string text() const;
+  // Returns false if `text` is not the name of a checkpoint.
+  static bool Parse(const std::string& text, CheckpointName* name);
+};
+
+// Returns the path of the manifest of the checkpoint `path`.
+std::string ManifestPath(const std::string& path);
+// Reads the manifest of the checkpoint `path`. `bytes`, unless null, gets the size of the file.
+Result<Manifest> ReadManifest(FileSystem* files, const std::string& path, int64_t* bytes = nullptr);
+
+// Returns the path of the base of the increment `path`.
+std::string PathOfBase(const std::string& path, const SavedBase& base);
+// Reads the manifest of the base of the increment `path`. Returns CheckpointCorruptError if the
+// base is missing, or is not the checkpoint on which the increment was built.
+Result<Manifest> ReadBaseManifest(FileSystem* files, const std::string& path,
+                                  const Manifest& increment, int64_t* bytes = nullptr);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CHECKPOINT_MANIFEST_FILE_H_

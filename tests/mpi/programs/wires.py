@@ -1,0 +1,250 @@
+"""Cases about tables whose values travel between nodes as bfloat16 or int8."""
+
+import numpy as np
+from cases import SEED, equal, open_session, raises, registrar, repeats, run_all
+
+import multiverso as mv
+from multiverso.sync import ParamSync
+
+CASES = {}
+
+case = registrar(CASES)
+
+WIRES = ("float32", "bfloat16", "int8")
+
+#: The largest error of one rounding, relative to the largest magnitude in a block.
+STEPS = {"float32": 1e-6, "bfloat16": 1 / 128, "int8": 1 / 127}
+
+
+def random_delta(rng, shape):
+    """Return a delta of many magnitudes, with zeros."""
+    delta = rng.normal(size=shape) * np.exp(rng.normal(size=shape))
+    return np.where(rng.random(shape) < 0.2, 0, delta).astype(np.float32)
+
+
+def total_of(values):
+    """Return the sum of float64 values over the workers."""
+    return mv.aggregate(np.array(values, np.float64))
+
+
+def close(actual, expected, most):
+    """Check that no element differs by more than `most`."""
+    assert np.abs(actual - expected).max() <= most, (np.abs(actual - expected).max(), most)
+
+
+def add_to_tables(rng, wire):
+    """Add to tables of all kinds; return these, the sums of all deltas, and the largest errors."""
+    rows, columns = 5000, 24
+    tables = [
+        mv.ArrayTableHandler(rows * columns, wire=wire),
+        mv.MatrixTableHandler(rows, columns, wire=wire),
+        mv.MatrixTableHandler(rows, columns, init_value=mv.initializers.Zeros(), wire=wire),
+        mv.MatrixTableHandler(3, 40_000, wire=wire),
+    ]
+    sums = [np.zeros(table.shape) for table in tables]
+    largest = [0.0] * len(tables)
+    for step in range(repeats(6)):
+        for i, table in enumerate(tables):
+            if i > 0 and step % 2 == 1:
+                ids = rng.permutation(table.shape[0])[: 1 + table.shape[0] // 3]
+                delta = random_delta(rng, (len(ids), table.shape[1]))
+                table.add(delta, ids)
+                sums[i][ids] += delta
+            else:
+                delta = random_delta(rng, table.shape)
+                table.add(delta)
+                sums[i] += delta
+            largest[i] += float(np.abs(delta).max())
+    errors = [STEPS[wire] * mv.aggregate(np.array([error])).item() for error in largest]
+    return tables, [total_of(values) for values in sums], errors
+
+
+@case()
+def adds_are_rounded_by_less_than_a_step():
+    rng = np.random.default_rng((SEED, mv.rank()))
+    for wire in WIRES:
+        for table, total, error in zip(*add_to_tables(rng, wire), strict=True):
+            values = table.get(sync=True)
+            close(values, total, error)
+            # A get for one worker is rounded once more.
+            close(table.get(), values, np.abs(values).max() / 256)
+            if len(table.shape) == 2:
+                ids = rng.integers(0, table.shape[0], 50)
+                close(table.get(ids), values[ids], np.abs(values).max() / 256)
+            mv.barrier()
+
+
+@case()
+def keys_travel_encoded():
+    table = mv.HashTableHandler(16, capacity=4000, wire="int8")
+    rng = np.random.default_rng((SEED, mv.rank()))
+    keys = np.arange(1000) * 7919
+    delta = random_delta(rng, (1000, 16))
+    table.add(delta, keys)
+    total = total_of(delta)
+    mv.barrier()
+    close(table.get(keys), total, 2 * np.abs(total).max() * mv.num_workers() / 127)
+    mv.barrier()
+
+
+@case()
+def errors_of_adds_cancel_out():
+    table = mv.ArrayTableHandler(20_000, wire="int8")
+    delta = random_delta(np.random.default_rng(SEED), 20_000)
+    count = repeats(400)
+    for _ in range(count):
+        table.add(delta)
+    error = table.get(sync=True) / (count * mv.num_workers()) - delta
+    step = np.abs(delta).max() / 127
+    # The standard deviation of one element's mean is at most step / 2 / sqrt(count).
+    assert np.abs(error).max() <= 3 * step / np.sqrt(count)
+    assert abs(error.mean()) <= 3 * step / np.sqrt(count * 20_000)
+    mv.barrier()
+
+
+@case()
+def values_that_an_encoding_lacks_travel_unchanged():
+    special = [np.inf, -np.inf, np.nan, 3.4e38, -3.4e38]
+    values = np.zeros(300_000, np.float32)
+    values[::60_000] = special
+    for wire in WIRES:
+        table = mv.ArrayTableHandler(300_000, wire=wire)
+        if mv.worker_id() == 0:
+            table.add(values)
+        mv.barrier()
+        equal(table.get(), values)
+        mv.barrier()
+
+
+@case()
+def received_and_held_back_is_what_was_learned():
+    for wire in WIRES:
+        for updater, options in (("add", {}), ("sgd", {"learning_rate": 1.0})):
+            rng = np.random.default_rng(SEED)
+            array = np.zeros(200_000, np.float32)
+            sync = ParamSync([array], wire=wire, updater=updater, **options)
+            learned = np.zeros(200_000)
+            for _ in range(repeats(5)):
+                if mv.worker_id() == 0:
+                    progress = random_delta(rng, 200_000)
+                    array += progress
+                    learned += progress
+                    sync.sync()
+            values = sync.tables[0].get(sync=True)
+            if mv.worker_id() == 0:
+                # The worker received the values, rounded unless they are on its own node.
+                halves = (
+                    values.view(np.uint32) + 0x7FFF + (values.view(np.uint32) >> 16 & 1)
+                ) >> 16
+                rounded = (halves << 16).astype(np.uint32).view(np.float32)
+                errors = [values + (array - got) - learned for got in (values, rounded)]
+                assert np.abs(errors).min(axis=0).max() <= 2e-4
+                # Syncs without training send what was held back.
+                for _ in range(4):
+                    sync.sync()
+            close(sync.tables[0].get(sync=True), total_of(learned), 2e-4)
+            mv.barrier()
+
+
+@case()
+def workers_meet_after_their_last_deltas():
+    rng = np.random.default_rng((SEED, mv.rank()))
+    array = np.zeros((300, 700), np.float32)
+    doubles = np.zeros(5)
+    sync = ParamSync([array, doubles], wire="int8", average=True)
+    learned = np.zeros(array.shape)
+    for _ in range(repeats(10)):
+        progress = random_delta(rng, array.shape)
+        array += progress
+        learned += progress
+        sync.sync()
+    for _ in range(4):
+        sync.sync()
+        mv.barrier()
+    total = total_of(learned) / mv.num_workers()
+    close(sync.tables[0].get(sync=True).reshape(array.shape), total, 1e-3)
+    close(array, total, np.abs(total).max() / 200)
+    mv.barrier()
+
+
+@case()
+def counts_show_what_encoding_saves():
+    for wire, least in zip(WIRES, (1.0, 1.99, 3.9), strict=True):
+        table = mv.ArrayTableHandler(1_000_000, name=f"counted {wire}", wire=wire)
+        table.add(np.ones(1_000_000, np.float32))
+        counts = mv.stats()[f"counted {wire}"]
+        ratio = counts["raw_bytes_sent"] / max(counts["bytes_sent"], 1)
+        if counts["bytes_sent"] > 0:
+            assert least <= ratio <= least * 1.05, ratio
+            assert (counts["seconds_encoding"] > 0) == (wire != "float32")
+        mv.barrier()
+
+
+def history(wire):
+    """Return the bytes of all values that this worker reads in rounds with random deltas."""
+    rng = np.random.default_rng((SEED, mv.worker_id()))
+    array = mv.ArrayTableHandler(150_000, wire=wire)
+    matrix = mv.MatrixTableHandler(4000, 10, updater="adagrad", wire=wire)
+    lazy = mv.MatrixTableHandler(4000, 10, init_value=mv.initializers.Zeros(), wire=wire)
+    parameters = np.zeros(30_000, np.float32)
+    sync = ParamSync([parameters], wire=wire)
+    read, total, largest = [], np.zeros(150_000), 0.0
+    for step in range(8):
+        delta = random_delta(rng, 150_000)
+        total += delta
+        largest += float(np.abs(delta).max())
+        array.add(delta)
+        if step % 3 == 2:
+            array.get()  # Some rounds have no get.
+        for table in (matrix, lazy):
+            ids = np.unique(rng.integers(0, 4000, 200 * (1 + mv.worker_id() % 2)))
+            table.add(random_delta(rng, (len(ids), 10)), ids)
+            read.append(table.get(ids[:5]).tobytes() if step % 2 else table.get().tobytes())
+        parameters += random_delta(rng, 30_000)
+        sync.sync()
+        read.append(parameters.tobytes())
+    values = array.get()
+    read.append(values.tobytes())
+    # The sums and the results of rounds are rounded.
+    close(values, total_of(total), 2 * STEPS[wire] * mv.aggregate(np.array([largest])).item())
+    return read
+
+
+@case(sync=True)
+def rounds_read_the_same_on_all_workers_and_in_all_runs():
+    for wire in WIRES:
+        first = history(wire)
+        # What is random depends on the number of a table in its session.
+        mv.shutdown()
+        open_session(sync=True)
+        equal(history(wire) == first, True)
+        # Whole gets, of every second step, and syncs are the same on all workers.
+        common = b"".join(bytes_ for bytes_ in first if len(bytes_) > 4000 * 10)
+        numbers = np.frombuffer(common, np.uint32).astype(np.float64)
+        equal(mv.aggregate(numbers.copy()), numbers * mv.num_workers())
+        mv.shutdown()
+        open_session(sync=True)
+
+
+@case(staleness=2)
+def bounded_staleness_loses_nothing():
+    rng = np.random.default_rng((SEED, mv.rank()))
+    tables, totals, errors = add_to_tables(rng, "int8")
+    for table, total, error in zip(tables, totals, errors, strict=True):
+        close(table.get(sync=True), total, error)
+    mv.barrier()
+
+
+@case()
+def only_float32_values_have_a_wire_format():
+    raises(TypeError, lambda: mv.ArrayTableHandler(5, dtype="float64", wire="int8"), "float32")
+    raises(ValueError, lambda: mv.ArrayTableHandler(5, wire="int4"), "wire", "'int8'")
+    equal(mv.ArrayTableHandler(5, dtype="float64", wire="float32").get(), np.zeros(5))
+    table = mv.ArrayTableHandler(5, dtype="bfloat16", wire="int8")
+    table.add([1, 2, 3, 4, 127])
+    close(table.get(sync=True), np.array([1, 2, 3, 4, 127]) * mv.num_workers(), mv.num_workers())
+    mv.barrier()
+
+
+if __name__ == "__main__":
+    run_all(CASES)

@@ -1,0 +1,229 @@
+"""Incremental saves: when they are possible, how long their bases stay, and kills during them."""
+
+import shutil
+import signal
+
+import checkpoint_bytes
+import failpoints
+import numpy as np
+import pytest
+from folders import FolderTestCase
+from programs import run_program
+
+import multiverso as mv
+from multiverso import checkpoint as checkpoints
+
+ROWS = 40_000
+
+
+def size_of(path):
+    return sum(file.stat().st_size for file in path.iterdir())
+
+
+def bases(path):
+    with checkpoints.Checkpoint(path) as opened:
+        return [base.name for base in opened.bases]
+
+
+class IncrementTestCase(FolderTestCase):
+    def save(self, **options):
+        """Save an increment, if possible; return its path and the names of its bases."""
+        mv.save(self.folder, incremental=True, **options)
+        path = checkpoints.latest(self.folder)
+        return path, bases(path)
+
+    def table(self):
+        return mv.MatrixTableHandler(ROWS, 16, updater="adam", name="m")
+
+
+class TestIncrements(IncrementTestCase):
+    def test_increment_has_only_changed_stripes_and_restores_all(self):
+        with mv.session():
+            table = self.table()
+            table.add(np.ones((ROWS, 16)))
+            first, none = self.save(step=10)
+            table.add(np.ones((2, 16)), [7, ROWS - 1])
+            second, base = self.save(step=20)
+            mv.save(self.folder, step=30, background=True, incremental=True)
+            mv.wait_for_save()
+            third = checkpoints.latest(self.folder)
+            both = bases(third)
+            values = table.get()
+        self.assertEqual((none, base, both), ([], [first.name], [second.name, first.name]))
+        self.assertLess(size_of(second), size_of(first) / 10)
+        self.assertLess(size_of(third), 10_000)
+        manifest, arrays = checkpoint_bytes.read(third)
+        self.assertEqual((manifest["version"], manifest["step"]), (3, 30))
+        np.testing.assert_array_equal(arrays[0, 0], values)
+        with checkpoints.Checkpoint(second) as opened:
+            opened.verify()
+            np.testing.assert_array_equal(arrays[0, 0], opened.read("m"))
+            np.testing.assert_array_equal(arrays[0, 2], opened.read("m", 1))
+            steps = arrays[0, checkpoint_bytes.STEPS].ravel()
+            np.testing.assert_array_equal(steps, opened.read_steps("m"))
+            self.assertEqual((steps[7], steps[8]), (2, 1))
+        with mv.session():
+            table = self.table()
+            self.assertEqual(mv.load(self.folder), 30)
+            np.testing.assert_array_equal(table.get(), values)
+
+    def test_save_is_full_without_a_usable_base(self):
+        with mv.session():
+            table = self.table()
+            self.assertEqual(self.save()[1], [])  # the first one in the folder
+            self.assertEqual(self.save()[1], ["000001-step-0"])
+            mv.load(self.folder)
+            self.assertEqual(self.save()[1], [])
+            new = mv.ArrayTableHandler(3, name="new")
+            self.assertEqual(self.save()[1], [])
+            self.assertEqual(self.save()[1], ["000004-step-3"])
+            del new
+        with mv.session():
+            table = self.table()
+            table.add(np.ones((ROWS, 16)))
+            self.assertEqual(self.save()[1], [])  # another session
+            table.add(np.ones((1, 16)), [3])
+            self.assertEqual(self.save()[1], ["000006-step-5"])
+            shutil.rmtree(self.folder / "000006-step-5")
+            last, none = self.save()
+            self.assertEqual(none, [])
+            with checkpoints.Checkpoint(last) as opened:
+                np.testing.assert_array_equal(opened.read("m"), table.get())
+        with self.assertRaises(mv.CheckpointCorruptError) as caught:
+            checkpoints.Checkpoint(self.folder / "000007-step-6")
+        self.assertIn("000006-step-5/manifest.mv", caught.exception.path)
+
+    def test_increments_of_two_folders_do_not_mix(self):
+        other = self.folder / "other"
+        with mv.session():
+            table = self.table()
+            self.save()
+            table.add(np.ones((1, 16)), [100])
+            mv.save(other)
+            path, base = self.save()
+            self.assertEqual(base, ["000001-step-0"])
+            with checkpoints.Checkpoint(path) as opened:
+                np.testing.assert_array_equal(opened.read("m"), table.get())
+
+    def test_failed_increment_is_repeated_by_the_next_one(self):
+        with mv.session():
+            table = self.table()
+            self.save()
+            table.add(np.ones((1, 16)), [100])
+            self.folder.rename(self.folder.with_suffix(".aside"))
+            self.folder.write_text("no folder")
+            with self.assertRaises(mv.CheckpointIOError):
+                mv.save(self.folder, incremental=True)
+            self.folder.unlink()
+            self.folder.with_suffix(".aside").rename(self.folder)
+            path, base = self.save()
+            self.assertEqual(base, ["000001-step-0"])
+            with checkpoints.Checkpoint(path) as opened:
+                np.testing.assert_array_equal(opened.read("m"), table.get())
+
+    def test_keep_counts_increments_and_never_removes_their_bases(self):
+        with mv.session():
+            table = self.table()
+            for step in range(5):
+                table.add(np.ones((1, 16)), [step])
+                self.save(keep=2)
+            names = [path.name for path in checkpoints.saved_in(self.folder)]
+            self.assertEqual(names, [f"00000{n + 1}-step-{n}" for n in range(5)])
+            mv.save(self.folder, keep=2)
+            mv.save(self.folder, keep=1)
+        self.assertEqual(self.names(), ["000007-step-6"])
+
+    def test_increments_as_large_as_the_full_checkpoint_make_the_next_one_full(self):
+        with mv.session():
+            table = self.table()
+            chains = []
+            for _ in range(7):
+                table.add(np.ones((ROWS, 16)))
+                chains.append(len(self.save(keep=1)[1]))
+            self.assertEqual(chains, [0, 1, 2, 0, 1, 2, 0])
+        self.assertEqual(self.names(), ["000007-step-6"])
+
+    def test_chain_has_at_most_32_increments(self):
+        with mv.session():
+            table = mv.MatrixTableHandler(200_000, 16, name="m")
+            chains = []
+            for step in range(35):
+                table.add(np.ones((1, 16)), [step])
+                chains.append(len(self.save()[1]))
+            self.assertEqual(chains, [*range(33), 0, 1])
+
+    def test_damaged_link_is_named_by_verify_and_load(self):
+        with mv.session():
+            table = self.table()
+            table.add(np.ones((ROWS, 16)))
+            first, _ = self.save()
+            table.add(np.ones((1, 16)), [5])
+            self.save()
+        file = first / "shard-00000.mv"
+        data = bytearray(file.read_bytes())
+        data[100_000] ^= 1
+        file.write_bytes(data)
+        with self.assertRaises(mv.CheckpointCorruptError) as caught:
+            checkpoints.verify(self.folder)
+        self.assertEqual(caught.exception.path, str(file))
+        with mv.session():
+            table = self.table()
+            with self.assertRaises(mv.CheckpointCorruptError) as caught:
+                mv.load(self.folder)
+            self.assertEqual(caught.exception.path, str(file))
+            self.assertFalse(table.get().any())
+
+
+SAVES = """
+import sys
+import numpy as np
+import multiverso as mv
+with mv.session():
+    table = mv.MatrixTableHandler(30_000, 16, name="w")
+    step = mv.load(sys.argv[1], missing_ok=True) or 0
+    table.add(np.full((30_000, 16), step + 1) - table.get())
+    mv.save(sys.argv[1], step=step + 1, keep=1, incremental=True)
+    for i in range(3):
+        step += 1
+        table.add(np.ones((1, 16)), [step])
+        background = len(sys.argv) > 2
+        mv.save(sys.argv[1], step=step + 1, keep=2, background=background, incremental=True)
+    mv.wait_for_save()
+"""
+
+
+@failpoints.needs_failpoints
+@pytest.mark.slow
+class TestKilledIncrements(FolderTestCase):
+    def check(self):
+        """Verify all checkpoints that are found, and that of the last one every row is right."""
+        for path in checkpoints.saved_in(self.folder):
+            with checkpoints.Checkpoint(path) as opened:
+                opened.verify()
+                values, first_step = opened.read("w"), opened.step - len(opened.bases)
+                expected = np.full(values.shape, first_step)
+                expected[first_step : opened.step] += 1
+                np.testing.assert_array_equal(values, expected)
+
+    def test_kill_at_each_step_leaves_complete_chains(self):
+        for name in ("folder.make", "file.create", "file.write", "file.sync", "file.rename"):
+            for number in range(1, 40):
+                arguments = ["background"] if number % 2 else []
+                environment = failpoints.environment(f"{name}@{number}=kill")
+                status, _, errors = run_program(SAVES, self.folder, *arguments, **environment)
+                self.check()
+                if status == 0:
+                    break
+                self.assertEqual(status, -signal.SIGKILL, errors)
+            self.assertEqual(status, 0)
+
+    def test_kill_during_removal_leaves_complete_chains(self):
+        for name in ("folder.sync", "file.remove"):
+            for number in range(1, 40):
+                environment = failpoints.environment(f"{name}@{number}=kill")
+                status, _, errors = run_program(SAVES, self.folder, **environment)
+                self.check()
+                if status == 0:
+                    break
+                self.assertEqual(status, -signal.SIGKILL, errors)
+            self.assertEqual(status, 0)
