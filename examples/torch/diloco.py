@@ -103,8 +103,8 @@ def train(args, text, sync_every, wire, progress):
     moved_before, start, validating = bytes_moved(sync.tables), time.perf_counter(), 0.0
     for num_done in range(rounds + 1):
         # MULTIVERSO: one worker validates.
-        if num_done == rounds:
-            sync.sync_all()  # MULTIVERSO: the last steps of all fragments.
+        if num_done == rounds and args.fragments > 1:
+            sync.sync_all()  # MULTIVERSO: the steps since each fragment's last exchange.
         if master and (num_done % rounds_per_evaluation == 0 or num_done == rounds):
             begin = time.perf_counter()
             elapsed.append(begin - start - validating)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from multiverso.sync._tensor import Tensor
-from multiverso.sync._tensor_sync import by_dtype, groups_of, with_layout
+from multiverso.sync._tensor_sync import groups_of, tables_of, with_layout
 
 if TYPE_CHECKING:
     from multiverso._live import View
@@ -38,15 +38,22 @@ def load_live(name: str, tensors: Sequence[Tensor], view: View) -> int | None:
         As for `View.cut`.
 
     """
-    parts = by_dtype(tensors)
-    wanted = with_layout(name, tensors)
-    tables = [(key, table) for key, table in view.tables.items() if table.name == wanted]
-    expected = [(sum(tensor.size for tensor in part),) for part in parts]
-    if [table.shape for _, table in tables] != expected:
-        names = ", ".join(f"'{table.name}'" for table in view.tables.values())
+    filled = sum(tensor.size > 0 for tensor in tensors)
+    # The workers may exchange the model in fragments, each of which has tables of its own.
+    for fragments in range(1, max(2, min(filled, len(view.tables)) + 1)):
+        wanted = [table for part in tables_of(name, tensors, fragments) for table in part]
+        names = {table_name for table_name, _ in wanted}
+        tables = [(key, table) for key, table in view.tables.items() if table.name in names]
+        expected = [(sum(tensor.size for tensor in part),) for _, part in wanted]
+        if [table.shape for _, table in tables] == expected:
+            parts = [part for _, part in wanted]
+            break
+    else:
+        given = ", ".join(f"'{table.name}'" for table in view.tables.values())
         msg = (
-            f"expected a session that trains '{wanted}', received one with {names or 'no tables'}: "
-            "the model must have the same class and the same tensors as that of the workers"
+            f"expected a session that trains '{with_layout(name, tensors)}', received one with "
+            f"{given or 'no tables'}: the model must have the same class and the same tensors as "
+            "that of the workers"
         )
         raise ValueError(msg)
     step = None

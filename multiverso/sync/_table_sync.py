@@ -55,6 +55,8 @@ class TableSync:
             if tensor.is_fixed:
                 self._addresses[index] = tensor.address()
         self._movable = _movable_by_group(tensors)
+        # The places of each entry's tensors in their group, of which other fragments may have some.
+        self._places = [_places(group, tensors) for group, _, tensors in self._movable]
         # The addresses in `_addresses` for each entry of `_movable`, with which `_locate` checks
         # whether it must update `_addresses`.
         self._located: list[list[int]] = [[] for _ in self._movable]
@@ -98,9 +100,10 @@ class TableSync:
     def _locate(self) -> None:
         """Update `_addresses` for the tensors that may have moved."""
         for entry, (group, indices, tensors) in enumerate(self._movable):
-            addresses = None if group is None else group.addresses
-            if addresses is None:
+            if group is None or group.addresses is None:
                 addresses = [tensor.address() for tensor in tensors]
+            else:
+                addresses = [group.addresses[place] for place in self._places[entry]]
             if addresses != self._located[entry]:
                 self._located[entry] = []  # An interrupt in the loop leaves a mixture.
                 for index, address in zip(indices, addresses, strict=True):
@@ -143,6 +146,11 @@ class TableSync:
         addresses = [int(address or 0) for address in self._addresses]
         self._snapshot.apply(addresses, self._sizes, is_sent)
         self._settle()
+
+
+def _places(group: TensorGroup | None, tensors: Sequence[Tensor]) -> list[int]:
+    places = {} if group is None else {id(t): place for place, t in enumerate(group.tensors)}
+    return [places[id(tensor)] for tensor in tensors] if places else []
 
 
 def _movable_by_group(

@@ -89,14 +89,9 @@ class TensorSync:
             if not any(tensor.size for tensor in tensors):
                 msg = f"{name}: expected parameters, received {len(tensors)} tensors without any"
                 raise ValueError(msg)
-            split = fragments_of(tensors, fragments)
-            by_fragment = [by_dtype(fragment) for fragment in split]
-            parts = [part for fragment in by_fragment for part in fragment]
-            names = [
-                with_layout(name if fragments == 1 else f"{name[:20]} {index}", fragment)
-                for index, (fragment, tables) in enumerate(zip(split, by_fragment, strict=True))
-                for _ in tables
-            ]
+            by_fragment = tables_of(name, tensors, fragments)
+            parts = [part for fragment in by_fragment for _, part in fragment]
+            names = [table_name for fragment in by_fragment for table_name, _ in fragment]
             if weight is not None:
                 _require_deltas(parts, updater)
             is_master = session.worker_id == 0
@@ -129,7 +124,7 @@ class TensorSync:
         if session.worker_id >= 0:
             tables = iter(self.tables)
             self._fragments = [
-                [TableSync(part, next(tables), overlap) for part in fragment]
+                [TableSync(part, next(tables), overlap) for _, part in fragment]
                 for fragment in by_fragment
             ]
             for group in self._groups:
@@ -323,6 +318,19 @@ def fragments_of(tensors: Sequence[Tensor], count: int) -> list[list[Tensor]]:
         done += tensor.size
         rest -= tensor.size > 0
     return fragments
+
+
+def tables_of(
+    name: str, tensors: Sequence[Tensor], fragments: int
+) -> list[list[tuple[str, list[Tensor]]]]:
+    """Return for each fragment the names of its tables, and the tensors that each table holds."""
+    if fragments == 1:
+        full_name = with_layout(name, tensors)
+        return [[(full_name, part) for part in by_dtype(tensors)]]
+    return [
+        [(with_layout(f"{name[:20]} {index}", fragment), part) for part in by_dtype(fragment)]
+        for index, fragment in enumerate(fragments_of(tensors, fragments))
+    ]
 
 
 def by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -28,7 +28,7 @@ class Model(torch.nn.Sequential):
 
 mv.init(name=sys.argv[1])
 model = Model(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1).double())
-manager = TorchParamManager(model)
+manager = TorchParamManager(model, fragments=int(sys.argv[2]))
 for value in range(1, 4):
     with torch.no_grad():
         for tensor in model.state_dict().values():
@@ -44,13 +44,18 @@ for value in range(1, 4):
 @unittest.skipUnless(HAS_TORCH, "needs PyTorch")
 class TestLoadLive(unittest.TestCase):
     def test_module_gets_the_values_of_the_session(self):
+        for fragments in (1, 3):
+            with self.subTest(fragments=fragments):
+                self.check_values(fragments)
+
+    def check_values(self, fragments):
         class Model(torch.nn.Sequential):
             pass
 
         linear = torch.nn.Linear(2, 1).double()
         model = Model(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2), linear)
-        name = f"load-live-{os.getpid()}"
-        command = (sys.executable, "-c", TRAINER, name)
+        name = f"load-live-{os.getpid()}-{fragments}"
+        command = (sys.executable, "-c", TRAINER, name, str(fragments))
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as trainer:
             try:
                 with mv.attach(name, timeout=100) as view:
