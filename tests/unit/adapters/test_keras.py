@@ -63,8 +63,8 @@ class TestCallback(KerasTestCase):
             with self.subTest(freq=freq, **options):
                 model = model_of(*layers(), **options)
                 callback = MVCallback(model, freq)
-                sync = callback.manager.sync_all_param
-                with mock.patch.object(callback.manager, "sync_all_param", side_effect=sync) as spy:
+                tensors = callback.manager._sync
+                with mock.patch.object(tensors, "_sync", side_effect=tensors._sync) as spy:
                     fit(model, callback, epochs=epochs)
                 self.assertEqual(spy.call_count, times + 1)  # one more at the end
 
