@@ -93,6 +93,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_option("--elastic-lr X", "easgd, diloco: the workers' learning rate", type=float)
     add_option("--elastic-momentum X", "easgd, diloco: the workers' momentum", 0.0, type=float)
 
+    text = "how parameters travel between nodes: bfloat16 sends half of the bytes, int8 a quarter"
+    add_option("--wire FORMAT", text, choices=("float32", "bfloat16", "int8"))
+
     add_option = partial(_add, parser.add_argument_group("machine and output"))
     add_option("--backend", "the backend of Keras", choices=("jax", "tensorflow", "torch"))
     text = "like --backend tensorflow"

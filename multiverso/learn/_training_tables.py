@@ -69,6 +69,7 @@ class TrainingTables:
         state: Array | None,
     ) -> None:
         dtype = model.dtype
+        wire = algo.wire if dtype == "float32" else None
         add: dict[str, Any] = {"updater": "add"}
         optimizer = add
         if not algo.elastic and algo.optimizer is not None:
@@ -79,6 +80,7 @@ class TrainingTables:
             weights,
             dtype=dtype,
             name="parameters",
+            wire=wire,
             **(add if steps_in_groups else optimizer),
         )
         self.state = (
@@ -94,9 +96,11 @@ class TrainingTables:
             return
         shape = (len(layout.groups) + 1, model.weights)  # The master's row is not used.
         initial = None if weights is None else np.broadcast_to(weights, shape)
-        self.rows = MatrixTableHandler(*shape, initial, dtype=dtype, name="groups")
+        self.rows = MatrixTableHandler(*shape, initial, dtype=dtype, name="groups", wire=wire)
         if steps_in_groups:
-            self.steps = MatrixTableHandler(*shape, dtype=dtype, name="steps", **optimizer)
+            self.steps = MatrixTableHandler(
+                *shape, dtype=dtype, name="steps", wire=wire, **optimizer
+            )
         self.counter = MatrixTableHandler(shape[0], 1, dtype="int64", name="updates")
 
     @property

@@ -7,6 +7,9 @@ from multiverso.learn._optimizers import server_optimizer, worker_optimizer
 
 __all__ = ["Algo"]
 
+#: The ways in which values travel between nodes.
+WIRES: Final = ("float32", "bfloat16", "int8")
+
 _MODES: Final = ("sgd", "easgd", "diloco")
 
 #: The elastic force of all workers together in the paper's experiments (beta).
@@ -52,6 +55,8 @@ class Algo:
         default for other optimizers.
     elastic_momentum : float, optional
         The workers' Nesterov momentum with "easgd" and "diloco", for "sgd"; 0 by default.
+    wire : {"float32", "bfloat16", "int8"}, optional
+        How parameters of float32 travel between nodes, as for `multiverso.ArrayTableHandler`.
     **options : float
         Options of `optimizer` under their names in Keras, such as ``learning_rate`` or ``beta_1``.
 
@@ -81,12 +86,16 @@ class Algo:
         elastic_force: float | None = None,
         elastic_lr: float | None = None,
         elastic_momentum: float = 0.0,
+        wire: str | None = None,
         **options: Any,
     ) -> None:
         if mode not in _MODES:
             raise InputError(f"mode: expected 'sgd', 'easgd' or 'diloco', received {mode!r}")
         if not isinstance(worker_optimizer, str):
             raise InputError(f"worker_optimizer: expected a name, received {worker_optimizer!r}")
+        if wire is not None and wire not in WIRES:
+            raise InputError(f"wire: expected one of {', '.join(WIRES)}, received {wire!r}")
+        self.wire = wire
         self.mode = mode
         self.loss = loss
         self.metrics = list(metrics) if isinstance(metrics, tuple) else metrics

@@ -202,6 +202,7 @@ def _make_algo(parsed: argparse.Namespace, layout: Layout) -> Algo:
         elastic_force=parsed.elastic_force / num_sharing,
         elastic_lr=parsed.elastic_lr,
         elastic_momentum=parsed.elastic_momentum,
+        wire=parsed.wire,
         **({} if elastic else options),
     )
 

@@ -204,7 +204,7 @@ def groups():
     algos = {
         "adam": algo_of("adam", sync_every=2),
         "easgd": algo_of(None, "easgd"),
-        "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5),
+        "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5, wire="int8"),
     }
     five, four, three = map(split_comm, (5, 4, 3))
     for comm, masters in ((five, 3), (four, 2)):
