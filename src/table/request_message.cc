@@ -37,6 +37,12 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
       !IsWireFormat(static_cast<int32_t>(header->reply))) {
     return false;
   }
+  // Encoded values take less memory than the values, so that a receiver has room for both.
+  const bool has_wire = header->wire != WireFormat::kFloat32;
+  if (has_wire && (!IsAdd(header->kind) || header->BytesIn(header->wire) > header->bytes)) {
+    return false;
+  }
+  if (header->reply != WireFormat::kFloat32 && !ReturnsParameters(header->kind)) return false;
   const int64_t max_count = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
   return header->count > 0 && header->count <= max_count && header->first >= 0 &&
          header->bytes > 0 && header->bytes <= kChunkBytes &&

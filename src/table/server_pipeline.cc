@@ -73,7 +73,8 @@ void ServerPipeline::Prepare(InFlightRequest* request) {
   const Instant began = Clock::now();
   const int64_t count = FloatsIn(request->chunk.bytes);
   request->encoded.resize(static_cast<size_t>(WireBytes(format, count)));
-  if (EncodeAtRandom(format, static_cast<const float*>(chunk.delta), count,
+  if (WireBytes(format, count) < request->chunk.bytes &&
+      EncodeAtRandom(format, static_cast<const float*>(chunk.delta), count,
                      SeedOf(messenger_->rank()), request->encoded.data())) {
     request->format = format;
   } else {
@@ -91,7 +92,8 @@ void ServerPipeline::PrepareExchange(InFlightRequest* request) {
   std::vector<char>& encoded = request->encoded;
   encoded.resize(static_cast<size_t>(WireBytes(format, chunk.count)));
   auto* const delta = reinterpret_cast<float*>(exchange.last(chunk.first));
-  bool fits = true;
+  // A single int8 with its scale takes more bytes than a float.
+  bool fits = WireBytes(format, chunk.count) < request->chunk.bytes;
   int64_t done = 0;
   for (; fits && done < chunk.count; done += kPiece) {
     const int64_t count = std::min(kPiece, chunk.count - done);
@@ -105,7 +107,7 @@ void ServerPipeline::PrepareExchange(InFlightRequest* request) {
     request->format = format;
   } else {
     // The sums are exactly the deltas of the pieces before the last one.
-    AddDecoded(format, encoded.data(), done - kPiece, delta);
+    if (done > 0) AddDecoded(format, encoded.data(), done - kPiece, delta);
     if (done < chunk.count) exchange.TakeDelta(chunk.first + done, chunk.count - done);
     const auto bytes = static_cast<size_t>(request->chunk.bytes);
     encoded.resize(bytes);

@@ -22,17 +22,23 @@ def test_lock_of_a_rank_that_died_in_an_add_is_recovered():
     assert "a rank died in the middle of an operation" in result.output
 
 
-@failpoints.needs_failpoints
-@pytest.mark.parametrize("number", [50, 350, 351])
-@launch.again_where_mpi_is_stuck
-def test_element_is_changed_once_though_its_server_dies_before_it_answers(number):
+def reports_of_survivors(function, number):
+    """Run a function of losses.py whose rank 0 dies before its answer of that number."""
     variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **launch.on_nodes(4, 2)}
-    arguments = ("counts_with_a_dying_server", f"service.reply@{number}=kill")
+    arguments = (function, f"service.reply@{number}=kill")
     with launch.Job("losses.py", *arguments, np=4, survives=True, **variables) as job:
         result = job.finish().check_clean()
     reports = [result.reports.get(rank, {}) for rank in (1, 2, 3)]
     assert all(report.get("ended") for report in reports), result.output
     assert [report["lost"] for report in reports] == [[0]] * 3
+    return reports
+
+
+@failpoints.needs_failpoints
+@pytest.mark.parametrize("number", [50, 350, 351])
+@launch.again_where_mpi_is_stuck
+def test_element_is_changed_once_though_its_server_dies_before_it_answers(number):
+    reports = reports_of_survivors("counts_with_a_dying_server", number)
     assert sorted(value for report in reports for value in report["seen"]) == list(range(300))
     assert [report["values"] for report in reports] == [[300, 300]] * 3
 
@@ -41,11 +47,5 @@ def test_element_is_changed_once_though_its_server_dies_before_it_answers(number
 @pytest.mark.parametrize("number", [1, 7, 40])
 @launch.again_where_mpi_is_stuck
 def test_encoded_adds_are_made_once_though_their_server_dies_before_it_answers(number):
-    variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **launch.on_nodes(4, 2)}
-    arguments = ("adds_encoded_with_a_dying_server", f"service.reply@{number}=kill")
-    with launch.Job("losses.py", *arguments, np=4, survives=True, **variables) as job:
-        result = job.finish().check_clean()
-    reports = [result.reports.get(rank, {}) for rank in (1, 2, 3)]
-    assert all(report.get("ended") for report in reports), result.output
-    assert [report["lost"] for report in reports] == [[0]] * 3
+    reports = reports_of_survivors("adds_encoded_with_a_dying_server", number)
     assert [report["are_exact"] for report in reports] == [[True, True]] * 3

@@ -98,6 +98,23 @@ def keys_travel_encoded():
 
 
 @case()
+def tables_of_single_elements_are_not_encoded():
+    for size in range(1, 6):
+        table = mv.ArrayTableHandler(size, wire="int8")
+        rows = mv.MatrixTableHandler(size, 1, wire="int8")
+        array = np.zeros(size, np.float32)
+        sync = ParamSync([array], wire="int8")
+        delta = np.full(size, 0.3, np.float32)  # equal magnitudes are exact but for one rounding
+        table.add(delta)
+        rows.add(delta[:, np.newaxis], range(size))
+        array += delta
+        sync.sync()
+        for each in (table, rows, sync.tables[0]):
+            close(each.get(sync=True), 0.3 * mv.num_workers(), 1e-5)
+        mv.barrier()
+
+
+@case()
 def errors_of_adds_cancel_out():
     table = mv.ArrayTableHandler(20_000, wire="int8")
     delta = random_delta(np.random.default_rng(SEED), 20_000)
