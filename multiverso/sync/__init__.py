@@ -168,7 +168,7 @@ class ParamSync:
         self._sync.step()
 
     def sync_all(self) -> None:
-        """Synchronize all fragments now, as `sync` does, and begin to count anew.
+        """Synchronize all fragments now, as `sync` does, and restart the count of calls.
 
         Raises
         ------

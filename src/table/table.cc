@@ -276,7 +276,7 @@ Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   if (is_whole_get && may_be_kept && last_get_ != nullptr) {
     return last_get_->Run(request.out, limit);
   }
-  std::vector<RowRange> rows;  // all if there are none
+  std::vector<RowRange> rows;  // empty for all rows
   if (request.IsPart()) {
     if (request.count == 0) return Status::Ok();
     rows.push_back(RowsOf(request));
