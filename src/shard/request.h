@@ -167,8 +167,8 @@ struct Request {
   // If not 0, the range consists of runs of `width` elements in consecutive rows, of which the
   // first begins at `first`; `count` elements in all.
   int64_t width = 0;
-  // Of kExchange. `delta` and `out` are then the last values of the whole table, even if the request
-  // is for a range.
+  // Of kExchange. `delta` and `out` are then the last values of the whole table, even if the
+  // request is for a range.
   const TensorList* tensors = nullptr;
   double scale = 1;  // of kExchange, by which deltas are multiplied before they are added
   // The fields of kSetHyper: the hyper-parameter and its checked value.
