@@ -68,6 +68,7 @@ from multiverso.tables import (
     MatrixTableHandler,
     hash_keys,
 )
+from multiverso.work import Work
 
 __all__ = [
     "AbortedError",
@@ -92,6 +93,7 @@ __all__ = [
     "__version__",
     "Cut",
     "View",
+    "Work",
     "aggregate",
     "attach",
     "assign_device",

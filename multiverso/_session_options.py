@@ -1,7 +1,7 @@
 """Checks the options of a session and converts them for the C library."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from multiverso._native import arguments, capi
 
@@ -23,9 +23,6 @@ LOSSES: Final[dict[str, int]] = {"fail": capi.MV_LOSS_FAILS, "continue": capi.MV
 
 #: The longest name of a session.
 _MAX_NAME_BYTES: Final = 63
-
-#: The library accepts at most a year. A longer time is cut to a year, which no job notices.
-_MAX_SECONDS: Final = 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -104,11 +101,11 @@ def checked(
         mode=mode,
         staleness=rounds,
         role=arguments.choice(role, "role", ROLES, _FORMER_ROLES),
-        timeout=_seconds(timeout, "timeout"),
+        timeout=arguments.seconds(timeout, "timeout"),
         comm=comm,
         requires_finite=arguments.choice(nan_policy, "nan_policy", NAN_POLICIES) == "error",
         on_peer_lost=reaction,
-        peer_timeout=_seconds(peer_timeout, "peer_timeout"),
+        peer_timeout=arguments.seconds(peer_timeout, "peer_timeout"),
         name=_name(name),
     )
 
@@ -121,12 +118,3 @@ def _name(value: object) -> str | None:
         msg = f"name: expected 1 to {_MAX_NAME_BYTES} bytes without zeros, received {name!r}"
         raise ValueError(msg)
     return name
-
-
-def _seconds(value: Any, what: str) -> float:
-    expected = "a finite number of seconds above 0"
-    seconds = arguments.finite(value, what, expected)
-    if seconds <= 0:
-        msg = f"{what}: expected {expected}, received {value!r}"
-        raise ValueError(msg)
-    return min(seconds, _MAX_SECONDS)

@@ -28,7 +28,7 @@ PACKAGE_LAYERS = (
     ("_session_options", "devices", "initializers"),
     ("_session",),
     ("_spawn", "api", "tables"),
-    ("_live", "checkpoint", "sync"),
+    ("_live", "checkpoint", "sync", "work"),
     ("__init__",),
     ("_commands",),
     ("__main__",),
