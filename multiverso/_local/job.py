@@ -99,6 +99,11 @@ def joiner_variables(target: str, index: int) -> dict[str, str]:
     return {JOIN: target, RANK: str(index)}
 
 
+def joiner_index(environ: Mapping[str, str] = os.environ) -> int:
+    """Return the index that `joiner_variables` has set, or 0."""
+    return _number(environ, RANK) if RANK in environ else 0
+
+
 def find_join(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the session that this process is to join, or None."""
     return environ.get(JOIN) or None

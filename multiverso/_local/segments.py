@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from multiverso.errors import StateError
+
 PROC: Final = Path("/proc")
 
 #: The links in /proc/PID/fd to segments contain one of these: for anonymous memory, and for a file.
@@ -37,6 +39,22 @@ def descriptors_of(pid: int) -> Iterator[Path]:
 def has_session(pid: int) -> bool:
     """Return whether another process is a rank of a session that is open, or is being opened."""
     return any(True for _ in descriptors_of(pid))
+
+
+def join_targets(pid: int) -> list[str]:
+    """Return the ids of the processes through which one joins the session of a process.
+
+    Raises
+    ------
+    StateError
+        If neither the process nor one that it has started has a session.
+
+    """
+    found = [str(process) for process in descendants(pid) if has_session(process)]
+    if not found:
+        msg = f"process {pid} and those that it has started have no session that others can join"
+        raise StateError(msg)
+    return found
 
 
 def descendants(pid: int) -> list[int]:
