@@ -41,6 +41,11 @@ class RankContext final {
   // The connections are null in a session of one node, or if the machine does not support them.
   PeerConnections* connections() const { return connections_.get(); }
 
+  // Counts the collective calls of an elastic session, in which this rank may not have taken part.
+  // The first is the opening of the session.
+  uint32_t CountCall() { return ++calls_; }
+  uint32_t calls() const { return calls_; }
+
   // The group of all ranks of the session.
   Group* world() { return &world_; }
   // The groups of the workers of the session, and of the workers of this node; for workers only.
@@ -60,6 +65,7 @@ class RankContext final {
   const std::unique_ptr<PeerConnections> connections_;
   const std::unique_ptr<ControlChannel> control_channel_;
   SessionState state_;
+  uint32_t calls_ = 1;
   Group world_;
   std::optional<Group> workers_;  // not set if every rank is a worker
   std::optional<Group> node_workers_;

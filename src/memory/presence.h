@@ -15,6 +15,9 @@ namespace multiverso {
 // process ends or closes any descriptor of that file. A forked child does not inherit the mark.
 Status MarkPresent(int fd, int index);
 
+// Ends this process's mark as number `index`.
+void ClearPresent(int fd, int index);
+
 // Returns whether another process is marked present as number `index`, or true if the system cannot
 // tell. Do not ask for this process's own index: Linux reports it absent, Windows present.
 bool IsPresent(int fd, int index);

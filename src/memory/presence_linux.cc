@@ -28,6 +28,12 @@ Status MarkPresent(int fd, int index) {
                                         " of the control segment: ", std::strerror(errno)));
 }
 
+void ClearPresent(int fd, int index) {
+  struct flock lock = ByteLock(index);
+  lock.l_type = F_UNLCK;
+  (void)fcntl(fd, F_SETLK, &lock);
+}
+
 bool IsPresent(int fd, int index) {
   struct flock lock = ByteLock(index);
   // After an error the answer is unknown, and to declare a live process dead is the worse mistake.

@@ -43,7 +43,9 @@ class NodeMemory {
     return &control_->request_logs(num_ranks())[rank].records[slot];
   }
   // Returns how long the ranks of this node poll before they sleep.
-  const SpinPolicy& spin_policy() const { return spin_policy_; }
+  const SpinPolicy& spin_policy() const {
+    return members_->num_ranks_here() > cores_ ? kSharedCore : kOwnCore;
+  }
 
   // Records for the ranks of this node that rank `by` aborted the session. The first call wins.
   void RecordAbort(int by, const Status& why) const;
@@ -62,12 +64,14 @@ class NodeMemory {
   void WakeLeader() const;
 
  private:
-  int num_ranks() const { return members_->size(); }
+  // Fills in the part of NodeControl that only an elastic session has.
+  void StartElastic() const;
+  int num_ranks() const { return members_->capacity(); }
 
   Segment segment_;
   const Membership* members_;
   NodeControl* control_;
-  SpinPolicy spin_policy_;
+  int64_t cores_;  // all cores of the machine, even if this rank is bound to one
 };
 
 }  // namespace multiverso
