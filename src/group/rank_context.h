@@ -33,6 +33,7 @@ class RankContext final {
 
   const Membership& members() const { return members_; }
   const NodeMemory* memory() const { return &memory_; }
+  NodeMemory* memory() { return &memory_; }
   FailureDetector* failure_detector() { return &failure_detector_; }
   const PeerStatus* peers() const { return &peers_; }
   SessionState* state() { return &state_; }
@@ -59,7 +60,7 @@ class RankContext final {
   Group MakeGroup(GroupIndex index, std::vector<int> ranks);
 
   const Membership members_;
-  const NodeMemory memory_;
+  NodeMemory memory_;
   FailureDetector failure_detector_;
   const PeerStatus peers_;
   const std::unique_ptr<PeerConnections> connections_;

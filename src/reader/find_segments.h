@@ -13,9 +13,8 @@ namespace multiverso {
 std::vector<int64_t> OtherProcesses();
 
 // Returns paths of the segments that a process has open and whose first bytes are the number
-// `magic`, or the bytes from `offset` on. A process that is marked present on a segment passes its
-// descriptor as `own`, because looking at that segment would end the mark (MarkPresent).
-std::vector<std::string> SegmentsOf(int64_t pid, uint64_t magic, int64_t offset = 0, int own = -1);
+// `magic`, or the bytes from `offset` on.
+std::vector<std::string> SegmentsOf(int64_t pid, uint64_t magic, int64_t offset = 0);
 
 }  // namespace multiverso
 

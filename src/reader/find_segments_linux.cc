@@ -61,21 +61,12 @@ std::vector<int64_t> OtherProcesses() {
   return found;
 }
 
-std::vector<std::string> SegmentsOf(int64_t pid, uint64_t magic, int64_t offset, int own) {
-  struct stat own_file{};
-  if (own >= 0) fstat(own, &own_file);
-  const auto is_own = [&](const std::string& path) {
-    struct stat file{};
-    return own >= 0 && stat(path.c_str(), &file) == 0 && file.st_dev == own_file.st_dev &&
-           file.st_ino == own_file.st_ino;
-  };
+std::vector<std::string> SegmentsOf(int64_t pid, uint64_t magic, int64_t offset) {
   std::vector<std::string> found;
   const std::string folder = StrCat("/proc/", pid, "/fd");
   ForEachEntry(folder, [&](const char* name) {
     const std::string path = StrCat(folder, "/", name);
-    if (IsSegment(path) && !is_own(path) && ReadNumber(path, offset) == magic) {
-      found.push_back(path);
-    }
+    if (IsSegment(path) && ReadNumber(path, offset) == magic) found.push_back(path);
   });
   return found;
 }

@@ -6,14 +6,11 @@
 #ifndef MULTIVERSO_SESSION_JOINING_H_
 #define MULTIVERSO_SESSION_JOINING_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "group/rank_context.h"
-#include "memory/segment.h"
 #include "session/session.h"
 
 namespace multiverso {
@@ -23,9 +20,6 @@ namespace multiverso {
 // another version or other options. The session does not notice a failure.
 Result<std::unique_ptr<Session>> JoinSession(const SessionOptions& options, const std::string& job,
                                              Interrupt* interrupt = nullptr);
-
-// Maps the table with that number, which other ranks of this elastic session have created.
-Result<Segment> FindTable(const RankContext& context, int64_t id);
 
 }  // namespace multiverso
 

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "group/collective_call.h"
-#include "session/joining.h"
+#include "session/find_table.h"
 #include "session/loading.h"
 #include "session/publishing.h"
 #include "session/saving.h"
