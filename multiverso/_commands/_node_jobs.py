@@ -163,7 +163,14 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
         "started",
         "saved",
     )
-    return {**{name: content[name] for name in copied}, "members": members, "tables": tables}
+    return {
+        **{name: content[name] for name in copied},
+        # Versions without elastic sessions do not describe these.
+        "elastic": content.get("elastic", False),
+        "max_workers": content.get("max_workers", 0),
+        "members": members,
+        "tables": tables,
+    }
 
 
 def _bytes_moved(table: dict[str, Any]) -> int:
