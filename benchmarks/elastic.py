@@ -3,10 +3,10 @@
     python benchmarks/elastic.py                    1 MB and 1 GB of tables, 10 joins each
     python benchmarks/elastic.py --megabytes 100    another size
 
-Two workers add 1 000 floats in a loop. Joiners come one after the other. A joiner's time is that from
-`init` to its first returned add, to the same tables, without the imports before it. The longest add
-of the others in that time is compared with their longest add in a time of the same length just
-before. Then a worker is killed, and `multiverso run --respawn` replaces it.
+Two workers add 1 000 floats in a loop. Joiners come one after the other. A joiner's time is that
+from `init` to its first add that returns, without the imports before it. The longest add of another
+worker in that time is compared with its longest add in a time of the same length just before. Then
+a worker is killed, and `multiverso run --respawn` replaces it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _await(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _work(folder: Path, elements: int) -> None:
-    """Be a worker: add until the end, and say when the first add returned and how long others took."""
+    """Be a worker: add until the end, and write when the first add returned, and the slow ones."""
     begin = time.monotonic()
     with mv.session(elastic=True, name=folder.name):
         large = mv.ArrayTableHandler(elements, name="large")
@@ -107,7 +107,9 @@ def _measure(megabytes: float, joins: int) -> dict[str, Any]:
         elements = int(megabytes * 1e6 / 4)
         program = [__file__, "--role", str(folder), "--elements", str(elements)]
         run = [sys.executable, "-m", "multiverso", "run", "-np", str(_WORKERS)]
-        job = subprocess.Popen([*run, "--elastic", "1:8", "--respawn", *program], stderr=-3)
+        job = subprocess.Popen(
+            [*run, "--elastic", "1:8", "--respawn", *program], stderr=subprocess.DEVNULL
+        )
         try:
             for worker in range(_WORKERS):
                 _await(folder, f"worker-{worker}")
