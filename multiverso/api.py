@@ -436,8 +436,8 @@ def leave() -> None:
     """Stop taking part in the session, while the other ranks continue. Not collective.
 
     Every add that has returned is kept. The other ranks then find this one in `lost_ranks`, and
-    collective calls do not wait for it. `init` may be called again afterwards. In an elastic
-    session, `shutdown` does the same.
+    collective calls do not wait for it. If it was the master, the next worker becomes the master.
+    `init` may be called again afterwards.
 
     Raises
     ------

@@ -191,7 +191,9 @@ TEST(Joining, LosesNoAddWhenRanksJoinAndLeaveAtRandom) {
       for (unsigned calls = random() % 20; calls > 0; --calls) {
         Add(mine, Ones());
         ++adds;
-        if (random() % 2 == 0) ASSERT_TRUE(IsOk(joiner->Barrier()));
+        if (random() % 2 == 0) {
+          ASSERT_TRUE(IsOk(joiner->Barrier()));
+        }
       }
       if (random() % 2 == 0) {
         joiner->Leave("at random");

@@ -110,6 +110,9 @@ class TestOnMembership(SessionCleanupTestCase):
         looks = iter([first, first, second, second, third])
         called, received = threading.Event(), []
 
+        def look(_):
+            return next(looks, third)
+
         def callback(membership):
             received.append(membership)
             if membership == second:
