@@ -142,6 +142,31 @@ TEST(WireFormatTest, RefusesValuesThatAFormatCannotRepresent) {
   EXPECT_TRUE(EncodeNearest(WireFormat::kBFloat16, tiny.data(), 300, bytes.data()));
 }
 
+TEST(WireFormatTest, ValuesThatCannotBeTakenDoNotChange) {
+  for (const WireFormat format : kFormats) {
+    std::vector<float> values = RandomValues(600, 5);
+    values[500] = std::numeric_limits<float>::infinity();
+    const std::vector<float> before = values;
+    std::vector<char> bytes(4096);
+    EXPECT_FALSE(EncodeTaking(format, values.data(), 600, bytes.data()));
+    EXPECT_EQ(values, before);
+  }
+}
+
+TEST(WireFormatTest, DecodesPartsThatBeginAndEndAnywhere) {
+  for (const WireFormat format : {WireFormat::kFloat32, WireFormat::kBFloat16, WireFormat::kInt8}) {
+    const std::vector<char> bytes = Nearest(format, RandomValues(1000, 6));
+    const std::vector<float> whole = Decoded(format, bytes, 1000);
+    for (const int64_t first : {0, 1, 255, 256, 700}) {
+      for (const int64_t count : {0, 1, 256, 300}) {
+        std::vector<float> part(static_cast<size_t>(count));
+        DecodePart(format, bytes.data(), first, count, part.data());
+        EXPECT_EQ(part, std::vector<float>(whole.begin() + first, whole.begin() + first + count));
+      }
+    }
+  }
+}
+
 TEST(WireFormatTest, ZerosRemainZeros) {
   const std::vector<float> zeros(700);
   for (const WireFormat format : kFormats) {
