@@ -107,8 +107,9 @@ test-unit: $(MPICH)/.installed $(FAILPOINTS)
 test-slow: $(MPICH)/.examples $(FAILPOINTS)
 	$(call run,$(MPICH),$(call pytest,mpich-slow,-m "slow or frameworks"))
 
+test-openmpi: OPTIONS := -m "not one_mpi and not frameworks" tests/mpi tests/hosts tests/lua
 test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
-	$(call run,$(OPENMPI),$(call pytest,openmpi,-m "not one_mpi" tests/mpi tests/hosts tests/lua))
+	$(call run,$(OPENMPI),$(call pytest,openmpi,$(OPTIONS)))
 
 # Frameworks compute all the time, and ranks that wait for them poll. On two cores, two files at the
 # same time take 1.7 times as long as one after the other.
@@ -181,7 +182,7 @@ $(MPICH)/.installed: EXTRAS := mpich,safetensors,tools,test
 $(MPICH)/.examples: EXTRAS := theano,examples,notebook
 $(MPICH)/.dev: EXTRAS := dev
 $(MPICH)/.bench: EXTRAS := bench
-$(OPENMPI)/.installed: EXTRAS := openmpi,theano,examples,test
+$(OPENMPI)/.installed: EXTRAS := openmpi,test
 $(FRAMEWORKS)/.installed: EXTRAS := mpich,lasagne,torch,keras,learn,examples,bench,test
 $(FRAMEWORKS)/.installed: PINS := 'numpy==1.26.4' 'scipy==1.10.1' 'torch==2.13.0' 'keras==3.15.1' \
                                   'tensorflow-cpu==2.21.0'

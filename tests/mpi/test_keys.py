@@ -22,7 +22,7 @@ SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom()
 TestKeys = CaseJobs(keys, JOBS).tests()
 
 
-@pytest.mark.parametrize("per_node", [4, 2])
+@pytest.mark.parametrize("per_node", [pytest.param(4, marks=pytest.mark.one_mpi), 2])
 @pytest.mark.parametrize(
     "number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, KILLS))]
 )

@@ -17,7 +17,8 @@ from multiverso import checkpoint as checkpoints
 
 #: The number of repetitions of a test that kills a rank at random; all but the first are slow.
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "4"))
-REPETITIONS = [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, KILLS))]
+ON_ONE_NODE = [pytest.mark.slow, pytest.mark.one_mpi]
+REPETITIONS = [0, *(pytest.param(n, marks=ON_ONE_NODE) for n in range(1, KILLS))]
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
 #: Adds of each rank to each table, as in programs/losses.py.
 ADDS = 400
@@ -78,7 +79,7 @@ def check_survivors(result, adds, np, folder):
     ("number", "per_node"),
     [
         (0, 4),
-        *(pytest.param(n, 4, marks=pytest.mark.slow) for n in range(1, KILLS)),
+        *(pytest.param(n, 4, marks=ON_ONE_NODE) for n in range(1, KILLS)),
         *(pytest.param(n, 2, marks=pytest.mark.slow) for n in range(1, KILLS)),
     ],
 )

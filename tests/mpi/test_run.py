@@ -15,7 +15,12 @@ pytestmark = pytest.mark.slow
 RUNNER = 999
 
 
-@pytest.fixture(params=[[], ["--no-mpi"]], ids=["mpi", "no_mpi"])
+@pytest.fixture(
+    params=[
+        pytest.param([], id="mpi"),
+        pytest.param(["--no-mpi"], id="no_mpi", marks=pytest.mark.one_mpi),
+    ]
+)
 def run_command(request, tmp_path):
     """Return a function that makes an "mpirun", which executes ``multiverso run``."""
 
