@@ -4,6 +4,6 @@ import wires
 
 from case_jobs import CaseJobs, on_nodes, on_ranks
 
-JOBS = on_ranks(1, 2) | on_nodes((2, 1), (3, 1), (4, 2))
+JOBS = on_ranks(1, 2) | on_nodes((3, 1), (4, 2))
 
 TestWires = CaseJobs(wires, JOBS).tests()
