@@ -99,6 +99,9 @@ test-cpp: $(LIBRARY)
 	$(call run,$(MPICH),cmake --build $(BUILD))
 	$(call run,$(MPICH),ctest --test-dir $(BUILD) --output-on-failure --parallel $(TEST_JOBS))
 
+# These tests need little memory, and many wait for deadlines.
+test-python test-openmpi: TEST_JOBS := $(if $(filter 1,$(JOBS)),2,4)
+
 # The -m expressions of test-python and test-slow complement each other, so no test can be left out.
 # The other environments repeat tests with another MPI or with frameworks.
 test-python: $(MPICH)/.installed $(FAILPOINTS)
