@@ -60,7 +60,7 @@ endif
 .NOTPARALLEL: # each step uses all cores
 .SECONDEXPANSION:
 .PHONY: help demo test test-all test-unit test-cpp test-python test-slow test-openmpi test-frameworks \
-        test-asan test-tsan fuzz docs lint bench clean
+        test-asan test-tsan fuzz docs lint bench clean requirements
 
 help:
 	@echo 'make demo      train a logistic regression with NP=$(NP) processes in $(MPICH)'
@@ -86,15 +86,21 @@ demo: $(MPICH)/.examples
 
 test: PARTS := test-cpp test-python
 test-all: PARTS := test-cpp test-python docs test-slow test-openmpi test-frameworks
+# pip waits for the network for most of its time, so it works while the library is compiled.
+test-all: BEGIN := $(MAKE) --no-print-directory --keep-going requirements &
 test test-all:
 	@rm -rf $(RESULTS)
-	@$(MAKE) --no-print-directory --keep-going $(PARTS); status=$$?; \
+	@$(BEGIN) $(MAKE) --no-print-directory test-cpp; status=$$?; wait; \
+	  $(MAKE) --no-print-directory --keep-going $(filter-out test-cpp,$(PARTS)) || status=$$?; \
 	  $(PYTHON) tests/summary.py $@ $(RESULTS); exit $$status
 
 test-cpp: export GTEST_OUTPUT := xml:$(CURDIR)/$(RESULTS)/cpp/
 test-cpp: $(LIBRARY)
 	$(call run,$(MPICH),cmake --build $(BUILD))
 	$(call run,$(MPICH),ctest --test-dir $(BUILD) --output-on-failure --parallel $(TEST_JOBS))
+
+# These tests need little memory, and many wait for deadlines.
+test-python test-openmpi: TEST_JOBS := $(if $(filter 1,$(JOBS)),2,4)
 
 # The -m expressions of test-python and test-slow complement each other, so no test can be left out.
 # The other environments repeat tests with another MPI or with frameworks.
@@ -107,8 +113,9 @@ test-unit: $(MPICH)/.installed $(FAILPOINTS)
 test-slow: $(MPICH)/.examples $(FAILPOINTS)
 	$(call run,$(MPICH),$(call pytest,mpich-slow,-m "slow or frameworks"))
 
+test-openmpi: OPTIONS := -m "not one_mpi and not frameworks" tests/mpi tests/hosts tests/lua
 test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
-	$(call run,$(OPENMPI),$(call pytest,openmpi,-m "not one_mpi" tests/mpi tests/hosts tests/lua))
+	$(call run,$(OPENMPI),$(call pytest,openmpi,$(OPTIONS)))
 
 # Frameworks compute all the time, and ranks that wait for them poll. On two cores, two files at the
 # same time take 1.7 times as long as one after the other.
@@ -181,16 +188,30 @@ $(MPICH)/.installed: EXTRAS := mpich,safetensors,tools,test
 $(MPICH)/.examples: EXTRAS := theano,examples,notebook
 $(MPICH)/.dev: EXTRAS := dev
 $(MPICH)/.bench: EXTRAS := bench
-$(OPENMPI)/.installed: EXTRAS := openmpi,theano,examples,test
-$(FRAMEWORKS)/.installed: EXTRAS := mpich,lasagne,torch,keras,learn,examples,bench,test
-$(FRAMEWORKS)/.installed: PINS := 'numpy==1.26.4' 'scipy==1.10.1' 'torch==2.13.0' 'keras==3.15.1' \
-                                  'tensorflow-cpu==2.21.0'
-$(JAX)/.installed: EXTRAS := mpich,jax,keras,learn,examples,test
-$(JAX)/.installed: PINS := 'jax==0.10.2' 'keras==3.15.1' 'flax==0.12.8' 'optax==0.2.8'
+$(OPENMPI)/%: EXTRAS := openmpi,test
+$(FRAMEWORKS)/%: EXTRAS := mpich,lasagne,torch,keras,learn,examples,bench,test
+$(FRAMEWORKS)/%: PINS := 'numpy==1.26.4' 'scipy==1.10.1' 'torch==2.13.0' 'keras==3.15.1' \
+                         'tensorflow-cpu==2.21.0'
+$(JAX)/%: EXTRAS := mpich,jax,keras,learn,examples,test
+$(JAX)/%: PINS := 'jax==0.10.2' 'keras==3.15.1' 'flax==0.12.8' 'optax==0.2.8'
 
 install = @$(call in,$(@D)) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBRARY)) \
           python -m pip install -q --no-compile --no-build-isolation -e '.[$(EXTRAS)]' $(PINS)
 
+# What an environment needs can be installed before the library has been compiled.
+OTHERS := $(OPENMPI) $(FRAMEWORKS) $(JAX)
+requirements: $(OTHERS:%=%/.requirements) $(DOCS)/.installed
+$(OTHERS:%=%/.requirements): Makefile pyproject.toml | $$(@D)/.created
+	@echo 'Installing the requirements of multiverso[$(EXTRAS)] in $(@D)'
+	@$(call in,$(@D)) python -c 'import sys, tomllib; \
+	  project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  extras = [project["optional-dependencies"][name] for name in sys.argv[1].split(",")]; \
+	  print(*sum(extras, project["dependencies"]), sep="\n")' '$(EXTRAS)' > $(@D)/requirements.txt
+	@$(call in,$(@D)) python -m pip install -q --no-compile --no-build-isolation \
+	  -r $(@D)/requirements.txt $(PINS)
+	@touch $@
+
+$(OTHERS:%=%/.installed): %/.installed: %/.requirements
 $(MPICH)/.examples $(MPICH)/.dev $(MPICH)/.bench: $(MPICH)/.installed
 $(MPICH)/.installed $(MPICH)/.examples $(MPICH)/.dev $(MPICH)/.bench $(OPENMPI)/.installed \
 $(FRAMEWORKS)/.installed $(JAX)/.installed: $(PACKAGE) | $$(@D)/.created $(LIBRARY)

@@ -21,6 +21,15 @@ Options = dict[str, object]
 #: The jobs of `make test`, unless a test module names others.
 CORE_JOBS = {"1_ranks", "2_ranks", "4_ranks", "4_ranks_2_per_node"}
 
+#: The jobs that run with each MPI: one on a single node, where ranks use MPI only to start and to
+#: end, and those on two nodes of two ranks, and on three nodes or more.
+JOBS_OF_EACH_MPI = {
+    "2_ranks",
+    "3_ranks_1_per_node",
+    "4_ranks_1_per_node",
+    "4_ranks_2_per_node",
+}
+
 
 def on_ranks(*rank_counts: int, **options: object) -> dict[str, Options]:
     """Return jobs with these numbers of ranks on one node, by name."""
@@ -93,6 +102,10 @@ class CaseJobs:
             parameters["MULTIVERSO_TEST_CASES"] = " ".join(self._selected)
         return launch.run(self.program.__file__, *arguments, **parameters)
 
+    def _marks(self, job: str) -> list[pytest.MarkDecorator]:
+        marks = [] if job in self.core else [pytest.mark.slow]
+        return marks if job in JOBS_OF_EACH_MPI else [*marks, pytest.mark.one_mpi]
+
     def check_case(self, job: str, name: str) -> None:
         """Raise AssertionError if a case failed on any rank of a job."""
         layout = self.jobs[job].get("layout")
@@ -104,10 +117,7 @@ class CaseJobs:
     def tests(self) -> type:
         """Return a class with a test per case and job, and a test of the end of each job."""
         case_jobs = self
-        jobs = [
-            pytest.param(job, marks=() if job in self.core else pytest.mark.slow)
-            for job in self.jobs
-        ]
+        jobs = [pytest.param(job, marks=self._marks(job)) for job in self.jobs]
 
         class Tests:
             @pytest.fixture(autouse=True, scope="class")

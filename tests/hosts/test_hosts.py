@@ -57,7 +57,7 @@ def cases(two_hosts):
 
 
 #: Programs with cases, and numbers of ranks.
-JOBS = [("semantics.py", 2), ("semantics.py", 4), ("consistency.py", 3)]
+JOBS = [("semantics.py", 4), ("consistency.py", 3)]
 
 
 @pytest.mark.parametrize(("program", "np"), JOBS)

@@ -25,6 +25,8 @@ ADAPTERS = [
 INSTALLED = [
     (adapter, backend) for adapter, backend, modules in ADAPTERS if all(map(is_installed, modules))
 ]
+if is_installed("keras"):
+    INSTALLED.remove(("numpy", ""))  # The environment without large frameworks runs it.
 
 #: Adapters that also run on 2 and 4 ranks and on two nodes: two that work in place, and one that
 #: copies. The others resemble one of the two, and their frameworks start slowly.

@@ -15,7 +15,11 @@ LAST = NP - 1
 @pytest.mark.parametrize(
     ("how", "call", "per_node"),
     [
-        *((how, call, NP) for how in KINDS for call in ("add_get", "barrier")),
+        *(
+            pytest.param(how, call, NP, marks=pytest.mark.one_mpi)
+            for how in KINDS
+            for call in ("add_get", "barrier")
+        ),
         ("late", "add_get", 2),
         ("aborts", "barrier", 2),
     ],

@@ -7,7 +7,7 @@ from case_jobs import CaseJobs, on_nodes, on_ranks
 JOBS = {
     **on_ranks(1, 2, 3, 4),
     "2_ranks_with_files": {"np": 2, "MULTIVERSO_SEGMENTS": "file"},
-    **on_nodes((2, 1), (4, 1), (3, 2), (4, 2)),
+    **on_nodes((4, 1), (3, 2), (4, 2)),
 }
 
 TestModes = CaseJobs(consistency, JOBS).tests()

@@ -8,7 +8,7 @@ from programs import run_python
 
 import launch
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
 FAULTS = Path(__file__).parents[2] / "benchmarks" / "faults.py"
 

@@ -12,7 +12,14 @@ ROW_BYTES = 64 * 4
 PAGE_BYTES = 4 * 4096
 
 
-@pytest.mark.parametrize(("np", "per_node"), [(1, None), (2, None), (4, 2)])
+@pytest.mark.parametrize(
+    ("np", "per_node"),
+    [
+        pytest.param(1, None, marks=pytest.mark.one_mpi),
+        pytest.param(2, None, marks=pytest.mark.one_mpi),
+        (4, 2),
+    ],
+)
 def test_table_larger_than_the_memory_is_created_read_changed_and_saved(np, per_node):
     nodes = {} if per_node is None else launch.on_nodes(np, per_node)
     reports = launch.run("huge_table.py", np=np, **nodes).check().reports

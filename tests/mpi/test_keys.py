@@ -14,7 +14,7 @@ from case_jobs import CaseJobs, on_nodes, on_ranks
 
 JOBS = {
     **on_ranks(1, 2, 3, 4),
-    **on_nodes((2, 1), (3, 2), (4, 2)),
+    **on_nodes((3, 2), (4, 2)),
 }
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "4"))
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
@@ -22,7 +22,7 @@ SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom()
 TestKeys = CaseJobs(keys, JOBS).tests()
 
 
-@pytest.mark.parametrize("per_node", [4, 2])
+@pytest.mark.parametrize("per_node", [pytest.param(4, marks=pytest.mark.one_mpi), 2])
 @pytest.mark.parametrize(
     "number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, KILLS))]
 )

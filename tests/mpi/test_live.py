@@ -36,7 +36,15 @@ def check(cut, ranks):
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
-@pytest.mark.parametrize(("np_", "per_node"), [(1, 1), (2, 2), (3, 1), (4, 2)])
+@pytest.mark.parametrize(
+    ("np_", "per_node"),
+    [
+        pytest.param(1, 1, marks=pytest.mark.one_mpi),
+        pytest.param(2, 2, marks=pytest.mark.one_mpi),
+        (3, 1),
+        (4, 2),
+    ],
+)
 def test_every_cut_is_a_published_state(mode, np_, per_node):
     name = name_of(f"cut-{mode}-{np_}-{per_node}")
     nodes = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
@@ -70,6 +78,7 @@ def test_every_cut_is_a_published_state(mode, np_, per_node):
             view.wait(timeout=60)
 
 
+@pytest.mark.one_mpi
 def test_readers_that_die_or_hang_do_not_disturb_the_job():
     name = name_of("readers")
     with launch.Job("publishing.py", "publishes", name, "async", "400", np=2) as job:
@@ -109,7 +118,7 @@ def test_reader_is_told_that_the_job_was_killed():
         mv.attach(name)
 
 
-@pytest.mark.parametrize("per_node", [1, 2])
+@pytest.mark.parametrize("per_node", [1, pytest.param(2, marks=pytest.mark.one_mpi)])
 def test_cuts_stay_complete_when_a_publishing_rank_is_killed(per_node):
     name = name_of(f"publisher-{per_node}")
     nodes = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
@@ -129,6 +138,7 @@ def test_cuts_stay_complete_when_a_publishing_rank_is_killed(per_node):
         job.finish()
 
 
+@pytest.mark.one_mpi
 def test_tables_come_and_go():
     script = """
 import sys, numpy as np, multiverso as mv
@@ -173,6 +183,7 @@ sys.stdin.readline()
             job.kill()
 
 
+@pytest.mark.one_mpi
 def test_sessions_without_names_cannot_be_read():
     with mv.session(), pytest.raises(mv.StateError, match="name"):
         mv.publish()

@@ -13,13 +13,9 @@ from case_jobs import CaseJobs, on_ranks
 # The jobs are the same in the environments of both MPIs, except for torchrun's.
 pytestmark = pytest.mark.one_mpi
 
-JOBS = on_ranks(1, 2, 3, 4, mpirun=launch.WITHOUT_MPI)
+TestTables = CaseJobs(semantics, on_ranks(4, mpirun=launch.WITHOUT_MPI)).tests()
 
-TestTables = CaseJobs(semantics, JOBS, core={"4_ranks"}).tests()
-
-TestModes = CaseJobs(
-    consistency, on_ranks(2, 4, mpirun=launch.WITHOUT_MPI), core={"2_ranks"}
-).tests()
+TestModes = CaseJobs(consistency, on_ranks(2, mpirun=launch.WITHOUT_MPI)).tests()
 
 
 def run(function, np, **options):

@@ -17,7 +17,8 @@ from multiverso import checkpoint as checkpoints
 
 #: The number of repetitions of a test that kills a rank at random; all but the first are slow.
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "4"))
-REPETITIONS = [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, KILLS))]
+ON_ONE_NODE = [pytest.mark.slow, pytest.mark.one_mpi]
+REPETITIONS = [0, *(pytest.param(n, marks=ON_ONE_NODE) for n in range(1, KILLS))]
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
 #: Adds of each rank to each table, as in programs/losses.py.
 ADDS = 400
@@ -80,7 +81,7 @@ def check_survivors(result, adds, np, folder):
         (0, 4, "float32"),
         (0, 2, "bfloat16"),
         (0, 2, "int8"),
-        *(pytest.param(n, 4, "float32", marks=pytest.mark.slow) for n in range(1, KILLS)),
+        *(pytest.param(n, 4, "float32", marks=ON_ONE_NODE) for n in range(1, KILLS)),
         *(
             pytest.param(n, 2, wire, marks=pytest.mark.slow)
             for wire in ("float32", "bfloat16", "int8")

@@ -1,8 +1,11 @@
 """The ranks of a node share one copy of a table, which takes memory from its use to its release."""
 
+import pytest
+
 import launch
 
 
+@pytest.mark.one_mpi
 def test_ranks_of_a_node_share_one_copy_of_a_table():
     np = 4
     reports = launch.run("memory.py", np=np).check().reports

@@ -10,7 +10,7 @@ import pytest
 import launch
 from multiverso._mpi.mpirun import find_mpirun
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
 LIMIT = 1500 << 20
 GROUPS = Path("/sys/fs/cgroup/memory")  # of version 1, in which any group may have processes

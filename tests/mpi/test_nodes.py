@@ -10,7 +10,7 @@ import launch
 from case_jobs import CaseJobs, on_nodes
 
 #: Ranks and ranks per node. If two of three ranks share a node, the third is alone on its node.
-LAYOUTS = [(2, 1), (3, 1), (3, 2), (4, 2)]
+LAYOUTS = [(3, 1), (3, 2), (4, 2)]
 
 
 def run(program, *arguments, np, per_node, **options):

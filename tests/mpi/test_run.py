@@ -11,7 +11,12 @@ SCRIPT = str(launch.PROGRAMS / "runs.py")
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(params=[[], ["--no-mpi"]], ids=["mpi", "no_mpi"])
+@pytest.fixture(
+    params=[
+        pytest.param([], id="mpi"),
+        pytest.param(["--no-mpi"], id="no_mpi", marks=pytest.mark.one_mpi),
+    ]
+)
 def run_command(request, tmp_path):
     """Return a function that makes an "mpirun", which executes ``multiverso run``."""
     return lambda *options: launch.run_command(tmp_path, *request.param, *options)

@@ -7,7 +7,7 @@ import pytest
 
 import launch
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
 SYNC = Path(__file__).parents[2] / "benchmarks" / "sync.py"
 

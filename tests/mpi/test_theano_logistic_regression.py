@@ -41,7 +41,8 @@ class TestTraining(LogisticRegressionTestCase):
         reference = self.plain("--epochs", EPOCHS)
         self.assertEqual((reference["workers"], reference["epochs"]), (1, int(EPOCHS)))
         self.assertLess(reference["test_error"], 0.06)
-        for ranks in (1, 2, 3, 4):
+        # Two workers have equally many batches, and three do not.
+        for ranks in (2, 3):
             with self.subTest(ranks=ranks):
                 options = ("--epochs", EPOCHS)
                 result, output = self.result_and_output(EXAMPLE, *options, ranks=ranks)
@@ -99,10 +100,8 @@ class TestWrongUse(LogisticRegressionTestCase):
     def test_all_ranks_leave_when_there_is_no_data(self):
         path = self.folder / "mnist.npz"
         text = f"error: cannot use {path}: no such file or folder\n"
-        for ranks in (1, 2, 4):
-            with self.subTest(ranks=ranks):
-                job = run(EXAMPLES / EXAMPLE, "--data", str(path), np=ranks).check_clean()
-                self.assert_one_sentence(job.returncode, job.output, text)
+        job = run(EXAMPLES / EXAMPLE, "--data", str(path), np=4).check_clean()
+        self.assert_one_sentence(job.returncode, job.output, text)
 
     def test_all_ranks_leave_when_the_data_is_broken(self):
         path = self.folder / "mnist.npz"
