@@ -193,11 +193,12 @@ class Job:
         self._watchdog = job_watchdog.Watchdog(self._mark, self.folder)
         #: The environment of the job's processes.
         self.environ = self._environ(environ)
-        self._output = (self.folder / "output").open("w+b")
+        #: The file to which the job's processes print.
+        self.output = (self.folder / "output").open("w+b")
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=self._output,
+            stdout=self.output,
             stderr=subprocess.STDOUT,
             env=self.environ,
             start_new_session=True,
@@ -221,7 +222,7 @@ class Job:
     def __exit__(self, *exception: object) -> None:
         self._kill()
         self._process.wait()
-        self._output.close()
+        self.output.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         self._watchdog.release()
 
@@ -245,9 +246,16 @@ class Job:
         """Release the ranks that wait for `name` from the test."""
         (self.folder / f"{name}-test").touch()
 
+    def pids(self) -> dict[int, int]:
+        """Return the process ids of the ranks that have called `worker.begin`, by rank."""
+        return {
+            int(path.name.removeprefix("pid-")): int(path.read_text("utf-8"))
+            for path in self.folder.glob("pid-*")
+        }
+
     def pid(self, rank: int) -> int:
         """Return the process id of a rank that has called `worker.begin`."""
-        return self._pids()[rank]
+        return self.pids()[rank]
 
     def signal(self, rank: int, signum: signal.Signals) -> None:
         """Send a signal to one rank."""
@@ -297,12 +305,6 @@ class Job:
     def _read_output(self) -> bytes:
         return (self.folder / "output").read_bytes()
 
-    def _pids(self) -> dict[int, int]:
-        return {
-            int(path.name.removeprefix("pid-")): int(path.read_text("utf-8"))
-            for path in self.folder.glob("pid-*")
-        }
-
     def _reports(self) -> dict[int, dict[str, object]]:
         return {
             int(path.stem.removeprefix("report-")): json.loads(path.read_text("utf-8"))
@@ -310,7 +312,7 @@ class Job:
         }
 
     def _dump_stacks(self) -> None:
-        pids = self._pids().values()
+        pids = self.pids().values()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)  # programs/worker.py registers faulthandler
@@ -333,7 +335,7 @@ class Job:
             with contextlib.suppress(OSError):
                 arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 leftovers.append(f"process {pid}: {b' '.join(arguments).decode(errors='replace')}")
-        for pid in self._pids().values():
+        for pid in self.pids().values():
             leftovers += map(str, Path("/dev/shm").glob(f"multiverso-*-{pid}-*"))
         leftovers += map(str, self._temporary.rglob("*multiverso*"))
         return leftovers
