@@ -130,9 +130,9 @@ def train(manager):
     }
 
 
-def in_fragments(optimizer, **options):
+def in_fragments(optimizer, *, weight="samples", **options):
     """Return DiLoCo whose two fragments are exchanged after one and two batches in turn."""
-    return algo_of(optimizer, "diloco", sync_every=3, fragments=2, weight="samples", **options)
+    return algo_of(optimizer, "diloco", sync_every=3, fragments=2, weight=weight, **options)
 
 
 def modes():
@@ -190,7 +190,7 @@ def like_keras(optimizers=tuple(OPTIMIZERS), **options):
     # This outer optimizer applies the local steps unchanged.
     algos["diloco"] = algo_of("sgd", "diloco", learning_rate=1.0, worker_optimizer="adam")
     if "num_masters" not in options:
-        algos["diloco in fragments"] = in_fragments("sgd", learning_rate=1.0)
+        algos["diloco in fragments"] = in_fragments("sgd", weight=None, learning_rate=1.0)
     given = {"val_list": None, "num_epochs": 2, "synchronous": True, **options}
     for name, algo in algos.items():
         manager = manager_of(algo, **given)
