@@ -65,8 +65,8 @@ class Session:
         Whether the session has ended, and whether another process opened it and forked this one.
     rank, worker_id, server_id : int
         This rank, and its index among the workers and among the servers, without gaps, in rank
-        order; -1 if this rank is not a worker or not a server. In an elastic session the three are
-        equal, and no later rank has the same number.
+        order; -1 if this rank is not a worker or not a server. In an elastic session the worker id
+        is the rank, which no other process ever gets, and ranks that joined later are no servers.
     size, num_workers, num_servers : int
         The numbers of ranks, workers and servers. In an elastic session they change: `size` counts
         the ranks that have ever joined, and the others those that take part now.
