@@ -65,14 +65,15 @@ def test_killed_rank_is_replaced_and_its_item_is_done(np, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("np", "joiners", "target"), [(1, 2, "train"), (3, 1, "rank"), (2, 2, "launcher")]
+    ("np", "joiners", "target"), [(1, 2, "name"), (3, 1, "rank"), (2, 2, "launcher")]
 )
 def test_joiners_take_part_in_the_calls_that_follow(np, joiners, target, tmp_path):
     size = np + joiners
     with start(tmp_path, np, "joins", str(size)) as job:
         job.wait_for("busy")
         pids = {"rank": job.pid(np - 1), "launcher": job.pid(launch.RUNNER)}
-        result = check_joined(job, str(pids.get(target, target)), joiners, "joins", str(size))
+        name = str(pids.get(target, job.folder.name))
+        result = check_joined(job, name, joiners, "joins", str(size))
     assert sorted(result.reports) == list(range(size))
     for rank, report in result.reports.items():
         assert report["sums"] == [1 + size] * 3
@@ -92,7 +93,7 @@ def test_joiners_take_part_in_the_calls_that_follow(np, joiners, target, tmp_pat
 def test_average_divides_by_the_workers_of_each_sync(tmp_path):
     with start(tmp_path, 1, "averages") as job:
         job.wait_for("synced")
-        result = check_joined(job, "train", 1, "averages")
+        result = check_joined(job, job.folder.name, 1, "averages")
     # 12 alone, 6 from each of two, and 12 alone.
     assert result.reports[0]["seen"] == [24.0, -2.0, 36.0]
     assert result.reports[1]["seen"] == [24.0, -2.0]
@@ -120,12 +121,12 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
 def test_full_session_and_wrong_target_refuse_joiners(tmp_path):
     with start(tmp_path, 1, "stays", workers="1:1") as job:
         job.wait_for("busy")
-        code, output = join(job, "train", 1, "stays")
+        code, output = join(job, job.folder.name, 1, "stays")
         assert (code, "has no free place" in output) == (1, True), output
         code, output = join(job, "no_such_job", 1, "stays")
         assert code == 1
         assert "there is no job no_such_job" in output
-        assert "'train' with the processes" in output
+        assert f"'{job.folder.name}' with the processes" in output
         job.signal(launch.RUNNER, signal.SIGTERM)
         result = job.finish().check_clean()
     assert result.returncode == 128 + signal.SIGTERM

@@ -17,7 +17,8 @@ TIMEOUT = 60
 
 def _begin():
     """Open or join the session; reports and announcements have the rank in the session."""
-    mv.init(timeout=TIMEOUT, name="train")
+    # Other tests on this machine have sessions too.
+    mv.init(timeout=TIMEOUT, name=os.path.basename(os.environ["MULTIVERSO_TEST_JOB"]))
     worker.RANK = mv.rank()
     worker.begin()
 
