@@ -19,6 +19,7 @@ from multiverso._live import Cut, View, attach
 from multiverso._spawn import spawn
 from multiverso._version import __version__
 from multiverso.api import (
+    Membership,
     Session,
     aggregate,
     barrier,
@@ -26,10 +27,13 @@ from multiverso.api import (
     init,
     is_initialized,
     is_master_worker,
+    leave,
     load,
     lost_ranks,
+    membership,
     num_servers,
     num_workers,
+    on_membership,
     publish,
     rank,
     save,
@@ -68,6 +72,7 @@ from multiverso.tables import (
     MatrixTableHandler,
     hash_keys,
 )
+from multiverso.work import Work
 
 __all__ = [
     "AbortedError",
@@ -79,6 +84,7 @@ __all__ = [
     "InternalError",
     "LauncherError",
     "MatrixTableHandler",
+    "Membership",
     "MismatchError",
     "MultiversoError",
     "OperationTimeout",
@@ -92,6 +98,7 @@ __all__ = [
     "__version__",
     "Cut",
     "View",
+    "Work",
     "aggregate",
     "attach",
     "assign_device",
@@ -103,11 +110,14 @@ __all__ = [
     "is_initialized",
     "is_master_worker",
     "latest",
+    "leave",
     "load",
     "lost_ranks",
     "local_rank",
+    "membership",
     "num_servers",
     "num_workers",
+    "on_membership",
     "publish",
     "rank",
     "save",

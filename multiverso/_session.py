@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import os
 import threading
 from ctypes import byref, c_int32, c_int64, sizeof
@@ -17,21 +16,18 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from multiverso._local.job import find_local_job
-from multiverso._mpi.communicator import find_communicator, meeting, skip_mpi_finalize
+from multiverso._mpi.communicator import meeting, skip_mpi_finalize
 from multiverso._native import arguments, arrays, capi, checkpoint_calls, library
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import CODES, value_dtype
 from multiverso._native.exception_text import describe, uncaught_exception
 from multiverso._native.library import checked, lib
 from multiverso._native.node_calls import read_description
-from multiverso._session_options import LOSSES, ROLES, SessionOptions
+from multiverso._session_opening import open_handle, raw_options
+from multiverso._session_options import SessionOptions
 from multiverso.errors import ForkedError, StateError
 
 _log = logging.getLogger("multiverso")
-
-#: Waits outside the main thread return after this many milliseconds, so that they can be aborted.
-_WAIT_SLICE_MS: Final = 100
 
 #: For arrays that need no conversion. All arguments are ctypes objects, also the codes of dtypes.
 _aggregate_fast: Final = library.undeclared("MV_SessionAggregate")
@@ -69,16 +65,19 @@ class Session:
         The session in the C library.
     closed, forked : bool
         Whether the session has ended, and whether another process opened it and forked this one.
-    rank, size : int
-        This rank, and the number of ranks.
-    worker_id, server_id : int
-        Indices without gaps, in rank order; -1 if this rank is not a worker or not a server.
-    num_workers, num_servers : int
-        The numbers of workers and servers.
+    rank, worker_id, server_id : int
+        This rank, and its index among the workers and among the servers, without gaps, in rank
+        order; -1 if this rank is not a worker or not a server. In an elastic session the three are
+        equal, and no later rank has the same number.
+    size, num_workers, num_servers : int
+        The numbers of ranks, workers and servers. In an elastic session they change: `size` counts
+        the ranks that have ever joined, and the others those that take part now.
     node, num_nodes : int
         The index of this rank's node, and the number of nodes.
     local_rank, local_size : int
         The index of this rank among the ranks of its node, and their number.
+    ended : threading.Event
+        An event that is set when the session ends.
     companions : dict
         Objects that an adapter keeps until the session ends, under the name of the adapter.
     fixed_options : WeakKeyDictionary
@@ -90,27 +89,11 @@ class Session:
     """
 
     def __init__(self, options: SessionOptions) -> None:
-        job = None if options.comm is not None else find_local_job()
-        communicator = None if job else find_communicator(options.comm, options.timeout)
-        raw = capi.MV_SessionOptions()
-        checked.MV_SessionOptionsInit(byref(raw))
-        raw.mode = options.mode
-        raw.staleness = options.staleness
-        raw.role = ROLES[options.role]
-        raw.on_loss = LOSSES[options.on_peer_lost]
-        raw.timeout_ms = math.ceil(options.timeout * 1000)
-        raw.wait_slice_ms = _WAIT_SLICE_MS
-        raw.name = None if options.name is None else options.name.encode()
-        raw.peer_timeout_ms = math.ceil(options.peer_timeout * 1000)
-        if communicator is not None:
-            raw.transport = capi.MV_TRANSPORT_MPI
-            raw.mpi_comm = communicator.address
-        if job is not None:
-            raw.transport = capi.MV_TRANSPORT_LOCAL
-            raw.job_name, raw.job_rank, raw.job_size = job.name.encode(), job.rank, job.size
+        raw, communicator = raw_options(options)
         self.options = options
         self.closed = False
         self.forked = False
+        self.ended = threading.Event()
         self.companions: dict[str, list[Any]] = {}
         self.fixed_options: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
         self.exchanges: set[BackgroundExchange] = set()
@@ -119,7 +102,7 @@ class Session:
         self.handle = capi.MV_Session()
         try:
             library.enable_signals()
-            checked.MV_SessionOpen(byref(raw), byref(self.handle))
+            open_handle(raw, options.join, self.handle)
             self._set_attributes()
         except BaseException as error:
             if self.handle:  # The session has been opened; a signal may have raised the error.
@@ -133,17 +116,42 @@ class Session:
         return raw
 
     def _set_attributes(self) -> None:
-        raw = self._description()
+        raw = self._first_description = self._description()
         self.rank: int = raw.rank
-        self.size: int = raw.size
         self.worker_id: int = raw.worker_id
         self.server_id: int = raw.server_id
-        self.num_workers: int = raw.num_workers
-        self.num_servers: int = raw.num_servers
         self.node: int = raw.node
         self.num_nodes: int = raw.num_nodes
         self.local_rank: int = raw.local_rank
-        self.local_size: int = raw.local_size
+
+    def _current_description(self) -> capi.MV_SessionDescription:
+        changes = self.options.elastic and not self.closed
+        return self._description() if changes else self._first_description
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return int(self._current_description().size)
+
+    @property
+    def num_workers(self) -> int:
+        """The number of workers."""
+        return int(self._current_description().num_workers)
+
+    @property
+    def num_servers(self) -> int:
+        """The number of servers."""
+        return int(self._current_description().num_servers)
+
+    @property
+    def local_size(self) -> int:
+        """The number of ranks of this rank's node."""
+        return int(self._current_description().local_size)
+
+    @property
+    def may_be_master(self) -> bool:
+        """Whether this is the master worker, or may become it after the loss of others."""
+        return self.worker_id == 0 or self.options.continues
 
     def is_master_worker(self) -> bool:
         """Return whether this is the first remaining worker; see `multiverso.is_master_worker`."""
@@ -153,9 +161,10 @@ class Session:
 
     def lost_ranks(self) -> tuple[int, ...]:
         """Return the ranks without which the session continues; see `multiverso.lost_ranks`."""
-        ranks = (c_int64 * self.size)()
+        size = self.size
+        ranks = (c_int64 * size)()
         count = c_int64()
-        checked.MV_SessionLost(self.handle, ranks, self.size, byref(count))
+        checked.MV_SessionLost(self.handle, ranks, size, byref(count))
         return tuple(ranks[: count.value])
 
     def publish(self, step: int = 0) -> int:
@@ -246,6 +255,21 @@ class Session:
         finally:
             self._end()
 
+    def leave_early(self) -> None:
+        """Stop taking part while the others continue; see `multiverso.leave`."""
+        if not self.options.continues:
+            msg = (
+                "leave: expected a session with elastic=True or on_peer_lost='continue', which "
+                "continues without this rank; in others, all ranks call mv.shutdown()"
+            )
+            raise StateError(msg)
+        if self.options.elastic:
+            self.close()  # This does not wait for the others.
+            return
+        self.settle()
+        checked.MV_SessionFlush(self.handle, self.options.timeout)
+        self.leave("it called mv.leave()")
+
     def settle(self) -> None:
         """Wait for the exchanges in flight, with which a collective call must not overlap."""
         for exchange in tuple(self.exchanges):
@@ -263,6 +287,7 @@ class Session:
 
     def _end(self) -> None:
         self.closed = True
+        self.ended.set()
         if lib.MV_HasLostRanks():
             skip_mpi_finalize()
         self._stop_exchanges()

@@ -1,8 +1,9 @@
 """Checks the options of a session and converts them for the C library."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from multiverso._local.job import ELASTIC, JOIN, find_join, find_worker_range
 from multiverso._native import arguments, capi
 
 #: The roles of a rank, with their codes in the C API.
@@ -23,9 +24,6 @@ LOSSES: Final[dict[str, int]] = {"fail": capi.MV_LOSS_FAILS, "continue": capi.MV
 
 #: The longest name of a session.
 _MAX_NAME_BYTES: Final = 63
-
-#: The library accepts at most a year. A longer time is cut to a year, which no job notices.
-_MAX_SECONDS: Final = 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,12 @@ class SessionOptions:
         The seconds that a rank may be without a heartbeat.
     name : str or None
         The name by which readers find the session.
+    elastic : bool
+        Whether ranks may join and leave.
+    max_workers : int
+        The most workers that an elastic session has at the same time; 0 for any number.
+    join : str or None
+        The elastic session to join: its name, or the id of a process that belongs to it.
 
     """
 
@@ -64,9 +68,12 @@ class SessionOptions:
     on_peer_lost: str
     peer_timeout: float
     name: str | None
+    elastic: bool
+    max_workers: int
+    join: str | None
 
     def arguments(self) -> dict[str, object]:
-        """Return the arguments of `multiverso.init` that give these options."""
+        """Return the arguments of `multiverso.init`, and variables, that give these options."""
         return {
             "sync": self.mode == capi.MV_MODE_SYNC,
             "staleness": self.staleness or None,
@@ -77,12 +84,15 @@ class SessionOptions:
             "on_peer_lost": self.on_peer_lost,
             "peer_timeout": self.peer_timeout,
             "name": self.name,
+            "elastic": self.elastic,
+            ELASTIC: self.max_workers,
+            JOIN: self.join,
         }
 
     @property
     def continues(self) -> bool:
         """Whether the session continues without lost ranks."""
-        return self.on_peer_lost == "continue"
+        return self.elastic or self.on_peer_lost == "continue"
 
 
 def checked(
@@ -95,6 +105,7 @@ def checked(
     on_peer_lost: object,
     peer_timeout: object,
     name: object,
+    elastic: object,
 ) -> SessionOptions:
     """Return the options of a session; raise TypeError or ValueError if one is wrong."""
     is_sync = arguments.flag(sync, "sync")
@@ -114,17 +125,38 @@ def checked(
             "worker, received 'continue'"
         )
         raise ValueError(msg)
+    workers, join = find_worker_range(), find_join()
+    is_elastic = arguments.flag(elastic, "elastic") or workers is not None or join is not None
+    if is_elastic:
+        _require_elastic_options(mode, role)
     return SessionOptions(
         mode=mode,
         staleness=rounds,
         role=arguments.choice(role, "role", ROLES, _FORMER_ROLES),
-        timeout=_seconds(timeout, "timeout"),
+        timeout=arguments.seconds(timeout, "timeout"),
         comm=comm,
         requires_finite=arguments.choice(nan_policy, "nan_policy", NAN_POLICIES) == "error",
         on_peer_lost=reaction,
-        peer_timeout=_seconds(peer_timeout, "peer_timeout"),
+        peer_timeout=arguments.seconds(peer_timeout, "peer_timeout"),
         name=_name(name),
+        elastic=is_elastic,
+        max_workers=0 if workers is None else workers.most,
+        join=join,
     )
+
+
+def _require_elastic_options(mode: int, role: object) -> None:
+    """Raise ValueError unless ranks with this mode and role can join and leave."""
+    reason = (
+        f"in an elastic session (elastic=True, or {ELASTIC} or {JOIN} in the environment), whose "
+        "workers come and go"
+    )
+    if mode == capi.MV_MODE_SYNC:
+        msg = f"expected async mode or a staleness of 1 or more {reason}, received sync mode"
+        raise ValueError(msg)
+    if role != "all":
+        msg = f"role: expected 'all' {reason}, received {role!r}"
+        raise ValueError(msg)
 
 
 def _name(value: object) -> str | None:
@@ -135,12 +167,3 @@ def _name(value: object) -> str | None:
         msg = f"name: expected 1 to {_MAX_NAME_BYTES} bytes without zeros, received {name!r}"
         raise ValueError(msg)
     return name
-
-
-def _seconds(value: Any, what: str) -> float:
-    expected = "a finite number of seconds above 0"
-    seconds = arguments.finite(value, what, expected)
-    if seconds <= 0:
-        msg = f"{what}: expected {expected}, received {value!r}"
-        raise ValueError(msg)
-    return min(seconds, _MAX_SECONDS)

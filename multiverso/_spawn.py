@@ -172,7 +172,7 @@ def _first_cause(failure: _FailedRankError, waiting: Sequence[_Rank]) -> RankErr
 def _run(function: Callable[..., Any], args: Sequence[Any], job: LocalJob, sender: Any) -> None:
     """Run the function as a rank, and send its result or its error. This runs in the process."""
     local_ranks.end_with_parent()
-    variables = local_ranks.environment(job)
+    variables = local_ranks.environment(job.variables())
     os.environ.clear()
     os.environ.update(variables)
     try:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from multiverso import _session, _session_options
+from multiverso._membership import Membership, membership_of, watch
 from multiverso._native.arguments import suggests_names
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._session import Session, current
 
 __all__ = [
+    "Membership",
     "Session",
     "aggregate",
     "barrier",
@@ -21,10 +23,13 @@ __all__ = [
     "init",
     "is_initialized",
     "is_master_worker",
+    "leave",
     "load",
     "lost_ranks",
+    "membership",
     "num_servers",
     "num_workers",
+    "on_membership",
     "publish",
     "rank",
     "save",
@@ -52,9 +57,12 @@ def init(
     on_peer_lost: str = "fail",
     peer_timeout: float = 30.0,
     name: str | None = None,
+    elastic: bool = False,
 ) -> Session:
     """Join the parameter server. Collective: waits until all ranks have called it.
 
+    A process that ``multiverso join`` or ``--respawn`` has started joins the elastic session that
+    the variable ``MULTIVERSO_JOIN`` names, and nobody waits for it. All others begin a session.
     Under ``mpirun`` (or ``srun``) the session has all ranks of ``COMM_WORLD``; mpi4py initializes
     MPI if necessary. Without MPI, it has all ranks that ``multiverso run``, torchrun or `spawn`
     started on this machine. A plain ``python train.py`` is a session of one rank. If a session with
@@ -94,6 +102,12 @@ def init(
     name : str, optional
         The name by which other processes of this user on the machine read the tables, with
         `attach`. All ranks pass the same. Without a name, nobody can read them from outside.
+    elastic : bool, optional
+        True lets other processes of this user on the machine join the session later, and lets ranks
+        leave: with `shutdown`, `leave` or by death, after which the others continue. It needs async
+        mode or a staleness of 1 or more, and a job on one machine, whose ranks are all workers and
+        servers. docs/elastic.md explains what joins and how. ``multiverso run --elastic`` and
+        ``multiverso join`` imply it. A session without a `name` is then called "job-PID".
 
     Returns
     -------
@@ -105,7 +119,8 @@ def init(
     TypeError, ValueError
         If an option is invalid.
     StateError
-        If a session with other options is open, or MPI has been finalized.
+        If a session with other options is open, or MPI has been finalized; for a process that is
+        to join, if there is no such session, it is not elastic, or it has no free place.
     LauncherError
         If a launcher started this process and no MPI is found, or the launcher has another MPI.
     MismatchError, OperationTimeout, PeerLostError, AbortedError
@@ -122,7 +137,16 @@ def init(
 
     """
     options = _session_options.checked(
-        sync, staleness, role, comm, timeout, nan_policy, on_peer_lost, peer_timeout, name
+        sync,
+        staleness,
+        role,
+        comm,
+        timeout,
+        nan_policy,
+        on_peer_lost,
+        peer_timeout,
+        name,
+        elastic,
     )
     return _session.open_session(options)[0]
 
@@ -140,6 +164,7 @@ def session(
     on_peer_lost: str = "fail",
     peer_timeout: float = 30.0,
     name: str | None = None,
+    elastic: bool = False,
 ) -> Iterator[Session]:
     """Open a session for a ``with`` block. Parameters and errors are those of `init`.
 
@@ -158,7 +183,16 @@ def session(
 
     """
     options = _session_options.checked(
-        sync, staleness, role, comm, timeout, nan_policy, on_peer_lost, peer_timeout, name
+        sync,
+        staleness,
+        role,
+        comm,
+        timeout,
+        nan_policy,
+        on_peer_lost,
+        peer_timeout,
+        name,
+        elastic,
     )
     opened, new = _session.open_session(options)
     if not new:
@@ -342,7 +376,7 @@ def shutdown() -> None:
     """Close the session. Collective: waits until all ranks have called it.
 
     This frees all tables. `init` may be called again afterwards. Without a session this only warns
-    (`RuntimeWarning`).
+    (`RuntimeWarning`). In an elastic session it waits for nobody: the other ranks continue.
 
     Raises
     ------
@@ -392,8 +426,9 @@ def barrier() -> None:
 def lost_ranks() -> tuple[int, ...]:
     """Return the ranks that are lost (left, died or excluded), in ascending order. Does not wait.
 
-    The result is empty unless the session was opened with ``on_peer_lost="continue"``: with "fail",
-    calls raise an error about a lost rank.
+    The result is empty unless the session was opened with ``on_peer_lost="continue"`` or
+    ``elastic=True``: with "fail", calls raise an error about a lost rank. In an elastic session it
+    also contains the ranks that have shut down.
 
     Raises
     ------
@@ -402,6 +437,71 @@ def lost_ranks() -> tuple[int, ...]:
 
     """
     return current().lost_ranks()
+
+
+def leave() -> None:
+    """Stop taking part in the session, while the other ranks continue. Not collective.
+
+    Every add that has returned is kept. The other ranks then find this one in `lost_ranks`, and
+    collective calls do not wait for it. `init` may be called again afterwards. In an elastic
+    session, `shutdown` does the same.
+
+    Raises
+    ------
+    StateError
+        If no session is open, or it has neither ``elastic=True`` nor ``on_peer_lost="continue"``.
+    CheckpointIOError, OperationTimeout, PeerLostError, AbortedError
+        If a background save or a background call of a table failed.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> session = mv.init(on_peer_lost="continue")
+    >>> mv.leave()
+    >>> mv.is_initialized()
+    False
+
+    """
+    current().leave_early()
+
+
+def membership() -> Membership:
+    """Return which workers have joined an elastic session and which have left. Does not wait.
+
+    A worker that dies is in `left` at once.
+
+    Returns
+    -------
+    Membership
+        A named tuple of `version`, `joined` and `left`, with the property `workers`: the ids of the
+        workers that take part now.
+
+    Raises
+    ------
+    StateError
+        If no session is open, or it is not elastic.
+
+    """
+    return membership_of(current())
+
+
+def on_membership(callback: Callable[[Membership], None]) -> None:
+    """Call a function whenever workers have joined or left, until the session ends.
+
+    Parameters
+    ----------
+    callback : callable
+        The function, whose argument is the new `membership`. It is called in a thread of its own,
+        at most ten times per second, so several events may arrive in one call. It must make no
+        collective calls. An exception that it raises is logged.
+
+    Raises
+    ------
+    StateError
+        If no session is open, or it is not elastic.
+
+    """
+    watch(current(), callback)
 
 
 def publish(step: int = 0) -> int:
@@ -494,12 +594,12 @@ def rank() -> int:
 
 
 def size() -> int:
-    """Return the number of ranks in the session."""
+    """Return the number of ranks in the session; if elastic, of those that have ever joined."""
     return current().size
 
 
 def num_workers() -> int:
-    """Return the number of ranks that train."""
+    """Return the number of ranks that train; in an elastic session, their current number."""
     return current().num_workers
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from multiverso._local.job import find_local_job
+from multiverso._local.job import find_join, find_local_job, joiner_index
 from multiverso._mpi.launcher import find_launcher
 from multiverso.errors import LauncherError
 
@@ -31,7 +31,8 @@ def local_rank() -> int:
     """Return the index of this process among the job's processes on this host, from 0.
 
     The call needs neither a session nor communication, so that a program can choose its GPU before
-    it imports a framework. Without a launcher the index is 0.
+    it imports a framework. Without a launcher the index is 0. A process that ``--respawn`` starts
+    has the index of the rank that it replaces.
 
     Raises
     ------
@@ -45,6 +46,8 @@ def local_rank() -> int:
     0
 
     """
+    if find_join() is not None:
+        return joiner_index()
     job = find_local_job()
     if job is not None:
         return job.rank

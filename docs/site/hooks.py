@@ -33,6 +33,7 @@ BOOSTS = {"performance-notes.md": 0.3, "scaling.md": 0.5, "errors.md": 2, "gloss
 LINK = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
 MODULE = re.compile(r"^::: (\S+)\n+", re.MULTILINE)
 MODULES_TOGETHER = re.compile(r"(?:^::: \S+\n+)+", re.MULTILINE)
+PICTURE = re.compile(r"!\[[^\]]*\]\(([^)\s]+\.png)\)")
 TABS = re.compile(r"^<!-- tabs -->$(.*?)^<!-- end of tabs -->$", re.DOTALL | re.MULTILINE)
 TAB = re.compile(r"^\*\*([^*\n]+)\*\*$", re.MULTILINE)
 
@@ -100,7 +101,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         beside = "".join(f"::: {name}\n\n" for name in _modules_beside(markdown))
         markdown += f"\n## Other modules\n\n{beside}" if beside else ""
         markdown = MODULES_TOGETHER.sub(_module_table, markdown)
-    return TABS.sub(_as_tabs, LINK.sub(rewritten, markdown))
+    markdown = PICTURE.sub(r"[\g<0>](\1)", LINK.sub(rewritten, markdown))  # a click enlarges it
+    return TABS.sub(_as_tabs, markdown)
 
 
 def _pages(nav: object) -> list[str]:

@@ -3,6 +3,8 @@
 import argparse
 from collections.abc import Callable
 
+from multiverso._local.job import WorkerRange
+
 
 def integer(least: int) -> Callable[[str], int]:
     """Return a type that accepts integers >= `least`."""
@@ -34,3 +36,11 @@ def seconds(least: float, most: float) -> Callable[[str], float]:
         return number
 
     return convert
+
+
+def worker_range(text: str) -> WorkerRange:
+    """Return the range that a text such as "2:8" describes."""
+    try:
+        return WorkerRange.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

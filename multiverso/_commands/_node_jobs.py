@@ -1,26 +1,19 @@
 """Finds the jobs of this user on this node and reads their state, without disturbing them.
 
-The state is in the control segment, memory without a name that each rank of a node keeps open. This
-module finds control segments among the open files of processes in /proc.
+The state is in the control segment, which each rank of a node keeps open.
 """
 
 import contextlib
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from multiverso._local import segments
 from multiverso._native.capi import KEY_COUNTS
 from multiverso._native.library import checked
 from multiverso._native.node_calls import read_description
-from multiverso.errors import UnsupportedError
-
-_PROC: Final = Path("/proc")
-
-#: The links in /proc/PID/fd to segments contain one of these: for anonymous memory, and for a file.
-_SEGMENT_LINKS: Final = ("/memfd:multiverso", "/multiverso-")
+from multiverso.errors import StateError, UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,7 @@ class JobState:
 def find_jobs() -> list[JobState]:
     """Return this user's jobs on this node, except one whose only rank here is this process."""
     found: dict[tuple[int, int], JobState] = {}
-    for path in _segment_descriptors():
+    for path in segments.descriptors():
         with contextlib.suppress(OSError, UnsupportedError):  # The latter for a table.
             status = path.stat()
             key = (status.st_dev, status.st_ino)
@@ -57,25 +50,57 @@ def find_jobs() -> list[JobState]:
     return sorted(alive, key=lambda job: (job.content["started"], job.key))
 
 
+def find_elastic_job(target: str) -> str:
+    """Return the session that a process joins in order to take part in an elastic job.
+
+    Parameters
+    ----------
+    target : str
+        The name of the job's session, or the process id of a rank, or of a process that started it.
+
+    Returns
+    -------
+    str
+        The name if no other job has the same one, which is valid as long as any rank lives;
+        otherwise the process id of a rank.
+
+    Raises
+    ------
+    StateError
+        If there is no such job, or it is not elastic. The message lists the jobs that exist.
+
+    """
+    jobs = find_jobs()
+    names = [job.content["name"] for job in jobs]
+    started = segments.descendants(int(target)) if target.isdecimal() else []
+    for job in jobs:
+        pids = [member["pid"] for member in job.content["members"] if is_alive(member)]
+        here = next((pid for pid in pids if pid in started), None)
+        if target != job.content["name"] and here is None:
+            continue
+        if not job.content.get("elastic"):
+            msg = (
+                f"job {target} is not elastic: expected one that was started with multiverso run "
+                "--elastic or calls mv.init(elastic=True)"
+            )
+            raise StateError(msg)
+        is_unique = names.count(job.content["name"]) == 1
+        return str(job.content["name"] if is_unique else here or pids[0])
+    described = ", ".join(map(_describe, jobs)) or "none"
+    msg = f"there is no job {target} of this user on this node; the jobs are: {described}"
+    raise StateError(msg)
+
+
+def _describe(job: JobState) -> str:
+    pids = [str(member["pid"]) for member in job.content["members"] if is_alive(member)]
+    kind = "elastic" if job.content.get("elastic") else "not elastic"
+    name = f"'{job.content['name']}' " if job.content["name"] else ""
+    return f"{name}with the processes {', '.join(pids)} ({kind})"
+
+
 def is_alive(member: dict[str, Any]) -> bool:
     """Return whether the process of a member exists."""
-    return (_PROC / str(member["pid"])).exists()
-
-
-def _segment_descriptors() -> Iterator[Path]:
-    """Yield the paths of descriptors in other processes that may refer to a control segment."""
-    for process in _PROC.iterdir():
-        # Closing a descriptor of this process's own segment would release its presence lock.
-        if not process.name.isdigit() or int(process.name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            if process.stat().st_uid != os.geteuid():
-                continue
-            for descriptor in (process / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    link = str(descriptor.readlink())
-                    if any(name in link for name in _SEGMENT_LINKS):
-                        yield descriptor
+    return (segments.PROC / str(member["pid"])).exists()
 
 
 def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:

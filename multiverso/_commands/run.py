@@ -6,19 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from multiverso._commands._argument_types import integer
+from multiverso._commands._argument_types import integer, worker_range
+from multiverso._commands._signals import exit_code, noted_signals
 from multiverso._local import ranks
+from multiverso._local.elastic import ElasticJob
 from multiverso._mpi.mpirun import find_mpirun, mpirun_command, mpirun_environment
 from multiverso.errors import LauncherError
 
 #: Seconds that mpirun has to end the job after each signal.
 _GRACE: Final = 10.0
-#: The signals that stop the job and prevent a restart.
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def add_parser(commands: Any) -> None:
@@ -29,7 +28,8 @@ def add_parser(commands: Any) -> None:
         description="Starts mpirun with the options that the MPI of this environment needs. If "
         "there is no MPI, or with --no-mpi, it starts the ranks itself. The first rank that fails "
         "ends the job with its exit code. With --restarts, a failed job is restarted; its script "
-        "resumes from the last checkpoint with mv.load(DIRECTORY, missing_ok=True).",
+        "resumes from the last checkpoint with mv.load(DIRECTORY, missing_ok=True). With "
+        "--elastic, a rank that fails does not end the others, and processes can join later.",
     )
     parser.add_argument("-np", "-n", type=integer(1), default=1, metavar="N", help="ranks (1)")
     parser.add_argument(
@@ -41,6 +41,18 @@ def add_parser(commands: Any) -> None:
         help="keep the other ranks running when one dies, for scripts that call "
         "mv.init(on_peer_lost='continue')",
     )
+    parser.add_argument(
+        "--elastic",
+        type=worker_range,
+        metavar="MIN:MAX",
+        help="let workers join and leave: the job ends when a rank fails and fewer than MIN "
+        "remain, and never has more than MAX workers; without MPI",
+    )
+    parser.add_argument(
+        "--respawn",
+        action="store_true",
+        help="with --elastic, start a process that joins in place of a rank that failed",
+    )
     launcher = parser.add_mutually_exclusive_group()
     launcher.add_argument(
         "--mpirun", metavar="PATH", help="the launcher, if not that of this Python"
@@ -51,25 +63,41 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def _fault(options: argparse.Namespace) -> str | None:
+    """Return why the options cannot be used together, or None."""
+    if options.elastic is None:
+        return "--respawn needs --elastic" if options.respawn else None
+    if options.mpirun is not None:
+        return "--elastic starts the ranks without MPI: expected no --mpirun"
+    if not options.elastic.least <= options.np <= options.elastic.most:
+        return f"-np: expected {options.elastic} with --elastic, received {options.np}"
+    return None
+
+
 def run(options: argparse.Namespace) -> int:
     """Run the job; return the exit code of its last start."""
-    if not Path(options.script).is_file():
-        sys.stderr.write(f"multiverso run: {options.script}: no such file\n")
+    fault = _fault(options)
+    if fault is None and not Path(options.script).is_file():
+        fault = f"{options.script}: no such file"
+    if fault is not None:
+        _report(fault)
         return 2
-    # With `-m multiverso` the first rank that fails ends the job; with --survive none does.
-    runner = [] if options.survive else ["-m", "multiverso"]
+    # With `-m multiverso` the first rank that fails ends the job; without, it may continue.
+    runner = [] if options.survive or options.elastic else ["-m", "multiverso"]
     program = [sys.executable, *runner, options.script, *options.arguments]
     for restart in range(1, options.restarts + 2):
-        if options.no_mpi or not (options.mpirun or _has_mpirun()):
+        if options.elastic or options.no_mpi or not (options.mpirun or _has_mpirun()):
             code, stopped = _run_ranks(program, options)
         else:
             code, stopped = _run_mpirun(program, options)
         if code == 0 or stopped or restart > options.restarts:
             break
-        sys.stderr.write(
-            f"multiverso run: the job exited with {code}; restart {restart} of {options.restarts}\n"
-        )
+        _report(f"the job exited with {code}; restart {restart} of {options.restarts}")
     return code
+
+
+def _report(sentence: str) -> None:
+    sys.stderr.write(f"multiverso run: {sentence}\n")
 
 
 def _has_mpirun() -> bool:
@@ -80,32 +108,10 @@ def _has_mpirun() -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """Yield a list to which the signals that stop the job are appended when they arrive."""
-    received: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _frame: received.append(number))
-        for number in _SIGNALS
-    }
-    try:
-        yield received
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def _exit_code(code: int, received: list[int]) -> int:
-    """Return 128 + N for an end by signal N, as a shell does; Popen has -N."""
-    if received:
-        return 128 + received[0]
-    return code if code >= 0 else 128 - code
-
-
 def _run_mpirun(program: list[str], options: argparse.Namespace) -> tuple[int, bool]:
     """Return the exit code of one job, and whether a signal stopped it."""
     command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
-    with _noted_signals() as received:
+    with noted_signals() as received:
         # mpirun has a process group of its own, so that Ctrl-C reaches only this process directly.
         process = subprocess.Popen(
             command, env=mpirun_environment(options.np), start_new_session=True
@@ -116,16 +122,23 @@ def _run_mpirun(program: list[str], options: argparse.Namespace) -> tuple[int, b
         if received:
             process.send_signal(received[0])
         _await_end(process)
-    return _exit_code(process.returncode, received), bool(received)
+    return exit_code(process.returncode, received), bool(received)
 
 
 def _run_ranks(program: list[str], options: argparse.Namespace) -> tuple[int, bool]:
     """Do the same without MPI."""
-    with _noted_signals() as received:
-        code = ranks.run(
-            program, options.np, survive=options.survive, is_stopped=lambda: bool(received)
-        )
-    return _exit_code(code, received), bool(received)
+    with noted_signals() as received:
+
+        def is_stopped() -> bool:
+            return bool(received)
+
+        if options.elastic:
+            workers, respawn = options.elastic, options.respawn
+            job = ElasticJob(program, options.np, workers, respawn=respawn, report=_report)
+            code = ranks.watch(job.starts(), job.react, is_stopped)
+        else:
+            code = ranks.run(program, options.np, survive=options.survive, is_stopped=is_stopped)
+    return exit_code(code, received), bool(received)
 
 
 def _await_end(process: subprocess.Popen[bytes]) -> None:

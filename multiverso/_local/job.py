@@ -1,7 +1,8 @@
 """How a process knows that it is a rank of a job on one machine without MPI.
 
 `multiverso run` and `multiverso.spawn` set three variables for each rank, and torchrun sets its
-own. The ranks meet at a Unix socket, and then share memory as in a job of MPI.
+own. The ranks meet at a Unix socket, and then share memory as in a job of MPI. A process that joins
+an elastic session later has a variable that names the session.
 """
 
 import hashlib
@@ -18,6 +19,11 @@ from multiverso.errors import LauncherError
 NAME: Final = "MULTIVERSO_JOB"
 RANK: Final = "MULTIVERSO_RANK"
 SIZE: Final = "MULTIVERSO_SIZE"
+
+#: The session that a process joins: its name, or the process id of a rank or of a rank's ancestor.
+JOIN: Final = "MULTIVERSO_JOIN"
+#: The least and the most workers of an elastic session, as in "2:8".
+ELASTIC: Final = "MULTIVERSO_ELASTIC"
 
 #: The bytes of the longest name that the C library takes.
 _MAX_NAME_BYTES: Final = 64
@@ -45,13 +51,71 @@ class LocalJob:
         return {NAME: self.name, RANK: str(self.rank), SIZE: str(self.size)}
 
 
+@dataclass(frozen=True)
+class WorkerRange:
+    """The least and the most workers that an elastic job has at the same time."""
+
+    least: int
+    most: int
+
+    @classmethod
+    def parse(cls, text: str) -> "WorkerRange":
+        """Return the range that a text such as "2:8" describes; raise ValueError for another."""
+        least, _, most = text.partition(":")
+        if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
+            msg = f"expected MIN:MAX with 1 <= MIN <= MAX, received {text!r}"
+            raise ValueError(msg)
+        return cls(int(least), int(most))
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that make the session of a process elastic."""
+        return {ELASTIC: f"{self.least}:{self.most}"}
+
+    def __str__(self) -> str:
+        """Return the range in words."""
+        return f"{self.least} to {self.most} ranks"
+
+
+def find_worker_range(environ: Mapping[str, str] = os.environ) -> WorkerRange | None:
+    """Return the range that the launcher of an elastic job has set, or None.
+
+    Raises
+    ------
+    LauncherError
+        If the variable is invalid.
+
+    """
+    if ELASTIC not in environ:
+        return None
+    try:
+        return WorkerRange.parse(environ[ELASTIC])
+    except ValueError as error:
+        msg = f"{ELASTIC}: {error}"
+        raise LauncherError(msg) from None
+
+
+def joiner_variables(target: str, index: int) -> dict[str, str]:
+    """Return the variables of a process that joins a session, and whose `local_rank` is `index`."""
+    return {JOIN: target, RANK: str(index)}
+
+
+def joiner_index(environ: Mapping[str, str] = os.environ) -> int:
+    """Return the index that `joiner_variables` has set, or 0."""
+    return _number(environ, RANK) if RANK in environ else 0
+
+
+def find_join(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the session that this process is to join, or None."""
+    return environ.get(JOIN) or None
+
+
 def new_name() -> str:
     """Return a name for a new job."""
     return f"{os.getpid()}-{secrets.token_hex(8)}"
 
 
 def find_local_job(environ: Mapping[str, str] = os.environ) -> LocalJob | None:
-    """Return the job without MPI of which this process is a rank, or None.
+    """Return the job without MPI of which this process is a rank from the start, or None.
 
     The launcher of an MPI job takes precedence, because it may have been started by such a rank.
 
@@ -61,7 +125,7 @@ def find_local_job(environ: Mapping[str, str] = os.environ) -> LocalJob | None:
         If the variables are incomplete, or if torchrun started ranks on several machines.
 
     """
-    if find_launcher(environ) is not None:
+    if find_launcher(environ) is not None or find_join(environ) is not None:
         return None
     if NAME in environ:
         job = LocalJob(environ[NAME], _number(environ, RANK), _number(environ, SIZE))

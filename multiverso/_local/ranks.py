@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
 
-from multiverso._local.job import LocalJob, new_name
+from multiverso._local.job import ELASTIC, JOIN, NAME, RANK, SIZE, LocalJob, new_name
 from multiverso._mpi.mpirun import without_rank
 
 #: Seconds that ranks have to end after each signal.
@@ -19,6 +19,11 @@ _GRACE: Final = 10.0
 _INTERVAL: Final = 0.02
 #: The option of Linux's prctl that sends a signal to a process whose parent has ended.
 _PR_SET_PDEATHSIG: Final = 1
+
+#: What `watch` does when ranks have ended; see there.
+Reaction: TypeAlias = Callable[
+    [list["subprocess.Popen[bytes]"], list["subprocess.Popen[bytes]"]], int | None
+]
 
 
 class Rank(Protocol):
@@ -32,15 +37,102 @@ class Rank(Protocol):
         """Return the exit code, or None while the process runs."""
 
 
-def environment(job: LocalJob) -> dict[str, str]:
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a rank: that of this process without another launcher's job."""
-    return {**without_rank(os.environ), **job.variables()}
+    own = without_rank(os.environ)
+    for name in (NAME, RANK, SIZE, JOIN, ELASTIC):
+        own.pop(name, None)
+    return {**own, **variables}
 
 
 def end_with_parent() -> None:
     """Let this process end when its parent ends, where the system can arrange that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+
+
+def start(
+    program: Sequence[str], variables: Mapping[str, str], *, reads_input: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start the program as the rank that the variables describe."""
+    # Each rank has a process group of its own, so that Ctrl-C reaches only this process directly.
+    return subprocess.Popen(
+        program,
+        env=environment(variables),
+        stdin=None if reads_input else subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=end_with_parent,  # It is safe, because this process has one thread.
+    )
+
+
+def variables_of_job(size: int) -> list[dict[str, str]]:
+    """Return the variables of each rank of a new job."""
+    name = new_name()
+    return [LocalJob(name, rank, size).variables() for rank in range(size)]
+
+
+def start_all(
+    program: Sequence[str], ranks: Iterable[Mapping[str, str]]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start ranks, given by their variables. As under mpirun, only the first reads the input."""
+    for index, variables in enumerate(ranks):
+        yield start(program, variables, reads_input=index == 0)
+
+
+def watch(
+    starts: Iterable[subprocess.Popen[bytes]], react: Reaction, is_stopped: Callable[[], bool]
+) -> int:
+    """Wait for the end of a job, end what still runs then, and return the job's exit code.
+
+    Parameters
+    ----------
+    starts : iterable of Popen
+        The processes of the ranks, which may be started by the iteration.
+    react : callable
+        A function that is called when ranks have ended, with these and a list of those that run, to
+        which it may add. If it returns an exit code, the job has ended with that code.
+    is_stopped : callable
+        A function that returns whether the job is to be ended, with code 0.
+
+    """
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for process in starts:
+            running.append(process)
+        while not is_stopped():
+            ended = [process for process in running if process.poll() is not None]
+            running[:] = [process for process in running if process not in ended]
+            if ended and (code := react(ended, running)) is not None:
+                return code
+            time.sleep(_INTERVAL)
+        return 0
+    finally:
+        end(running)
+
+
+def first_failure(*, ends_job: bool, allows_failures: bool = False) -> Reaction:
+    """Return a reaction for `watch`: the code of the job is that of the first rank that failed.
+
+    Parameters
+    ----------
+    ends_job : bool
+        Whether the first failure ends the other ranks.
+    allows_failures : bool, optional
+        Whether the code is 0 if that of any rank is.
+
+    """
+    codes: list[int] = []
+
+    def react(
+        ended: Sequence[subprocess.Popen[bytes]], running: Sequence[subprocess.Popen[bytes]]
+    ) -> int | None:
+        codes.extend(process.returncode for process in ended)
+        failed = next((code for code in codes if code), 0)
+        if not running:
+            return 0 if allows_failures and 0 in codes else failed
+        return failed if failed and ends_job else None
+
+    return react
 
 
 def run(
@@ -56,31 +148,9 @@ def run(
     of any rank is. All ranks are ended when `is_stopped` returns true. A rank that a signal ended
     has the negative number of the signal as its code, as in `subprocess`.
     """
-    name = new_name()
-    ranks: list[subprocess.Popen[bytes]] = []
-    try:
-        for rank in range(size):
-            # As under mpirun, only rank 0 reads the standard input. Each rank has a process group
-            # of its own, so that Ctrl-C reaches only this process directly.
-            process = subprocess.Popen(
-                program,
-                env=environment(LocalJob(name, rank, size)),
-                stdin=None if rank == 0 else subprocess.DEVNULL,
-                start_new_session=True,
-                preexec_fn=end_with_parent,  # It is safe, because this process has one thread.
-            )
-            ranks.append(process)
-        while not is_stopped():
-            codes = [process.poll() for process in ranks]
-            failed = next((code for code in codes if code), 0)
-            if None not in codes:
-                return 0 if survive and 0 in codes else failed
-            if failed and not survive:
-                return failed
-            time.sleep(_INTERVAL)
-        return 0
-    finally:
-        end(ranks)
+    starts = start_all(program, variables_of_job(size))
+    reaction = first_failure(ends_job=not survive, allows_failures=survive)
+    return watch(starts, reaction, is_stopped)
 
 
 def end(ranks: Sequence[Rank]) -> None:

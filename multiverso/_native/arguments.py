@@ -11,12 +11,15 @@ import math
 import numbers
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+#: The library accepts at most a year. A longer time is cut to a year, which no job notices.
+_MAX_SECONDS: Final = 365 * 24 * 3600.0
 
 
 def integer(value: Any, what: str, least: int, bits: int = 63) -> int:
@@ -48,6 +51,16 @@ def finite(value: Any, what: str, expected: str = "a finite number") -> float:
         msg = f"{what}: expected {expected}, received {value!r}"
         raise ValueError(msg)
     return number
+
+
+def seconds(value: Any, what: str) -> float:
+    """Return a number of seconds above 0 as a float; more than a year is cut to a year."""
+    expected = "a finite number of seconds above 0"
+    number = finite(value, what, expected)
+    if number <= 0:
+        msg = f"{what}: expected {expected}, received {value!r}"
+        raise ValueError(msg)
+    return min(number, _MAX_SECONDS)
 
 
 def flag(value: Any, what: str) -> bool:

@@ -256,6 +256,9 @@ class MV_SessionOptions(Structure):
         ("job_rank", c_int32),
         ("job_size", c_int32),
         ("name", c_char_p),
+        ("elastic", c_int32),
+        ("max_workers", c_int32),
+        ("join", c_char_p),
     )
 
 

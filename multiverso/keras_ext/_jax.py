@@ -19,6 +19,7 @@ from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.jax_ext._arrays import ArrayCopier, buffers_of, memory_of
 from multiverso.keras_ext._variables import ModelWeights, variable_dtype
 from multiverso.sync._host_copy import HostCopy, host_copy_tensors
+from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor
 
 #: The keys of the trainer's state: weights, and the other variables that steps change.
@@ -151,7 +152,7 @@ def _sync_state(model: Any) -> None:
 
 
 def tensors_of(
-    model_weights: ModelWeights, variables: list[Any], shares: list[float]
+    model_weights: ModelWeights, variables: list[Any], shares: list[Share]
 ) -> list[Tensor]:
     """Return the tensors of `variables`."""
     _sync_state(model_weights.trained)

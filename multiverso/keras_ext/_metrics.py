@@ -19,8 +19,9 @@ def _checksum_of(names: list[str]) -> int:
 def average_over_workers(logs: dict[str, Any]) -> None:
     """Replace the numbers in `logs` by their mean over the workers. Collective over the workers.
 
-    Validation metrics are replaced only if all workers have the same ones, since one worker may
-    validate for all.
+    In an elastic session, whose workers do not train the same epochs, the numbers stay those of
+    this worker. Validation metrics are replaced only if all workers have the same ones, since one
+    worker may validate for all.
 
     Raises
     ------
@@ -31,6 +32,8 @@ def average_over_workers(logs: dict[str, Any]) -> None:
 
     """
     session = current_session()
+    if session.options.elastic:
+        return
     names = sorted(name for name, value in logs.items() if isinstance(value, numbers.Real))
     validated_names = [name for name in names if name.startswith(_VALIDATION_PREFIX)]
     trained_names = [name for name in names if not name.startswith(_VALIDATION_PREFIX)]

@@ -16,6 +16,7 @@ from multiverso._native.arrays import address, memory_at
 from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.keras_ext._variables import ModelWeights, variable_dtype
 from multiverso.sync._host_copy import HostCopy, Store, host_copy_tensors
+from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor
 
 
@@ -146,7 +147,7 @@ def _store_of(variables: list[Any]) -> Store:
     return _DeviceStore(variables, dtype)
 
 
-def tensors_of(weights: ModelWeights, variables: list[Any], shares: list[float]) -> list[Tensor]:
+def tensors_of(weights: ModelWeights, variables: list[Any], shares: list[Share]) -> list[Tensor]:
     """Return the tensors of `variables`."""
     values = [variable.value for variable in variables]
     return host_copy_tensors(

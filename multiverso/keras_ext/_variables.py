@@ -7,6 +7,7 @@ import keras
 
 from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync._param_manager import Shares
+from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor
 
 
@@ -58,7 +59,7 @@ class ModelWeights:
 def tensors_of(model_weights: ModelWeights, statistics: Shares) -> list[Tensor]:
     """Return the tensors of the parameters, and of the statistics that are synchronized."""
     variables = [variable for variable in model_weights.parameters if 0 not in variable.shape]
-    shares = [1.0] * len(variables)
+    shares: list[Share] = [1.0] * len(variables)
     for variable in model_weights.statistics:
         share = statistics.of(variable_dtype(variable))
         if share is not None and 0 not in variable.shape:

@@ -40,7 +40,8 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     average_metrics : bool, optional
         True replaces the loss and the metrics by their mean over the workers at the end of each
         epoch, for later callbacks and the history; the workers wait for each other. Validation
-        metrics are averaged if all workers have the same ones.
+        metrics are averaged if all workers have the same ones. It has no effect in an elastic
+        session, whose workers do not train the same epochs.
     **options : optional
         `fragments`, `wire` and `weight`, as for `multiverso.sync.ParamSync`.
 

@@ -36,7 +36,8 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
     ValueError
         If there are no arguments, the arrays differ in length, or a worker would have no sample.
     StateError
-        If no session is open, or this rank is not a worker.
+        If no session is open, or this rank is not a worker; in an elastic session, whose workers
+        change: let these share samples with `multiverso.Work`.
 
     Examples
     --------
@@ -53,6 +54,12 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
     worker, num_workers = session.worker_id, session.num_workers
     if worker < 0:
         msg = "shard: this rank is a server and not a worker"
+        raise StateError(msg)
+    if session.options.elastic:
+        msg = (
+            "shard: expected a fixed number of workers, received an elastic session; let its "
+            "workers share the samples with mv.Work"
+        )
         raise StateError(msg)
     lengths = sorted(set(_lengths(arrays)))
     if not arrays or len(lengths) > 1:

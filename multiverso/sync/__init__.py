@@ -49,7 +49,8 @@ class ParamSync:
         True divides each worker's delta by the number of workers, so that together they take steps
         of the same size as one worker; by default, deltas are summed. The workers count equally,
         however many samples they train. The number is that of the workers at the creation, even if
-        the session continues without a lost one. It requires the updater "add".
+        the session continues without a lost one; in an elastic session, it is the current number at
+        each sync. It requires the updater "add".
     updater : str, optional
         How a worker's delta is applied, as for `ArrayTableHandler`. "add", the default, adds it.
         An optimizer uses the negative delta as the gradient of one step: many local steps become

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from multiverso._native import arrays
 from multiverso._native.dtypes import TABLE_DTYPES
-from multiverso.sync._table_copy import TableCopy
+from multiverso.sync._table_copy import Share, TableCopy
 from multiverso.sync._tensor import Tensor
 
 #: The bytes of a cache line. JAX adopts memory with this alignment without a copy.
@@ -104,8 +104,8 @@ class HostCopyGroup:
         The shapes of the parameters.
     dtype : str
         The dtype of the parameters, a key of `TABLE_DTYPES`.
-    share : float
-        The share of the delta that is added to the table, 0 or more. For integers 0 or 1.
+    share : float or callable
+        As for `TableCopy`.
 
     """
 
@@ -114,7 +114,7 @@ class HostCopyGroup:
         store: Store,
         shapes: Sequence[tuple[int, ...]],
         dtype: str,
-        share: float,
+        share: Share,
     ) -> None:
         self._store = store
         self._share = share
@@ -201,7 +201,7 @@ class HostCopyTensor:
 def host_copy_tensors(
     shapes: Sequence[tuple[int, ...]],
     dtypes: Sequence[str],
-    shares: Sequence[float],
+    shares: Sequence[Share],
     store_of: Callable[[list[int]], Store],
 ) -> list[Tensor]:
     """Return tensors for parameters of these shapes, dtypes and shares, in the same order.
@@ -209,7 +209,7 @@ def host_copy_tensors(
     Parameters of one dtype and share form a group. `store_of` makes the store of the parameters
     with the indices that it receives.
     """
-    groups: dict[tuple[str, float], list[int]] = {}
+    groups: dict[tuple[str, Share], list[int]] = {}
     for index, key in enumerate(zip(dtypes, shares, strict=True)):
         groups.setdefault(key, []).append(index)
     tensors: dict[int, Tensor] = {}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from multiverso._native import arrays
 from multiverso._native.dtypes import TABLE_DTYPES
-from multiverso.sync._table_copy import TableCopy
+from multiverso.sync._table_copy import Share, TableCopy
 from multiverso.sync._tensor import Tensor, TensorGroup
 
 
@@ -25,8 +25,8 @@ class MovableTensor:
         The shape of the parameters.
     dtype : str
         The dtype of the parameters, a key of `TABLE_DTYPES`.
-    share : float, optional
-        The share of this worker's delta that is added to the table, 0 or more. For integers 0 or 1.
+    share : float or callable, optional
+        As for `TableCopy`.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class MovableTensor:
 
     is_fixed = False
 
-    def __init__(self, shape: tuple[int, ...], dtype: str, share: float = 1.0) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: str, share: Share = 1.0) -> None:
         self.dtype = TABLE_DTYPES[dtype]
         self.shape = shape
         self.size = math.prod(shape)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from multiverso import _session
 from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
 from multiverso.tables import ArrayTableHandler
@@ -44,25 +45,37 @@ class Shares:
             msg = f"{argument}: expected one of {_CHOICES}, received {choice!r}"
             raise ValueError(msg)
         session = _session.find()  # None in a process that only reads, whose shares are not used
-        workers = 1 if session is None else session.num_workers
-        self._scale = float(workers) if average else 1.0
-        self._mean_share = self._scale / workers if choice == "average" else None
-        self._is_master = session is None or session.worker_id == 0
-        self._are_synced = choice is not False
+        self._session = session
+        self._averages_params = average
+        self._choice = choice
+        # Tensors with the same function are synchronized together.
+        self._functions = {True: self._float_share, False: self._integer_share}
 
-    def of(self, dtype: str) -> float | None:
+    def of(self, dtype: str) -> Share | None:
         """Return the share of statistics of this dtype, or None if they are not synchronized.
 
-        Integers are not averaged but taken from the master.
+        Integers are not averaged but taken from the master. In an elastic session, whose workers
+        and master change, the share is a function.
         """
-        if not self._are_synced or dtype not in TABLE_DTYPES:
+        if self._choice is False or dtype not in TABLE_DTYPES:
             return None
-        is_float = TABLE_DTYPES[dtype].kind == "f"
-        if is_float and self._mean_share is not None:
-            return self._mean_share
-        if not self._is_master:
-            return 0.0
-        return self._scale if is_float else 1.0
+        function = self._functions[TABLE_DTYPES[dtype].kind == "f"]
+        if self._session is not None and self._session.options.elastic:
+            return function
+        return function()
+
+    def _float_share(self) -> float:
+        workers = 1 if self._session is None else self._session.num_workers
+        scale = float(workers) if self._averages_params else 1.0
+        return scale / workers if self._choice == "average" else scale * self._integer_share()
+
+    def _integer_share(self) -> int:
+        session = self._session
+        if session is None:
+            return 1
+        if session.options.elastic:
+            return int(session.is_master_worker())
+        return int(session.worker_id == 0)
 
 
 def checked_freq(freq: object) -> int:

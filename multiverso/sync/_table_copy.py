@@ -7,10 +7,14 @@ differ from the table, but are no training. So the delta is the change of the pa
 last sync wrote it, not the difference between the parameter and the table.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+#: The share of a worker's delta that is added to a table, or a function that returns it.
+Share: TypeAlias = float | Callable[[], float]
 
 
 class TableCopy:
@@ -20,13 +24,14 @@ class TableCopy:
     ----------
     values : ndarray
         Memory for the table's values, of the table's dtype; kept as `values`.
-    share : float, optional
-        The share of this worker's delta that is added to the table, 0 or more. For integers 0 or 1;
-        with 0, `add_delta` and `record` do nothing.
+    share : float or callable, optional
+        The share of this worker's delta that is added to the table, 0 or more, or a function that
+        returns the current share. For integers 0 or 1; with the number 0, `add_delta` and `record`
+        do nothing.
 
     """
 
-    def __init__(self, values: NDArray[Any], share: float = 1.0) -> None:
+    def __init__(self, values: NDArray[Any], share: Share = 1.0) -> None:
         self.values = values
         self._share = share
         self._written: NDArray[Any] | None = None
@@ -42,8 +47,9 @@ class TableCopy:
             return
         if self._written is not None:
             delta = parameters - self._written
-            if self._share != 1:
-                delta *= self._share
+            share = self._share() if callable(self._share) else self._share
+            if share != 1:
+                delta *= share
             self.values += delta
         self.record(parameters)
 

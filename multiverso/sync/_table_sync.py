@@ -116,6 +116,11 @@ class TableSync:
                 for tensor in tensors:
                     tensor.settle()
 
+    @property
+    def is_float(self) -> bool:
+        """Whether the tensors are of floating-point numbers."""
+        return self._table.value_dtype.kind == "f"
+
     def scale(self, factor: float) -> None:
         """Multiply the deltas of the next exchanges by a factor."""
         checked.MV_ParamSyncSetScale(self._handle, factor)

@@ -103,12 +103,13 @@ class TensorSync:
             names = [table_name for fragment in by_fragment for table_name, _ in fragment]
             if weight is not None:
                 _require_deltas(parts, updater)
-            is_master = session.worker_id == 0
-            initial = [joined(part) if is_master else None for part in parts]
+            initial = [joined(part) if session.may_be_master else None for part in parts]
         self.name = name
         self._session = session
-        # The delta is sent as the gradient last - current, so sgd with this rate adds the mean.
-        rate = 1 / session.num_workers
+        # The delta is sent as the gradient last - current, so sgd with this rate adds the mean. In
+        # an elastic session, each sync divides by the current number of workers instead.
+        self._divides = average and session.options.elastic
+        rate = 1.0 if self._divides else 1 / session.num_workers
         is_averaged = [average and part[0].dtype.kind == "f" for part in parts]
         self.tables: tuple[ArrayTableHandler, ...] = tuple(
             ArrayTableHandler(
@@ -202,9 +203,13 @@ class TensorSync:
             self._apply(self._sent, is_sent=False)
 
     def _scale(self, syncs: list[TableSync]) -> None:
-        if self._merge is not None:
-            scale = self._merge.next_scale()
-            for sync in syncs:
+        if self._merge is None and not self._divides:
+            return
+        scale = 1.0 if self._merge is None else self._merge.next_scale()
+        if self._divides:
+            scale /= self._session.num_workers
+        for sync in syncs:
+            if sync.is_float:  # Integers are neither weighted nor averaged.
                 sync.scale(scale)
 
     def _wait_for(self, exchange: Exchange) -> None:

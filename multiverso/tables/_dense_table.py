@@ -70,14 +70,15 @@ class DenseTable(Table):
             self._input_shapes = _input_shapes(self._shape)
             # nan_policy="error" must scan every delta, so it disables the fast path of adds.
             self._fast_add_shape = None if self._requires_finite else self._shape
-            # If ranks may be lost, any worker may become the master, so each passes its values.
-            may_be_master = session.worker_id == 0 or session.options.continues
             if init_value is None and max_bytes is not None:
                 init_value = initializers.Zeros()
             if isinstance(init_value, initializers.Initializer):
                 initializers.set_initializer(raw, init_value, self._dtype)
                 init_value = None
-            return _initial_values(init_value, self._dtype, self._input_shapes, may_be_master)
+            # If ranks may be lost, any worker may become the master, so each passes its values.
+            return _initial_values(
+                init_value, self._dtype, self._input_shapes, session.may_be_master
+            )
 
         super().__init__(configure, dtype, updater, name, max_bytes, numa, wire, options)
         self._shared_arrays: SharedArrays | None = None

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from multiverso._native import arrays
 from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync._movable import MovableGroup, MovableTensor
+from multiverso.sync._table_copy import Share
 from multiverso.theano_ext._backend import is_shared_variable
 
 
@@ -24,14 +25,14 @@ class SharedTensor(MovableTensor):
     ----------
     variable : shared variable
         A variable that `checked_value` accepts, kept as `variable`. Its shape must not change.
-    share : float, optional
-        The share of this worker's delta that is added to the table, 0 or more. For integers 0 or 1.
+    share : float or callable, optional
+        As for `multiverso.sync._table_copy.TableCopy`.
     average : bool, optional
         Whether integers are refused, because they cannot be averaged.
 
     """
 
-    def __init__(self, variable: Any, share: float = 1.0, *, average: bool = False) -> None:
+    def __init__(self, variable: Any, share: Share = 1.0, *, average: bool = False) -> None:
         value = checked_value(variable, average)
         super().__init__(value.shape, value.dtype.name, share)
         self.variable = variable

@@ -6,6 +6,7 @@ import torch
 from numpy.typing import NDArray
 
 from multiverso.sync._movable import MovableGroup, MovableTensor
+from multiverso.sync._table_copy import Share
 
 # Tells autograd that a tensor has changed, so that a backward pass that needs the earlier values
 # raises an error. PyTorch 2.0 has no such function.
@@ -39,12 +40,12 @@ class TorchTensor(MovableTensor):
         not change.
     name : str
         The name of the tensor in messages.
-    share : float, optional
-        The share of this worker's delta that is added to the table, 0 or more. For integers 0 or 1.
+    share : float or callable, optional
+        As for `TableCopy`.
 
     """
 
-    def __init__(self, tensor: torch.Tensor, name: str, share: float = 1.0) -> None:
+    def __init__(self, tensor: torch.Tensor, name: str, share: Share = 1.0) -> None:
         super().__init__(tuple(tensor.shape), dtype_of(tensor), share)
         self.tensor = tensor
         self._table_dtype: torch.dtype = getattr(torch, self.dtype.name)

@@ -69,13 +69,16 @@ class HandleTable {
     return object;
   }
 
-  // Makes all handles stale in a forked child, which has no other threads.
-  void Forget() {
+  // Makes all handles stale in a forked child, which has no other threads. Calls visit(object) for
+  // each open handle.
+  template <class Visit>
+  void Forget(const Visit& visit) {
     for (auto& entry : pages_) {
       Page* page = entry.load();
       if (page == nullptr) continue;
       for (Slot& slot : page->slots) {
         const uint32_t generation = slot.generation.load();
+        if (generation % kStates == kOpen) visit(slot.object);
         if (generation % kStates != kFree) {
           slot.generation.store(generation / kStates * kStates + kStates);
         }

@@ -22,8 +22,10 @@ void AfterForkInChild() {
   const bool was_pending = ForgetPending();
   if (num_open_sessions.load() == 0 && !was_pending) return;
   was_forked.store(true);
-  Tables().Forget();
-  Sessions().Forget();
+  Tables().Forget([](TableEntry*) {});
+  // The marks of the parent's ranks must end with the parent (MarkPresent).
+  Sessions().Forget(
+      [](SessionEntry* entry) { entry->session->context()->memory()->CloseDescriptor(); });
 }
 
 std::vector<uintptr_t> TablesOf(const SessionEntry* owner) {

@@ -10,6 +10,7 @@
 #include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
+#include "session/joining.h"
 #include "session/session_opening.h"
 #include "transport/mpi_communicator.h"
 #include "transport/single_transport.h"
@@ -71,6 +72,23 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
     return Status(Code::kValue, StrCat("name: expected at most ", sizeof(NodeControl::name) - 1,
                                        " bytes, received '", options->name, "'"));
   }
+  if (options->elastic < 0 || options->elastic > 1 || options->max_workers < 0) {
+    return Status(Code::kValue, StrCat("elastic, max_workers: expected 0 or 1, and 0 or more, "
+                                       "received ",
+                                       options->elastic, " and ", options->max_workers));
+  }
+  if (options->elastic != 0 && options->mode == MV_MODE_SYNC) {
+    return Status(Code::kValue,
+                  "elastic: expected async mode or bounded staleness, received sync mode, whose "
+                  "rounds need every worker");
+  }
+  if (options->elastic != 0 && options->role != MV_ROLE_ALL) {
+    return Status(Code::kValue,
+                  StrCat("role: expected 0 (all) in an elastic session, received ", options->role));
+  }
+  if (options->join != nullptr && options->elastic == 0) {
+    return Status(Code::kValue, "join: expected elastic to be 1, received 0");
+  }
   MV_RETURN_IF_NOT_OK(CheckMilliseconds("timeout_ms", options->timeout_ms, 1));
   MV_RETURN_IF_NOT_OK(CheckMilliseconds("peer_timeout_ms", options->peer_timeout_ms, 1));
   return CheckMilliseconds("wait_slice_ms", options->wait_slice_ms, 0);
@@ -100,6 +118,16 @@ Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& option
   }
 }
 
+Status PublishSession(std::unique_ptr<Session> opened, std::chrono::milliseconds slice,
+                      MV_Session* session) {
+  auto entry = std::make_unique<SessionEntry>();
+  entry->session = std::move(opened);
+  entry->wait_slice = slice;
+  const Result<MV_Session> handle = Publish(std::move(entry));
+  if (handle.ok()) *session = handle.value();
+  return handle.status();
+}
+
 }  // namespace
 }  // namespace multiverso::c_api
 
@@ -122,9 +150,9 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     MV_RETURN_IF_NOT_OK(WatchForks());
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     MV_RETURN_IF_NOT_OK(CheckOptions(options, session));
-    auto transport = OpenTransport(*options);
-    if (!transport.ok()) return transport.status();
     SessionOptions wanted;
+    wanted.is_elastic = options->elastic != 0;
+    wanted.max_workers = options->max_workers;
     wanted.mode.mode = static_cast<Mode>(options->mode);
     if (wanted.mode.mode == Mode::kStale) wanted.mode.staleness = options->staleness;
     wanted.role = static_cast<Role>(options->role);
@@ -133,6 +161,18 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     wanted.timeout = std::chrono::milliseconds(options->timeout_ms);
     wanted.peer_timeout = std::chrono::milliseconds(options->peer_timeout_ms);
     const auto slice = std::chrono::milliseconds(options->wait_slice_ms);
+    if (options->join != nullptr) {
+      return RunCall(slice,
+                     [wanted, slice, session,
+                      job = std::string(options->join)](Interrupt* interrupt) -> Status {
+                       auto joined = JoinSession(wanted, job, interrupt);
+                       if (!joined.ok()) return joined.status();
+                       LeaveSessionsAtExit();
+                       return PublishSession(std::move(joined.value()), slice, session);
+                     });
+    }
+    auto transport = OpenTransport(*options);
+    if (!transport.ok()) return transport.status();
     const bool has_peers = options->transport != MV_TRANSPORT_SINGLE;
     // The transport is held by a shared_ptr, since the body of a call must be copyable.
     auto held_transport =
@@ -145,13 +185,8 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
           const bool is_agreed = opened.ok() || opened.status().code() == Code::kMismatch;
           if (!HasLostRanks()) MpiCommunicator::SkipFinalizeAtExit(!is_agreed);
           if (!opened.ok()) return opened.status();
-          if (has_peers) LeaveSessionsAtExit();
-          auto entry = std::make_unique<SessionEntry>();
-          entry->session = std::move(opened.value());
-          entry->wait_slice = slice;
-          const Result<MV_Session> handle = Publish(std::move(entry));
-          if (handle.ok()) *session = handle.value();
-          return handle.status();
+          if (has_peers || wanted.is_elastic) LeaveSessionsAtExit();
+          return PublishSession(std::move(opened.value()), slice, session);
         });
   });
 }
@@ -167,12 +202,16 @@ int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* descriptio
     description->worker_id = members.worker_id();
     description->server_id = members.server_id();
     description->num_workers = members.num_workers();
+    if (members.is_elastic()) {
+      const auto ended = use->session->context()->peers()->EndedRanks().size();
+      description->num_workers -= static_cast<int64_t>(ended);
+    }
     description->num_servers = members.num_servers();
     description->master_rank = use->session->context()->peers()->CurrentMaster();
     description->node = members.node();
     description->num_nodes = members.num_nodes();
     description->local_rank = members.local_rank();
-    description->local_size = static_cast<int64_t>(members.node_ranks().size());
+    description->local_size = members.num_ranks_here();
     return Status::Ok();
   });
 }
@@ -184,7 +223,8 @@ int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t
     }
     const SessionUse use = Using(session);
     if (!use) return StaleHandleError("session");
-    const std::vector<int> lost = use->session->context()->peers()->LostRanks();
+    // In an elastic session, the others also continue without ranks that have shut down.
+    const std::vector<int> lost = use->session->context()->peers()->EndedRanks();
     for (size_t i = 0; i < lost.size() && static_cast<int64_t>(i) < room; ++i) ranks[i] = lost[i];
     *count = static_cast<int64_t>(lost.size());
     return Status::Ok();

@@ -22,6 +22,7 @@ Status StalenessBound::Enter(RequestKind kind, Progress* progress, const WaitLim
     return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
   }
   MV_RETURN_IF_NOT_OK(clocks_.CheckAborted());
+  if (IsAdd(kind)) clocks_.Attach();
   const uint64_t adds = clocks_.my_adds() + (IsAdd(kind) ? 1 : 0);
   // A worker that has finished reads the current values without waiting.
   if (adds > staleness_ && !has_finished) {

@@ -6,6 +6,8 @@
 // j - s adds or finished, so no worker is ever more than s rounds ahead of the slowest. A get after
 // j adds sees all of the worker's own adds and j - s to j + s adds of every unfinished worker. At a
 // sync point workers may have made different numbers of calls, since all adds are applied anyway.
+// In an elastic session, the slowest is the slowest of those that have joined, have made an add
+// since they joined or were at a sync point, and have not ended.
 #ifndef MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
 #define MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
 
@@ -24,6 +26,8 @@ class StalenessBound final : public Consistency {
   void Leave(RequestKind kind) override;
   bool RunsExchange() const override { return true; }
   void Finish() override { clocks_.Finish(); }
+  // A worker that waits in a collective call of an elastic session holds up nobody's adds.
+  void ReachSyncPoint(const SyncPoint& /*point*/) override { clocks_.Detach(); }
   std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }
   void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }
 

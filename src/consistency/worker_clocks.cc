@@ -19,16 +19,44 @@ int64_t WorkerClocks::BytesFor(int workers) {
 
 WorkerClocks::WorkerClocks(char* base, RankContext* context, std::string name)
     : context_(context),
+      is_elastic_(context->members().is_elastic()),
       name_(std::move(name)),
       words_(reinterpret_cast<Words*>(base)),
       slots_(reinterpret_cast<Slot*>(base + sizeof(Words))) {
   const Membership& members = context_->members();
-  for (int rank = 0; rank < members.size(); ++rank) {
+  for (int rank = 0; rank < members.capacity(); ++rank) {
     if (!members.is_worker(rank)) continue;
-    if (members.is_local(rank)) here_.push_back(workers());
+    if (members.is_local(rank)) here_.push_back(static_cast<int>(members_.size()));
     members_.push_back(rank);
   }
   me_ = members.worker_id();
+  if (me_ >= 0 && me_ < members.initial_size()) Attach();
+}
+
+void WorkerClocks::Attach() {
+  Slot& mine = slots_[me_];
+  if (!is_elastic_ || mine.attached.load(std::memory_order_relaxed) != 0) return;
+  // Raises this worker's clock to that of the slowest other worker.
+  const auto catch_up = [&] {
+    uint64_t slowest = UINT64_MAX;
+    for (int worker = 0; worker < workers(); ++worker) {
+      if (worker == me_ || has_finished(worker)) continue;
+      if (!context_->peers()->ExitReason(rank_of(worker)).empty()) continue;
+      slowest = std::min(slowest, adds(worker));
+    }
+    if (slowest != UINT64_MAX && slowest > my_adds()) mine.adds.store(slowest);
+  };
+  catch_up();
+  mine.attached.store(1);
+  // The slowest may have advanced meanwhile. From now on the others wait for this worker.
+  catch_up();
+  Wake();
+}
+
+void WorkerClocks::Detach() {
+  if (!is_elastic_) return;
+  slots_[me_].attached.store(0);
+  Wake();
 }
 
 int WorkerClocks::rank_of(int worker) const { return members_[static_cast<size_t>(worker)]; }
@@ -38,7 +66,7 @@ bool WorkerClocks::is_here(int worker) const {
 }
 
 std::string WorkerClocks::RoundName(uint64_t round) const {
-  return StrCat("round ", rounds_before_ + round, " of table '", name_, "'");
+  return StrCat("round ", rounds_before() + round, " of table '", name_, "'");
 }
 
 bool WorkerClocks::HasPassed(int worker, uint64_t round) const {
@@ -260,14 +288,14 @@ Status WorkerClocks::AbortWithMismatch(uint64_t tick, uint64_t round, int worker
 
 std::vector<uint64_t> WorkerClocks::AllAdds() const {
   std::vector<uint64_t> all;
-  for (int worker = 0; worker < workers(); ++worker) all.push_back(rounds_before_ + adds(worker));
+  for (int worker = 0; worker < workers(); ++worker) all.push_back(rounds_before() + adds(worker));
   return all;
 }
 
 void WorkerClocks::StartFrom(uint64_t rounds) {
   uint64_t most_adds = 0;
   for (int worker = 0; worker < workers(); ++worker) most_adds = std::max(most_adds, adds(worker));
-  rounds_before_ = rounds - most_adds;
+  words_->rounds_before.store(rounds - most_adds, std::memory_order_relaxed);
 }
 
 void WorkerClocks::CountAdd() {
@@ -328,7 +356,7 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     const std::string reason = context_->peers()->ExitReason(rank);
     const Need need = need_of(worker);
     if (need == Need::kNothing) {
-      if (!reason.empty() && !has_finished(worker)) {
+      if (!reason.empty() && !has_finished(worker) && !is_elastic_) {
         append(rank, reason, &other_losses);
         other_lost_rank = rank;
       }
@@ -336,6 +364,12 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     }
     (need == Need::kCall ? late : working).push_back(rank);
     round = std::min(round, adds(worker));
+    if (!reason.empty() && is_elastic_) {
+      context_->peers()->Exclude(rank, reason);
+      slots_[worker].finished.store(1, std::memory_order_release);
+      Wake();
+      continue;
+    }
     // All lost workers are named, because one of them may have ended only after it was told of the
     // loss of another.
     if (!reason.empty()) {

@@ -56,10 +56,14 @@ class WorkerClocks {
     std::atomic<uint64_t> gets;        // bit n % kTicksKept is set if tick n was a get
     std::atomic<uint64_t> sync_point;  // number of the last one reached; UINT64_MAX after Depart
     std::atomic<uint32_t> finished;    // 1 after Finish
+    std::atomic<uint32_t> attached;    // in an elastic session, 1 once the worker takes part
   };
   struct alignas(64) Words {
     alignas(64) std::atomic<uint32_t> moves;  // changed when a worker advances while others sleep
     alignas(64) std::atomic<uint32_t> sleepers;
+    // The rounds before adds were counted, as a loaded checkpoint says. All ranks store the same
+    // value. Modulo 2^64, because loading a checkpoint may set back the clocks.
+    std::atomic<uint64_t> rounds_before;
   };
 
   static int64_t BytesFor(int workers);
@@ -88,15 +92,18 @@ class WorkerClocks {
     }
   };
 
-  int workers() const { return static_cast<int>(members_.size()); }
+  // Returns the number of workers, in an elastic session of those that have joined so far.
+  int workers() const { return context_->members().num_workers(); }
   // Returns the workers of this node, in worker order.
   const std::vector<int>& here() const { return here_; }
   bool is_here(int worker) const;
   int me() const { return me_; }
 
   uint64_t adds(int worker) const { return slots_[worker].adds.load(std::memory_order_acquire); }
+  // Returns whether no other worker needs to wait for that worker.
   bool has_finished(int worker) const {
-    return slots_[worker].finished.load(std::memory_order_acquire) != 0;
+    return slots_[worker].finished.load(std::memory_order_acquire) != 0 ||
+           (is_elastic_ && slots_[worker].attached.load(std::memory_order_acquire) == 0);
   }
   // Returns whether that worker has made its add of `round` or has finished.
   bool HasPassed(int worker, uint64_t round) const;
@@ -111,7 +118,7 @@ class WorkerClocks {
     return me_ < 0 ? 0 : slots_[me_].adds.load(std::memory_order_relaxed);
   }
   uint64_t my_ticks() const { return slots_[me_].ticks.load(std::memory_order_relaxed); }
-  bool i_have_finished() const { return has_finished(me_); }
+  bool i_have_finished() const { return slots_[me_].finished.load(std::memory_order_relaxed) != 0; }
 
   // Waits while this worker is too far ahead, then makes a tick and compares it with the same tick
   // of the other workers. If they differ, aborts the session with a mismatch, and returns it.
@@ -126,6 +133,11 @@ class WorkerClocks {
   void CountAdd();
   // Announces that this worker makes no more adds and ticks.
   void Finish();
+  // In an elastic session, Detach announces that the others need not wait for this worker until it
+  // calls Attach. Then its clock is at least that of the slowest worker. The workers with which the
+  // session was opened are attached at first. Both are no-ops in other sessions.
+  void Attach();
+  void Detach();
   // Announces that this worker has reached the sync point. Compares its number of ticks with those
   // of the other workers that are there, and aborts the session with a mismatch if they differ. At
   // the last sync point only adds count, because a worker may read the result on its own, but an
@@ -168,6 +180,7 @@ class WorkerClocks {
   int rank_of(int worker) const;
 
  private:
+  uint64_t rounds_before() const { return words_->rounds_before.load(std::memory_order_relaxed); }
   Status CheckAwaited(const char* call, const WaitLimit& limit,
                       const std::function<Need(int)>& need_of);
   uint64_t ticks(int worker) const { return slots_[worker].ticks.load(std::memory_order_acquire); }
@@ -191,6 +204,7 @@ class WorkerClocks {
   bool MessagesHaveArrived(bool of_this_node);
 
   RankContext* context_;
+  bool is_elastic_;
   std::string name_;
   std::vector<int> members_;  // the ranks of the workers, in worker order
   std::vector<int> here_;     // the workers of this node, in worker order
@@ -208,7 +222,6 @@ class WorkerClocks {
   // Digests of the kinds of all ticks of this worker, and of its ticks up to its latest add.
   uint64_t digest_ = 0;
   uint64_t digest_at_add_ = 0;
-  uint64_t rounds_before_ = 0;  // modulo 2^64, because loading a checkpoint may set back the clocks
 };
 
 template <class Done, class NeedOf>

@@ -1,6 +1,7 @@
 #include "group/group.h"
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -42,6 +43,13 @@ Group::Group(int index, std::vector<int> ranks, const Membership* members, const
   exchange_ = std::make_unique<LeaderExchange>(index, ranks_, members, memory, peers, channel);
 }
 
+void Group::StartCall(int size, uint64_t sequence) {
+  ranks_.resize(static_cast<size_t>(size));
+  std::iota(ranks_.begin(), ranks_.end(), 0);
+  num_members_here_ = ranks_.size();
+  sequence_ = sequence;
+}
+
 bool Group::HasBegun(int rank) const {
   return memory_->slot(rank).groups[index_].sequence.load(std::memory_order_acquire) >= sequence_;
 }
@@ -64,8 +72,11 @@ void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes)
   // A total that is too small means that members are missing, unless one died just before it
   // counted itself (see Wait). A total that is large enough may count a rank that failed in a
   // collective for lack of a lost rank, and that then began the next one. So LateMembers looks at
-  // each member.
-  if (total < sequence_ * num_members_here_ && !peers_->HasRecordedLoss()) return;
+  // each member. In an elastic session, their number changes.
+  if (total < sequence_ * num_members_here_ && !peers_->HasRecordedLoss() &&
+      !members_->is_elastic()) {
+    return;
+  }
   if (!LateMembers(/*only_here=*/true).empty()) return;
   if (spans_nodes()) return Announce(&group_state_->gathered, &group_state_->sleeping_leaders);
   Announce(&group_state_->completed, &group_state_->sleepers);

@@ -41,6 +41,9 @@ class Group {
         const PeerStatus* peers, SessionState* state, ControlChannel* channel);
 
   const std::vector<int>& members() const { return ranks_; }
+  // Makes the first `size` ranks of an elastic session the members, which have made `sequence`
+  // collectives (CollectiveCall).
+  void StartCall(int size, uint64_t sequence);
 
   // Begins the next collective with a payload of up to ExchangeSlot::kMaxBytes; does not wait.
   void BeginAllgather(CollectiveKind kind, const void* data = nullptr, int64_t bytes = 0);

@@ -11,7 +11,7 @@ namespace {
 
 std::vector<int> AllRanks(const Membership& members) {
   std::vector<int> ranks;
-  for (int rank = 0; rank < members.size(); ++rank) ranks.push_back(rank);
+  for (int rank = 0; rank < members.initial_size(); ++rank) ranks.push_back(rank);
   return ranks;
 }
 
@@ -20,8 +20,8 @@ std::vector<int> AllRanks(const Membership& members) {
 Result<std::unique_ptr<RankContext>> RankContext::Join(
     Segment control, const Membership& members, std::unique_ptr<Messenger> messenger,
     std::unique_ptr<PeerConnections> connections) {
-  const int64_t expected =
-      NodeMemory::ControlBytes(members.size()) + NodeMemory::ScratchBytes(members.num_ranks_here());
+  const int64_t expected = NodeMemory::ControlBytes(members.capacity()) +
+                           NodeMemory::ScratchBytes(static_cast<int>(members.node_ranks().size()));
   if (control.bytes() < expected) {
     return Status(Code::kInternal, StrCat("control segment: expected at least ", expected,
                                           " bytes, received ", control.bytes()));

@@ -33,6 +33,7 @@ class RankContext final {
 
   const Membership& members() const { return members_; }
   const NodeMemory* memory() const { return &memory_; }
+  NodeMemory* memory() { return &memory_; }
   FailureDetector* failure_detector() { return &failure_detector_; }
   const PeerStatus* peers() const { return &peers_; }
   SessionState* state() { return &state_; }
@@ -40,6 +41,11 @@ class RankContext final {
   ControlChannel* control_channel() const { return control_channel_.get(); }
   // The connections are null in a session of one node, or if the machine does not support them.
   PeerConnections* connections() const { return connections_.get(); }
+
+  // Counts the collective calls of an elastic session, in which this rank may not have taken part.
+  // The first is the opening of the session.
+  uint32_t CountCall() { return ++calls_; }
+  uint32_t calls() const { return calls_; }
 
   // The group of all ranks of the session.
   Group* world() { return &world_; }
@@ -54,12 +60,13 @@ class RankContext final {
   Group MakeGroup(GroupIndex index, std::vector<int> ranks);
 
   const Membership members_;
-  const NodeMemory memory_;
+  NodeMemory memory_;
   FailureDetector failure_detector_;
   const PeerStatus peers_;
   const std::unique_ptr<PeerConnections> connections_;
   const std::unique_ptr<ControlChannel> control_channel_;
   SessionState state_;
+  uint32_t calls_ = 1;
   Group world_;
   std::optional<Group> workers_;  // not set if every rank is a worker
   std::optional<Group> node_workers_;

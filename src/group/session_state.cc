@@ -17,6 +17,11 @@ void SessionState::AbortInBackground(const Status& why) {
 }
 
 Status SessionState::CheckNotExcluded() const {
+  if (members_->is_elastic() &&
+      memory_->own_slot().state.load(std::memory_order_relaxed) == RankSlot::kLeft) {
+    return Status(Code::kState, StrCat("rank ", members_->rank(), " has left the session (",
+                                       memory_->own_slot().reason, ")"));
+  }
   if (memory_->own_slot().was_excluded.load(std::memory_order_acquire) == 0) return Status::Ok();
   return Status(Code::kState,
                 StrCat("the other ranks have excluded rank ", members_->rank(),
@@ -85,7 +90,8 @@ void SessionState::Leave(const std::string& reason) {
   if (is_leaving_.exchange(true)) return;  // another thread is leaving already
   memory_->control()->some_lost.store(1);
   CopyText(mine.reason, reason);
-  if (members_->survives_losses() && members_->num_ranks_here() > 1) {
+  // In an elastic session, ranks may leave at any time.
+  if (members_->survives_losses() && !members_->is_elastic() && members_->num_ranks_here() > 1) {
     LogWarning(StrCat(members_->NameRank(members_->rank()), " left (", mine.reason,
                       "); the others continue without it"));
   }
@@ -98,6 +104,7 @@ void SessionState::Leave(const std::string& reason) {
 }
 
 void SessionState::Close() {
+  if (members_->is_elastic()) memory_->control()->some_lost.store(1);
   memory_->own_slot().state.store(RankSlot::kClosed, std::memory_order_release);
   AnnounceClose();
 }

@@ -41,6 +41,7 @@ std::string PeerStatus::ExitReason(int rank) const {
   const RankSlot& peer = memory_->slot(rank);
   const uint32_t state = peer.state.load(std::memory_order_acquire);
   if (state == RankSlot::kLeft) return StrCat("left (", peer.reason, ")");
+  if (state == RankSlot::kClosed && members_->is_elastic()) return "has shut down";
   if (state == RankSlot::kDied) {
     return members_->is_local(rank) ? StrCat("(process ", peer.pid, ") died")
                                     : std::string(peer.reason);
@@ -73,7 +74,8 @@ int PeerStatus::FirstRankOfLostNode(int node) const {
 bool PeerStatus::IsExcluded(int rank) const {
   if (!members_->survives_losses()) return false;
   const uint32_t state = memory_->slot(rank).state.load(std::memory_order_acquire);
-  return state == RankSlot::kLeft || state == RankSlot::kDied;
+  return state == RankSlot::kLeft || state == RankSlot::kDied ||
+         (state == RankSlot::kClosed && members_->is_elastic());
 }
 
 void PeerStatus::Exclude(int rank, const std::string& reason) const {
@@ -85,25 +87,34 @@ void PeerStatus::Exclude(int rank, const std::string& reason) const {
   LogLastCalls(rank);
 }
 
-std::vector<int> PeerStatus::LostRanks() const {
-  std::vector<int> lost;
+std::vector<int> PeerStatus::EndedRanks() const {
+  std::vector<int> ended;
   for (int rank = 0; rank < members_->size() && members_->survives_losses(); ++rank) {
-    // Excluded ranks need no check, and closed ranks are not lost.
+    // Only ranks that take part need a check.
     const uint32_t state = memory_->slot(rank).state.load(std::memory_order_acquire);
     if (state == RankSlot::kAlive && rank != members_->rank()) {
       const std::string reason = ExitReason(rank);
       if (!reason.empty()) Exclude(rank, reason);
     }
-    if (IsExcluded(rank)) lost.push_back(rank);
+    if (IsExcluded(rank)) ended.push_back(rank);
   }
+  return ended;
+}
+
+std::vector<int> PeerStatus::LostRanks() const {
+  std::vector<int> lost = EndedRanks();
+  const auto has_closed = [&](int rank) {
+    return memory_->slot(rank).state.load(std::memory_order_acquire) == RankSlot::kClosed;
+  };
+  lost.erase(std::remove_if(lost.begin(), lost.end(), has_closed), lost.end());
   return lost;
 }
 
 int PeerStatus::CurrentMaster() const {
-  const std::vector<int> lost = LostRanks();
+  const std::vector<int> ended = EndedRanks();
   std::vector<int> remaining;
   for (int rank = 0; rank < members_->size(); ++rank) {
-    if (!std::binary_search(lost.begin(), lost.end(), rank)) remaining.push_back(rank);
+    if (!std::binary_search(ended.begin(), ended.end(), rank)) remaining.push_back(rank);
   }
   return MasterOf(remaining);
 }
@@ -145,9 +156,18 @@ const char* PeerStatus::CollectiveAwaitedBy(int rank) const {
     const RankSlot::GroupProgress& theirs = memory_->slot(rank).groups[i];
     const uint64_t number = theirs.sequence.load(std::memory_order_acquire);
     const uint64_t mine = memory_->own_slot().groups[i].sequence.load(std::memory_order_relaxed);
-    if (number > mine) return NameOf(theirs.SlotFor(number).kind());
+    if (number > mine && TakesPartNow(mine)) return NameOf(theirs.SlotFor(number).kind());
   }
   return nullptr;
+}
+
+bool PeerStatus::TakesPartNow(uint64_t sequence) const {
+  if (!members_->is_elastic()) return true;
+  const auto& calls = memory_->control()->calls;
+  const auto joined = static_cast<uint32_t>(calls.latest.load(std::memory_order_acquire));
+  const auto over = static_cast<uint32_t>(calls.over.load(std::memory_order_acquire));
+  return static_cast<uint32_t>(members_->rank()) < joined &&
+         static_cast<int32_t>(static_cast<uint32_t>(sequence) - over) <= 0;
 }
 
 Status PeerStatus::About(int rank, const Status& error) const {

@@ -43,7 +43,8 @@ class PeerStatus final : public OwnerProbe {
   int FirstRankOfLostNode(int node) const;
 
   // Returns whether the other ranks continue without that rank. An excluded rank begins no further
-  // collective. Always false in a session that does not survive losses.
+  // collective. Always false in a session that does not survive losses. In an elastic session, the
+  // others also continue without a rank that has shut down.
   bool IsExcluded(int rank) const;
   // Returns whether this node has recorded the loss of any rank. Cheaper than AnyLost, which checks
   // every rank.
@@ -53,8 +54,10 @@ class PeerStatus final : public OwnerProbe {
   void Exclude(int rank, const std::string& reason) const;
   // Excludes the ranks of this node that have ended, and returns all excluded ranks, in order.
   // Returns none in a session that does not survive losses.
+  std::vector<int> EndedRanks() const;
+  // Returns the same without ranks of an elastic session that have shut down.
   std::vector<int> LostRanks() const;
-  // Return the first worker that is not lost, and the first worker among `ranks`. If there is no
+  // Return the first worker that has not ended, and the first worker among `ranks`. If there is no
   // such worker, both return the original master.
   int CurrentMaster() const;
   int MasterOf(const std::vector<int>& ranks) const;
@@ -82,6 +85,9 @@ class PeerStatus final : public OwnerProbe {
   void LogLastCalls(int rank) const;
 
  private:
+  // Returns whether this rank, whose last allgather has that number, takes part in the latest call
+  // of an elastic session and has not begun it. Always true in other sessions.
+  bool TakesPartNow(uint64_t sequence) const;
   std::string LastCallOf(int rank) const;
   std::string LastCheckpoint() const;
 

@@ -23,15 +23,21 @@ struct flock ByteLock(int index) {
 
 Status MarkPresent(int fd, int index) {
   struct flock lock = ByteLock(index);
-  if (fcntl(fd, F_SETLK, &lock) == 0) return Status::Ok();
+  if (fcntl(fd, F_OFD_SETLK, &lock) == 0) return Status::Ok();
   return Status(Code::kInternal, StrCat("cannot lock byte ", index,
                                         " of the control segment: ", std::strerror(errno)));
+}
+
+void ClearPresent(int fd, int index) {
+  struct flock lock = ByteLock(index);
+  lock.l_type = F_UNLCK;
+  (void)fcntl(fd, F_OFD_SETLK, &lock);
 }
 
 bool IsPresent(int fd, int index) {
   struct flock lock = ByteLock(index);
   // After an error the answer is unknown, and to declare a live process dead is the worse mistake.
-  if (fcntl(fd, F_GETLK, &lock) != 0) return true;
+  if (fcntl(fd, F_OFD_GETLK, &lock) != 0) return true;
   return lock.l_type != F_UNLCK;
 }
 

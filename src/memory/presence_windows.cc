@@ -39,6 +39,8 @@ Status MarkPresent(int fd, int index) {
                                         windows::ErrorText(GetLastError())));
 }
 
+void ClearPresent(int fd, int index) { Unlock(fd, index); }
+
 bool IsPresent(int fd, int index) {
   if (!Lock(fd, index)) return true;
   Unlock(fd, index);

@@ -48,9 +48,9 @@ class Segment {
                                       PageSize pages = PageSize::kHuge);
   static Result<Segment> OpenShared(const SegmentLocator& locator);
 
-  // Maps an existing segment so that this process cannot change it. `path` is a descriptor of
-  // another process, /proc/<pid>/fd/<fd>. Not on Windows.
-  static Result<Segment> OpenForReading(const std::string& path);
+  // Maps an existing segment of unknown size. `path` is a descriptor of another process,
+  // /proc/<pid>/fd/<fd>. Unless it is writable, this process cannot change it. Not on Windows.
+  static Result<Segment> OpenFound(const std::string& path, bool is_writable = false);
 
   bool is_mapped() const { return data_ != nullptr; }
   char* data() const { return data_; }

@@ -67,16 +67,15 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
   return segment;
 }
 
-Result<Segment> Segment::OpenForReading(const std::string& path) {
+Result<Segment> Segment::OpenFound(const std::string& path, bool is_writable) {
   Segment segment;
-  segment.fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  segment.fd_ = open(path.c_str(), (is_writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
   struct stat info{};
   if (segment.fd_ < 0 || fstat(segment.fd_, &info) != 0) {
     return Status(Code::kMemory,
                   StrCat("cannot open the shared segment ", path, ": ", std::strerror(errno)));
   }
-  MV_RETURN_IF_NOT_OK(
-      segment.Map(info.st_size, /*shared=*/true, PageSize::kHuge, /*is_writable=*/false));
+  MV_RETURN_IF_NOT_OK(segment.Map(info.st_size, /*shared=*/true, PageSize::kHuge, is_writable));
   return segment;
 }
 

@@ -51,7 +51,7 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
   return segment;
 }
 
-Result<Segment> Segment::OpenForReading(const std::string& /*path*/) {
+Result<Segment> Segment::OpenFound(const std::string& /*path*/, bool /*is_writable*/) {
   return Status(Code::kUnsupported, "readers need Linux");
 }
 

@@ -85,7 +85,7 @@ struct TableLabel {
 struct alignas(64) NodeControl {
   // Observers, such as `multiverso top`, check the magic number and the sizes before they trust
   // other fields (NodeSnapshot). The magic number is written after all fields up to `started`.
-  static constexpr uint64_t kMagic = 0x3245444f4e2d564d;  // "MV-NODE2"
+  static constexpr uint64_t kMagic = 0x3345444f4e2d564d;  // "MV-NODE3"
   std::atomic<uint64_t> magic;
   uint32_t bytes_of_slot;
   uint32_t bytes_of_recorder;
@@ -99,6 +99,30 @@ struct alignas(64) NodeControl {
   int64_t started;   // seconds since 1970 UTC
   uint64_t session;  // Membership::session, which the tables also have (TableHeader)
   char name[64];     // of the session; empty if it has no readers
+
+  // ---- Only of an elastic session
+  int32_t initial_size;  // the ranks that opened it; 0 in a session that is not elastic
+  int32_t max_workers;   // at the same time; 0 for no bound
+  int64_t staleness;     // these two and peer_timeout_ms are as in Hello
+  int64_t timeout_ms;
+  int64_t peer_timeout_ms;
+  char host[64];
+  std::atomic<int32_t> joined;  // the ranks that have joined so far
+  // Collective calls, numbered from 1, the opening of the session (CollectiveCall).
+  struct Calls {
+    // The number of the latest call that has begun, times 2^32, plus the number of ranks that had
+    // joined by then, and so may take part in it.
+    std::atomic<uint64_t> latest;
+    // The number of the latest call that is over, times 2^32, plus the number of its last
+    // allgather, modulo 2^32. Ranks that do not take part sleep on `changes`.
+    std::atomic<uint64_t> over;
+    std::atomic<uint32_t> changes;
+    std::atomic<uint32_t> sleepers;
+    // The kinds of the last calls; call n is in kinds[n % kKinds].
+    static constexpr uint32_t kKinds = 256;
+    std::atomic<uint32_t> kinds[kKinds];
+    std::atomic<int64_t> loaded_step;  // the step of the last load, or -1
+  } calls;
 
   // The number of tables that have been created, so that readers look for new ones.
   std::atomic<uint32_t> tables_created;

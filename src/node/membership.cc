@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/process.h"
 #include "base/text.h"
 #include "node/place.h"
 #include "transport/transport.h"
@@ -34,6 +35,10 @@ Status CompareHellos(const Hello& first, const Hello& other, int rank) {
   if (first.on_loss != other.on_loss) {
     const auto name = [](const Hello& hello) { return hello.on_loss == 0 ? "fail" : "continue"; };
     return MismatchOf("on_peer_lost", name(first), rank, name(other));
+  }
+  if (first.elastic != other.elastic) {
+    const auto name = [](const Hello& hello) { return hello.elastic == 0 ? "False" : "True"; };
+    return MismatchOf("elastic", name(first), rank, name(other));
   }
   if (first.timeout_ms != other.timeout_ms) {
     return MismatchOf("timeout", StrCat(first.timeout_ms, " ms"), rank,
@@ -87,11 +92,13 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
     MV_RETURN_IF_NOT_OK(CompareHellos(first, hello, static_cast<int>(i)));
     members.version_ = hello.version;
     members.mode_ = hello.mode;
+    members.staleness_ = hello.staleness;
+    members.timeout_ = std::chrono::milliseconds(hello.timeout_ms);
     members.name_ = hello.name;
     if (hello.peer_timeout_ms > 0) {
       members.peer_timeout_ = std::chrono::milliseconds(hello.peer_timeout_ms);
     }
-    members.on_loss_ = static_cast<OnLoss>(hello.on_loss);
+    members.on_loss_ = hello.elastic != 0 ? OnLoss::kContinue : static_cast<OnLoss>(hello.on_loss);
     members.roles_.push_back(static_cast<Role>(hello.role));
     const auto inserted = node_of_domain.emplace(hello.memory_domain, members.num_nodes_);
     if (inserted.second) {
@@ -100,7 +107,18 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
     }
     members.nodes_.push_back(inserted.first->second);
   }
-  for (int i = 0; i < members.size(); ++i) {
+  members.initial_size_ = members.capacity();
+  if (first.elastic != 0) {
+    if (members.spans_nodes()) {
+      return Status(Code::kValue, StrCat("elastic: expected ranks of one machine, received ",
+                                         members.num_nodes(), " nodes"));
+    }
+    // Ranks that join find the session by its name.
+    if (members.name_.empty()) members.name_ = StrCat("job-", first.pid);
+    members.max_workers_ = first.max_workers;
+    members.MakeElastic();
+  }
+  for (int i = 0; i < members.capacity(); ++i) {
     if (members.nodes_[static_cast<size_t>(i)] != members.node()) continue;
     if (i == rank) members.local_rank_ = static_cast<int>(members.node_ranks_.size());
     members.node_ranks_.push_back(i);
@@ -113,6 +131,33 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
                          members.num_workers_, " workers and ", members.num_servers_, " servers"));
   }
   return members;
+}
+
+Membership Membership::OfJoiner(const ElasticSession& session, int rank) {
+  Membership members;
+  members.rank_ = rank;
+  members.local_rank_ = rank;
+  members.on_loss_ = OnLoss::kContinue;
+  members.version_ = session.version;
+  members.mode_ = session.mode;
+  members.name_ = session.name;
+  members.session_ = session.session;
+  members.peer_timeout_ = session.peer_timeout;
+  members.num_nodes_ = 1;
+  members.node_hosts_.push_back(session.host);
+  members.initial_size_ = session.initial_size;
+  members.joined_ = session.joined;
+  members.MakeElastic();
+  for (int i = 0; i < members.capacity(); ++i) members.node_ranks_.push_back(i);
+  members.AssignRoles();
+  return members;
+}
+
+void Membership::MakeElastic() {
+  is_elastic_ = true;
+  const auto capacity = static_cast<size_t>(std::max(kMaxElasticRanks, initial_size_));
+  roles_.resize(capacity, Role::kAll);
+  nodes_.resize(capacity, 0);
 }
 
 int Membership::local_rank_of(int rank) const {
@@ -173,11 +218,13 @@ std::string Membership::NameNode(int node) const {
 }
 
 void Membership::AssignRoles() {
-  for (int i = 0; i < size(); ++i) {
+  for (int i = 0; i < capacity(); ++i) {
     const Role role = roles_[static_cast<size_t>(i)];
     if (role != Role::kServer && num_workers_ == 0) master_rank_ = i;
     worker_ids_.push_back(role == Role::kServer ? -1 : num_workers_++);
-    server_ids_.push_back(role == Role::kWorker ? -1 : num_servers_++);
+    // Ranks that join later own no rows, so that the division of rows stays as it is.
+    const bool is_server = role != Role::kWorker && i < initial_size_;
+    server_ids_.push_back(is_server ? num_servers_++ : -1);
   }
 }
 

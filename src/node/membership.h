@@ -1,8 +1,14 @@
 // Membership: the ranks that take part in a session, with their roles and nodes, as they describe
 // themselves when the session opens. It stays as it is when ranks are lost (PeerStatus).
+//
+// In an elastic session, on one node, further ranks join later. Every rank is a worker, and its
+// number is never given to another rank. Memory is laid out for `capacity` ranks, of which the
+// first `size` have joined.
 #ifndef MULTIVERSO_NODE_MEMBERSHIP_H_
 #define MULTIVERSO_NODE_MEMBERSHIP_H_
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -28,8 +34,11 @@ struct Hello {
   int32_t on_loss = 0;  // an OnLoss
   int64_t staleness = 0;
   int64_t timeout_ms = 0;
-  int64_t peer_timeout_ms = 0;   // 0 for the default
-  uint64_t session = 0;          // a random number; that of rank 0 identifies the session
+  int64_t peer_timeout_ms = 0;  // 0 for the default
+  uint64_t session = 0;         // a random number; that of rank 0 identifies the session
+  int64_t pid = 0;
+  int32_t elastic = 0;           // whether ranks may join the session later
+  int32_t max_workers = 0;       // of an elastic session, at the same time; 0 for no bound
   char name[64] = {};            // of the session, for readers; empty if it has none
   char host[64] = {};            // for messages
   char memory_domain[128] = {};  // ranks of one domain can map each other's memory
@@ -41,18 +50,48 @@ struct Hello {
 // so that one machine can simulate several nodes. Returns ValueError unless k is at least 1.
 Status DescribeThisPlace(Hello* hello, int rank);
 
+// What a rank that joins an elastic session needs to know of it (NodeControl).
+struct ElasticSession {
+  std::string version;
+  int mode = 0;
+  std::string name;
+  uint64_t session = 0;
+  std::chrono::milliseconds peer_timeout{0};
+  std::string host;
+  int initial_size = 0;
+  const std::atomic<int32_t>* joined = nullptr;  // outlives the membership
+};
+
 class Membership {
  public:
+  // The most ranks that can ever join an elastic session.
+  static constexpr int kMaxElasticRanks = 4096;
+
   // Takes the Hello of every rank, in rank order, and this rank. Returns MismatchError if the ranks
   // differ in version or in options other than the role, and ValueError without worker or server.
   static Result<Membership> FromHellos(const std::vector<std::string>& hellos, int rank);
+  // Returns the membership of a rank that joins an elastic session.
+  static Membership OfJoiner(const ElasticSession& session, int rank);
+  // Counts the ranks of an elastic session from now on by this number, which outlives the object.
+  void Follow(const std::atomic<int32_t>* joined) { joined_ = joined; }
 
+  bool is_elastic() const { return is_elastic_; }
+  int max_workers() const { return max_workers_; }
+  // Returns the number of ranks with which the session was opened.
+  int initial_size() const { return initial_size_; }
+  // Returns the number of ranks that may ever take part, for which memory is laid out.
+  int capacity() const { return static_cast<int>(roles_.size()); }
   int rank() const { return rank_; }
-  int size() const { return static_cast<int>(roles_.size()); }
+  // Returns the number of ranks that have joined so far, including those that were lost.
+  int size() const {
+    if (!is_elastic_) return capacity();
+    const int joined = joined_ == nullptr ? 0 : joined_->load(std::memory_order_acquire);
+    return std::max(joined, initial_size_);
+  }
   int worker_id() const { return worker_id(rank_); }
   int worker_id(int rank) const { return worker_ids_[static_cast<size_t>(rank)]; }
   int server_id() const { return server_ids_[static_cast<size_t>(rank_)]; }
-  int num_workers() const { return num_workers_; }
+  int num_workers() const { return is_elastic_ ? size() : num_workers_; }
   int num_servers() const { return num_servers_; }
   int master_rank() const { return master_rank_; }
   bool is_worker() const { return is_worker(rank_); }
@@ -65,6 +104,8 @@ class Membership {
   int num_nodes() const { return num_nodes_; }
   const std::string& version() const { return version_; }
   int mode() const { return mode_; }  // an MV_MODE_ of the C API
+  int64_t staleness() const { return staleness_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }  // of a call
   // Returns the name by which readers find the session, or an empty text if it has none.
   const std::string& name() const { return name_; }
   // Returns a number that no other session has.
@@ -74,10 +115,11 @@ class Membership {
   // Returns whether the session continues without lost ranks.
   bool survives_losses() const { return on_loss_ == OnLoss::kContinue; }
   bool spans_nodes() const { return num_nodes_ > 1; }
-  // Return the ranks of this rank's node, in order, and this rank's index among them.
+  // Return the ranks of this rank's node, in order (those of an elastic session also if they have
+  // not joined yet), and this rank's index among them.
   const std::vector<int>& node_ranks() const { return node_ranks_; }
   int local_rank() const { return local_rank_; }
-  int num_ranks_here() const { return static_cast<int>(node_ranks_.size()); }
+  int num_ranks_here() const { return is_elastic_ ? size() : static_cast<int>(node_ranks_.size()); }
   // Convert between the local rank and the session's rank of a rank of this node.
   int rank_of(int local_rank) const { return node_ranks_[static_cast<size_t>(local_rank)]; }
   int local_rank_of(int rank) const;
@@ -102,11 +144,19 @@ class Membership {
 
  private:
   void AssignRoles();
+  // Makes room for all ranks that may join.
+  void MakeElastic();
 
   int rank_ = 0;
+  bool is_elastic_ = false;
+  int max_workers_ = 0;
+  int initial_size_ = 0;
+  const std::atomic<int32_t>* joined_ = nullptr;
   OnLoss on_loss_ = OnLoss::kFail;
   std::string version_;  // of the library
   int mode_ = 0;
+  int64_t staleness_ = 0;
+  std::chrono::milliseconds timeout_{0};
   std::string name_;
   uint64_t session_ = 0;
   std::chrono::milliseconds peer_timeout_{30000};

@@ -24,19 +24,19 @@ NodeMemory::NodeMemory(Segment segment, const Membership* members)
     : segment_(std::move(segment)),
       members_(members),
       control_(reinterpret_cast<NodeControl*>(segment_.data())),
-      // All cores of the machine count, even if this rank is bound to one.
-      spin_policy_(members->num_ranks_here() > OnlineCores() ? kSharedCore : kOwnCore) {}
+      cores_(OnlineCores()) {}
 
 void NodeMemory::Join() const {
   RankSlot& mine = own_slot();
   mine.rank = members_->rank();
   mine.pid = ProcessId();
   mine.worker_id = members_->worker_id();
+  // A rank that joins an elastic session finds the control segment complete.
   if (members_->local_rank() == 0) {
     control_->bytes_of_slot = sizeof(RankSlot);
     control_->bytes_of_recorder = sizeof(FlightRecorder);
     CopyText(control_->version, members_->version());
-    control_->num_ranks = members_->size();
+    control_->num_ranks = members_->capacity();
     control_->num_nodes = members_->num_nodes();
     control_->node = members_->node();
     control_->mode = members_->mode();
@@ -46,9 +46,22 @@ void NodeMemory::Join() const {
                             .count();
     control_->session = members_->session();
     CopyText(control_->name, members_->name());
+    if (members_->is_elastic()) StartElastic();
     control_->magic.store(NodeControl::kMagic, std::memory_order_release);
   }
   mine.state.store(RankSlot::kAlive, std::memory_order_release);
+}
+
+void NodeMemory::StartElastic() const {
+  control_->initial_size = members_->initial_size();
+  control_->max_workers = members_->max_workers();
+  control_->staleness = members_->staleness();
+  control_->timeout_ms = members_->timeout().count();
+  control_->peer_timeout_ms = members_->peer_timeout().count();
+  CopyText(control_->host, members_->host_of(members_->rank()));
+  control_->joined.store(members_->initial_size());
+  control_->calls.latest.store(uint64_t{1} << 32 | static_cast<uint32_t>(members_->initial_size()));
+  control_->calls.loaded_step.store(-1);
 }
 
 char* NodeMemory::scratch(int local_rank, int area) const {

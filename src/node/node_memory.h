@@ -33,6 +33,8 @@ class NodeMemory {
   void Join() const;
 
   const Segment& segment() const { return segment_; }
+  // Closes the segment's descriptor, in a forked child that does not use the session.
+  void CloseDescriptor() { segment_.Seal(); }
   NodeControl* control() const { return control_; }
   RankSlot& slot(int rank) const { return control_->slots()[static_cast<size_t>(rank)]; }
   RankSlot& own_slot() const { return slot(members_->rank()); }
@@ -43,7 +45,9 @@ class NodeMemory {
     return &control_->request_logs(num_ranks())[rank].records[slot];
   }
   // Returns how long the ranks of this node poll before they sleep.
-  const SpinPolicy& spin_policy() const { return spin_policy_; }
+  const SpinPolicy& spin_policy() const {
+    return members_->num_ranks_here() > cores_ ? kSharedCore : kOwnCore;
+  }
 
   // Records for the ranks of this node that rank `by` aborted the session. The first call wins.
   void RecordAbort(int by, const Status& why) const;
@@ -62,12 +66,14 @@ class NodeMemory {
   void WakeLeader() const;
 
  private:
-  int num_ranks() const { return members_->size(); }
+  // Fills in the part of NodeControl that only an elastic session has.
+  void StartElastic() const;
+  int num_ranks() const { return members_->capacity(); }
 
   Segment segment_;
   const Membership* members_;
   NodeControl* control_;
-  SpinPolicy spin_policy_;
+  int64_t cores_;  // all cores of the machine, even if this rank is bound to one
 };
 
 }  // namespace multiverso

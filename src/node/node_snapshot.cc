@@ -124,6 +124,10 @@ Result<NodeSnapshot> NodeSnapshot::Of(const char* data, int64_t bytes) {
   return NodeSnapshot(control);
 }
 
+int NodeSnapshot::size() const {
+  return is_elastic() ? std::clamp(control_->joined.load(), 0, num_ranks_) : num_ranks_;
+}
+
 std::string NodeSnapshot::NameOfTable(int64_t table) const {
   if (table < 0 || table >= FlightRecorder::kTables) return "";
   const TableLabel& label = control_->labels[table];
@@ -201,7 +205,7 @@ std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
     const uint32_t completed = control_->groups[group].completed.load();
     // `completed` is modulo 2^32, so only the difference can be compared.
     if (static_cast<int32_t>(completed - static_cast<uint32_t>(sequence)) >= 0) continue;
-    for (int other = 0; other < num_ranks_; ++other) {
+    for (int other = 0; other < size(); ++other) {
       const bool is_member = group == kWorldGroup || control_->slots()[other].worker_id >= 0;
       if (is_member && may_be_awaited(other) && sequence_of(other) < sequence) {
         awaited.push_back(other);
@@ -216,7 +220,7 @@ std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
   const auto adds_of = [&](int member) {
     return control_->recorders(num_ranks_)[member].traffic[table].adds.load();
   };
-  for (int other = 0; other < num_ranks_; ++other) {
+  for (int other = 0; other < size(); ++other) {
     if (may_be_awaited(other) && adds_of(other) < adds_of(rank)) awaited.push_back(other);
   }
   return awaited;
@@ -225,7 +229,7 @@ std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
 std::string NodeSnapshot::Json() const {
   const int64_t now = NanosecondsNow();
   std::vector<int> node_ranks;
-  for (int rank = 0; rank < num_ranks_; ++rank) {
+  for (int rank = 0; rank < size(); ++rank) {
     if (control_->slots()[rank].pid != 0) node_ranks.push_back(rank);
   }
   const auto describe_rank = [&](int rank) {
@@ -274,8 +278,9 @@ std::string NodeSnapshot::Json() const {
                   ",\"encoding\":", counts(&FlightRecorder::Traffic::encoding),
                   ",\"waiting\":", counts(&FlightRecorder::Traffic::waiting), "}");
   };
-  return StrCat("{\"version\":", Quoted(TextOf(control_->version)),
-                ",\"ranks\":", control_->num_ranks, ",\"nodes\":", control_->num_nodes,
+  return StrCat("{\"version\":", Quoted(TextOf(control_->version)), ",\"ranks\":", size(),
+                ",\"elastic\":", is_elastic() ? "true" : "false",
+                ",\"max_workers\":", control_->max_workers, ",\"nodes\":", control_->num_nodes,
                 ",\"node\":", control_->node, ",\"mode\":", control_->mode,
                 ",\"continues\":", control_->survives_losses != 0 ? "true" : "false",
                 ",\"started\":", control_->started, ",\"nanoseconds\":", now,

@@ -42,6 +42,11 @@ class NodeSnapshot {
   explicit NodeSnapshot(const NodeControl* control)
       : control_(control), num_ranks_(control->num_ranks) {}
 
+  bool is_elastic() const { return control_->initial_size > 0; }
+  // Returns the number of ranks that have joined so far, which is smaller than num_ranks_ in an
+  // elastic session.
+  int size() const;
+
   struct Call;
   struct alignas(64) Line {  // as aligned as NodeControl
     char bytes[64];
@@ -53,7 +58,7 @@ class NodeSnapshot {
   std::vector<int> AwaitedBy(int rank) const;
 
   const NodeControl* control_;
-  int num_ranks_;
+  int num_ranks_;  // for which the memory is laid out
   std::shared_ptr<const std::vector<Line>> copy_;  // null unless it was read from a file
 };
 

@@ -47,7 +47,7 @@ Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, in
   const std::vector<int64_t> processes = pid != 0 ? std::vector<int64_t>{pid} : OtherProcesses();
   for (const int64_t process : processes) {
     for (const std::string& path : SegmentsOf(process, NodeControl::kMagic)) {
-      Result<Segment> control = Segment::OpenForReading(path);
+      Result<Segment> control = Segment::OpenFound(path);
       // A process may end, and its segments with it, at any time.
       if (!control.ok() || !NodeSnapshot::Of(control->data(), control->bytes()).ok()) continue;
       std::unique_ptr<JobReader> reader(new JobReader(std::move(control.value())));
@@ -118,7 +118,7 @@ Status JobReader::CheckRunning() {
 }
 
 std::shared_ptr<JobReader::TableView> JobReader::Open(const std::string& path) const {
-  Result<Segment> segment = Segment::OpenForReading(path);
+  Result<Segment> segment = Segment::OpenFound(path);
   auto view = std::make_shared<TableView>();
   if (!segment.ok() || segment->bytes() < kPage) return nullptr;
   view->segment = std::move(segment.value());

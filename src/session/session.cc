@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "group/collective_call.h"
+#include "session/find_table.h"
 #include "session/loading.h"
 #include "session/publishing.h"
 #include "session/saving.h"
@@ -34,7 +36,13 @@ Session::~Session() = default;
 
 WaitLimit Session::LimitOf(Instant deadline, Interrupt* interrupt) {
   if (interrupt != nullptr) {
-    interrupt->OnAbort([this](const Status& reason) { context_->state()->Abort(reason); });
+    interrupt->OnAbort([this](const Status& reason) {
+      if (members_.is_elastic()) {
+        Leave(reason.text());
+      } else {
+        context_->state()->Abort(reason);
+      }
+    });
   }
   return WaitLimit::Until(deadline, interrupt);
 }
@@ -51,28 +59,51 @@ Status Session::AwaitAll(CollectiveKind call, const WaitLimit& limit) {
 }
 
 Status Session::Barrier(Interrupt* interrupt) {
-  return AwaitAll(CollectiveKind::kBarrier, LimitOf(NextDeadline(), interrupt));
+  const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
+  CollectiveCall call(context_.get(), CollectiveKind::kBarrier);
+  const Result<bool> takes_part = call.Enter(limit);
+  MV_RETURN_IF_NOT_OK(takes_part.status());
+  return takes_part.value() ? AwaitAll(CollectiveKind::kBarrier, limit) : Status::Ok();
 }
 
 Status Session::Save(const CheckpointRequest& request, Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
+  CollectiveCall call(context_.get(), CollectiveKind::kSave);
+  const Result<bool> takes_part = call.Enter(limit);
+  MV_RETURN_IF_NOT_OK(takes_part.status());
+  if (!takes_part.value()) return Status::Ok();
   Tables tables = TablesHere();
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kSave, limit));
-  return Saving(&checkpointing_, request, options_.mode.mode)
+  CheckpointRequest wanted = request;
+  // The ranks of an elastic session may end while they write in the background.
+  if (members_.is_elastic()) wanted.in_background = false;
+  return Saving(&checkpointing_, wanted, options_.mode.mode)
       .Run(std::move(tables), next_table_, limit);
 }
 
 Status Session::SaveWait(Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
+  CollectiveCall call(context_.get(), CollectiveKind::kSaveWait);
+  const Result<bool> takes_part = call.Enter(limit);
+  MV_RETURN_IF_NOT_OK(takes_part.status());
+  if (!takes_part.value()) return Status::Ok();
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kSaveWait, limit));
   return EndSave(&checkpointing_, limit);
 }
 
 Result<int64_t> Session::Load(const CheckpointRequest& request, Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
+  CollectiveCall call(context_.get(), CollectiveKind::kLoad);
+  const Result<bool> takes_part = call.Enter(limit);
+  MV_RETURN_IF_NOT_OK(takes_part.status());
+  std::atomic<int64_t>& loaded_step = context_->memory()->control()->calls.loaded_step;
+  if (!takes_part.value()) return loaded_step.load();
   Tables tables = TablesHere();
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kLoad, limit));
-  return Loading(&checkpointing_, request).Run(std::move(tables), next_table_, limit);
+  Result<int64_t> step =
+      Loading(&checkpointing_, request).Run(std::move(tables), next_table_, limit);
+  if (step.ok()) loaded_step.store(step.value());
+  return step;
 }
 
 Result<int64_t> Session::Publish(int64_t step, Interrupt* interrupt) {
@@ -80,6 +111,12 @@ Result<int64_t> Session::Publish(int64_t step, Interrupt* interrupt) {
     return Status(Code::kState, "publish: expected a session with a name, for readers to find it");
   }
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
+  CollectiveCall call(context_.get(), CollectiveKind::kPublish);
+  const Result<bool> takes_part = call.Enter(limit);
+  MV_RETURN_IF_NOT_OK(takes_part.status());
+  if (!takes_part.value()) {
+    return static_cast<int64_t>(context_->memory()->control()->published.load());
+  }
   Tables tables = TablesHere();
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kPublish, limit));
   return multiverso::Publish(context_.get(), step, std::move(tables), next_table_, limit);
@@ -99,6 +136,12 @@ Instant Session::NextDiskDeadline() {
 }
 
 Status Session::Close(Interrupt* interrupt) {
+  if (members_.is_elastic()) {
+    const bool was_running = !context_->state()->IsAborted() || context_->state()->IsAbortKnown();
+    Finish();
+    context_->state()->Close();
+    return was_running ? Status::Ok() : context_->state()->CheckRunning(/*was_waiting=*/false);
+  }
   const bool was_aborted = context_->state()->IsAbortKnown();
   const WaitLimit limit = LimitOf(IsSaving() ? NextDiskDeadline() : NextDeadline(), interrupt);
   bool save_failed = false;
@@ -138,13 +181,22 @@ void Session::Linger(const WaitLimit& limit) {
 
 Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,
                                                     Interrupt* interrupt) {
-  SyncPointCheck sync_point = ReachSyncPoint(CollectiveKind::kCreateTable);
   // KeepTable increments next_table_ after success, so the numbers are the same on all ranks.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
   if (spec.is_hash()) TableShard::SizeForKeys(members_, &spec);
+  const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   TableCreation creation(spec, id, init_value, table_context());
-  MV_RETURN_IF_NOT_OK(creation.Run(std::move(sync_point), LimitOf(NextDeadline(), interrupt)));
+  CollectiveCall call(context_.get(), CollectiveKind::kCreateTable);
+  const Result<bool> takes_part = call.Enter(limit);
+  MV_RETURN_IF_NOT_OK(takes_part.status());
+  if (takes_part.value()) {
+    MV_RETURN_IF_NOT_OK(creation.Run(ReachSyncPoint(CollectiveKind::kCreateTable), limit));
+  } else {
+    Result<Segment> segment = FindTable(*context_, id);
+    MV_RETURN_IF_NOT_OK(segment.status());
+    MV_RETURN_IF_NOT_OK(creation.Attach(std::move(segment.value())));
+  }
   return creation.TakeTable();
 }
 
@@ -171,8 +223,17 @@ SyncPointCheck Session::ReachSyncPoint(CollectiveKind call) {
 }
 
 Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* interrupt) {
-  return Aggregation(context_.get(), &aggregation_, dtype, data, count)
-      .Run(LimitOf(NextDeadline(), interrupt));
+  const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
+  CollectiveCall call(context_.get(), CollectiveKind::kAggregate);
+  const Result<bool> takes_part = call.Enter(limit);
+  MV_RETURN_IF_NOT_OK(takes_part.status());
+  if (!takes_part.value()) {
+    return Status(Code::kState, StrCat("aggregate: the sum of this call is over: rank ",
+                                       members_.rank(), " joined the session later"));
+  }
+  // Ranks that joined later must use the same area as the others.
+  if (members_.is_elastic()) aggregation_.area = static_cast<int>(call.number() % 2);
+  return Aggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
 }
 
 void Session::Finish() {
@@ -199,7 +260,10 @@ void Session::ReleaseTable(Table* table) {
   released_at_close_.Count(table->id(),
                            table->consistency()->CallsBefore(SyncPoint{0, "", /*is_last=*/true}));
   table->consistency()->Depart();
-  if (table->here()->header() != nullptr) table->here()->header()->is_released.store(1);
+  // In an elastic session, other ranks may still use the table, and joiners look for it.
+  if (table->here()->header() != nullptr && !members_.is_elastic()) {
+    table->here()->header()->is_released.store(1);
+  }
   if (service_ != nullptr) service_->shards()->Release(*table->here());
   tables_.erase(found);
 }

@@ -30,6 +30,8 @@ struct SessionOptions {
   std::chrono::milliseconds timeout{120000};
   std::chrono::milliseconds peer_timeout{30000};
   std::string name;                       // by which readers find the session; empty for none
+  bool is_elastic = false;                // whether ranks may join later
+  int max_workers = 0;                    // of an elastic session, at the same time; 0 for no bound
   FileSystem* files = LocalFileSystem();  // for checkpoints
 };
 
@@ -54,7 +56,8 @@ class Session {
   std::chrono::milliseconds timeout() const { return options_.timeout; }
 
   // ---- Collective calls. An interrupted rank aborts the session, since the other ranks would wait
-  // for that rank in vain.
+  // for that rank in vain, or leaves an elastic session. In an elastic session, a rank returns at
+  // once from calls that were over before it joined (CollectiveCall).
   Status Barrier(Interrupt* interrupt = nullptr);
   // Creates a table with all ranks. The caller passes the table to KeepTable.
   Result<std::shared_ptr<Table>> CreateTable(TableSpec spec, const void* init_value,
@@ -71,7 +74,8 @@ class Session {
   Result<int64_t> Load(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
   // Shows readers the tables as they are, as that step. Returns the number of the publication.
   Result<int64_t> Publish(int64_t step, Interrupt* interrupt = nullptr);
-  // Ends the session. Whatever the result, the session cannot be used afterwards.
+  // Ends the session, or in an elastic session this rank's part in it, for which it does not wait.
+  // Whatever the result, this rank cannot use the session afterwards.
   Status Close(Interrupt* interrupt = nullptr);
 
   // ---- Calls of this rank alone
@@ -94,7 +98,7 @@ class Session {
   Status SettleBeforeClose(bool* save_failed, const WaitLimit& limit);
   // After a loss, waits a while for all nodes to receive the last messages.
   void Linger(const WaitLimit& limit);
-  // Returns the limit of a collective call, whose interrupt aborts the session.
+  // Returns the limit of a collective call, whose interrupt aborts or leaves the session.
   WaitLimit LimitOf(Instant deadline, Interrupt* interrupt);
   Tables TablesHere();
   // Returns the deadline of a call that writes or reads all tables.

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/vote.h"
+#include "group/collective_call.h"
 #include "liveness/peer_connections.h"
 #include "memory/segment.h"
 #include "node/node_snapshot.h"
@@ -72,6 +74,7 @@ Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
   }
   context_->world()->BeginAllgather(CollectiveKind::kJoin);
   MV_RETURN_IF_NOT_OK(context_->world()->Wait(limit).In("init"));
+  CollectiveCall::EndOpening(context_.get());
   if (interrupt != nullptr) interrupt->OnAbort(nullptr);
   return std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
                                    std::move(context_), std::move(service_), std::move(heartbeat_));
@@ -132,6 +135,9 @@ Status Opening::MakeHello(std::string* bytes) const {
   hello.on_loss = static_cast<int32_t>(options_.on_loss);
   hello.timeout_ms = options_.timeout.count();
   CopyText(hello.name, options_.name);
+  hello.pid = ProcessId();
+  hello.elastic = options_.is_elastic ? 1 : 0;
+  hello.max_workers = options_.max_workers;
   std::random_device random;
   hello.session = (uint64_t{random()} << 32) | random();
   hello.peer_timeout_ms = options_.peer_timeout.count();
@@ -144,8 +150,17 @@ Status Opening::CreateControl() {
   if (members_.spans_nodes()) MV_RETURN_IF_NOT_OK(transport_->CheckCanConnect());
   if (members_.local_rank() != 0) return Status::Ok();
   const auto ranks = static_cast<int>(members_.node_ranks().size());
-  const int64_t bytes = NodeMemory::ControlBytes(members_.size());
-  const int64_t scratch = NodeMemory::ScratchBytes(ranks);
+  int64_t bytes = NodeMemory::ControlBytes(members_.capacity());
+  int64_t scratch = NodeMemory::ScratchBytes(ranks);
+  if (members_.is_elastic()) {
+    // Little is used of the memory for all ranks that may ever join.
+    const int64_t needed = NodeMemory::ControlBytes(members_.initial_size());
+    scratch += bytes - needed;
+    bytes = needed;
+    Result<Segment> elastic = Segment::CreateShared(bytes, scratch, PageSize::kSmall);
+    if (elastic.ok()) control_ = std::move(elastic.value());
+    return elastic.status();
+  }
   // On a node with one rank, the segment is shared only so that observers can read it.
   const bool is_shared = ranks > 1 || NodeSnapshot::CanReadFiles();
   Result<Segment> made =
@@ -186,6 +201,9 @@ Status Opening::MakeGroup(const std::vector<Report>& reports,
     if (!opened.ok()) return opened.status();
     connections = std::move(opened.value());
   }
+  if (members_.is_elastic()) {
+    members_.Follow(&reinterpret_cast<NodeControl*>(control_.data())->joined);
+  }
   auto context = RankContext::Join(std::move(control_), members_, std::move(messenger),
                                    std::move(connections));
   if (!context.ok()) return context.status();
@@ -195,7 +213,7 @@ Status Opening::MakeGroup(const std::vector<Report>& reports,
     if (!service.ok()) return service.status();
     service_ = std::move(service.value());
   }
-  if (members_.size() > 1) {
+  if (members_.size() > 1 || members_.is_elastic()) {
     Result<std::unique_ptr<Heartbeat>> heartbeat = Heartbeat::Start(context_.get());
     if (!heartbeat.ok()) return heartbeat.status();
     heartbeat_ = std::move(heartbeat.value());

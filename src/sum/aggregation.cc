@@ -194,7 +194,8 @@ void Aggregation::SumPart(int64_t begin, int64_t end) {
   const int64_t at_a_time = std::min(kBytesAtATime / size, end - begin);
   const Membership& members = context_->members();
   char* const mine = data_ + ChunkBegin() * size;
-  PairwiseSum sum(dtype_, members.num_workers(), at_a_time);
+  const auto workers = static_cast<int>(context_->workers()->members().size());
+  PairwiseSum sum(dtype_, workers, at_a_time);
   std::vector<PairwiseSum::Term> terms(ranks_.size());
   for (; begin < end; begin += at_a_time) {
     const int64_t count = std::min(at_a_time, end - begin);

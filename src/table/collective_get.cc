@@ -1,6 +1,7 @@
 #include "table/collective_get.h"
 
 #include "base/text.h"
+#include "group/collective_call.h"
 
 namespace multiverso {
 namespace {
@@ -29,6 +30,10 @@ Status CheckSameTable(Table* table) {
 }  // namespace
 
 Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit) {
+  CollectiveCall call(table->context(), CollectiveKind::kCollectiveGet);
+  const Result<bool> takes_part = call.Enter(limit);
+  MV_RETURN_IF_NOT_OK(takes_part.status());
+  if (!takes_part.value()) return table->RunWithoutMode(get, limit);
   MV_RETURN_IF_NOT_OK(AwaitWorkers(table, limit));
   MV_RETURN_IF_NOT_OK(CheckSameTable(table));
   // All workers are in this call, so the get needs none of the mode's waits.

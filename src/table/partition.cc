@@ -6,7 +6,7 @@ namespace multiverso {
 
 Partition::Partition(const Membership& members, int64_t num_row, bool is_on_one_node)
     : is_on_one_node_(is_on_one_node) {
-  for (int rank = 0; rank < members.size(); ++rank) {
+  for (int rank = 0; rank < members.capacity(); ++rank) {
     nodes_.push_back(members.node_of(rank));
     if (members.is_server(rank)) servers_.push_back(rank);
   }

@@ -60,6 +60,41 @@ Status TableCreation::Run(SyncPointCheck sync_point, const WaitLimit& limit) {
   return Status::Ok();
 }
 
+Status TableCreation::Attach(Segment segment) {
+  MV_RETURN_IF_NOT_OK(CheckSpec());
+  const auto* const header =
+      reinterpret_cast<const TableHeader*>(segment.data() + ShardStorage::kLabelOffset);
+  if (!(header->spec == spec_)) {
+    return Status(Code::kMismatch,
+                  StrCat("the ranks did not create the same table: the session has ",
+                         header->spec.Describe(), ", rank ", context_.members->rank(),
+                         ", which joined later, asked for ", spec_.Describe()));
+  }
+  Result<std::shared_ptr<TableShard>> here = TableShard::Attach(
+      spec_, id_, std::move(segment), context_.rank, context_.mode, /*is_new=*/false);
+  MV_RETURN_IF_NOT_OK(here.status());
+  table_ = std::make_shared<Table>(std::move(here.value()), context_);
+  return Status::Ok();
+}
+
+Status TableCreation::CheckSpec() const {
+  MV_RETURN_IF_NOT_OK(spec_.Check());
+  const bool depends_on_timing = spec_.keys.may_remove() || spec_.keys.admit > 1;
+  if (depends_on_timing && context_.mode.mode == Mode::kSync) {
+    return Status(Code::kValue,
+                  "evict, admit, ttl: expected none in sync mode, because they depend on the "
+                  "order of the workers' calls");
+  }
+  const bool has_slots_of_workers =
+      spec_.updater_kind() == UpdaterKind::kDcasgd || spec_.updater_kind() == UpdaterKind::kDcasgda;
+  if (has_slots_of_workers && context_.members->is_elastic()) {
+    return Status(Code::kValue, StrCat("updater: expected one without state for each worker in an "
+                                       "elastic session, received ",
+                                       NameOf(spec_.updater_kind())));
+  }
+  return Status::Ok();
+}
+
 Status TableCreation::Fill(const WaitLimit& limit) {
   if (context_.members->rank() == master_) {
     MV_RETURN_IF_NOT_OK(table_->RunWithoutMode(Request::Store(init_value_), limit));
@@ -73,13 +108,7 @@ Status TableCreation::Fill(const WaitLimit& limit) {
 void TableCreation::SendSpec(const SyncPointArrival& arrival) {
   Proposal proposal;
   proposal.spec = spec_;
-  failure_ = spec_.Check();
-  const bool depends_on_timing = spec_.keys.may_remove() || spec_.keys.admit > 1;
-  if (failure_.ok() && depends_on_timing && context_.mode.mode == Mode::kSync) {
-    failure_ = Status(Code::kValue,
-                      "evict, admit, ttl: expected none in sync mode, because they depend on the "
-                      "order of the workers' calls");
-  }
+  failure_ = CheckSpec();
   proposal.code = static_cast<int32_t>(failure_.code());
   proposal.has_init_value = init_value_ != nullptr ? 1 : 0;
   proposal.arrival = arrival;

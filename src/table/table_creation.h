@@ -32,10 +32,14 @@ class TableCreation {
 
   // Runs the creation; called once. `sync_point` checks the workers' earlier calls.
   Status Run(SyncPointCheck sync_point, const WaitLimit& limit);
+  // Attaches instead to the table in that segment, which others have created in an elastic session.
+  // Returns MismatchError if it is not the table that Run would create.
+  Status Attach(Segment segment);
   // Returns the table; called after Run has returned ok.
   std::shared_ptr<Table> TakeTable() { return std::move(table_); }
 
  private:
+  Status CheckSpec() const;
   void SendSpec(const SyncPointArrival& arrival);
   Status CompareSpecs();
   bool is_maker() const { return maker_ == context_.members->rank(); }

@@ -205,7 +205,7 @@ Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowR
 
 Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,
                                                        Segment segment, RankContext* rank_context,
-                                                       const ModeOptions& mode) {
+                                                       const ModeOptions& mode, bool is_new) {
   const Membership& members = rank_context->members();
   const Partition partition = PartitionOf(spec, members, mode);
   const RowRange rows = partition.node_rows();
@@ -230,6 +230,7 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
     created->header_ = reinterpret_cast<TableHeader*>(storage->label());
     const Result<int64_t> buffer = BufferBytesOf(spec, partition);
     if (!buffer.ok()) return buffer.status();
+    if (!is_new) return created;
     TableHeader* const header = created->header_;
     const int64_t end = created->segment_->bytes();
     // Every rank writes the same header, before any rank can use the table.

@@ -48,9 +48,10 @@ class TableShard {
   // Sets the number of rows of a hash table, and its capacity if only max_bytes limits it.
   static void SizeForKeys(const Membership& members, TableSpec* spec);
   // Attaches to a segment of the size that BytesOf returns. `rank_context` outlives the TableShard.
+  // `is_new` is false if other ranks use the table already.
   static Result<std::shared_ptr<TableShard>> Attach(const TableSpec& spec, int64_t id,
                                                     Segment segment, RankContext* rank_context,
-                                                    const ModeOptions& mode);
+                                                    const ModeOptions& mode, bool is_new = true);
 
   const TableSpec& spec() const { return spec_; }
   int64_t id() const { return id_; }

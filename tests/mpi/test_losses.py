@@ -155,6 +155,40 @@ def test_survivors_on_three_nodes_continue(rng, tmp_path):
     check_survivors(result, adds, 6, tmp_path)
 
 
+def share_items(np, per_node, victims, when, delay):
+    """Run a job that shares items while ranks are killed; return the counts of the survivors."""
+    arguments = ("shares_items", ",".join(map(str, victims)), when)
+    nodes = launch.on_nodes(np, per_node)
+    with launch.Job("losses.py", *arguments, np=np, survives=True, **nodes) as job:
+        job.wait_for("busy", *victims)
+        time.sleep(delay)
+        for victim in victims:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                job.signal(victim, signal.SIGKILL)
+        result = job.finish().check_clean()
+    reports = [result.reports.get(rank, {}) for rank in range(np) if rank not in victims]
+    assert all(report.get("ended") for report in reports), f"{SEED} {result.output}"
+    return [report["counts"] for report in reports]
+
+
+@pytest.mark.parametrize(
+    ("np", "per_node", "victims"), [(2, 2, [0]), (3, 3, [1, 2]), (4, 4, [3]), (4, 2, [1])]
+)
+@launch.again_where_mpi_is_stuck
+def test_item_of_a_killed_worker_is_handed_out_again(np, per_node, victims):
+    for counts in share_items(np, per_node, victims, "holding", 0):
+        assert counts == [1] * len(counts)
+
+
+@pytest.mark.parametrize("number", REPETITIONS)
+@launch.again_where_mpi_is_stuck
+def test_only_the_item_of_a_killed_worker_is_done_twice(number, rng):
+    victim = rng.randrange(4)
+    for counts in share_items(4, 4, [victim], "random", rng.random() * 0.1):
+        assert min(counts) == 1
+        assert sum(counts) <= len(counts) + 1
+
+
 @pytest.mark.parametrize("number", REPETITIONS)
 def test_every_survivor_of_a_round_names_the_dead_rank(number, rng, record_property):
     victim = rng.randrange(4)

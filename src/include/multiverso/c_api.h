@@ -243,15 +243,22 @@ typedef struct MV_SessionOptions {
   int32_t job_rank;
   int32_t job_size;
   const char* name; /* by which MV_ReaderOpen finds the session, at most 63 bytes; NULL for none */
+  /* In an elastic session, on one machine and not in MV_MODE_SYNC, ranks may join and end at any
+   * time. A session without a name gets one. */
+  int32_t elastic;     /* 0 or 1 */
+  int32_t max_workers; /* of an elastic session, at the same time; 0 for no bound */
+  /* The name of an elastic session, or in digits the process id of one of its ranks: this process
+   * joins it, and `transport` is ignored. NULL opens a session. */
+  const char* join;
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {
   int64_t struct_size; /* set by the caller to sizeof(MV_SessionDescription) */
   int64_t rank;        /* in the communicator */
-  int64_t size;        /* ranks of the session */
+  int64_t size;        /* ranks of the session; of an elastic one, all that have ever joined */
   int64_t worker_id;   /* dense, in rank order; -1 if this rank is not a worker */
   int64_t server_id;   /* dense, in rank order; -1 if this rank is not a server */
-  int64_t num_workers;
+  int64_t num_workers; /* of an elastic session, those that take part now */
   int64_t num_servers;
   int64_t master_rank; /* rank of the first worker that is not lost; its initial values are used */
   int64_t node;        /* dense number of this rank's node */
@@ -265,7 +272,8 @@ MV_EXPORT int32_t MV_SessionOptionsInit(MV_SessionOptions* options);
 /* Collective. Versions, modes and timeouts of the ranks are compared (MV_ERR_MISMATCH). */
 MV_EXPORT int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session);
 MV_EXPORT int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description);
-/* Not collective. Returns the lost ranks of a session that continues without them, in order.
+/* Not collective. Returns the lost ranks of a session that continues without them, in order, and
+ * those of an elastic session that have closed it.
  * `count` receives their number, and `ranks` up to `room` of them. */
 MV_EXPORT int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t* count);
 /* Returns 1 if an ended session of this process had continued without a lost rank, else 0. If 1,

@@ -120,7 +120,11 @@ TEST_F(Handles, UseCanBeMoved) {
 TEST_F(Handles, ForgetMakesAllStaleAndFreesTheirSlots) {
   const uintptr_t first = table_.Open(&first_);
   const uintptr_t second = table_.Open(&second_);
-  table_.Forget();
+  std::vector<int*> visited;
+  table_.Forget([&](int* object) { visited.push_back(object); });
+  for (int* const object : {&first_, &second_}) {
+    EXPECT_TRUE(std::count(visited.begin(), visited.end(), object) > 0);
+  }
   EXPECT_EQ(Get(first), nullptr);
   EXPECT_EQ(Get(second), nullptr);
   const uintptr_t third = table_.Open(&first_);

@@ -77,9 +77,40 @@ TEST_F(Presence, OutlivesTheForkedChildrenOfTheProcess) {
   ASSERT_TRUE(MarkPresent(fd(), 5).ok());
   // The first child ends with the inherited descriptor open, which does not remove the mark.
   for (int i = 0; i < 2; ++i) {
-    Child child([&] { return IsPresent(fd(), 5) ? 0 : 1; });
+    Child child([&] {
+      const Result<Segment> mine = Segment::OpenShared(segment_.locator());
+      return mine.ok() && IsPresent(mine.value().fd(), 5) ? 0 : 1;
+    });
     EXPECT_EQ(child.Wait(), 0);
   }
+}
+
+TEST_F(Presence, LastsWhenTheProcessOpensAndClosesTheFileAgain) {
+  ASSERT_TRUE(MarkPresent(fd(), 5).ok());
+  EXPECT_TRUE(Segment::OpenShared(segment_.locator()).ok());
+  const Segment other = ValueOf(Segment::OpenShared(segment_.locator()));
+  EXPECT_TRUE(IsPresent(other.fd(), 5));
+}
+
+TEST_F(Presence, EndsWithTheProcessIfItsForkedChildHasClosedTheDescriptor) {
+  Shared<std::atomic<int>> grandchild;
+  Child child([&] {
+    Segment mine = ValueOf(Segment::OpenShared(segment_.locator()));
+    if (!MarkPresent(mine.fd(), 6).ok()) return 1;
+    const pid_t forked = fork();
+    if (forked == 0) {
+      mine.Seal();
+      marked_->store(1);
+      return SleepForGood();
+    }
+    grandchild->store(forked);
+    return SleepForGood();
+  });
+  ASSERT_TRUE(Eventually([&] { return marked_->load() == 1 && grandchild->load() > 0; }));
+  EXPECT_TRUE(IsPresent(fd(), 6));
+  ASSERT_EQ(child.Kill(), -1);
+  EXPECT_FALSE(IsPresent(fd(), 6));
+  EXPECT_EQ(kill(grandchild->load(), SIGKILL), 0);
 }
 
 TEST_F(Presence, RejectsASecondProcessWithTheSameNumber) {

@@ -15,6 +15,8 @@ from multiverso.sync import ParamSync
 #: Elements of the array: several stripes, and several chunks for each server.
 SIZE = 40_000
 ROWS = 64
+#: The items that workers share.
+ITEMS = 200
 #: Adds of each worker to each of the two tables, and to each between two collective calls.
 ADDS = 400
 ADDS_BETWEEN_CALLS = 40
@@ -122,6 +124,25 @@ def counts_with_a_dying_server(failpoint):
         swapped += counters.compare_swap(1, value, value + 1) == value
     mv.barrier()
     worker.report(lost=mv.lost_ranks(), seen=seen, values=counters.get(index=np.s_[:2]).tolist())
+    mv.shutdown()
+    worker.report(ended=True)
+
+
+def shares_items(victims, when):
+    """Do the items of a `Work`; the victims stop with an item, or are killed at random."""
+    mv.init(on_peer_lost="continue")
+    counts = mv.ArrayTableHandler(ITEMS, dtype="int32", name="counts")
+    victims = [int(victim) for victim in victims.split(",")]
+    mv.barrier()
+    if when == "random":
+        worker.announce("busy")
+    for number, item in enumerate(mv.Work(range(ITEMS), lease=3600)):
+        if when == "holding" and worker.RANK in victims and number == 2:
+            worker.announce("busy")
+            worker.wait_for("nothing", timeout=40)  # the test kills this process
+        counts.fetch_add(item)
+        time.sleep(0.001)
+    worker.report(lost=mv.lost_ranks(), counts=counts.get().tolist())
     mv.shutdown()
     worker.report(ended=True)
 

@@ -75,3 +75,14 @@ class TestRun(unittest.TestCase):
         self.assertIn("received 'two'", self.error_of_run("-np", "two", "train.py"))
         self.assertIn(">= 0, received '-1'", self.error_of_run("--restarts", "-1", "train.py"))
         self.assertIn("no such file", self.error_of_run("-np", "2", "/nowhere/train.py"))
+
+    def test_run_rejects_options_that_do_not_fit_elastic(self):
+        for arguments, text in (
+            (["--elastic", "8:2"], "expected MIN:MAX with 1 <= MIN <= MAX, received '8:2'"),
+            (["--elastic", "2:4"], "expected 2 to 4 ranks with --elastic, received 1"),
+            (["-np", "5", "--elastic", "2:4"], "expected 2 to 4 ranks with --elastic, received 5"),
+            (["--elastic", "1:4", "--mpirun", "x"], "expected no --mpirun"),
+            (["--respawn"], "--respawn needs --elastic"),
+        ):
+            with self.subTest(arguments):
+                self.assertIn(text, self.error_of_run(*arguments, "train.py"))

@@ -1,0 +1,168 @@
+"""The processes of an elastic job on one machine, and the replacement of those that fail."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from multiverso._local import ranks, segments
+from multiverso._local.job import WorkerRange, joiner_variables
+
+#: A rank that fails within this many seconds of its start, and whose replacements do the same until
+#: there were this many failures in a row, has a script that cannot work. It is not replaced again.
+_QUICK_SECONDS: Final = 5.0
+_MAX_QUICK_FAILURES: Final = 5
+
+#: The ends by these signals come from outside, so they do not count as failures of the script.
+_KILLS: Final = (-signal.SIGKILL, -signal.SIGTERM)
+
+
+@dataclass
+class _Start:
+    """A process of a rank, or of a joiner that replaces one.
+
+    Attributes
+    ----------
+    index : int
+        The rank that the process is or replaces, which tells it which GPU is free.
+    variables : dict
+        The variables of the process.
+    joins : bool
+        Whether the process joins the session, rather than opening it together with others.
+    quick_failures : int
+        The number of quick failures in a row before this process.
+    started : float
+        When the process was started, by `time.monotonic`.
+    was_in_session : bool
+        Whether the process has been seen in the session.
+
+    """
+
+    index: int
+    variables: Mapping[str, str]
+    joins: bool
+    quick_failures: int = 0
+    started: float = 0.0
+    was_in_session: bool = False
+
+
+class ElasticJob:
+    """An elastic job, for `ranks.watch`: `starts` are its first ranks, and `react` its reaction.
+
+    A rank that fails does not end the others. If fewer than the least number then run, the job ends
+    with the code of that rank. Otherwise its code is that of the last rank to end.
+
+    Parameters
+    ----------
+    program : sequence of str
+        The program of a rank and its arguments.
+    size : int
+        The number of ranks at the start.
+    workers : WorkerRange
+        The least and the most workers.
+    respawn : bool
+        Whether a rank that fails is replaced at once.
+    report : callable
+        A function that prints a sentence.
+
+    """
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        size: int,
+        workers: WorkerRange,
+        *,
+        respawn: bool,
+        report: Callable[[str], None],
+    ) -> None:
+        self._program = program
+        self._size = size
+        self._workers = workers
+        self._respawn = respawn
+        self._report = report
+        self._starts: dict[int, _Start] = {}  # by process id
+        self._was_open = False  # whether the session is known to have been open
+        self._code = 0  # of the last rank to end
+
+    def starts(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Start the first ranks."""
+        for rank, variables in enumerate(ranks.variables_of_job(self._size)):
+            yield self._start(_Start(rank, variables, joins=False), reads_input=rank == 0)
+
+    def react(
+        self, ended: list[subprocess.Popen[bytes]], running: list[subprocess.Popen[bytes]]
+    ) -> int | None:
+        """Replace ranks that have failed, or return the exit code of the job."""
+        is_open = self._look_for_session(running)
+        failed = 0
+        for process in ended:
+            start = self._starts.pop(process.pid)
+            code = process.returncode
+            if not code:
+                self._was_open = True
+            elif running and (replacement := self._replacement(start, process, is_open)):
+                running.append(replacement)
+            elif start.joins and not start.was_in_session and not is_open:
+                continue  # The others had ended the session before this process could join.
+            else:
+                failed = failed or code
+        if any(not process.returncode for process in ended) or failed:
+            self._code = failed
+        if failed and len(running) < self._workers.least:
+            self._report(
+                f"the job ends, because {len(running)} ranks remain: expected at least "
+                f"{self._workers.least}"
+            )
+            return failed
+        return None if running else self._code
+
+    def _look_for_session(self, running: Sequence[subprocess.Popen[bytes]]) -> bool:
+        """Return whether a rank that runs has a session, which others can join."""
+        present = [process for process in running if segments.has_session(process.pid)]
+        for process in present:
+            self._starts[process.pid].was_in_session = True
+        self._was_open = self._was_open or bool(present)
+        return bool(present)
+
+    def _replacement(
+        self, start: _Start, process: subprocess.Popen[bytes], is_open: bool
+    ) -> subprocess.Popen[bytes] | None:
+        """Start and return the replacement of a rank that failed, if there can be one."""
+        ended = _describe(process)
+        is_quick = time.monotonic() - start.started < _QUICK_SECONDS
+        if process.returncode not in _KILLS:
+            start.quick_failures = start.quick_failures + 1 if is_quick else 0
+        # Before the session is open, the other ranks wait for this one. After its end, nobody can
+        # join.
+        if not self._respawn or not is_open and self._was_open:
+            self._report(ended)
+            return None
+        if start.quick_failures >= _MAX_QUICK_FAILURES:
+            self._report(
+                f"{ended}; it is not replaced, because this is failure {start.quick_failures} in a "
+                f"row within {_QUICK_SECONDS:g} s of the start"
+            )
+            return None
+        if is_open:
+            variables = joiner_variables(str(os.getpid()), start.index)
+            start = _Start(start.index, variables, joins=True, quick_failures=start.quick_failures)
+        replacement = self._start(start)
+        self._report(f"{ended}; process {replacement.pid} replaces it")
+        return replacement
+
+    def _start(self, start: _Start, *, reads_input: bool = False) -> subprocess.Popen[bytes]:
+        variables = {**start.variables, **self._workers.variables()}
+        process = ranks.start(self._program, variables, reads_input=reads_input)
+        start.started = time.monotonic()
+        self._starts[process.pid] = start
+        return process
+
+
+def _describe(process: subprocess.Popen[bytes]) -> str:
+    code = process.returncode
+    how = f"exited with {code}" if code > 0 else f"was ended by signal {-code}"
+    return f"process {process.pid} {how}"

@@ -1,0 +1,76 @@
+"""The workers that have joined an elastic session and left it, and a thread that watches them."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from multiverso._session import Session
+from multiverso.errors import MultiversoError, StateError
+
+_log = logging.getLogger("multiverso")
+
+#: Seconds between two looks at the membership.
+_INTERVAL: Final = 0.1
+
+
+class Membership(NamedTuple):
+    """The workers of an elastic session at one moment.
+
+    Attributes
+    ----------
+    version : int
+        The number of events so far: how many workers have joined plus how many have left.
+    joined : tuple of int
+        The ids of the workers that have ever joined, in ascending order.
+    left : tuple of int
+        The ids of those that have shut down, left or died since, in ascending order.
+
+    """
+
+    version: int
+    joined: tuple[int, ...]
+    left: tuple[int, ...]
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """The ids of the workers that take part now, in ascending order."""
+        left = set(self.left)
+        return tuple(worker for worker in self.joined if worker not in left)
+
+
+def membership_of(session: Session) -> Membership:
+    """Return the current membership; see `multiverso.membership`."""
+    if not session.options.elastic:
+        msg = (
+            "membership: expected a session with elastic=True; in others nobody joins, and "
+            "mv.lost_ranks() lists who has left"
+        )
+        raise StateError(msg)
+    # Whoever has left by now has also joined before the next line counts.
+    left = session.lost_ranks()
+    joined = tuple(range(session.size))
+    return Membership(len(joined) + len(left), joined, left)
+
+
+def watch(session: Session, callback: Callable[[Membership], None]) -> None:
+    """Call a function after changes; see `multiverso.on_membership`."""
+    seen = membership_of(session)
+    threading.Thread(
+        target=_watch, args=(session, callback, seen), name="multiverso: membership", daemon=True
+    ).start()
+
+
+def _watch(session: Session, callback: Callable[[Membership], None], seen: Membership) -> None:
+    while not session.ended.wait(_INTERVAL):
+        try:
+            current = membership_of(session)
+        except MultiversoError:  # The session has ended meanwhile.
+            return
+        if current.version == seen.version:
+            continue
+        seen = current
+        try:
+            callback(current)
+        except Exception:
+            _log.exception("the callback of mv.on_membership failed")

@@ -1,0 +1,59 @@
+"""Opens a session in the C library: with the ranks of a job, or by joining an elastic session."""
+
+import math
+from ctypes import byref
+from typing import Final
+
+from multiverso._local.job import find_local_job
+from multiverso._local.segments import join_targets
+from multiverso._mpi.communicator import Communicator, find_communicator
+from multiverso._native import capi
+from multiverso._native.library import checked
+from multiverso._session_options import LOSSES, ROLES, SessionOptions
+from multiverso.errors import StateError
+
+#: Waits outside the main thread return after this many milliseconds, so that they can be aborted.
+_WAIT_SLICE_MS: Final = 100
+
+
+def raw_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Communicator | None]:
+    """Return the options for the library, and the communicator, which they refer to."""
+    raw = capi.MV_SessionOptions()
+    checked.MV_SessionOptionsInit(byref(raw))
+    raw.mode = options.mode
+    raw.staleness = options.staleness
+    raw.role = ROLES[options.role]
+    raw.on_loss = LOSSES[options.on_peer_lost]
+    raw.timeout_ms = math.ceil(options.timeout * 1000)
+    raw.wait_slice_ms = _WAIT_SLICE_MS
+    raw.name = None if options.name is None else options.name.encode()
+    raw.peer_timeout_ms = math.ceil(options.peer_timeout * 1000)
+    raw.elastic, raw.max_workers = options.elastic, options.max_workers
+    if options.join is not None:  # A joiner needs neither a launcher nor MPI.
+        return raw, None
+    job = None if options.comm is not None else find_local_job()
+    if job is not None:
+        raw.transport = capi.MV_TRANSPORT_LOCAL
+        raw.job_name, raw.job_rank, raw.job_size = job.name.encode(), job.rank, job.size
+        return raw, None
+    communicator = find_communicator(options.comm, options.timeout)
+    if communicator is not None:
+        raw.transport = capi.MV_TRANSPORT_MPI
+        raw.mpi_comm = communicator.address
+    return raw, communicator
+
+
+def open_handle(raw: capi.MV_SessionOptions, join: str | None, handle: capi.MV_Session) -> None:
+    """Open the session, or join one, through the first of its processes that is still there."""
+    targets: list[str | None] = [join]
+    if join is not None and join.isdecimal():
+        targets = [*join_targets(int(join))]
+    for target in targets:
+        raw.join = None if target is None else target.encode()
+        try:
+            checked.MV_SessionOpen(byref(raw), byref(handle))
+        except StateError:
+            if target == targets[-1]:
+                raise
+            continue  # The process may have ended meanwhile.
+        return

@@ -1,0 +1,116 @@
+#include "group/collective_call.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "memory/futex.h"
+
+namespace multiverso {
+namespace {
+
+// How often a waiting rank checks whether the ranks that it waits for still exist.
+constexpr auto kCheckInterval = std::chrono::milliseconds(50);
+
+uint64_t Pack(uint32_t number, uint64_t low) {
+  return uint64_t{number} << 32 | static_cast<uint32_t>(low);
+}
+uint32_t NumberOf(uint64_t packed) { return static_cast<uint32_t>(packed >> 32); }
+uint32_t LowOf(uint64_t packed) { return static_cast<uint32_t>(packed); }
+
+// Publishes that a call is over, unless that of a later one is known.
+void PublishEnd(NodeControl::Calls* calls, uint32_t number, uint64_t sequence) {
+  uint64_t before = calls->over.load(std::memory_order_acquire);
+  while (NumberOf(before) < number &&
+         !calls->over.compare_exchange_weak(before, Pack(number, sequence))) {
+  }
+  WakeSleepers(&calls->changes, calls->sleepers);
+}
+
+}  // namespace
+
+CollectiveCall::~CollectiveCall() {
+  if (!takes_part_ || !context_->members().is_elastic()) return;
+  PublishEnd(&calls(), number_, context_->world()->sequence());
+}
+
+Result<bool> CollectiveCall::Enter(const WaitLimit& limit) {
+  takes_part_ = true;
+  const Membership& members = context_->members();
+  if (!members.is_elastic()) return true;
+  takes_part_ = false;
+  MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/false));
+  number_ = context_->CountCall();
+  uint64_t latest = calls().latest.load(std::memory_order_acquire);
+  if (NumberOf(latest) < number_) {
+    MV_RETURN_IF_NOT_OK(AwaitEnd(number_ - 1, limit));
+    // Another rank may begin the call at the same time, and then fixes who takes part.
+    const uint64_t wanted = Pack(number_, static_cast<uint64_t>(members.size()));
+    if (calls().latest.compare_exchange_strong(latest, wanted)) latest = wanted;
+  }
+  takes_part_ =
+      NumberOf(latest) == number_ && LowOf(latest) > static_cast<uint32_t>(members.rank());
+  if (!takes_part_) {
+    MV_RETURN_IF_NOT_OK(AwaitEnd(number_, limit));
+    MV_RETURN_IF_NOT_OK(CheckKind(NumberOf(latest)));
+    return false;
+  }
+  calls().kinds[number_ % NodeControl::Calls::kKinds].store(static_cast<uint32_t>(kind_));
+  // No rank can end this call before this rank has begun it, so the call before is the last.
+  context_->world()->StartCall(static_cast<int>(LowOf(latest)), LowOf(calls().over.load()));
+  return true;
+}
+
+Status CollectiveCall::CheckKind(uint32_t latest) const {
+  if (latest - number_ >= NodeControl::Calls::kKinds - 1) return Status::Ok();
+  const auto kind = static_cast<CollectiveKind>(
+      calls().kinds[number_ % NodeControl::Calls::kKinds].load(std::memory_order_acquire));
+  if (kind == kind_) return Status::Ok();
+  return Status(Code::kMismatch,
+                StrCat("the ranks did not make the same call: call ", number_ - 1,
+                       " of the session was ", NameOf(kind), ", rank ", context_->members().rank(),
+                       ", which joined later, called ", NameOf(kind_)));
+}
+
+Status CollectiveCall::AwaitEnd(uint32_t number, const WaitLimit& limit) const {
+  const auto is_over = [&] {
+    return NumberOf(calls().over.load(std::memory_order_acquire)) >= number;
+  };
+  while (!is_over()) {
+    const Instant until = std::min(limit.earliest(), Clock::now() + kCheckInterval);
+    if (WaitForWord(&calls().changes, &calls().sleepers, until, is_over,
+                    context_->memory()->spin_policy())) {
+      break;
+    }
+    MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
+    // The participants may all have ended in the call, which is then over.
+    const auto joined = static_cast<int>(LowOf(calls().latest.load(std::memory_order_acquire)));
+    const std::vector<int> ended = context_->peers()->EndedRanks();
+    uint64_t sequence = 0;
+    int remaining = joined;
+    for (int rank = 0; rank < joined; ++rank) {
+      if (std::binary_search(ended.begin(), ended.end(), rank)) --remaining;
+      const auto& progress = context_->memory()->slot(rank).groups[kWorldGroup];
+      sequence = std::max(sequence, progress.sequence.load(std::memory_order_acquire));
+    }
+    if (remaining == 0) PublishEnd(&calls(), number, sequence);
+    const Instant now = Clock::now();
+    if (now >= limit.deadline && !is_over()) {
+      return Status(Code::kTimeout,
+                    StrCat("rank ", context_->members().rank(), " waited for the end of ",
+                           NameOf(kind_), ", which others began before it joined"));
+    }
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
+  }
+  return Status::Ok();
+}
+
+Status CollectiveCall::AwaitOpening(RankContext* context, const WaitLimit& limit) {
+  return CollectiveCall(context, CollectiveKind::kJoin).AwaitEnd(1, limit);
+}
+
+void CollectiveCall::EndOpening(RankContext* context) {
+  if (!context->members().is_elastic()) return;
+  PublishEnd(&context->memory()->control()->calls, 1, context->world()->sequence());
+}
+
+}  // namespace multiverso

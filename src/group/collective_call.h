@@ -1,0 +1,56 @@
+// CollectiveCall: one collective call of a rank, and in an elastic session, which ranks take part.
+//
+// In an elastic session ranks join while others are in a call, or make calls that the others made
+// long ago. So calls have numbers. Call n of a rank is call n of every rank, whenever it joined: a
+// joiner runs the same program from its beginning. The first rank that begins a call fixes, in one
+// compare-and-swap, how many ranks have joined by then. These take part, except those that end
+// before they begin the call. A rank that joined later only waits until the call is over, and it
+// need not wait for a call that has been followed by another.
+//
+// A rank that takes part for the first time must know how many allgathers the group has made. The
+// participants publish that number when they leave a call, and no call begins before the one before
+// it is over for at least one of them.
+#ifndef MULTIVERSO_GROUP_COLLECTIVE_CALL_H_
+#define MULTIVERSO_GROUP_COLLECTIVE_CALL_H_
+
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "group/rank_context.h"
+
+namespace multiverso {
+
+// The scope of the call. The destructor ends the call, which lets other ranks begin the next one.
+class CollectiveCall {
+ public:
+  CollectiveCall(RankContext* context, CollectiveKind kind) : context_(context), kind_(kind) {}
+  ~CollectiveCall();
+  CollectiveCall(const CollectiveCall&) = delete;
+  CollectiveCall& operator=(const CollectiveCall&) = delete;
+
+  // Begins the call; called once. Returns whether this rank takes part, which is always true in a
+  // session that is not elastic. Otherwise the call is over for the ranks that take part. Returns
+  // MismatchError, only to this rank, if that call was another one than this rank makes.
+  Result<bool> Enter(const WaitLimit& limit);
+  // Waits until the session has been opened, for a rank that joins it.
+  static Status AwaitOpening(RankContext* context, const WaitLimit& limit);
+  // Records the end of the opening, for a rank with which the session was opened.
+  static void EndOpening(RankContext* context);
+  // Returns the number of the call, which is the same on all ranks of an elastic session.
+  uint32_t number() const { return number_; }
+
+ private:
+  Status AwaitEnd(uint32_t number, const WaitLimit& limit) const;
+  Status CheckKind(uint32_t latest) const;
+  NodeControl::Calls& calls() const { return context_->memory()->control()->calls; }
+
+  RankContext* context_;
+  CollectiveKind kind_;
+  uint32_t number_ = 0;
+  bool takes_part_ = false;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_GROUP_COLLECTIVE_CALL_H_

@@ -1,0 +1,210 @@
+#include "session/joining.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+
+#include "support/elastic.h"
+
+namespace multiverso::testing {
+namespace {
+
+constexpr int64_t kSize = 3000;
+
+std::vector<float> Ones(float value = 1) { return std::vector<float>(kSize, value); }
+
+TEST(Joining, ShowsEarlierAddsToTheJoinerAndItsAddsToTheOthers) {
+  const Sessions sessions = OpenElastic(2);
+  OnAll(sessions, [](Session* session) { Add(ValueOf(Create(session, ArrayOf(kSize))), Ones()); });
+  const auto joiner = ValueOf(Join());
+  EXPECT_EQ(joiner->members().rank(), 2);
+  EXPECT_EQ(joiner->members().worker_id(), 2);
+  for (const auto& session : sessions) EXPECT_EQ(session->members().num_workers(), 3);
+  Table* const table = ValueOf(Create(joiner.get(), ArrayOf(kSize)));
+  EXPECT_EQ(Values<float>(table), Ones(2));
+  Add(table, Ones());
+  Table* const again = ValueOf(Create(ValueOf(Join()).get(), ArrayOf(kSize)));
+  (void)again;
+  EXPECT_EQ(Values<float>(table), Ones(3));
+}
+
+TEST(Joining, GivesNoNumberTwice) {
+  const Sessions sessions = OpenElastic(1);
+  for (int rank = 1; rank < 20; ++rank) {
+    const auto joiner = ValueOf(Join());
+    EXPECT_EQ(joiner->members().rank(), rank);
+    EXPECT_TRUE(IsOk(joiner->Close()));
+  }
+  EXPECT_EQ(sessions[0]->context()->peers()->EndedRanks().size(), 19U);
+  EXPECT_TRUE(sessions[0]->context()->peers()->LostRanks().empty());
+}
+
+TEST(Joining, MakesTheJoinerAMemberOfLaterCalls) {
+  Sessions sessions = OpenElastic(2);
+  OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
+  sessions.push_back(ValueOf(Join()));
+  EXPECT_TRUE(IsOk(sessions[2]->Barrier()));  // that of the others, which is over
+  for (int64_t round = 1; round < 30; ++round) {
+    OnAll(sessions, [&](Session* session) {
+      int64_t sum = session->members().rank();
+      ASSERT_TRUE(IsOk(session->Aggregate(DType::kInt64, &sum, 1)));
+      EXPECT_EQ(sum, 3);
+      std::vector<double> large(20'000, 1);
+      ASSERT_TRUE(IsOk(session->Aggregate(DType::kFloat64, large.data(), 20'000)));
+      EXPECT_EQ(large, std::vector<double>(20'000, 3));
+      ASSERT_TRUE(IsOk(session->Barrier()));
+    });
+  }
+  OnAll(sessions, [](Session* session) {
+    Table* const table = ValueOf(Create(session, ArrayOf(kSize)));
+    Add(table, Ones());
+    ASSERT_TRUE(IsOk(session->Barrier()));
+    EXPECT_EQ(Values<float>(table), Ones(3));
+  });
+}
+
+TEST(Joining, HasNoSumOfAnEarlierAggregate) {
+  Sessions sessions = OpenElastic(2);
+  const auto sum_up = [](Session* session) {
+    int64_t sum = 1;
+    return session->Aggregate(DType::kInt64, &sum, 1);
+  };
+  OnAll(sessions, [&](Session* session) { EXPECT_TRUE(IsOk(sum_up(session))); });
+  const auto joiner = ValueOf(Join());
+  EXPECT_TRUE(IsError(sum_up(joiner.get()), Code::kState, "rank 2 joined the session later"));
+}
+
+TEST(Joining, FailsOnlyForTheJoinerIfItsTableDiffers) {
+  const Sessions sessions = OpenElastic(2);
+  OnAll(sessions, [](Session* session) { (void)ValueOf(Create(session, ArrayOf(kSize))); });
+  const auto joiner = ValueOf(Join());
+  EXPECT_TRUE(IsError(Create(joiner.get(), MatrixOf(4, 8)).status(), Code::kMismatch,
+                      "the session has array 'table 0' of 3000 float32"));
+  EXPECT_TRUE(IsOk(joiner->Close()));
+  OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
+}
+
+TEST(Joining, FailsOnlyForTheJoinerIfItMakesOtherCalls) {
+  const Sessions sessions = OpenElastic(2);
+  OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
+  const auto joiner = ValueOf(Join());
+  EXPECT_TRUE(IsError(Create(joiner.get(), ArrayOf(kSize)).status(), Code::kMismatch,
+                      "call 1 of the session was barrier, rank 2, which joined later, called the "
+                      "creation of a table"));
+  EXPECT_TRUE(IsOk(joiner->Close()));
+  OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
+}
+
+TEST(Joining, FailsWithOtherOptions) {
+  const Sessions sessions = OpenElastic(1, ElasticOptions({Mode::kStale, 3}));
+  EXPECT_TRUE(IsError(Join().status(), Code::kMismatch,
+                      "consistency mode: the session has staleness=3, this rank, which joins it, "
+                      "has async"));
+  SessionOptions options = ElasticOptions({Mode::kStale, 3});
+  options.timeout += std::chrono::milliseconds(1);
+  EXPECT_TRUE(IsError(Join(options).status(), Code::kMismatch, "timeout"));
+  EXPECT_EQ(sessions[0]->members().size(), 1);
+}
+
+TEST(Joining, FailsWithoutAPlace) {
+  SessionOptions options = ElasticOptions();
+  options.max_workers = 2;
+  const Sessions sessions = OpenElastic(1, options);
+  {
+    const auto second = ValueOf(Join());
+    EXPECT_TRUE(IsError(Join().status(), Code::kState, "has no free place: it has 2 workers"));
+  }
+  EXPECT_TRUE(Join().ok());
+}
+
+TEST(Joining, FailsWithoutAnElasticSession) {
+  EXPECT_TRUE(IsError(Join().status(), Code::kState, "expected the name of an elastic session"));
+  const auto hub = std::make_shared<ThreadHub>(1);
+  SessionOptions options = OptionsOf(Role::kAll);
+  const auto session = ValueOf(OpenSession(hub, 0, options));
+  EXPECT_TRUE(IsError(Join().status(), Code::kState, "is not elastic"));
+}
+
+TEST(Joining, StartsTheClockAtTheSlowestWorkers) {
+  const Sessions sessions = OpenElastic(2, ElasticOptions({Mode::kStale, 2}));
+  std::vector<Table*> tables(2);
+  OnAll(sessions, [&](Session* session) {
+    Table* const table = ValueOf(Create(session, ArrayOf(kSize)));
+    for (int i = 0; i < 5; ++i) Add(table, Ones());
+    tables[static_cast<size_t>(session->members().rank())] = table;
+  });
+  const auto joiner = ValueOf(Join(ElasticOptions({Mode::kStale, 2})));
+  Table* const table = ValueOf(Create(joiner.get(), ArrayOf(kSize)));
+  // Its first add is number 6, and number 8 is the last that the bound permits.
+  for (int i = 0; i < 3; ++i) {
+    Add(table, Ones());
+    EXPECT_EQ(joiner->context()->state()->IsAborted(), false);
+    if (i == 1) {
+      Add(tables[0], Ones());
+      Add(tables[1], Ones());
+    }
+  }
+  EXPECT_EQ(Values<float>(table), Ones(15));
+  // The others need not wait for a joiner that has ended.
+  EXPECT_TRUE(IsOk(joiner->Close()));
+  OnAll(sessions, [&](Session* session) {
+    Table* const mine = tables[static_cast<size_t>(session->members().rank())];
+    for (int i = 0; i < 20; ++i) Add(mine, Ones());
+  });
+  EXPECT_EQ(Values<float>(tables[0]), Ones(55));
+}
+
+TEST(Joining, DoesNotLetAWorkerInABarrierHoldUpAdds) {
+  const Sessions sessions = OpenElastic(2, ElasticOptions({Mode::kStale, 1}));
+  OnAll(sessions, [](Session* session) {
+    Table* const table = ValueOf(Create(session, ArrayOf(kSize)));
+    // Rank 1 makes fewer adds, as a worker that finds no more items of work does.
+    for (int i = 0; i < (session->members().rank() == 0 ? 30 : 3); ++i) Add(table, Ones());
+    EXPECT_TRUE(IsOk(session->Barrier()));
+    EXPECT_EQ(Values<float>(table), Ones(33));
+  });
+}
+
+// Threads join, add, make collective calls and leave at random. No add is lost.
+TEST(Joining, LosesNoAddWhenRanksJoinAndLeaveAtRandom) {
+  constexpr int kThreads = 4;
+  constexpr int kJoins = 25;
+  const Sessions sessions = OpenElastic(1);
+  Table* const table = ValueOf(Create(sessions[0].get(), ArrayOf(kSize)));
+  std::atomic<int> adds{0};
+  std::atomic<int> running{kThreads};
+  OnThreads(kThreads + 1, [&](int thread) {
+    if (thread == kThreads) {
+      while (running.load() > 0) {
+        Add(table, Ones());
+        ++adds;
+        ASSERT_TRUE(IsOk(sessions[0]->Barrier()));
+      }
+      EXPECT_TRUE(IsOk(sessions[0]->Close()));
+      return;
+    }
+    std::minstd_rand random(static_cast<unsigned>(thread));
+    for (int i = 0; i < kJoins; ++i) {
+      const auto joiner = ValueOf(Join());
+      Table* const mine = ValueOf(Create(joiner.get(), ArrayOf(kSize)));
+      for (unsigned calls = random() % 20; calls > 0; --calls) {
+        Add(mine, Ones());
+        ++adds;
+        if (random() % 2 == 0) {
+          ASSERT_TRUE(IsOk(joiner->Barrier()));
+        }
+      }
+      if (random() % 2 == 0) {
+        joiner->Leave("at random");
+      } else {
+        ASSERT_TRUE(IsOk(joiner->Close()));
+      }
+    }
+    --running;
+  });
+  EXPECT_EQ(Values<float>(table), Ones(static_cast<float>(adds.load())));
+}
+
+}  // namespace
+}  // namespace multiverso::testing

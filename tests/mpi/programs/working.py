@@ -1,0 +1,84 @@
+"""Cases about `multiverso.Work`, whose items the workers share."""
+
+import numpy as np
+from cases import case, equal, raises, repeats
+from modes import case as mode_case
+
+import multiverso as mv
+
+#: Seconds of a lease that does not end during a case.
+LONG = 3600.0
+
+
+def _counts(size):
+    """Return a table in which workers count how often an item is done."""
+    return mv.ArrayTableHandler(size, dtype="int32")
+
+
+def _check_that_each_item_is_done_once():
+    size = repeats(300)
+    counts = _counts(size)
+    mine = 0
+    for item in mv.Work(range(size), LONG):
+        counts.fetch_add(item)
+        mine += 1
+    # The loop ends when all items are done, so no barrier is needed.
+    equal(counts.get(), np.ones(size))
+    total = mv.aggregate(np.array([mine]))
+    equal(total, size)
+
+
+@case
+def each_item_is_done_once():
+    _check_that_each_item_is_done_once()
+
+
+@case
+def fewer_items_than_workers_are_done_once():
+    for size in (0, 1, 2):
+        counts = _counts(size + 1)
+        for item in mv.Work(range(size), LONG):
+            counts.fetch_add(item)
+        equal(counts.get(), [1] * size + [0])
+
+
+@case
+def loop_that_breaks_gives_its_item_back():
+    counts, first = _counts(20), _counts(1)
+    work = mv.Work(range(20), LONG)
+    broke = False
+    for item in work:
+        if first.fetch_add(0) < 2:
+            broke = True
+            break
+        counts.fetch_add(item)
+    if broke:
+        for item in work:
+            counts.fetch_add(item)
+    equal(counts.get(), np.ones(20))
+    mv.barrier()
+
+
+@case
+def item_whose_lease_ended_is_handed_out_again():
+    counts = _counts(20)
+    work = mv.Work(range(20), 0.05)
+    forgotten = iter(work)
+    if mv.worker_id() == 0:
+        next(forgotten)
+    mv.barrier()
+    for item in work:
+        counts.fetch_add(item)
+    assert (counts.get() >= 1).all(), counts.get()
+    assert next(forgotten, None) is None
+    mv.barrier()
+
+
+@mode_case(staleness=1)
+def workers_with_bounded_staleness_share_items():
+    _check_that_each_item_is_done_once()
+
+
+@mode_case(sync=True)
+def workers_in_sync_mode_cannot_share_items():
+    raises(mv.UnsupportedError, lambda: mv.Work(range(3)), "sync mode")
