@@ -11,6 +11,7 @@ from sessions import SessionCleanupTestCase, SessionTestCase
 
 import multiverso as mv
 from multiverso import checkpoint, errors
+from multiverso._local.ranks import exit_text
 from multiverso._native.exception_text import describe
 from multiverso.sync import ParamSync
 
@@ -136,3 +137,10 @@ class TestHelp(unittest.TestCase):
                 with self.subTest(function):
                     self.assertNotIn("numpy._typing", text)
                     self.assertLess(len(text), 500)
+
+
+class TestExits(unittest.TestCase):
+    def test_signals_have_names(self):
+        self.assertEqual(exit_text(-9), "was ended by SIGKILL")
+        self.assertEqual(exit_text(-40), "was ended by signal 40")
+        self.assertEqual(exit_text(3), "exited with 3")
