@@ -263,9 +263,6 @@ class Session:
                 "continues without this rank; in others, all ranks call mv.shutdown()"
             )
             raise StateError(msg)
-        if self.options.elastic:
-            self.close()  # This does not wait for the others.
-            return
         self.settle()
         checked.MV_SessionFlush(self.handle, self.options.timeout)
         self.leave("it called mv.leave()")

@@ -443,8 +443,8 @@ def leave() -> None:
     """Stop taking part in the session, while the other ranks continue. Not collective.
 
     Every add that has returned is kept. The other ranks then find this one in `lost_ranks`, and
-    collective calls do not wait for it. `init` may be called again afterwards. In an elastic
-    session, `shutdown` does the same.
+    collective calls do not wait for it. If it was the master, the next worker becomes the master.
+    `init` may be called again afterwards.
 
     Raises
     ------
@@ -559,7 +559,8 @@ def stats() -> dict[str, dict[str, float]]:
         ``bytes_added``, the bytes of their values; ``bytes_sent`` and ``bytes_received``, the
         bytes of messages to and from other nodes; ``raw_bytes_sent`` and ``raw_bytes_received``,
         the bytes of these messages if their values were not encoded (`wire`);
-        ``seconds_encoding``, the time for encoding and decoding them, also for other ranks; and
+        ``seconds_encoding``, the time of the passes that encode and decode them, also for other
+        ranks, and that may update the table, too; and
         ``seconds_waiting``, the time in which calls waited for other nodes' answers. The last six
         are 0 on one node. In sync mode, the leader of a node (its first rank) exchanges the
         messages for its workers, and the waits for rounds are not counted. Tables beyond the 64th

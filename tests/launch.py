@@ -65,6 +65,10 @@ ONE_THREAD = {
 }
 
 
+#: The rank as which the harness knows the process of ``multiverso run``.
+RUNNER = 999
+
+
 class MpiStuckError(Exception):
     """A job did not end after one of its ranks had logged `STUCK_IN_MPI`."""
 
@@ -187,13 +191,15 @@ class Job:
         command = launcher.mpirun_command(script, np, mpirun=mpirun, survive=survives)
         self._mark = f"{MARK}={self.folder}"
         self._watchdog = job_watchdog.Watchdog(self._mark, self.folder)
+        #: The environment of the job's processes.
+        self.environ = self._environ(environ)
         self._output = (self.folder / "output").open("w+b")
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
-            env=self._environ(environ),
+            env=self.environ,
             start_new_session=True,
             cwd=cwd,
         )
@@ -337,6 +343,26 @@ def run(program: str | Path, *arguments: str, np: int, **options: object) -> Res
     """Run a job to its end; the parameters are those of `Job`."""
     with Job(program, *arguments, np=np, **options) as job:  # type: ignore[arg-type]
         return job.finish()
+
+
+def run_command(folder: Path, *options: str) -> Path:
+    """Return an "mpirun" in the folder, which executes ``multiverso run`` with these options.
+
+    The harness knows its process as rank `RUNNER`, so that a test can signal it.
+    """
+    path = folder / "mpirun"
+    path.write_text(
+        f"#!{sys.executable}\n"
+        "import os, sys\n"
+        f"with open(os.path.join(os.environ['{MARK}'], 'pid-{RUNNER}'), 'w') as file:\n"
+        "    file.write(str(os.getpid()))\n"
+        f"command = [sys.executable, '-m', 'multiverso', 'run', *{options!r}]\n"
+        # The arguments after -np N are python, -X, faulthandler and the script.
+        "os.execv(sys.executable, command + sys.argv[1:3] + sys.argv[6:])\n",
+        "utf-8",
+    )
+    path.chmod(0o755)
+    return path
 
 
 def again_where_mpi_is_stuck(test: Callable[..., None]) -> Callable[..., None]:

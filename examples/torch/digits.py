@@ -52,7 +52,10 @@ def train(args, data: DigitImages):
     model = build_network(images.shape[1], data.classes)
     # MULTIVERSO: all workers start from the master's model, and each step is shared.
     optimizer = DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=args.learning_rate), model, freq=args.freq
+        torch.optim.SGD(model.parameters(), lr=args.learning_rate),
+        model,
+        freq=args.freq,
+        wire=args.wire,
     )
     cost = torch.nn.CrossEntropyLoss()
     master = mv.is_master_worker()
@@ -103,6 +106,9 @@ def parse_arguments():
     """Return the command-line options."""
     parser = make_parser(__doc__, epochs=20, batch_size=20, learning_rate=0.1, seed=1)
     parser.add_argument("--freq", type=positive(int), default=1, help="steps between syncs")
+    parser.add_argument(
+        "--wire", choices=("float32", "bfloat16", "int8"), help="how syncs travel between nodes"
+    )
     parser.add_argument("--sync", action="store_true", help="lock-step: runs are bitwise identical")
     parser.add_argument("--data", type=Path, metavar="PATH", help="MNIST instead of the digits")
     return parser.parse_args()

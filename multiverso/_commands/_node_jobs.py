@@ -78,7 +78,7 @@ def find_elastic_job(target: str) -> str:
         here = next((pid for pid in pids if pid in started), None)
         if target != job.content["name"] and here is None:
             continue
-        if not job.content.get("elastic"):
+        if not job.content.get("elastic", True):
             msg = (
                 f"job {target} is not elastic: expected one that was started with multiverso run "
                 "--elastic or calls mv.init(elastic=True)"
@@ -93,9 +93,9 @@ def find_elastic_job(target: str) -> str:
 
 def _describe(job: JobState) -> str:
     pids = [str(member["pid"]) for member in job.content["members"] if is_alive(member)]
-    kind = "elastic" if job.content.get("elastic") else "not elastic"
     name = f"'{job.content['name']}' " if job.content["name"] else ""
-    return f"{name}with the processes {', '.join(pids)} ({kind})"
+    kind = "" if job.content.get("elastic", True) else " (not elastic)"
+    return f"{name}with the processes {', '.join(pids)}{kind}"
 
 
 def is_alive(member: dict[str, Any]) -> bool:
@@ -163,7 +163,14 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
         "started",
         "saved",
     )
-    return {**{name: content[name] for name in copied}, "members": members, "tables": tables}
+    return {
+        **{name: content[name] for name in copied},
+        # Versions without elastic sessions do not describe these.
+        "elastic": content.get("elastic", False),
+        "max_workers": content.get("max_workers", 0),
+        "members": members,
+        "tables": tables,
+    }
 
 
 def _bytes_moved(table: dict[str, Any]) -> int:

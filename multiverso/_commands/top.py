@@ -103,13 +103,13 @@ class _View:
         nodes = f", node {job['node']} of {job['nodes']}" if job["nodes"] > 1 else ""
         saved = f", saved {job['saved']}" if job["saved"] else ""
         name = f"'{job['name']}', version {job['published']}: " if job["name"] else ""
-        title = f"{name}{job['ranks']} ranks, {_MODES[job['mode']]}{nodes}{saved}"
+        title = f"{name}{_describe_ranks(job)}, {_MODES[job['mode']]}{nodes}{saved}"
         columns = ("rank", "process", "state", "calls/s", "behind", "silent", "does", "waits for")
         rows = [
             (
                 str(member["rank"]),
                 str(member["pid"]),
-                member["state"] if member["alive"] or member["state"] != "here" else "died",
+                _state_of(member),
                 _format(member["calls_per_second"]),
                 str(member["behind"]) if member["worker_id"] >= 0 else "",
                 _format(member["silent_for"], " s"),
@@ -134,6 +134,22 @@ class _View:
             for table in job["tables"]
         ]
         return self._grid("", columns, rows)
+
+
+def _state_of(member: dict[str, Any]) -> str:
+    """Return whether a rank is here, has closed its session, has left, or has died."""
+    state: str = member["state"]
+    return state if member["alive"] or state != "here" else "died"
+
+
+def _describe_ranks(job: dict[str, Any]) -> str:
+    """Return the number of ranks; of an elastic job, also how many have joined and left."""
+    if not job["elastic"]:
+        return f"{job['ranks']} ranks"
+    joined = len(job["members"])
+    here = sum(_state_of(member) == "here" for member in job["members"])
+    most = f" of at most {job['max_workers']}" if job["max_workers"] else ""
+    return f"elastic: {here}{most} workers, {joined} joined, {joined - here} left"
 
 
 def _describe_keys(table: dict[str, Any]) -> str:

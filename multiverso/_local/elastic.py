@@ -13,7 +13,8 @@ from multiverso._local.job import WorkerRange, joiner_variables
 
 #: A rank that fails within this many seconds of its start, and whose replacements do the same until
 #: there were this many failures in a row, has a script that cannot work. It is not replaced again.
-_QUICK_SECONDS: Final = 5.0
+#: The time includes the imports of the script, which take long with large frameworks.
+_QUICK_SECONDS: Final = 30.0
 _MAX_QUICK_FAILURES: Final = 5
 
 #: The ends by these signals come from outside, so they do not count as failures of the script.

@@ -26,6 +26,8 @@ class ParameterExchange:
 
     Attributes
     ----------
+    updates : int
+        The number of this worker's updates.
     staleness : dict of int to int
         The number of this worker's updates with each staleness. The staleness of an update is the
         number of updates that other workers (of the group, if there are groups) have counted since
@@ -40,6 +42,7 @@ class ParameterExchange:
         self._shared = SharedParameters(tables) if group is None else GroupParameters(tables, group)
         self._elastic = algo.elastic
         self._elastic_force = algo.force(len(all_workers if group is None else group.workers))
+        self._sync_every = algo.sync_every
         self._num_workers = len(all_workers)
         self._synchronous = context.training.synchronous
         self._timer = context.timer
@@ -51,7 +54,11 @@ class ParameterExchange:
         #: The parameters after the last exchange; with elastic averaging, scratch memory.
         self._buffer: Array = np.empty_like(replica.weights)
         self._count = np.zeros(1, np.int64)
+        self.updates = 0
         self.staleness: dict[int, int] = {}
+        #: The fragment to exchange next, and the samples since the last exchange of each fragment.
+        self._due = 0
+        self._samples = [0] * len(self.tables.fragments)
 
     def for_replica(self, replica: "Replica") -> "ParameterExchange":
         """Return an exchange with the same tables for another replica on this rank."""
@@ -72,19 +79,27 @@ class ParameterExchange:
 
     def set_learning_rate(self, rate: float) -> None:
         """Change the learning rate of the shared optimizer."""
-        self.tables.optimizer_table.set_option(learning_rate=rate)
+        for table in self.tables.optimizer_tables:
+            table.set_option(learning_rate=rate)
 
     def fetch_count(self) -> None:
         """Read the update counter, from which the staleness of the next update is counted."""
         self._shared.count(self._count)
 
-    def exchange(self, batches: int, gradient: Array | None) -> bool:
+    def batches(self) -> int:
+        """Return the number of batches after which the next exchange is due."""
+        count = len(self._samples)
+        return (self._due + 1) * self._sync_every // count - self._due * self._sync_every // count
+
+    def exchange(self, samples: int, gradient: Array | None) -> bool:
         """Send the changes of this worker, and receive those of other workers.
+
+        With fragments, only the fragment that is due is exchanged.
 
         Parameters
         ----------
-        batches : int
-            Number of batches since the last exchange.
+        samples : int
+            Number of samples since the last exchange.
         gradient : ndarray or None
             Mean gradient of the batches, which this method may change; None if the worker's own
             optimizer has changed the parameters.
@@ -93,22 +108,27 @@ class ParameterExchange:
         -------
         bool
             False if there was nothing to exchange and the epoch ends: in lock-step no worker had a
-            batch; otherwise this worker had none.
+            batch since the last exchange of the fragment; otherwise this worker had none. So all
+            other fragments, whose last exchanges were later, are complete, too.
 
         """
-        num_active = self._count_update(batches)
+        fragment = self._due
+        self._due = (fragment + 1) % len(self._samples)
+        self._samples = [count + samples for count in self._samples]
+        samples, self._samples[fragment] = self._samples[fragment], 0
+        num_active = self._count_update(samples > 0)
         if not num_active:
             return False
         replica = self._replica
         with self._timer.measure("communicating"):
             if gradient is not None:
-                if not batches:
+                if not samples:
                     gradient.fill(0)
                 self._step(gradient, num_active)
             elif self._elastic:
                 self._average_elastically()
             else:
-                self._send_local_steps(num_active)
+                self._send_local_steps(fragment, samples, num_active)
             replica.push()
             if self.tables.state is not None:
                 replica.pull_state()
@@ -118,18 +138,19 @@ class ParameterExchange:
                 replica.push_state()
         return True
 
-    def _count_update(self, batches: int) -> int:
+    def _count_update(self, has_trained: bool) -> int:
         """Count the update, if any; return the number of workers whose batches it uses."""
-        if not self._synchronous and not batches:
+        if not self._synchronous and not has_trained:
             return 0
         # In lock-step, this call waits until all workers have added to the counter.
         with self._timer.measure("waiting" if self._synchronous else "communicating"):
             before = int(self._count[0])
-            self._shared.add_to_count(np.array([batches > 0], np.int64), self._count)
+            self._shared.add_to_count(np.array([has_trained], np.int64), self._count)
         increase = int(self._count[0]) - before
-        if batches:
+        if has_trained:
             # In lock-step the parameters do not change while an update is computed.
             staleness = 0 if self._synchronous else increase - 1
+            self.updates += 1
             self.staleness[staleness] = self.staleness.get(staleness, 0) + 1
         return increase if self._synchronous else 1
 
@@ -152,13 +173,18 @@ class ParameterExchange:
         self._shared.add(difference)
         replica.weights -= difference
 
-    def _send_local_steps(self, num_active: int) -> None:
+    def _send_local_steps(self, fragment: int, samples: int, num_active: int) -> None:
         """Send the change since the last exchange, negated, as a gradient (DiLoCo)."""
-        replica, last = self._replica, self._buffer
-        replica.pull()
-        np.subtract(last, replica.weights, out=last)
-        self._step(last, num_active)
-        np.copyto(last, replica.weights)
+        self._replica.pull()
+        part = self.tables.fragments[fragment]
+        current, last = self._replica.weights[part], self._buffer[part]
+        np.subtract(last, current, out=last)
+        if num_active > 1:
+            last /= num_active
+        if self.tables.merge is not None:
+            last *= self.tables.merge.scale_of(samples)
+        self._shared.step(last, current, fragment)
+        np.copyto(last, current)
 
 
 class GroupExchange:
@@ -171,7 +197,7 @@ class GroupExchange:
     def __init__(self, context: RankContext, tables: TrainingTables) -> None:
         assert context.group is not None
         self._algo = context.training.algo
-        self._all_parameters = tables.parameters
+        (self._all_parameters,) = tables.parameters
         self._group_parameters = GroupParameters(tables, context.group)
         self._elastic_force = self._algo.force(len(context.layout.groups))
         self._timer = context.timer

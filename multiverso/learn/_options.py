@@ -95,6 +95,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     text = "how parameters travel between nodes: bfloat16 sends half of the bytes, int8 a quarter"
     add_option("--wire FORMAT", text, choices=("float32", "bfloat16", "int8"))
+    text = "diloco: parts of the parameters that take turns, each once in --sync-every batches"
+    add_option("--fragments N", text, 1, type=positive)
+    text = "diloco: let workers count as much as they train"
+    add_option("--weight WHAT", text, choices=("samples",))
 
     add_option = partial(_add, parser.add_argument_group("machine and output"))
     add_option("--backend", "the backend of Keras", choices=("jax", "tensorflow", "torch"))

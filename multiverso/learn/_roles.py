@@ -101,7 +101,7 @@ class Role:
         tables, epochs = self.make_tables(_model_size(replica), replica)
         if training.restore is not None and not training.algo.local_steps:
             # The table has restored its learning rate. Callbacks read that of the model.
-            replica.set_learning_rate(tables.optimizer_table.options["learning_rate"])
+            replica.set_learning_rate(tables.optimizer_tables[0].options["learning_rate"])
         if self.context.layout.groups:
             api.barrier()
         return ParameterExchange(self.context, replica, tables), epochs

@@ -33,16 +33,15 @@ class TrainingLoop:
         self._timer = context.timer
         #: The rank that receives `WorkerDone`.
         self._superior = 0 if context.group is None else context.group.submaster
-        self._sync_every = training.algo.sync_every
         self._local_steps = training.algo.local_steps
         self._synchronous = training.synchronous
         self._checkpoint = training.checkpoint
         self._stopped = False
         self._gradient_sum: NDArray[Any] | None = None
-        if self._sync_every > 1 and not self._local_steps:
+        if training.algo.sync_every > 1 and not self._local_steps:
             self._gradient_sum = np.empty_like(replica.gradient)
-        # Samples and updates are counted since the last report, and in total.
-        self._samples = self._updates = 0
+        self._samples = 0  # Since the last report.
+        # What has been reported.
         self._total_samples = self._total_updates = 0
         self._last_report = time.monotonic()
 
@@ -81,23 +80,24 @@ class TrainingLoop:
     def _train_epoch(self) -> None:
         batches = self._data.generate_data()
         while not self._stopped:
-            count = self._compute(batches)
+            count, samples = self._compute(batches)
             gradient = None if self._local_steps else self._mean_gradient(count)
-            if not self._exchange.exchange(count, gradient):
+            if not self._exchange.exchange(samples, gradient):
                 break
-            self._updates += bool(count)
             if not self._synchronous:
                 if time.monotonic() - self._last_report > _REPORT_INTERVAL:
                     self._report()
                 self._obey_orders()
 
-    def _compute(self, batches: "Iterator[Batch]") -> int:
-        """Train on up to `sync_every` batches; return the number of batches."""
-        for count in range(self._sync_every):
+    def _compute(self, batches: "Iterator[Batch]") -> tuple[int, int]:
+        """Train until the next exchange is due; return the number of batches and of samples."""
+        samples = 0
+        wanted = self._exchange.batches()
+        for count in range(wanted):
             with self._timer.measure("waiting"):
                 batch = next(batches, None)
             if batch is None:
-                return count
+                return count, samples
             with self._timer.measure("computing"):
                 self._replica.step(batch)
                 if self._gradient_sum is not None:
@@ -105,8 +105,9 @@ class TrainingLoop:
                         self._gradient_sum += self._replica.gradient
                     else:
                         np.copyto(self._gradient_sum, self._replica.gradient)
+            samples += length_of(batch[0])
             self._samples += length_of(batch[0])
-        return self._sync_every
+        return wanted, samples
 
     def _mean_gradient(self, count: int) -> NDArray[Any]:
         if self._gradient_sum is None:
@@ -117,10 +118,11 @@ class TrainingLoop:
 
     def _report(self, ended_epoch: bool = False) -> None:
         metrics = self._replica.results() if self._samples else {}
-        self._channel.send(messages.Report(self._samples, self._updates, metrics, ended_epoch), 0)
+        updates = self._exchange.updates - self._total_updates
+        self._channel.send(messages.Report(self._samples, updates, metrics, ended_epoch), 0)
         self._total_samples += self._samples
-        self._total_updates += self._updates
-        self._samples = self._updates = 0
+        self._total_updates += updates
+        self._samples = 0
         self._last_report = time.monotonic()
 
     def _wait_for_start(self) -> None:

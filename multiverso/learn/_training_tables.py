@@ -1,5 +1,6 @@
 """The tables of a training: parameters of all workers and of groups, state, update counters."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -9,9 +10,10 @@ from numpy.typing import NDArray
 
 from multiverso import api
 from multiverso.errors import CheckpointCorruptError, CheckpointIOError, MismatchError
-from multiverso.learn._input import as_input_error
+from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn._layout import Group, Layout
 from multiverso.learn.algo import Algo
+from multiverso.sync._weighted_merge import WeightedMerge
 from multiverso.tables import ArrayTableHandler, MatrixTableHandler
 
 Array = NDArray[Any]
@@ -40,6 +42,13 @@ class ModelSize:
     dtype: str
 
 
+def _fragments_of(size: int, count: int) -> list[slice]:
+    """Return `count` consecutive parts of nearly equal size."""
+    if count > size:
+        raise InputError(f"fragments: expected at most {size}, one per parameter, received {count}")
+    return [slice(size * n // count, size * (n + 1) // count) for n in range(count)]
+
+
 class TrainingTables:
     """Parameters, other state of the model, and update counters.
 
@@ -47,8 +56,12 @@ class TrainingTables:
 
     Attributes
     ----------
-    parameters : ArrayTableHandler
-        The parameters that all workers share.
+    fragments : list of slice
+        The parts of the parameters that are exchanged one at a time.
+    parameters : list of ArrayTableHandler
+        The parameters that all workers share, a table for each fragment.
+    merge : WeightedMerge or None
+        Relates a worker's weights to those of all workers, if changes are weighted.
     state : ArrayTableHandler or None
         Running means and the like; None if the model has no such state.
     counter : ArrayTableHandler or MatrixTableHandler
@@ -75,14 +88,19 @@ class TrainingTables:
         if not algo.elastic and algo.optimizer is not None:
             optimizer = {"updater": algo.optimizer.updater, **algo.optimizer.options}
         steps_in_groups = bool(layout.groups) and not algo.local_steps
-        self.parameters = ArrayTableHandler(
-            model.weights,
-            weights,
-            dtype=dtype,
-            name="parameters",
-            wire=wire,
-            **(add if steps_in_groups else optimizer),
-        )
+        self.fragments = _fragments_of(model.weights, algo.fragments)
+        self.parameters = [
+            ArrayTableHandler(
+                part.stop - part.start,
+                None if weights is None else weights[part],
+                dtype=dtype,
+                name=f"parameters {number}" if number else "parameters",
+                wire=wire,
+                **(add if steps_in_groups else optimizer),
+            )
+            for number, part in enumerate(self.fragments)
+        ]
+        self.merge = None if algo.weight is None else WeightedMerge(1.0, "parameters")
         self.state = (
             ArrayTableHandler(model.state, state, dtype=dtype, name="state")
             if model.state
@@ -104,9 +122,9 @@ class TrainingTables:
         self.counter = MatrixTableHandler(shape[0], 1, dtype="int64", name="updates")
 
     @property
-    def optimizer_table(self) -> ArrayTableHandler | MatrixTableHandler:
-        """The table whose updater is the optimizer, if the mode has one."""
-        return self.parameters if self.steps is None else self.steps
+    def optimizer_tables(self) -> Sequence[ArrayTableHandler | MatrixTableHandler]:
+        """The tables whose updater is the optimizer, if the mode has one."""
+        return self.parameters if self.steps is None else [self.steps]
 
     def save(self, folder: Path, epochs: int) -> None:
         """Save all tables after `epochs` epochs. Collective."""
@@ -127,19 +145,25 @@ class SharedParameters:
     """The parameters with which a replica exchanges, in this class those of all workers."""
 
     def __init__(self, tables: TrainingTables) -> None:
-        self._table, self._counter = tables.parameters, tables.counter
+        self._tables, self._fragments = tables.parameters, tables.fragments
+        self._counter = tables.counter
 
     def get(self, out: Array) -> None:
         """Get the parameters."""
-        self._table.get(out=out)
+        for table, part in zip(self._tables, self._fragments, strict=True):
+            table.get(out=out[part])
 
     def add(self, delta: Array) -> None:
         """Add `delta`, and return after the server has applied it."""
-        self._table.add(delta, sync=True)
+        for table, part in zip(self._tables, self._fragments, strict=True):
+            table.add(delta[part], sync=True)
 
-    def step(self, gradient: Array, out: Array) -> None:
-        """Let the optimizer make a step, and get the parameters. This may change `gradient`."""
-        self._table.add_get(gradient, out=out)
+    def step(self, gradient: Array, out: Array, fragment: int = 0) -> None:
+        """Let the optimizer make a step with a fragment, and get the fragment's parameters.
+
+        This may change `gradient`.
+        """
+        self._tables[fragment].add_get(gradient, out=out)
 
     def count(self, out: Array) -> None:
         """Get the number of updates."""
@@ -171,7 +195,7 @@ class GroupParameters(SharedParameters):
         # The sub-master must see the delta before it receives the message that the worker is done.
         self._rows.add(delta[None], self._row, sync=True)
 
-    def step(self, gradient: Array, out: Array) -> None:
+    def step(self, gradient: Array, out: Array, fragment: int = 0) -> None:
         if self._steps is None:
             # A gradient is a negated change, and the group applies the workers' mean change.
             gradient *= -self._share

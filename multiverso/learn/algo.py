@@ -34,7 +34,7 @@ class Algo:
         no validation; None, the default, one after each epoch.
     sync_every : int, optional
         Batches of a worker between two exchanges. With ``mode="sgd"`` the worker sends the mean of
-        their gradients.
+        their gradients. With `fragments`, batches between two exchanges of the same fragment.
     mode : {"sgd", "easgd", "diloco"}
         "sgd", Downpour SGD (Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012): each
         worker sends gradients, the optimizer applies them, and the worker continues with the new
@@ -57,6 +57,15 @@ class Algo:
         The workers' Nesterov momentum with "easgd" and "diloco", for "sgd"; 0 by default.
     wire : {"float32", "bfloat16", "int8"}, optional
         How parameters of float32 travel between nodes, as for `multiverso.ArrayTableHandler`.
+    fragments : int, optional
+        With "diloco", the number of parts of the parameters that take turns: each is exchanged once
+        in `sync_every` batches, at equal distances, as in `multiverso.sync.ParamSync` (Streaming
+        DiLoCo, arXiv:2501.18512). At most `sync_every`, and 1 with groups of workers.
+    weight : {"samples"}, optional
+        With "diloco", multiplies a worker's change by the samples that it has trained on since the
+        last exchange, divided by the mean of all workers' so far, as `multiverso.sync.ParamSync`
+        does (Decoupled DiLoCo, arXiv:2604.21428). By default, all changes count the same. Not with
+        groups of workers.
     **options : float
         Options of `optimizer` under their names in Keras, such as ``learning_rate`` or ``beta_1``.
 
@@ -87,6 +96,8 @@ class Algo:
         elastic_lr: float | None = None,
         elastic_momentum: float = 0.0,
         wire: str | None = None,
+        fragments: int = 1,
+        weight: str | None = None,
         **options: Any,
     ) -> None:
         if mode not in _MODES:
@@ -95,7 +106,10 @@ class Algo:
             raise InputError(f"worker_optimizer: expected a name, received {worker_optimizer!r}")
         if wire is not None and wire not in WIRES:
             raise InputError(f"wire: expected one of {', '.join(WIRES)}, received {wire!r}")
+        if weight not in (None, "samples"):
+            raise InputError(f"weight: expected 'samples' or None, received {weight!r}")
         self.wire = wire
+        self.weight = weight
         self.mode = mode
         self.loss = loss
         self.metrics = list(metrics) if isinstance(metrics, tuple) else metrics
@@ -104,6 +118,14 @@ class Algo:
         )
         self.worker_optimizer = worker_optimizer
         self.sync_every = checked_integer("sync_every", sync_every, 1)
+        self.fragments = checked_integer("fragments", fragments, 1)
+        if self.fragments > self.sync_every:
+            raise InputError(
+                f"fragments: expected at most sync_every, {self.sync_every}, received {fragments}"
+            )
+        if mode != "diloco" and (self.fragments > 1 or weight is not None):
+            name = "fragments" if self.fragments > 1 else "weight"
+            raise InputError(f"{name}: expected mode 'diloco', received {mode!r}")
         self.elastic_force = (
             None if elastic_force is None else checked_number("elastic_force", elastic_force, 1.0)
         )

@@ -203,6 +203,8 @@ def _make_algo(parsed: argparse.Namespace, layout: Layout) -> Algo:
         elastic_lr=parsed.elastic_lr,
         elastic_momentum=parsed.elastic_momentum,
         wire=parsed.wire,
+        fragments=parsed.fragments,
+        weight=parsed.weight,
         **({} if elastic else options),
     )
 

@@ -130,6 +130,10 @@ class MPIManager:
                 f"num_masters: expected 1 in lock-step, received {num_masters}: every update uses "
                 "the gradients of all workers there, so groups would change nothing"
             )
+        if num_masters > 1 and (algo.fragments > 1 or algo.weight is not None):
+            raise InputError(
+                f"num_masters: expected 1 with fragments or weights, received {num_masters}"
+            )
         self.comm = comm
         self.data = data
         self.algo = algo

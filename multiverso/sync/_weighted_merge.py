@@ -42,5 +42,12 @@ class WeightedMerge:
         if (number := finite(weight, "weight", "a positive number")) <= 0:
             msg = f"{self._name}: weight: expected a positive number, received {weight!r}"
             raise ValueError(msg)
-        total, count = self._table.add_get([number, 1.0])
-        return float(number * count / total)
+        return self.scale_of(number)
+
+    def scale_of(self, weight: float) -> float:
+        """Return a weight divided by the mean of all positive weights so far.
+
+        In sync mode all workers call this, those that have not trained with 0.
+        """
+        total, count = self._table.add_get([weight, float(weight > 0)])
+        return float(weight * count / total) if weight else 0.0

@@ -90,8 +90,11 @@ class Table:
         # The finalizer's copy of the handle outlives this object. Once the session has freed the
         # table, the handle is stale, and MV_TableFree has no effect.
         self._background = BackgroundCalls(capi.MV_Table(self._handle.value))
-        free = weakref.finalize(self, self._background.free_table)
-        free.atexit = False  # The end of the session frees the table.
+        # A rank that joins an elastic session creates the same tables as the others have, in the
+        # same order, so each table is kept until the end of the session.
+        if not session.options.elastic:
+            free = weakref.finalize(self, self._background.free_table)
+            free.atexit = False  # The end of the session frees the table.
         self._name = name if isinstance(name, str) else f"table {self._description().id}"
 
     @property

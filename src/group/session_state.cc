@@ -49,6 +49,8 @@ Status SessionState::CheckRunning(bool was_waiting) {
 }
 
 Status SessionState::ReportLost(int rank, const std::string& text) {
+  // The rank may have aborted the session and ended since the caller looked.
+  MV_RETURN_IF_NOT_OK(CheckRunning(/*was_waiting=*/true));
   if (channel_ != nullptr) channel_->SendLosses();
   if (connections_ != nullptr) connections_->AnnounceLoss(rank);
   return peers_->About(rank, Status(Code::kPeerLost, text));

@@ -111,10 +111,12 @@ std::vector<int> PeerStatus::LostRanks() const {
 }
 
 int PeerStatus::CurrentMaster() const {
-  const std::vector<int> ended = EndedRanks();
+  // A worker that has shut down stays the master, so that only one worker finds that it is, even if
+  // others ask after the master's program has ended.
+  const std::vector<int> lost = LostRanks();
   std::vector<int> remaining;
   for (int rank = 0; rank < members_->size(); ++rank) {
-    if (!std::binary_search(ended.begin(), ended.end(), rank)) remaining.push_back(rank);
+    if (!std::binary_search(lost.begin(), lost.end(), rank)) remaining.push_back(rank);
   }
   return MasterOf(remaining);
 }

@@ -57,7 +57,7 @@ class PeerStatus final : public OwnerProbe {
   std::vector<int> EndedRanks() const;
   // Returns the same without ranks of an elastic session that have shut down.
   std::vector<int> LostRanks() const;
-  // Return the first worker that has not ended, and the first worker among `ranks`. If there is no
+  // Return the first worker that is not lost, and the first worker among `ranks`. If there is no
   // such worker, both return the original master.
   int CurrentMaster() const;
   int MasterOf(const std::vector<int>& ranks) const;

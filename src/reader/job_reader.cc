@@ -76,9 +76,18 @@ Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, in
                        is_unnamed ? " with a name: pass name= to multiverso.init" : ""));
 }
 
+int JobReader::RanksHere() const {
+  return control_->initial_size > 0 ? control_->joined.load(std::memory_order_acquire)
+                                    : static_cast<int>(ranks_.size());
+}
+
+int JobReader::RankOf(int local_rank) const {
+  return control_->initial_size > 0 ? local_rank : ranks_[static_cast<size_t>(local_rank)];
+}
+
 bool JobReader::IsAlive(int owner) const {
-  if (owner < 0 || static_cast<size_t>(owner) >= ranks_.size()) return false;
-  const uint32_t state = control_->slots()[ranks_[static_cast<size_t>(owner)]].state.load();
+  if (owner < 0 || owner >= RanksHere()) return false;
+  const uint32_t state = control_->slots()[RankOf(owner)].state.load();
   return state == RankSlot::kAlive && IsPresent(control_segment_.fd(), owner);
 }
 
@@ -86,7 +95,8 @@ std::string JobReader::EndReason() const {
   if (control_->abort.load(std::memory_order_acquire) == NodeControl::kSet) {
     return TextOf(control_->abort_reason, sizeof(control_->abort_reason));
   }
-  for (const int rank : ranks_) {
+  for (int local_rank = 0; local_rank < RanksHere(); ++local_rank) {
+    const int rank = RankOf(local_rank);
     const RankSlot& slot = control_->slots()[rank];
     const uint32_t state = slot.state.load(std::memory_order_acquire);
     if (state == RankSlot::kLeft) {
@@ -101,12 +111,14 @@ Status JobReader::CheckRunning() {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (!has_ended_) {
     const Instant now = Clock::now();
-    const bool is_any_joined = std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) {
-      return control_->slots()[rank].state.load() == RankSlot::kAlive;
-    });
+    bool is_any_joined = false;
+    for (int local_rank = 0; local_rank < RanksHere(); ++local_rank) {
+      const uint32_t state = control_->slots()[RankOf(local_rank)].state.load();
+      is_any_joined = is_any_joined || state == RankSlot::kAlive;
+    }
     if (is_any_joined && now < last_check_ + kCheckInterval) return Status::Ok();
     last_check_ = now;
-    for (int local_rank = 0; local_rank < static_cast<int>(ranks_.size()); ++local_rank) {
+    for (int local_rank = 0; local_rank < RanksHere(); ++local_rank) {
       if (IsAlive(local_rank)) return Status::Ok();
     }
     has_ended_ = true;
@@ -155,9 +167,9 @@ void JobReader::FindTables() {
                      [](const auto& table) { return table->header->is_released.load() != 0; }),
       tables_.end());
   if (created == tables_seen_) return;
-  for (int local_rank = 0; local_rank < static_cast<int>(ranks_.size()); ++local_rank) {
+  for (int local_rank = 0; local_rank < RanksHere(); ++local_rank) {
     if (!IsAlive(local_rank)) continue;
-    const int64_t pid = control_->slots()[ranks_[static_cast<size_t>(local_rank)]].pid;
+    const int64_t pid = control_->slots()[RankOf(local_rank)].pid;
     for (const std::string& path :
          SegmentsOf(pid, TableHeader::kMagic, ShardStorage::kLabelOffset)) {
       const std::shared_ptr<TableView> opened = Open(path);

@@ -43,6 +43,9 @@ class JobReader final : private OwnerProbe {
   Status Wait(uint64_t number, uint64_t* published, int64_t* step, const WaitLimit& limit);
 
  private:
+  // Return how many ranks have joined on this machine, and the rank of one of them.
+  int RanksHere() const;
+  int RankOf(int local_rank) const;
   struct TableView {
     Segment segment;
     TableHeader* header = nullptr;
@@ -61,7 +64,7 @@ class JobReader final : private OwnerProbe {
 
   Segment control_segment_;
   NodeControl* control_;
-  std::vector<int> ranks_;  // of this machine, by local rank
+  std::vector<int> ranks_;  // of this machine, by local rank, unless the session is elastic
   std::mutex mutex_;
   bool has_ended_ = false;
   Instant last_check_{};

@@ -71,6 +71,16 @@ inline MV_ALWAYS_INLINE T Minus(T a, T b) {
     }                                                                               \
   }
 
+#define MV_DEFINE_SETTLE(Name, Combine, T)                                       \
+  MV_VECTOR_VERSIONS void Name(T* current, T* last, const T* table, int64_t n) { \
+    MV_INDEPENDENT                                                               \
+    for (int64_t i = 0; i < n; ++i) {                                            \
+      const T value = table[i];                                                  \
+      current[i] = Combine(value, last[i]);                                      \
+      last[i] = value;                                                           \
+    }                                                                            \
+  }
+
 #define MV_DEFINE_DESCEND(T)                                                                 \
   MV_VECTOR_VERSIONS void Descend(T* w, const T* d, T rate, int64_t n) {                     \
     MV_INDEPENDENT                                                                           \
@@ -90,10 +100,17 @@ MV_DEFINE_ARITHMETIC(float)
 MV_DEFINE_ARITHMETIC(double)
 MV_DEFINE_ARITHMETIC(int32_t)
 MV_DEFINE_ARITHMETIC(int64_t)
+MV_DEFINE_SETTLE(SettleAdding, Plus, float)
+MV_DEFINE_SETTLE(SettleAdding, Plus, double)
+MV_DEFINE_SETTLE(SettleAdding, Plus, int32_t)
+MV_DEFINE_SETTLE(SettleAdding, Plus, int64_t)
+MV_DEFINE_SETTLE(SettleSubtracting, Minus, float)
+MV_DEFINE_SETTLE(SettleSubtracting, Minus, double)
 MV_DEFINE_DESCEND(float)
 MV_DEFINE_DESCEND(double)
 
 #undef MV_DEFINE_ARITHMETIC
+#undef MV_DEFINE_SETTLE
 #undef MV_DEFINE_DESCEND
 
 const char* VectorVersion() {

@@ -47,6 +47,16 @@ void Exchange(double* w, double* current, double* last, int64_t n);
 void Exchange(int32_t* w, int32_t* current, int32_t* last, int64_t n);
 void Exchange(int64_t* w, int64_t* current, int64_t* last, int64_t n);
 
+// current = table + last; last = table
+void SettleAdding(float* current, float* last, const float* table, int64_t n);
+void SettleAdding(double* current, double* last, const double* table, int64_t n);
+void SettleAdding(int32_t* current, int32_t* last, const int32_t* table, int64_t n);
+void SettleAdding(int64_t* current, int64_t* last, const int64_t* table, int64_t n);
+
+// current = table - last; last = table
+void SettleSubtracting(float* current, float* last, const float* table, int64_t n);
+void SettleSubtracting(double* current, double* last, const double* table, int64_t n);
+
 // w -= rate * d
 void Descend(float* w, const float* d, float rate, int64_t n);
 void Descend(double* w, const double* d, double rate, int64_t n);

@@ -48,8 +48,10 @@ class AddUpdater final : public Updater {
               int64_t count) const override {
     std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
   }
-  void AddResidual(const void* residual, void* current, int64_t count) const override {
-    kernels::Add(static_cast<T*>(current), static_cast<const T*>(residual), count);
+  void SettleWithResidual(const Hyper& /*hyper*/, const void* table, void* last, void* current,
+                          int64_t count) const override {
+    kernels::SettleAdding(static_cast<T*>(current), static_cast<T*>(last),
+                          static_cast<const T*>(table), count);
   }
   // One loop saves passes over memory: the data of an exchange is seldom in a cache.
   bool Exchange(const Hyper& /*hyper*/, const Update& update, void* current) const override {

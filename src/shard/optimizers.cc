@@ -58,9 +58,10 @@ class Optimizer : public Updater {
     std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
   }
   // The delta is a gradient, which points away from where the worker moved.
-  void AddResidual(const void* residual, void* current, int64_t count) const override {
-    T* const values = static_cast<T*>(current);
-    kernels::Difference(values, values, static_cast<const T*>(residual), count);
+  void SettleWithResidual(const Hyper& /*hyper*/, const void* table, void* last, void* current,
+                          int64_t count) const override {
+    kernels::SettleSubtracting(static_cast<T*>(current), static_cast<T*>(last),
+                               static_cast<const T*>(table), count);
   }
 
  protected:
@@ -258,7 +259,11 @@ class EasgdOptimizer final : public Optimizer<T, 0> {
                   Rounded<T>(hyper, kElasticForce), T{1}, count);
   }
   // The next delta is the worker's whole position, so nothing is left of this one.
-  void AddResidual(const void* /*residual*/, void* /*current*/, int64_t /*count*/) const override {}
+  void SettleWithResidual(const Hyper& hyper, const void* table, void* last, void* current,
+                          int64_t count) const override {
+    Settle(hyper, table, current, count);
+    std::memcpy(last, table, static_cast<size_t>(count) * sizeof(T));
+  }
 
  private:
   void Step(const Hyper& hyper, const Update& update) const override {

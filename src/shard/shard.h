@@ -38,6 +38,7 @@
 #include "shard/stripe_layout.h"
 #include "shard/tensor_list.h"
 #include "shard/updater.h"
+#include "shard/wire_format.h"
 
 namespace multiverso {
 
@@ -76,6 +77,12 @@ class Shard {
 
   // Executes a checked request, or continues it from *progress.
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
+  // Does the same for a get, add or add_get of a range of float32 values, of which `delta` and
+  // `out` have other formats; that of `out` is not int8. Values are encoded and decoded in pieces
+  // that stay in the first-level cache. Sets *fits to false if the format cannot represent all
+  // values of `out`, which is then undefined. The delta has been added in any case.
+  Status RunEncoded(const Request& request, WireFormat delta_format, WireFormat out_format,
+                    Progress* progress, const WaitLimit& limit, bool* fits);
 
   // Applies a delta without locks, to `count` elements from element `first` of the shard on, for
   // callers that exclude other access to the elements. Rows of at most kMaxRowElements are whole.
@@ -236,6 +243,8 @@ class Shard {
   void ApplyAndNote(int64_t first, const Update& update) const;
   // Runs an atomic request for an element of the shard.
   void ExchangeElement(const Request& request, int64_t at) const;
+  // Returns the longest part of a run of elements that an update may be split into.
+  int64_t PieceOf(int64_t count) const;
   void ExchangeStripe(const Request& request, int64_t first, int64_t count) const;
   bool MayReadUnlocked(int64_t count) const;
 

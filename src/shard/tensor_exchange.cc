@@ -1,5 +1,6 @@
 #include "shard/tensor_exchange.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -31,16 +32,43 @@ void TensorExchange::Settle(int64_t first, int64_t count) const {
   });
 }
 
-void TensorExchange::SettleWithResidual(int64_t first, int64_t count, const char* values) const {
-  const int64_t element_bytes = SizeOf(tensors_.dtype());
-  // The next delta is scaled again.
-  if (scale_ != 1) Scale(tensors_.dtype(), last(first), count, 1 / scale_);
-  tensors_.ForEachPart(first, count, [&](void* part, int64_t done, int64_t elements) {
-    const char* const part_values = values + done * element_bytes;
-    updater_.Settle(hyper_, part_values, part, elements);
-    updater_.AddResidual(last(first + done), part, elements);
-  });
-  std::memcpy(last(first), values, static_cast<size_t>(count * element_bytes));
+WireFormat TensorExchange::TakeEncoded(WireFormat format, int64_t first, int64_t count,
+                                       char* to) const {
+  const int64_t bytes = WireBytes(WireFormat::kFloat32, count);
+  auto* const delta = reinterpret_cast<float*>(last(first));
+  // A single int8 with its scale takes more bytes than a float.
+  bool fits = WireBytes(format, count) < bytes;
+  int64_t taken = 0;
+  int64_t encoded = 0;
+  while (fits && encoded < count) {
+    const int64_t piece = std::min(kWirePiece, count - encoded);
+    TakeDelta(first + encoded, piece);
+    taken += piece;
+    fits = EncodeTaking(format, delta + encoded, piece, to + WireBytes(format, encoded));
+    if (fits) encoded = taken;
+  }
+  if (fits) return format;
+  // The sums are exactly the deltas.
+  AddDecoded(format, to, encoded, delta);
+  TakeDelta(first + taken, count - taken);
+  std::memcpy(to, delta, static_cast<size_t>(bytes));
+  std::memset(delta, 0, static_cast<size_t>(bytes));
+  return WireFormat::kFloat32;
+}
+
+void TensorExchange::SettleEncoded(WireFormat format, int64_t first, int64_t count,
+                                   const char* values) const {
+  float decoded[kWirePiece];
+  for (int64_t done = 0; done < count; done += kWirePiece) {
+    const int64_t piece = std::min(kWirePiece, count - done);
+    DecodePart(format, values, done, piece, decoded);
+    // The next delta is scaled again.
+    if (scale_ != 1) Scale(tensors_.dtype(), last(first + done), piece, 1 / scale_);
+    tensors_.ForEachPart(first + done, piece, [&](void* part, int64_t offset, int64_t elements) {
+      updater_.SettleWithResidual(hyper_, decoded + offset, last(first + done + offset), part,
+                                  elements);
+    });
+  }
 }
 
 }  // namespace multiverso

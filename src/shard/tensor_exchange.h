@@ -8,6 +8,7 @@
 #include "shard/hyper.h"
 #include "shard/tensor_list.h"
 #include "shard/updater.h"
+#include "shard/wire_format.h"
 
 namespace multiverso {
 
@@ -33,9 +34,15 @@ class TensorExchange {
   // Sets the tensors to the parameters with which the worker continues. The last values have been
   // overwritten with the table's new values.
   void Settle(int64_t first, int64_t count) const;
-  // The same, if only a part of the delta was added, and the last values have been overwritten with
-  // the rest. `values` are the table's new values. The next delta includes the rest.
-  void SettleWithResidual(int64_t first, int64_t count, const char* values) const;
+
+  // The same for an add that another node makes with an encoded delta of float32 values.
+  //
+  // Encodes the delta as TakeDelta would leave it, and overwrites the last values with what
+  // rounding took from it. If the format cannot represent all values, they are in `to` as float32,
+  // nothing was taken, and the result is kFloat32. `to` has room for these.
+  WireFormat TakeEncoded(WireFormat format, int64_t first, int64_t count, char* to) const;
+  // `values` are the table's new values in that format. The next delta includes what rounding took.
+  void SettleEncoded(WireFormat format, int64_t first, int64_t count, const char* values) const;
 
  private:
   const Updater& updater_;

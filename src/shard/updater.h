@@ -99,9 +99,10 @@ class Updater {
   // parameters after the add.
   virtual void Settle(const Hyper& hyper, const void* table, void* current,
                       int64_t count) const = 0;
-  // Changes `current` so that the next delta includes `residual`, the part of a delta that was not
-  // added to the table.
-  virtual void AddResidual(const void* residual, void* current, int64_t count) const = 0;
+  // Does the same when `last` holds the part of the delta that was not added to the table, so that
+  // the next delta includes that part, and overwrites `last` with the table's parameters.
+  virtual void SettleWithResidual(const Hyper& hyper, const void* table, void* last, void* current,
+                                  int64_t count) const = 0;
   // Performs TakeDelta, Apply and Settle in one loop, with `last` as `update.delta` and
   // `update.out`. Returns false if the updater has no such loop.
   virtual bool Exchange(const Hyper& /*hyper*/, const Update& /*update*/, void* /*current*/) const {

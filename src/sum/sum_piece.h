@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "shard/wire_format.h"
 #include "sum/round_sum.h"
-#include "transport/wire_format.h"
 
 namespace multiverso {
 

@@ -70,7 +70,8 @@ void DistributedCall::AddPipeline(int server, ChunkSource source, RowRange rows)
     failover.numbers = control_channel->numbers();
     if (IsChange(request_.kind)) failover.slot = failover.numbers->Take(failover.node);
   }
-  pipelines_.emplace_back(messenger_, server, tag, table_shard_, std::move(source), rows, failover);
+  pipelines_.emplace_back(messenger_, service_->buffers(), server, tag, table_shard_,
+                          std::move(source), rows, failover);
   answered_.push_back(false);
 }
 

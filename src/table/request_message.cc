@@ -42,6 +42,7 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
   if (has_wire && (!IsAdd(header->kind) || header->BytesIn(header->wire) > header->bytes)) {
     return false;
   }
+  if (header->reply == WireFormat::kInt8) return false;  // no sender asks for it
   if (header->reply != WireFormat::kFloat32 && !ReturnsParameters(header->kind)) return false;
   const int64_t max_count = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
   return header->count > 0 && header->count <= max_count && header->first >= 0 &&

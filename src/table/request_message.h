@@ -20,7 +20,7 @@
 #include "shard/request.h"
 #include "shard/step_cells.h"
 #include "shard/stripe_layout.h"
-#include "transport/wire_format.h"
+#include "shard/wire_format.h"
 
 namespace multiverso {
 

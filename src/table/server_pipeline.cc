@@ -10,10 +10,6 @@
 namespace multiverso {
 namespace {
 
-// The values of an exchange are encoded and decoded in pieces that stay in the first-level cache.
-// Pieces consist of whole blocks (wire_format.h).
-constexpr int64_t kPiece = 2048;
-
 // Returns a seed that no other call on any rank uses, because equal seeds have equal errors, which
 // would not cancel out.
 uint64_t SeedOf(int rank) {
@@ -28,9 +24,11 @@ bool ServerPipeline::Wire::is_in_use() const {
                                        [](const Messenger::Ticket& send) { return send.is_open; });
 }
 
-ServerPipeline::ServerPipeline(Messenger* messenger, int server, int tag, const TableShard* table,
-                               ChunkSource source, RowRange rows, Failover failover)
+ServerPipeline::ServerPipeline(Messenger* messenger, BufferPool* buffers, int server, int tag,
+                               const TableShard* table, ChunkSource source, RowRange rows,
+                               Failover failover)
     : messenger_(messenger),
+      buffers_(buffers),
       server_(server),
       tag_(tag),
       table_(table),
@@ -66,53 +64,31 @@ TensorExchange ServerPipeline::ExchangeOf(const Request& request) const {
 
 void ServerPipeline::Prepare(InFlightRequest* request) {
   const Request& chunk = request->chunk.request;
-  const WireFormat format = table_->spec().wire_format();
+  request->is_separate = false;
   request->format = WireFormat::kFloat32;
-  if (chunk.kind == RequestKind::kExchange) return PrepareExchange(request);
-  if (format == WireFormat::kFloat32 || !IsAdd(chunk.kind)) return;
-  const Instant began = Clock::now();
-  const int64_t count = FloatsIn(request->chunk.bytes);
-  request->encoded.resize(static_cast<size_t>(WireBytes(format, count)));
-  if (WireBytes(format, count) < request->chunk.bytes &&
-      EncodeAtRandom(format, static_cast<const float*>(chunk.delta), count,
-                     SeedOf(messenger_->rank()), request->encoded.data())) {
-    request->format = format;
-  } else {
-    request->encoded.clear();
+  if (!IsAdd(chunk.kind)) return;
+  if (table_->spec().wire_format() != WireFormat::kFloat32) return Encode(request);
+  if (chunk.kind == RequestKind::kExchange) {
+    ExchangeOf(chunk).TakeDelta(chunk.first, chunk.count);
   }
-  counts_.encoding += Clock::now() - began;
 }
 
-void ServerPipeline::PrepareExchange(InFlightRequest* request) {
+void ServerPipeline::Encode(InFlightRequest* request) {
   const Request& chunk = request->chunk.request;
-  const TensorExchange exchange = ExchangeOf(chunk);
   const WireFormat format = table_->spec().wire_format();
-  if (format == WireFormat::kFloat32) return exchange.TakeDelta(chunk.first, chunk.count);
+  const int64_t bytes = request->chunk.bytes;
+  const int64_t count = FloatsIn(bytes);
   const Instant began = Clock::now();
-  std::vector<char>& encoded = request->encoded;
-  encoded.resize(static_cast<size_t>(WireBytes(format, chunk.count)));
-  auto* const delta = reinterpret_cast<float*>(exchange.last(chunk.first));
-  // A single int8 with its scale takes more bytes than a float.
-  bool fits = WireBytes(format, chunk.count) < request->chunk.bytes;
-  int64_t done = 0;
-  for (; fits && done < chunk.count; done += kPiece) {
-    const int64_t count = std::min(kPiece, chunk.count - done);
-    char* const to = encoded.data() + WireBytes(format, done);
-    exchange.TakeDelta(chunk.first + done, count);
-    fits = EncodeNearest(format, delta + done, count, to);
-    // What rounding takes from the delta stays in its place until the values arrive.
-    if (fits) SubtractDecoded(format, to, count, delta + done);
-  }
-  if (fits) {
+  buffers_->MakeRoom(std::max(bytes, WireBytes(format, count)), &request->encoded);
+  char* const encoded = request->encoded->data();
+  if (chunk.kind == RequestKind::kExchange) {
+    request->format = ExchangeOf(chunk).TakeEncoded(format, chunk.first, count, encoded);
+    request->is_separate = true;
+  } else if (WireBytes(format, count) < bytes &&
+             EncodeAtRandom(format, static_cast<const float*>(chunk.delta), count,
+                            SeedOf(messenger_->rank()), encoded)) {
     request->format = format;
-  } else {
-    // The sums are exactly the deltas of the pieces before the last one.
-    if (done > 0) AddDecoded(format, encoded.data(), done - kPiece, delta);
-    if (done < chunk.count) exchange.TakeDelta(chunk.first + done, chunk.count - done);
-    const auto bytes = static_cast<size_t>(request->chunk.bytes);
-    encoded.resize(bytes);
-    std::memcpy(encoded.data(), delta, bytes);
-    std::memset(delta, 0, bytes);
+    request->is_separate = true;
   }
   counts_.encoding += Clock::now() - began;
 }
@@ -159,17 +135,17 @@ Status ServerPipeline::Send(InFlightRequest* request) {
     out = ExchangeOf(chunk.request).last(chunk.request.first);
     values = static_cast<const char*>(out);
   }
-  if (!request->encoded.empty()) values = request->encoded.data();
+  if (request->is_separate) values = request->encoded->data();
   const bool may_be_encoded = header.reply != WireFormat::kFloat32;
   if (has_failover() || may_be_encoded) {
     // The answer shares the memory of the values, since it arrives after the server has them all.
-    wire.values.resize(static_cast<size_t>(id_bytes + chunk.bytes));
-    out = wire.values.data() + id_bytes;
+    buffers_->MakeRoom(id_bytes + chunk.bytes, &wire.values);
+    out = wire.values->data() + id_bytes;
   }
   if (has_failover()) {
-    if (id_bytes > 0) std::memcpy(wire.values.data(), ids, static_cast<size_t>(id_bytes));
+    if (id_bytes > 0) std::memcpy(wire.values->data(), ids, static_cast<size_t>(id_bytes));
     if (value_bytes > 0) std::memcpy(out, values, static_cast<size_t>(value_bytes));
-    ids = wire.values.data();
+    ids = wire.values->data();
     values = static_cast<const char*>(out);
   }
   counts_.bytes_sent += kRequestBytes + header.payload_bytes();
@@ -236,42 +212,28 @@ Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
 void ServerPipeline::TakeValues(const InFlightRequest& request) {
   const Chunk& chunk = request.chunk;
   const Request& call = chunk.request;
-  const std::vector<char>& memory = request.wire->values;
+  const RequestHeader header = HeaderOf(request);
+  const BufferPool::Buffer& memory = request.wire->values;
   // Without memory of their own, the values have been received into that of the caller.
-  const char* values = memory.empty() ? nullptr : memory.data() + memory.size() - chunk.bytes;
+  const char* const values = memory == nullptr ? nullptr : memory->data() + header.id_bytes();
   const bool is_encoded = request.wire->received < request.expected;
+  const WireFormat format = is_encoded ? header.reply : WireFormat::kFloat32;
   const auto bytes = static_cast<size_t>(chunk.bytes);
   const Instant began = is_encoded ? Clock::now() : Instant();
   if (call.kind != RequestKind::kExchange) {
     if (is_encoded) {
-      Decode(HeaderOf(request).reply, values, FloatsIn(chunk.bytes), static_cast<float*>(call.out));
+      Decode(format, values, FloatsIn(chunk.bytes), static_cast<float*>(call.out));
     } else if (values != nullptr) {
       std::memcpy(call.out, values, bytes);
     }
-  } else if (request.encoded.empty()) {
+  } else if (request.is_separate) {
+    ExchangeOf(call).SettleEncoded(format, call.first, call.count, values);
+  } else {
     const TensorExchange exchange = ExchangeOf(call);
     if (values != nullptr) std::memcpy(exchange.last(call.first), values, bytes);
     exchange.Settle(call.first, call.count);
-  } else {
-    SettleEncoded(request, values, is_encoded ? HeaderOf(request).reply : WireFormat::kFloat32);
   }
   if (is_encoded) counts_.encoding += Clock::now() - began;
-}
-
-void ServerPipeline::SettleEncoded(const InFlightRequest& request, const char* values,
-                                   WireFormat format) {
-  const Request& call = request.chunk.request;
-  const TensorExchange exchange = ExchangeOf(call);
-  float decoded[kPiece];
-  for (int64_t done = 0; done < call.count; done += kPiece) {
-    const int64_t count = std::min(kPiece, call.count - done);
-    const char* piece = values + WireBytes(format, done);
-    if (format != WireFormat::kFloat32) {
-      Decode(format, piece, count, decoded);
-      piece = reinterpret_cast<const char*>(decoded);
-    }
-    exchange.SettleWithResidual(call.first + done, count, piece);
-  }
 }
 
 Status ServerPipeline::Finish(InFlightRequest* request) {

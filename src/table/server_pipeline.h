@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "memory/buffer_pool.h"
 #include "node/flight_recorder.h"
 #include "node/sequence_numbers.h"
 #include "shard/tensor_exchange.h"
@@ -33,9 +34,9 @@ struct Failover {
 class ServerPipeline {
  public:
   // No other pipeline of this rank uses `tag` with the server. `rows` is for error messages.
-  // `table` outlives the pipeline.
-  ServerPipeline(Messenger* messenger, int server, int tag, const TableShard* table,
-                 ChunkSource source, RowRange rows, Failover failover);
+  // `buffers` and `table` outlive the pipeline.
+  ServerPipeline(Messenger* messenger, BufferPool* buffers, int server, int tag,
+                 const TableShard* table, ChunkSource source, RowRange rows, Failover failover);
   ~ServerPipeline();
   ServerPipeline(ServerPipeline&&) = default;
   ServerPipeline& operator=(ServerPipeline&&) = delete;
@@ -73,8 +74,8 @@ class ServerPipeline {
     std::string message;  // the header and the inline bytes
     Reply reply;
     // With failover, the row ids and then the values sent or received. If values are received that
-    // may be encoded, these values.
-    std::vector<char> values;
+    // may be encoded, these values. Otherwise null: the messages use the caller's memory.
+    BufferPool::Buffer values;
     int64_t received = 0;
     Messenger::Ticket answer;
     Messenger::Ticket sends[3];
@@ -86,7 +87,8 @@ class ServerPipeline {
     std::unique_ptr<Wire> wire = std::make_unique<Wire>();
     // The values that are sent, if they are not the chunk's. They are encoded once, so that a
     // repeated request adds the same.
-    std::vector<char> encoded;
+    BufferPool::Buffer encoded;
+    bool is_separate = false;                  // the values are in `encoded`
     WireFormat format = WireFormat::kFloat32;  // of the values that are sent
     uint64_t number = 0;   // number among the changes of the slot; 0 without a slot
     uint64_t order = 0;    // position among the chunks of the pipeline
@@ -100,7 +102,7 @@ class ServerPipeline {
   TensorExchange ExchangeOf(const Request& request) const;
   // Takes the delta of an exchange, and encodes the values of an add.
   void Prepare(InFlightRequest* request);
-  void PrepareExchange(InFlightRequest* request);
+  void Encode(InFlightRequest* request);
   RequestHeader HeaderOf(const InFlightRequest& request) const;
   Status Send(InFlightRequest* request);
   // Progresses the messages of the request, and sets *done to whether all have completed.
@@ -108,8 +110,6 @@ class ServerPipeline {
   Status CheckAnswer(const InFlightRequest& request);
   // Moves the values that have been received to the caller's memory.
   void TakeValues(const InFlightRequest& request);
-  // Ends an exchange whose delta was encoded.
-  void SettleEncoded(const InFlightRequest& request, const char* values, WireFormat format);
   // Takes the answer of a request whose messages have completed.
   Status Finish(InFlightRequest* request);
   // With failover, moves an error that may mean the death of the server to stall_, and returns ok.
@@ -118,6 +118,7 @@ class ServerPipeline {
   static void Detach(Messenger* messenger, std::unique_ptr<Wire>* wire);
 
   Messenger* messenger_;
+  BufferPool* buffers_;
   int server_;
   int replaced_server_ = -1;
   int tag_;

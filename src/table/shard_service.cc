@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -17,6 +18,16 @@ constexpr auto kTimeSlice = std::chrono::milliseconds(25);
 // The most time for which the destructor lets the last answers leave.
 constexpr auto kMaxFarewell = std::chrono::milliseconds(200);
 constexpr auto kCleanUpInterval = std::chrono::milliseconds(200);
+
+bool IsEncoded(const RequestHeader& header) {
+  return header.wire != WireFormat::kFloat32 || header.reply != WireFormat::kFloat32;
+}
+
+// Returns the bytes up to a whole number of cache lines.
+int64_t Aligned(int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  return DivideUp(bytes, kLine) * kLine;
+}
 
 }  // namespace
 
@@ -85,7 +96,6 @@ bool ShardService::Poll() {
   for (auto job = jobs_.begin(); status.ok() && job != jobs_.end();) {
     const Status continued = Continue(job, &did_work);
     if (continued.ok()) {
-      Recycle(job->buffer);
       job = jobs_.erase(job);
     } else if (job->phase == Job::Phase::kWork && WaitsForRound(*job)) {
       const auto waiting = job++;
@@ -118,11 +128,6 @@ void ShardService::ResumeWaiting() {
     const auto resumed = job++;
     if (!WaitsForRound(*resumed)) jobs_.splice(jobs_.end(), waiting_, resumed);
   }
-}
-
-void ShardService::Recycle(std::vector<char>* buffer) {
-  if (free_buffers_.size() >= kMostJobs) std::vector<char>().swap(*buffer);
-  free_buffers_.push_back(buffer);
 }
 
 Status ShardService::TakeRequests(bool* did_work) {
@@ -161,13 +166,6 @@ Status ShardService::Begin(const RequestHeader& header, const char* payload) {
   } else {
     job.failure = job.table->CheckRequest(header);
   }
-  if (free_buffers_.empty()) {
-    // A buffer grows to the size of the largest chunk that it receives.
-    buffers_.push_back(std::make_unique<std::vector<char>>());
-    free_buffers_.push_back(buffers_.back().get());
-  }
-  job.buffer = free_buffers_.back();
-  free_buffers_.pop_back();
   jobs_.push_back(std::move(job));
   return ReceiveValues(&jobs_.back(), payload);
 }
@@ -177,8 +175,7 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
   const int64_t id_bytes = header.id_bytes();
   PlaceValues(job, CarriesData(header.kind) ? header.bytes : 0);
   char* const ids = job->buffer->data();
-  const bool is_encoded = header.wire != WireFormat::kFloat32;
-  char* const values = is_encoded ? EncodedValuesOf(*job) : ids + id_bytes;
+  char* const values = ids + id_bytes;
   Request* const request = &job->request;
   request->kind = header.kind;
   request->worker = header.worker == Request::kNoWorker
@@ -209,16 +206,29 @@ Status ShardService::ReceiveValues(Job* job, const char* payload) {
                              &job->receives[1]);
 }
 
+bool ShardService::IsEncodedRange(const RequestHeader& header) {
+  return !IsOfRows(header.kind) && IsEncoded(header);
+}
+
+char* ShardService::SecondValuesOf(const Job& job) {
+  return job.buffer->data() + job.header.id_bytes() + Aligned(job.header.bytes);
+}
+
 void ShardService::PlaceValues(Job* job, int64_t bytes) {
   const RequestHeader& header = job->header;
   const int64_t id_bytes = header.id_bytes();
-  const bool is_encoded =
-      header.wire != WireFormat::kFloat32 || header.reply != WireFormat::kFloat32;
-  const auto needed = static_cast<size_t>(id_bytes + (is_encoded ? 2 : 1) * bytes);
-  if (job->buffer->size() < needed) job->buffer->resize(needed);
+  const bool has_second = IsEncoded(header) && bytes > 0;
+  buffers_.MakeRoom(id_bytes + (has_second ? Aligned(bytes) : 0) + bytes, &job->buffer);
   char* const ids = job->buffer->data();
   job->request.row_ids = reinterpret_cast<const int64_t*>(ids);
   job->request.delta = job->request.out = ids + id_bytes;
+  if (!has_second) return;
+  if (IsOfRows(header.kind)) {
+    if (header.wire != WireFormat::kFloat32) job->request.delta = SecondValuesOf(*job);
+  } else if (header.wire != header.reply) {
+    // Values of one format can replace each other in pieces.
+    job->request.out = SecondValuesOf(*job);
+  }
 }
 
 bool ShardService::HasEarlierRequest(const std::list<Job>::iterator& job) {
@@ -276,28 +286,26 @@ Status ShardService::Continue(const std::list<Job>::iterator& job, bool* did_wor
   return Status(Code::kInternal, "internal error: invalid phase of a request");
 }
 
-char* ShardService::EncodedValuesOf(const Job& job) {
-  return job.buffer->data() + job.header.id_bytes() + job.header.bytes;
-}
-
-void ShardService::DecodeValues(Job* job) {
+void ShardService::DecodeRows(Job* job) {
   const RequestHeader& header = job->header;
   if (header.wire == WireFormat::kFloat32) return;
   const Instant began = Clock::now();
-  Decode(header.wire, EncodedValuesOf(*job), FloatsIn(header.bytes),
-         static_cast<float*>(job->request.out));
+  Decode(header.wire, job->buffer->data() + header.id_bytes(), FloatsIn(header.bytes),
+         reinterpret_cast<float*>(SecondValuesOf(*job)));
   CountEncoding(*job, began);
 }
 
-int64_t ShardService::EncodeReply(Job* job, const char** values) {
-  const RequestHeader& header = job->header;
-  *values = static_cast<const char*>(job->request.out);
-  if (header.reply == WireFormat::kFloat32) return header.bytes;
+int64_t ShardService::EncodeReply(const Job& job, const char** values) {
+  const RequestHeader& header = job.header;
+  *values = static_cast<const char*>(job.request.out);
+  if (!IsOfRows(header.kind) || header.reply == WireFormat::kFloat32) {
+    return header.BytesIn(header.reply);
+  }
   const Instant began = Clock::now();
-  char* const encoded = EncodedValuesOf(*job);
-  const bool is_encoded = EncodeNearest(header.reply, static_cast<const float*>(job->request.out),
+  char* const encoded = SecondValuesOf(job);
+  const bool is_encoded = EncodeNearest(header.reply, static_cast<const float*>(job.request.out),
                                         FloatsIn(header.bytes), encoded);
-  CountEncoding(*job, began);
+  CountEncoding(job, began);
   if (is_encoded) *values = encoded;
   return is_encoded ? header.BytesIn(header.reply) : header.bytes;
 }
@@ -316,8 +324,8 @@ void ShardService::CheckValues(Job* job) {
                           StrCat("a request of ", job->received, " bytes, expected ", expected));
     return;
   }
-  DecodeValues(job);
   if (IsOfRows(header.kind)) {
+    DecodeRows(job);
     job->failure = job->table->CheckRows(header.kind, job->request.row_ids, job->request.num_ids);
   }
 }
@@ -396,8 +404,7 @@ Status ShardService::Run(Job* job) {
   if (WaitsForRound(*job)) return Status::Pending();
   const RequestKind kind = job->request.kind;
   if (ReturnsData(kind) && !IsAdd(kind)) PlaceValues(job, job->header.bytes);
-  const Status status = job->table->shard()->Run(
-      job->request, &job->progress, WaitLimit{Instant::max(), Clock::now() + kTimeSlice});
+  const Status status = RunOnShard(job);
   if (status.code() == Code::kMemory) {
     const Membership& members = rank_context_->members();
     return status.In(StrCat("the node of ", members.NameRank(members.rank())));
@@ -408,6 +415,24 @@ Status ShardService::Run(Job* job) {
                   StrCat("the values after ", job->request.rounds, " rounds have been changed"));
   }
   return Status::Ok();
+}
+
+Status ShardService::RunOnShard(Job* job) {
+  Shard* const shard = job->table->shard();
+  const Instant began = Clock::now();
+  const WaitLimit limit{Instant::max(), began + kTimeSlice};
+  if (!IsEncodedRange(job->header)) return shard->Run(job->request, &job->progress, limit);
+  const Status status = shard->RunEncoded(job->request, job->header.wire, job->header.reply,
+                                          &job->progress, limit, &job->fits);
+  CountEncoding(*job, began);
+  if (!status.ok() || job->fits) return status;
+  // The values, which include the add, travel as they are.
+  job->header.wire = job->header.reply = WireFormat::kFloat32;
+  job->fits = true;
+  job->progress = Progress();
+  job->request.kind = RequestKind::kGet;
+  PlaceValues(job, job->header.bytes);
+  return RunOnShard(job);
 }
 
 Status ShardService::SendReply(Job* job) {
@@ -421,7 +446,7 @@ Status ShardService::SendReply(Job* job) {
   }
   if (job->failure.ok()) {
     const char* values = nullptr;
-    const int64_t bytes = EncodeReply(job, &values);
+    const int64_t bytes = EncodeReply(*job, &values);
     return messenger_->Send(header.sender, header.tag, values, bytes, &job->sends[0]);
   }
   ErrorMessage error;
@@ -438,12 +463,9 @@ void ShardService::Abandon(Job* job) {
   for (Messenger::Ticket& ticket : job->receives) {
     in_use = !messenger_->Withdraw(&ticket) || in_use;
   }
-  if (!in_use) return Recycle(job->buffer);
+  if (!in_use) return;
   // The transport may still use the memory, so the memory is leaked rather than reused.
-  const auto buffer = std::find_if(buffers_.begin(), buffers_.end(),
-                                   [&](const auto& owned) { return owned.get() == job->buffer; });
-  (void)buffer->release();  // NOLINT: see above
-  buffers_.erase(buffer);
+  (void)job->buffer.release();                   // NOLINT: see above
   (void)new std::string(std::move(job->reply));  // NOLINT
 }
 

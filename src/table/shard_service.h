@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "group/rank_context.h"
+#include "memory/buffer_pool.h"
 #include "shard/shard.h"
 #include "table/request_message.h"
 #include "table/table_shard.h"
@@ -47,6 +48,9 @@ class ShardService {
   // Returns whether accepted requests are unfinished.
   bool IsBusy() const { return busy_.load(std::memory_order_relaxed); }
 
+  // Returns the memory of messages, which calls use, too.
+  BufferPool* buffers() { return &buffers_; }
+
   // Returns the number of tables that are served; only tests need it.
   size_t num_tables() const;
 
@@ -63,12 +67,13 @@ class ShardService {
     bool is_claimed = false;  // by this rank, in the RequestLog
     std::shared_ptr<TableShard> table;
     Status failure;
-    // The row ids, the values, and the encoded values.
-    std::vector<char>* buffer = nullptr;
+    // The row ids, the values as they travel, and room for as many more.
+    BufferPool::Buffer buffer;
     Messenger::Ticket receives[2];
     int64_t received = 0;
     Request request;  // refers to the buffer
     Progress progress;
+    bool fits = true;  // the format of the answer can represent the values
     std::string reply;
     Messenger::Ticket sends[2];
   };
@@ -78,26 +83,29 @@ class ShardService {
   // `payload` has header.inline_bytes().
   Status Begin(const RequestHeader& header, const char* payload);
   Status ReceiveValues(Job* job, const char* payload);
-  // Makes room in the job's buffer for that many bytes of values after the row ids, and for the
-  // encoded values after them.
+  // Makes room in the job's buffer for that many bytes of values after the row ids and, if values
+  // are encoded, once more.
   void PlaceValues(Job* job, int64_t bytes);
-  // Returns where the encoded values are.
-  static char* EncodedValuesOf(const Job& job);
-  void DecodeValues(Job* job);
+  // Returns where the second values are.
+  static char* SecondValuesOf(const Job& job);
+  // Whether the shard encodes and decodes the values. Those of rows are decoded before and encoded
+  // after the shard runs the request.
+  static bool IsEncodedRange(const RequestHeader& header);
+  void DecodeRows(Job* job);
   // Returns the bytes of the values to send, and sets *values to their address.
-  int64_t EncodeReply(Job* job, const char** values);
+  int64_t EncodeReply(const Job& job, const char** values);
   void CountEncoding(const Job& job, Instant began);
   // Returns whether the job needs more rounds of sync mode than have been applied.
   static bool WaitsForRound(const Job& job);
   // Takes up jobs whose rounds have been applied.
   void ResumeWaiting();
-  void Recycle(std::vector<char>* buffer);
   // Continues the job, and returns ok when the job is over.
   Status Continue(const std::list<Job>::iterator& job, bool* did_work);
   // Sets job->failure if the received message is incomplete or names rows of other nodes.
   void CheckValues(Job* job);
   Status ClaimAndRun(Job* job);
   Status Run(Job* job);
+  Status RunOnShard(Job* job);
   // Claims a numbered change in the RequestLog, so that one rank of the node applies it. Returns ok
   // if this rank may run the job, or if *done says that a rank has run it, pending while another
   // rank runs it, and an error if that rank died meanwhile.
@@ -114,6 +122,7 @@ class ShardService {
 
   RankContext* rank_context_;
   Messenger* messenger_;
+  BufferPool buffers_;
   mutable std::mutex tables_mutex_;
   std::map<int64_t, std::shared_ptr<TableShard>> tables_;
   std::mutex polling_mutex_;
@@ -121,8 +130,6 @@ class ShardService {
   // The jobs that wait for a round. They are not in jobs_, because a round may need requests that
   // arrive later.
   std::list<Job> waiting_;
-  std::vector<std::unique_ptr<std::vector<char>>> buffers_;
-  std::vector<std::vector<char>*> free_buffers_;
   std::atomic<bool> busy_{false};  // whether jobs_ or waiting_ has jobs
   Instant last_clean_up_{};
 };

@@ -11,7 +11,7 @@
 #include "shard/initializer.h"
 #include "shard/key_index.h"
 #include "shard/request.h"
-#include "transport/wire_format.h"
+#include "shard/wire_format.h"
 
 namespace multiverso {
 

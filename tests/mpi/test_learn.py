@@ -85,7 +85,7 @@ class TestTrainings(OutcomeTestCase):
 
     def test_every_optimizer_and_mode_reduces_the_loss(self):
         master, *workers = self.reports_of("modes")
-        self.assertEqual(len(master), 22)
+        self.assertEqual(len(master), 24)
         for name, outcome in master.items():
             with self.subTest(name):
                 self.check_outcome(name, outcome, workers=2)
@@ -102,7 +102,7 @@ class TestTrainings(OutcomeTestCase):
 
     def test_one_worker_makes_the_same_steps_as_keras(self):
         found = self.reports_of("like_keras", 2)[0]
-        self.assertEqual(len(found), 10)
+        self.assertEqual(len(found), 11)
         for name, difference in found.items():
             with self.subTest(name):
                 self.assertLess(difference, 1e-4)

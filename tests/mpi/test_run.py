@@ -1,7 +1,6 @@
 """``python -m multiverso SCRIPT`` and ``multiverso run``: how jobs end and restart."""
 
 import signal
-import sys
 
 import pytest
 
@@ -11,31 +10,11 @@ SCRIPT = str(launch.PROGRAMS / "runs.py")
 
 pytestmark = pytest.mark.slow
 
-#: The rank as which the harness knows the process of ``multiverso run``, so that it can signal it.
-RUNNER = 999
-
 
 @pytest.fixture(params=[[], ["--no-mpi"]], ids=["mpi", "no_mpi"])
 def run_command(request, tmp_path):
     """Return a function that makes an "mpirun", which executes ``multiverso run``."""
-
-    def make(*options):
-        options = (*request.param, *options)
-        path = tmp_path / "mpirun"
-        path.write_text(
-            f"#!{sys.executable}\n"
-            "import os, sys\n"
-            f"with open(os.path.join(os.environ['{launch.MARK}'], 'pid-{RUNNER}'), 'w') as file:\n"
-            "    file.write(str(os.getpid()))\n"
-            f"command = [sys.executable, '-m', 'multiverso', 'run', *{options!r}]\n"
-            # The arguments after -np N are python, -X, faulthandler and the script.
-            "os.execv(sys.executable, command + sys.argv[1:3] + sys.argv[6:])\n",
-            "utf-8",
-        )
-        path.chmod(0o755)
-        return path
-
-    return make
+    return lambda *options: launch.run_command(tmp_path, *request.param, *options)
 
 
 def check_failed(result, how):
@@ -88,7 +67,7 @@ def test_run_fails_after_the_last_restart(run_command):
 def test_interrupted_run_leaves_no_processes(signum, run_command):
     with launch.Job("runs.py", "sleeps", np=2, mpirun=run_command("--restarts", "2")) as job:
         job.wait_for("busy")
-        job.signal(RUNNER, signum)
+        job.signal(launch.RUNNER, signum)
         result = job.finish().check_clean()
     assert result.returncode == 128 + signum, result.output
     assert "restart" not in result.output

@@ -162,6 +162,13 @@ TEST(SessionState, NamesTheLateRankToRanksThatWaitedForItToo) {
   EXPECT_EQ(late.peer()->rank, 0);
 }
 
+TEST(SessionState, ReportsTheAbortOfALostRankRatherThanItsLoss) {
+  const RankContexts ranks(AllOf(2));
+  EXPECT_EQ(ranks[0]->state()->ReportLost(1, "died").code(), Code::kPeerLost);
+  ranks[1]->state()->Abort(Status(Code::kMismatch, "two calls"));
+  EXPECT_TRUE(IsError(ranks[0]->state()->ReportLost(1, "died"), Code::kMismatch, "two calls"));
+}
+
 TEST(SessionState, KeepsAnErrorThatConcernsNoRank) {
   const RankContexts ranks(AllOf(2));
   ranks[1]->state()->Abort(Status(Code::kMismatch, "two calls"));

@@ -130,6 +130,11 @@ def train(manager):
     }
 
 
+def in_fragments(optimizer, **options):
+    """Return DiLoCo whose two fragments are exchanged after one and two batches in turn."""
+    return algo_of(optimizer, "diloco", sync_every=3, fragments=2, weight="samples", **options)
+
+
 def modes():
     """Train with every optimizer and mode, asynchronously and in lock-step."""
     found = {}
@@ -137,6 +142,7 @@ def modes():
         algos = {name: algo_of(name) for name in OPTIMIZERS} | {
             "easgd": algo_of(None, "easgd"),
             "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5),
+            "diloco in fragments": in_fragments("nesterov", learning_rate=0.5, momentum=0.5),
         }
         for name, algo in algos.items():
             outcome = train(manager_of(algo, synchronous=synchronous))
@@ -166,6 +172,9 @@ def twice():
             train(manager_of(algo, model_builder=Dense(*NORM_AND_DROPOUT), **given))
             for _ in range(2)
         ]
+    found["diloco in fragments"] = [
+        train(manager_of(in_fragments("sgd", learning_rate=1.0), **given)) for _ in range(2)
+    ]
     # Steps of size 1 with the mean of single local steps are steps with the mean gradient.
     found["diloco"] = [
         train(manager_of(algo, **given))
@@ -180,6 +189,8 @@ def like_keras(optimizers=tuple(OPTIMIZERS), **options):
     algos = {name: algo_of(name) for name in optimizers}
     # This outer optimizer applies the local steps unchanged.
     algos["diloco"] = algo_of("sgd", "diloco", learning_rate=1.0, worker_optimizer="adam")
+    if "num_masters" not in options:
+        algos["diloco in fragments"] = in_fragments("sgd", learning_rate=1.0)
     given = {"val_list": None, "num_epochs": 2, "synchronous": True, **options}
     for name, algo in algos.items():
         manager = manager_of(algo, **given)

@@ -93,6 +93,11 @@ def wait_for(name, rank="test", timeout=WAIT_TIMEOUT):
         time.sleep(0.005)
 
 
+def is_announced(name, rank="test"):
+    """Return whether another rank or the test has announced `name`."""
+    return (_folder() / f"{name}-{rank}").exists()
+
+
 def meet(name, timeout=WAIT_TIMEOUT):
     """Announce `name`, and wait until all ranks have announced it."""
     announce(name)

@@ -44,15 +44,16 @@ class TestFindElasticJob(unittest.TestCase):
             self.find(str(DEAD), job(2, "train", [DEAD, HERE], elastic=True))
 
     def test_job_that_is_not_elastic_is_refused(self):
-        for content in ({}, {"elastic": False}):
-            with self.assertRaisesRegex(StateError, "job train is not elastic.*--elastic"):
-                self.find("train", job(1, "train", [HERE], **content))
+        with self.assertRaisesRegex(StateError, "job train is not elastic.*--elastic"):
+            self.find("train", job(1, "train", [HERE], elastic=False))
 
     def test_error_lists_the_jobs(self):
-        jobs = job(1, "train", [DEAD, HERE], elastic=True), job(2, "", [HERE, PARENT])
+        jobs = (
+            job(1, "train", [DEAD, HERE], elastic=True),
+            job(2, "", [HERE, PARENT], elastic=False),
+        )
         expected = (
-            f"'train' with the processes {HERE} (elastic), "
-            f"with the processes {HERE}, {PARENT} (not elastic)"
+            f"'train' with the processes {HERE}, with the processes {HERE}, {PARENT} (not elastic)"
         )
         with self.assertRaisesRegex(StateError, "no job x of this user") as e:
             self.find("x", *jobs)

@@ -66,6 +66,14 @@ class TestSummary(unittest.TestCase):
         self.assertIsNone(job["members"][0]["calls_per_second"])
         self.assertIsNone(job["tables"][0]["gigabytes_per_second"])
 
+    def test_summary_says_whether_the_job_is_elastic(self):
+        state = observed_job(seconds=10.0, calls=100, adds=[5, 5, 0], num_bytes=0)
+        job = _node_jobs.summarize(state, None)
+        self.assertEqual((job["elastic"], job["max_workers"]), (False, 0))
+        state.content.update(elastic=True, max_workers=8)
+        job = _node_jobs.summarize(state, None)
+        self.assertEqual((job["elastic"], job["max_workers"]), (True, 8))
+
 
 class TestFindJobs(unittest.TestCase):
     def test_job_is_found_by_other_processes_only(self):

@@ -70,6 +70,13 @@ class TestAlgo(unittest.TestCase):
             ({"optimizer": None, "mode": "easgd", "elastic_lr": -1}, "elastic_lr: .*-1"),
             ({"optimizer": None, "mode": "easgd", "learning_rate": 1}, "optimizer"),
             ({"optimizer": None, "mode": "easgd", "worker_optimizer": 3}, "worker_optimizer"),
+            ({"optimizer": "sgd", "sync_every": 4, "fragments": 2}, "fragments: .*diloco.*'sgd'"),
+            ({"optimizer": "sgd", "weight": "samples"}, "weight: expected mode 'diloco'"),
+            ({"optimizer": "sgd", "mode": "diloco", "weight": 2}, "weight: expected 'samples'.*2"),
+            (
+                {"optimizer": "sgd", "mode": "diloco", "sync_every": 2, "fragments": 3},
+                "fragments: expected at most sync_every, 2, received 3",
+            ),
         ):
             with self.subTest(**given), self.assertRaisesRegex(InputError, words):
                 Algo(**given)

@@ -1,4 +1,4 @@
-#include "transport/wire_format.h"
+#include "shard/wire_format.h"
 
 #include <gtest/gtest.h>
 
@@ -81,7 +81,9 @@ TEST(WireFormatTest, WhatRoundingTookIsExact) {
       const std::vector<char> bytes = Nearest(format, values);
       const std::vector<float> received = Decoded(format, bytes, Size(values));
       std::vector<float> held = values;
-      SubtractDecoded(format, bytes.data(), Size(held), held.data());
+      std::vector<char> taken(bytes.size());
+      ASSERT_TRUE(EncodeTaking(format, held.data(), Size(held), taken.data()));
+      EXPECT_EQ(taken, bytes);
       for (size_t i = 0; i < values.size(); ++i) {
         EXPECT_EQ(static_cast<double>(received[i]) + static_cast<double>(held[i]),
                   static_cast<double>(values[i]));
@@ -138,6 +140,31 @@ TEST(WireFormatTest, RefusesValuesThatAFormatCannotRepresent) {
   const std::vector<float> tiny(300, 1e-35F);
   EXPECT_FALSE(EncodeNearest(WireFormat::kInt8, tiny.data(), 300, bytes.data()));
   EXPECT_TRUE(EncodeNearest(WireFormat::kBFloat16, tiny.data(), 300, bytes.data()));
+}
+
+TEST(WireFormatTest, ValuesThatCannotBeTakenDoNotChange) {
+  for (const WireFormat format : kFormats) {
+    std::vector<float> values = RandomValues(600, 5);
+    values[500] = std::numeric_limits<float>::infinity();
+    const std::vector<float> before = values;
+    std::vector<char> bytes(4096);
+    EXPECT_FALSE(EncodeTaking(format, values.data(), 600, bytes.data()));
+    EXPECT_EQ(values, before);
+  }
+}
+
+TEST(WireFormatTest, DecodesPartsThatBeginAndEndAnywhere) {
+  for (const WireFormat format : {WireFormat::kFloat32, WireFormat::kBFloat16, WireFormat::kInt8}) {
+    const std::vector<char> bytes = Nearest(format, RandomValues(1000, 6));
+    const std::vector<float> whole = Decoded(format, bytes, 1000);
+    for (const int64_t first : {0, 1, 255, 256, 700}) {
+      for (const int64_t count : {0, 1, 256, 300}) {
+        std::vector<float> part(static_cast<size_t>(count));
+        DecodePart(format, bytes.data(), first, count, part.data());
+        EXPECT_EQ(part, std::vector<float>(whole.begin() + first, whole.begin() + first + count));
+      }
+    }
+  }
 }
 
 TEST(WireFormatTest, ZerosRemainZeros) {

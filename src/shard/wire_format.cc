@@ -1,4 +1,4 @@
-#include "transport/wire_format.h"
+#include "shard/wire_format.h"
 
 #include <algorithm>
 #include <cstring>
@@ -29,6 +29,12 @@ inline MV_ALWAYS_INLINE int32_t BitsOf(float value) {
   int32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
+}
+
+inline MV_ALWAYS_INLINE float FloatOf(uint32_t bits) {
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
 }
 
 inline MV_ALWAYS_INLINE int8_t NearestInteger(float value) {
@@ -68,12 +74,37 @@ MV_VECTOR_VERSIONS int32_t RandomHalves(const float* values, uint64_t key, int64
   return largest;
 }
 
-// The products are at most the true quotients, in magnitude. So a value with a code other than 0 is
-// at least half of what the code stands for, and SubtractDecoded is exact.
+// Leaves what rounding took in `values`.
+MV_VECTOR_VERSIONS void TakeHalves(float* values, int64_t count, uint16_t* to) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    const auto bits = static_cast<uint32_t>(BitsOf(values[i]));
+    const uint32_t half = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    to[i] = static_cast<uint16_t>(half);
+    values[i] -= FloatOf(half << 16);
+  }
+}
+
+// Returns the codes that a unit has. The products with it are at most the true quotients, in
+// magnitude. So a value with a code other than 0 is at least half of what the code stands for, and
+// the difference of the two is exact.
+inline MV_ALWAYS_INLINE float CodesPerUnit(float scale) { return 1 / scale * (1 - 0x1p-21F); }
+
 MV_VECTOR_VERSIONS void NearestCodes(const float* values, float scale, int64_t count, int8_t* to) {
-  const float per_unit = 1 / scale * (1 - 0x1p-21F);
+  const float per_unit = CodesPerUnit(scale);
   MV_INDEPENDENT
   for (int64_t i = 0; i < count; ++i) to[i] = NearestInteger(values[i] * per_unit);
+}
+
+MV_VECTOR_VERSIONS void TakeCodes(float* values, float scale, int64_t count, int8_t* to) {
+  const float per_unit = CodesPerUnit(scale);
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    // The sum less the number that rounded it is the nearest integer, as a float.
+    const float rounded = values[i] * per_unit + kRounder;
+    to[i] = static_cast<int8_t>(BitsOf(rounded));
+    values[i] -= (rounded - kRounder) * scale;
+  }
 }
 
 MV_VECTOR_VERSIONS void RandomCodes(const float* values, float scale, uint64_t key, int64_t count,
@@ -95,13 +126,14 @@ MV_VECTOR_VERSIONS void DecodeCodes(const int8_t* codes, float scale, int64_t co
   for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(codes[i]) * scale;
 }
 
-// Calls encode(codes, values, scale, first, count) for each block, until a block has no scale.
-template <class Encode>
-bool EncodeBlocks(const float* values, int64_t count, char* to, Encode encode) {
+// Calls encode(values, scale, first, count, codes) for each block, until a block has no scale.
+// Returns the number of values before that.
+template <class Value, class Encode>
+int64_t EncodeBlocks(Value* values, int64_t count, char* to, Encode encode) {
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t in_block = std::min(kBlock, count - first);
     const int32_t largest = LargestMagnitude(values + first, in_block);
-    if (largest > kMost || (largest < kLeast && largest > 0)) return false;
+    if (largest > kMost || (largest < kLeast && largest > 0)) return first;
     float scale = 0;
     std::memcpy(&scale, &largest, sizeof(scale));
     scale = largest > 0 ? scale / kMostCode : 1;
@@ -109,19 +141,7 @@ bool EncodeBlocks(const float* values, int64_t count, char* to, Encode encode) {
     encode(values + first, scale, first, in_block, reinterpret_cast<int8_t*>(to + kScaleBytes));
     to += kScaleBytes + in_block;
   }
-  return true;
-}
-
-// Calls use(first, values, count) for the decoded values of each block.
-template <class Use>
-void ForEachBlock(WireFormat format, const char* from, int64_t count, Use use) {
-  float decoded[kBlock];
-  for (int64_t first = 0; first < count; first += kBlock) {
-    const int64_t in_block = std::min(kBlock, count - first);
-    Decode(format, from, in_block, decoded);
-    use(first, decoded, in_block);
-    from += WireBytes(format, in_block);
-  }
+  return count;
 }
 
 }  // namespace
@@ -144,12 +164,33 @@ int64_t WireBytes(WireFormat format, int64_t count) {
 }
 
 bool EncodeNearest(WireFormat format, const float* values, int64_t count, char* to) {
-  if (format == WireFormat::kBFloat16) {
-    return NearestHalves(values, count, reinterpret_cast<uint16_t*>(to)) <= kMost;
+  switch (format) {
+    case WireFormat::kFloat32:
+      break;
+    case WireFormat::kBFloat16:
+      return NearestHalves(values, count, reinterpret_cast<uint16_t*>(to)) <= kMost;
+    case WireFormat::kInt8:
+      return EncodeBlocks(values, count, to,
+                          [](const float* block, float scale, int64_t /*first*/, int64_t in_block,
+                             int8_t* codes) { NearestCodes(block, scale, in_block, codes); }) ==
+             count;
   }
-  return EncodeBlocks(values, count, to,
-                      [](const float* block, float scale, int64_t /*first*/, int64_t in_block,
-                         int8_t* codes) { NearestCodes(block, scale, in_block, codes); });
+  std::memcpy(to, values, static_cast<size_t>(WireBytes(format, count)));
+  return true;
+}
+
+bool EncodeTaking(WireFormat format, float* values, int64_t count, char* to) {
+  if (format == WireFormat::kBFloat16) {
+    if (LargestMagnitude(values, count) > kMost) return false;
+    TakeHalves(values, count, reinterpret_cast<uint16_t*>(to));
+    return true;
+  }
+  const int64_t encoded =
+      EncodeBlocks(values, count, to,
+                   [](float* block, float scale, int64_t /*first*/, int64_t in_block,
+                      int8_t* codes) { TakeCodes(block, scale, in_block, codes); });
+  if (encoded < count) AddDecoded(format, to, encoded, values);
+  return encoded == count;
 }
 
 bool EncodeAtRandom(WireFormat format, const float* values, int64_t count, uint64_t seed,
@@ -157,38 +198,50 @@ bool EncodeAtRandom(WireFormat format, const float* values, int64_t count, uint6
   if (format == WireFormat::kBFloat16) {
     return RandomHalves(values, Mix64(seed), count, reinterpret_cast<uint16_t*>(to)) <= kMost;
   }
-  return EncodeBlocks(
-      values, count, to,
-      [seed](const float* block, float scale, int64_t first, int64_t in_block, int8_t* codes) {
-        const uint64_t key = Mix64(Mix64(static_cast<uint64_t>(first)) + seed);
-        RandomCodes(block, scale, key, in_block, codes);
-      });
+  const auto encode = [seed](const float* block, float scale, int64_t first, int64_t in_block,
+                             int8_t* codes) {
+    const uint64_t key = Mix64(Mix64(static_cast<uint64_t>(first)) + seed);
+    RandomCodes(block, scale, key, in_block, codes);
+  };
+  return EncodeBlocks(values, count, to, encode) == count;
+}
+
+void DecodePart(WireFormat format, const char* from, int64_t first, int64_t count, float* values) {
+  switch (format) {
+    case WireFormat::kFloat32:
+      std::memcpy(values, from + WireBytes(format, first),
+                  static_cast<size_t>(WireBytes(format, count)));
+      return;
+    case WireFormat::kBFloat16:
+      return half::ToFloat(DType::kBFloat16, reinterpret_cast<const uint16_t*>(from) + first, count,
+                           values);
+    case WireFormat::kInt8:
+      break;
+  }
+  const int64_t end = first + count;
+  while (first < end) {
+    const char* const block = from + first / kBlock * (kScaleBytes + kBlock);
+    const int64_t in_block = std::min(end, (first / kBlock + 1) * kBlock) - first;
+    float scale = 0;
+    std::memcpy(&scale, block, sizeof(scale));
+    const auto* const codes = reinterpret_cast<const int8_t*>(block + kScaleBytes);
+    DecodeCodes(codes + first % kBlock, scale, in_block, values);
+    values += in_block;
+    first += in_block;
+  }
 }
 
 void Decode(WireFormat format, const char* from, int64_t count, float* values) {
-  if (format == WireFormat::kBFloat16) {
-    return half::ToFloat(DType::kBFloat16, reinterpret_cast<const uint16_t*>(from), count, values);
-  }
-  for (int64_t first = 0; first < count; first += kBlock) {
-    const int64_t in_block = std::min(kBlock, count - first);
-    float scale = 0;
-    std::memcpy(&scale, from, sizeof(scale));
-    DecodeCodes(reinterpret_cast<const int8_t*>(from + kScaleBytes), scale, in_block,
-                values + first);
-    from += kScaleBytes + in_block;
-  }
-}
-
-void SubtractDecoded(WireFormat format, const char* from, int64_t count, float* values) {
-  ForEachBlock(format, from, count, [&](int64_t first, const float* decoded, int64_t in_block) {
-    kernels::Difference(values + first, values + first, decoded, in_block);
-  });
+  DecodePart(format, from, 0, count, values);
 }
 
 void AddDecoded(WireFormat format, const char* from, int64_t count, float* values) {
-  ForEachBlock(format, from, count, [&](int64_t first, const float* decoded, int64_t in_block) {
+  float decoded[kBlock];
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t in_block = std::min(kBlock, count - first);
+    DecodePart(format, from, first, in_block, decoded);
     kernels::Add(values + first, decoded, in_block);
-  });
+  }
 }
 
 }  // namespace multiverso

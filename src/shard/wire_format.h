@@ -5,8 +5,8 @@
 // There are two ways to round. The nearest value is for a sender that keeps what rounding took from
 // a value and sends it later. Otherwise, such errors would not cancel out, so values are rounded up
 // with a probability that makes the expected result the value itself.
-#ifndef MULTIVERSO_TRANSPORT_WIRE_FORMAT_H_
-#define MULTIVERSO_TRANSPORT_WIRE_FORMAT_H_
+#ifndef MULTIVERSO_SHARD_WIRE_FORMAT_H_
+#define MULTIVERSO_SHARD_WIRE_FORMAT_H_
 
 #include <cstdint>
 
@@ -19,25 +19,31 @@ constexpr bool IsWireFormat(int32_t number) { return number >= 0 && number <= 2;
 // Returns "float32", "bfloat16" or "int8".
 const char* NameOf(WireFormat format);
 
+// Long runs of values are encoded and decoded in pieces that stay in the first-level cache. Pieces
+// consist of whole blocks.
+constexpr int64_t kWirePiece = 2048;
+
 constexpr int64_t FloatsIn(int64_t bytes) { return bytes / static_cast<int64_t>(sizeof(float)); }
 // Returns the bytes of `count` values in that format. A multiple of 256 values takes the same bytes
 // alone as at the beginning of more values.
 int64_t WireBytes(WireFormat format, int64_t count);
 
-// Encode values in another format than kFloat32. Return false, with undefined content of `to`, if
-// the format cannot represent the values: then they travel as they are. These are infinity, NaN and
-// neighbours of infinity and, for int8, blocks whose largest magnitude is less than 2^-100.
+// Encode values. Return false, with undefined content of `to`, if the format cannot represent the
+// values: then they travel as they are. These are infinity, NaN and neighbours of infinity and, for
+// int8, blocks whose largest magnitude is less than 2^-100.
 bool EncodeNearest(WireFormat format, const float* values, int64_t count, char* to);
-// Rounds at random. Calls with the same `seed` and values have the same result.
+// Does the same in another format than kFloat32, and leaves in `values` exactly what rounding took
+// from each value; `values` does not change if the format cannot represent them.
+bool EncodeTaking(WireFormat format, float* values, int64_t count, char* to);
+// Rounds at random, in another format than kFloat32. Calls with the same `seed` and values have the
+// same result.
 bool EncodeAtRandom(WireFormat format, const float* values, int64_t count, uint64_t seed, char* to);
-// Decodes values. The memory does not overlap.
+// Decode values: the first `count`, or `count` from `first` on. The memory does not overlap.
 void Decode(WireFormat format, const char* from, int64_t count, float* values);
-// Subtracts the decoded values from `values`. After EncodeNearest of the same values, the result is
-// exact: what rounding took from each value.
-void SubtractDecoded(WireFormat format, const char* from, int64_t count, float* values);
+void DecodePart(WireFormat format, const char* from, int64_t first, int64_t count, float* values);
 // Adds the decoded values to `values`.
 void AddDecoded(WireFormat format, const char* from, int64_t count, float* values);
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_TRANSPORT_WIRE_FORMAT_H_
+#endif  // MULTIVERSO_SHARD_WIRE_FORMAT_H_

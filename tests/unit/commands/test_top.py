@@ -1,0 +1,36 @@
+"""The titles and states that ``multiverso top`` shows; tests/mpi/test_top.py has real jobs."""
+
+import unittest
+
+from multiverso._commands import top
+
+
+def member(state, alive=True):
+    return {"state": state, "alive": alive}
+
+
+class TestDescriptions(unittest.TestCase):
+    def test_state_of_a_process_that_has_gone_is_died(self):
+        for state, alive, expected in (
+            ("here", True, "here"),
+            ("here", False, "died"),
+            ("left", False, "left"),
+            ("closed", True, "closed"),
+        ):
+            self.assertEqual(top._state_of(member(state, alive)), expected)
+
+    def test_elastic_job_counts_who_joined_and_left(self):
+        members = [member("here"), member("here"), member("here", False), member("left")]
+        job = {"elastic": True, "max_workers": 8, "ranks": 4, "members": members}
+        described = top._describe_ranks(job)
+        self.assertEqual(described, "elastic: 2 of at most 8 workers, 4 joined, 2 left")
+        described = top._describe_ranks({**job, "max_workers": 0})
+        self.assertEqual(described, "elastic: 2 workers, 4 joined, 2 left")
+
+    def test_other_job_has_a_number_of_ranks(self):
+        job = {"elastic": False, "max_workers": 0, "ranks": 3, "members": [member("here")]}
+        self.assertEqual(top._describe_ranks(job), "3 ranks")
+
+
+if __name__ == "__main__":
+    unittest.main()

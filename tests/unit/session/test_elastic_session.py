@@ -1,0 +1,136 @@
+"""Elastic sessions of one rank: options, membership, leaving; others: tests/mpi/test_elastic.py."""
+
+import os
+import threading
+from unittest import mock
+
+import numpy as np
+from sessions import SessionCleanupTestCase
+
+import multiverso as mv
+from multiverso import _membership
+from multiverso._local.segments import has_session, join_targets
+from multiverso.sync import ParamSync
+from multiverso.sync._param_manager import Shares
+
+
+class TestElasticSession(SessionCleanupTestCase):
+    def test_one_rank_is_the_only_worker(self):
+        for options in ({}, {"staleness": 2}):
+            with mv.session(elastic=True, **options) as session:
+                self.assertEqual(mv.membership(), (1, (0,), ()))
+                self.assertEqual(mv.membership().workers, (0,))
+                self.assertEqual((mv.num_workers(), mv.size(), mv.num_servers()), (1, 1, 1))
+                self.assertTrue(mv.is_master_worker())
+            self.assertEqual((session.num_workers, session.size), (1, 1))
+
+    def test_rejects_sync_mode_and_other_roles(self):
+        for options in ({"sync": True}, {"staleness": 0}):
+            with self.assertRaisesRegex(ValueError, "staleness of 1 or more in an elastic"):
+                mv.init(elastic=True, **options)
+        with self.assertRaisesRegex(ValueError, "role: expected 'all' in an elastic"):
+            mv.init(elastic=True, role="worker")
+        with self.assertRaisesRegex(TypeError, "elastic: expected True or False"):
+            mv.init(elastic=1)
+
+    def test_launcher_makes_the_session_elastic(self):
+        with mock.patch.dict(os.environ, {"MULTIVERSO_ELASTIC": "1:3"}), mv.session() as session:
+            self.assertTrue(session.options.elastic)
+            self.assertEqual(session.options.max_workers, 3)
+        with mock.patch.dict(os.environ, {"MULTIVERSO_ELASTIC": "3"}):
+            self.assertRaisesRegex(mv.LauncherError, "expected MIN:MAX", mv.init)
+
+    def test_missing_session_cannot_be_joined(self):
+        for target, text in (
+            ("no such session", "no such session"),
+            (str(2**22 + 1), "process 4194305 .*no session"),
+        ):
+            with (
+                mock.patch.dict(os.environ, {"MULTIVERSO_JOIN": target}),
+                self.assertRaisesRegex(mv.StateError, text),
+            ):
+                mv.init(timeout=20)
+            self.assertFalse(mv.is_initialized())
+
+    def test_own_session_is_no_target(self):
+        with mv.session(elastic=True):
+            self.assertFalse(has_session(os.getpid()))
+            self.assertRaisesRegex(mv.StateError, "no session", join_targets, os.getpid())
+
+    def test_leave_ends_sessions_that_continue(self):
+        for options in ({"elastic": True}, {"on_peer_lost": "continue"}):
+            mv.init(**options)
+            table = mv.ArrayTableHandler(3)
+            table.add_async([1, 2, 3])
+            mv.leave()
+            self.assertFalse(mv.is_initialized())
+            self.assertRaises(mv.StateError, table.get)
+            self.assertRaises(mv.StateError, mv.leave)
+
+    def test_leave_is_refused_by_other_sessions(self):
+        with mv.session():
+            self.assertRaisesRegex(mv.StateError, "expected a session with elastic=True", mv.leave)
+            self.assertTrue(mv.is_initialized())
+
+    def test_membership_is_that_of_elastic_sessions(self):
+        for call in (mv.membership, lambda: mv.on_membership(print)):
+            self.assertRaises(mv.StateError, call)
+            with mv.session(on_peer_lost="continue"):
+                self.assertRaisesRegex(mv.StateError, "expected a session with elastic=True", call)
+
+    def test_average_follows_the_number_of_workers(self):
+        with mv.session(elastic=True) as session:
+            weights, counts = np.zeros(4), np.zeros(2, np.float32)
+            sync = ParamSync([weights, counts], average=True, weight=2.0)
+            for workers in (1, 2, 4):
+                before = weights.copy()
+                with mock.patch.object(type(session), "num_workers", workers):
+                    weights += 12
+                    sync.sync()
+                np.testing.assert_array_equal(weights, before + 12 / workers)
+
+    def test_shares_of_statistics_follow_the_workers(self):
+        with mv.session(elastic=True) as session:
+            mean = Shares("average", "x", False).of("float32")
+            scaled = Shares("average", "x", True).of("float32")
+            master = Shares("master", "x", True).of("float32")
+            count = Shares("average", "x", False).of("int64")
+            with mock.patch.object(type(session), "num_workers", 4):
+                self.assertEqual([mean(), scaled(), master(), count()], [0.25, 1, 4, 1])
+                with mock.patch.object(type(session), "is_master_worker", return_value=False):
+                    self.assertEqual([mean(), scaled(), master(), count()], [0.25, 1, 0, 0])
+        with mv.session():
+            self.assertEqual(Shares("master", "x", True).of("float32"), 1)
+
+
+class TestOnMembership(SessionCleanupTestCase):
+    def test_calls_after_changes_until_the_session_ends(self):
+        first, second = _membership.Membership(1, (0,), ()), _membership.Membership(2, (0, 1), ())
+        third = _membership.Membership(3, (0, 1), (1,))
+        looks = iter([first, first, second, second, third])
+        called, received = threading.Event(), []
+
+        def look(_):
+            return next(looks, third)
+
+        def callback(membership):
+            received.append(membership)
+            if membership == second:
+                raise ValueError("is logged")
+            called.set()
+
+        with (
+            mv.session(elastic=True),
+            mock.patch.object(
+                _membership, "membership_of", side_effect=lambda _: next(looks, third)
+            ),
+            self.assertLogs("multiverso", "ERROR") as logs,
+        ):
+            mv.on_membership(callback)
+            self.assertTrue(called.wait(60))
+            (thread,) = (t for t in threading.enumerate() if t.name == "multiverso: membership")
+            mv.shutdown()
+            thread.join(60)
+            self.assertFalse(thread.is_alive())
+        self.assertEqual(received, [second, third])
+        self.assertIn("is logged", logs.output[0])
