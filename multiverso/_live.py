@@ -1,5 +1,7 @@
 """Reading the tables of a running session from any other process of this user on the machine."""
 
+from __future__ import annotations
+
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +30,7 @@ _FLOAT32: Final = np.dtype("float32")
 _CHUNK: Final = 65_536
 
 
-def attach(job: str | int, *, timeout: float = 0.0) -> "View":
+def attach(job: str | int, *, timeout: float = 0.0) -> View:
     """Attach to a session of another process on this machine, in order to read its tables.
 
     This process needs no MPI, no launcher and no session. It cannot change anything, and no rank of
@@ -116,7 +118,7 @@ class View:
         return int(self._describe()["step"])
 
     @property
-    def tables(self) -> dict[str, "LiveTable"]:
+    def tables(self) -> dict[str, LiveTable]:
         """The tables by name, in the order of their creation.
 
         If several tables have the same name, the later ones are "NAME (table ID)".
@@ -171,7 +173,7 @@ class View:
             else:
                 return published.value, step.value
 
-    def cut(self, tables: Iterable[str] | None = None, timeout: float = 120.0) -> "Cut":
+    def cut(self, tables: Iterable[str] | None = None, timeout: float = 120.0) -> Cut:
         """Return copies of tables as they were when the session last published.
 
         If the session publishes twice during the copy, the copy begins again.
@@ -224,7 +226,7 @@ class View:
         """Release the memory of the session. No other method may be called afterwards."""
         self._close()
 
-    def __enter__(self) -> "View":
+    def __enter__(self) -> View:
         return self
 
     def __exit__(

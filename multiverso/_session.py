@@ -4,6 +4,8 @@ A process has at most one open session. `Session.close` ends it together with th
 `Session.leave` ends it at once, which also happens at the exit of the interpreter.
 """
 
+from __future__ import annotations
+
 import atexit
 import logging
 import os
@@ -290,7 +292,7 @@ class Session:
         self._communicator = None
         _log.debug("ended the session")
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> Session:
         self._open_blocks += 1
         return self
 
@@ -360,11 +362,7 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
             if session.forked:
                 raise _forked_error()
             if session.options != options:
-                msg = (
-                    f"a session is open with other options: expected {session.options}, received "
-                    f"{options}. Call mv.shutdown() first"
-                )
-                raise StateError(msg)
+                raise StateError(_differences(session.options, options))
             return session, False
         with meeting(options.timeout):
             session = Session(options)
@@ -374,6 +372,19 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
         atexit.unregister(_leave_at_exit)
         atexit.register(_leave_at_exit)
         return session, True
+
+
+def _differences(opened: SessionOptions, given: SessionOptions) -> str:
+    """Return a message with the arguments of `multiverso.init` that differ."""
+    names = [name for name, value in opened.arguments().items() if value != given.arguments()[name]]
+    expected, received = (
+        ", ".join(f"{name}={options.arguments()[name]!r}" for name in names)
+        for options in (opened, given)
+    )
+    return (
+        f"a session with other options is open: expected {expected}, received {received}; call "
+        f"mv.shutdown() first, or use the open session with mv.current_session()"
+    )
 
 
 def _forked_error() -> ForkedError:

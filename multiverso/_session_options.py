@@ -72,6 +72,23 @@ class SessionOptions:
     max_workers: int
     join: str | None
 
+    def arguments(self) -> dict[str, object]:
+        """Return the arguments of `multiverso.init`, and variables, that give these options."""
+        return {
+            "sync": self.mode == capi.MV_MODE_SYNC,
+            "staleness": self.staleness or None,
+            "role": self.role,
+            "comm": self.comm,
+            "timeout": self.timeout,
+            "nan_policy": NAN_POLICIES[self.requires_finite],
+            "on_peer_lost": self.on_peer_lost,
+            "peer_timeout": self.peer_timeout,
+            "name": self.name,
+            "elastic": self.elastic,
+            ELASTIC: self.max_workers,
+            JOIN: self.join,
+        }
+
     @property
     def continues(self) -> bool:
         """Whether the session continues without lost ranks."""

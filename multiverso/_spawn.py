@@ -125,7 +125,7 @@ class _Rank:
         except EOFError:
             self._process.join()
             value, cause = None, None
-            error = f"its process ended with exit code {self._process.exitcode}"
+            error = f"its process {local_ranks.exit_text(self._process.exitcode or 0)}"
         if error is None:
             return value
         msg = f"rank {self.job.rank} of {self.job.size} failed: {error}"

@@ -1,5 +1,7 @@
 """The functions that open, use and close the session of this process."""
 
+from __future__ import annotations
+
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
@@ -7,6 +9,7 @@ from typing import Any
 
 from multiverso import _session, _session_options
 from multiverso._membership import Membership, membership_of, watch
+from multiverso._native.arguments import suggests_names
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._session import Session, current
 
@@ -42,6 +45,7 @@ __all__ = [
 ]
 
 
+@suggests_names
 def init(
     sync: bool = False,
     *,
@@ -147,6 +151,7 @@ def init(
     return _session.open_session(options)[0]
 
 
+@suggests_names
 @contextlib.contextmanager
 def session(
     sync: bool = False,
@@ -254,6 +259,7 @@ def aggregate(array: Any) -> Any:
     return current().aggregate(array)
 
 
+@suggests_names
 def save(
     directory: StrPath,
     *,
@@ -328,6 +334,7 @@ def wait_for_save() -> None:
     current().wait_for_save()
 
 
+@suggests_names
 def load(directory: StrPath, *, missing_ok: bool = False) -> int | None:
     """Restore all tables from a checkpoint. Collective over all ranks.
 

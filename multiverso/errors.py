@@ -37,6 +37,17 @@ class MultiversoError(Exception):
 
     status: int | None = None
 
+    def __str__(self) -> str:
+        """Return the message, and where the documentation says more about this kind of error."""
+        message = str(self.args[0]) if self.args else ""
+        return f"{message}\n{self.advice}"
+
+    @property
+    def advice(self) -> str:
+        """The last line of the message: where the documentation says what to do."""
+        known = (kind.__name__ for kind in type(self).__mro__ if kind.__module__ == __name__)
+        return f"See docs/errors.md#{next(known).lower()}"
+
 
 class StateError(MultiversoError, RuntimeError):
     """The call is not allowed in this state of the session or for the role of this rank."""
@@ -64,7 +75,7 @@ class PeerError(MultiversoError):
     table : str or None
         The name of the table whose call failed on this rank.
     last_call : str or None
-        The last call of that rank, such as ``"add of table 'w' (400 bytes), 0.31 s ago"``. Only
+        The last call of that rank, such as ``"add of table 'w' (400 bytes), 0.310 s ago"``. Only
         calls of ranks of this node are known.
     silent_for : float or None
         Seconds from the last heartbeat of that rank until this error. An alive rank sends one every
@@ -143,10 +154,6 @@ class CheckpointIOError(MultiversoError, OSError):
         self.path = self.filename = path
         self.bytes_written = position
         self.errno = error_number or None
-
-    def __str__(self) -> str:
-        """Return the message, which names the file and the reason."""
-        return str(self.args[0]) if self.args else ""
 
 
 class CheckpointCorruptError(MultiversoError, ValueError):

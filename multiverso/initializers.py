@@ -10,6 +10,8 @@ Names and defaults are those of Keras.
     table = mv.MatrixTableHandler(300_000_000, 64, initial)
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

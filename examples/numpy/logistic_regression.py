@@ -63,6 +63,7 @@ def train(args, data: DigitImages):
     steps_per_epoch = math.ceil(batches / mv.num_workers())
 
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
+    history = []
     start = time.perf_counter()
     # disable=None shows the bar only on a terminal.
     progress = tqdm(total=args.epochs, unit="epoch", disable=None if master else True)
@@ -81,8 +82,8 @@ def train(args, data: DigitImages):
             # MULTIVERSO: add this step to the shared weights and get their new values.
             table.add_get(step.astype(np.float32, copy=False), out=weights)
         if master:  # MULTIVERSO: one worker validates and prints for all.
-            error = error_rate(data.valid, mean_image, weights)
-            progress.set_postfix_str(f"validation error {error:.2%}")
+            history.append(error_rate(data.valid, mean_image, weights))
+            progress.set_postfix_str(f"validation error {history[-1]:.2%}")
             progress.update()
     progress.close()
     mv.barrier()  # MULTIVERSO: afterwards the table contains every step.
@@ -95,6 +96,7 @@ def train(args, data: DigitImages):
         "workers": mv.num_workers(),
         "updates": args.epochs * batches,
         "epochs": args.epochs,
+        "history": history,
     }
 
 

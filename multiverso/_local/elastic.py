@@ -164,6 +164,4 @@ class ElasticJob:
 
 
 def _describe(process: subprocess.Popen[bytes]) -> str:
-    code = process.returncode
-    how = f"exited with {code}" if code > 0 else f"was ended by signal {-code}"
-    return f"process {process.pid} {how}"
+    return f"process {process.pid} {ranks.exit_text(process.returncode)}"

@@ -45,6 +45,14 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {**own, **variables}
 
 
+def exit_text(code: int) -> str:
+    """Return how a process has ended, such as "was ended by SIGKILL"."""
+    if code >= 0:
+        return f"exited with {code}"
+    names = {each.value: each.name for each in signal.Signals}
+    return f"was ended by {names.get(-code, f'signal {-code}')}"
+
+
 def end_with_parent() -> None:
     """Let this process end when its parent ends, where the system can arrange that."""
     if sys.platform == "linux":

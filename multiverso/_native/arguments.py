@@ -5,13 +5,18 @@ with "WHAT: expected ..., received ...". The parameter `what` is the name of the
 """
 
 import difflib
+import functools
+import inspect
 import math
 import numbers
 import operator
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 #: The library accepts at most a year. A longer time is cut to a year, which no job notices.
 _MAX_SECONDS: Final = 365 * 24 * 3600.0
@@ -21,6 +26,10 @@ def integer(value: Any, what: str, least: int, bits: int = 63) -> int:
     """Return an int from `least` to ``2**bits - 1``; raise TypeError for a bool or another type."""
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
         msg = f"{what}: expected an int, received {value!r} of type {type(value).__name__}"
+        if isinstance(value, list | tuple) and len(value) == 1:
+            msg += f"; write {value[0]!r}"
+        elif isinstance(value, float) and value.is_integer():
+            msg += f"; write {int(value)}"
         raise TypeError(msg)
     number = operator.index(value)
     if not least <= number < 2**bits:
@@ -91,6 +100,24 @@ def suggestion(name: str, allowed: Iterable[str], aliases: Mapping[str, str] | N
     alias = (aliases or {}).get(name, "")
     similar = [alias] if alias in names else difflib.get_close_matches(name.lower(), names, 1)
     return f"; did you mean {similar[0]!r}?" if similar else ""
+
+
+def suggests_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let the TypeError about an unknown keyword argument suggest the right name.
+
+    Python does so from 3.13 on.
+    """
+    names = tuple(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for name in kwargs:
+            if name not in names:
+                msg = f"{function.__name__}: expected no argument {name!r}"
+                raise TypeError(msg + suggestion(name, names))
+        return function(*args, **kwargs)
+
+    return call
 
 
 def text(value: Any, what: str) -> str:

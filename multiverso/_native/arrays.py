@@ -56,6 +56,8 @@ def checked_input(
     if array.shape not in shapes:
         allowed = " or ".join(map(str, shapes))
         msg = f"{what}: expected shape {allowed}, received {array.shape}"
+        if array.ndim == 0:
+            msg += f"; a scalar is not repeated: write numpy.full({shapes[0]}, {array})"
         raise ValueError(msg)
     if array.dtype.kind in "iu" and dtype.kind == "i" and not np.can_cast(array.dtype, dtype):
         _require_fit(array, dtype, what)
@@ -199,6 +201,8 @@ def view_of(out: object, what: str) -> NDArray[Any]:
     is_copy = array.size and array.ctypes.data != second.ctypes.data
     if array.dtype == object or is_copy or not (array.size or _has_memory(out)):
         msg = f"{what}: expected an array, received {type(out).__name__}"
+        if isinstance(out, list | tuple | int | float):
+            msg += ", whose memory cannot be shared; make an array of it with numpy.array"
         raise TypeError(msg)
     return array
 

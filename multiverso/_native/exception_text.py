@@ -6,6 +6,8 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
+from multiverso.errors import MultiversoError
+
 #: The frames that are not the user's: those of Multiverso, and of Python's imports and runpy.
 _SKIPPED = (str(Path(__file__).parents[1]) + os.sep, "<frozen ")
 
@@ -22,7 +24,10 @@ def describe(error: BaseException) -> str:
     """
     summary = traceback.TracebackException(type(error), error, None, compact=True)
     summary.__notes__ = None  # Otherwise the notes would follow the message, which is last.
-    text = " ".join(list(summary.format_exception_only())[-1].split())
+    text = list(summary.format_exception_only())[-1].rstrip()
+    if isinstance(error, MultiversoError):
+        text = text.removesuffix(error.advice)
+    text = " ".join(text.split())
     if len(text) > _MAX_TEXT:
         text = text[: _MAX_TEXT - 3] + "..."
     line = _user_line(error.__traceback__)

@@ -1,5 +1,7 @@
 """Finds checkpoints in a folder, and verifies and reads one of them."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -289,7 +291,7 @@ class Checkpoint:
         """Close the files. Arrays that have been read stay valid."""
         lib.MV_CheckpointClose(self._handle)
 
-    def __enter__(self) -> "Checkpoint":
+    def __enter__(self) -> Checkpoint:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -1,6 +1,6 @@
 """NumPy arrays as tensors: synchronized in place if possible, otherwise through a copy."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -90,8 +90,12 @@ def tensors_of(
         with NumPy, or if two arrays share memory.
 
     """
-    if isinstance(arrays, np.ndarray) or not isinstance(arrays, Iterable):
+    if isinstance(arrays, np.ndarray | Mapping) or not isinstance(arrays, Iterable):
         msg = f"{what}: expected a list of arrays, received {type(arrays).__name__}"
+        if isinstance(arrays, np.ndarray):
+            msg += f"; for one array, write [{what}]"
+        elif isinstance(arrays, Mapping):
+            msg += f"; write {what}.values()"
         raise TypeError(msg)
     views = [view_of(array, f"{what}[{index}]") for index, array in enumerate(arrays)]
     tensors = [tensor_of(view, f"{what}[{index}]", average) for index, view in enumerate(views)]

@@ -13,17 +13,23 @@ import numpy as np
 
 from multiverso import _session
 from multiverso._native import arrays
-from multiverso._native.arguments import flag, integer
+from multiverso._native.arguments import choice, flag, integer
 from multiverso.errors import StateError
 from multiverso.sync._overlap import Exchange
 from multiverso.sync._table_sync import TableSync, joined
 from multiverso.sync._tensor import Tensor, TensorGroup
 from multiverso.sync._weighted_merge import Weight, WeightedMerge
 from multiverso.tables import ArrayTableHandler
+from multiverso.tables._updaters import FORMER_UPDATERS, UPDATERS, require_options
 
 #: The most bytes of the user's name and of a shape; together they fit into the name of a table.
 _NAME_BYTES: Final = 24
 _SHAPE_BYTES: Final = 36
+#: The arguments of `ParamSync` and the adapters, of which an unknown option may be a misspelling.
+_ARGUMENTS: Final = (
+    *("name", "freq", "overlap", "average", "updater"),
+    *("fragments", "sync_every", "wire", "weight"),
+)
 
 
 class TensorSync:
@@ -81,13 +87,16 @@ class TensorSync:
             flag(overlap, "overlap")
             if flag(average, "average"):
                 _require_sum(updater, options)
+            choice(updater, "updater", UPDATERS, FORMER_UPDATERS)
+            require_options(updater, options, _ARGUMENTS)
             tensors = make_tensors()
             self._groups: list[TensorGroup] = groups_of(tensors)
             for group in self._groups:
                 group.load()
             self._tensors = tensors
             if not any(tensor.size for tensor in tensors):
-                msg = f"{name}: expected parameters, received {len(tensors)} tensors without any"
+                given = "tensors without elements" if tensors else "none"
+                msg = f"{name}: expected one or more parameters, received {given}"
                 raise ValueError(msg)
             by_fragment = tables_of(name, tensors, fragments)
             parts = [part for fragment in by_fragment for _, part in fragment]

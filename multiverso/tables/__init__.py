@@ -1,5 +1,7 @@
 """Tables: arrays and matrices of parameters that every worker can add to and get from."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 import numpy as np
@@ -125,7 +127,7 @@ class ArrayTableHandler(DenseTable):
         **options: float | None,
     ) -> None:
         super().__init__(
-            lambda: (integer(size, "size", 1),),
+            lambda: _array_shape(size),
             init_value,
             dtype,
             updater,
@@ -573,6 +575,13 @@ def _require_no_row_ids(row_ids: object) -> None:
     if row_ids is not None:
         msg = "row_ids: expected None with an index, received both"
         raise TypeError(msg)
+
+
+def _array_shape(size: object) -> tuple[int]:
+    if isinstance(size, list | tuple) and len(size) == 2:
+        msg = f"size: expected an int, received {size!r}; for a matrix, use MatrixTableHandler"
+        raise TypeError(msg)
+    return (integer(size, "size", 1),)
 
 
 def _matrix_shape(num_row: object, num_col: object) -> tuple[int, int]:

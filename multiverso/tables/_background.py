@@ -1,5 +1,7 @@
 """Calls on a table that threads of the library make in the background."""
 
+from __future__ import annotations
+
 import math
 from collections import deque
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """The base class of array and matrix tables: the calls on a whole table."""
 
+from __future__ import annotations
+
 import functools
 import math
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Hash tables: rows of parameters that are named by keys."""
 
+from __future__ import annotations
+
 import functools
 import re
 from collections.abc import Iterator

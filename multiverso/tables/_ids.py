@@ -5,6 +5,8 @@ floats, and wraps large integers in a cast to int64. The C library checks that e
 the table; ids that do not fit into 64 bits are rejected here. Any int64 is a key.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
@@ -48,7 +50,9 @@ def as_ids(ids: object, name: str, num_row: int | None = None) -> NDArray[np.int
         return _from_range(ids, name, num_row)
     array = as_array(ids, name)
     if array.ndim == 0:
-        msg = f"{name}: expected a sequence of ints, received {type(ids).__name__}"
+        msg = f"{name}: expected a sequence of ints, received {ids!r} of type {type(ids).__name__}"
+        if array.dtype.kind in "iu":
+            msg += f"; for one, write [{array}]"
         raise TypeError(msg)
     if array.dtype.kind not in "iu":
         sample = f" ({array.flat[0]!r} first)" if array.size else ""

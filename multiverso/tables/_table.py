@@ -1,6 +1,9 @@
 """The base class of all tables: their creation, options and checkpoints."""
 
+from __future__ import annotations
+
 import functools
+import inspect
 import logging
 import weakref
 from collections.abc import Callable
@@ -68,7 +71,7 @@ class Table:
         raw.kind = self._kind
         try:
             raw.name = None if name is None else text(name, "name").encode()
-            self._updater = set_updater(raw, updater, options)
+            self._updater = set_updater(raw, updater, options, _arguments_of(type(self)))
             raw.dtype, self._stored_dtype, self._dtype = table_dtype(dtype)
             self._requires_finite = session.options.requires_finite and self._dtype.kind == "f"
             raw.max_bytes = 0 if max_bytes is None else integer(max_bytes, "max_bytes", 1)
@@ -251,6 +254,12 @@ class Table:
 def copier(buffer: NDArray[Any], target: NDArray[Any]) -> Callable[[], None] | None:
     """Return a function that copies the result of a background call to where the user wants it."""
     return None if buffer is target else functools.partial(arrays.copy_out, buffer, target)
+
+
+def _arguments_of(kind: type[Table]) -> list[str]:
+    """Return the names of the arguments with which a user creates a table of this class."""
+    names = inspect.signature(kind).parameters
+    return [name for name in names if name != "options"]
 
 
 def _create_invalid(session: _session.Session, raw: capi.MV_TableOptions) -> None:

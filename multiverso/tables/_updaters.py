@@ -1,5 +1,6 @@
 """The names, codes and options of the updaters."""
 
+from collections.abc import Iterable
 from ctypes import byref
 from typing import Any, Final
 
@@ -20,16 +21,17 @@ OPTIONAL: Final = {
     "clipvalue": capi.MV_HYPER_CLIPVALUE,
 }
 
-#: The other keyword arguments of tables, of which an unknown option may be a misspelling.
-_ARGUMENTS: Final = ("dtype", "updater", "name", "max_bytes", "numa", "wire", "init_value")
 #: Names that other libraries have for options.
 _ALIASES: Final = {
     "lr": "learning_rate",
     "alpha": "learning_rate",
     "eps": "epsilon",
     "wd": "weight_decay",
+    "betas": "beta_1",
     "beta1": "beta_1",
     "beta2": "beta_2",
+    "l1": "l1_regularization_strength",
+    "l2": "l2_regularization_strength",
     "initializer": "init_value",
 }
 
@@ -65,11 +67,15 @@ UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
 }
 
 #: The names of Multiverso 2016 that differ, and what to write instead.
-_FORMER_UPDATERS: Final = {"default": "write 'add'", "momentum_sgd": "write 'momentum'"}
+FORMER_UPDATERS: Final = {"default": "write 'add'", "momentum_sgd": "write 'momentum'"}
 
 
-def set_updater(raw: capi.MV_TableOptions, updater: object, options: dict[str, Any]) -> str:
+def set_updater(
+    raw: capi.MV_TableOptions, updater: object, options: dict[str, Any], arguments: Iterable[str]
+) -> str:
     """Store an updater and its options in `raw`; options that are None keep their defaults.
+
+    `arguments` are the caller's other arguments, of which an unknown option may be a misspelling.
 
     Raises
     ------
@@ -79,8 +85,9 @@ def set_updater(raw: capi.MV_TableOptions, updater: object, options: dict[str, A
         If the updater is unknown, or a value is not finite.
 
     """
-    name = choice(updater, "updater", UPDATERS, _FORMER_UPDATERS)
+    name = choice(updater, "updater", UPDATERS, FORMER_UPDATERS)
     checked.MV_TableOptionsSetUpdater(byref(raw), UPDATERS[name][0])
+    require_options(name, options, arguments)
     given = {option: value for option, value in options.items() if value is not None}
     for index, value in hyper_values(name, given).items():
         raw.hyper[index] = value
@@ -98,10 +105,23 @@ def hyper_values(updater: str, options: dict[str, Any]) -> dict[int, float]:
         If a value is not finite. The library checks all other limits.
 
     """
+    require_options(updater, options)
+    indices = UPDATERS[updater][1]
+    return {indices[name]: finite(value, name) for name, value in options.items()}
+
+
+def require_options(updater: str, options: dict[str, Any], arguments: Iterable[str] = ()) -> None:
+    """Raise TypeError if the updater lacks one of the options. `arguments` as for `set_updater`."""
     indices = UPDATERS[updater][1]
     for name, value in options.items():
         if name not in indices:
             existing = ", ".join(indices) or "no options"
             msg = f"{name}: updater '{updater}' has {existing}, received {name}={value!r}"
-            raise TypeError(msg + suggestion(name, (*indices, *_ARGUMENTS), _ALIASES))
-    return {indices[name]: finite(value, name) for name, value in options.items()}
+            meant = suggestion(name, (*indices, *arguments), _ALIASES)
+            raise TypeError(msg + (meant or _updaters_with(_ALIASES.get(name, name))))
+
+
+def _updaters_with(option: str) -> str:
+    """Return "; 'X' is an option of ..." with the updaters that have the option, if any."""
+    updaters = ", ".join(repr(name) for name, (_, indices) in UPDATERS.items() if option in indices)
+    return f"; {option!r} is an option of {updaters}" if updaters else ""

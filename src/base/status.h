@@ -35,6 +35,51 @@ enum class Code : int32_t {
   kCheckpointCorrupt = -17,
 };
 
+// Returns the name of a code in the C API, such as "MV_ERR_TIMEOUT".
+inline const char* NameOf(Code code) {
+  switch (code) {
+    case Code::kOk:
+      return "MV_OK";
+    case Code::kPending:
+      return "MV_PENDING";
+    case Code::kValue:
+      return "MV_ERR_VALUE";
+    case Code::kType:
+      return "MV_ERR_TYPE";
+    case Code::kIndex:
+      return "MV_ERR_INDEX";
+    case Code::kMemory:
+      return "MV_ERR_MEMORY";
+    case Code::kState:
+      return "MV_ERR_STATE";
+    case Code::kHandle:
+      return "MV_ERR_HANDLE";
+    case Code::kForked:
+      return "MV_ERR_FORKED";
+    case Code::kMismatch:
+      return "MV_ERR_MISMATCH";
+    case Code::kTimeout:
+      return "MV_ERR_TIMEOUT";
+    case Code::kPeerLost:
+      return "MV_ERR_PEER_LOST";
+    case Code::kAborted:
+      return "MV_ERR_ABORTED";
+    case Code::kTransport:
+      return "MV_ERR_TRANSPORT";
+    case Code::kLauncher:
+      return "MV_ERR_LAUNCHER";
+    case Code::kUnsupported:
+      return "MV_ERR_UNSUPPORTED";
+    case Code::kInternal:
+      return "MV_ERR_INTERNAL";
+    case Code::kCheckpointIo:
+      return "MV_ERR_CHECKPOINT_IO";
+    case Code::kCheckpointCorrupt:
+      return "MV_ERR_CHECKPOINT_CORRUPT";
+  }
+  return "an unknown code";
+}
+
 // The file that an error is about.
 struct FileFault {
   std::string path;

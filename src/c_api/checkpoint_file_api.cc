@@ -119,10 +119,11 @@ int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
       return Status(Code::kValue, "MV_CheckpointOpen: expected a path, received none");
     }
     FileSystem* const files = LocalFileSystem();
-    const Result<std::string> folder = CheckpointFolder(files, directory).Resolve();
-    if (!folder.ok()) return folder.status();
-    if (folder.value().empty()) return IoFailure(directory, "find a checkpoint in", ENOENT);
-    auto reader = CheckpointReader::Open(files, folder.value());
+    const CheckpointFolder folder(files, directory);
+    const Result<std::string> found = folder.Resolve();
+    if (!found.ok()) return found.status();
+    if (found.value().empty()) return folder.NotFound();
+    auto reader = CheckpointReader::Open(files, found.value());
     if (!reader.ok()) return reader.status();
     auto entry = std::make_unique<CheckpointEntry>();
     entry->reader = std::move(reader.value());

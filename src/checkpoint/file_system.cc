@@ -9,8 +9,7 @@ namespace multiverso {
 
 Status IoFailure(const std::string& path, const char* action, int error_number,
                  int64_t bytes_done) {
-  std::string text = StrCat(path, ": cannot ", action, ": ", std::strerror(error_number),
-                            " (errno ", error_number, ")");
+  std::string text = StrCat(path, ": cannot ", action, ": ", std::strerror(error_number));
   if (bytes_done > 0) text += StrCat(", after ", bytes_done, " bytes");
   return Status(Code::kCheckpointIo, text, FileFault{path, error_number, bytes_done});
 }

@@ -62,7 +62,7 @@ class FileSystem {
 // Returns the file system of this machine, which is never destroyed.
 FileSystem* LocalFileSystem();
 
-// Returns "PATH: cannot write: No space left on device (errno 28), after 4096 bytes"; the last part
+// Returns "PATH: cannot write: No space left on device, after 4096 bytes"; the last part
 // only if `bytes_done` > 0.
 Status IoFailure(const std::string& path, const char* action, int error_number,
                  int64_t bytes_done = 0);

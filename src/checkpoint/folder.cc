@@ -1,6 +1,7 @@
 #include "checkpoint/folder.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <set>
@@ -51,6 +52,16 @@ Result<std::string> CheckpointFolder::Resolve() const {
   const auto names = List();
   if (!names.ok()) return names.status();
   return names.value().empty() ? std::string() : PathOf(names.value().back());
+}
+
+Status CheckpointFolder::NotFound() const {
+  const auto entries = files_->List(path_);
+  const char* found = "no folder";
+  if (entries.ok()) found = entries.value().empty() ? "an empty folder" : "a folder without one";
+  return Status(Code::kCheckpointIo,
+                StrCat(path_, ": expected a checkpoint, received ", found,
+                       "; with missing_ok, a load accepts that"),
+                FileFault{path_, ENOENT, 0});
 }
 
 Result<std::string> CheckpointFolder::Begin(int64_t step, uint64_t id, CheckpointName* name) {

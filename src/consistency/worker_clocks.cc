@@ -411,11 +411,11 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
     if (late.empty()) late = working;
-    Status timeout(
-        Code::kTimeout,
-        StrCat("rank ", context_->members().rank(), " waited ", SecondsBetween(waiting_since_, now),
-               " s in ", call, ", ", RoundName(round), ", for ", NameRanks(late),
-               ", which did not join it", late.empty() ? "" : context_->peers()->Trace(late[0])));
+    Status timeout(Code::kTimeout,
+                   StrCat("rank ", context_->members().rank(), " waited ",
+                          TimeText(SecondsBetween(waiting_since_, now)), " in ", call, ", ",
+                          RoundName(round), ", for ", NameRanks(late), ", which did not join it",
+                          late.empty() ? "" : context_->peers()->Trace(late[0])));
     if (!late.empty()) timeout = context_->peers()->About(late[0], timeout);
     context_->state()->Abort(timeout);
     return timeout;

@@ -100,8 +100,8 @@ void ControlChannel::WarnIfStuck() {
   if (!any_lost && stuck < failure_detector_->warns_after()) return;
   if (stuck_logged_.exchange(true)) return;
   LogWarning(StrCat(members_->NameRank(members_->rank()), " has been in a call of MPI for ",
-                    static_cast<double>(stuck.count()) * 1e-9,
-                    " s that should have returned at once: MPI may wait for a rank that was killed "
+                    TimeText(static_cast<double>(stuck.count()) * 1e-9),
+                    " that should have returned at once: MPI may wait for a rank that was killed "
                     "while sending, and then the call lasts until this process ends",
                     any_lost ? LostRankNames() : ""));
 }

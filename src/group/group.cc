@@ -118,9 +118,9 @@ Status Group::Wait(const WaitLimit& limit) {
     std::string late_text;
     int first = -1;
     if (now >= limit.deadline && DescribeLate(&late_text, &first)) {
-      Status timeout(Code::kTimeout,
-                     StrCat("rank ", members_->rank(), " waited ", SecondsBetween(began_, now),
-                            " s in ", NameOf(OwnKind()), " for ", late_text));
+      Status timeout(Code::kTimeout, StrCat("rank ", members_->rank(), " waited ",
+                                            TimeText(SecondsBetween(began_, now)), " in ",
+                                            NameOf(OwnKind()), " for ", late_text));
       if (first >= 0) timeout = peers_->About(first, timeout);
       // Without the abort, a rank that begins later would wait for this rank in vain.
       state_->Abort(timeout);

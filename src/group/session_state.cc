@@ -59,10 +59,11 @@ Status SessionState::ReportLost(int rank, const std::string& text) {
 Status SessionState::ExcludeSilentRank(int rank, const std::string& waiting_in) {
   RankSlot& slot = memory_->slot(rank);
   const Status timeout = peers_->About(
-      rank, Status(Code::kTimeout, StrCat(members_->NameRank(rank), " (process ", slot.pid,
-                                          ") has sent no heartbeat for ", peers_->SilentFor(rank),
-                                          " s while rank ", members_->rank(), " waited for it in ",
-                                          waiting_in, peers_->Trace(rank))));
+      rank, Status(Code::kTimeout,
+                   StrCat(members_->NameRank(rank), " (process ", slot.pid,
+                          ") has sent no heartbeat for ", TimeText(peers_->SilentFor(rank)),
+                          " while rank ", members_->rank(), " waited for it in ", waiting_in,
+                          peers_->Trace(rank))));
   slot.was_excluded.store(1);
   if (members_->survives_losses()) {
     peers_->Exclude(rank, "has sent no heartbeat for too long");

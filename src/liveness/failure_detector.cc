@@ -61,8 +61,8 @@ void FailureDetector::WarnOfSilentRanks() const {
     const bool is_late = silent >= std::chrono::duration<double>(warns_after()).count();
     if (!is_alive || !is_late) continue;
     if (slot.silence_logged.exchange(1) != 0) continue;
-    LogWarning(StrCat(members_->NameRank(rank), " has sent no heartbeat for ", silent,
-                      " s: it may be suspended, or its machine is out of reach"));
+    LogWarning(StrCat(members_->NameRank(rank), " has sent no heartbeat for ", TimeText(silent),
+                      ": it may be suspended, or its machine is out of reach"));
   }
 }
 

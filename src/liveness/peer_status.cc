@@ -48,8 +48,8 @@ std::string PeerStatus::ExitReason(int rank) const {
   }
   if (!members_->is_local(rank)) {
     if (!IsSilent(rank)) return "";
-    return StrCat("has sent no heartbeat for ", SilentFor(rank),
-                  " s, nor has any rank of its node: it died, or cannot be reached");
+    return StrCat("has sent no heartbeat for ", TimeText(SilentFor(rank)),
+                  ", nor has any rank of its node: it died, or cannot be reached");
   }
   return IsAlive(members_->local_rank_of(rank)) ? "" : StrCat("(process ", peer.pid, ") died");
 }
@@ -190,7 +190,7 @@ std::string PeerStatus::Facts(int rank) const {
   const std::string last = LastCallOf(rank);
   if (!last.empty()) text += StrCat("; its last call: ", last);
   const double silent_for = SilentFor(rank);
-  if (silent_for > 0) text += StrCat("; last heard of ", silent_for, " s ago");
+  if (silent_for > 0) text += StrCat("; last heard of ", TimeText(silent_for), " ago");
   const std::string checkpoint = LastCheckpoint();
   return checkpoint.empty() ? text : StrCat(text, "; last checkpoint: ", checkpoint);
 }

@@ -69,8 +69,8 @@ int64_t MemoryCeiling() {
 Status CheckFitsInMemory(int64_t bytes) {
   const int64_t ceiling = MemoryCeiling();
   if (bytes <= ceiling) return Status::Ok();
-  return Status(Code::kMemory, StrCat("cannot hold ", bytes, " bytes: this machine has ", ceiling,
-                                      " bytes of memory and swap in all"));
+  return Status(Code::kMemory, StrCat("cannot hold ", SizeText(bytes), ": this machine has ",
+                                      SizeText(ceiling), " of memory and swap in all"));
 }
 
 int64_t PageBytes() {
@@ -92,8 +92,8 @@ Status CheckIsFree(int64_t bytes) {
   MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
   const int64_t available = FreeMemory();
   if (bytes <= available) return Status::Ok();
-  return Status(Code::kMemory, StrCat("cannot hold ", bytes, " bytes more: ", available,
-                                      " are free on this machine"));
+  return Status(Code::kMemory, StrCat("cannot hold ", SizeText(bytes),
+                                      " more: ", SizeText(available), " are free on this machine"));
 }
 
 }  // namespace multiverso

@@ -25,8 +25,9 @@ Status MemoryCredit::Take(int64_t bytes, int64_t (*free)()) {
   credit_.store(std::clamp<int64_t>(left, 0, kMaxCredit), std::memory_order_relaxed);
   if (left >= 0) return Status::Ok();
   GiveBack(bytes);
-  return Status(Code::kMemory, StrCat("cannot use ", bytes, " bytes more: ", available,
-                                      " are free on this machine, of which ", spare, " stay free"));
+  return Status(Code::kMemory,
+                StrCat("cannot use ", SizeText(bytes), " more: ", SizeText(available),
+                       " are free on this machine, of which ", SizeText(spare), " stay free"));
 }
 
 }  // namespace multiverso

@@ -78,8 +78,8 @@ Result<NamedFile> CreateNamedFile(int64_t bytes) {
     }
     failures += StrCat(" ", directory, " (", std::strerror(errno), ")");
   }
-  return Status(Code::kMemory, StrCat("no place for a shared segment of ", bytes,
-                                      " bytes; tried anonymous memory and", failures));
+  return Status(Code::kMemory, StrCat("no place for a shared segment of ", SizeText(bytes),
+                                      "; tried anonymous memory and", failures));
 }
 
 }  // namespace multiverso

@@ -10,8 +10,8 @@ namespace multiverso {
 Result<NamedFile> CreateNamedFile(int64_t bytes) {
   wchar_t folder[MAX_PATH + 2] = {};
   if (GetTempPathW(static_cast<DWORD>(sizeof(folder) / sizeof(folder[0])), folder) == 0) {
-    return Status(Code::kMemory, StrCat("no place for a shared segment of ", bytes,
-                                        " bytes: ", windows::ErrorText(GetLastError())));
+    return Status(Code::kMemory, StrCat("no place for a shared segment of ", SizeText(bytes), ": ",
+                                        windows::ErrorText(GetLastError())));
   }
   LARGE_INTEGER now{};
   QueryPerformanceCounter(&now);
@@ -27,8 +27,8 @@ Result<NamedFile> CreateNamedFile(int64_t bytes) {
                   FILE_ATTRIBUTE_TEMPORARY | FILE_FLAG_DELETE_ON_CLOSE, nullptr);
   if (handle == INVALID_HANDLE_VALUE) {
     return Status(Code::kMemory,
-                  StrCat("no place for a shared segment of ", bytes, " bytes; tried ", file.path,
-                         ": ", windows::ErrorText(GetLastError())));
+                  StrCat("no place for a shared segment of ", SizeText(bytes), "; tried ",
+                         file.path, ": ", windows::ErrorText(GetLastError())));
   }
   file.fd = windows::NumberOf(handle);
   return file;

@@ -22,7 +22,7 @@ constexpr int64_t kPage = 4096;
 constexpr int64_t kHugePageThreshold = 2 * kHugePageBytes;
 
 Status MemoryError(const char* call, int64_t bytes) {
-  return Status(Code::kMemory, StrCat(call, " of ", bytes, " bytes: ", std::strerror(errno)));
+  return Status(Code::kMemory, StrCat(call, " of ", SizeText(bytes), ": ", std::strerror(errno)));
 }
 
 bool FilesAreRequested() {
@@ -83,7 +83,7 @@ Status Segment::Map(int64_t bytes, bool shared, PageSize pages, bool is_writable
   const bool huge = pages == PageSize::kHuge && bytes >= kHugePageThreshold;
   int64_t reserved = 0;
   if (!CheckedAdd(RoundUp(bytes, kPage), huge ? kHugePageBytes : 0, &reserved)) {
-    return Status(Code::kMemory, StrCat("cannot map ", bytes, " bytes"));
+    return Status(Code::kMemory, StrCat("cannot map ", SizeText(bytes)));
   }
   // More address space is reserved first, since huge pages need an address that is a multiple of
   // their size.

@@ -10,7 +10,7 @@ namespace {
 
 Status MemoryError(const char* call, int64_t bytes) {
   return Status(Code::kMemory,
-                StrCat(call, " of ", bytes, " bytes: ", windows::ErrorText(GetLastError())));
+                StrCat(call, " of ", SizeText(bytes), ": ", windows::ErrorText(GetLastError())));
 }
 
 }  // namespace

@@ -48,12 +48,6 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-std::string Rounded(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof(text), seconds < 10 ? "%.3f" : "%.1f", seconds);
-  return text;
-}
-
 // Returns the seconds between two instants, or 0 if `to` is unknown (0) or earlier.
 double SecondsFrom(int64_t from, int64_t to) {
   return static_cast<double>(std::max<int64_t>(to - from, 0)) * 1e-9;
@@ -61,7 +55,7 @@ double SecondsFrom(int64_t from, int64_t to) {
 
 // Returns the seconds since a heartbeat as JSON, or null if there was none.
 std::string SilentFor(int64_t heard, int64_t now) {
-  return heard == 0 ? "null" : Rounded(SecondsFrom(heard, now));
+  return heard == 0 ? "null" : StrCat(SecondsFrom(heard, now));
 }
 
 template <class Range, class Format>
@@ -169,11 +163,11 @@ std::string NodeSnapshot::Describe(const Call& call) const {
   const std::string name = NameOfTable(call.table);
   if (!name.empty()) text += StrCat(" of table '", name, "'");
   if (name.empty() && call.table >= 0) text += StrCat(" of table number ", call.table);
-  if (call.bytes > 0) text += StrCat(" (", call.bytes, " bytes)");
-  if (call.is_under_way()) return text + StrCat(", in it for ", Rounded(call.took), " s");
-  text += StrCat(", ", Rounded(call.ago), " s ago");
-  if (call.took > 0) text += StrCat(", took ", Rounded(call.took), " s");
-  if (call.outcome != 0) text += StrCat(", failed with code ", call.outcome);
+  if (call.bytes > 0) text += StrCat(" (", SizeText(call.bytes), ")");
+  if (call.is_under_way()) return text + StrCat(", in it for ", TimeText(call.took));
+  text += StrCat(", ", TimeText(call.ago), " ago");
+  if (call.took > 0) text += StrCat(", took ", TimeText(call.took));
+  if (call.outcome != 0) text += StrCat(", failed with ", NameOf(static_cast<Code>(call.outcome)));
   return text;
 }
 

@@ -33,8 +33,7 @@ Status Loading::FindCheckpoint(const WaitLimit& limit) {
     const Result<std::string> found = folder.Resolve();
     status = found.status();
     if (found.ok() && found.value().empty()) {
-      if (!request().missing_ok)
-        status = IoFailure(request().folder, "find a checkpoint in", ENOENT);
+      if (!request().missing_ok) status = folder.NotFound();
     } else if (found.ok()) {
       auto reader = CheckpointReader::Open(state()->files, found.value());
       status = reader.status();

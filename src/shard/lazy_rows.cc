@@ -118,9 +118,9 @@ Status LazyRows::MakeRoom(int64_t rows, int64_t bytes, Room* room) const {
                                             ", of which ", in_use, " are in use"));
       }
       return Status(Code::kMemory,
-                    StrCat("cannot hold ", rows, " rows more: expected at most ", max_bytes_,
-                           " bytes (max_bytes), received ", in_use + rows, " rows of ", row_bytes,
-                           " bytes, of which ", in_use, " are in use"));
+                    StrCat("cannot hold ", rows, " rows more: expected at most ",
+                           SizeText(max_bytes_), " (max_bytes), received ", in_use + rows,
+                           " rows of ", SizeText(row_bytes), ", of which ", in_use, " are in use"));
     }
   } while (!counts_->rows_in_use.compare_exchange_weak(in_use, in_use + rows,
                                                        std::memory_order_relaxed));
@@ -129,7 +129,7 @@ Status LazyRows::MakeRoom(int64_t rows, int64_t bytes, Room* room) const {
   if (!taken.ok()) {
     counts_->rows_in_use.fetch_sub(rows, std::memory_order_relaxed);
     room->in_use_ = in_use;
-    return taken.In(StrCat("cannot hold ", rows, " rows more of ", row_bytes, " bytes, beside ",
+    return taken.In(StrCat("cannot hold ", rows, " rows more of ", SizeText(row_bytes), ", beside ",
                            in_use, " rows in use"));
   }
   room->owner_ = this;

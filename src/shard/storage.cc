@@ -47,7 +47,7 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t valu
       !CheckedMultiply(layout.rows(), row_state_bytes, &all_row_state_bytes) ||
       all_row_state_bytes > kLargest || key_bytes > kLargest) {
     return Status(Code::kMemory,
-                  StrCat("cannot hold ", layout.rows(), " rows of ", layout.row_bytes(), " bytes"));
+                  StrCat("cannot hold ", layout.rows(), " rows of ", SizeText(layout.row_bytes())));
   }
   ShardStorage storage;
   storage.step_cells_ = step_cells;

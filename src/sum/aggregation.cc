@@ -366,10 +366,11 @@ Status Aggregation::SumAsLeader(const WaitLimit& limit) {
     }
     if (now >= limit.deadline) {
       std::vector<int> awaited = sum_->Awaited();
-      Status timeout(Code::kTimeout,
-                     StrCat("rank ", members.rank(), " waited ", SecondsBetween(began_, now),
-                            " s in aggregate for the sums of ", NameRanks(awaited),
-                            awaited.empty() ? "" : context_->peers()->Trace(awaited[0])));
+      Status timeout(
+          Code::kTimeout,
+          StrCat("rank ", members.rank(), " waited ", TimeText(SecondsBetween(began_, now)),
+                 " in aggregate for the sums of ", NameRanks(awaited),
+                 awaited.empty() ? "" : context_->peers()->Trace(awaited[0])));
       if (!awaited.empty()) timeout = context_->peers()->About(awaited[0], timeout);
       context_->state()->Abort(timeout);
       return timeout;

@@ -284,8 +284,9 @@ Status DistributedCall::TimeoutStatus() const {
   }
   const Status timeout(
       Code::kTimeout,
-      StrCat("waited ", SecondsBetween(began_, Clock::now()), " s for ", NameRanks(unanswered),
-             " to answer", unanswered.empty() ? "" : rank_context_->peers()->Trace(unanswered[0])));
+      StrCat("waited ", TimeText(SecondsBetween(began_, Clock::now())), " for ",
+             NameRanks(unanswered), " to answer",
+             unanswered.empty() ? "" : rank_context_->peers()->Trace(unanswered[0])));
   return unanswered.empty() ? timeout : rank_context_->peers()->About(unanswered[0], timeout);
 }
 

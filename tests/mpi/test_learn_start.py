@@ -18,7 +18,8 @@ def test_late_rank_is_named():
 def test_rank_that_calls_a_barrier_learns_why_the_others_have_failed():
     result = launch.run("learn_start.py", "barrier", np=RANKS).check_clean()
     message = "rank 0 waited 1 s for rank 2 to call train()"
-    assert result.errors(0) == [["OperationTimeout", message]]
+    link = "See docs/errors.md#operationtimeout"
+    assert result.errors(0) == [["OperationTimeout", f"{message}\n{link}"]]
     assert result.errors(1) == [["RuntimeError", f"OperationTimeout: {message}"]]
     assert result.errors(2)[0][0] == "PeerLostError"
 

@@ -1,6 +1,9 @@
 """The site that `make docs` built is complete, without dead links or resources of other sites."""
 
+import json
 import re
+import shutil
+import subprocess
 import unittest
 from functools import cache
 from html.parser import HTMLParser
@@ -38,6 +41,22 @@ QUESTIONS = {
     "Which mode do I need?": "consistency.html",
     "How do I resume?": "faq.html",
     "How fast should it be?": "performance.html",
+}
+
+
+#: Words that a user may search for, and the page that must be the first result.
+ANSWERS = {
+    "staleness": "consistency.html",
+    "PeerLostError": "errors.html",
+    "wire": "slow-links.html",
+    "learning rate": "faq.html",
+    "resume": "faq.html",
+    "my job hangs": "faults.html",
+    "ArrayTableHandler": "python/tables.html",
+    "DistributedOptimizer": "python/torch_ext.optimizer.html",
+    "Slurm": "slurm.html",
+    "glossary": "glossary.html",
+    "examples": "examples.html",
 }
 
 
@@ -145,9 +164,60 @@ class TestSite(unittest.TestCase):
                 self.assertRegex(answer, rf'href="{re.escape(page)}[#"]')
 
     def test_reference_documents_the_package(self):
-        ids = read("python.html").ids
-        for name in ("api.init", "tables.MatrixTableHandler.add_get", "errors.PeerLostError"):
-            self.assertIn(f"multiverso.{name}", ids)
+        pages = {target for target, _ in inner_links("python.html")}
+        for module, names in {
+            "api": ("init", "save"),
+            "tables": ("ArrayTableHandler", "MatrixTableHandler.add_get"),
+            "errors": ("PeerLostError",),
+        }.items():
+            self.assertIn(f"python/{module}.html", pages)
+            for name in names:
+                self.assertIn(f"multiverso.{module}.{name}", read(f"python/{module}.html").ids)
+
+    def test_reference_shows_constructors_and_tables_of_methods(self):
+        html = (SITE / "python" / "tables.html").read_text("utf-8")
+        start = html.index('id="multiverso.tables.ArrayTableHandler"')
+        text = re.sub(
+            r"<[^>]+>", "", html[start:].split('id="multiverso.tables.ArrayTableHandler.')[0]
+        )
+        self.assertRegex(text, r"ArrayTableHandler\(\s*size: int,\s*init_value: ArrayLike")
+        self.assertRegex(text, r"Methods:\s*Name\s*Description\s*get\s*Return the whole table")
+
+
+@unittest.skipUnless(shutil.which("node"), "needs node, which runs the search script of the theme")
+class TestSearch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        """Query the script and the index of the site, as a browser does."""
+        worker = next((SITE / "assets" / "javascripts" / "workers").glob("search.*.min.js"))
+        arguments = [worker, SITE / "search" / "search_index.json", *ANSWERS]
+        process = subprocess.run(
+            ["node", Path(__file__).with_name("search.js"), *arguments],
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=60,
+        )
+        cls.found = json.loads(process.stdout)
+
+    def test_finds_the_page_with_the_answer_first(self):
+        for query, page in ANSWERS.items():
+            with self.subTest(query):
+                pages = [location.partition("#")[0] for location in self.found[query]]
+                self.assertEqual(pages[:1], [page])
+
+    def test_finds_nothing_outside_the_documentation(self):
+        for query, locations in self.found.items():
+            with self.subTest(query):
+                self.assertEqual([each for each in locations if each.startswith("source/")], [])
+
+
+class TestOffline(unittest.TestCase):
+    def test_pages_of_the_file_system_can_search(self):
+        html = (SITE / "index.html").read_text("utf-8")
+        self.assertIn("assets/iframe-worker.js", html)
+        index = (SITE / "search" / "search_index.js").read_text("utf-8")
+        self.assertTrue(index.startswith("var __index = {"))
 
 
 class TestHelpers(unittest.TestCase):

@@ -41,8 +41,8 @@ TEST(NodeSnapshot, DescribesTheLastCallsOfEachRank) {
   FlightRecorder* const recorder = ranks[1]->memory()->recorder();
   recorder->Begin(CallOf(RequestKind::kGet), 0, 40)->EndAtOnce(Code::kOk);
   recorder->Begin(CallOf(RequestKind::kAdd), 0, 1 << 20)->EndAtOnce(Code::kIndex);
-  EXPECT_TRUE(Contains(SnapshotOf(*ranks[0]).LastCall(1), "add of table 'w' (1048576 bytes)"));
-  EXPECT_TRUE(Contains(SnapshotOf(*ranks[0]).LastCall(1), "failed with code -3"));
+  EXPECT_TRUE(Contains(SnapshotOf(*ranks[0]).LastCall(1), "add of table 'w' (1.0 MiB)"));
+  EXPECT_TRUE(Contains(SnapshotOf(*ranks[0]).LastCall(1), "failed with MV_ERR_INDEX"));
   recorder->Begin(CallKind::kBarrier, -1, 0);
   EXPECT_TRUE(Contains(SnapshotOf(*ranks[0]).LastCall(1), "barrier, in it for "));
   const std::string calls = SnapshotOf(*ranks[0]).LastCalls(1, 2);

@@ -144,7 +144,7 @@ class TestElasticJob(FolderTestCase):
         """
         code, reports = self.run_job(script, respawn=True)
         self.assertEqual(code, 0)
-        self.assertIn("was ended by signal 9", reports)
+        self.assertIn("was ended by SIGKILL", reports)
         self.assertEqual(reports.count("replaces it"), 1)
 
     def test_replacement_that_fails_is_replaced(self):

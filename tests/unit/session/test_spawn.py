@@ -88,9 +88,9 @@ class TestSpawn(unittest.TestCase):
     def test_death_of_a_rank_ends_the_others(self):
         for method in ("spawn", "fork"):
             with self.subTest(method):
-                with self.assertRaisesRegex(mv.RankError, "rank 2 of 3 .*exit code 7"):
+                with self.assertRaisesRegex(mv.RankError, "rank 2 of 3 .*exited with 7"):
                     mv.spawn(fails, 3, (2, "exit"), method=method)
-                with self.assertRaisesRegex(mv.RankError, "rank 2 of 3 .*exit code 7"):
+                with self.assertRaisesRegex(mv.RankError, "rank 2 of 3 .*exited with 7"):
                     mv.spawn(dies_while_others_wait, 3, method=method)
 
     def test_result_that_cannot_be_pickled_is_an_error(self):

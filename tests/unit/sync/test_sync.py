@@ -97,8 +97,8 @@ class TestRejectedArguments(SessionTestCase):
         overlapping = [weights[4:], np.zeros(3), weights[:5]]
         dtypes = ("complex64", "bool", "int8", "uint32", "M8[s]")
         for arrays, error, message, *name in (
-            ([], ValueError, "parameters: expected parameters, received 0 tensors"),
-            ([np.zeros(0)], ValueError, "received 1 tensors without any"),
+            ([], ValueError, "parameters: expected one or more parameters, received none"),
+            ([np.zeros(0)], ValueError, "received tensors without elements"),
             (np.zeros((2, 2)), TypeError, "expected a list of arrays, received ndarray"),
             (None, TypeError, "expected a list of arrays, received NoneType"),
             ([np.zeros(2), [1.0]], TypeError, r"arrays\[1\]: expected an array"),
