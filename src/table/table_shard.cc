@@ -252,6 +252,12 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
 }
 
 Status TableShard::CheckRequest(const RequestHeader& header) const {
+  const bool is_encoded =
+      header.wire != WireFormat::kFloat32 || header.reply != WireFormat::kFloat32;
+  const bool may_be_encoded = IsAdd(header.kind) || ReturnsParameters(header.kind);
+  if (is_encoded && (spec_.value_type() != DType::kFloat32 || !may_be_encoded)) {
+    return Status(Code::kTransport, StrCat("a request with encoded values of ", spec_.Describe()));
+  }
   if (header.kind == RequestKind::kSetHyper) {
     return CheckHyper(spec_.updater_kind(), static_cast<int32_t>(header.first), header.value);
   }
@@ -262,11 +268,6 @@ Status TableShard::CheckRequest(const RequestHeader& header) const {
   if (has_bytes && (header.count > kChunkBytes / unit || header.bytes != header.count * unit)) {
     return Status(Code::kTransport, StrCat("a request for ", header.count, " x ", unit,
                                            " bytes, with ", header.bytes));
-  }
-  const bool is_encoded =
-      header.wire != WireFormat::kFloat32 || header.reply != WireFormat::kFloat32;
-  if (is_encoded && (spec_.value_type() != DType::kFloat32 || ReturnsNumbers(header.kind))) {
-    return Status(Code::kTransport, StrCat("a request with encoded values of ", spec_.Describe()));
   }
   if (NeedsKeys(header.kind) && !spec_.is_hash()) {
     return Status(Code::kTransport, StrCat("a request for keys of ", spec_.Describe()));

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/text.h"
 #include "support/status.h"
 
 namespace multiverso::testing {
@@ -27,8 +28,8 @@ TEST(CheckFitsInMemory, AllowsSizesUpToTheCeiling) {
 TEST(CheckFitsInMemory, RejectsLargerSizesAndNamesTheCeiling) {
   const int64_t ceiling = MemoryCeiling();
   for (const int64_t bytes : {ceiling + 1, INT64_MAX}) {
-    EXPECT_TRUE(IsError(CheckFitsInMemory(bytes), Code::kMemory, std::to_string(bytes),
-                        std::to_string(ceiling)));
+    EXPECT_TRUE(
+        IsError(CheckFitsInMemory(bytes), Code::kMemory, SizeText(bytes), SizeText(ceiling)));
   }
 }
 

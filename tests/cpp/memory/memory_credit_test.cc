@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/text.h"
 #include "support/status.h"
 
 namespace multiverso::testing {
@@ -41,8 +42,8 @@ TEST_F(Credit, LooksUpTheFreeMemoryOnlyNowAndThen) {
 
 TEST_F(Credit, RefusesWhatIsNotFreeAndNamesTheNumbers) {
   free_bytes = 4 * kGiB;
-  EXPECT_TRUE(IsError(credit_.Take(5 * kGiB, Free), Code::kMemory, std::to_string(5 * kGiB),
-                      std::to_string(4 * kGiB)));
+  EXPECT_TRUE(
+      IsError(credit_.Take(5 * kGiB, Free), Code::kMemory, SizeText(5 * kGiB), SizeText(4 * kGiB)));
   EXPECT_TRUE(credit_.Take(2 * kGiB, Free).ok());
 }
 

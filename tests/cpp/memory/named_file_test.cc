@@ -92,7 +92,7 @@ TEST_F(NamedFiles, FailWithTheNamesOfAllDirectoriesWithoutRoom) {
   const Result<NamedFile> file = CreateNamedFile(INT64_MAX);
   ASSERT_FALSE(file.ok());
   EXPECT_EQ(file.status().code(), Code::kMemory);
-  for (const std::string& part : {std::string("/dev/shm"), folder_, StrCat(INT64_MAX)}) {
+  for (const std::string& part : {std::string("/dev/shm"), folder_, SizeText(INT64_MAX)}) {
     EXPECT_TRUE(Contains(file, part));
   }
 }

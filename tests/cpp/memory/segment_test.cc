@@ -74,7 +74,7 @@ TEST(Segment, RejectsSizesBeyondTheMachineAndNamesTheSize) {
   for (const int64_t bytes : {MemoryCeiling() + 1, INT64_MAX}) {
     for (const Status& status :
          {Segment::CreatePrivate(bytes).status(), Segment::CreateShared(bytes).status()}) {
-      EXPECT_TRUE(IsError(status, Code::kMemory, std::to_string(bytes)));
+      EXPECT_TRUE(IsError(status, Code::kMemory, SizeText(bytes)));
     }
   }
 }
