@@ -43,9 +43,9 @@ class SessionState {
   // Returns StateError if the other ranks have excluded this rank.
   Status CheckNotExcluded() const;
 
-  // Returns PeerLostError about that rank with this text, or CheckRunning's error if the session was
-  // aborted. Before that, reports all losses that this rank knows, since the process may end as soon
-  // as its caller has the error.
+  // Returns PeerLostError about that rank with this text, or CheckRunning's error if the session
+  // was aborted. Before that, reports all losses that this rank knows, since the process may end as
+  // soon as its caller has the error.
   Status ReportLost(int rank, const std::string& text);
   // Stops waiting for a silent rank of this node: excludes the rank, and aborts the session if that
   // does not survive losses. Returns the timeout. The rank learns of its exclusion when it resumes.

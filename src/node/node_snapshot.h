@@ -58,7 +58,7 @@ class NodeSnapshot {
   std::vector<int> AwaitedBy(int rank) const;
 
   const NodeControl* control_;
-  int num_ranks_;  // for which the memory is laid out
+  int num_ranks_;                                  // for which the memory is laid out
   std::shared_ptr<const std::vector<Line>> copy_;  // null unless it was read from a file
 };
 

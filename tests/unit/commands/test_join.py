@@ -58,7 +58,7 @@ class TestFindElasticJob(unittest.TestCase):
         with self.assertRaisesRegex(StateError, "no job x of this user") as e:
             self.find("x", *jobs)
         self.assertIn(expected, str(e.exception))
-        with self.assertRaisesRegex(StateError, "the jobs are: none$"):
+        with self.assertRaisesRegex(StateError, "the jobs are: none\n"):
             self.find("x")
 
 

@@ -125,7 +125,7 @@ class TestValues(unittest.TestCase):
                 table = mv.ArrayTableHandler(1000, initial, max_bytes=3999)
                 before = table.get()
                 for change in (table.add, table.add_get):
-                    with self.assertRaisesRegex(MemoryError, r"1000 rows .* 3999 bytes"):
+                    with self.assertRaisesRegex(MemoryError, r"1000 rows .* 3\.9 KiB"):
                         change(np.ones(1000))
                 np.testing.assert_array_equal(table.get(), before)
             table = mv.ArrayTableHandler(1000, max_bytes=4000)
