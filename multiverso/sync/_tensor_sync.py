@@ -96,7 +96,7 @@ class TensorSync:
             self._tensors = tensors
             if not any(tensor.size for tensor in tensors):
                 given = "tensors without elements" if tensors else "none"
-                msg = f"{name}: expected one or more parameters, received {given}"
+                msg = f"{name}: expected parameters, received {given}"
                 raise ValueError(msg)
             by_fragment = tables_of(name, tensors, fragments)
             parts = [part for fragment in by_fragment for _, part in fragment]

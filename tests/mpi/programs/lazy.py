@@ -124,7 +124,7 @@ def add_without_room_raises_and_changes_nothing():
             MemoryError,
             lambda: table.add(np.ones((rows, columns)), everything),
             "cannot hold",
-            f"at most {100 * row_bytes} bytes (max_bytes)",
+            f"at most {100 * row_bytes / 1024:.1f} KiB (max_bytes)",
             f"rows of {row_bytes} bytes",
         )
         assert "add" in str(error)

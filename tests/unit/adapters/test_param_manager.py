@@ -50,7 +50,7 @@ class TestManagers(SessionTestCase):
         np.testing.assert_array_equal(start, [1, 1, 1])
 
     def test_rejects_a_model_without_parameters(self):
-        with self.assertRaisesRegex(ValueError, "list: expected one or more parameters"):
+        with self.assertRaisesRegex(ValueError, "list: expected parameters"):
             Manager([])
         mv.barrier()
 
