@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from ctypes import byref, c_int32
+from threading import Lock
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import finite
 from multiverso._native.library import checked, lib
-from multiverso.errors import OperationTimeout
+from multiverso.errors import OperationTimeout, StateError
 
 #: Calls whose tables could not be freed in time. The library may still write to their arrays.
 _leaked: Final[list[object]] = []
@@ -41,10 +42,16 @@ class Future:
 
     def done(self) -> bool:
         """Return whether the call has ended, with or without an error. Does not wait."""
-        if self._handle is None:
+        handle = self._handle
+        if handle is None:
             return True
         done = c_int32()
-        checked.MV_FutureDone(self._handle, byref(done))
+        try:
+            checked.MV_FutureDone(handle, byref(done))
+        except StateError:
+            if self._handle is None:  # Another thread has got the outcome in the meantime.
+                return True
+            raise
         return bool(done.value)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -104,11 +111,16 @@ class Future:
         return self._result
 
     def _has_ended(self, limit: float) -> bool:
+        handle = self._handle
+        if handle is None:
+            return True
         done = c_int32()
         try:
-            checked.MV_FutureWait(self._handle, limit, byref(done))
+            checked.MV_FutureWait(handle, limit, byref(done))
         except Exception as error:
             if not done.value:
+                if self._handle is None and isinstance(error, StateError):
+                    return True  # Another thread has got the outcome in the meantime.
                 raise
             self._error = error
         if done.value:
@@ -116,9 +128,10 @@ class Future:
         return bool(done.value)
 
     def _release(self) -> None:
-        if self._handle is not None:
-            lib.MV_FutureRelease(self._handle)
-            self._handle = None
+        # Other threads read the handle, so it is removed first. A second release has no effect.
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            lib.MV_FutureRelease(handle)
 
     def __del__(self) -> None:
         if lib is not None:  # It is None while the interpreter ends.
@@ -128,11 +141,14 @@ class Future:
 class BackgroundCalls:
     """Starts the background calls of one table, and keeps their arrays until they have ended."""
 
-    __slots__ = ("_calls", "_table")
+    __slots__ = ("_calls", "_lock", "_table")
 
     def __init__(self, table: capi.MV_Table) -> None:
         self._table = table
         self._calls: deque[Future] = deque()
+        # Without it, a thread could remove a call that has not ended, because another thread has
+        # removed the one that this thread has looked at.
+        self._lock = Lock()
 
     def start(
         self,
@@ -144,8 +160,7 @@ class BackgroundCalls:
         finish: Callable[[], None] | None = None,
     ) -> Future:
         """Start an operation on arrays that the library accepts; `result` keeps `sink` alive."""
-        while self._calls and self._calls[0].done():
-            self._calls.popleft()
+        self._drop_ended()
         handle = capi.MV_Future()
         buffer = delta if sink is None else sink
         checked.MV_TableStart(
@@ -165,7 +180,16 @@ class BackgroundCalls:
     def flush(self, timeout: float | None) -> None:
         """Wait for the calls and raise the first error that has not been raised."""
         checked.MV_TableFlush(self._table, _limit(timeout))
-        self._calls.clear()
+        self._drop_ended()  # Other threads may have started more calls.
+
+    def _drop_ended(self) -> None:
+        # A thread or a signal handler that finds the lock taken leaves the work to its holder.
+        if self._lock.acquire(blocking=False):
+            try:
+                while self._calls and self._calls[0].done():
+                    self._calls.popleft()
+            finally:
+                self._lock.release()
 
     def free_table(self) -> None:
         """Free the table when its calls have ended."""
