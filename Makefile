@@ -8,6 +8,7 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # other, but at most three, because a job of a framework takes 3.5 GB.
 TEST_JOBS ?= $(if $(filter 1,$(JOBS)),2,3)
 FUZZ_RUNS ?= 1000000
+ARCHS ?= x86_64 aarch64
 
 # The wheels of two MPIs overwrite each other's files, so each MPI has an environment. Frameworks that
 # need NumPy 1 and those that need NumPy 2 cannot be installed together, so they have one each.
@@ -16,7 +17,8 @@ OPENMPI := .venv-openmpi
 FRAMEWORKS := .venv-frameworks
 JAX := .venv-jax
 DOCS := .venv-docs
-ENVS := $(MPICH) $(OPENMPI) $(FRAMEWORKS) $(JAX) $(DOCS)
+WHEELS := .venv-wheels
+ENVS := $(MPICH) $(OPENMPI) $(FRAMEWORKS) $(JAX) $(DOCS) $(WHEELS)
 
 BUILD := build/cmake
 RESULTS := build/results
@@ -38,6 +40,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 # $(call in,ENV) COMMAND runs a command in an environment. cmake and pip start a make of their own,
 # which must not take options from this one. $(call run,ENV,COMMAND) prints the command first.
 in = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL PATH="$(CURDIR)/$(1)/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/$(1)"
+comma := ,
 define run
 @echo '$(2)'
 @$(call in,$(1)) $(2)
@@ -60,7 +63,7 @@ endif
 .NOTPARALLEL: # each step uses all cores
 .SECONDEXPANSION:
 .PHONY: help demo test test-all test-unit test-cpp test-python test-slow test-openmpi test-frameworks \
-        test-asan test-tsan fuzz docs lint bench clean requirements
+        test-asan test-tsan fuzz docs lint bench wheels sdist compiler clean requirements
 
 help:
 	@echo 'make demo      train a logistic regression with NP=$(NP) processes in $(MPICH)'
@@ -74,13 +77,15 @@ help:
 	@echo 'make docs      the documentation as a site, in build/docs'
 	@echo 'make lint      ruff, mypy and clang-format'
 	@echo 'make bench     compare tables and sync rounds with NumPy and MPI'
+	@echo 'make wheels    wheels for the architectures ARCHS=$(ARCHS), compiled by zig, and'
+	@echo 'make sdist     the source distribution, in dist'
 	@echo 'make clean     remove everything that was built, and the environments'
 	@echo
 	@echo 'PYTHON=$(PYTHON) (3.11 or newer) creates the environments. JOBS=$(JOBS) files are compiled, and'
 	@echo 'TEST_JOBS=$(TEST_JOBS) test files run, at the same time.'
 
-demo: $(MPICH)/.examples
-	$(call run,$(MPICH),mpirun -np $(NP) python examples/theano/logistic_regression.py)
+demo: $(MPICH)/.demo
+	$(call run,$(MPICH),mpirun -np $(NP) python examples/numpy/logistic_regression.py)
 
 # ---- Tests -----------------------------------------------------------------------------------------
 
@@ -154,6 +159,32 @@ bench: $(MPICH)/.bench
 	$(call run,$(MPICH),python benchmarks/tables.py --ranks 1 2 4)
 	$(call run,$(MPICH),python benchmarks/sync.py --ranks 2 4)
 
+# zig is a Clang with the headers and symbol versions of each glibc, and links its C++ library
+# statically. The versions are pinned, because other tools make other bytes.
+WHEEL_TOOLS := ziglang==0.17.1 cmake==4.4.5 setuptools==84.2.1 auditwheel==6.8.2
+GLIBC := 2.28
+PLATFORM := manylinux_$(subst .,_,$(GLIBC))
+# The time that every file in an archive gets.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+wheels: $(ARCHS:%=wheel-%)
+wheel-%: sdist
+	@echo 'Building the wheel for $*'
+	@umask 022; $(call in,$(WHEELS)) env SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) LDFLAGS=-s \
+	  CXX='python -m ziglang c++ -target $*-linux-gnu.$(GLIBC)' \
+	  CMAKE_ARGS='-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=$* $(CMAKE_ARGS)' \
+	  python -m pip wheel -q --no-deps --no-build-isolation -w dist dist/multiverso-*.tar.gz \
+	  --config-settings=--build-option=--plat-name=$(PLATFORM)_$*
+	$(call run,$(WHEELS),auditwheel show dist/multiverso-*-$(PLATFORM)_$*.whl)
+
+# setuptools writes the current time and the files' owners into the archive, so tar packs it again.
+sdist: $(WHEELS)/.installed
+	@rm -rf build/sdist dist/*.tar.gz && mkdir -p build/sdist dist
+	@umask 022; $(call in,$(WHEELS)) python -c 'from setuptools import build_meta; \
+	  build_meta.build_sdist("build/sdist")' > build/sdist.log
+	@tar -xf build/sdist/*.tar.gz -C build/sdist && rm build/sdist/*.tar.gz
+	@cd build/sdist && tar --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --owner=0 --group=0 --numeric-owner \
+	  --mode=u=rwX,go=rX -cf - * | gzip -9n > ../../dist/$$(echo *).tar.gz && ls ../../dist/*.tar.gz
+
 clean:
 	rm -rf build dist multiverso/_lib multiverso.egg-info $(ENVS)
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
@@ -163,18 +194,29 @@ clean:
 
 # make compiles the library, not pip, so that a change recompiles the changed files only. Renaming
 # replaces the library in one step, which running processes require.
-$(LIBRARY): $(CORE) | $(MPICH)/.created
+$(LIBRARY): $(CORE) | compiler $(MPICH)/.created
 	@echo 'Compiling $@'
 	@mkdir -p $(BUILD) $(@D)
 	@$(call in,$(MPICH)) cmake --preset release > $(BUILD)/configure.log
-	@$(call in,$(MPICH)) cmake --build $(BUILD) --target multiverso multiverso_failpoints
+	@$(call in,$(MPICH)) cmake --build $(BUILD) --target multiverso
 	@cp $(BUILD)/$(@F) $@.new && mv -f $@.new $@
 
-$(FAILPOINTS): $(LIBRARY) ;
+$(FAILPOINTS): $(LIBRARY)
+	@$(call in,$(MPICH)) cmake --build $(BUILD) --target multiverso_failpoints
+	@touch $@
+
+INSTALL_HINT := Debian, Ubuntu: apt install g++ make python3-venv; Fedora: dnf install gcc-c++ make python3; \
+                conda: conda install cxx-compiler make python
+# $(call expect,TEST,WHAT) stops with a sentence that says what to install, if the test fails.
+expect = @{ $(1); } >/dev/null 2>&1 || { echo 'expected $(2). $(INSTALL_HINT).' >&2; exit 1; }
+compiler:
+	$(call expect,set -- $(CXX); command -v $$1 || command -v g++ || command -v clang++,a C++ compiler)
 
 $(FRAMEWORKS)/.created: SETUPTOOLS := setuptools>=77,<81 # for Theano
 $(ENVS:%=%/.created): SETUPTOOLS ?= setuptools>=77
 $(ENVS:%=%/.created): %/.created:
+	$(call expect,command -v $(PYTHON),Python 3.11 or newer as $(PYTHON))
+	$(call expect,$(PYTHON) -c 'import ensurepip$(comma) venv',the modules venv and ensurepip of $(PYTHON))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "expected Python 3.11 or newer, received %s; set PYTHON=..." % sys.version.split()[0])'
 	@echo 'Creating the environment $*'
@@ -185,6 +227,7 @@ $(ENVS:%=%/.created): %/.created:
 # The extras of pyproject.toml that each stamp file stands for. Newer releases of the pinned
 # frameworks are gigabytes larger, or need another NumPy.
 $(MPICH)/.installed: EXTRAS := mpich,safetensors,tools,test
+$(MPICH)/.demo: EXTRAS := mpich,examples
 $(MPICH)/.examples: EXTRAS := theano,examples,notebook
 $(MPICH)/.dev: EXTRAS := dev
 $(MPICH)/.bench: EXTRAS := bench
@@ -213,8 +256,8 @@ $(OTHERS:%=%/.requirements): Makefile pyproject.toml | $$(@D)/.created
 
 $(OTHERS:%=%/.installed): %/.installed: %/.requirements
 $(MPICH)/.examples $(MPICH)/.dev $(MPICH)/.bench: $(MPICH)/.installed
-$(MPICH)/.installed $(MPICH)/.examples $(MPICH)/.dev $(MPICH)/.bench $(OPENMPI)/.installed \
-$(FRAMEWORKS)/.installed $(JAX)/.installed: $(PACKAGE) | $$(@D)/.created $(LIBRARY)
+$(MPICH)/.demo $(MPICH)/.installed $(MPICH)/.examples $(MPICH)/.dev $(MPICH)/.bench $(OPENMPI)/.installed \
+$(FRAMEWORKS)/.installed $(JAX)/.installed: $(PACKAGE) | $(LIBRARY) $$(@D)/.created
 	@echo 'Installing multiverso[$(EXTRAS)] in $(@D)'
 	$(install)
 	@touch $@
@@ -225,4 +268,9 @@ $(DOCS)/.installed: Makefile pyproject.toml | $(DOCS)/.created
 	@$(call in,$(DOCS)) python -c 'import tomllib; print("pytest", *tomllib.load(open("pyproject.toml", \
 	  "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(@D)/requirements.txt
 	@$(call in,$(DOCS)) python -m pip install -q --no-compile -r $(@D)/requirements.txt
+	@touch $@
+
+$(WHEELS)/.installed: Makefile | $(WHEELS)/.created
+	@echo 'Installing zig and the tools for wheels in $(WHEELS)'
+	@$(call in,$(WHEELS)) python -m pip install -q --no-compile $(WHEEL_TOOLS)
 	@touch $@

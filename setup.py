@@ -114,6 +114,16 @@ class Build(build):
         self.temporary = tempfile.TemporaryDirectory(prefix="multiverso-package-")
         self.build_base = self.temporary.name
 
+    def run(self) -> None:
+        """Add the programs that `multiverso examples`, `demo` and `bench` offer."""
+        super().run()
+        for name in ("examples", "benchmarks"):
+            shutil.copytree(
+                ROOT / name,
+                Path(self.build_lib, "multiverso", f"_{name}"),
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
+
 
 class BuildLibrary(build_ext):
     """Builds the library as if it were a Python extension."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from multiverso._commands import _script, doctor, info, join, run, top, verify
+from multiverso._commands import _script, doctor, info, join, programs, run, top, verify
 from multiverso._extras import EXIT_CODE, MissingExtraError
 from multiverso._version import __version__
 from multiverso.errors import MultiversoError
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (run, join, top, verify, info, doctor):
+    for command in (run, join, top, verify, info, doctor, programs):
         command.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

@@ -6,7 +6,13 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <nmmintrin.h>
 #define MV_HAS_CRC_INSTRUCTION 1
+#if defined(__clang__)
+#define MV_CRC_TARGET "sse4.2,crc32"
+#else
+#define MV_CRC_TARGET "sse4.2"
+#endif
 #elif defined(__aarch64__) && defined(__linux__) && defined(__GNUC__)
+#include <arm_acle.h>
 #include <sys/auxv.h>
 #define MV_HAS_CRC_INSTRUCTION 1
 #else
@@ -48,8 +54,9 @@ constexpr Tables kTables = MakeTables();
 
 bool HasCrcInstruction() { return __builtin_cpu_supports("sse4.2") != 0; }
 
-__attribute__((target("sse4.2"))) uint32_t AppendByInstruction(const unsigned char* input,
-                                                               int64_t bytes, uint32_t remainder) {
+__attribute__((target(MV_CRC_TARGET))) uint32_t AppendByInstruction(const unsigned char* input,
+                                                                    int64_t bytes,
+                                                                    uint32_t remainder) {
   uint64_t wide = remainder;
   for (; bytes >= 8; input += 8, bytes -= 8) {
     uint64_t word = 0;
@@ -73,9 +80,9 @@ __attribute__((target("+crc"))) uint32_t AppendByInstruction(const unsigned char
   for (; bytes >= 8; input += 8, bytes -= 8) {
     uint64_t word = 0;
     std::memcpy(&word, input, 8);
-    remainder = __builtin_aarch64_crc32cx(remainder, word);
+    remainder = __crc32cd(remainder, word);
   }
-  for (; bytes > 0; ++input, --bytes) remainder = __builtin_aarch64_crc32cb(remainder, *input);
+  for (; bytes > 0; ++input, --bytes) remainder = __crc32cb(remainder, *input);
   return remainder;
 }
 

@@ -25,8 +25,11 @@ struct RandomBits {
   uint32_t low;
   uint32_t high;
 
-  explicit RandomBits(uint64_t key)
-      : low(static_cast<uint32_t>(key)), high(static_cast<uint32_t>(key >> 32)) {}
+  // This is not a constructor, because Clang leaves an inline constructor undefined if only
+  // functions with several vector versions call it.
+  static inline MV_ALWAYS_INLINE RandomBits FromKey(uint64_t key) {
+    return {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
+  }
 
   // Returns 16 bits.
   inline MV_ALWAYS_INLINE uint32_t Of(uint32_t element) const {

@@ -112,7 +112,7 @@ inline MV_ALWAYS_INLINE void NearestLoop(const float* from, int64_t count, uint1
 template <class Half>
 inline MV_ALWAYS_INLINE void StochasticLoop(const float* from, int64_t count, uint32_t first,
                                             uint64_t key, uint16_t* to) {
-  const RandomBits random(key);
+  const RandomBits random = RandomBits::FromKey(key);
   const auto elements = static_cast<uint32_t>(count);
   MV_INDEPENDENT
   for (uint32_t i = 0; i < elements; ++i) {

@@ -3,9 +3,10 @@
 #define MULTIVERSO_SHARD_VECTOR_VERSIONS_H_
 
 // Compiles several versions of a function and chooses one when the library is loaded, where the
-// compiler and the C library support GNU indirect functions.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__) && \
-    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+// compiler and the C library support GNU indirect functions. A Clang before version 22 is left out,
+// because it does not define the macros of the sanitizers.
+#if defined(__x86_64__) && defined(__GNUC__) && (!defined(__clang__) || __clang_major__ >= 22) && \
+    defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define MV_VECTOR_VERSIONS __attribute__((target_clones("avx512f", "avx2", "default")))
 #define MV_HAS_VECTOR_VERSIONS 1
 #else

@@ -62,7 +62,7 @@ MV_VECTOR_VERSIONS int32_t NearestHalves(const float* values, int64_t count, uin
 
 MV_VECTOR_VERSIONS int32_t RandomHalves(const float* values, uint64_t key, int64_t count,
                                         uint16_t* to) {
-  const RandomBits random(key);
+  const RandomBits random = RandomBits::FromKey(key);
   const auto elements = static_cast<uint32_t>(count);
   int32_t largest = 0;
   MV_INDEPENDENT
@@ -109,7 +109,7 @@ MV_VECTOR_VERSIONS void TakeCodes(float* values, float scale, int64_t count, int
 
 MV_VECTOR_VERSIONS void RandomCodes(const float* values, float scale, uint64_t key, int64_t count,
                                     int8_t* to) {
-  const RandomBits random(key);
+  const RandomBits random = RandomBits::FromKey(key);
   const float per_unit = 1 / scale;
   const auto elements = static_cast<uint32_t>(count);
   MV_INDEPENDENT

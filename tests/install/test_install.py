@@ -1,5 +1,8 @@
 """The package as a user installs it: an sdist, the wheel built from it, a new environment."""
 
+import json
+import os
+import re
 import shutil
 import sys
 import tarfile
@@ -30,6 +33,29 @@ assert "mpi4py.MPI" not in sys.modules, "one rank needs no MPI"
 """
 
 
+def run_lines(dockerfile):
+    """Return the shell commands of a Dockerfile."""
+    return re.findall(r"^RUN (.+)$", (ROOT / dockerfile).read_text("utf-8"), re.MULTILINE)
+
+
+class TestDevelopmentContainer(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("apt-get"), "needs apt-get")
+    def test_packages_exist(self):
+        (line,) = run_lines(".devcontainer/Dockerfile")
+        with tempfile.TemporaryDirectory() as folder:
+            # The packages are looked up, but not installed on this machine.
+            simulation = Path(folder, "apt-get")
+            real = shutil.which("apt-get")
+            simulation.write_text(f'#!/bin/sh\n[ "$1" = update ] || exec {real} --simulate "$@"\n')
+            simulation.chmod(0o755)
+            run("sh", "-c", line, PATH=os.pathsep.join([folder, os.environ["PATH"]]))
+
+    def test_command_after_the_creation_makes_targets(self):
+        settings = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text("utf-8"))
+        program, *targets = settings["postCreateCommand"].split()
+        run(program, "--dry-run", *targets, cwd=ROOT)
+
+
 class TestInstall(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -44,9 +70,16 @@ class TestInstall(unittest.TestCase):
         build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
         run(sys.executable, "-c", build, cls.tmp, cwd=source)
         (cls.sdist,) = cls.tmp.glob("*.tar.gz")
-        run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", cls.tmp, cls.sdist,
-            cwd=cls.tmp, CMAKE_ARGS=FAST_BUILD)  # fmt: skip
-        (cls.wheel,) = cls.tmp.glob("*.whl")
+        cls.build_wheel, cls.install_wheel = run_lines("Dockerfile")
+        cls.shell(cls.build_wheel, Path(sys.executable).parent, CMAKE_ARGS=FAST_BUILD)
+        (cls.wheel,) = cls.tmp.glob("wheels/*.whl")
+
+    @classmethod
+    def shell(cls, line, programs, **environ):
+        """Run a line of the Dockerfile in this folder, with these programs first on the PATH."""
+        line = line.replace("/source", str(cls.sdist)).replace("/wheels", str(cls.tmp / "wheels"))
+        path = os.pathsep.join([str(programs), os.environ["PATH"]])
+        return run("sh", "-c", line, cwd=cls.tmp, PATH=path, **environ)
 
     def test_sdist_contains_all_sources_and_no_build_output(self):
         with tarfile.open(self.sdist) as archive:
@@ -79,11 +112,18 @@ class TestInstall(unittest.TestCase):
     def test_wheel_runs_in_a_new_environment(self):
         venv.create(self.tmp / "env", with_pip=True)
         python = self.tmp / "env" / "bin" / "python"
-        run(python, "-m", "pip", "install", "-q", self.wheel, cwd=self.tmp)
+        self.shell(self.install_wheel, python.parent, PIP_QUIET="1")
         version, module, *values = run(python, "-I", "-c", PROGRAM, cwd=self.tmp).split()
         self.assertIn(f"-{version}-", self.wheel.name)
         self.assertTrue(Path(module).is_relative_to(self.tmp / "env"), module)
         self.assertEqual([float(value) for value in values], [11, 22, 33])
+        # The programs of the package are inside it.
+        commands = python.with_name("multiverso")
+        output = run(commands, "demo", "-np", 2, cwd=self.tmp)
+        self.assertIn("workers 2", output)
+        run(commands, "examples", "--copy", self.tmp / "copy", cwd=self.tmp)
+        self.assertTrue((self.tmp / "copy" / "numpy" / "logistic_regression.py").is_file())
+        self.assertTrue((Path(module).parent / "_benchmarks" / "tables.py").is_file())
         # With the package as the prefix, a C program finds the same library.
         build = self.tmp / "build-c"
         prefix = f"-DCMAKE_PREFIX_PATH={Path(module).parent}"

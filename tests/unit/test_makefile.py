@@ -1,6 +1,10 @@
 """Every test file runs in `make test` or in another part of `make test-all`."""
 
+import os
 import re
+import shutil
+import subprocess
+import tempfile
 import tomllib
 import unittest
 from pathlib import Path
@@ -32,6 +36,37 @@ class TestMakefile(unittest.TestCase):
             if re.search(r"^(class Test|def test_)", path.read_text("utf-8"), re.MULTILINE):
                 with self.subTest(path.name):
                     self.assertRegex(path.name, r"^test_")
+
+
+class TestMissingTools(unittest.TestCase):
+    def test_demo_says_what_to_install(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree, tools = Path(folder, "tree"), Path(folder, "bin")
+            tree.mkdir()
+            tools.mkdir()
+            for path in ROOT.iterdir():
+                if not path.name.startswith(".") and path.name not in ("build", "multiverso"):
+                    (tree / path.name).symlink_to(path)
+            (tree / "multiverso").mkdir()
+            (tree / "multiverso" / "_version.py").touch()
+            for name in ("sh", "env", "find", "cat", "sort", "false"):
+                (tools / name).symlink_to(shutil.which(name))
+            for missing, python in (
+                ("a C++ compiler", "python3"),
+                ("Python 3.11 or newer as no-python", "no-python"),
+                ("the modules venv and ensurepip of false", "false"),
+            ):
+                with self.subTest(missing):
+                    result = subprocess.run(
+                        [shutil.which("make"), "demo", f"PYTHON={python}"],
+                        cwd=tree, env={"PATH": str(tools)}, timeout=600,
+                        capture_output=True, text=True,
+                    )  # fmt: skip
+                    self.assertEqual(result.returncode, 2)
+                    self.assertIn(f"expected {missing}. Debian, Ubuntu: apt install", result.stderr)
+                    self.assertEqual(os.listdir(tree / "multiverso"), ["_version.py"])
+                # The other tools are looked for when there is a compiler.
+                (tools / "g++").touch(mode=0o755)
 
 
 if __name__ == "__main__":

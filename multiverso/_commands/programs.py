@@ -1,0 +1,90 @@
+"""``multiverso examples``, ``demo`` and ``bench``: the programs that come with the package."""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from multiverso._commands._argument_types import integer
+from multiverso._extras import require
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the three commands."""
+    examples: argparse.ArgumentParser = commands.add_parser(
+        "examples",
+        help="list the examples, or copy them to a folder",
+        description="Lists the examples that come with the package, or copies them to a folder, "
+        "where you can change them.",
+    )
+    examples.add_argument("--copy", type=Path, metavar="DIR", help="a new or an empty folder")
+    examples.set_defaults(run=_examples)
+
+    demo: argparse.ArgumentParser = commands.add_parser(
+        "demo",
+        help="train a model on real data with several ranks",
+        description="Trains a logistic regression on handwritten digits. The program is "
+        "numpy/logistic_regression.py of `multiverso examples`.",
+    )
+    demo.add_argument("-np", "-n", type=integer(1), default=4, metavar="N", help="ranks (4)")
+    demo.set_defaults(run=_demo)
+
+    bench: argparse.ArgumentParser = commands.add_parser(
+        "bench",
+        help="compare the tables of this machine with C, NumPy and MPI",
+        description="Measures table operations, and the same operations in C, NumPy and MPI.",
+    )
+    bench.add_argument(
+        "--ranks", type=integer(1), nargs="+", metavar="N", help="numbers of ranks, with an MPI"
+    )
+    bench.add_argument("--full", action="store_true", help="more sizes and samples")
+    bench.add_argument("--json", metavar="FILE", help="write the results to FILE")
+    bench.set_defaults(run=_bench)
+
+
+def folder_of(name: str) -> Path:
+    """Return the folder `name` of the repository: in a wheel it is inside the package."""
+    packaged = _PACKAGE / f"_{name}"
+    return packaged if packaged.is_dir() else _PACKAGE.parent / name
+
+
+def _examples(options: argparse.Namespace) -> int:
+    source = folder_of("examples")
+    if options.copy is None:
+        for path in sorted(source.rglob("*.py")):
+            name = path.relative_to(source)
+            if name.parts[0] != "common":  # These are modules of the examples.
+                sys.stdout.write(f"{name}\n")
+        sys.stdout.write("multiverso examples --copy DIR copies them to a folder.\n")
+        return 0
+    if options.copy.exists() and any(options.copy.iterdir()):
+        sys.stderr.write(
+            f"multiverso examples: expected a new or an empty folder, received {options.copy}, "
+            "which has files\n"
+        )
+        return 2
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(source, options.copy, ignore=ignored, dirs_exist_ok=True)
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    advice = "pip install 'multiverso[examples]'"
+    require("multiverso demo", sklearn=advice, tqdm=advice)
+    script = folder_of("examples") / "numpy" / "logistic_regression.py"
+    command = [sys.executable, "-m", "multiverso", "run", "-np", str(options.np), str(script)]
+    return subprocess.run(command, check=False).returncode
+
+
+def _bench(options: argparse.Namespace) -> int:
+    advice = "pip install 'multiverso[bench]'"
+    require("multiverso bench", rich=advice, tqdm=advice)
+    command = [sys.executable, str(folder_of("benchmarks") / "tables.py")]
+    command += [] if options.full else ["--quick"]
+    command += ["--json", options.json] if options.json else []
+    command += ["--ranks", *map(str, options.ranks)] if options.ranks else []
+    return subprocess.run(command, check=False).returncode
