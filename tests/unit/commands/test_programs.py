@@ -54,12 +54,13 @@ class TestPrograms(unittest.TestCase):
     def test_demo_starts_the_example_with_its_ranks(self):
         with (
             mock.patch("multiverso._commands.programs.require"),
-            mock.patch("multiverso._commands.run.run", return_value=3) as run,
+            mock.patch("subprocess.run") as start,
         ):
+            start.return_value.returncode = 3
             self.assertEqual(outcome_of("demo", "-np", 2)[0], 3)
-        (options,) = run.call_args.args
-        self.assertTrue(Path(options.script).is_file())
-        self.assertEqual(options.np, 2)
+        (command,) = start.call_args.args
+        self.assertEqual(command[:-1], [sys.executable, "-m", "multiverso", "run", "-np", "2"])
+        self.assertTrue(Path(command[-1]).is_file())
 
     def test_bench_passes_options_that_the_benchmark_accepts(self):
         with (
