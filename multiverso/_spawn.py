@@ -18,6 +18,9 @@ from multiverso.errors import PeerError, RankError, StateError
 #: Seconds in which a rank that another one reports as lost must have reported its own failure.
 _CAUSE_SECONDS: Final = 1.0
 
+#: Seconds that a process has to end after its function has returned.
+_END_SECONDS: Final = 10.0
+
 #: The ways to start a process that `spawn` accepts, as `multiprocessing` names them.
 _METHODS: Final = ("spawn", "fork", "forkserver")
 
@@ -87,7 +90,10 @@ def spawn(
     try:
         for rank in range(size):
             ranks.append(_Rank(context, function, args, LocalJob(name, rank, size)))
-        return _collect(ranks)
+        values = _collect(ranks)
+        for started in ranks:  # A process still has to write what it has printed.
+            started.await_end()
+        return values
     finally:
         local_ranks.end(ranks)
         for started in ranks:
@@ -130,6 +136,9 @@ class _Rank:
             return value
         msg = f"rank {self.job.rank} of {self.job.size} failed: {error}"
         raise _FailedRankError(RankError(msg, rank=self.job.rank), cause)
+
+    def await_end(self) -> None:
+        self._process.join(_END_SECONDS)
 
     def close(self) -> None:
         self.outcome.close()

@@ -34,6 +34,9 @@ typedef struct MV_SessionOptions {
   int32_t job_rank;
   int32_t job_size;
   const char* name;
+  int32_t elastic;
+  int32_t max_workers;
+  const char* join;
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {
@@ -102,7 +105,7 @@ int32_t MV_TableCompareSwap(MV_Table table, int64_t row, int64_t col, const void
 if not pcall(ffi.typeof, 'MV_SessionOptions') then ffi.cdef(DECLARATIONS) end
 
 local capi = {
-  MV_ABI_VERSION = 5,
+  MV_ABI_VERSION = 6,
   MV_OK = 0,
   MV_PENDING = 1,
   MV_MODE_ASYNC = 0,

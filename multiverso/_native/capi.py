@@ -7,7 +7,7 @@ and a test compares each of them with the header.
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
 from typing import Any, Final
 
-MV_ABI_VERSION: Final = 5
+MV_ABI_VERSION: Final = 6
 
 MV_OK: Final = 0
 MV_PENDING: Final = 1

@@ -101,7 +101,11 @@ def test_error_of_a_background_call_reaches_the_wait_and_the_flush(np, per_node)
     result = launch.run("faults.py", "late", "result", "flush", np=np, **nodes).check()
     for call in ("result", "flush"):
         for kind, message in result.errors(*range(np - 1), name=call):
-            assert kind == "OperationTimeout", f"{call}: {message}"
+            # The first rank whose deadline passes aborts the session, and another may not wait yet.
+            is_told = kind == "AbortedError" and re.search(
+                r"aborted the session: .* waited", message
+            )
+            assert kind == "OperationTimeout" or is_told, f"{call}: {message}"
             assert f"rank {np - 1}" in message, message
             assert "'weights', get" in message, message
 

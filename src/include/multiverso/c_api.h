@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 /* Increased when a function or a struct below changes incompatibly. */
-#define MV_ABI_VERSION 5
+#define MV_ABI_VERSION 6
 
 /* ---- Status codes. The numbers never change. ------------------------------------------------ */
 #define MV_OK 0

@@ -1,8 +1,13 @@
 """`multiverso.spawn`, and the variables that make a process a rank of a job without MPI."""
 
+import io
 import os
+import sys
+import tempfile
 import threading
+import time
 import unittest
+from pathlib import Path
 
 import numpy as np
 
@@ -42,6 +47,22 @@ def fails(rank, how):
             raise ValueError("bad batch 17")
         os._exit(7)
     mv.barrier()
+
+
+class SlowOutput(io.StringIO):
+    """An output that is written some time after the function of a rank has returned."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def flush(self):
+        time.sleep(0.5)
+        self.path.write_text("written", "utf-8")
+
+
+def prints_slowly(path):
+    sys.stdout = SlowOutput(path)
 
 
 def dies_while_others_wait():
@@ -96,6 +117,12 @@ class TestSpawn(unittest.TestCase):
     def test_result_that_cannot_be_pickled_is_an_error(self):
         with self.assertRaisesRegex(mv.RankError, "pickle"):
             mv.spawn(returns_what_cannot_be_pickled, 1)
+
+    def test_ranks_may_write_their_output_after_they_have_returned(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "output")
+            mv.spawn(prints_slowly, 1, (path,), method="fork")
+            self.assertEqual(path.read_text("utf-8"), "written")
 
     def test_rejects_wrong_arguments(self):
         for nprocs in (0, -1):
