@@ -36,10 +36,10 @@ class Churn:
         self.kills = self.leaves = 0
 
     def workers(self):
-        """Return the process ids of the workers that take part and have not been told to end."""
+        """Return the process ids of the workers that hold the tables and may stay."""
+        ready = {int(path.name.removeprefix("busy-")) for path in self.job.folder.glob("busy-*")}
         pids = self.job.pids()
-        pids.pop(launch.RUNNER, None)
-        return [pid for pid in pids.values() if pid not in self.gone]
+        return [pids[rank] for rank in ready if pids[rank] not in self.gone]
 
     def run(self):
         """Make all events, while the deadline of the job has not passed."""

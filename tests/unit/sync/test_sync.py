@@ -97,7 +97,7 @@ class TestRejectedArguments(SessionTestCase):
         overlapping = [weights[4:], np.zeros(3), weights[:5]]
         dtypes = ("complex64", "bool", "int8", "uint32", "M8[s]")
         for arrays, error, message, *name in (
-            ([], ValueError, "parameters: expected one or more parameters, received none"),
+            ([], ValueError, "parameters: expected parameters, received none"),
             ([np.zeros(0)], ValueError, "received tensors without elements"),
             (np.zeros((2, 2)), TypeError, "expected a list of arrays, received ndarray"),
             (None, TypeError, "expected a list of arrays, received NoneType"),
