@@ -254,22 +254,22 @@ def test_node_whose_ranks_all_die_is_named_at_once(np, per_node, nodes, mode):
     victims = [rank for rank in range(np) if node_of(rank, per_node) in nodes]
     options = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
     # No timeout of the session passes before that of the job.
-    with launch.Job(
-        "losses.py", "loses_nodes", mode, "600", np=np, survives=True, **options
-    ) as job:
+    arguments = ("loses_nodes", mode, "600", "all_reported")
+    with launch.Job("losses.py", *arguments, np=np, survives=True, **options) as job:
         job.wait_for("ready")
         pids = {rank: job.pid(rank) for rank in victims}
         for rank in victims:
             job.signal(rank, signal.SIGKILL)
         job.announce("killed")
+        survivors = sorted(set(range(np)) - set(victims))
+        job.wait_for("reported", *survivors)
+        job.announce("all_reported")
         result = job.finish().check_clean()
-    for survivor in sorted(set(range(np)) - set(victims)):
+    for survivor in survivors:
         for name in ("call", "barrier"):
             kind, message = result.reports.get(survivor, {}).get(name, ("none", result.output))
             assert kind == "PeerLostError", message
-            # A survivor that has been told of the loss may have ended before this one looked.
-            died = re.findall(r"rank (\d+) on \S+ \(process \d+\) died", message)
-            named = [int(rank) for rank in died]
+            named = [int(rank) for rank in re.findall(r"rank (\d+) on \S+ \(process", message)]
             assert named, message
             assert set(named) <= set(victims), message
             for rank in named:

@@ -235,8 +235,11 @@ def waits_for_a_suspended_rank(peer_timeout):
     worker.report_call(mv.barrier)
 
 
-def loses_nodes(mode, peer_timeout):
-    """Use rows on nodes of which some die, then call a barrier; report the errors of both calls."""
+def loses_nodes(mode, peer_timeout, end=None):
+    """Use rows on nodes of which some die, then call a barrier; report the errors of both calls.
+
+    A survivor that ends is named by slower ones, so it may wait for the announcement `end`.
+    """
     mv.init(mode == "sync", peer_timeout=float(peer_timeout), timeout=600.0)
     table = mv.MatrixTableHandler(10, 3, name="spread")
     table.add(np.ones((10, 3)))
@@ -247,6 +250,9 @@ def loses_nodes(mode, peer_timeout):
     worker.report_call(lambda: (table.add(np.ones((10, 3))), table.get()), name="call")
     worker.announce("called")
     worker.report_call(mv.barrier, name="barrier")
+    worker.announce("reported")
+    if end is not None:
+        worker.wait_for(end)
 
 
 if __name__ == "__main__":
