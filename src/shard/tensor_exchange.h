@@ -35,8 +35,7 @@ class TensorExchange {
   // overwritten with the table's new values.
   void Settle(int64_t first, int64_t count) const;
 
-  // The same for an add that another node makes with an encoded delta of float32 values.
-  //
+  // ---- For adds that another node makes, with an encoded delta of float32 values
   // Encodes the delta as TakeDelta would leave it, and overwrites the last values with what
   // rounding took from it. If the format cannot represent all values, they are in `to` as float32,
   // nothing was taken, and the result is kFloat32. `to` has room for these.
