@@ -16,7 +16,7 @@
 namespace multiverso {
 
 // The numbers equal those of the C API (MV_TABLE_ARRAY, ...). A hash table has a row for each key,
-// in any row..
+// in any row.
 enum class TableKind : int32_t { kArray = 0, kMatrix = 1, kHash = 2 };
 // The numbers are those of the C API (MV_NUMA_LOCAL, ...).
 enum class NumaPolicy : int32_t { kLocal = 0, kInterleave = 1 };
