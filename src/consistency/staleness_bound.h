@@ -6,8 +6,8 @@
 // j - s adds or finished, so no worker is ever more than s rounds ahead of the slowest. A get after
 // j adds sees all of the worker's own adds and j - s to j + s adds of every unfinished worker. At a
 // sync point workers may have made different numbers of calls, since all adds are applied anyway.
-// In an elastic session, the others wait for a worker from its first add on, but not while it is in
-// a collective call, nor after it has ended.
+// In an elastic session, the others wait for a joiner from its first add on, and for no worker that
+// is in a collective call or has ended.
 #ifndef MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
 #define MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
 
