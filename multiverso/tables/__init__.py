@@ -138,7 +138,7 @@ class ArrayTableHandler(DenseTable):
             options,
         )
 
-    def get(self, sync: bool = False, out: Any = None, *, index: Any = None) -> Any:
+    def get(self, sync: bool = False, out: Any = None, index: Any = None) -> Any:
         """Return the whole table, or a part of it.
 
         The result contains all earlier adds of this worker, and at least the adds of the other
@@ -187,7 +187,7 @@ class ArrayTableHandler(DenseTable):
         """
         return self._get(sync, out) if index is None else self._get_part(index, sync, out)
 
-    def add(self, data: ArrayLike, sync: bool = False, *, index: Any = None) -> None:
+    def add(self, data: ArrayLike, sync: bool = False, index: Any = None) -> None:
         """Apply a delta with the table's updater. `data` can be reused when this returns.
 
         Parameters
@@ -363,7 +363,7 @@ class MatrixTableHandler(DenseTable):
         return self._shape[1]
 
     def get(
-        self, row_ids: Any = None, sync: bool = False, out: Any = None, *, index: Any = None
+        self, row_ids: Any = None, sync: bool = False, out: Any = None, index: Any = None
     ) -> Any:
         """Return the whole table, some rows, or a rectangle.
 
@@ -424,7 +424,7 @@ class MatrixTableHandler(DenseTable):
         return out
 
     def add(
-        self, data: ArrayLike, row_ids: Any = None, sync: bool = False, *, index: Any = None
+        self, data: ArrayLike, row_ids: Any = None, sync: bool = False, index: Any = None
     ) -> None:
         """Apply a delta to the whole table, some rows or a rectangle with the table's updater.
 
