@@ -36,7 +36,9 @@ RESNETS = {
     "keras-resnet": EXAMPLES / "keras" / "resnet_cifar10.py",
 }
 MODES = {"async": (), "sync": ("--sync",), "staleness 1": ("--staleness", "1")}
-PINNED = Path(__file__).resolve().with_name("pinned.py")
+PINNED, REPEATED = (
+    Path(__file__).resolve().with_name(f"{name}.py") for name in ("pinned", "repeated")
+)
 POINT = 0.01  # one percentage point of accuracy
 
 #: The bars of digits, with a sync after each batch: the largest difference of the mean accuracy
@@ -118,11 +120,11 @@ def combine(plan: Plan, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def compare(
-    experiment: str, configurations: list[dict[str, Any]], repeated: list[dict[str, Any]]
+    experiment: str, configurations: list[dict[str, Any]], repeated: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the verdicts on the bars of digits; the other experiments have no bars.
 
-    `repeated` has a second run of each configuration in sync mode, with the first seed.
+    `repeated` has a second run of each configuration in sync mode, by name, with the first seed.
     """
     if experiment != "digits":
         return []
@@ -140,8 +142,10 @@ def compare(
                 "passed": difference <= points,
             }
         )
-    lock_step = [other for other in others if other["mode"] == "sync"]
-    for configuration, again in zip(lock_step, repeated, strict=True):
+    for configuration in others:
+        if configuration["mode"] != "sync":
+            continue
+        again = repeated[configuration["name"]]
         is_equal = configuration["runs"][0]["history"] == again["history"]
         verdicts.append(
             {
@@ -236,19 +240,29 @@ def _first_of_each(configurations: list[dict[str, Any]]) -> list[dict[str, Any]]
 
 def measure(
     program: Path, plans: list[Plan], args: argparse.Namespace
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Run each plan with each seed; return the configurations, and repeated runs in sync mode."""
-    runs: dict[str, list[dict[str, Any]]] = {plan.name: [] for plan in plans}
-    repeated = []
-    # All plans take turns, so that a change in the speed of the machine affects all of them.
-    steps = [(plan, seed, runs[plan.name]) for seed in range(args.seeds) for plan in plans]
-    if args.experiment == "digits":
-        steps += [(plan, 0, repeated) for plan in plans if plan.mode == "sync"]
-    for plan, seed, results in mpirun_jobs.progress(steps, is_master=True):
-        arguments = [str(program), *args.options, *plan.options, "--seed", str(seed)]
-        result = mpirun_jobs.launch(PINNED, plan.ranks, arguments, args.limit, extra_arguments=())
-        results.append(summarize(result))
-    return [combine(plan, runs[plan.name]) for plan in plans], repeated
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Run each plan with each seed; return the configurations, and repeated runs in sync mode.
+
+    Plans with equally many processes share a job, in which they take turns, so that a change in the
+    speed of the machine affects all of them.
+    """
+    runs: dict[str, list[dict[str, Any]]] = {}
+    repeated: dict[str, list[dict[str, Any]]] = {}
+    for ranks in mpirun_jobs.progress(sorted({plan.ranks for plan in plans}), is_master=True):
+        in_job = [plan for plan in plans if plan.ranks == ranks]
+        steps = [(plan, seed, runs) for seed in range(args.seeds) for plan in in_job]
+        if args.experiment == "digits":
+            steps += [(plan, 0, repeated) for plan in in_job if plan.mode == "sync"]
+        options = [[*args.options, *plan.options, "--seed", str(seed)] for plan, seed, _ in steps]
+        arguments = [str(REPEATED), str(program), json.dumps(options)]
+        limit = args.limit * len(steps)
+        results = mpirun_jobs.launch(PINNED, ranks, arguments, limit, extra_arguments=())
+        for (plan, _, into), result in zip(steps, results, strict=True):
+            into.setdefault(plan.name, []).append(summarize(result))
+    return (
+        [combine(plan, runs[plan.name]) for plan in plans],
+        {name: again for name, (again,) in repeated.items()},
+    )
 
 
 def parse_arguments() -> argparse.Namespace:

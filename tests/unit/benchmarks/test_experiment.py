@@ -33,7 +33,7 @@ def digits(*errors):
 
 class TestExperiment(FolderTestCase):
     def passed(self, *errors, again=None):
-        repeated = [run_of((errors[2] if again is None else again) - 0.002)]
+        repeated = {"4 workers, sync": run_of((errors[2] if again is None else again) - 0.002)}
         verdicts = experiment.compare("digits", digits(*errors), repeated)
         return [verdict["passed"] for verdict in verdicts]
 
@@ -53,7 +53,7 @@ class TestExperiment(FolderTestCase):
             experiment.combine(plan, [run_of(error)])
             for plan, error in zip(plans, (0.04, 0.04, 0.5), strict=True)
         ]
-        self.assertEqual(len(experiment.compare("digits", runs, [])), 1)
+        self.assertEqual(len(experiment.compare("digits", runs, {})), 1)
 
     def test_combines_workers_modes_and_frequencies(self):
         for name in ("digits", "resnet", "keras-resnet"):
