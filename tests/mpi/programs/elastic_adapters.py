@@ -2,10 +2,10 @@
 
 import sys
 
-import elastic
 import numpy as np
 import worker
 
+import elastic
 import multiverso as mv
 
 
