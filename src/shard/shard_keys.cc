@@ -11,9 +11,6 @@
 namespace multiverso {
 namespace {
 
-constexpr StripeUse kReading = StripeUse::kReading;
-constexpr StripeUse kWriting = StripeUse::kWriting;
-
 // The places of the next keys of a list, each computed once, some keys before it is needed.
 class UpcomingPlaces {
  public:
