@@ -12,9 +12,6 @@
 
 namespace multiverso {
 
-constexpr StripeUse kReading = StripeUse::kReading;
-constexpr StripeUse kWriting = StripeUse::kWriting;
-
 // The most rows handled per lock acquisition, so that a long list of rows of one stripe lets other
 // workers take the lock.
 constexpr int64_t kMaxRowsPerLock = 256;
