@@ -85,7 +85,7 @@ help:
 	@echo 'TEST_JOBS=$(TEST_JOBS) test files run, at the same time.'
 
 # pip waits for the network for most of its time, so it works while the library is compiled.
-demo: $(MPICH)/.created
+demo: compiler $(MPICH)/.created
 	@$(MAKE) --no-print-directory $(MPICH)/.requirements & requirements=$$!; \
 	  $(MAKE) --no-print-directory $(LIBRARY) && wait $$requirements
 	@$(MAKE) --no-print-directory $(MPICH)/.demo
