@@ -93,7 +93,7 @@ def build_library(destination: Path, jobs: int | None) -> None:
     with tempfile.TemporaryDirectory(prefix="multiverso-build-") as folder:
         run(
             [cmake, "-S", str(ROOT), "-B", folder, "-DCMAKE_BUILD_TYPE=Release"]
-            + ["-DBUILD_TESTING=OFF", *shlex.split(os.environ.get("CMAKE_ARGS", "")), *LAYOUT],
+            + ["-DBUILD_TESTING=OFF", "-DCMAKE_UNITY_BUILD=ON", *shlex.split(os.environ.get("CMAKE_ARGS", "")), *LAYOUT],
             "configuring libmultiverso",
         )
         run(

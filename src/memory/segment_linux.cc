@@ -17,7 +17,6 @@
 namespace multiverso {
 namespace {
 
-constexpr int64_t kPage = 4096;
 // Smaller mappings stay in small pages, since much of their last huge page would be wasted.
 constexpr int64_t kHugePageThreshold = 2 * kHugePageBytes;
 
