@@ -1,8 +1,9 @@
 # Adds the target multiverso_failpoints, which the default build leaves out: the library with
-# failpoints (src/base/failpoint.h), for tests. It links first the sources that have failpoints, and
-# then all objects of the library.
+# failpoints (src/base/failpoint.h), for tests. It links first the sources that have failpoints, in
+# themselves or in a header, and then all objects of the library.
 set(MULTIVERSO_FAILPOINT_NAMES base/failpoint checkpoint/file_system_linux
-                               group/control_channel shard/shard table/shard_service)
+                               group/control_channel shard/shard_copies shard/shard_encoded
+                               shard/shard_requests table/shard_service)
 
 set(MULTIVERSO_FAILPOINT_SOURCES)
 foreach(source ${MULTIVERSO_FAILPOINT_NAMES})

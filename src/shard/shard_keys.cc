@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "shard/half.h"
 #include "shard/prefetch.h"
-#include "shard/shard.h"
+#include "shard/shard_stripes.h"
 
 namespace multiverso {
 namespace {

@@ -29,6 +29,22 @@ TEST(Joining, ShowsEarlierAddsToTheJoinerAndItsAddsToTheOthers) {
   EXPECT_EQ(Values<float>(table), Ones(3));
 }
 
+TEST(Joining, KeepsTablesWhoseCreatorsEndBeforeTheJoinerCreatesThem) {
+  Sessions sessions = OpenElastic(2);
+  OnAll(sessions, [](Session* session) {
+    Add(ValueOf(Create(session, ArrayOf(kSize))), Ones());
+    Add(ValueOf(Create(session, ArrayOf(kSize))), Ones(2));
+  });
+  const auto joiner = ValueOf(Join());
+  OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Close())); });
+  sessions.clear();
+  const auto later = ValueOf(Join());
+  for (Session* const session : {later.get(), joiner.get()}) {
+    EXPECT_EQ(Values<float>(ValueOf(Create(session, ArrayOf(kSize)))), Ones(2));
+    EXPECT_EQ(Values<float>(ValueOf(Create(session, ArrayOf(kSize)))), Ones(4));
+  }
+}
+
 TEST(Joining, GivesNoNumberTwice) {
   const Sessions sessions = OpenElastic(1);
   for (int rank = 1; rank < 20; ++rank) {
