@@ -246,7 +246,8 @@ def plot(measured: dict[str, Any], file: Path) -> None:
             color = "#3546a5" if mode == ASYNC else "#8c9ae0"
             speed = reference["speed_at_best"]
             axes.barh(place, speed, 0.42, color=color, label=mode)
-            times = " / ".join(f"{1e3 * min(one['seconds']):.3g}" for one in (ours, reference))
+            shortest = [1e3 * min(one["seconds"]) for one in (ours, reference)]
+            times = " / ".join(f"{ms:.3g}" if ms < 1000 else f"{ms:.0f}" for ms in shortest)
             where = max(speed, 1) + 0.05  # right of the line
             axes.text(where, place, f"{times} ms", va="center", fontsize=8)
         axes.axvline(1, color="#c2410c", linewidth=1.2)
