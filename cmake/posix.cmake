@@ -1,0 +1,26 @@
+# The variant for POSIX systems other than Linux, such as macOS, on Linux, where it can be tested. It
+# has the objects of the library, but those of the *_posix.cc and *_other.cc files instead of those
+# of the *_linux.cc files. posix_NAME is the C++ test NAME of that variant.
+file(GLOB MULTIVERSO_POSIX_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/*/*_posix.cc
+     ${CMAKE_CURRENT_SOURCE_DIR}/src/*/*_other.cc)
+add_library(posix_objects OBJECT ${MULTIVERSO_POSIX_SOURCES})
+set_target_properties(posix_objects PROPERTIES POSITION_INDEPENDENT_CODE ON UNITY_BUILD OFF)
+target_include_directories(posix_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
+target_link_libraries(posix_objects PRIVATE multiverso_options Threads::Threads)
+set(MULTIVERSO_POSIX_OBJECTS
+    $<TARGET_OBJECTS:posix_objects>
+    $<FILTER:$<TARGET_OBJECTS:multiverso_core>,EXCLUDE,_linux\\.cc\\.o$>)
+
+add_library(multiverso_posix SHARED ${MULTIVERSO_POSIX_OBJECTS})
+target_link_libraries(multiverso_posix PRIVATE multiverso_options ${MULTIVERSO_SYSTEM_LIBRARIES})
+set_target_properties(multiverso_posix PROPERTIES LINKER_LANGUAGE CXX)
+
+# $<TARGET_OBJECTS> of a test has its compiled source, and core objects only where they are linked.
+function(multiverso_add_posix_test test)
+  add_executable(posix_${test} $<TARGET_OBJECTS:${test}> ${MULTIVERSO_POSIX_OBJECTS})
+  set_target_properties(posix_${test} PROPERTIES LINKER_LANGUAGE CXX)
+  target_link_libraries(posix_${test} PRIVATE multiverso_options GTest::gtest_main
+                                              ${MULTIVERSO_SYSTEM_LIBRARIES})
+  add_test(NAME posix_${test} COMMAND posix_${test})
+  set_tests_properties(posix_${test} PROPERTIES TIMEOUT ${MULTIVERSO_TEST_TIMEOUT})
+endfunction()
