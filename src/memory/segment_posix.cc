@@ -15,12 +15,12 @@ int Segment::CreateAnonymous() { return -1; }
 std::string Segment::PathOf(const SegmentLocator& locator) { return locator.path; }
 
 void Segment::Advise(void* mapping, size_t bytes, PageSize /*pages*/) {
+  // A forked child may not use the session, so it does not need to keep the memory alive, nor, on
+  // Linux, the lock by which its parent is present.
 #if defined(__APPLE__)
-  // A forked child may not use the session, so it does not need to keep the memory alive.
   (void)minherit(mapping, bytes, VM_INHERIT_NONE);
-#else
-  (void)mapping;
-  (void)bytes;
+#elif defined(MADV_DONTFORK)
+  (void)madvise(mapping, bytes, MADV_DONTFORK);
 #endif
 }
 
