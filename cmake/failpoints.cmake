@@ -1,13 +1,18 @@
 # Adds the target multiverso_failpoints, which the default build leaves out: the library with
-# failpoints (src/base/failpoint.h), for tests. It links first the sources that have failpoints, and
-# then all objects of the library.
+# failpoints (src/base/failpoint.h), for tests. It links first the sources that have failpoints, in
+# themselves or in a header, and then all objects of the library.
 set(MULTIVERSO_FAILPOINT_NAMES base/failpoint checkpoint/file_system_unix
-                               group/control_channel shard/shard table/shard_service)
+                               group/control_channel shard/shard_copies shard/shard_encoded
+                               shard/shard_requests table/shard_service)
 
 set(MULTIVERSO_FAILPOINT_SOURCES)
 foreach(source ${MULTIVERSO_FAILPOINT_NAMES})
   list(APPEND MULTIVERSO_FAILPOINT_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/src/${source}.cc)
 endforeach()
+# In a unity build, the compiler could inline a function of these files into another file, and the
+# linker could not replace it there.
+set_source_files_properties(${MULTIVERSO_FAILPOINT_SOURCES}
+                            PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 add_library(failpoint_objects OBJECT EXCLUDE_FROM_ALL ${MULTIVERSO_FAILPOINT_SOURCES})
 set_target_properties(failpoint_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_include_directories(failpoint_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src

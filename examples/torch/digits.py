@@ -34,13 +34,15 @@ def build_network(pixels, classes):
     )
 
 
-def error_rate(model, part):
-    """Return the fraction of the images of `part` that the model misclassifies."""
+def evaluate(model, part):
+    """Return the fraction of the images of `part` that the model misclassifies, and its loss."""
+    labels = torch.from_numpy(part.labels)
     model.eval()
     with torch.no_grad():
-        predicted = model(torch.from_numpy(part.images)).argmax(dim=1)
+        outputs = model(torch.from_numpy(part.images))
     model.train()
-    return float((predicted != torch.from_numpy(part.labels)).float().mean())
+    errors = (outputs.argmax(dim=1) != labels).float().mean()
+    return float(errors), float(torch.nn.functional.cross_entropy(outputs, labels))
 
 
 def train(args, data: DigitImages):
@@ -82,7 +84,7 @@ def train(args, data: DigitImages):
             optimizer.step()
             schedule.step()
         if master:  # MULTIVERSO: one worker validates and prints for all.
-            history.append(error_rate(model, data.valid))
+            history.append(evaluate(model, data.valid)[0])
             progress.set_postfix_str(f"validation error {history[-1]:.2%}")
             progress.update()
     progress.close()
@@ -92,8 +94,10 @@ def train(args, data: DigitImages):
     optimizer.sync()
     if not master:
         return None
+    test_error, test_loss = evaluate(model, data.test)
     return {
-        "test_error": error_rate(model, data.test),
+        "test_error": test_error,
+        "test_loss": test_loss,
         "seconds": time.perf_counter() - start,
         "workers": mv.num_workers(),
         "updates": args.epochs * batches,

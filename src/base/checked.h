@@ -7,6 +7,8 @@
 
 namespace multiverso {
 
+constexpr int64_t kPage = 4096;  // bytes of a page of memory
+
 // Returns false if a * b overflows; both must be >= 0.
 inline bool CheckedMultiply(int64_t a, int64_t b, int64_t* product) {
   if (a != 0 && b > std::numeric_limits<int64_t>::max() / a) return false;

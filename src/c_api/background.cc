@@ -17,7 +17,7 @@ constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 constexpr auto kGrace = std::chrono::seconds(10);
 
 // Returns the status of a call, also if it throws.
-Status Run(const std::function<Status()>& body) {
+Status StatusOf(const std::function<Status()>& body) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
@@ -88,7 +88,7 @@ void BackgroundQueue::MakeCalls() {
     if (calls_.empty()) return;
     const std::shared_ptr<Call> call = calls_.front();
     lock.unlock();
-    Status status = Run(call->body);
+    Status status = StatusOf(call->body);
     call->body = nullptr;  // releases the arguments
     lock.lock();
     calls_.pop_front();

@@ -26,9 +26,6 @@ static_assert(MV_AREA_KEYS == kKeysArea);
 static_assert(MV_AREA_ROW_STATE == kRowStateArea);
 static_assert(MV_HYPER_COUNT <= kSavedHypers);
 
-// How long MV_CheckpointClose waits for another thread's call on the checkpoint.
-constexpr auto kCloseTimeout = std::chrono::minutes(2);
-
 struct CheckpointEntry {
   std::unique_ptr<CheckpointReader> reader;
   std::mutex mutex;  // held while reading

@@ -21,6 +21,9 @@ namespace multiverso::c_api {
 
 inline uintptr_t HandleNumber(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }
 
+// How long the functions that close a handle wait for other threads that use it.
+constexpr auto kCloseTimeout = std::chrono::minutes(2);
+
 // Sleeps for a moment while Close waits.
 void SleepBetweenPolls();
 

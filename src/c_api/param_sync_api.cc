@@ -14,9 +14,6 @@
 namespace multiverso::c_api {
 namespace {
 
-// How long MV_ParamSyncFree waits for another thread's sync of the same tensors.
-constexpr auto kCloseTimeout = std::chrono::minutes(2);
-
 struct ParamSyncEntry {
   MV_Table table;  // a handle, since the table may be released first
   std::unique_ptr<ParamSync> sync;

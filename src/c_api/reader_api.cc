@@ -17,8 +17,6 @@ namespace {
 
 // How long a read may be disturbed by writers.
 constexpr auto kReadTimeout = std::chrono::seconds(30);
-// How long MV_ReaderClose waits for other threads' calls.
-constexpr auto kCloseTimeout = std::chrono::minutes(2);
 
 HandleTable<JobReader>& Readers() {
   // The table is never destroyed, since a handle may be used while the process exits.

@@ -5,8 +5,6 @@
 namespace multiverso {
 namespace {
 
-constexpr int64_t kPage = 4096;
-
 int64_t WordsAt(int workers) { return RoundUp(WorkerClocks::BytesFor(workers), kPage); }
 int64_t CopyAt(int workers) { return WordsAt(workers) + kPage; }
 int64_t StagingAt(const StagedShape& shape, int workers) {

@@ -8,7 +8,7 @@ namespace multiverso {
 namespace {
 
 // Values of Progress::phase.
-constexpr int32_t kEnter = 0;
+constexpr int32_t kNotTicked = 0;
 constexpr int32_t kTicked = 1;
 constexpr int32_t kStaged = 2;
 
@@ -126,7 +126,7 @@ void SpanningRounds::Stage(const Request& request, int buffer) {
 }
 
 Status SpanningRounds::Add(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (progress->phase == kEnter) {
+  if (progress->phase == kNotTicked) {
     MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kAdd, "add", limit));
     progress->phase = kTicked;
   }
@@ -140,7 +140,7 @@ Status SpanningRounds::Add(const Request& request, Progress* progress, const Wai
 Status SpanningRounds::AddGet(const Request& request, Progress* progress, const WaitLimit& limit) {
   constexpr char kCall[] = "add_get";
   switch (progress->phase) {
-    case kEnter:
+    case kNotTicked:
       MV_RETURN_IF_NOT_OK(clocks_.MayTick(kCall, limit));
       words()->is_copy_wanted.store(1, std::memory_order_relaxed);
       progress->phase = kTicked;
@@ -248,7 +248,7 @@ Status SpanningRounds::GetFinished(const Request& request, const WaitLimit& limi
 }
 
 Status SpanningRounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (progress->phase == kEnter) {
+  if (progress->phase == kNotTicked) {
     if (clocks_.i_have_finished()) return GetFinished(request, limit);
     MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, "get", limit));
     progress->phase = kTicked;

@@ -6,8 +6,6 @@
 namespace multiverso {
 namespace {
 
-constexpr int64_t kPage = 4096;
-
 // The StagedAdds of a worker occupy cache lines of their own.
 constexpr int64_t kAddsBytes =
     RoundUp(Staging::kBuffers * static_cast<int64_t>(sizeof(StagedAdd)), 64);

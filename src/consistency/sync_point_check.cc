@@ -9,7 +9,7 @@ namespace {
 
 // How long to wait for the clocks of other nodes, which normally arrive within milliseconds.
 constexpr auto kClockTimeout = std::chrono::seconds(3);
-constexpr auto kPollInterval = std::chrono::milliseconds(2);
+constexpr auto kClockPollInterval = std::chrono::milliseconds(2);
 
 SyncPointArrival ArrivalOf(const Group& world, int64_t offset, int rank) {
   return world.payload(rank).Read<SyncPointArrival>(static_cast<size_t>(offset));
@@ -55,7 +55,7 @@ Status SyncPointCheck::Check(const Group& world, int64_t offset, const WaitLimit
   int other = 0;
   if (context_ == nullptr || !FindDifference(world, offset, &rank, &other)) return Status::Ok();
   const Status compared =
-      PollUntil(Clock::now() + kClockTimeout, Backoff(kPollInterval), [&]() -> Status {
+      PollUntil(Clock::now() + kClockTimeout, Backoff(kClockPollInterval), [&]() -> Status {
         // Another rank, or a comparison of arriving clocks, may have reported the mismatch already.
         MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
         const Status status = compare_();

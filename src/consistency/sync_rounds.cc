@@ -9,8 +9,6 @@
 namespace multiverso {
 namespace {
 
-constexpr int64_t kPage = 4096;
-
 // Values of Progress::phase. Add passes from kEnter to kStage, Get from kEnter to kSum, and AddGet
 // through all three.
 constexpr int32_t kEnter = 0;

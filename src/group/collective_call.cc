@@ -8,9 +8,6 @@
 namespace multiverso {
 namespace {
 
-// How often a waiting rank checks whether the ranks that it waits for still exist.
-constexpr auto kCheckInterval = std::chrono::milliseconds(50);
-
 uint64_t Pack(uint32_t number, uint64_t low) {
   return uint64_t{number} << 32 | static_cast<uint32_t>(low);
 }
@@ -76,7 +73,7 @@ Status CollectiveCall::AwaitEnd(uint32_t number, const WaitLimit& limit) const {
     return NumberOf(calls().over.load(std::memory_order_acquire)) >= number;
   };
   while (!is_over()) {
-    const Instant until = std::min(limit.earliest(), Clock::now() + kCheckInterval);
+    const Instant until = std::min(limit.earliest(), Clock::now() + kPeerCheckInterval);
     if (WaitForWord(&calls().changes, &calls().sleepers, until, is_over,
                     context_->memory()->spin_policy())) {
       break;

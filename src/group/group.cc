@@ -13,8 +13,6 @@
 namespace multiverso {
 namespace {
 
-// How often a waiting rank checks whether the ranks that it waits for are alive.
-constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 // The longest sleep of a leader that waits for other nodes.
 constexpr auto kLongestNap = std::chrono::milliseconds(5);
 // How long the last messages of a lost rank may need to arrive.
@@ -92,7 +90,7 @@ Status Group::Wait(const WaitLimit& limit) {
   if (was_refused_) return state_->CheckRunning(/*was_waiting=*/false);
   const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
-    const Instant until = std::min(limit.earliest(), Clock::now() + kCheckInterval);
+    const Instant until = std::min(limit.earliest(), Clock::now() + kPeerCheckInterval);
     if (IsLeader()) {
       const Status exchanged = ExchangeAsLeader(until);
       if (exchanged.ok()) break;

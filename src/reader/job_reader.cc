@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/text.h"
 #include "memory/futex.h"
 #include "memory/presence.h"
@@ -18,7 +19,6 @@ namespace {
 
 // How often the reader asks the kernel whether the ranks are alive.
 constexpr auto kCheckInterval = std::chrono::milliseconds(100);
-constexpr int64_t kPage = 4096;
 
 std::string TextOf(const char* text, size_t room) { return std::string(text, strnlen(text, room)); }
 

@@ -198,9 +198,11 @@ Result<std::unique_ptr<Session>> Joining::Run(Interrupt* interrupt) {
     context_->state()->Leave("could not join");
     return opened;
   }
-  return std::make_unique<Session>(options_, std::make_unique<SingleTransport>(),
-                                   std::move(members_), std::move(context_), nullptr,
-                                   std::move(heartbeat_));
+  auto session =
+      std::make_unique<Session>(options_, std::make_unique<SingleTransport>(), std::move(members_),
+                                std::move(context_), nullptr, std::move(heartbeat_));
+  session->FindEarlierTables();
+  return session;
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct Proposal {
 
 static_assert(sizeof(Proposal) <= ExchangeSlot::kMaxBytes);
 
-Proposal Read(const Group& world, int rank) { return world.payload(rank).Read<Proposal>(); }
+Proposal ReadProposal(const Group& world, int rank) { return world.payload(rank).Read<Proposal>(); }
 
 bool Has(const Proposal& proposal, int64_t bit) {
   return (proposal.has_table[bit / 8] >> (bit % 8) & 1) != 0;
@@ -69,9 +69,9 @@ Proposal ProposalOf(const CheckpointRequest& request) {
 Status Compare(const Group& world, CollectiveKind kind) {
   const std::vector<int> participants = world.participants();
   const int first_rank = participants.front();
-  const Proposal expected = Read(world, first_rank);
+  const Proposal expected = ReadProposal(world, first_rank);
   for (const int rank : participants) {
-    const Proposal other = Read(world, rank);
+    const Proposal other = ReadProposal(world, rank);
     if (IsSame(expected, other)) continue;
     return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first_rank,
                                           " called ", NameOf(kind), " of ", Describe(expected),
@@ -107,7 +107,7 @@ Result<Tables> Negotiate(RankContext* context, CollectiveKind kind,
     MV_RETURN_IF_NOT_OK(world->Wait(limit));
     MV_RETURN_IF_NOT_OK(Compare(*world, kind));
     for (const int rank : world->participants()) {
-      const Proposal other = Read(*world, rank);
+      const Proposal other = ReadProposal(*world, rank);
       RemoveIf(&tables, [&](const std::shared_ptr<Table>& table) {
         const int64_t bit = bit_of(table);
         return bit >= 0 && !Has(other, bit);

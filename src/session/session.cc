@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "group/collective_call.h"
-#include "session/find_table.h"
+#include "session/find_tables.h"
 #include "session/loading.h"
 #include "session/publishing.h"
 #include "session/saving.h"
@@ -179,6 +179,11 @@ void Session::Linger(const WaitLimit& limit) {
   (void)world->Wait(WaitLimit{Instant::max(), Clock::now() + kMaxLinger, limit.interrupt});
 }
 
+void Session::FindEarlierTables() {
+  earlier_tables_.merge(FindTables(*context_));
+  earlier_tables_.erase(earlier_tables_.begin(), earlier_tables_.lower_bound(next_table_));
+}
+
 Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,
                                                     Interrupt* interrupt) {
   // KeepTable increments next_table_ after success, so the numbers are the same on all ranks.
@@ -193,9 +198,17 @@ Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* 
   if (takes_part.value()) {
     MV_RETURN_IF_NOT_OK(creation.Run(ReachSyncPoint(CollectiveKind::kCreateTable), limit));
   } else {
-    Result<Segment> segment = FindTable(*context_, id);
-    MV_RETURN_IF_NOT_OK(segment.status());
-    MV_RETURN_IF_NOT_OK(creation.Attach(std::move(segment.value())));
+    // The others may have been creating the table while this rank joined.
+    if (earlier_tables_.count(id) == 0) FindEarlierTables();
+    const auto found = earlier_tables_.find(id);
+    if (found == earlier_tables_.end()) {
+      return Status(Code::kState, StrCat("the table number ", id,
+                                         " of the session is not there any more: the ranks that "
+                                         "created it have ended"));
+    }
+    Segment segment = std::move(found->second);
+    earlier_tables_.erase(found);
+    MV_RETURN_IF_NOT_OK(creation.Attach(std::move(segment)));
   }
   return creation.TakeTable();
 }

@@ -3,6 +3,7 @@
 #define MULTIVERSO_SESSION_SESSION_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +13,7 @@
 #include "base/status.h"
 #include "consistency/sync_point_check.h"
 #include "group/rank_context.h"
+#include "memory/segment.h"
 #include "node/membership.h"
 #include "session/checkpointing.h"
 #include "session/heartbeat.h"
@@ -79,6 +81,9 @@ class Session {
   Status Close(Interrupt* interrupt = nullptr);
 
   // ---- Calls of this rank alone
+  // Maps the tables that an elastic session had when this rank joined, so that they exist as long
+  // as this rank, even if the ranks that created them end before this rank calls CreateTable.
+  void FindEarlierTables();
   // Ends this worker's part in the rounds of all tables.
   void Finish();
   // Leaves without waiting for other ranks.
@@ -114,7 +119,8 @@ class Session {
   uint64_t sync_points_ = 0;
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<Table>> tables_;
-  bool has_finished_ = false;  // guarded by tables_mutex_
+  std::map<int64_t, Segment> earlier_tables_;  // those that this rank has not created yet
+  bool has_finished_ = false;                  // guarded by tables_mutex_
   // What the calls on released tables count for at a sync point, and at the last one (Close).
   SyncPointArrival released_;
   SyncPointArrival released_at_close_;

@@ -31,7 +31,9 @@ std::string WithFolder(const std::string& text, const std::string& folder) {
   return !text.empty() && text[0] == kFolderMark ? folder + text.substr(1) : text;
 }
 
-VoteMessage Read(const Group& world, int rank) { return world.payload(rank).Read<VoteMessage>(); }
+VoteMessage ReadMessage(const Group& world, int rank) {
+  return world.payload(rank).Read<VoteMessage>();
+}
 
 }  // namespace
 
@@ -50,7 +52,7 @@ void CastVote(Group* world, CollectiveKind kind, const Status& status, const std
 
 Status FirstFailure(const Group& world, const std::string& folder) {
   for (const int rank : world.participants()) {
-    const VoteMessage message = Read(world, rank);
+    const VoteMessage message = ReadMessage(world, rank);
     if (message.vote.code == 0) continue;
     return Status(
         static_cast<Code>(message.vote.code),
@@ -74,7 +76,7 @@ Status CheckAllVoted(const RankContext& context, const Group& world, const std::
 }
 
 MasterMessage MasterMessageOf(const Group& world, int master) {
-  return Read(world, master).from_master;
+  return ReadMessage(world, master).from_master;
 }
 
 }  // namespace multiverso

@@ -12,7 +12,7 @@ constexpr int64_t kMostCompared = 256;
 constexpr int kSortedHashBits = 22;  // two passes
 
 // Returns how many bits the numbers 0 to `end` - 1 need.
-int BitsOf(int64_t end) {
+int BitsFor(int64_t end) {
   int bits = 0;
   while (bits < 63 && (int64_t{1} << bits) < end) ++bits;
   return bits;
@@ -47,11 +47,11 @@ bool IsAscending(const int64_t* ids, int64_t count) {
 }
 
 bool RowOrder::CanOrder(int64_t count, int64_t num_row) {
-  return BitsOf(count) + BitsOf(num_row) <= 64 && count <= int64_t{UINT32_MAX};
+  return BitsFor(count) + BitsFor(num_row) <= 64 && count <= int64_t{UINT32_MAX};
 }
 
 RowOrder::RowOrder(const int64_t* ids, int64_t count, int64_t num_row)
-    : position_bits_(BitsOf(count)), position_mask_((uint64_t{1} << position_bits_) - 1) {
+    : position_bits_(BitsFor(count)), position_mask_((uint64_t{1} << position_bits_) - 1) {
   if (IsAscending(ids, count)) return;
   keys_.resize(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
@@ -60,13 +60,13 @@ RowOrder::RowOrder(const int64_t* ids, int64_t count, int64_t num_row)
   if (count <= kMostCompared) {
     std::sort(keys_.begin(), keys_.end());
   } else {
-    SortByBits(&keys_, position_bits_, position_bits_ + BitsOf(num_row));
+    SortByBits(&keys_, position_bits_, position_bits_ + BitsFor(num_row));
   }
 }
 
 RowOrder RowOrder::OfKeys(const int64_t* keys, int64_t count) {
   RowOrder order;
-  order.position_bits_ = BitsOf(count);
+  order.position_bits_ = BitsFor(count);
   order.position_mask_ = (uint64_t{1} << order.position_bits_) - 1;
   order.keys_.resize(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {

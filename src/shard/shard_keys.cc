@@ -6,13 +6,10 @@
 #include "base/text.h"
 #include "shard/half.h"
 #include "shard/prefetch.h"
-#include "shard/shard.h"
+#include "shard/shard_stripes.h"
 
 namespace multiverso {
 namespace {
-
-constexpr StripeUse kReading = StripeUse::kReading;
-constexpr StripeUse kWriting = StripeUse::kWriting;
 
 // The places of the next keys of a list, each computed once, some keys before it is needed.
 class UpcomingPlaces {

@@ -6,7 +6,6 @@
 namespace multiverso {
 namespace {
 
-constexpr int64_t kPage = 4096;
 constexpr int64_t kHoldersOffset = 1024;
 constexpr int64_t kTouchCountsOffset = 2048;  // in cache lines of their own
 constexpr int64_t kVersionOffset = 3072;      // also, since all writers read it

@@ -85,7 +85,7 @@ class StripeWrite {
   StripeLock* lock_;
 };
 
-enum class StripeUse { kReading, kWriting };
+enum StripeUse { kReading, kWriting };
 
 // Releases a stripe's lock, which the caller has taken, at the end of the guard's scope.
 template <StripeUse kUse>
@@ -93,10 +93,10 @@ class StripeGuard {
  public:
   // `version` is that of the shard.
   StripeGuard(StripeLock* lock, const std::atomic<uint64_t>& version) : lock_(lock) {
-    if (kUse == StripeUse::kWriting) lock_->BeginWrite(version);
+    if (kUse == kWriting) lock_->BeginWrite(version);
   }
   ~StripeGuard() {
-    if (kUse == StripeUse::kWriting) lock_->EndWrite();
+    if (kUse == kWriting) lock_->EndWrite();
     lock_->Leave();
   }
   StripeGuard(const StripeGuard&) = delete;

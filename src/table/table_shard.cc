@@ -16,8 +16,6 @@ static_assert(KeyCounts::kFields == TableLabel::kKeyCounts);
 
 namespace {
 
-constexpr int64_t kPage = 4096;
-
 Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode) {
   // A sum of one part is applied on one node.
   const bool is_small =

@@ -36,10 +36,11 @@ class Churn:
         self.kills = self.leaves = 0
 
     def workers(self):
-        """Return the process ids of the workers that hold the tables and may stay."""
-        ready = {int(path.name.removeprefix("busy-")) for path in self.job.folder.glob("busy-*")}
+        """Return the process ids of the workers that take part and have not been told to end."""
+        paths = self.job.folder.glob("joined-*")
+        joined = {int(path.name.removeprefix("joined-")) for path in paths}
         pids = self.job.pids()
-        return [pids[rank] for rank in ready if pids[rank] not in self.gone]
+        return [pids[rank] for rank in joined if pids[rank] not in self.gone]
 
     def run(self):
         """Make all events, while the deadline of the job has not passed."""

@@ -25,6 +25,7 @@ def main(name, items, max_joins):
     mv.init(elastic=True, name=name)
     worker.RANK = mv.rank()
     worker.begin()
+    worker.announce("joined")
     ones = np.ones(SIZE, np.int64)
     acknowledged = Acknowledged()
     own = mv.ArrayTableHandler(int(max_joins), dtype="int64")

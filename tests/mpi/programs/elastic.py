@@ -15,7 +15,7 @@ ITEMS = 200
 TIMEOUT = 60
 
 
-def _begin():
+def begin():
     """Open or join the session; reports and announcements have the rank in the session."""
     # Other tests on this machine have sessions too.
     mv.init(timeout=TIMEOUT, name=os.path.basename(os.environ["MULTIVERSO_TEST_JOB"]))
@@ -23,7 +23,8 @@ def _begin():
     worker.begin()
 
 
-def _wait_until(condition):
+def wait_until(condition):
+    """Wait until the condition is true."""
     deadline = time.monotonic() + worker.WAIT_TIMEOUT
     while not condition():
         assert time.monotonic() < deadline, mv.membership()
@@ -33,7 +34,7 @@ def _wait_until(condition):
 def shares_items(victim):
     """Do items of work; the victim dies with an item, and all wait for its replacement."""
     size = worker.SIZE
-    _begin()
+    begin()
     counts = mv.ArrayTableHandler(ITEMS, dtype="int32")
     for number, item in enumerate(mv.Work(range(ITEMS), lease=3600)):
         if mv.rank() == int(victim) and number == 2:
@@ -51,13 +52,13 @@ def shares_items(victim):
 
 def joins(size):
     """Add and meet in epochs with all of `size` ranks; then all but rank 0 leave."""
-    _begin()
+    begin()
     events = []
     mv.on_membership(events.append)
     table = mv.ArrayTableHandler(1000, 1)
     table.add(np.ones(1000))
     worker.announce("busy")
-    _wait_until(lambda: len(mv.membership().joined) == int(size))
+    wait_until(lambda: len(mv.membership().joined) == int(size))
     sums = []
     for _ in range(3):
         mv.barrier()
@@ -76,7 +77,7 @@ def joins(size):
         mv.leave()
         worker.report_call(mv.barrier)
         return
-    _wait_until(lambda: events and events[-1].workers == (0,))
+    wait_until(lambda: events and events[-1].workers == (0,))
     mv.barrier()
     worker.report(
         left=[mv.num_workers(), mv.size(), mv.lost_ranks()],
@@ -87,7 +88,7 @@ def joins(size):
 
 def averages():
     """Sync averaged deltas of 12 per worker, alone, with a joiner, and alone again."""
-    _begin()
+    begin()
     weights, counts = np.zeros(1000, np.float32), np.zeros(3)
     sync = ParamSync([weights, counts], average=True)
     assert (weights == (12 if IS_JOINER else 0)).all()
@@ -96,7 +97,7 @@ def averages():
         weights += 12
         sync.sync()
         worker.announce("synced")
-        _wait_until(lambda: mv.num_workers() == 2)
+        wait_until(lambda: mv.num_workers() == 2)
     mv.barrier()
     weights += 12
     counts -= 2
@@ -106,7 +107,7 @@ def averages():
     seen = [float(weights[0]), float(counts[0])]
     mv.barrier()
     if not IS_JOINER:
-        _wait_until(lambda: mv.num_workers() == 1)
+        wait_until(lambda: mv.num_workers() == 1)
         weights += 12
         sync.sync()
         seen.append(float(weights[0]))
@@ -116,12 +117,12 @@ def averages():
 
 def master_leaves():
     """Make a table and a `ParamSync` after rank 0, the master, has left."""
-    _begin()
+    begin()
     mv.barrier()
     if mv.rank() == 0:
         mv.leave()
         return
-    _wait_until(lambda: mv.num_workers() == 1)
+    wait_until(lambda: mv.num_workers() == 1)
     weights = np.full(5, 7.0)
     sync = ParamSync([weights])
     table = mv.ArrayTableHandler(3, 5)
@@ -134,7 +135,7 @@ def master_leaves():
 
 def shares_nothing_that_is_fixed():
     """Report the errors of calls that need a fixed number of workers."""
-    _begin()
+    begin()
     worker.report_call(lambda: mv.init(sync=True), name="sync")
     worker.report_call(lambda: mv.init(role="server"), name="role")
     worker.report_call(lambda: mv.init(elastic=False, name="other"), name="other")
@@ -143,7 +144,7 @@ def shares_nothing_that_is_fixed():
 
 def stays():
     """Stay in the session until the test ends the job."""
-    _begin()
+    begin()
     worker.announce("busy")
     worker.wait_for("nothing", timeout=worker.WAIT_TIMEOUT)
 

@@ -1,17 +1,17 @@
-#include "session/find_table.h"
+#include "session/find_tables.h"
 
 #include <string>
+#include <utility>
 
-#include "base/text.h"
 #include "reader/find_segments.h"
 #include "shard/storage.h"
 #include "table/table_header.h"
 
 namespace multiverso {
 
-Result<Segment> FindTable(const RankContext& context, int64_t id) {
+std::map<int64_t, Segment> FindTables(const RankContext& context) {
   const NodeMemory& memory = *context.memory();
-  const NodeControl& session = *memory.control();
+  std::map<int64_t, Segment> tables;
   for (int rank = 0; rank < context.members().size(); ++rank) {
     if (rank == context.members().rank() || !context.peers()->ExitReason(rank).empty()) continue;
     const int64_t pid = memory.slot(rank).pid;
@@ -20,13 +20,13 @@ Result<Segment> FindTable(const RankContext& context, int64_t id) {
       Result<Segment> segment = Segment::OpenFound(path, /*is_writable=*/true);
       if (!segment.ok()) continue;
       const auto* const header =
-          reinterpret_cast<const TableHeader*>(segment->data() + ShardStorage::kLabelOffset);
-      if (header->session == session.session && header->id == id) return segment;
+          reinterpret_cast<const TableHeader*>(segment.value().data() + ShardStorage::kLabelOffset);
+      if (header->session != memory.control()->session) continue;
+      const int64_t id = header->id;
+      tables.emplace(id, std::move(segment.value()));
     }
   }
-  return Status(Code::kState, StrCat("the table number ", id,
-                                     " of the session is not there any more: the ranks "
-                                     "that created it have released it or ended"));
+  return tables;
 }
 
 }  // namespace multiverso

@@ -1,0 +1,80 @@
+// How the operations of a Shard visit stripes; only the files that implement Shard include this.
+#ifndef MULTIVERSO_SHARD_SHARD_STRIPES_H_
+#define MULTIVERSO_SHARD_SHARD_STRIPES_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/checked.h"
+#include "base/failpoint.h"
+#include "shard/shard.h"
+#include "shard/stripe_lock.h"
+
+namespace multiverso {
+
+// The most rows handled per lock acquisition, so that a long list of rows of one stripe lets other
+// workers take the lock.
+constexpr int64_t kMaxRowsPerLock = 256;
+
+template <StripeUse kUse, class Body>
+Status Shard::ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
+                            Body body) {
+  const bool is_whole = range.count == Request::kWholeShard;
+  const int64_t begin = is_whole ? 0 : range.first - first_row_ * columns_;
+  const int64_t width = range.width;
+  const int64_t end = is_whole     ? layout_.rows() * columns_
+                      : width == 0 ? begin + range.count
+                                   : begin + (range.count / width - 1) * columns_ + width;
+  if (begin >= end) return Status::Ok();
+  const int64_t first_stripe = is_whole ? 0 : layout_.stripe_of(begin / columns_);
+  const int64_t end_stripe =
+      is_whole ? layout_.stripes() : layout_.stripe_of((end - 1) / columns_) + 1;
+  const int64_t stripes = end_stripe - first_stripe;
+  // Local rank r starts r eighths into the stripes, so the workers follow each other instead of
+  // queueing for the first stripe.
+  const int64_t start =
+      stripes == 1 ? first_stripe : first_stripe + user_.local_rank * stripes / 8 % stripes;
+  for (; progress->done < stripes; ++progress->done) {
+    int64_t stripe = start + progress->done;
+    if (stripe >= end_stripe) stripe -= stripes;
+    const int64_t first = std::max(begin, layout_.first_row(stripe) * columns_);
+    const int64_t count = std::min(end, layout_.end_row(stripe) * columns_) - first;
+    const auto work = [&] {
+      int64_t at = first;
+      int64_t buffer_at = first - begin;
+      int64_t length = count;
+      int64_t runs = 1;
+      if (width != 0) {
+        // The runs begin in column begin % columns_ of each row.
+        const int64_t first_run = DivideUp(first - begin, columns_);
+        runs = DivideUp(first + count - begin, columns_) - first_run;
+        at = begin + first_run * columns_;
+        buffer_at = first_run * width;
+        length = width;
+      }
+      for (; runs > 0; --runs) {
+        body(at, buffer_at, length);
+        at += columns_;
+        buffer_at += length;
+      }
+    };
+    if (kUse == kReading && user_.is_reader) {
+      MV_RETURN_IF_NOT_OK(ReadRepeatedly(stripe, limit, work));
+      continue;
+    }
+    const int64_t read = width == 0 ? count : DivideUp(count, columns_) * width;
+    if (kUse == kReading && range.may_read_unlocked && MayReadUnlocked(read) &&
+        storage_.lock(stripe)->ReadUnlocked(work)) {
+      continue;
+    }
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const StripeGuard<kUse> holding(storage_.lock(stripe), *storage_.version());
+    if (kUse == kWriting) (void)MV_FAILPOINT("shard.write");
+    work();
+  }
+  return Status::Ok();
+}
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SHARD_SHARD_STRIPES_H_

@@ -1,0 +1,47 @@
+"""The adapters of frameworks in elastic jobs: training goes on when a worker joins and leaves."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+import launch
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.one_mpi]
+
+PROGRAM = "elastic_adapters.py"
+#: Seconds, because frameworks start slowly.
+TIMEOUT = 2 * launch.JOB_TIMEOUT
+
+
+@pytest.mark.parametrize("framework", ["torch", "keras"])
+def test_joiner_trains_the_model_of_the_session(framework, tmp_path):
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"needs {framework}")
+    arguments = [framework, str(tmp_path / "checkpoint")]
+    mpirun = launch.run_command(tmp_path, "--elastic", "1:2")
+    options = {"mpirun": mpirun, "timeout": TIMEOUT, **launch.ONE_THREAD}
+    with launch.Job(PROGRAM, *arguments, np=1, **options) as job:
+        job.wait_for("trained")
+        command = [sys.executable, "-m", "multiverso", "join", job.folder.name]
+        joiner = subprocess.run(
+            [*command, str(launch.PROGRAMS / PROGRAM), *arguments],
+            env=job.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+        result = job.finish()
+    assert joiner.returncode == 0, joiner.stdout + joiner.stderr + result.output
+    reports = result.check().reports
+    first, second = reports[0], reports[1]
+    # The joiner does not begin with weights of its own, but with those that the first has trained.
+    assert first["began"] != second["began"]
+    assert second["together"] < first["alone"]
+    assert first["together"] < first["alone"]
+    assert first["saved"] == second["saved"]
+    assert first["trained_on"] != first["saved"]
+    assert first["loaded"] == first["saved"]
