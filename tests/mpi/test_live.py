@@ -7,8 +7,11 @@ import sys
 
 import numpy as np
 import pytest
+from requirements import needs_found_sessions
 
 import launch
+
+pytestmark = needs_found_sessions
 import multiverso as mv
 
 #: A reader that reads until it is killed.
