@@ -84,14 +84,17 @@ help:
 	@echo 'PYTHON=$(PYTHON) (3.11 or newer) creates the environments. JOBS=$(JOBS) files are compiled, and'
 	@echo 'TEST_JOBS=$(TEST_JOBS) test files run, at the same time.'
 
-demo: $(MPICH)/.demo
+# pip waits for the network for most of its time, so it works while the library is compiled.
+demo: compiler $(MPICH)/.created
+	@$(MAKE) --no-print-directory $(MPICH)/.requirements & requirements=$$!; \
+	  $(MAKE) --no-print-directory $(LIBRARY) && wait $$requirements
+	@$(MAKE) --no-print-directory $(MPICH)/.demo
 	$(call run,$(MPICH),mpirun -np $(NP) python examples/numpy/logistic_regression.py)
 
 # ---- Tests -----------------------------------------------------------------------------------------
 
 test: PARTS := test-cpp test-python
 test-all: PARTS := test-cpp test-python docs test-slow test-openmpi test-frameworks
-# pip waits for the network for most of its time, so it works while the library is compiled.
 test-all: BEGIN := $(MAKE) --no-print-directory --keep-going requirements &
 test test-all:
 	@rm -rf $(RESULTS)
@@ -227,7 +230,7 @@ $(ENVS:%=%/.created): %/.created:
 # The extras of pyproject.toml that each stamp file stands for. Newer releases of the pinned
 # frameworks are gigabytes larger, or need another NumPy.
 $(MPICH)/.installed: EXTRAS := mpich,safetensors,tools,test
-$(MPICH)/.demo: EXTRAS := mpich,examples
+$(MPICH)/.demo $(MPICH)/.requirements: EXTRAS := mpich,examples
 $(MPICH)/.examples: EXTRAS := theano,examples,notebook
 $(MPICH)/.dev: EXTRAS := dev
 $(MPICH)/.bench: EXTRAS := bench
@@ -244,7 +247,7 @@ install = @$(call in,$(@D)) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBR
 # What an environment needs can be installed before the library has been compiled.
 OTHERS := $(OPENMPI) $(FRAMEWORKS) $(JAX)
 requirements: $(OTHERS:%=%/.requirements) $(DOCS)/.installed
-$(OTHERS:%=%/.requirements): Makefile pyproject.toml | $$(@D)/.created
+$(MPICH)/.requirements $(OTHERS:%=%/.requirements): Makefile pyproject.toml | $$(@D)/.created
 	@echo 'Installing the requirements of multiverso[$(EXTRAS)] in $(@D)'
 	@$(call in,$(@D)) python -c 'import sys, tomllib; \
 	  project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \

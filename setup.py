@@ -93,9 +93,10 @@ def build_library(destination: Path, jobs: int | None) -> None:
         default = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         jobs = int(os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or default)
     with tempfile.TemporaryDirectory(prefix="multiverso-build-") as folder:
+        options = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF", "-DCMAKE_UNITY_BUILD=ON"]
+        options += [*shlex.split(os.environ.get("CMAKE_ARGS", "")), *LAYOUT]
         run(
-            [cmake, "-S", str(ROOT), "-B", folder, "-DCMAKE_BUILD_TYPE=Release"]
-            + ["-DBUILD_TESTING=OFF", *shlex.split(os.environ.get("CMAKE_ARGS", "")), *LAYOUT],
+            [cmake, "-S", str(ROOT), "-B", folder, *options],
             "configuring libmultiverso",
         )
         run(

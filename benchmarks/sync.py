@@ -21,7 +21,6 @@ import argparse
 import contextlib
 import os
 import sys
-import tempfile
 import uuid
 from dataclasses import replace
 from importlib.util import find_spec
@@ -35,6 +34,7 @@ import report
 from bars import SYNC_BARS, judge
 from comparisons import OURS, Case
 from environment import describe
+from gloo import gloo
 from mpirun_jobs import launch_all, progress
 from multiverso._mpi.launcher import find_launcher
 from options import deliver, forwarded, make_parser, positive
@@ -48,35 +48,6 @@ _SIZES = [1_000, 10_000, 100_000, 1_000_000, 10_000_000]
 _QUICK_SIZES = [1_000, 1_000_000, 10_000_000]
 _WORKER_COUNTS = [2, 4]
 _OPERATIONS = ("round", "zero-copy round", "aggregate")
-
-
-@contextlib.contextmanager
-def _gloo(ranks: Ranks) -> Iterator[tuple[Any, str | None]]:
-    """Yield torch with a gloo group of all ranks, or None and the reason."""
-    try:
-        import torch
-        from torch import distributed
-    except ImportError:
-        problem = "no gloo: torch is not installed"
-        torch = None
-    else:
-        problem = None if distributed.is_gloo_available() else "no gloo: torch was built without it"
-    problems = [other for other in ranks.gather(problem) if other is not None]
-    if problems or ranks.size == 1:
-        yield None, problems[0] if problems else None
-        return
-    torch.set_num_threads(1)
-    with contextlib.ExitStack() as stack:
-        folder = None
-        if ranks.is_master:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="multiverso-gloo-"))
-        store = distributed.FileStore(os.path.join(ranks.gather(folder)[0], "store"), ranks.size)
-        distributed.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.size)
-        try:
-            yield torch, None
-            ranks.barrier()  # until then other ranks may still use the group
-        finally:
-            distributed.destroy_process_group()
 
 
 @contextlib.contextmanager
@@ -161,7 +132,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     cases = []
     with (
         mv.session(sync=True),
-        _gloo(ranks) as (torch, without_gloo),
+        gloo(ranks) as (torch, without_gloo),
         _deepspeed(ranks, torch) as (deepspeed, without_deepspeed),
     ):
         steps = [(operation, size) for operation in _OPERATIONS for size in sizes]

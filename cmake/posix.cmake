@@ -15,16 +15,18 @@ add_library(multiverso_posix SHARED ${MULTIVERSO_POSIX_OBJECTS})
 target_link_libraries(multiverso_posix PRIVATE multiverso_options ${MULTIVERSO_SYSTEM_LIBRARIES})
 set_target_properties(multiverso_posix PROPERTIES LINKER_LANGUAGE CXX)
 
-# Adds posix_TEST, which runs the C++ test with that library, if it is of a layer that depends on the
-# system. Only linking it costs time, since the test itself is compiled for both.
-function(multiverso_add_posix_test test)
+# Adds posix_TEST, which runs the C++ test of a source file with that library, if its folder depends
+# on the system. Only linking it costs time, since the test itself is compiled for both.
+function(multiverso_add_posix_test tests test source)
   if(NOT test MATCHES "^(base_(process|socket)|(group|liveness|memory|node|session|transport)_)")
     return()
   endif()
-  add_executable(posix_${test} $<TARGET_OBJECTS:${test}> ${MULTIVERSO_POSIX_OBJECTS})
-  set_target_properties(posix_${test} PROPERTIES LINKER_LANGUAGE CXX)
-  target_link_libraries(posix_${test} PRIVATE multiverso_options GTest::gtest_main
-                                              ${MULTIVERSO_SYSTEM_LIBRARIES})
-  add_test(NAME posix_${test} COMMAND posix_${test})
+  if(NOT TARGET posix_${tests})
+    add_executable(posix_${tests} $<TARGET_OBJECTS:${tests}> ${MULTIVERSO_POSIX_OBJECTS})
+    set_target_properties(posix_${tests} PROPERTIES LINKER_LANGUAGE CXX)
+    target_link_libraries(posix_${tests} PRIVATE multiverso_options GTest::gtest
+                                                 ${MULTIVERSO_SYSTEM_LIBRARIES})
+  endif()
+  add_test(NAME posix_${test} COMMAND posix_${tests} ${source})
   set_tests_properties(posix_${test} PROPERTIES TIMEOUT ${MULTIVERSO_TEST_TIMEOUT})
 endfunction()

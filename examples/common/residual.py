@@ -9,7 +9,7 @@ from pathlib import Path
 
 import cifar10
 import numpy as np
-from command_line import positive, write_json
+from command_line import natural, positive, write_json
 
 FILTERS = 16  # in the first third of the network; each further third has twice as many
 MOMENTUM = 0.9
@@ -85,6 +85,7 @@ def parse_arguments(description):
     option("--freq", type=positive(int), default=1, help="batches between syncs")
     option("--seed", type=int, default=0, help="(default %(default)s)")
     option("--sync", action="store_true", help="lock-step: runs are bitwise identical")
+    option("--staleness", type=natural, metavar="N", help="workers run at most N rounds ahead")
     option("--test-each", action="store_true", help="also test after each epoch")
     option("--plain", action="store_true", help="train in one process without Multiverso")
     option("--json", metavar="FILE", type=Path, help="also write the result to FILE")

@@ -188,7 +188,7 @@ def main():
 
     # MULTIVERSO: the processes of the job join one session for this block. The timeout covers the
     # time that a worker needs to compile and the master to test.
-    with mv.session(sync=args.sync, timeout=residual.TIMEOUT):
+    with mv.session(sync=args.sync, staleness=args.staleness, timeout=residual.TIMEOUT):
         result = train(args, mv, callbacks_of, data)
     return 0 if result is None else residual.report(args, result)
 

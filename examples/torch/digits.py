@@ -3,6 +3,7 @@
     python examples/torch/digits.py
     mpirun -np 4 python examples/torch/digits.py
     mpirun -np 4 python examples/torch/digits.py --sync
+    mpirun -np 4 python examples/torch/digits.py --staleness 1
 
 The workers divide each epoch's batches among themselves, so the number of samples seen does not
 depend on the number of workers. The lines that make it parallel are marked `MULTIVERSO`.
@@ -20,7 +21,7 @@ import multiverso as mv
 from multiverso.torch_ext import DistributedOptimizer
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from command_line import make_parser, positive, report  # noqa: E402
+from command_line import make_parser, natural, positive, report  # noqa: E402
 from digit_images import DataError, DigitImages, load_digit_images  # noqa: E402
 
 
@@ -35,14 +36,14 @@ def build_network(pixels, classes):
 
 
 def evaluate(model, part):
-    """Return the fraction of the images of `part` that the model misclassifies, and its loss."""
+    """Return the loss on `part`, and the fraction of its images that the model misclassifies."""
     labels = torch.from_numpy(part.labels)
     model.eval()
     with torch.no_grad():
         outputs = model(torch.from_numpy(part.images))
     model.train()
-    errors = (outputs.argmax(dim=1) != labels).float().mean()
-    return float(errors), float(torch.nn.functional.cross_entropy(outputs, labels))
+    errors = (outputs.argmax(dim=1) != labels).double().mean()
+    return float(torch.nn.functional.cross_entropy(outputs, labels)), float(errors)
 
 
 def train(args, data: DigitImages):
@@ -65,14 +66,17 @@ def train(args, data: DigitImages):
     steps_per_epoch = math.ceil(batches / mv.num_workers())
     # The learning rate decays to zero, so the result does not depend on which images came last.
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs * steps_per_epoch)
-    history = []
+    history, epoch_seconds = [], []
+    # The order of the images is the same on all workers.
+    generator = torch.Generator().manual_seed(args.seed)
 
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
     start = time.perf_counter()
     # disable=None shows the bar only on a terminal.
     progress = tqdm(total=args.epochs, unit="epoch", disable=None if master else True)
-    for epoch in range(args.epochs):
-        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(epoch))
+    for _ in range(args.epochs):
+        begin = time.perf_counter()
+        order = torch.randperm(len(labels), generator=generator)
         # MULTIVERSO: each worker takes every num_workers-th batch.
         for index in range(mv.worker_id(), steps_per_epoch * mv.num_workers(), mv.num_workers()):
             batch = order[index * args.batch_size : (index + 1) * args.batch_size]
@@ -83,9 +87,10 @@ def train(args, data: DigitImages):
             # syncs.
             optimizer.step()
             schedule.step()
+        epoch_seconds.append(time.perf_counter() - begin)
         if master:  # MULTIVERSO: one worker validates and prints for all.
-            history.append(evaluate(model, data.valid)[0])
-            progress.set_postfix_str(f"validation error {history[-1]:.2%}")
+            history.append(evaluate(model, data.valid))
+            progress.set_postfix_str(f"validation error {history[-1][1]:.2%}")
             progress.update()
     progress.close()
     # MULTIVERSO: wait until every worker has added its last step, then fetch the result.
@@ -94,7 +99,7 @@ def train(args, data: DigitImages):
     optimizer.sync()
     if not master:
         return None
-    test_error, test_loss = evaluate(model, data.test)
+    test_loss, test_error = evaluate(model, data.test)
     return {
         "test_error": test_error,
         "test_loss": test_loss,
@@ -103,6 +108,7 @@ def train(args, data: DigitImages):
         "updates": args.epochs * batches,
         "epochs": args.epochs,
         "history": history,
+        "epoch_seconds": epoch_seconds,
     }
 
 
@@ -114,6 +120,9 @@ def parse_arguments():
         "--wire", choices=("float32", "bfloat16", "int8"), help="how syncs travel between nodes"
     )
     parser.add_argument("--sync", action="store_true", help="lock-step: runs are bitwise identical")
+    parser.add_argument(
+        "--staleness", type=natural, metavar="N", help="workers run at most N rounds ahead"
+    )
     parser.add_argument("--data", type=Path, metavar="PATH", help="MNIST instead of the digits")
     return parser.parse_args()
 
@@ -127,7 +136,7 @@ def main():
         print(f"error: {problem}", file=sys.stderr)
         return 2
     # MULTIVERSO: the processes of the job join one session for this block.
-    with mv.session(sync=args.sync):
+    with mv.session(sync=args.sync, staleness=args.staleness):
         result = train(args, data)
     return 0 if result is None else report(result, args.json)
 

@@ -235,10 +235,11 @@ class FreshGet:
 class FreshGets:
     """The fresh gets of a table that have not returned."""
 
-    __slots__ = ("_gets",)
+    __slots__ = ("_gets", "_lock")
 
     def __init__(self) -> None:
         self._gets: WeakSet[FreshGet] = WeakSet()
+        self._lock = Lock()  # Other threads may begin and end gets while one notes an add.
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -246,7 +247,11 @@ class FreshGets:
 
     def note(self, ids: NDArray[np.int64] | None) -> None:
         """Record an add to rows, or to all."""
-        for fresh in self._gets:
+        if not self._gets:
+            return
+        with self._lock:
+            gets = tuple(self._gets)
+        for fresh in gets:
             fresh.note(ids)
 
     def finisher(
@@ -258,12 +263,14 @@ class FreshGets:
     ) -> Callable[[], None]:
         """Return what ends a get that begins: `finish`, and then reading changed rows again."""
         fresh = FreshGet(ids.copy(), out, get)
-        self._gets.add(fresh)
+        with self._lock:
+            self._gets.add(fresh)
 
         def patch() -> None:
             if finish is not None:
                 finish()
-            self._gets.discard(fresh)
+            with self._lock:
+                self._gets.discard(fresh)
             fresh.patch()
 
         return patch

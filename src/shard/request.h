@@ -171,6 +171,7 @@ struct Request {
   // request is for a range.
   const TensorList* tensors = nullptr;
   double scale = 1;  // of kExchange, by which deltas are multiplied before they are added
+  int64_t* since = nullptr;  // of kExchange: the version of the last values (ExchangeChanges)
   // The fields of kSetHyper: the hyper-parameter and its checked value.
   int32_t hyper = 0;
   double value = 0;

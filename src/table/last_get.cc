@@ -7,15 +7,6 @@
 #include "memory/limits.h"
 
 namespace multiverso {
-namespace {
-
-int64_t CountOf(const std::vector<RowRange>& ranges) {
-  int64_t rows = 0;
-  for (const RowRange& range : ranges) rows += range.count();
-  return rows;
-}
-
-}  // namespace
 
 LastGet::LastGet(const TableSpec& spec, RowRange here, List list, Fetch fetch)
     : rows_(spec.num_row),
@@ -40,7 +31,7 @@ void LastGet::CopyRows(RowRange rows, const void* from, void* to) const {
 
 Status LastGet::Run(void* out, const WaitLimit& limit) {
   const std::unique_lock<std::mutex> guard(mutex_, std::try_to_lock);
-  if (!guard.owns_lock() || CountOf(elsewhere_) * row_bytes_ < kMinBytes) {
+  if (!guard.owns_lock() || CountRows(elsewhere_) * row_bytes_ < kMinBytes) {
     return FetchAll(out, limit);
   }
   if (gets_until_trial_ > 0) {
@@ -61,8 +52,8 @@ Status LastGet::RunWith(void* out, const WaitLimit& limit) {
       if (both.count() > 0) wanted.push_back(both);
     }
   }
-  const int64_t kept_bytes = CountOf(elsewhere_) * row_bytes_;
-  if (version_ > 0 && 2 * CountOf(wanted) <= CountOf(elsewhere_)) {
+  const int64_t kept_bytes = CountRows(elsewhere_) * row_bytes_;
+  if (version_ > 0 && 2 * CountRows(wanted) <= CountRows(elsewhere_)) {
     vain_gets_ = 0;
   } else {
     if (version_ > 0) ++vain_gets_;

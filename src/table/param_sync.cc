@@ -86,6 +86,7 @@ Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) 
     is_in_flight_ = table->spans_nodes();
     Request exchange = Request::Exchange(tensors_, last);
     exchange.scale = scale_;
+    exchange.since = &version_;
     MV_RETURN_IF_NOT_OK(table->Run(exchange, progress, limit));
     is_in_flight_ = false;
     return Status::Ok();

@@ -21,6 +21,13 @@ struct RowRange {
   bool Contains(int64_t row) const { return row >= first && row < end; }
 };
 
+// Returns the sum of the ranges' rows.
+inline int64_t CountRows(const std::vector<RowRange>& ranges) {
+  int64_t rows = 0;
+  for (const RowRange& range : ranges) rows += range.count();
+  return rows;
+}
+
 class Partition {
  public:
   // If `is_on_one_node`, only the first node that has a server has rows.

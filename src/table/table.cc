@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/compiler.h"
 #include "base/text.h"
+#include "table/changed_exchange.h"
 #include "table/distributed_call.h"
 
 namespace multiverso {
@@ -166,6 +167,12 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
       has_rounds_(here_->consistency()->HasRounds()),
       spans_nodes_(context.service != nullptr && context.mode.mode != Mode::kSync) {
   if (context.service == nullptr) return;
+  // Listing the changes of a small table would take longer than transferring it.
+  constexpr int64_t kMinRemoteBytes = int64_t{1} << 20;
+  const int64_t remote_rows = spec().num_row - partition().node_rows().count();
+  may_exchange_changes_ =
+      MayExchangeChanges(spec()) &&
+      remote_rows * spec().num_col * SizeOf(spec().value_type()) >= kMinRemoteBytes;
   // The updater must be told of all values that a worker gets (Updater::NoteGet).
   if (spans_nodes_ && !shard()->updater().notes_gets()) {
     last_get_ = std::make_unique<LastGet>(
@@ -176,8 +183,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
         [this](const std::vector<RowRange>& rows, void* out, const WaitLimit& limit) {
           Request get = Request::Get(out);
           get.may_round = true;
-          return DistributedCall(here_.get(), context_.service, context_.rank, get, rows)
-              .Run(limit);
+          return RunOnRows(get, rows, limit);
         });
   }
   if (spec().is_lazy() && !spec().is_hash()) {
@@ -276,13 +282,27 @@ Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   if (is_whole_get && may_be_kept && last_get_ != nullptr) {
     return last_get_->Run(request.out, limit);
   }
+  if (request.since != nullptr && may_exchange_changes_) {
+    return ExchangeChanges(
+        spec(), request,
+        [&](int64_t since, std::vector<RowRange>* rows) {
+          return ListChangesNow(since, /*rounds=*/0, rows, limit);
+        },
+        [&](const Request& part, const std::vector<RowRange>& rows) {
+          return RunOnRows(part, rows, limit);
+        });
+  }
   std::vector<RowRange> rows;  // empty for all rows
   if (request.IsPart()) {
     if (request.count == 0) return Status::Ok();
     rows.push_back(RowsOf(request));
   }
-  return DistributedCall(here(), context_.service, context_.rank, distributed, std::move(rows))
-      .Run(limit);
+  return RunOnRows(distributed, rows, limit);
+}
+
+Status Table::RunOnRows(const Request& request, const std::vector<RowRange>& rows,
+                        const WaitLimit& limit) {
+  return DistributedCall(here(), context_.service, context_.rank, request, rows).Run(limit);
 }
 
 std::vector<RowRange> Table::RowsOfNodes() const {
@@ -386,7 +406,7 @@ Status Table::GetRanges(const std::vector<RowRange>& ranges, void* out, const Wa
   get.rounds = consistency()->rounds_applied();
   if (context_.service != nullptr) {
     if (ranges.empty()) return Status::Ok();
-    return DistributedCall(here(), context_.service, context_.rank, get, ranges).Run(limit);
+    return RunOnRows(get, ranges, limit);
   }
   const int64_t row_bytes = spec().num_col * SizeOf(spec().value_type());
   for (const RowRange& rows : ranges) {

@@ -137,6 +137,10 @@ class Table {
   std::string Where(const char* call) const;
 
  private:
+  // Runs a request for the whole table on some rows, or on all if there are none, without the mode.
+  // Only for tables on several nodes.
+  Status RunOnRows(const Request& request, const std::vector<RowRange>& rows,
+                   const WaitLimit& limit);
   // Returns the rows that a request for a part touches.
   RowRange RowsOf(const Request& part) const;
   // Runs a get or an add of a part in sync mode as one of whole rows. An add is for the updater
@@ -152,6 +156,7 @@ class Table {
   TableContext context_;
   bool has_rounds_;
   bool spans_nodes_;
+  bool may_exchange_changes_ = false;
   // What this rank knows about lazy rows on all nodes: a bit for each row that has been touched,
   // and whether all have.
   Segment known_;

@@ -11,6 +11,11 @@ import launch
 LAYOUTS = [(2, 2), (3, 3), (4, 4), (2, 1), (3, 1), (4, 2)]
 
 
+def marks_of(np, per_node):
+    """Return the marks of a layout: ranks on one node compare their calls without MPI."""
+    return [pytest.mark.one_mpi] if np == per_node else []
+
+
 @functools.cache
 def result_of_all_programs(np, per_node):
     return launch.run("disagreements.py", np=np, **launch.on_nodes(np, per_node))
@@ -23,6 +28,7 @@ def result_of_all_programs(np, per_node):
         pytest.param(
             *(np, per_node, program),
             id=f"{np} ranks, {per_node} per node: {program.name}",
+            marks=marks_of(np, per_node),
         )
         for np, per_node in LAYOUTS
         for program in PROGRAMS.values()
@@ -45,6 +51,8 @@ def test_different_calls_raise_mismatch_on_every_rank(np, per_node, program):
         assert message.count("rank ") >= 2
 
 
-@pytest.mark.parametrize(("np", "per_node"), LAYOUTS)
+@pytest.mark.parametrize(
+    ("np", "per_node"), [pytest.param(*layout, marks=marks_of(*layout)) for layout in LAYOUTS]
+)
 def test_failed_sessions_leave_nothing_behind(np, per_node):
     result_of_all_programs(np, per_node).check()

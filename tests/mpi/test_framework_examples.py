@@ -66,8 +66,11 @@ class TestJax(ExampleProgramTestCase):
 @needs("torch", "sklearn", "tqdm")
 class TestTorch(ExampleProgramTestCase):
     def test_two_workers_learn_digits(self):
-        result = self.result("torch/digits.py", "--epochs", "6", ranks=2)
-        self.assertLess(result["test_error"], 0.3)
+        for options in ((), ("--staleness", "1")):
+            with self.subTest(options):
+                result = self.result("torch/digits.py", "--epochs", "6", *options, ranks=2)
+                self.assertLess(result["test_error"], 0.3)
+                self.assertEqual(len(result["epoch_seconds"]), 6)
 
     def test_sync_runs_are_bitwise_identical(self):
         # An epoch has 31 batches, so the second worker has none in the last step of each.

@@ -10,9 +10,9 @@ import pytest
 from requirements import needs_found_sessions
 
 import launch
+import multiverso as mv
 
 pytestmark = needs_found_sessions
-import multiverso as mv
 
 #: A reader that reads until it is killed.
 READER = """

@@ -196,7 +196,7 @@ def main():
         from multiverso.lasagne_ext.param_manager import LasagneParamManager
     # MULTIVERSO: the processes of the job join one session for this block. The timeout covers the
     # time that Theano needs to compile and the master to test.
-    with mv.session(sync=args.sync, timeout=residual.TIMEOUT):
+    with mv.session(sync=args.sync, staleness=args.staleness, timeout=residual.TIMEOUT):
         result = train(args, mv, LasagneParamManager, data)
     return 0 if result is None else residual.report(args, result)
 

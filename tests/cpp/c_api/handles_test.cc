@@ -17,19 +17,19 @@ using testing::Eventually;
 using testing::OnThreads;
 using testing::Patience;
 
-using Table = HandleTable<int>;
+using Numbers = HandleTable<int>;
 
 class Handles : public ::testing::Test {
  protected:
-  int* Get(uintptr_t handle) { return Table::Use(&table_, handle).get(); }
+  int* Get(uintptr_t handle) { return Numbers::Use(&table_, handle).get(); }
 
   // All tests share this table, since a table never frees its slots.
-  static Table& OnlyTable() {
-    static auto* const table = new Table;
+  static Numbers& OnlyTable() {
+    static auto* const table = new Numbers;
     return *table;
   }
 
-  Table& table_ = OnlyTable();
+  Numbers& table_ = OnlyTable();
   int first_ = 1;
   int second_ = 2;
 };
@@ -83,7 +83,7 @@ TEST_F(Handles, AreStaleAfterClosingEvenIfTheSlotIsReused) {
 TEST_F(Handles, InUseStayOpenAndValid) {
   const uintptr_t first = table_.Open(&first_);
   {
-    const Table::Use use(&table_, first);
+    const Numbers::Use use(&table_, first);
     EXPECT_EQ(table_.Close(first, Clock::now()), nullptr);
     EXPECT_EQ(Get(first), &first_);
   }
@@ -92,7 +92,7 @@ TEST_F(Handles, InUseStayOpenAndValid) {
 
 TEST_F(Handles, BeingClosedAllowNoNewUseAndKeepTheirSlot) {
   const uintptr_t first = table_.Open(&first_);
-  auto use = std::make_unique<Table::Use>(&table_, first);
+  auto use = std::make_unique<Numbers::Use>(&table_, first);
   OnThreads(2, [&](int me) {
     if (me == 0) {
       EXPECT_EQ(table_.Close(first, Patience()), &first_);
@@ -108,9 +108,9 @@ TEST_F(Handles, BeingClosedAllowNoNewUseAndKeepTheirSlot) {
 
 TEST_F(Handles, UseCanBeMoved) {
   const uintptr_t first = table_.Open(&first_);
-  Table::Use use(&table_, first);
+  Numbers::Use use(&table_, first);
   {
-    const Table::Use moved(std::move(use));
+    const Numbers::Use moved(std::move(use));
     EXPECT_TRUE(moved);
     EXPECT_EQ(table_.Close(first, Clock::now()), nullptr);
   }
@@ -151,7 +151,7 @@ TEST_F(Handles, NeverLeadToAFreedObject) {
   OnThreads(3, [&](int me) {
     if (me != 0) {
       while (!done.load()) {
-        const Table::Use use(&table_, newest.load());
+        const Numbers::Use use(&table_, newest.load());
         if (use) {
           ASSERT_EQ(*use.get() % 1000, 7);
         }

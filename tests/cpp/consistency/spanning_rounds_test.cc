@@ -19,7 +19,7 @@ constexpr int64_t kNarrow = 5;
 constexpr int64_t kWide = 600;
 static_assert(SumPlan::PrefersOnePart(4, kRows* kNarrow * 4));
 static_assert(!SumPlan::PrefersOnePart(4, kRows* kWide * 4));
-constexpr int kRounds = 24;
+constexpr int kTotalRounds = 24;
 
 constexpr ModeOptions kSyncMode{Mode::kSync, 0};
 
@@ -57,7 +57,7 @@ void MakeRounds(Session* session, int worker, int workers, int64_t columns) {
   if (worker < 0) return;
   std::vector<float> expected(static_cast<size_t>(kRows * columns));
   std::vector<float> received(expected.size());
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kTotalRounds; ++round) {
     const std::vector<float> delta = DeltaOf(worker, round, columns);
     ApplyTo(&expected, columns, workers, round);
     if (NamesRows(worker, round)) {
@@ -67,7 +67,7 @@ void MakeRounds(Session* session, int worker, int workers, int64_t columns) {
       Add(table, delta);
     }
     if (round % 3 == 1) continue;
-    if (round < kRounds / 2) {
+    if (round < kTotalRounds / 2) {
       // Nobody has read the whole table, so the node has no copy.
       const std::vector<int64_t> rows = {6, 0, 3, 3};
       std::vector<float> some(rows.size() * static_cast<size_t>(columns));

@@ -8,16 +8,16 @@ namespace multiverso::testing {
 namespace {
 
 TEST(Barrier, MakesEarlierAddsVisible) {
-  constexpr int64_t kSize = 30000;
+  constexpr int64_t kLength = 30000;
   constexpr int kRanks = 4;
   RunJob(AllOf(kRanks), [&](Session* session, int /*rank*/) {
-    Table* const table = ValueOf(Create(session, ArrayOf(kSize)));
-    const std::vector<float> ones(kSize, 1);
+    Table* const table = ValueOf(Create(session, ArrayOf(kLength)));
+    const std::vector<float> ones(kLength, 1);
     for (int round = 1; round <= 30; ++round) {
       Add(table, ones);
       ASSERT_TRUE(Barrier(session).ok());
       ASSERT_EQ(Values<float>(table),
-                std::vector<float>(kSize, static_cast<float>(kRanks * round)));
+                std::vector<float>(kLength, static_cast<float>(kRanks * round)));
       ASSERT_TRUE(Barrier(session).ok());
     }
   });

@@ -21,7 +21,7 @@ namespace multiverso::testing {
 namespace {
 
 // The size of the tables, so large that each server has several chunks.
-constexpr int64_t kSize = 300'000;
+constexpr int64_t kElements = 300'000;
 
 // Runs body(session, rank) for each rank of a job with `per_node` ranks per node.
 template <class Body>
@@ -33,7 +33,7 @@ void RunSurvivingJob(const Roles& roles, int per_node, const Body& body) {
         body);
 }
 
-Table* CreateLarge(Session* session) { return ValueOf(Create(session, ArrayOf(kSize))); }
+Table* CreateLarge(Session* session) { return ValueOf(Create(session, ArrayOf(kElements))); }
 
 class AnyRank : public ::testing::TestWithParam<int> {};
 
@@ -41,19 +41,19 @@ TEST_P(AnyRank, MayBeLostWithoutAnAdd) {
   const int lost = GetParam();
   RunSurvivingJob(AllOf(4), 2, [&](Session* session, int rank) {
     Table* const table = CreateLarge(session);
-    for (int i = 0; i < 3; ++i) Add(table, std::vector<float>(kSize, 1));
+    for (int i = 0; i < 3; ++i) Add(table, std::vector<float>(kElements, 1));
     if (rank == lost) return session->Leave("lost");
-    for (int i = 0; i < 3; ++i) Add(table, std::vector<float>(kSize, 1));
+    for (int i = 0; i < 3; ++i) Add(table, std::vector<float>(kElements, 1));
     ASSERT_TRUE(Barrier(session).ok());
     EXPECT_EQ(session->context()->peers()->LostRanks(), std::vector<int>{lost});
     EXPECT_EQ(session->context()->peers()->CurrentMaster(), lost == 0 ? 1 : 0);
-    EXPECT_EQ(Values<float>(table), std::vector<float>(kSize, 21));
+    EXPECT_EQ(Values<float>(table), std::vector<float>(kElements, 21));
     Table* const late = CreateLarge(session);
-    Add(late, std::vector<float>(kSize, 1));
+    Add(late, std::vector<float>(kElements, 1));
     std::vector<double> sum(200'000, rank == 3 ? 2 : 1);
     ASSERT_TRUE(IsOk(session->Aggregate(DType::kFloat64, sum.data(), 200'000)));
     EXPECT_EQ(sum, std::vector<double>(200'000, lost == 3 ? 3 : 4));
-    EXPECT_EQ(Values<float>(late), std::vector<float>(kSize, 3));
+    EXPECT_EQ(Values<float>(late), std::vector<float>(kElements, 3));
     EXPECT_TRUE(IsOk(session->Close()));
   });
 }
@@ -65,9 +65,9 @@ TEST(Survival, NodeMayLoseItsOnlyServer) {
   RunSurvivingJob(roles, 2, [&](Session* session, int rank) {
     Table* const table = CreateLarge(session);
     if (rank == 2) return session->Leave("lost");
-    Add(table, std::vector<float>(kSize, 1));
+    Add(table, std::vector<float>(kElements, 1));
     ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_EQ(Values<float>(table), std::vector<float>(kSize, 3));
+    EXPECT_EQ(Values<float>(table), std::vector<float>(kElements, 3));
     EXPECT_TRUE(IsOk(session->Close()));
   });
 }
@@ -91,7 +91,7 @@ TEST(Survival, LosingAWholeNodeEndsTheSession) {
     Table* const table = CreateLarge(session);
     if (rank == 2) return session->Leave("lost");
     EXPECT_TRUE(IsError(Barrier(session), Code::kPeerLost, "node 1 (rank 2 on "));
-    std::vector<float> values(kSize);
+    std::vector<float> values(kElements);
     EXPECT_TRUE(IsError(Call(table, Request::Get(values.data())), Code::kPeerLost, "with rows "));
   });
 }

@@ -13,9 +13,9 @@ namespace multiverso::testing {
 namespace {
 
 // A table of this size has several pieces of 4 MiB and a smaller last piece.
-constexpr int64_t kSize = 3'000'017;
+constexpr int64_t kLargeSize = 3'000'017;
 
-std::vector<float> Consecutive(int64_t size) {
+std::vector<float> CountedUp(int64_t size) {
   std::vector<float> values(static_cast<size_t>(size));
   std::iota(values.begin(), values.end(), 1.0F);
   return values;
@@ -34,15 +34,16 @@ class TableCopying : public ::testing::TestWithParam<int> {};
 TEST_P(TableCopying, CopiesAllSections) {
   const auto sessions = OpenAll(1);
   Session* const session = sessions[0].get();
-  const std::vector<float> large = Consecutive(kSize);
-  const std::vector<float> small = Consecutive(5);
+  const std::vector<float> large = CountedUp(kLargeSize);
+  const std::vector<float> small = CountedUp(5);
   Tables tables;
   for (const auto* values : {&large, &small}) {
     auto table = ValueOf(
         session->CreateTable(ArrayOf(static_cast<int64_t>(values->size())), values->data()));
     tables.push_back(std::move(table));
   }
-  const std::vector<Section> sections = {WholeTable(1, 5), WholeTable(0, kSize), WholeTable(1, 5)};
+  const std::vector<Section> sections = {WholeTable(1, 5), WholeTable(0, kLargeSize),
+                                         WholeTable(1, 5)};
   EXPECT_EQ(TableSnapshot::OffsetsOf(sections)[1], 64);
   std::vector<char> to(static_cast<size_t>(TableSnapshot::OffsetsOf(sections).back()));
   TableSnapshot snapshot(tables, sections, to.data());
@@ -55,8 +56,8 @@ TEST_P(TableCopying, CopiesAllSections) {
 
 TEST_P(TableCopying, EndsWhenItIsInterrupted) {
   const auto sessions = OpenAll(1);
-  auto table = ValueOf(sessions[0]->CreateTable(ArrayOf(kSize), nullptr));
-  const std::vector<Section> sections(1, WholeTable(0, kSize));
+  auto table = ValueOf(sessions[0]->CreateTable(ArrayOf(kLargeSize), nullptr));
+  const std::vector<Section> sections(1, WholeTable(0, kLargeSize));
   std::vector<char> to(static_cast<size_t>(TableSnapshot::OffsetsOf(sections).back()));
   Interrupt interrupt = InterruptAtOnce();
   std::this_thread::sleep_for(Interrupt::kMinInterval);

@@ -14,7 +14,7 @@
 namespace multiverso::testing {
 namespace {
 
-using Deltas = std::vector<std::optional<float>>;
+using Values = std::vector<std::optional<float>>;
 
 float RandomValue(std::mt19937* random) {
   std::uniform_real_distribution<float> exponent(-20, 20);
@@ -22,7 +22,7 @@ float RandomValue(std::mt19937* random) {
                     static_cast<int>(exponent(*random)));
 }
 
-std::vector<PairwiseSum::Term> TermsOf(const Deltas& deltas, WorkerRange range) {
+std::vector<PairwiseSum::Term> TermsOf(const Values& deltas, WorkerRange range) {
   std::vector<PairwiseSum::Term> terms;
   for (int worker = range.first; worker < range.end; ++worker) {
     const auto& delta = deltas[static_cast<size_t>(worker)];
@@ -40,7 +40,7 @@ TEST(PairwiseSum, EqualsTheModelForEverySetOfWorkers) {
   std::mt19937 random(1);
   for (int workers = 1; workers <= 9; ++workers) {
     for (unsigned present = 1; present < 1U << workers; ++present) {
-      Deltas deltas(static_cast<size_t>(workers));
+      Values deltas(static_cast<size_t>(workers));
       for (int i = 0; i < workers; ++i) {
         if ((present >> i & 1) != 0) deltas[static_cast<size_t>(i)] = RandomValue(&random);
       }
@@ -54,7 +54,7 @@ TEST(PairwiseSum, DoesNotDependOnThePlacementOfWorkers) {
   for (int program = 0; program < 500; ++program) {
     const int workers = 1 + static_cast<int>(random() % 40);
     const int nodes = 1 + static_cast<int>(random() % 9);
-    Deltas deltas(static_cast<size_t>(workers));
+    Values deltas(static_cast<size_t>(workers));
     std::vector<std::vector<bool>> is_on(static_cast<size_t>(nodes),
                                          std::vector<bool>(static_cast<size_t>(workers), false));
     for (int i = 0; i < workers; ++i) {

@@ -1,0 +1,50 @@
+// Runs the tests of this program, or those of one file: shard_tests shard/shard_test.cc. The
+// options of GoogleTest work in both cases. The results of a file have a name of their own, because
+// ctest runs files at the same time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+namespace {
+
+bool EndsWith(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Returns a filter for the tests that the file defines.
+std::string FilterFor(const std::string& file) {
+  std::string filter;
+  const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
+  for (int i = 0; i < all.total_test_suite_count(); ++i) {
+    const ::testing::TestSuite& suite = *all.GetTestSuite(i);
+    for (int j = 0; j < suite.total_test_count(); ++j) {
+      const ::testing::TestInfo& test = *suite.GetTestInfo(j);
+      if (!EndsWith(test.file(), "/" + file)) continue;
+      filter += std::string(suite.name()) + "." + test.name() + ":";
+    }
+  }
+  return filter;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string file = argc == 2 && argv[1][0] != '-' ? argv[1] : "";
+  // InitGoogleTest opens the file of the results.
+  std::string& output = ::testing::GTEST_FLAG(output);
+  if (!file.empty() && EndsWith(output, "/")) {
+    output += file + ".xml";
+    std::replace(output.end() - static_cast<int64_t>(file.size()) - 4, output.end(), '/', '_');
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  if (!file.empty()) {
+    ::testing::GTEST_FLAG(filter) = FilterFor(file);
+    if (::testing::GTEST_FLAG(filter).empty()) {
+      std::fprintf(stderr, "expected a file with tests, received %s\n", file.c_str());
+      return 1;
+    }
+  }
+  return RUN_ALL_TESTS();
+}
