@@ -33,6 +33,8 @@ ROOT = Path(__file__).resolve().parent
 LIBRARY = Path("multiverso", "_lib", "libmultiverso.so")
 if sys.platform == "win32":
     LIBRARY = LIBRARY.with_name("Multiverso.dll")
+elif sys.platform == "darwin":
+    LIBRARY = LIBRARY.with_suffix(".dylib")
 # The folders inside the package, which is an install prefix for CMake and pkg-config.
 LAYOUT = [
     f"-DCMAKE_INSTALL_LIBDIR={LIBRARY.parent.name}",

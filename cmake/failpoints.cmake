@@ -1,7 +1,7 @@
 # Adds the target multiverso_failpoints, which the default build leaves out: the library with
 # failpoints (src/base/failpoint.h), for tests. It links first the sources that have failpoints, in
 # themselves or in a header, and then all objects of the library.
-set(MULTIVERSO_FAILPOINT_NAMES base/failpoint checkpoint/file_system_linux
+set(MULTIVERSO_FAILPOINT_NAMES base/failpoint checkpoint/file_system_unix
                                group/control_channel shard/shard_copies shard/shard_encoded
                                shard/shard_requests table/shard_service)
 

@@ -87,9 +87,10 @@ def check_all(facts: dict[str, Any], num_ranks: int, timeout: float) -> Iterator
             "none: 'multiverso run' starts jobs on this machine, and several machines need one",
             INSTALL_MPI,
         )
-    yield from check_segments(facts)
-    yield from check_shared_memory(facts)
-    yield from check_huge_pages(facts)
+    if sys.platform == "linux":
+        yield from check_segments(facts)
+        yield from check_shared_memory(facts)
+        yield from check_huge_pages(facts)
     yield from check_cores(facts, num_ranks, os.environ.get("OMP_NUM_THREADS"))
     yield from check_limits(facts)
     if not has_mpi:

@@ -4,13 +4,13 @@ Its argument is the timeout of each call in seconds. `_checks.judge_hello` reads
 """
 
 import json
-import os
 import platform
 import sys
 
 import numpy as np
 
 import multiverso as mv
+from multiverso._mpi.mpirun import allowed_cores
 
 #: Elements of the table, which then occupies several pages of shared memory.
 _SIZE = 10_000
@@ -30,7 +30,7 @@ def main() -> int:
             "local_size": session.local_size,
             "right": right,
             "host": platform.node(),
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": allowed_cores(),
         }
         # The line is one write, so that the lines of two ranks do not mix.
         sys.stdout.write(json.dumps(line) + "\n")

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from multiverso._commands._trial import run_trial
-from multiverso._mpi.mpirun import find_mpirun, mpirun_vendor
+from multiverso._mpi.mpirun import allowed_cores, find_mpirun, mpirun_vendor
 from multiverso._native import capi, library
 from multiverso._version import __version__
 from multiverso.errors import LauncherError
@@ -37,6 +37,7 @@ _CGROUP_LIMIT_FILES: Final = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 )
 _SHARED_MEMORY: Final = "/dev/shm"
+_MEMORY_INFO: Final = Path("/proc/meminfo")
 
 
 def collect(mpirun: str | None = None) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def collect(mpirun: str | None = None) -> dict[str, Any]:
         "launcher": launcher(mpirun),
         "machine": machine(),
         "memory": memory(),
-        "shared_memory": shared_memory(),
+        "shared_memory": shared_memory(build["platform"]),
         "limits": limits(),
         "installed": {name: distribution(name) for name in _OPTIONAL},
     }
@@ -103,7 +104,7 @@ def machine() -> dict[str, Any]:
         "host": platform.node(),
         "system": platform.platform(),
         "cores": os.cpu_count(),
-        "cores_allowed": len(os.sched_getaffinity(0)),
+        "cores_allowed": allowed_cores(),
         "cores_quota": _cores_quota(),
     }
 
@@ -119,7 +120,11 @@ def _cores_quota() -> float | None:
 
 def memory() -> dict[str, int | None]:
     """Return the memory in bytes: total, available, swap, and the limit of the control group."""
-    lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    try:
+        lines = _MEMORY_INFO.read_text("ascii").splitlines()
+    except OSError:  # Only Linux has this file.
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return {"total": total, "available": None, "swap": None, "limit": None}
     kibibytes = {line.split(":")[0]: int(line.split()[1]) for line in lines if ":" in line}
     return {
         "total": kibibytes["MemTotal"] * 1024,
@@ -137,8 +142,11 @@ def _bytes_in(path: str) -> int | None:
     return limit if limit < 2**62 else None  # The kernel reports no limit as a huge number.
 
 
-def shared_memory() -> dict[str, Any]:
-    """Return the facts about shared memory: /dev/shm, the kind of segments, huge pages."""
+def shared_memory(platform_name: str) -> dict[str, Any]:
+    """Return the facts about shared memory: /dev/shm, the kind of segments, huge pages.
+
+    `platform_name` is the platform of the library.
+    """
     try:
         disk = shutil.disk_usage(_SHARED_MEMORY)
     except OSError:
@@ -147,7 +155,8 @@ def shared_memory() -> dict[str, Any]:
         "path": _SHARED_MEMORY,
         "total": disk.total if disk else None,
         "free": disk.free if disk else None,
-        "segments": os.environ.get("MULTIVERSO_SEGMENTS") or "memfd",
+        "segments": os.environ.get("MULTIVERSO_SEGMENTS")
+        or ("memfd" if platform_name == "linux" else "file"),
         "huge_pages": _chosen(_HUGE_PAGES / "enabled"),
         "huge_pages_shared": _chosen(_HUGE_PAGES / "shmem_enabled"),
     }

@@ -71,6 +71,9 @@ def run_trial(command: Sequence[str], num_ranks: int, timeout: float) -> TrialRe
 
 def _kill(process: subprocess.Popen[str], mark: str) -> None:
     """Kill all processes that have the variable `mark` ("NAME=VALUE"), until none is left."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     deadline = time.monotonic() + _GRACE
     while (alive := _marked(mark)) and time.monotonic() < deadline:
         for pid in alive:
@@ -81,9 +84,9 @@ def _kill(process: subprocess.Popen[str], mark: str) -> None:
 
 
 def _marked(mark: str) -> list[int]:
-    """Return the ids of the processes that have the variable `mark`."""
+    """Return the ids of the processes that have the variable `mark`; none without /proc."""
     found = []
-    for entry in Path("/proc").iterdir():
+    for entry in Path("/proc").glob("*"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):

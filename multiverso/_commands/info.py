@@ -59,7 +59,9 @@ def _info_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
             "memory",
             f"{format_bytes(memory['total'])}, {format_bytes(memory['available'])} free, "
             f"{format_bytes(memory['swap'])} of swap, limit of the control group: "
-            f"{format_bytes(memory['limit'])}",
+            f"{format_bytes(memory['limit'])}"
+            if memory["available"] is not None  # Only Linux tells.
+            else format_bytes(memory["total"]),
         ),
         (
             "shared memory",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from multiverso.errors import StateError
+from multiverso.errors import StateError, UnsupportedError
 
 PROC: Final = Path("/proc")
 
@@ -18,7 +18,14 @@ _LINKS: Final = ("/memfd:multiverso", "/multiverso-")
 
 
 def descriptors() -> Iterator[Path]:
-    """Yield the paths of descriptors in other processes that may refer to a control segment."""
+    """Yield the paths of descriptors in other processes that may refer to a control segment.
+
+    Raises
+    ------
+    UnsupportedError
+        If this system has no /proc.
+
+    """
     for process in _processes():
         yield from descriptors_of(process)
 
@@ -48,6 +55,8 @@ def join_targets(pid: int) -> list[str]:
     ------
     StateError
         If neither the process nor one that it has started has a session.
+    UnsupportedError
+        If this system has no /proc.
 
     """
     found = [str(process) for process in descendants(pid) if has_session(process)]
@@ -73,6 +82,11 @@ def descendants(pid: int) -> list[int]:
 
 
 def _processes() -> Iterator[int]:
+    if not PROC.is_dir():
+        msg = (
+            "finding the sessions of other processes needs Linux, which lists their files in /proc"
+        )
+        raise UnsupportedError(msg)
     for process in PROC.iterdir():
         with contextlib.suppress(OSError):
             if process.name.isdigit() and process.stat().st_uid == os.geteuid():

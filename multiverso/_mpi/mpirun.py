@@ -117,10 +117,17 @@ def mpirun_environment(ranks: int | None = None) -> dict[str, str]:
     if os.geteuid() == 0:
         variables["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
         variables["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
-    if ranks is None or ranks > len(os.sched_getaffinity(0)):
+    if ranks is None or ranks > allowed_cores():
         variables["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
         variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # Releases before 5 read this.
     return {**variables, **os.environ}
+
+
+def allowed_cores() -> int:
+    """Return the number of cores that this process may use, as far as the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def without_rank(environ: Mapping[str, str]) -> dict[str, str]:

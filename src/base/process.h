@@ -1,4 +1,4 @@
-// This process: its id, the cores it can use, and the children that it forks.
+// This process: its platform, its id, the cores it can use, and the children that it forks.
 #ifndef MULTIVERSO_BASE_PROCESS_H_
 #define MULTIVERSO_BASE_PROCESS_H_
 
@@ -6,13 +6,17 @@
 
 namespace multiverso {
 
+// Returns which of the platform's source files the library has: "linux", "windows", or "posix" for
+// other systems.
+const char* PlatformName();
+
 int64_t ProcessId();
 
 // Returns the number of online cores of the machine, or 1 if the number is unknown.
 int64_t OnlineCores();
 
-// Returns the number of cores that this process may run on: on Linux 1 if the number is unknown, on
-// Windows all online cores.
+// Returns the number of cores that this process may run on: on Linux 1 if the number is unknown,
+// elsewhere all online cores.
 int64_t AllowedCores();
 
 // Registers `function` to be called in every child that this process forks from now on. Returns

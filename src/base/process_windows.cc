@@ -5,6 +5,8 @@
 
 namespace multiverso {
 
+const char* PlatformName() { return "windows"; }
+
 int64_t ProcessId() { return static_cast<int64_t>(GetCurrentProcessId()); }
 
 int64_t OnlineCores() {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/exit_deadline.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "c_api/guard.h"
 #include "c_api/pending.h"
@@ -70,6 +71,7 @@ const char* MV_BuildInfo(void) {
   static const std::string info =
       multiverso::StrCat("{\"version\": \"", multiverso::kVersion, "\", \"abi\": ", MV_ABI_VERSION,
                          ", \"compiler\": \"", kCompiler, "\", \"build_type\": \"", kBuildType,
+                         "\", \"platform\": \"", multiverso::PlatformName(),
                          "\", \"vector_kernels\": \"", multiverso::kernels::VectorVersion(), "\"}");
   return info.c_str();
 }

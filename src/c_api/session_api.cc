@@ -9,6 +9,7 @@
 #include "c_api/guard.h"
 #include "c_api/pending.h"
 #include "c_api/registry.h"
+#include "memory/segment.h"
 #include "multiverso/c_api.h"
 #include "session/joining.h"
 #include "session/session_opening.h"
@@ -162,6 +163,9 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     wanted.peer_timeout = std::chrono::milliseconds(options->peer_timeout_ms);
     const auto slice = std::chrono::milliseconds(options->wait_slice_ms);
     if (options->join != nullptr) {
+      if (!Segment::CanBeFound()) {
+        return Status(Code::kUnsupported, "joining a session needs Linux");
+      }
       return RunCall(slice,
                      [wanted, slice, session,
                       job = std::string(options->join)](Interrupt* interrupt) -> Status {

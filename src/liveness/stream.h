@@ -90,7 +90,7 @@ class StreamBell {
  private:
   friend bool AwaitStreams(const StreamBell& bell, Instant until,
                            std::vector<AwaitedStream>* streams);
-  int descriptor_ = -1;
+  int ends_[2] = {-1, -1};  // of a pipe
 };
 
 // Sleeps until a stream is ready, the bell rings, or `until` has passed, at most a minute. Returns

@@ -1,12 +1,10 @@
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <string>
 
-#include "base/text.h"
 #include "memory/limits.h"
 
 namespace multiverso {
@@ -66,18 +64,6 @@ int64_t MemoryCeiling() {
   return std::min(ceiling, ReadLimit("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
 }
 
-Status CheckFitsInMemory(int64_t bytes) {
-  const int64_t ceiling = MemoryCeiling();
-  if (bytes <= ceiling) return Status::Ok();
-  return Status(Code::kMemory, StrCat("cannot hold ", SizeText(bytes), ": this machine has ",
-                                      SizeText(ceiling), " of memory and swap in all"));
-}
-
-int64_t PageBytes() {
-  static const int64_t bytes = sysconf(_SC_PAGESIZE);
-  return bytes;
-}
-
 int64_t FreeMemory() {
   int64_t available = kUnlimited;
   ForEachNumber("/proc/meminfo", [&](const std::string& name, int64_t kilobytes) {
@@ -86,14 +72,6 @@ int64_t FreeMemory() {
   return std::min(
       {available, FreeInGroup("/sys/fs/cgroup/", "memory.max", "memory.current"),
        FreeInGroup("/sys/fs/cgroup/memory/", "memory.limit_in_bytes", "memory.usage_in_bytes")});
-}
-
-Status CheckIsFree(int64_t bytes) {
-  MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
-  const int64_t available = FreeMemory();
-  if (bytes <= available) return Status::Ok();
-  return Status(Code::kMemory, StrCat("cannot hold ", SizeText(bytes),
-                                      " more: ", SizeText(available), " are free on this machine"));
 }
 
 }  // namespace multiverso

@@ -1,6 +1,5 @@
 #include <limits>
 
-#include "base/text.h"
 #include "base/windows.h"
 #include "memory/limits.h"
 
@@ -24,13 +23,6 @@ int64_t MemoryCeiling() {
                                       : static_cast<int64_t>(memory.ullTotalPageFile);
 }
 
-Status CheckFitsInMemory(int64_t bytes) {
-  const int64_t ceiling = MemoryCeiling();
-  if (bytes <= ceiling) return Status::Ok();
-  return Status(Code::kMemory, StrCat("cannot hold ", SizeText(bytes), ": this machine has ",
-                                      SizeText(ceiling), " of memory and page file in all"));
-}
-
 int64_t PageBytes() {
   SYSTEM_INFO info{};
   GetSystemInfo(&info);
@@ -41,14 +33,6 @@ int64_t FreeMemory() {
   const MEMORYSTATUSEX memory = MemoryState();
   return memory.ullTotalPageFile == 0 ? std::numeric_limits<int64_t>::max()
                                       : static_cast<int64_t>(memory.ullAvailPhys);
-}
-
-Status CheckIsFree(int64_t bytes) {
-  MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
-  const int64_t available = FreeMemory();
-  if (bytes <= available) return Status::Ok();
-  return Status(Code::kMemory, StrCat("cannot hold ", SizeText(bytes),
-                                      " more: ", SizeText(available), " are free on this machine"));
 }
 
 }  // namespace multiverso

@@ -1,9 +1,11 @@
-// Files that replace anonymous shared memory: on Windows, and where Linux or a sandbox refuses it.
+// Files that replace anonymous shared memory where Linux or a sandbox refuses it, and on other
+// systems.
 #ifndef MULTIVERSO_MEMORY_NAMED_FILE_H_
 #define MULTIVERSO_MEMORY_NAMED_FILE_H_
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -14,9 +16,12 @@ struct NamedFile {
   std::string path;
 };
 
-// Creates an empty file for a segment of `bytes` bytes: on Windows in the temporary folder, on
-// Linux where there is room, in /dev/shm or else in TMPDIR or /tmp. On Linux a creator locks its
-// file while it has the file open, and this function removes older files that are not locked.
+// Returns the folders for such files, in the order in which they are tried. Not on Windows.
+std::vector<std::string> SegmentFolders();
+
+// Creates an empty file for a segment of `bytes` bytes: on Windows in the temporary folder,
+// elsewhere in the first folder with enough room. Except on Windows, a creator locks its file while
+// it has the file open, and this function removes older files that are not locked.
 Result<NamedFile> CreateNamedFile(int64_t bytes);
 
 }  // namespace multiverso

@@ -1,11 +1,11 @@
 // Presence: which ranks of a node are alive, according to the kernel.
 //
 // Each rank locks one byte of the node's control segment when it joins. The lock belongs to the
-// open file (open file description locks of Linux): the kernel drops it when the process ends for
-// any reason, so the holder of a lock is alive. Opening and closing the same file elsewhere in the
-// process, as readers do, does not drop it. A POSIX record lock would be lost then.
-// Presence needs no heartbeat, no signal and no process ids, which differ between containers.
-// Windows uses LockFileEx.
+// open file (open file description locks, which Linux, macOS and POSIX 2024 have): the kernel drops
+// it when the process ends for any reason, so the holder of a lock is alive. Opening and closing
+// the same file elsewhere in the process, as readers do, does not drop it. A POSIX record lock
+// would be lost then. Presence needs no heartbeat, no signal and no process ids, which differ
+// between containers. Windows uses LockFileEx.
 #ifndef MULTIVERSO_MEMORY_PRESENCE_H_
 #define MULTIVERSO_MEMORY_PRESENCE_H_
 

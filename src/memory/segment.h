@@ -5,7 +5,8 @@
 // size of /dev/shm. The other ranks of the node open it through /proc/<pid>/fd. If the kernel has
 // no memfd, or if MULTIVERSO_SEGMENTS=file is set because ranks cannot open /proc/<pid>/fd, a
 // shared segment is a file (CreateNamedFile) that is unlinked as soon as every rank has mapped it.
-// On Windows a shared segment is a temporary file that disappears with its last handle.
+// On other POSIX systems a shared segment is always such a file. On Windows it is a temporary file
+// that disappears with its last handle.
 #ifndef MULTIVERSO_MEMORY_SEGMENT_H_
 #define MULTIVERSO_MEMORY_SEGMENT_H_
 
@@ -29,6 +30,8 @@ struct SegmentLocator {
 // which few bytes are touched takes up to 512 times as much.
 enum class PageSize { kSmall, kHuge };
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+// Smaller mappings stay in small pages, since much of their last huge page would be wasted.
+constexpr int64_t kHugePageThreshold = 2 * kHugePageBytes;
 
 // Owns one mapping and, until Seal(), the descriptor behind it. A segment is not thread-safe.
 class Segment {
@@ -48,6 +51,9 @@ class Segment {
                                       PageSize pages = PageSize::kHuge);
   static Result<Segment> OpenShared(const SegmentLocator& locator);
 
+  // Returns whether processes that are not ranks can find the shared segments of this system, which
+  // joining an elastic session, readers and observers require (reader/find_segments.h).
+  static bool CanBeFound();
   // Maps an existing segment of unknown size. `path` is a descriptor of another process,
   // /proc/<pid>/fd/<fd>. Unless it is writable, this process cannot change it. Not on Windows.
   static Result<Segment> OpenFound(const std::string& path, bool is_writable = false);
@@ -59,8 +65,8 @@ class Segment {
   SegmentLocator locator() const;
 
   // Spreads the pages over the NUMA nodes of the machine, for all processes that map the segment.
-  // Call it before any page is touched. It has no effect on a machine with one NUMA node, on
-  // Windows, and where the system forbids it.
+  // Call it before any page is touched. It has no effect on a machine with one NUMA node, where the
+  // system forbids it, and on systems other than Linux.
   void Interleave();
 
   // Removes the segment's name, if it has one; Windows does that by itself. Call it when every rank
@@ -74,6 +80,12 @@ class Segment {
   Status Map(int64_t bytes, bool shared, PageSize pages, bool is_writable = true);
   void Unmap();
   void Release();
+
+  // What differs between Linux and other POSIX systems. CreateAnonymous returns a descriptor, or -1
+  // without such memory. Advise gives the system hints about a mapping.
+  static int CreateAnonymous();
+  static std::string PathOf(const SegmentLocator& locator);
+  static void Advise(void* mapping, size_t bytes, PageSize pages);
 
   char* data_ = nullptr;
   int64_t bytes_ = 0;

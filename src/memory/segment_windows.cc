@@ -51,6 +51,8 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
   return segment;
 }
 
+bool Segment::CanBeFound() { return false; }
+
 Result<Segment> Segment::OpenFound(const std::string& /*path*/, bool /*is_writable*/) {
   return Status(Code::kUnsupported, "readers need Linux");
 }

@@ -22,8 +22,6 @@ class NodeSnapshot {
 
   // Reads a copy of a file. The file is never mapped, so truncating it cannot crash the reader.
   static Result<NodeSnapshot> OfFile(const std::string& path);
-  // Returns whether OfFile can read control segments on this system.
-  static bool CanReadFiles();
 
   // Returns a text such as "add of table 'w' (400 bytes), 0.31 s ago"; empty if no call of the rank
   // is known, as for ranks of other nodes.

@@ -2,8 +2,6 @@
 
 namespace multiverso {
 
-bool NodeSnapshot::CanReadFiles() { return false; }
-
 Result<NodeSnapshot> NodeSnapshot::OfFile(const std::string& /*path*/) {
   return Status(Code::kUnsupported, "control segments cannot be read as files on Windows");
 }

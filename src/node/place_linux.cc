@@ -33,11 +33,6 @@ std::string NameNamespace(const char* path) {
 
 }  // namespace
 
-std::string HostName() {
-  char host[256] = {};
-  return gethostname(host, sizeof(host) - 1) == 0 ? host : "unknown host";
-}
-
 std::string MemoryDomain() { return StrCat(NameNamespace("/proc/self/ns/pid"), "/", geteuid()); }
 
 std::string NetworkDomain() { return NameNamespace("/proc/self/ns/net"); }

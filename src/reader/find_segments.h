@@ -1,5 +1,5 @@
 // Finds the shared segments of other processes of this user (Segment), which have no names: they
-// are among the open files of the processes.
+// are among the open files of the processes, which only Linux lists.
 #ifndef MULTIVERSO_READER_FIND_SEGMENTS_H_
 #define MULTIVERSO_READER_FIND_SEGMENTS_H_
 
@@ -9,7 +9,7 @@
 
 namespace multiverso {
 
-// Returns the other processes of this user. On Windows there are none.
+// Returns the other processes of this user. On other systems than Linux there are none.
 std::vector<int64_t> OtherProcesses();
 
 // Returns paths of the segments that a process has open and whose first bytes are the number

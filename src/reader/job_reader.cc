@@ -42,6 +42,9 @@ JobReader::JobReader(Segment control)
 }
 
 Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, int64_t pid) {
+  if (!Segment::CanBeFound()) {
+    return Status(Code::kUnsupported, "readers need Linux, where they can find a session");
+  }
   std::unique_ptr<JobReader> found;
   bool is_unnamed = false;
   const std::vector<int64_t> processes = pid != 0 ? std::vector<int64_t>{pid} : OtherProcesses();

@@ -13,7 +13,6 @@
 #include "group/collective_call.h"
 #include "liveness/peer_connections.h"
 #include "memory/segment.h"
-#include "node/node_snapshot.h"
 #include "session/heartbeat.h"
 #include "session/node_service.h"
 #include "session/version.h"
@@ -153,6 +152,11 @@ Status Opening::CreateControl() {
   int64_t bytes = NodeMemory::ControlBytes(members_.capacity());
   int64_t scratch = NodeMemory::ScratchBytes(ranks);
   if (members_.is_elastic()) {
+    if (!Segment::CanBeFound()) {
+      return Status(Code::kUnsupported,
+                    "elastic sessions need Linux, where processes that join can "
+                    "find them");
+    }
     // Little is used of the memory for all ranks that may ever join.
     const int64_t needed = NodeMemory::ControlBytes(members_.initial_size());
     scratch += bytes - needed;
@@ -162,7 +166,7 @@ Status Opening::CreateControl() {
     return elastic.status();
   }
   // On a node with one rank, the segment is shared only so that observers can read it.
-  const bool is_shared = ranks > 1 || NodeSnapshot::CanReadFiles();
+  const bool is_shared = ranks > 1 || Segment::CanBeFound();
   Result<Segment> made =
       is_shared ? Segment::CreateShared(bytes, scratch) : Segment::CreatePrivate(bytes, scratch);
   if (!made.ok() && ranks == 1) made = Segment::CreatePrivate(bytes, scratch);

@@ -12,14 +12,6 @@ namespace {
 
 constexpr int kMaxAncestors = 32;
 
-// mpirun and mpiexec are often scripts or links, so the programs that they run are launchers too.
-bool IsLauncher(const std::string& name) {
-  for (const char* stem : {"mpirun", "mpiexec", "hydra_", "prte", "orte"}) {
-    if (name.rfind(stem, 0) == 0) return true;
-  }
-  return false;
-}
-
 // Returns 0 if the parent is unknown.
 int ParentOf(int pid) {
   std::ifstream file(StrCat("/proc/", pid, "/stat"));
@@ -42,23 +34,6 @@ std::vector<std::string> AncestorPrograms() {
     if (length > 0) programs.emplace_back(path, static_cast<size_t>(length));
   }
   return programs;
-}
-
-std::vector<std::string> LibrariesOfLaunchers(const std::vector<std::string>& programs,
-                                              const std::vector<std::string>& names) {
-  std::vector<std::string> found;
-  for (const std::string& program : programs) {
-    const size_t slash = program.rfind('/');
-    if (slash == std::string::npos || !IsLauncher(program.substr(slash + 1))) continue;
-    const std::string folder = program.substr(0, slash);
-    for (const char* libraries : {"/../lib/", "/../lib64/"}) {
-      for (const std::string& name : names) {
-        const std::string path = folder + libraries + name;
-        if (access(path.c_str(), R_OK) == 0) found.push_back(path);
-      }
-    }
-  }
-  return found;
 }
 
 }  // namespace multiverso

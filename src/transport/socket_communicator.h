@@ -1,8 +1,8 @@
 // SocketCommunicator: the Communicator of a job on one machine, without MPI.
 //
 // Rank 0 listens at a Unix socket whose name begins with the name of the job, and every other rank
-// connects to it. The name is in Linux's abstract namespace, so there is no file to remove. Both
-// sides refuse processes of other users. Ranks other than 0 have no connection to each other.
+// connects to it (LocalAddress). Both sides refuse processes of other users. Ranks other than 0
+// have no connection to each other.
 #ifndef MULTIVERSO_TRANSPORT_SOCKET_COMMUNICATOR_H_
 #define MULTIVERSO_TRANSPORT_SOCKET_COMMUNICATOR_H_
 

@@ -9,8 +9,11 @@ import time
 
 import numpy as np
 import pytest
+from requirements import needs_found_sessions
 
 import launch
+
+pytestmark = needs_found_sessions
 
 PROGRAM = launch.PROGRAMS / "churn.py"
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)

@@ -6,11 +6,12 @@ import subprocess
 import sys
 
 import pytest
+from requirements import needs_found_sessions
 
 import launch
 
 # The jobs use no MPI, so they are the same in the environments of both.
-pytestmark = pytest.mark.one_mpi
+pytestmark = [needs_found_sessions, pytest.mark.one_mpi]
 
 PROGRAM = str(launch.PROGRAMS / "elastic.py")
 

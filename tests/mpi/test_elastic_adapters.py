@@ -5,10 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from requirements import needs_found_sessions
 
 import launch
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.one_mpi]
+pytestmark = [needs_found_sessions, pytest.mark.frameworks, pytest.mark.one_mpi]
 
 PROGRAM = "elastic_adapters.py"
 #: Seconds, because frameworks start slowly.

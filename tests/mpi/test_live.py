@@ -7,9 +7,12 @@ import sys
 
 import numpy as np
 import pytest
+from requirements import needs_found_sessions
 
 import launch
 import multiverso as mv
+
+pytestmark = needs_found_sessions
 
 #: A reader that reads until it is killed.
 READER = """

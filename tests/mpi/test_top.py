@@ -5,10 +5,11 @@ from collections import Counter
 
 import pytest
 from programs import run_python
+from requirements import needs_found_sessions
 
 import launch
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
+pytestmark = [needs_found_sessions, pytest.mark.slow, pytest.mark.one_mpi]
 
 
 def top(*arguments):

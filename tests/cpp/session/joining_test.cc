@@ -5,6 +5,7 @@
 #include <atomic>
 #include <random>
 
+#include "memory/segment.h"
 #include "support/elastic.h"
 
 namespace multiverso::testing {
@@ -14,7 +15,14 @@ constexpr int64_t kSize = 3000;
 
 std::vector<float> Ones(float value = 1) { return std::vector<float>(kSize, value); }
 
-TEST(Joining, ShowsEarlierAddsToTheJoinerAndItsAddsToTheOthers) {
+class Joining : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Segment::CanBeFound()) GTEST_SKIP() << "joiners cannot find a session";
+  }
+};
+
+TEST_F(Joining, ShowsEarlierAddsToTheJoinerAndItsAddsToTheOthers) {
   const Sessions sessions = OpenElastic(2);
   OnAll(sessions, [](Session* session) { Add(ValueOf(Create(session, ArrayOf(kSize))), Ones()); });
   const auto joiner = ValueOf(Join());
@@ -29,7 +37,7 @@ TEST(Joining, ShowsEarlierAddsToTheJoinerAndItsAddsToTheOthers) {
   EXPECT_EQ(Values<float>(table), Ones(3));
 }
 
-TEST(Joining, KeepsTablesWhoseCreatorsEndBeforeTheJoinerCreatesThem) {
+TEST_F(Joining, KeepsTablesWhoseCreatorsEndBeforeTheJoinerCreatesThem) {
   Sessions sessions = OpenElastic(2);
   OnAll(sessions, [](Session* session) {
     Add(ValueOf(Create(session, ArrayOf(kSize))), Ones());
@@ -45,7 +53,7 @@ TEST(Joining, KeepsTablesWhoseCreatorsEndBeforeTheJoinerCreatesThem) {
   }
 }
 
-TEST(Joining, GivesNoNumberTwice) {
+TEST_F(Joining, GivesNoNumberTwice) {
   const Sessions sessions = OpenElastic(1);
   for (int rank = 1; rank < 20; ++rank) {
     const auto joiner = ValueOf(Join());
@@ -56,7 +64,7 @@ TEST(Joining, GivesNoNumberTwice) {
   EXPECT_TRUE(sessions[0]->context()->peers()->LostRanks().empty());
 }
 
-TEST(Joining, MakesTheJoinerAMemberOfLaterCalls) {
+TEST_F(Joining, MakesTheJoinerAMemberOfLaterCalls) {
   Sessions sessions = OpenElastic(2);
   OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
   sessions.push_back(ValueOf(Join()));
@@ -80,7 +88,7 @@ TEST(Joining, MakesTheJoinerAMemberOfLaterCalls) {
   });
 }
 
-TEST(Joining, HasNoSumOfAnEarlierAggregate) {
+TEST_F(Joining, HasNoSumOfAnEarlierAggregate) {
   Sessions sessions = OpenElastic(2);
   const auto sum_up = [](Session* session) {
     int64_t sum = 1;
@@ -91,7 +99,7 @@ TEST(Joining, HasNoSumOfAnEarlierAggregate) {
   EXPECT_TRUE(IsError(sum_up(joiner.get()), Code::kState, "rank 2 joined the session later"));
 }
 
-TEST(Joining, FailsOnlyForTheJoinerIfItsTableDiffers) {
+TEST_F(Joining, FailsOnlyForTheJoinerIfItsTableDiffers) {
   const Sessions sessions = OpenElastic(2);
   OnAll(sessions, [](Session* session) { (void)ValueOf(Create(session, ArrayOf(kSize))); });
   const auto joiner = ValueOf(Join());
@@ -101,7 +109,7 @@ TEST(Joining, FailsOnlyForTheJoinerIfItsTableDiffers) {
   OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
 }
 
-TEST(Joining, FailsOnlyForTheJoinerIfItMakesOtherCalls) {
+TEST_F(Joining, FailsOnlyForTheJoinerIfItMakesOtherCalls) {
   const Sessions sessions = OpenElastic(2);
   OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
   const auto joiner = ValueOf(Join());
@@ -112,7 +120,7 @@ TEST(Joining, FailsOnlyForTheJoinerIfItMakesOtherCalls) {
   OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
 }
 
-TEST(Joining, FailsWithOtherOptions) {
+TEST_F(Joining, FailsWithOtherOptions) {
   const Sessions sessions = OpenElastic(1, ElasticOptions({Mode::kStale, 3}));
   EXPECT_TRUE(IsError(Join().status(), Code::kMismatch,
                       "consistency mode: the session has staleness=3, this rank, which joins it, "
@@ -123,7 +131,7 @@ TEST(Joining, FailsWithOtherOptions) {
   EXPECT_EQ(sessions[0]->members().size(), 1);
 }
 
-TEST(Joining, FailsWithoutAPlace) {
+TEST_F(Joining, FailsWithoutAPlace) {
   SessionOptions options = ElasticOptions();
   options.max_workers = 2;
   const Sessions sessions = OpenElastic(1, options);
@@ -134,7 +142,7 @@ TEST(Joining, FailsWithoutAPlace) {
   EXPECT_TRUE(Join().ok());
 }
 
-TEST(Joining, FailsWithoutAnElasticSession) {
+TEST_F(Joining, FailsWithoutAnElasticSession) {
   EXPECT_TRUE(IsError(Join().status(), Code::kState, "expected the name of an elastic session"));
   const auto hub = std::make_shared<ThreadHub>(1);
   SessionOptions options = OptionsOf(Role::kAll);
@@ -142,7 +150,7 @@ TEST(Joining, FailsWithoutAnElasticSession) {
   EXPECT_TRUE(IsError(Join().status(), Code::kState, "is not elastic"));
 }
 
-TEST(Joining, StartsTheClockAtTheSlowestWorkers) {
+TEST_F(Joining, StartsTheClockAtTheSlowestWorkers) {
   const Sessions sessions = OpenElastic(2, ElasticOptions({Mode::kStale, 2}));
   std::vector<Table*> tables(2);
   OnAll(sessions, [&](Session* session) {
@@ -171,7 +179,7 @@ TEST(Joining, StartsTheClockAtTheSlowestWorkers) {
   EXPECT_EQ(Values<float>(tables[0]), Ones(55));
 }
 
-TEST(Joining, DoesNotLetAWorkerInABarrierHoldUpAdds) {
+TEST_F(Joining, DoesNotLetAWorkerInABarrierHoldUpAdds) {
   const Sessions sessions = OpenElastic(2, ElasticOptions({Mode::kStale, 1}));
   OnAll(sessions, [](Session* session) {
     Table* const table = ValueOf(Create(session, ArrayOf(kSize)));
@@ -183,7 +191,7 @@ TEST(Joining, DoesNotLetAWorkerInABarrierHoldUpAdds) {
 }
 
 // Threads join, add, make collective calls and leave at random. No add is lost.
-TEST(Joining, LosesNoAddWhenRanksJoinAndLeaveAtRandom) {
+TEST_F(Joining, LosesNoAddWhenRanksJoinAndLeaveAtRandom) {
   constexpr int kThreads = 4;
   constexpr int kJoins = 25;
   const Sessions sessions = OpenElastic(1);

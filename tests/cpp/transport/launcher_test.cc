@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "base/process.h"
 #include "support/processes.h"
 
 namespace multiverso::testing {
@@ -49,6 +50,7 @@ TEST_F(Launcher, IgnoresOtherLibraries) {
 }
 
 TEST(AncestorPrograms, BeginWithTheParent) {
+  if (std::string(PlatformName()) != "linux") GTEST_SKIP() << "needs /proc";
   char self[4096] = {};
   ASSERT_GT(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
   Child child([&] {

@@ -54,19 +54,21 @@ bool HasRoom(const std::string& directory, int64_t bytes) {
 
 }  // namespace
 
-Result<NamedFile> CreateNamedFile(int64_t bytes) {
+std::vector<std::string> SegmentFolders() {
   const char* tmpdir = std::getenv("TMPDIR");
-  const std::vector<std::string> directories = {
-      "/dev/shm", tmpdir != nullptr && tmpdir[0] == '/' ? tmpdir : "/tmp"};
+  return {"/dev/shm", tmpdir != nullptr && tmpdir[0] == '/' ? tmpdir : "/tmp"};
+}
+
+Result<NamedFile> CreateNamedFile(int64_t bytes) {
   std::string failures;
-  for (const std::string& directory : directories) {
+  for (const std::string& directory : SegmentFolders()) {
     RemoveOrphans(directory);
     if (!HasRoom(directory, bytes)) {
       failures += StrCat(" ", directory, " (not enough room)");
       continue;
     }
     uint64_t random = 0;
-    if (getrandom(&random, sizeof(random), 0) != static_cast<ssize_t>(sizeof(random))) {
+    if (getentropy(&random, sizeof(random)) != 0) {
       random = static_cast<uint64_t>(std::time(nullptr)) ^ static_cast<uint64_t>(getpid()) << 32;
     }
     NamedFile file;

@@ -29,8 +29,6 @@ int64_t ReadInto(Lines* lines, int file, int64_t max_bytes, int64_t file_bytes) 
 
 }  // namespace
 
-bool NodeSnapshot::CanReadFiles() { return true; }
-
 Result<NodeSnapshot> NodeSnapshot::OfFile(const std::string& path) {
   // A pipe or device at the path must not block this call; only regular files are read.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -1,16 +1,17 @@
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "base/socket.h"
 #include "base/text.h"
+#include "transport/local_address.h"
 #include "transport/socket_communicator.h"
 
 namespace multiverso {
@@ -47,10 +48,10 @@ class Connection {
   }
 
   // Connects if a process of this user listens at the address.
-  void TryConnect(const sockaddr_un& address, socklen_t bytes) {
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  void TryConnect(const LocalAddress& address) {
+    const int fd = NewSocket(AF_UNIX);
     if (fd < 0) return;
-    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 && IsOwn(fd)) {
+    if (address.Connect(fd) && IsOwn(fd)) {
       fd_ = fd;
     } else {
       close(fd);
@@ -59,9 +60,15 @@ class Connection {
 
   // Returns whether a process of this user is at the other end.
   static bool IsOwn(int fd) {
+#if defined(SO_PEERCRED)
     ucred peer{};
     socklen_t bytes = sizeof(peer);
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
+#else
+    uid_t user = 0;
+    gid_t group = 0;
+    return getpeereid(fd, &user, &group) == 0 && user == geteuid();
+#endif
   }
 
   void Queue(const std::string& bytes) { outgoing_ += bytes; }
@@ -121,24 +128,25 @@ class Sockets final : public Communicator {
   Sockets(LocalJob job, int64_t use)
       : job_(std::move(job)),
         use_(use),
+        address_(StrCat("multiverso/", job_.name, "/", use)),
         peers_(static_cast<size_t>(job_.rank == 0 ? job_.size : 1)) {
-    const std::string name = StrCat("multiverso/", job_.name, "/", use);
-    address_.sun_family = AF_UNIX;
-    // A name that begins with a zero byte is in the abstract namespace.
-    std::memcpy(address_.sun_path + 1, name.data(), name.size());
-    address_bytes_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
     // The first bytes tell rank 0 whose connection it is.
     if (job_.rank != 0) peers_[0].Queue(BytesOf(static_cast<uint32_t>(job_.rank)));
+  }
+  ~Sockets() override {
+    if (has_name_) address_.Remove();
   }
 
   Status Listen() {
     if (job_.rank != 0) return Status::Ok();
-    listener_ = Connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!listener_.is_open()) return SystemError("socket");
-    if (bind(listener_.fd(), reinterpret_cast<const sockaddr*>(&address_), address_bytes_) != 0) {
+    Connection listener(NewSocket(AF_UNIX));
+    if (!listener.is_open()) return SystemError("socket");
+    if (!address_.Bind(listener.fd())) {
       if (errno != EADDRINUSE) return SystemError("bind");
       return Status(Code::kState, StrCat("another process is rank 0 of job '", job_.name, "'"));
     }
+    has_name_ = true;
+    listener_ = std::move(listener);
     return listen(listener_.fd(), job_.size) == 0 ? Status::Ok() : SystemError("listen");
   }
 
@@ -173,7 +181,7 @@ class Sockets final : public Communicator {
     if (job_.rank == 0) {
       AcceptAll();
     } else if (!peers_[0].is_open()) {
-      peers_[0].TryConnect(address_, address_bytes_);
+      peers_[0].TryConnect(address_);
     }
     for (size_t peer = 0; peer < peers_.size(); ++peer) {
       // A closed connection may still have bytes to read, so TryReceive reports the loss.
@@ -201,7 +209,7 @@ class Sockets final : public Communicator {
  private:
   void AcceptAll() {
     for (;;) {
-      const int fd = accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      const int fd = AcceptSocket(listener_.fd());
       if (fd < 0) break;
       Connection accepted(fd);
       if (Connection::IsOwn(fd)) unknown_.push_back(std::move(accepted));
@@ -216,8 +224,18 @@ class Sockets final : public Communicator {
         connection->Queue(peer->TakeQueued());
         *peer = std::move(*connection);
       }
+      if (is_known && has_name_ && AllConnected()) {
+        address_.Remove();
+        has_name_ = false;
+      }
       connection = is_known || !is_alive ? unknown_.erase(connection) : std::next(connection);
     }
+  }
+
+  // On rank 0, whose connection to itself is closed.
+  bool AllConnected() const {
+    const auto is_open = [](const Connection& peer) { return peer.is_open(); };
+    return std::all_of(peers_.begin() + 1, peers_.end(), is_open);
   }
 
   Status Lost(size_t peer) {
@@ -230,8 +248,8 @@ class Sockets final : public Communicator {
 
   LocalJob job_;
   int64_t use_;
-  sockaddr_un address_{};
-  socklen_t address_bytes_ = 0;
+  LocalAddress address_;
+  bool has_name_ = false;  // whether ranks can still connect to this rank, which is rank 0
   Connection listener_;
   std::vector<Connection> unknown_;  // connections to rank 0 that have not sent their rank yet
   std::vector<Connection> peers_;    // on rank 0 those of all ranks, elsewhere that to rank 0

@@ -1,12 +1,10 @@
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/socket.h"
 #include "base/text.h"
 #include "liveness/stream.h"
 
@@ -29,10 +28,6 @@ constexpr int64_t kMaxWaitMs = 60000;  // since poll takes an int
 
 Status Failure(const char* call) {
   return Status(Code::kTransport, StrCat(call, ": ", std::strerror(errno)));
-}
-
-int NewSocket(int family) {
-  return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
 }
 
 // Writes the address in the form of the system's calls, and returns its length.
@@ -54,7 +49,7 @@ socklen_t Fill(const NetworkAddress& address, uint16_t port, sockaddr_storage* o
 
 // Listens at a free port of all addresses of that family. Returns -1 if that fails.
 int ListenAt(int family, uint16_t* port) {
-  const int descriptor = NewSocket(family);
+  const int descriptor = NewSocket(family, IPPROTO_TCP);
   if (descriptor < 0) return -1;
   sockaddr_storage any{};
   any.ss_family = static_cast<sa_family_t>(family);
@@ -162,9 +157,7 @@ std::vector<NetworkAddress> MachineAddresses() {
   return addresses;
 }
 
-bool FillWithRandom(void* bytes, size_t count) {
-  return getrandom(bytes, count, 0) == static_cast<ssize_t>(count);
-}
+bool FillWithRandom(void* bytes, size_t count) { return getentropy(bytes, count) == 0; }
 
 void Stream::Close() {
   if (!is_open()) return;
@@ -187,7 +180,7 @@ Status Stream::Connect(const NetworkAddress& to, uint16_t port) {
   sockaddr_storage address{};
   const socklen_t bytes = Fill(to, port, &address);
   OpenStreams streams;
-  const int descriptor = NewSocket(address.ss_family);
+  const int descriptor = NewSocket(address.ss_family, IPPROTO_TCP);
   if (descriptor < 0) return Failure("socket");
   const int result = connect(descriptor, reinterpret_cast<const sockaddr*>(&address), bytes);
   if (result != 0 && errno != EINPROGRESS && errno != EINTR) {
@@ -210,13 +203,16 @@ Status Stream::CheckConnected() const {
 
 Status Stream::Accept(Stream* connection, bool* accepted) {
   OpenStreams streams;
-  const int descriptor = accept4(descriptor_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  const int descriptor = AcceptSocket(descriptor_);
   *accepted = descriptor >= 0;
   if (*accepted) {
     connection->descriptor_.store(descriptor);
     streams.Add(connection);
     return Status::Ok();
   }
+#if !defined(ENONET)
+  constexpr int ENONET = ENETDOWN;
+#endif
   // A connection may end before accept, and Linux reports its network errors in accept too.
   for (const int error : {EAGAIN, EINTR, ECONNABORTED, EPROTO, ENETDOWN, ENOPROTOOPT, EHOSTDOWN,
                           ENONET, EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH}) {
@@ -245,22 +241,24 @@ bool Stream::HasEnded() const {
 }
 
 StreamBell::~StreamBell() {
-  if (descriptor_ >= 0) close(descriptor_);
+  for (const int end : ends_) {
+    if (end >= 0) close(end);
+  }
 }
 
 Status StreamBell::Open() {
-  descriptor_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  return descriptor_ < 0 ? Failure("eventfd") : Status::Ok();
+  if (NewPipe(ends_)) return Status::Ok();
+  for (int& end : ends_) end = -1;
+  return Failure("pipe");
 }
 
 void StreamBell::Ring() const {
-  const uint64_t once = 1;
-  // A write fails only after 2^64 - 2 unread rings, and then the bell is set anyway.
-  [[maybe_unused]] const ssize_t written = write(descriptor_, &once, sizeof(once));
+  // The write fails only if the pipe is full of unread rings, and then the bell is set anyway.
+  [[maybe_unused]] const ssize_t written = write(ends_[1], "r", 1);
 }
 
 bool AwaitStreams(const StreamBell& bell, Instant until, std::vector<AwaitedStream>* streams) {
-  std::vector<pollfd> polled = {{bell.descriptor_, POLLIN, 0}};
+  std::vector<pollfd> polled = {{bell.ends_[0], POLLIN, 0}};
   for (const AwaitedStream& stream : *streams) {
     const short event = stream.to_write ? POLLOUT : POLLIN;
     polled.push_back({stream.descriptor, event, 0});
@@ -269,9 +267,9 @@ bool AwaitStreams(const StreamBell& bell, Instant until, std::vector<AwaitedStre
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
   const auto wait = std::clamp<int64_t>(left.count(), 0, kMaxWaitMs);
   if (poll(polled.data(), polled.size(), static_cast<int>(wait)) <= 0) return false;
-  uint64_t rings = 0;
+  char rings[256];
   if (polled[0].revents != 0) {
-    [[maybe_unused]] const ssize_t count = read(bell.descriptor_, &rings, sizeof(rings));
+    [[maybe_unused]] const ssize_t count = read(bell.ends_[0], rings, sizeof(rings));
   }
   for (size_t i = 0; i < streams->size(); ++i) (*streams)[i].is_ready = polled[i + 1].revents != 0;
   return polled[0].revents != 0;

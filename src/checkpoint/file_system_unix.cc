@@ -22,6 +22,15 @@ constexpr int64_t kMaxBytesPerCall = int64_t{1} << 30;
 // After so many bytes the kernel is told to start writing them, so that Sync has less to do.
 constexpr int64_t kFlushInterval = int64_t{8} << 20;
 
+// Tells the kernel to start writing. The result of this hint is ignored, since Sync reports
+// failures.
+void BeginFlush([[maybe_unused]] int fd, [[maybe_unused]] int64_t offset,
+                [[maybe_unused]] int64_t bytes) {
+#if defined(__linux__)
+  (void)sync_file_range(fd, offset, bytes, SYNC_FILE_RANGE_WRITE);
+#endif
+}
+
 class PosixWritableFile final : public WritableFile {
  public:
   PosixWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
@@ -39,18 +48,19 @@ class PosixWritableFile final : public WritableFile {
       bytes -= count;
       written_ += count;
     }
-#if defined(__linux__)
     if (written_ - flushed_ >= kFlushInterval) {
-      // The result of this hint is ignored, since Sync reports failures.
-      (void)sync_file_range(fd_, flushed_, written_ - flushed_, SYNC_FILE_RANGE_WRITE);
+      BeginFlush(fd_, flushed_, written_ - flushed_);
       flushed_ = written_;
     }
-#endif
     return Status::Ok();
   }
 
   Status Sync() override {
     if (MV_FAILPOINT("file.sync")) return IoFailure(path_, "sync", EIO, written_);
+#if defined(F_FULLFSYNC)
+    // On macOS, fsync leaves the data in the cache of the disk. Some file systems cannot do more.
+    if (fcntl(fd_, F_FULLFSYNC) == 0) return Status::Ok();
+#endif
     if (fsync(fd_) != 0) return IoFailure(path_, "sync", errno, written_);
     return Status::Ok();
   }

@@ -1,0 +1,22 @@
+#include "memory/limits.h"
+
+#include "base/text.h"
+
+namespace multiverso {
+
+Status CheckFitsInMemory(int64_t bytes) {
+  const int64_t ceiling = MemoryCeiling();
+  if (bytes <= ceiling) return Status::Ok();
+  return Status(Code::kMemory, StrCat("cannot hold ", SizeText(bytes), ": this machine has ",
+                                      SizeText(ceiling), " of memory and swap in all"));
+}
+
+Status CheckIsFree(int64_t bytes) {
+  MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
+  const int64_t available = FreeMemory();
+  if (bytes <= available) return Status::Ok();
+  return Status(Code::kMemory, StrCat("cannot hold ", SizeText(bytes),
+                                      " more: ", SizeText(available), " are free on this machine"));
+}
+
+}  // namespace multiverso
