@@ -170,7 +170,7 @@ struct Request {
   // Of kExchange. `delta` and `out` are then the last values of the whole table, even if the
   // request is for a range.
   const TensorList* tensors = nullptr;
-  double scale = 1;  // of kExchange, by which deltas are multiplied before they are added
+  double scale = 1;          // of kExchange, by which deltas are multiplied before they are added
   int64_t* since = nullptr;  // of kExchange: the version of the last values (ExchangeChanges)
   // The fields of kSetHyper: the hyper-parameter and its checked value.
   int32_t hyper = 0;
