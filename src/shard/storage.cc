@@ -30,21 +30,19 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t valu
                                         int64_t row_state_bytes, bool tracks_rows,
                                         int64_t key_bytes) {
   // The sum of all parts stays far below 2^63 if none exceeds 2^59.
-  constexpr int64_t kLargest = int64_t{1} << 59;
+  constexpr int64_t kLimit = int64_t{1} << 59;
   int64_t slot_bytes = 0;
   int64_t state_bytes = 0;
   int64_t lock_bytes = 0;
   int64_t cell_bytes = 0;
   int64_t all_row_state_bytes = 0;
-  if (layout.bytes() > kLargest || !CheckedMultiply(layout.rows(), value_row_bytes, &slot_bytes) ||
-      slot_bytes > kLargest || !CheckedMultiply(slot_bytes + kPage, state_slots, &state_bytes) ||
-      state_bytes > kLargest ||
-      !CheckedMultiply(layout.stripes(), sizeof(StripeLock), &lock_bytes) ||
-      lock_bytes > kLargest ||
-      !CheckedMultiply(step_cells.count(), sizeof(StepCell), &cell_bytes) ||
-      cell_bytes > kLargest ||
+  if (layout.bytes() > kLimit || !CheckedMultiply(layout.rows(), value_row_bytes, &slot_bytes) ||
+      slot_bytes > kLimit || !CheckedMultiply(slot_bytes + kPage, state_slots, &state_bytes) ||
+      state_bytes > kLimit || !CheckedMultiply(layout.stripes(), sizeof(StripeLock), &lock_bytes) ||
+      lock_bytes > kLimit || !CheckedMultiply(step_cells.count(), sizeof(StepCell), &cell_bytes) ||
+      cell_bytes > kLimit ||
       !CheckedMultiply(layout.rows(), row_state_bytes, &all_row_state_bytes) ||
-      all_row_state_bytes > kLargest || key_bytes > kLargest) {
+      all_row_state_bytes > kLimit || key_bytes > kLimit) {
     return Status(Code::kMemory,
                   StrCat("cannot hold ", layout.rows(), " rows of ", SizeText(layout.row_bytes())));
   }
