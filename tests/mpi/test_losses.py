@@ -1,6 +1,5 @@
 """After ranks are killed, the other ranks continue, or get errors that name the killed ranks."""
 
-import contextlib
 import os
 import random
 import re
@@ -37,8 +36,7 @@ def run_and_kill(*arguments, np, per_node, victims, delay):
         time.sleep(delay)
         killed_at = time.monotonic()
         for victim in victims:
-            with contextlib.suppress(ProcessLookupError):  # it has ended
-                job.signal(victim, signal.SIGKILL)
+            job.signal(victim, signal.SIGKILL)
         job.announce("killed")
         result = job.finish().check_clean()
         adds = {}
@@ -171,8 +169,7 @@ def share_items(np, per_node, victims, when, delay):
         job.wait_for("busy", *victims)
         time.sleep(delay)
         for victim in victims:
-            with contextlib.suppress(ProcessLookupError):  # it has ended
-                job.signal(victim, signal.SIGKILL)
+            job.signal(victim, signal.SIGKILL)
         result = job.finish().check_clean()
     reports = [result.reports.get(rank, {}) for rank in range(np) if rank not in victims]
     assert all(report.get("ended") for report in reports), f"{SEED} {result.output}"
