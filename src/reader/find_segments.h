@@ -9,7 +9,7 @@
 
 namespace multiverso {
 
-// Returns the other processes of this user. On other systems than Linux there are none.
+// Returns the other processes of this user. The list is empty except on Linux.
 std::vector<int64_t> OtherProcesses();
 
 // Returns paths of the segments that a process has open and whose first bytes are the number

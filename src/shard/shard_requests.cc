@@ -35,8 +35,8 @@ struct Shard::PlacesOfRows {
   void CountChange(int64_t /*row*/) const {}
 };
 
-// The same for keys, some of which may have no row (-1). RowAt requires the stripe's lock. `rows`
-// are those that the keys had before, or empty.
+// The rows of an add to keys, in the order in which it visits them. A key without a row has row -1.
+// RowAt requires the stripe's lock. `rows` are those that the keys had before, or empty.
 struct Shard::PlacesOfKeys {
   const RowOrder& order;
   const int64_t* ids;

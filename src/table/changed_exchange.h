@@ -22,9 +22,9 @@ bool MayExchangeChanges(const TableSpec& spec);
 // Rows that only others have changed are got. `exchange.since` points to the version of the last
 // exchange, or to 0 before the first, and gets the version of this one.
 //
-// If this worker has changed most rows, all are exchanged, without asking the servers what else has
-// changed. `list` lists the rows that have changed in the table (Table::ListChanges),
-// and `run` runs a request on some rows, or on all if there are none.
+// If this worker has changed most rows, all are exchanged, and the servers are not asked what else
+// has changed. `list` lists the rows that have changed in the table (Table::ListChanges). `run` runs
+// a request on the given rows; an empty list means all rows.
 Status ExchangeChanges(
     const TableSpec& spec, const Request& exchange,
     const std::function<Result<int64_t>(int64_t since, std::vector<RowRange>* rows)>& list,

@@ -137,8 +137,8 @@ class Table {
   std::string Where(const char* call) const;
 
  private:
-  // Runs a request for the whole table on some rows, or on all if there are none, without the mode.
-  // Only for tables on several nodes.
+  // Runs a request for the whole table on the given rows, without the mode; an empty list means all
+  // rows. Only for tables on several nodes.
   Status RunOnRows(const Request& request, const std::vector<RowRange>& rows,
                    const WaitLimit& limit);
   // Returns the rows that a request for a part touches.

@@ -1,4 +1,4 @@
-"""The adapters of frameworks in elastic jobs: training goes on when a worker joins and leaves."""
+"""The adapters of frameworks in elastic jobs, in which a worker joins and leaves."""
 
 import importlib.util
 import subprocess
