@@ -23,8 +23,8 @@ bool MayExchangeChanges(const TableSpec& spec);
 // exchange, or to 0 before the first, and gets the version of this one.
 //
 // If this worker has changed most rows, all are exchanged, and the servers are not asked what else
-// has changed. `list` lists the rows that have changed in the table (Table::ListChanges). `run` runs
-// a request on the given rows; an empty list means all rows.
+// has changed. `list` lists the rows that have changed in the table (Table::ListChanges). `run`
+// runs a request on the given rows; an empty list means all rows.
 Status ExchangeChanges(
     const TableSpec& spec, const Request& exchange,
     const std::function<Result<int64_t>(int64_t since, std::vector<RowRange>* rows)>& list,
