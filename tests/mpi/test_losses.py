@@ -117,7 +117,7 @@ def test_survivors_on_all_nodes_save_load_and_shut_down(number, rng, tmp_path):
     folder = tempfile.mkdtemp(dir=tmp_path)
     victim = rng.randrange(4)
     result, _, _ = run_and_kill(
-        "saves", folder, np=4, per_node=2, victims=[victim], delay=rng.random() * 1.0
+        "saves", folder, np=4, per_node=2, victims=[victim], delay=rng.random() * 0.3
     )
     for rank in sorted({0, 1, 2, 3} - {victim}):
         report = result.reports.get(rank, {})

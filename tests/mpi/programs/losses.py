@@ -100,6 +100,8 @@ def saves(folder):
     table = mv.MatrixTableHandler(ROWS, 100, 3, name="rows")
     worker.announce("busy")
     for step in range(8):
+        if step == 7:
+            worker.wait_for("killed")
         for call in (mv.save, mv.load):
             _repeat_until_it_succeeds(lambda call=call: call(folder))
         if step % 2 == 0:
