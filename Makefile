@@ -5,8 +5,8 @@ PYTHON ?= python3
 NP ?= 4
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # Test files that run at the same time: more than there are cores, because ranks often wait for each
-# other, but at most three, because a job of a framework takes 3.5 GB.
-TEST_JOBS ?= $(if $(filter 1,$(JOBS)),2,3)
+# other, and many tests wait for deadlines.
+TEST_JOBS ?= $(if $(filter 1,$(JOBS)),2,4)
 FUZZ_RUNS ?= 1000000
 ARCHS ?= x86_64 aarch64
 
@@ -109,9 +109,6 @@ test-cpp: $(LIBRARY)
 	$(call run,$(MPICH),cmake --build $(BUILD))
 	$(call run,$(MPICH),ctest --test-dir $(BUILD) --output-on-failure --parallel $(TEST_JOBS))
 
-# These tests need little memory, and many wait for deadlines.
-test-python test-openmpi: TEST_JOBS := $(if $(filter 1,$(JOBS)),2,4)
-
 # The -m expressions of test-python and test-slow complement each other, so no test can be left out.
 # The other environments repeat tests with another MPI or with frameworks.
 test-python: $(MPICH)/.installed $(FAILPOINTS)
@@ -127,7 +124,8 @@ test-openmpi: OPTIONS := -m "not one_mpi and not frameworks" tests/mpi tests/hos
 test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
 	$(call run,$(OPENMPI),$(call pytest,openmpi,$(OPTIONS)))
 
-test-frameworks: TEST_JOBS := 2 # because frameworks compute more than they wait
+# A job of a framework takes 3.5 GB, and computes more than it waits.
+test-frameworks: TEST_JOBS := 2
 test-frameworks: $(FRAMEWORKS)/.installed $(JAX)/.installed
 	$(call run,$(FRAMEWORKS),$(call pytest,frameworks,-m "frameworks and not keras_backend"))
 	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-m keras_backend))

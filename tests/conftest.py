@@ -20,15 +20,22 @@ if importlib.util.find_spec("theano"):
 #: Ranks, and ranks per node, of the jobs of `make test`: on one node, and two nodes of two ranks.
 CORE_LAYOUTS = {(1, 1), (2, 2), (3, 3), (4, 4), (4, 2)}
 
+#: The files that take longest for their number of tests.
+LONG_FILES = {"test_docs.py", "test_lasagne_example.py", "test_learn.py", "test_windows.py"}
+
 
 # This hook must run before that of pytest, which evaluates -m.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark other layouts slow, and start slow tests first, so that none of them runs last alone."""
+    """Mark other layouts slow, and start long tests first, so that none of them runs last alone."""
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         # Tests without a parameter np run on 3 ranks.
         ranks, per_node = params.get("np", 3), params.get("per_node")
         if per_node and (ranks, per_node) not in CORE_LAYOUTS:
             item.add_marker("slow")
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+    def position(item: pytest.Item) -> tuple[bool, bool]:
+        return item.path.name not in LONG_FILES, item.get_closest_marker("slow") is None
+
+    items.sort(key=position)

@@ -154,7 +154,8 @@ std::string ClockExchange::PackChanges(const RoundsByTable& tables, uint32_t* co
       AppendRaw(Entry{worker, now}, &entries);
       *urgent = *urgent || now.finished != sent[i].finished ||
                 now.ticks >= sent[i].ticks + kUrgentTicks ||
-                (!rounds->SumsRounds() && now.adds != sent[i].adds);
+                (!rounds->SumsRounds() &&
+                 (now.adds != sent[i].adds || now.sync_point != sent[i].sync_point));
     }
     if (entries.empty()) continue;
     ++*count;

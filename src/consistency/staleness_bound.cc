@@ -38,6 +38,21 @@ Status StalenessBound::Enter(RequestKind kind, Progress* progress, const WaitLim
   return Status::Ok();
 }
 
+void StalenessBound::ReachSyncPoint(const SyncPoint& point) {
+  sync_point_ = point.number;
+  clocks_.ArriveAt(point.number);
+  // A worker that waits in a collective call of an elastic session holds up nobody's adds.
+  clocks_.Detach();
+  clocks_.WakeLeader();
+}
+
+Status StalenessBound::Settle(const WaitLimit& limit) {
+  if (!clocks_.SpansNodes()) return Status::Ok();
+  return clocks_.Await(
+      "save", limit, [&] { return clocks_.AllAt(sync_point_); },
+      [](int /*worker*/) { return Need::kWork; });
+}
+
 void StalenessBound::Leave(RequestKind kind) {
   if (!IsAdd(kind)) return;
   clocks_.CountAdd();

@@ -26,8 +26,10 @@ class StalenessBound final : public Consistency {
   void Leave(RequestKind kind) override;
   bool RunsExchange() const override { return true; }
   void Finish() override { clocks_.Finish(); }
-  // A worker that waits in a collective call of an elastic session holds up nobody's adds.
-  void ReachSyncPoint(const SyncPoint& /*point*/) override { clocks_.Detach(); }
+  void ReachSyncPoint(const SyncPoint& point) override;
+  void Depart() override { clocks_.Depart(); }
+  // Waits until this node knows all adds that workers of other nodes made before the sync point.
+  Status Settle(const WaitLimit& limit) override;
   std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }
   void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }
 
@@ -35,6 +37,7 @@ class StalenessBound final : public Consistency {
   uint64_t staleness_;
   Shard* shard_;
   WorkerClocks clocks_;
+  uint64_t sync_point_ = 0;  // the number of the last one that this worker has reached
 };
 
 }  // namespace multiverso

@@ -145,7 +145,7 @@ TickKind WorkerClocks::KindOf(int worker, uint64_t tick) const {
 }
 
 void WorkerClocks::ReachSyncPoint(const SyncPoint& sync_point) {
-  slots_[me_].sync_point.store(sync_point.number, std::memory_order_release);
+  ArriveAt(sync_point.number);
   // At least one of two workers sees the other at the sync point, because neither leaves the
   // collective call before both have joined.
   std::atomic_thread_fence(std::memory_order_seq_cst);

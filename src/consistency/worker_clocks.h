@@ -97,6 +97,8 @@ class WorkerClocks {
   // Returns the workers of this node, in worker order.
   const std::vector<int>& here() const { return here_; }
   bool is_here(int worker) const;
+  // Returns whether some clocks are copies of those of other nodes.
+  bool SpansNodes() const { return context_->members().spans_nodes(); }
   int me() const { return me_; }
 
   uint64_t adds(int worker) const { return slots_[worker].adds.load(std::memory_order_acquire); }
@@ -143,7 +145,11 @@ class WorkerClocks {
   // the last sync point only adds count, because a worker may read the result on its own, but an
   // add that the others do not make would be lost.
   void ReachSyncPoint(const SyncPoint& sync_point);
-  // Makes the same comparison for all pairs of workers at the sync point, and returns the mismatch.
+  // The same without the comparison, where workers may make different numbers of calls.
+  void ArriveAt(uint64_t sync_point) {
+    slots_[me_].sync_point.store(sync_point, std::memory_order_release);
+  }
+  // Compares all pairs of workers at the sync point in this way, and returns the mismatch.
   // Returns pending while some worker, as far as this node knows, has not reached the sync point.
   Status CompareAt(const SyncPoint& sync_point);
   // Returns the ticks of this worker, or at the last sync point its adds, with the digest of its

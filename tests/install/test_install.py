@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Options of CMake for a build that takes little time, without optimization.
-FAST_BUILD = "-DMULTIVERSO_PRECOMPILE=ON -DCMAKE_BUILD_TYPE=None"
+FAST_BUILD = "-DMULTIVERSO_PRECOMPILE=ON -DCMAKE_UNITY_BUILD=ON -DCMAKE_BUILD_TYPE=None"
 LIBRARY = "multiverso/_lib/libmultiverso.so"
 PROGRAM = """
 import sys

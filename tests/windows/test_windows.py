@@ -34,8 +34,8 @@ class TestLibrary(unittest.TestCase):
         cls.top = Path(folder.name)
         toolchain = ROOT / "cmake" / "mingw-w64.cmake"
         output_of(CMAKE, "-S", ROOT, "-B", BUILD, f"-DCMAKE_TOOLCHAIN_FILE={toolchain}",
-            "-DBUILD_TESTING=OFF", "-DMULTIVERSO_PRECOMPILE=ON", "-DCMAKE_BUILD_TYPE=None",
-            "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON")  # fmt: skip
+            "-DBUILD_TESTING=OFF", "-DMULTIVERSO_PRECOMPILE=ON", "-DCMAKE_UNITY_BUILD=ON",
+            "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON")  # fmt: skip
         output_of(CMAKE, "--build", BUILD, "--parallel", os.cpu_count() or 1)
         output_of(CMAKE, "--install", BUILD, "--prefix", cls.top / "installed")
 
