@@ -145,7 +145,7 @@ class WorkerClocks {
   // the last sync point only adds count, because a worker may read the result on its own, but an
   // add that the others do not make would be lost.
   void ReachSyncPoint(const SyncPoint& sync_point);
-  // The same without the comparison, where workers may make different numbers of calls.
+  // Announces it without a comparison, where workers may have made different numbers of calls.
   void ArriveAt(uint64_t sync_point) {
     slots_[me_].sync_point.store(sync_point, std::memory_order_release);
   }
