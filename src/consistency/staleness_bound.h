@@ -37,7 +37,7 @@ class StalenessBound final : public Consistency {
   uint64_t staleness_;
   Shard* shard_;
   WorkerClocks clocks_;
-  uint64_t sync_point_ = 0;  // the number of the last one that this worker has reached
+  uint64_t sync_point_ = 0;  // the number of this worker's last sync point
 };
 
 }  // namespace multiverso

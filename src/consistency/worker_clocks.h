@@ -145,11 +145,11 @@ class WorkerClocks {
   // the last sync point only adds count, because a worker may read the result on its own, but an
   // add that the others do not make would be lost.
   void ReachSyncPoint(const SyncPoint& sync_point);
-  // Announces it without a comparison, where workers may have made different numbers of calls.
+  // Announces the sync point and compares nothing, because the numbers of calls may differ.
   void ArriveAt(uint64_t sync_point) {
     slots_[me_].sync_point.store(sync_point, std::memory_order_release);
   }
-  // Compares all pairs of workers at the sync point in this way, and returns the mismatch.
+  // Compares the ticks of all pairs of workers at the sync point, and returns the mismatch.
   // Returns pending while some worker, as far as this node knows, has not reached the sync point.
   Status CompareAt(const SyncPoint& sync_point);
   // Returns the ticks of this worker, or at the last sync point its adds, with the digest of its
