@@ -3,7 +3,7 @@
 # themselves or in a header, and then all objects of the library.
 set(MULTIVERSO_FAILPOINT_NAMES base/failpoint checkpoint/file_system_unix
                                group/control_channel shard/shard_copies shard/shard_encoded
-                               shard/shard_requests table/shard_service)
+                               shard/shard_requests sum/piece_link table/shard_service)
 
 set(MULTIVERSO_FAILPOINT_SOURCES)
 foreach(source ${MULTIVERSO_FAILPOINT_NAMES})

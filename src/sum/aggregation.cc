@@ -327,9 +327,10 @@ SumPlan Aggregation::PlanOf(int64_t count) const {
 Status Aggregation::SumAsLeader(const WaitLimit& limit) {
   const Membership& members = context_->members();
   if (ChunkCount() == 0) return Status::Ok();
-  if (state_->link == nullptr) {
-    state_->link =
-        std::make_unique<PieceLink>(context_->control_channel()->messenger(), kAggregateTag);
+  const int tag = AggregateTag(members.num_workers() - static_cast<int>(ranks_.size()));
+  if (state_->link == nullptr || state_->link_tag != tag) {
+    state_->link = std::make_unique<PieceLink>(context_->control_channel()->messenger(), tag);
+    state_->link_tag = tag;
   }
   if (sum_ == nullptr || sum_count_ != ChunkCount()) {
     sum_count_ = ChunkCount();

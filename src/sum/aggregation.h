@@ -42,6 +42,7 @@ struct AggregationState {
   // sums the same array as the previous call starts with the chunks that are still in the cache.
   int area = 0;
   std::unique_ptr<PieceLink> link;    // of a worker that has summed for its node
+  int link_tag = 0;                   // the tag that the link uses
   std::list<PieceLink::Piece> early;  // pieces of later calls
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -68,6 +69,7 @@ Status PieceLink::Send(int rank, Piece piece) {
   const Status sent =
       messenger_->Send(rank, tag_, send.piece->bytes.data(),
                        static_cast<int64_t>(send.piece->bytes.size()), &send.ticket);
+  (void)MV_FAILPOINT("piece.sent");
   if (sent.ok()) {
     ++in_flight_[static_cast<size_t>(rank)];
   } else {

@@ -21,14 +21,13 @@ namespace multiverso {
 // The purpose of a message. A call on a table takes a tag from kFirstCallTag on for its replies,
 // and holds the tag until the last reply has been received (CallTags).
 enum MessageTag : int {
-  kControlTag = 1,    // to a service thread: ControlChannel
-  kExchangeTag = 2,   // between leaders, plus the number of the group: LeaderExchange
-  kAnswerTag = 4,     // to the leader that asked for late ranks: ControlChannel
-  kRequestTag = 5,    // to a service thread: ShardService
-  kErrorTag = 6,      // to a caller, the reason why the next reply is empty: ShardService
-  kClockTag = 7,      // between leaders: ClockExchange
-  kSumTag = 8,        // between leaders, pieces of the sums of tables: PieceLink
-  kAggregateTag = 9,  // between leaders, pieces of aggregates: PieceLink
+  kControlTag = 1,   // to a service thread: ControlChannel
+  kExchangeTag = 2,  // between leaders, plus the number of the group: LeaderExchange
+  kAnswerTag = 4,    // to the leader that asked for late ranks: ControlChannel
+  kRequestTag = 5,   // to a service thread: ShardService
+  kErrorTag = 6,     // to a caller, the reason why the next reply is empty: ShardService
+  kClockTag = 7,     // between leaders: ClockExchange
+  kSumTag = 8,       // between leaders, pieces of the sums of tables: PieceLink
   kFirstCallTag = 16,
   kLastCallTag = 12287,
 };
@@ -36,8 +35,13 @@ enum MessageTag : int {
 // Returns the tag of the row ids and values that follow a request to a server. It differs from the
 // call's tag, since the server's own rank may have a call with that tag in flight.
 constexpr int ValuesTag(int call_tag) { return call_tag + kLastCallTag + 1; }
+
+// The tag of the pieces of aggregates that leaders send each other (PieceLink) after that many
+// workers are lost. After a loss, leaders use another tag, because a message that a lost rank has
+// not completed would keep the next message with the same tag waiting forever.
+constexpr int AggregateTag(int lost_workers) { return ValuesTag(kLastCallTag) + 1 + lost_workers; }
 // Every MPI allows tags up to 32767.
-static_assert(ValuesTag(kLastCallTag) <= 32767);
+static_assert(AggregateTag(8000) <= 32767);
 
 // Returns whether a messenger's failure may mean that a rank has died.
 inline bool MayMeanLoss(const Status& status) {

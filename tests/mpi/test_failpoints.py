@@ -22,15 +22,15 @@ def test_lock_of_a_rank_that_died_in_an_add_is_recovered():
     assert "a rank died in the middle of an operation" in result.output
 
 
-def reports_of_survivors(function, number):
-    """Run a function of losses.py whose rank 0 dies before its answer of that number."""
+def reports_of_survivors(function, failpoint, victim=0):
+    """Run a function of losses.py in which the victim dies at a failpoint, on two nodes."""
     variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **launch.on_nodes(4, 2)}
-    arguments = (function, f"service.reply@{number}=kill")
+    arguments = (function, f"{failpoint}=kill")
     with launch.Job("losses.py", *arguments, np=4, survives=True, **variables) as job:
         result = job.finish().check_clean()
-    reports = [result.reports.get(rank, {}) for rank in (1, 2, 3)]
+    reports = [result.reports.get(rank, {}) for rank in range(4) if rank != victim]
     assert all(report.get("ended") for report in reports), result.output
-    assert [report["lost"] for report in reports] == [[0]] * 3
+    assert [report["lost"] for report in reports] == [[victim]] * 3
     return reports
 
 
@@ -38,7 +38,7 @@ def reports_of_survivors(function, number):
 @pytest.mark.parametrize("number", [50, 350, 351])
 @launch.again_where_mpi_is_stuck
 def test_element_is_changed_once_though_its_server_dies_before_it_answers(number):
-    reports = reports_of_survivors("counts_with_a_dying_server", number)
+    reports = reports_of_survivors("counts_with_a_dying_server", f"service.reply@{number}")
     assert sorted(value for report in reports for value in report["seen"]) == list(range(300))
     assert [report["values"] for report in reports] == [[300, 300]] * 3
 
@@ -47,5 +47,15 @@ def test_element_is_changed_once_though_its_server_dies_before_it_answers(number
 @pytest.mark.parametrize("number", [1, 7, 40])
 @launch.again_where_mpi_is_stuck
 def test_encoded_adds_are_made_once_though_their_server_dies_before_it_answers(number):
-    reports = reports_of_survivors("adds_encoded_with_a_dying_server", number)
+    reports = reports_of_survivors("adds_encoded_with_a_dying_server", f"service.reply@{number}")
     assert [report["are_exact"] for report in reports] == [[True, True]] * 3
+
+
+@failpoints.needs_failpoints
+@pytest.mark.parametrize("number", [1, 4, 9])
+@launch.again_where_mpi_is_stuck
+def test_aggregates_continue_though_a_leader_dies_while_it_sends_a_piece(number):
+    reports = reports_of_survivors(
+        "aggregates_with_a_dying_leader", f"piece.sent@{number}", victim=2
+    )
+    assert [report["sums"] for report in reports] == [[[3, 3]] * 3] * 3

@@ -206,6 +206,28 @@ def adds_encoded_with_a_dying_server(failpoint):
     worker.report(ended=True)
 
 
+def aggregates_with_a_dying_leader(failpoint):
+    """Aggregate a long array until rank 2, a leader, dies, then arrays of several sizes.
+
+    Rank 0, the other leader, receives nothing meanwhile, so that a message remains incomplete.
+    """
+    if worker.RANK in (0, 2):
+        os.environ["MULTIVERSO_FAILPOINTS"] = (
+            failpoint if worker.RANK == 2 else "piece.sent@1=sleep"
+        )
+    mv.init(on_peer_lost="continue")
+    survivors = worker.SIZE
+    while survivors == worker.SIZE:
+        try:
+            survivors = mv.aggregate(np.ones(1_000_000))[0]
+        except mv.PeerLostError:  # on all ranks
+            break
+    sums = [mv.aggregate(np.ones(size)) for size in (8, 100_000, 1_000_000)]
+    worker.report(sums=[[total.min(), total.max()] for total in sums], lost=mv.lost_ranks())
+    mv.shutdown()
+    worker.report(ended=True)
+
+
 def _add(call, maybe_partial, table):
     """Make an add; return whether it is acknowledged, else count it as one that may be partial."""
     try:
