@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "support/limits.h"
 #include "support/rounds.h"
+#include "support/spanning_members.h"
+#include "transport/thread_messenger.h"
 
 namespace multiverso::testing {
 namespace {
@@ -88,6 +91,31 @@ TEST(StalenessBound, NamesTheWorkerThatIsTooFarBehind) {
   const Counts delta(2, 1);
   EXPECT_TRUE(IsError(Call(worker->consistency(), Request::Add(delta.data())), Code::kPeerLost,
                       "rank 1 left (out of data)"));
+}
+
+TEST(StalenessBound, SettlesWhenTheClocksOfOtherNodesHaveArrived) {
+  const auto room = std::make_shared<MailRoom>(2, 0, 1);
+  const auto rank = ValueOf(RankContext::Join(
+      ValueOf(Segment::CreateShared(NodeMemory::ControlBytes(2) + NodeMemory::ScratchBytes(1))),
+      SpanningMembers({1, 1}, 0), std::make_unique<ThreadMessenger>(room, 0)));
+  Segment memory = ValueOf(Segment::CreatePrivate(WorkerClocks::BytesFor(2)));
+  StalenessBound bound(1, nullptr, WorkerClocks(memory.data(), rank.get(), "w"));
+  WorkerClocks leader(memory.data(), rank.get(), "w");
+
+  SyncPoint point;
+  point.number = 3;
+  bound.ReachSyncPoint(point);
+  EXPECT_TRUE(bound.Settle(WithoutWaiting()).pending());
+  WorkerClocks::Snapshot other;
+  other.adds = 4;
+  other.sync_point = 2;
+  leader.Merge(1, other);
+  EXPECT_TRUE(bound.Settle(WithoutWaiting()).pending());
+  other.adds = 5;
+  other.sync_point = 3;
+  leader.Merge(1, other);
+  EXPECT_TRUE(IsOk(bound.Settle(WithoutWaiting())));
+  EXPECT_EQ(bound.Clocks(), (std::vector<uint64_t>{0, 5}));
 }
 
 }  // namespace
