@@ -1,5 +1,6 @@
 """Python blocks in README and docs run and print the documented output; links are valid."""
 
+import collections
 import itertools
 import re
 import signal
@@ -43,38 +44,67 @@ def lines_without_blank_above(text):
     ]
 
 
-def run(code, timeout=WALL_TIMEOUT):
+def blocks_of_pages():
+    """Yield the page, line, code and output, or None, of each Python block."""
+    for page in PAGES:
+        for block in blocks_of(page.read_text("utf-8")):
+            yield page.relative_to(ROOT), *block
+
+
+#: Precedes the output of each block that `ONE_AFTER_ANOTHER` runs.
+SEPARATOR = "-- the next block --\n"
+ONE_AFTER_ANOTHER = f"""
+import os, runpy, sys, tempfile
+codes, sys.argv[:] = sys.argv[1:], ["block.py"]
+for code in codes:
+    print({SEPARATOR!r}, end="", flush=True)
+    os.chdir(tempfile.mkdtemp(dir=os.path.dirname(__file__)))
+    with open("block.py", "w") as file:
+        file.write(code)
+    runpy.run_path(os.path.abspath("block.py"), run_name="__main__")
+"""
+
+
+def run(code, *arguments, timeout=WALL_TIMEOUT):
     """Run the code in a separate process; return its exit code and output."""
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder, "block.py")
+        script = Path(folder, "script.py")
         script.write_text(code, "utf-8")
-        return run_python("-X", "faulthandler", script, cwd=folder, timeout=timeout)
+        return run_python("-X", "faulthandler", script, *arguments, cwd=folder, timeout=timeout)
 
 
 class TestThePages(unittest.TestCase):
     @pytest.mark.slow
     def test_python_blocks_run_and_print_the_output_shown(self):
-        self.check_blocks(with_frameworks=False)
+        seen = 0
+        for page, line, code, expected in blocks_of_pages():
+            if modules_of(code):
+                continue
+            with self.subTest(f"{page}:{line}"):
+                seen += 1
+                status, output, errors = run(code)
+                self.assertEqual(status, 0, errors)
+                if expected is not None:
+                    self.assertEqual(output, expected, errors)
+        self.assertGreater(seen, 1)
 
     @pytest.mark.frameworks
     def test_python_blocks_with_frameworks_run_and_print_the_output_shown(self):
-        self.check_blocks(with_frameworks=True)
-
-    def check_blocks(self, with_frameworks):
-        seen = 0
-        for page in PAGES:
-            for line, code, expected in blocks_of(page.read_text("utf-8")):
-                if bool(modules_of(code)) != with_frameworks:
-                    continue
-                with self.subTest(f"{page.relative_to(ROOT)}:{line}"):
-                    seen += 1
-                    if missing := missing_modules(code):
-                        self.skipTest(f"needs {', '.join(missing)}")
-                    status, output, errors = run(code)
-                    self.assertEqual(status, 0, errors)
-                    if expected is not None:
-                        self.assertEqual(output, expected, errors)
-        self.assertGreater(seen, 1)
+        # The blocks that import the same frameworks share a process, because importing takes long.
+        by_modules = collections.defaultdict(list)
+        for page, line, code, expected in blocks_of_pages():
+            if modules_of(code) and not missing_modules(code):
+                by_modules[frozenset(modules_of(code))].append((f"{page}:{line}", code, expected))
+        self.assertGreater(len(by_modules), 1)
+        for blocks in by_modules.values():
+            names = [name for name, _, _ in blocks]
+            status, output, errors = run(ONE_AFTER_ANOTHER, *(code for _, code, _ in blocks))
+            outputs = output.split(SEPARATOR)[1:]
+            self.assertEqual(status, 0, f"the last of {names[: len(outputs)]} failed: {errors}")
+            for (name, _, expected), printed in zip(blocks, outputs, strict=True):
+                if expected is not None:
+                    with self.subTest(name):
+                        self.assertEqual(printed, expected, errors)
 
     def test_links_lead_to_existing_files_and_headings(self):
         for page in PAGES:
