@@ -83,7 +83,7 @@ help:
 	@echo 'make sdist     the source distribution, in dist'
 	@echo 'make clean     remove everything that was built, and the environments'
 	@echo
-	@echo 'PYTHON=$(PYTHON) (3.11 or newer) creates the environments. JOBS=$(JOBS) files are compiled, and'
+	@echo 'PYTHON=$(PYTHON) (3.10 or newer) creates the environments. JOBS=$(JOBS) files are compiled, and'
 	@echo 'TEST_JOBS=$(TEST_JOBS) test files run, at the same time.'
 
 # pip waits for the network for most of its time, so it works while the library is compiled.
@@ -216,10 +216,10 @@ compiler:
 $(FRAMEWORKS)/.created: SETUPTOOLS := setuptools>=77,<81 # for Theano
 $(ENVS:%=%/.created): SETUPTOOLS ?= setuptools>=77
 $(ENVS:%=%/.created): %/.created:
-	$(call expect,command -v $(PYTHON),Python 3.11 or newer as $(PYTHON))
+	$(call expect,command -v $(PYTHON),Python 3.10 or newer as $(PYTHON))
 	$(call expect,$(PYTHON) -c 'import ensurepip$(comma) venv',the modules venv and ensurepip of $(PYTHON))
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
-	  "expected Python 3.11 or newer, received %s; set PYTHON=..." % sys.version.split()[0])'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \
+	  "expected Python 3.10 or newer, received %s; set PYTHON=..." % sys.version.split()[0])'
 	@echo 'Creating the environment $*'
 	@$(PYTHON) -m venv --clear $*
 	@$(call in,$*) python -m pip install -q --no-compile 'cmake>=3.21' '$(strip $(SETUPTOOLS))'
@@ -242,13 +242,16 @@ $(JAX)/%: PINS := 'jax==0.10.2' 'keras==3.15.1' 'flax==0.12.8' 'optax==0.2.8'
 install = @$(call in,$(@D)) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBRARY)) \
           python -m pip install -q --no-compile --no-build-isolation -e '.[$(EXTRAS)]' $(PINS)
 
+# Python 3.10 has no tomllib.
+TOML := __import__("tomllib" if sys.version_info >= (3, 11) else "pip._vendor.tomli", fromlist=[""])
+
 # What an environment needs can be installed before the library has been compiled.
 OTHERS := $(OPENMPI) $(FRAMEWORKS) $(JAX)
 requirements: $(OTHERS:%=%/.requirements) $(DOCS)/.installed
 $(MPICH)/.requirements $(OTHERS:%=%/.requirements): Makefile pyproject.toml | $$(@D)/.created
 	@echo 'Installing the requirements of multiverso[$(EXTRAS)] in $(@D)'
-	@$(call in,$(@D)) python -c 'import sys, tomllib; \
-	  project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	@$(call in,$(@D)) python -c 'import sys; \
+	  project = $(TOML).load(open("pyproject.toml", "rb"))["project"]; \
 	  extras = [project["optional-dependencies"][name] for name in sys.argv[1].split(",")]; \
 	  print(*sum(extras, project["dependencies"]), sep="\n")' '$(EXTRAS)' > $(@D)/requirements.txt
 	@$(call in,$(@D)) python -m pip install -q --no-compile --no-build-isolation \
@@ -266,7 +269,7 @@ $(FRAMEWORKS)/.installed $(JAX)/.installed: $(PACKAGE) | $(LIBRARY) $$(@D)/.crea
 # The site is built from the sources, so its environment has no Multiverso.
 $(DOCS)/.installed: Makefile pyproject.toml | $(DOCS)/.created
 	@echo 'Installing the tools of the site in $(DOCS)'
-	@$(call in,$(DOCS)) python -c 'import tomllib; print("pytest", *tomllib.load(open("pyproject.toml", \
+	@$(call in,$(DOCS)) python -c 'import sys; print("pytest", *$(TOML).load(open("pyproject.toml", \
 	  "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(@D)/requirements.txt
 	@$(call in,$(DOCS)) python -m pip install -q --no-compile -r $(@D)/requirements.txt
 	@touch $@

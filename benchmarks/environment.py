@@ -46,7 +46,7 @@ def describe(mpi: Any) -> dict[str, Any]:
     """
     huge = "/sys/kernel/mm/transparent_hugepage"
     described: dict[str, Any] = {
-        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "cpu": _first_match("/proc/cpuinfo", r"^model name\s*:\s*(.*)$"),
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",

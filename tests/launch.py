@@ -9,6 +9,8 @@ object or a temporary file of Multiverso. If the test run itself is killed, `job
 the job. The jobs use the MPI of the environment that runs the tests (`multiverso._mpi.mpirun`).
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import json
@@ -22,13 +24,16 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
 import pytest
 
 import job_watchdog
 import multiverso
 from multiverso._mpi import mpirun as launcher
+
+if TYPE_CHECKING:
+    from typing import Self
 
 PROGRAMS = Path(__file__).parent / "mpi" / "programs"
 

@@ -8,6 +8,8 @@ hosts, and Multiverso finds that their ranks share no memory. No address is vali
 ``MULTIVERSO_TEST_HOSTS`` set for `mpirun`, and removes the hosts, however the command ends.
 """
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import json
@@ -15,7 +17,10 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import Self
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Self
 
 #: The variable with the hosts for `mpirun` and `agent`: a JSON object of address to namespace.
 HOSTS_VARIABLE = "MULTIVERSO_TEST_HOSTS"

@@ -1,15 +1,12 @@
 """Programs without an optional package: one sentence with the pip command, and exit code 2."""
 
 import textwrap
-import tomllib
-from pathlib import Path
 
 from folders import FolderTestCase
 from programs import run_python
+from project import PYPROJECT
 
-EXTRAS = tomllib.loads(Path(__file__).resolve().parents[2].joinpath("pyproject.toml").read_text())[
-    "project"
-]["optional-dependencies"]
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 
 MAIN = "import sys; from multiverso.{} import main; sys.exit(main({}))"
 LEARN = "learn.command"

@@ -5,13 +5,14 @@ import re
 import shutil
 import subprocess
 import tempfile
-import tomllib
 import unittest
 from pathlib import Path
 
+from project import PYPROJECT
+
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
-PYTEST = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]
+PYTEST = PYPROJECT["tool"]["pytest"]
 
 
 class TestMakefile(unittest.TestCase):
@@ -53,7 +54,7 @@ class TestMissingTools(unittest.TestCase):
                 (tools / name).symlink_to(shutil.which(name))
             for missing, python in (
                 ("a C++ compiler", "python3"),
-                ("Python 3.11 or newer as no-python", "no-python"),
+                ("Python 3.10 or newer as no-python", "no-python"),
                 ("the modules venv and ensurepip of false", "false"),
             ):
                 with self.subTest(missing):

@@ -3,18 +3,18 @@
 import os
 import re
 import shutil
-import tomllib
 import unittest
 from pathlib import Path
 
 from programs import output_of
+from project import PYPROJECT
 
 import multiverso
 
 ROOT = Path(__file__).resolve().parents[2]
 # The library that this process has loaded.
 LIBRARY = os.environ.get("MULTIVERSO_LIBRARY", ROOT / "multiverso" / "_lib" / "libmultiverso.so")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PROJECT = PYPROJECT["project"]
 
 
 def name_of(requirement):

@@ -6,9 +6,10 @@ import functools
 import importlib
 import itertools
 import re
-import tomllib
 import unittest
 from pathlib import Path
+
+from project import PYPROJECT
 
 import multiverso
 
@@ -19,7 +20,6 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 HEADER = (ROOT / "src" / "include" / "multiverso" / "c_api.h").read_text("utf-8")
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 # `mv.x.y` and `multiverso.x.y`; FILE_NAME finds those that are files, such as multiverso.git.
 PYTHON_NAME = re.compile(r"(?<![\w./:-])(?:mv|multiverso)\.[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
