@@ -66,7 +66,7 @@ for code in codes:
 
 
 def run(code, *arguments, timeout=WALL_TIMEOUT):
-    """Run the code in a separate process; return its exit code and output."""
+    """Run the code with arguments in a separate process; return its exit code and output."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "script.py")
         script.write_text(code, "utf-8")

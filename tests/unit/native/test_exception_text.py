@@ -21,6 +21,7 @@ class TestDescribe(unittest.TestCase):
 
     def test_is_one_line_with_the_message_and_without_notes(self):
         error = ValueError("bad\n  batch")
+        # add_note, which sets this attribute, is missing from Python 3.10.
         error.__notes__ = ["first\nsecond"]
         self.assertRegex(describe(raised(error)), r"^ValueError: bad batch \([^()]*\)$")
 
