@@ -215,11 +215,15 @@ compiler:
 
 $(FRAMEWORKS)/.created: SETUPTOOLS := setuptools>=77,<81 # for Theano
 $(ENVS:%=%/.created): SETUPTOOLS ?= setuptools>=77
+# SciPy 1.10, which Theano needs, has no wheels for Python 3.12, and JAX has none for Python 3.10.
+$(FRAMEWORKS)/.created: PYTHONS := version == (3, 11)
+$(JAX)/.created: PYTHONS := version >= (3, 11)
+$(ENVS:%=%/.created): PYTHONS ?= version >= (3, 10)
 $(ENVS:%=%/.created): %/.created:
 	$(call expect,command -v $(PYTHON),Python 3.10 or newer as $(PYTHON))
 	$(call expect,$(PYTHON) -c 'import ensurepip$(comma) venv',the modules venv and ensurepip of $(PYTHON))
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \
-	  "expected Python 3.10 or newer, received %s; set PYTHON=..." % sys.version.split()[0])'
+	@$(PYTHON) -c 'import sys; version = sys.version_info[:2]; sys.exit(not ($(PYTHONS)) and \
+	  "expected Python with $(PYTHONS) for $*, received %s; set PYTHON=..." % sys.version.split()[0])'
 	@echo 'Creating the environment $*'
 	@$(PYTHON) -m venv --clear $*
 	@$(call in,$*) python -m pip install -q --no-compile 'cmake>=3.21' '$(strip $(SETUPTOOLS))'
