@@ -17,6 +17,9 @@ if importlib.util.find_spec("theano"):
     # Theano 1.0.5 searches for a BLAS with distutils, which Python no longer has.
     os.environ.setdefault("THEANO_FLAGS", "blas.ldflags=,floatX=float32")
 
+# Where ranks outnumber cores, threads of OpenMP that poll keep the others from working.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 #: Ranks, and ranks per node, of the jobs of `make test`: on one node, and two nodes of two ranks.
 CORE_LAYOUTS = {(1, 1), (2, 2), (3, 3), (4, 4), (4, 2)}
 

@@ -164,6 +164,7 @@ int64_t WireBytes(WireFormat format, int64_t count) {
 }
 
 bool EncodeNearest(WireFormat format, const float* values, int64_t count, char* to) {
+  if (count == 0) return true;  // the pointers may be null
   switch (format) {
     case WireFormat::kFloat32:
       break;
@@ -207,6 +208,7 @@ bool EncodeAtRandom(WireFormat format, const float* values, int64_t count, uint6
 }
 
 void DecodePart(WireFormat format, const char* from, int64_t first, int64_t count, float* values) {
+  if (count == 0) return;  // the pointers may be null
   switch (format) {
     case WireFormat::kFloat32:
       std::memcpy(values, from + WireBytes(format, first),

@@ -45,10 +45,11 @@ bool Messenger::AwaitPosted(Instant until) {
 
 void Messenger::Drain(Instant until) {
   if (AwaitPosted(until)) return;
-  // The transport may still read the bytes, so the bytes are leaked rather than freed.
-  const std::lock_guard<std::mutex> guard(posted_mutex_);
-  if (!posted_.empty()) (void)new std::list<Posted>(std::move(posted_));  // NOLINT: see above
-  posted_.clear();
+  // The transport may still read the bytes, so they remain for as long as the process runs.
+  static std::mutex mutex;
+  static auto* const kept = new std::list<Posted>;
+  const std::scoped_lock guard(posted_mutex_, mutex);
+  kept->splice(kept->end(), posted_);
 }
 
 }  // namespace multiverso
