@@ -49,6 +49,10 @@ def quick_sklearn():
     package = Path(folder.name, "sklearn")
     package.mkdir()
     (package / "__init__.py").touch()
+    # Python imports this module at its start. While a framework is imported, looking for garbage
+    # takes a sixth of the time.
+    rare_collections = "import gc; gc.set_threshold(100_000, 50, 50)"
+    package.with_name("sitecustomize.py").write_text(rare_collections, "utf-8")
     (package / "datasets.py").write_text(DIGITS_MODULE, "utf-8")
     digits = load_digits()
     np.savez(package / "digits.npz", data=digits.data, target=digits.target)
