@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -147,7 +148,9 @@ Status CheckNotForked() {
 
 Status StaleHandleError(const char* what) {
   MV_RETURN_IF_NOT_OK(CheckNotForked());
-  return Status(Code::kHandle, StrCat("this ", what, " has been closed or never was one"));
+  const bool is_session = std::string_view(what) == "session";
+  return Status(Code::kHandle, StrCat("this ", what, " is not open",
+                                      is_session ? "" : ": it was closed, or its session ended"));
 }
 
 void RecordLosses(const Session& session) {

@@ -96,7 +96,7 @@ TEST(Session, InvalidHandlesAreAnError) {
   float value = 0;
   EXPECT_EQ(MV_TableGet(table, &value, 1, 0), MV_ERR_HANDLE);
   EXPECT_EQ(MV_TableFree(table), MV_ERR_HANDLE);
-  EXPECT_TRUE(LastErrorHas("this table has been closed or never was one"));
+  EXPECT_TRUE(LastErrorHas("this table is not open: it was closed, or its session ended"));
 }
 
 TEST(Session, CanBeEndedByLeaving) {
