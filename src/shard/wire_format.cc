@@ -164,7 +164,6 @@ int64_t WireBytes(WireFormat format, int64_t count) {
 }
 
 bool EncodeNearest(WireFormat format, const float* values, int64_t count, char* to) {
-  if (count == 0) return true;  // the pointers may be null
   switch (format) {
     case WireFormat::kFloat32:
       break;
@@ -176,7 +175,7 @@ bool EncodeNearest(WireFormat format, const float* values, int64_t count, char* 
                              int8_t* codes) { NearestCodes(block, scale, in_block, codes); }) ==
              count;
   }
-  std::memcpy(to, values, static_cast<size_t>(WireBytes(format, count)));
+  std::copy_n(reinterpret_cast<const char*>(values), WireBytes(format, count), to);
   return true;
 }
 
@@ -208,11 +207,10 @@ bool EncodeAtRandom(WireFormat format, const float* values, int64_t count, uint6
 }
 
 void DecodePart(WireFormat format, const char* from, int64_t first, int64_t count, float* values) {
-  if (count == 0) return;  // the pointers may be null
   switch (format) {
     case WireFormat::kFloat32:
-      std::memcpy(values, from + WireBytes(format, first),
-                  static_cast<size_t>(WireBytes(format, count)));
+      std::copy_n(from + WireBytes(format, first), WireBytes(format, count),
+                  reinterpret_cast<char*>(values));
       return;
     case WireFormat::kBFloat16:
       return half::ToFloat(DType::kBFloat16, reinterpret_cast<const uint16_t*>(from) + first, count,

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -68,6 +69,24 @@ class TestMissingTools(unittest.TestCase):
                     self.assertEqual(os.listdir(tree / "multiverso"), ["_version.py"])
                 # The other tools are looked for when there is a compiler.
                 (tools / "g++").touch(mode=0o755)
+
+    def test_environment_says_which_python_it_needs(self):
+        wanted = "version == (3, 9)"
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("Makefile", "src", "cmake"):
+                Path(folder, name).symlink_to(ROOT / name)
+            command = [
+                "make",
+                ".venv-jax/.created",
+                f"PYTHON={sys.executable}",
+                f"PYTHONS={wanted}",
+            ]
+            result = subprocess.run(
+                command, cwd=folder, timeout=600, capture_output=True, text=True
+            )
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(f"expected Python with {wanted} for .venv-jax, received", result.stderr)
+            self.assertFalse(Path(folder, ".venv-jax").exists())
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@
 
 #include "support/jobs.h"
 
-// Tells LeakSanitizer that replies in flight to a lost rank and the control messages of a rank that
-// leaves are leaked on purpose, since a transport may still read them. The function is visible so
-// that the sanitizer's library finds it.
+// Tells LeakSanitizer that requests and replies in flight to a lost rank are leaked on purpose,
+// since a transport may still read them. The function is visible so that the sanitizer's library
+// finds it.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:multiverso::ShardService::Begin\nleak:multiverso::ShardService::Abandon\n"
-         "leak:multiverso::ControlChannel::SendExit\nleak:multiverso::Messenger::Drain\n";
+         "leak:multiverso::ServerPipeline::Step\n";
 }
 
 namespace multiverso::testing {
