@@ -127,6 +127,7 @@ local capi = {
   MV_INT32 = 2,
   MV_INT64 = 3,
   MV_COLLECTIVE = 1,
+  MV_PEEK = 2,
 }
 
 local FILE = ({ OSX = 'libmultiverso.dylib', Windows = 'Multiverso.dll' })[ffi.os]

@@ -94,9 +94,13 @@ local function create(class, kind, rows, columns, init_value, options)
 end
 jit.off(create)
 
-local function get_all(self, rows, out, sync)
+local function flags_of(sync)
+  return sync and capi.MV_COLLECTIVE or 0
+end
+
+local function get_all(self, rows, out, flags)
   local memory, result = elements.output(out, self._dtype, self._count, rows)
-  call(lib.MV_TableGet, self._handle, memory, self._count, sync and capi.MV_COLLECTIVE or 0)
+  call(lib.MV_TableGet, self._handle, memory, self._count, flags)
   return result()
 end
 
@@ -143,7 +147,13 @@ end
 --- Returns the parameters in `out` if given, else in a tensor if Torch is loaded, else in a table.
 -- @param sync true: all workers call it and get bitwise identical values
 function ArrayTableHandler:get(out, sync)
-  return get_all(self, nil, out, sync)
+  return get_all(self, nil, out, flags_of(sync))
+end
+
+--- Returns the parameters without taking part in a round: in sync mode those after the last
+-- complete round, on one worker alone.
+function ArrayTableHandler:peek(out)
+  return get_all(self, nil, out, capi.MV_PEEK)
 end
 
 --- Adds to the element with this index, counted from 0, and returns its value before: a counter.
@@ -181,17 +191,25 @@ function MatrixTableHandler:add(data, row_ids, sync) -- luacheck: no unused args
   self._held, self._held_ids = nil, nil
 end
 
---- Returns the whole matrix, or the rows with these ids in this order.
-function MatrixTableHandler:get(row_ids, out, sync)
-  if row_ids == nil then return get_all(self, self._rows, out, sync) end
+local function get_matrix(self, row_ids, out, flags)
+  if row_ids == nil then return get_all(self, self._rows, out, flags) end
   local ids, num_ids
   ids, num_ids, self._held_ids = elements.row_ids(row_ids)
   local count = num_ids * self._columns
   local memory, result = elements.output(out, self._dtype, count, num_ids)
-  call(lib.MV_TableGetRows, self._handle, ids, num_ids, memory, count,
-    sync and capi.MV_COLLECTIVE or 0)
+  call(lib.MV_TableGetRows, self._handle, ids, num_ids, memory, count, flags)
   self._held_ids = nil
   return result()
+end
+
+--- Returns the whole matrix, or the rows with these ids in this order.
+function MatrixTableHandler:get(row_ids, out, sync)
+  return get_matrix(self, row_ids, out, flags_of(sync))
+end
+
+--- Does the same without taking part in a round, as that of an array.
+function MatrixTableHandler:peek(row_ids, out)
+  return get_matrix(self, row_ids, out, capi.MV_PEEK)
 end
 
 --- Do the same as those of an array, for the element of a row and a column.
@@ -238,7 +256,12 @@ end
 -- @param insert false: keys without a row get none and are returned as zeros
 function HashTableHandler:get(keys, out, insert, sync)
   return run(self, insert == false and 'get_keys' or 'fetch_keys', keys, self._columns, nil, out,
-    sync and capi.MV_COLLECTIVE or 0)
+    flags_of(sync))
+end
+
+--- Returns the rows of keys without taking part in a round; keys without a row get none.
+function HashTableHandler:peek(keys, out)
+  return run(self, 'get_keys', keys, self._columns, nil, out, capi.MV_PEEK)
 end
 
 --- Takes the rows of keys away.

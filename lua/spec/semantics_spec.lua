@@ -118,6 +118,21 @@ describe('an array table', function()
     assert.same({ multiverso.num_workers() }, table:get(nil, true))
   end)
 
+  it('peeks without the other workers', function()
+    local array = multiverso.ArrayTableHandler:new(2, { 1, 2 })
+    local matrix = multiverso.MatrixTableHandler:new(2, 1, { 3, 4 })
+    local keyed = multiverso.HashTableHandler:new(1, 10)
+    if multiverso.is_master_worker() then
+      assert.same({ 1, 2 }, array:peek())
+      assert.same({ { 3 }, { 4 } }, matrix:peek())
+      assert.same({ { 4 } }, matrix:peek({ 1 }))
+      assert.same({ { 0 } }, keyed:peek({ 5 }))
+    end
+    multiverso.barrier()
+    assert.equal(0, keyed:count())
+    multiverso.barrier()
+  end)
+
   for _, dtype in ipairs { 'float32', 'float64', 'int32', 'int64' } do
     it('supports ' .. dtype, function()
       local table = multiverso.ArrayTableHandler:new(2, { 1, -2 }, { dtype = dtype, name = 'w' })

@@ -120,6 +120,7 @@ KEY_COUNTS: Final = (
 )
 
 MV_COLLECTIVE: Final = 1
+MV_PEEK: Final = 2
 MV_MISSING_OK: Final = 1
 MV_AREA_STEPS: Final = 65536
 MV_AREA_ROW_STATE: Final = 65538

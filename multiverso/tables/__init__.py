@@ -227,6 +227,45 @@ class ArrayTableHandler(DenseTable):
         else:
             self._add_part(data, index)
 
+    def peek(self, out: Any = None) -> Any:
+        """Return the whole table without taking part in a round, for an evaluation on one worker.
+
+        In sync mode the result is the state after the last round to which all workers have added.
+        The call does not count, so the other workers need not make it, and it waits for no worker's
+        next call; a `get` there is a call that all workers make. With bounded staleness the call
+        returns the current values without waiting. In async mode it is a `get`.
+
+        Parameters
+        ----------
+        out : array of shape (size,) and the table's dtype or value_dtype, optional
+            The array to write the values to.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `out` is not a writable array of the right dtype and shape.
+        StateError
+            If this rank is not a worker, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError
+            If a rank that is applying the last round, or a server of another node, does not answer.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session(sync=True):
+        ...     table = mv.ArrayTableHandler(2)
+        ...     table.add([1, 2])
+        ...     table.peek()
+        array([1., 2.], dtype=float32)
+
+        """
+        return self._peek(b"get", None, self._shape, out)
+
     def get_async(self, out: Any = None) -> Future:
         """Begin a `get` in the background.
 
@@ -422,6 +461,44 @@ class MatrixTableHandler(DenseTable):
         _run(self._handle, b"get_rows", ids_pin, len(ids), None, sink, buffer.size, flags)
         arrays.copy_out(buffer, target)
         return out
+
+    def peek(self, row_ids: Any = None, out: Any = None) -> Any:
+        """Return the table or some rows without taking part in a round, as in `ArrayTableHandler`.
+
+        Parameters
+        ----------
+        row_ids : array_like of int with shape (n,), optional
+            The rows to return, in this order; a row may occur twice. All rows by default.
+        out : array of shape (num_row, num_col) or (n, num_col), optional
+            The array to write the values to, of the table's `dtype` or `value_dtype`.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array of that shape.
+
+        Raises
+        ------
+        IndexError, TypeError, ValueError
+            As for `get`.
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for `ArrayTableHandler.peek`.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session(sync=True):
+        ...     table = mv.MatrixTableHandler(3, 2)
+        ...     table.add([[1.0, 2.0]], row_ids=[1])
+        ...     table.peek([1, 0])
+        array([[1., 2.],
+               [0., 0.]], dtype=float32)
+
+        """
+        if row_ids is None:
+            return self._peek(b"get", None, self._shape, out)
+        ids = as_ids(row_ids, "row_ids", self._shape[0])
+        return self._peek(b"get_rows", ids, (len(ids), self._shape[1]), out)
 
     def add(
         self, data: ArrayLike, row_ids: Any = None, sync: bool = False, index: Any = None

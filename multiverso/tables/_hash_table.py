@@ -189,6 +189,44 @@ class HashTableHandler(Table):
         arrays.copy_out(buffer, target)
         return out
 
+    def peek(self, keys: Any, out: Any = None) -> Any:
+        """Return the rows of keys without taking part in a round, as a matrix does.
+
+        Keys without a row keep having none, and are returned with their initial values.
+
+        Parameters
+        ----------
+        keys : array_like of int with shape (n,)
+            The keys, any int64; a key may occur twice.
+        out : array of shape (n, num_col), optional
+            The array to write the values to, of the table's `dtype` or `value_dtype`.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array of that shape.
+
+        Raises
+        ------
+        IndexError, TypeError, ValueError
+            As for `get`.
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for `ArrayTableHandler.peek`.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session(sync=True):
+        ...     table = mv.HashTableHandler(2, capacity=10)
+        ...     table.add([[1.0, 2.0]], keys=[7])
+        ...     (table.peek([7, 8]), len(table))
+        (array([[1., 2.],
+               [0., 0.]], dtype=float32), 1)
+
+        """
+        ids = as_ids(keys, "keys")
+        return self._peek(b"get_keys", ids, (len(ids), self._num_col), out)
+
     def add(self, data: ArrayLike, keys: Any, sync: bool = False) -> None:
         """Apply a delta to the rows of keys with the table's updater.
 

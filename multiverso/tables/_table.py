@@ -219,6 +219,23 @@ class Table:
         """
         self._background.flush(timeout)
 
+    def _peek(
+        self, operation: bytes, ids: NDArray[np.int64] | None, shape: tuple[int, ...], out: Any
+    ) -> Any:
+        """Run a get that takes part in no round."""
+        if out is None:
+            out = np.empty(shape, self._dtype)
+        buffer, target = self._output(out, shape)
+        if ids is not None and np.may_share_memory(ids, buffer):
+            ids = ids.copy()  # The library reads `ids` while it writes to `buffer`.
+        count, keys = (0, None) if ids is None else (len(ids), arrays.pointer(ids))
+        sink = arrays.pin(buffer)
+        checked.MV_TableRun(
+            self._handle, operation, keys, count, None, sink, buffer.size, capi.MV_PEEK
+        )
+        arrays.copy_out(buffer, target)
+        return out
+
     def _output(self, out: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return a buffer for results and the user's array, as `arrays.as_output` does."""
         return arrays.as_output(out, self._dtype, shape, also=self._stored_dtype)

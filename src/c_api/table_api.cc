@@ -74,10 +74,12 @@ static_assert(MV_WIRE_INT8 == static_cast<int32_t>(WireFormat::kInt8));
 static_assert(MV_NUMA_INTERLEAVE == static_cast<int32_t>(NumaPolicy::kInterleave));
 
 Status CheckFlags(RequestKind kind, int32_t flags) {
-  const bool is_get = IsGet(kind);
-  if (flags == 0 || (flags == MV_COLLECTIVE && is_get)) return Status::Ok();
-  return Status(Code::kValue, StrCat("flags: expected 0", is_get ? " or MV_COLLECTIVE" : "",
-                                     ", received ", flags));
+  const bool is_flag =
+      flags == MV_COLLECTIVE || (flags == MV_PEEK && kind != RequestKind::kFetchKeys);
+  if (is_flag && IsGet(kind)) return Status::Ok();
+  return Status(Code::kValue,
+                StrCat("flags: expected 0", IsGet(kind) ? ", MV_COLLECTIVE or MV_PEEK" : "",
+                       ", received ", flags, " for ", NameOf(kind)));
 }
 
 // The body of a call that runs a request on a table.
@@ -142,12 +144,14 @@ Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flag
   }
   if (flags != 0) {
     MV_RETURN_IF_NOT_OK(CheckFlags(call.request.kind, flags));
-    if (!call.table->EveryGetIsCollective()) {
+    if (flags == MV_PEEK) {
+      call.request.worker = Request::kNoWorker;
+    } else if (!call.table->EveryGetIsCollective()) {
       return RunCollectiveGet(std::move(use), call.request, count);
     }
   }
   if (call.table->MustArrange(call.request)) MV_RETURN_IF_NOT_OK(call.ArrangeRows());
-  return RunTableCall(&use, call.request.kind, count, call);
+  return RunTableCall(&use, call.request.kind, count, call, flags == MV_PEEK);
 }
 
 // Runs a request for a part.

@@ -43,9 +43,10 @@ Status RunCollectiveGet(TableUse use, const Request& get, int64_t count);
 
 // Runs `body`, a Status(Progress*, const WaitLimit&), which makes a call of kind `kind` that
 // Table::Check has accepted. A call that need not wait reads no clock, allocates no memory and does
-// not copy `body`.
+// not copy `body`. No other worker waits for a peek (Request::IsPeek).
 template <class Body>
-Status RunTableCall(TableUse* use, RequestKind kind, int64_t count, const Body& body) {
+Status RunTableCall(TableUse* use, RequestKind kind, int64_t count, const Body& body,
+                    bool is_peek = false) {
   const Table& table = *(*use)->table;
   const bool is_in_round = table.has_rounds() && kind != RequestKind::kSetHyper;
   CallGuard guard(is_in_round ? &(*use)->in_round_call : nullptr);
@@ -68,7 +69,7 @@ Status RunTableCall(TableUse* use, RequestKind kind, int64_t count, const Body& 
   }
   const TableEntry* const entry = must_drain ? use->get() : nullptr;
   return RunWaiting(
-      WaitingCall{std::move(*use), std::move(guard), NameOf(kind), record, is_in_round},
+      WaitingCall{std::move(*use), std::move(guard), NameOf(kind), record, is_in_round && !is_peek},
       [body, progress, entry](WaitLimit limit) mutable -> Status {
         if (entry != nullptr) MV_RETURN_IF_NOT_OK(Drain(*entry, &limit));
         return body(&progress, limit);

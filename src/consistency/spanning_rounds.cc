@@ -229,10 +229,11 @@ Status SpanningRounds::Read(const Request& request, uint64_t rounds, const char*
   return Status::Ok();
 }
 
-Status SpanningRounds::GetFinished(const Request& request, const WaitLimit& limit) {
+Status SpanningRounds::GetComplete(const Request& request, const WaitLimit& limit) {
   for (;;) {
     MV_RETURN_IF_NOT_OK(WaitUntilComplete("get", limit));
-    const uint64_t rounds = clocks_.CompleteRounds();
+    // The clocks of other nodes may be older than a round that has been applied here.
+    const uint64_t rounds = std::max(clocks_.CompleteRounds(), rounds_applied());
     const Status read = Read(request, rounds, "get", limit);
     // A server reports that it has begun another round as a state that cannot be read.
     if (!read.ok() && read.code() != Code::kState) return read;
@@ -249,7 +250,7 @@ Status SpanningRounds::GetFinished(const Request& request, const WaitLimit& limi
 
 Status SpanningRounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kNotTicked) {
-    if (clocks_.i_have_finished()) return GetFinished(request, limit);
+    if (request.IsPeek() || clocks_.i_have_finished()) return GetComplete(request, limit);
     MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, "get", limit));
     progress->phase = kTicked;
   }

@@ -65,8 +65,9 @@ class SpanningRounds final : public Consistency {
   // Copies the values from this node's part and, for other rows, from the copy, or all values from
   // the copy.
   void CopyRows(const Request& request, bool all_from_copy) const;
-  // Returns the parameters after the last complete round, to a worker that has finished.
-  Status GetFinished(const Request& request, const WaitLimit& limit);
+  // Returns the parameters after the last round that is complete as far as this node knows, for a
+  // peek (Request::IsPeek), and for a worker that has finished.
+  Status GetComplete(const Request& request, const WaitLimit& limit);
 
   StagedShape shape_;
   int64_t first_row_;

@@ -131,7 +131,7 @@ void SyncRounds::SumBlock(int owner, uint64_t round, const OwnBlock& own) {
     if (!block.words->claimed.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) {
       continue;
     }
-    // GetFinished reads parameters that may change. If it sees a write to this stripe, it must also
+    // GetComplete reads parameters that may change. If it sees a write to this stripe, it must also
     // see this claim, so that it discards its copy.
     std::atomic_thread_fence(std::memory_order_release);
     // The staged deltas do not change from here until the stripe is done.
@@ -272,7 +272,7 @@ Status SyncRounds::Settle(const WaitLimit& limit) {
   return rounds == 0 ? Status::Ok() : WaitForRound(rounds - 1, "save", limit);
 }
 
-Status SyncRounds::GetFinished(const Request& request, const WaitLimit& limit) {
+Status SyncRounds::GetComplete(const Request& request, const WaitLimit& limit) {
   for (;;) {
     const uint64_t rounds = clocks_.CompleteRounds();
     if (rounds > 0) MV_RETURN_IF_NOT_OK(WaitForRound(rounds - 1, "get", limit));
@@ -302,7 +302,7 @@ Status SyncRounds::AwaitState(const char* call, Progress* progress, const WaitLi
 }
 
 Status SyncRounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (clocks_.i_have_finished()) return GetFinished(request, limit);
+  if (request.IsPeek() || clocks_.i_have_finished()) return GetComplete(request, limit);
   MV_RETURN_IF_NOT_OK(AwaitState("get", progress, limit));
   shard_->CopyUnlocked(request);
   return Status::Ok();

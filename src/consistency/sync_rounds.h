@@ -96,8 +96,9 @@ class SyncRounds final : public Consistency {
   // Makes the tick of a get and waits for the rounds of this worker's adds.
   Status AwaitState(const char* call, Progress* progress, const WaitLimit& limit);
   Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
-  // Copies the parameters after the last complete round, for a worker that has finished.
-  Status GetFinished(const Request& request, const WaitLimit& limit);
+  // Copies the parameters after the last complete round, for a peek (Request::IsPeek), and for a
+  // worker that has finished.
+  Status GetComplete(const Request& request, const WaitLimit& limit);
 
   Status AddGet(const Request& request, Progress* progress, const WaitLimit& limit);
 

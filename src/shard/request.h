@@ -185,6 +185,9 @@ struct Request {
   // Of kCompareSwap: the bytes of the value that the element must have.
   uint64_t expected = 0;
 
+  // Returns whether a get takes part in no round: it reads the values after the last complete one,
+  // and neither counts for this worker nor waits for another worker's call.
+  bool IsPeek() const { return worker == kNoWorker && IsGet(kind); }
   // Returns whether the request is for a range of elements that is not the whole table.
   bool IsPart() const { return count != kWholeShard && !IsOfRows(kind); }
   // Returns the distance from the first element of a part to the end of its last.

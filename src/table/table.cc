@@ -110,6 +110,7 @@ MV_NOINLINE Status RunAcrossNodes(Table* table, const Request& request, Progress
 Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& limit) {
   const bool is_add = IsAdd(request.kind);
   const auto run = [&](Request of_rows) -> Status {
+    of_rows.worker = request.worker;
     std::shared_ptr<const ArrangedRows> arranged;
     if (is_add) {
       auto rows = table->ArrangeRows(&of_rows);
@@ -126,22 +127,34 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     MV_RETURN_IF_NOT_OK(run(Request::GetRows(nullptr, 0, request.out)));
     locate.kind = RequestKind::kFindKeys;
   }
+  locate.worker = Request::kThisWorker;
   const auto count = static_cast<size_t>(request.num_ids);
-  std::vector<int64_t> rows(count);
-  locate.out = rows.data();
-  locate.delta = nullptr;
-  MV_RETURN_IF_NOT_OK(table->RunWithoutMode(locate, limit));
+  const auto find = [&](std::vector<int64_t>* rows) -> Status {
+    rows->resize(count);
+    locate.out = rows->data();
+    locate.delta = nullptr;
+    return table->RunWithoutMode(locate, limit);
+  };
+  std::vector<int64_t> rows;
+  MV_RETURN_IF_NOT_OK(find(&rows));
   if (is_add) return run(Request::AddRows(rows.data(), request.num_ids, request.delta));
   const auto has_row = [](int64_t row) { return row >= 0; };
-  if (std::all_of(rows.begin(), rows.end(), has_row)) {
-    return run(Request::GetRows(rows.data(), request.num_ids, request.out));
-  }
   const auto row_bytes = static_cast<size_t>(table->spec().bytes_per_id(request.kind));
-  std::vector<int64_t> found;
-  std::copy_if(rows.begin(), rows.end(), std::back_inserter(found), has_row);
-  std::vector<char> values(found.size() * row_bytes);
-  MV_RETURN_IF_NOT_OK(
-      run(Request::GetRows(found.data(), static_cast<int64_t>(found.size()), values.data())));
+  std::vector<char> values;
+  for (std::vector<int64_t> before; before != rows;) {
+    if (std::all_of(rows.begin(), rows.end(), has_row)) {
+      return run(Request::GetRows(rows.data(), request.num_ids, request.out));
+    }
+    std::vector<int64_t> found;
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(found), has_row);
+    values.resize(found.size() * row_bytes);
+    MV_RETURN_IF_NOT_OK(
+        run(Request::GetRows(found.data(), static_cast<int64_t>(found.size()), values.data())));
+    before = rows;
+    // Outside rounds, the values may be those after a round that gave rows to further keys.
+    const bool is_in_round = !request.IsPeek() && !table->consistency()->HasFinished();
+    if (!is_in_round) MV_RETURN_IF_NOT_OK(find(&rows));
+  }
   auto* const out = static_cast<char*>(request.out);
   const char* next = values.data();
   for (size_t i = 0; i < count; ++i) {
@@ -208,6 +221,11 @@ Status Table::Check(const Request& request, int64_t count) const {
 }
 
 Status Table::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
+  if (request.IsPeek() && !EveryGetIsCollective()) {
+    Request peek = request;
+    peek.may_round = true;
+    return RunWithoutMode(peek, limit);
+  }
   if (NeedsKeys(request.kind)) {
     const bool is_of_values = IsAdd(request.kind) || request.kind == RequestKind::kFetchKeys ||
                               request.kind == RequestKind::kGetKeys;

@@ -90,7 +90,9 @@ Status Table::RunPartInRound(const Request& part, Progress* progress, const Wait
   const bool is_add = IsAdd(part.kind);
   const auto run = [&](const void* delta, void* out) {
     const RequestKind kind = is_add ? RequestKind::kAddRows : RequestKind::kGetRows;
-    return Run(Request::Of(kind, ids.data(), rows.count(), delta, out), progress, limit);
+    Request of_rows = Request::Of(kind, ids.data(), rows.count(), delta, out);
+    of_rows.worker = part.worker;
+    return Run(of_rows, progress, limit);
   };
   const int64_t columns = spec().num_col;
   if (part.count == rows.count() * columns) return run(part.delta, part.out);

@@ -393,6 +393,11 @@ MV_EXPORT int32_t MV_TableFree(MV_Table table);
 /* A flag of gets: all workers make the get together and receive bitwise identical values, which
  * include every add before the get and none after it. In MV_MODE_SYNC every get is collective. */
 #define MV_COLLECTIVE 1
+/* A flag of gets that take part in no round: in MV_MODE_SYNC they return the values after the last
+ * complete round, and neither count for this worker nor wait for another worker's call. With
+ * bounded staleness they do not wait for the bound. "get_keys" accepts it, "fetch_keys" does not.
+ */
+#define MV_PEEK 2
 
 /* Runs an operation by name: "get", "add", "add_get", "get_rows" or "add_rows"; of a hash table,
  * whose `row_ids` are keys, any int64: "get_keys" (keys without a row have initial values),

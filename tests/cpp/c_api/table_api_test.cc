@@ -184,6 +184,10 @@ TEST_F(TableApi, RunsEveryOperationByItsName) {
   EXPECT_EQ(run(nullptr, 0, delta, out), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableRun(table, "add", nullptr, 0, delta, nullptr, 2, MV_COLLECTIVE), MV_ERR_VALUE);
   EXPECT_TRUE(LastErrorHas("flags: expected 0, received 1"));
+  ASSERT_EQ(MV_TableRun(table, "get", nullptr, 0, nullptr, out, 2, MV_PEEK), MV_OK);
+  EXPECT_EQ(MV_TableRun(table, "add", nullptr, 0, delta, nullptr, 2, MV_PEEK), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableGet(table, out, 2, MV_PEEK | MV_COLLECTIVE), MV_ERR_VALUE);
+  EXPECT_TRUE(LastErrorHas("flags: expected 0, MV_COLLECTIVE or MV_PEEK, received 3"));
 }
 
 TEST_F(TableApi, EmptyListOfRowsIsANoOp) {
@@ -211,7 +215,7 @@ TEST_F(TableApi, InvalidArgumentsChangeNothing) {
   EXPECT_EQ(MV_TableAddRows(table, bad, 2, ones.data(), 4), MV_ERR_INDEX);
   EXPECT_TRUE(LastErrorHas("row_ids[1]: expected 0 to 3, received 4"));
   EXPECT_EQ(MV_TableGetRows(table, bad, 2, out.data(), 4, 0), MV_ERR_INDEX);
-  EXPECT_EQ(MV_TableGet(table, out.data(), 8, 2), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableGet(table, out.data(), 8, 4), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableGetRows(table, good, 2, out.data(), 4, -1), MV_ERR_VALUE);
   EXPECT_EQ(out, std::vector<float>(100, 7));
   ASSERT_EQ(MV_TableGet(table, out.data(), 8, MV_COLLECTIVE), MV_OK);

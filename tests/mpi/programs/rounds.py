@@ -93,6 +93,92 @@ def changes_are_those_of_complete_rounds():
 
 
 @case(sync=True)
+def peeks_show_complete_rounds_and_take_part_in_none():
+    workers, me = mv.num_workers(), mv.worker_id()
+    steps = repeats(100)
+    rng, delay_rng = random.Random(f"{SEED} {mv.rank()}"), random.Random(mv.rank())
+    array = mv.ArrayTableHandler(20_001, 5, dtype="int64")
+    matrix = mv.MatrixTableHandler(301, 3, dtype="int64")
+    # In round r, every worker adds to the keys 0 and r + 1, of which the second is new.
+    keyed = mv.HashTableHandler(2, capacity=10 * steps, dtype="int64")
+    keys = np.arange(steps + 2)
+    rows = np.array([300, 0, 300, 7])
+    least = 0
+
+    def peek(least, most):
+        """Check each table, and return the fewest rounds that any of them shows."""
+        shown = []
+        values = array.peek()
+        shown.append((values[0] - 5) // workers)
+        assert (values == 5 + shown[-1] * workers).all(), "a peek mixes rounds"
+        out = np.empty((4, 3), np.int64)
+        assert matrix.peek(rows, out) is out
+        shown.append(out[0, 0] // workers)
+        assert (out == shown[-1] * workers).all(), "a peek of rows mixes rounds"
+        values = keyed.peek(keys)
+        shown.append(values[0, 0] // workers)
+        last = shown[-1]
+        assert (values[1 : last + 1] == workers).all(), "a peek of keys lacks a key"
+        assert not values[last + 1 :].any(), "a peek of keys shows a part of a later round"
+        for number in shown:
+            assert least <= number <= most, f"{number} rounds, expected {least} to {most}"
+        return min(shown)
+
+    for step in range(steps):
+        array.add(np.ones(20_001, np.int64))
+        matrix.add(np.ones((301, 3), np.int64))
+        keyed.add(np.ones((2, 2), np.int64), [0, step + 1])
+        dawdle(delay_rng)
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            least = max(least, peek(least, step + 1))
+        if rng.random() < 0.3:  # All workers draw differently, so their gets would not agree.
+            values = matrix.peek()
+            assert (values == values[0, 0]).all(), "a peek of a matrix mixes rounds"
+        if step % 7 == 0:
+            equal(array.get(), np.full(20_001, 5 + (step + 1) * workers))
+            equal(array.peek(), np.full(20_001, 5 + (step + 1) * workers))
+    mv.barrier()
+    peek(steps, steps)
+    mv.barrier()
+    if me == workers - 1:
+        mv.finish()
+    else:
+        array.add(np.ones(20_001, np.int64))
+    mv.barrier()
+    equal(array.peek(), np.full(20_001, 5 + steps * workers + workers - 1))
+    assert len(keyed) == steps + 1, "a peek gave a row to a key"
+    mv.barrier()
+
+
+@case()
+def peeks_need_no_other_worker_in_any_mode():
+    mv.shutdown()
+    for number, options in enumerate(({}, {"staleness": 1}, {"sync": True})):
+        with mv.session(timeout=TIMEOUT, **options) as session:
+            array = mv.ArrayTableHandler(3000, 1)
+            matrix = mv.MatrixTableHandler(300, 2, updater="dcasgd")
+            keyed = mv.HashTableHandler(1, capacity=100)
+            has_rounds = bool(options)
+            if session.rank == 0:
+                if has_rounds and mv.num_workers() > 1:
+                    array.add(np.ones(3000))  # No other worker has made this add.
+                for _ in range(3):
+                    seen = array.peek(np.empty(3000, np.float32))
+                    assert set(seen.tolist()) <= {1.0, 2.0}
+                    equal(matrix.peek([299, 0]), np.zeros((2, 2)))
+                    equal(keyed.peek([5]), [[0]])
+                worker.announce(f"peeked-{number}")
+            else:
+                worker.wait_for(f"peeked-{number}", 0)
+                if has_rounds:
+                    array.add(np.ones(3000))
+            mv.barrier()
+            assert len(keyed) == 0
+            mv.barrier()
+    mv.init(timeout=TIMEOUT)
+
+
+@case(sync=True)
 def worker_can_be_a_few_adds_ahead():
     table = mv.ArrayTableHandler(1000)
     if mv.rank() == 0:
