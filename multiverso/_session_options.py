@@ -5,6 +5,7 @@ from typing import Final
 
 from multiverso._local.job import ELASTIC, JOIN, find_join, find_worker_range
 from multiverso._native import arguments, capi
+from multiverso._native.launchers import own_environ
 
 #: The roles of a rank, with their codes in the C API.
 ROLES: Final[dict[str, int]] = {
@@ -125,7 +126,8 @@ def checked(
             "worker, received 'continue'"
         )
         raise ValueError(msg)
-    workers, join = find_worker_range(), find_join()
+    environ = own_environ()
+    workers, join = find_worker_range(environ), find_join(environ)
     is_elastic = arguments.flag(elastic, "elastic") or workers is not None or join is not None
     if is_elastic:
         _require_elastic_options(mode, role)

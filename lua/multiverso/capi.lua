@@ -18,6 +18,8 @@ const char* MV_LastError(void);
 int32_t MV_Wait(void);
 int32_t MV_Cancel(const char* reason);
 
+int32_t MV_ClaimRank(int32_t opens, int32_t* launchers);
+
 typedef struct MV_SessionOptions {
   int64_t struct_size;
   int32_t mode;
@@ -117,6 +119,8 @@ local capi = {
   MV_TRANSPORT_SINGLE = 0,
   MV_TRANSPORT_MPI = 1,
   MV_TRANSPORT_LOCAL = 2,
+  MV_LAUNCHER_MULTIVERSO = 1,
+  MV_LAUNCHER_MPI = 2,
   MV_TABLE_ARRAY = 0,
   MV_TABLE_MATRIX = 1,
   MV_TABLE_HASH = 2,

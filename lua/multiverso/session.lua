@@ -1,5 +1,6 @@
 --- The session: opens it with the options of `multiverso.init`, closes it, and holds the open one.
 
+local bit = require 'bit'
 local ffi = require 'ffi'
 local capi = require 'multiverso.capi'
 local lib, call = capi.lib, capi.call
@@ -15,6 +16,17 @@ local WAIT_SLICE_MS = 100
 local SIZEOF_DESCRIPTION = ffi.sizeof('MV_SessionDescription')
 
 local current -- { handle, description, key, path } while a session is open; there is at most one
+
+--- Returns the launchers whose variables are about this process, not about a rank that has started
+-- it; raises an error if `opens` is 1 and another process is the same rank.
+local function own_launchers(opens)
+  local launchers = ffi.new('int32_t[1]')
+  call(lib.MV_ClaimRank, opens, launchers)
+  return launchers[0]
+end
+
+-- The first process that loads this file is the rank. Those that it starts are not.
+own_launchers(0)
 
 --- Returns whether a launcher started this process as part of a job.
 local function in_job()
@@ -73,8 +85,10 @@ local function parse_options(sync, options)
     check_type('mpi', options.mpi, 'string')
     c_options.mpi_path = options.mpi
   end
-  local job = os.getenv('MULTIVERSO_JOB')  -- of a job on one machine without MPI
-  if options.mpi ~= nil or in_job() then
+  local own = own_launchers(1)
+  -- The job on one machine without MPI, if this process is a rank of one.
+  local job = bit.band(own, capi.MV_LAUNCHER_MULTIVERSO) ~= 0 and os.getenv('MULTIVERSO_JOB') or nil
+  if options.mpi ~= nil or bit.band(own, capi.MV_LAUNCHER_MPI) ~= 0 and in_job() then
     c_options.transport = capi.MV_TRANSPORT_MPI
   elseif job then
     c_options.transport, c_options.job_name = capi.MV_TRANSPORT_LOCAL, job

@@ -44,6 +44,10 @@ MV_TRANSPORT_SINGLE: Final = 0
 MV_TRANSPORT_MPI: Final = 1
 MV_TRANSPORT_LOCAL: Final = 2
 
+MV_LAUNCHER_MULTIVERSO: Final = 1
+MV_LAUNCHER_MPI: Final = 2
+MV_LAUNCHER_TORCHRUN: Final = 4
+
 MV_TABLE_ARRAY: Final = 0
 MV_TABLE_MATRIX: Final = 1
 MV_TABLE_HASH: Final = 2
@@ -354,6 +358,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         (MV_Reader, c_int64, c_int64, POINTER(c_int64), POINTER(c_int64)),
     ),
     "MV_ReaderClose": (c_int32, (MV_Reader,)),
+    "MV_ClaimRank": (c_int32, (c_int32, POINTER(c_int32))),
     "MV_HasLostRanks": (c_int32, ()),
     "MV_SessionLost": (c_int32, (MV_Session, POINTER(c_int64), c_int64, POINTER(c_int64))),
     "MV_SessionBarrier": (c_int32, (MV_Session,)),

@@ -12,6 +12,10 @@ const char* PlatformName();
 
 int64_t ProcessId();
 
+// Returns a number that tells a process from others that have the same id at another time: on Linux
+// when it started. Returns 0 if there is no such process, or it has ended.
+int64_t ProcessStart(int64_t process);
+
 // Returns the number of online cores of the machine, or 1 if the number is unknown.
 int64_t OnlineCores();
 

@@ -9,6 +9,8 @@ const char* PlatformName() { return "windows"; }
 
 int64_t ProcessId() { return static_cast<int64_t>(GetCurrentProcessId()); }
 
+int64_t ProcessStart(int64_t process) { return process == ProcessId() ? 1 : 0; }
+
 int64_t OnlineCores() {
   return std::max<int64_t>(1, GetActiveProcessorCount(ALL_PROCESSOR_GROUPS));
 }

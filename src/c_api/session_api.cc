@@ -14,6 +14,7 @@
 #include "session/joining.h"
 #include "session/session_opening.h"
 #include "transport/mpi_communicator.h"
+#include "transport/rank_claim.h"
 #include "transport/single_transport.h"
 #include "transport/socket_communicator.h"
 #include "transport/startup_transport.h"
@@ -27,6 +28,9 @@ static_assert(MV_MODE_STALE == static_cast<int32_t>(Mode::kStale));
 static_assert(MV_ROLE_ALL == static_cast<int32_t>(Role::kAll));
 static_assert(MV_ROLE_WORKER == static_cast<int32_t>(Role::kWorker));
 static_assert(MV_ROLE_SERVER == static_cast<int32_t>(Role::kServer));
+static_assert(MV_LAUNCHER_MULTIVERSO == kLauncherOfMultiverso);
+static_assert(MV_LAUNCHER_MPI == kLauncherOfMpi);
+static_assert(MV_LAUNCHER_TORCHRUN == kLauncherOfTorchrun);
 static_assert(MV_LOSS_FAILS == static_cast<int32_t>(OnLoss::kFail));
 static_assert(MV_LOSS_CONTINUES == static_cast<int32_t>(OnLoss::kContinue));
 
@@ -134,6 +138,22 @@ Status PublishSession(std::unique_ptr<Session> opened, std::chrono::milliseconds
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
 using namespace multiverso::c_api;  // NOLINT
+
+int32_t MV_ClaimRank(int32_t opens, int32_t* launchers) {
+  return Guard([&]() -> Status {
+    if (launchers == nullptr || opens < 0 || opens > 1) {
+      return Status(Code::kValue, StrCat("MV_ClaimRank: expected 0 or 1 and a result, received ",
+                                         opens, launchers == nullptr ? " and null" : ""));
+    }
+    const int32_t own = ClaimRank();
+    if (opens == 1) {
+      MV_RETURN_IF_NOT_OK(WatchForks());
+      MV_RETURN_IF_NOT_OK(HoldRank(own));
+    }
+    *launchers = own;
+    return Status::Ok();
+  });
+}
 
 int32_t MV_SessionOptionsInit(MV_SessionOptions* options) {
   return Guard([&] {

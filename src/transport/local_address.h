@@ -21,6 +21,8 @@ class LocalAddress {
   }
   // Returns false with errno after a failure. Replaces the file of a process that has ended.
   bool Bind(int socket) const;
+  // Returns whether addresses vanish with the process that has bound them, without Remove.
+  static bool EndsWithProcess();
   // Removes the file, if there is one. Processes that are connected do not need it.
   void Remove() const;
 

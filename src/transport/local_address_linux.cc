@@ -14,6 +14,8 @@ LocalAddress::LocalAddress(const std::string& name) {
 
 bool LocalAddress::Bind(int socket) const { return TryBind(socket); }
 
+bool LocalAddress::EndsWithProcess() { return true; }
+
 void LocalAddress::Remove() const {}
 
 }  // namespace multiverso

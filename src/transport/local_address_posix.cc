@@ -47,6 +47,8 @@ bool LocalAddress::Bind(int socket) const {
   return TryBind(socket);
 }
 
+bool LocalAddress::EndsWithProcess() { return false; }
+
 void LocalAddress::Remove() const { unlink(address_.sun_path); }
 
 }  // namespace multiverso

@@ -107,6 +107,15 @@ class TestBinding(unittest.TestCase):
         result = run(ROOT / "examples/lua/xor.lua", np=3, mpirun=launch.WITHOUT_MPI).check()
         self.assertIn("3 worker(s): 4 of 4 right", result.output)
 
+    def test_program_that_a_rank_starts_is_a_session_of_its_own(self):
+        script = ROOT / "tests/mpi/programs/lua_starts.lua"
+        for mpirun in (None, launch.WITHOUT_MPI):
+            with self.subTest(mpirun):
+                result = run(script, np=2, mpirun=mpirun).check()
+                found = re.findall(r"(\w+): (\d) workers", result.output)
+                expected = [("after", "1"), ("before", "1"), ("rank", "2")]
+                self.assertEqual(sorted(found), sorted(2 * expected))
+
     def test_version_is_that_of_the_library(self):
         path = f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua"
         printed = output_of("luajit", "-e", "print(require 'multiverso'._VERSION)", LUA_PATH=path)

@@ -78,6 +78,11 @@ extern "C" {
 #define MV_TRANSPORT_MPI 1    /* the ranks of an MPI communicator */
 #define MV_TRANSPORT_LOCAL 2  /* the ranks of a job on one machine, without MPI */
 
+/* Launchers, by the variables in which they tell a process its rank. */
+#define MV_LAUNCHER_MULTIVERSO 1 /* MULTIVERSO_JOB, _RANK and _SIZE, or MULTIVERSO_JOIN */
+#define MV_LAUNCHER_MPI 2        /* those of mpirun or srun */
+#define MV_LAUNCHER_TORCHRUN 4   /* TORCHELASTIC_RUN_ID, RANK, WORLD_SIZE */
+
 #define MV_TABLE_ARRAY 0  /* num_row elements, num_col is 1 */
 #define MV_TABLE_MATRIX 1 /* num_row rows of num_col elements */
 #define MV_TABLE_HASH 2   /* a row for each key; num_row is ignored, an initializer needed */
@@ -223,6 +228,16 @@ MV_EXPORT int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument);
 MV_EXPORT int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms);
 /* Removes the deadline, if there is one. */
 MV_EXPORT int32_t MV_ExitDeadlineEnd(void);
+
+/* ---- Ranks ---------------------------------------------------------------------------------- */
+/* Returns in *launchers the sum of the MV_LAUNCHER_ whose variables are about this process. A
+ * program that reads these variables calls this at its start with opens = 0, and uses only the
+ * variables of these launchers: the programs that a rank starts inherit them. The call marks them as
+ * this process's own by another variable, MULTIVERSO_RANK_OWNER, so it must not run while another
+ * thread uses the environment. The programs that this process then starts get 0, as long as it
+ * lives. With opens = 1, which a rank passes before it opens its first session, MV_ERR_STATE means
+ * that another process is the same rank; the message names both. */
+MV_EXPORT int32_t MV_ClaimRank(int32_t opens, int32_t* launchers);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
 typedef struct MV_SessionOptions {

@@ -48,6 +48,7 @@ def shield():
     """
     child = os.fork()
     if child == 0:
+        os.environ.pop("MULTIVERSO_RANK_OWNER", None)  # This process is the rank, not its parent.
         return
     os.waitpid(child, 0)
     meet("gone")
