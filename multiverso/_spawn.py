@@ -1,28 +1,48 @@
 """`multiverso.spawn`: runs a function as the ranks of a job, without a launcher and without MPI."""
 
+import functools
+import importlib.util
 import multiprocessing
+import multiprocessing.spawn
 import os
+import pickle
+import signal
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any, Final
 
 from multiverso import _session
+from multiverso._extras import MissingExtraError
+from multiverso._local import guard
 from multiverso._local import ranks as local_ranks
 from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments
 from multiverso._native.exception_text import describe
-from multiverso.errors import PeerError, RankError, StateError
+from multiverso.errors import OperationTimeout, PeerError, RankError, StateError
 
 #: Seconds in which a rank that another one reports as lost must have reported its own failure.
 _CAUSE_SECONDS: Final = 1.0
 
+#: Seconds that a process has to begin. It imports the script before, and with it the frameworks.
+_START_SECONDS: Final = 300.0
+
 #: Seconds that a process has to end after its function has returned.
 _END_SECONDS: Final = 10.0
 
+#: Seconds between two looks at the processes. A process that has started others may end without
+#: closing its pipe, which they have inherited.
+_INTERVAL: Final = 0.1
+
 #: The ways to start a process that `spawn` accepts, as `multiprocessing` names them.
 _METHODS: Final = ("spawn", "fork", "forkserver")
+
+#: What a process sends before it calls the function.
+_STARTED: Final = "started"
 
 
 def spawn(
@@ -31,26 +51,31 @@ def spawn(
     args: Sequence[Any] = (),
     *,
     method: str | None = None,
+    timeout: float | None = None,
 ) -> list[Any]:
     """Run ``function(*args)`` in `nprocs` processes, which are the ranks of a job on this machine.
 
     Neither MPI nor a launcher is needed. Each process calls `init` as under mpirun, and a session
     that is still open when the function returns is shut down. The call blocks until all processes
-    have ended. The first one that fails ends the others.
+    have ended. The first one that fails ends the others. If this process is killed, so are they.
 
     Parameters
     ----------
     function : callable
-        The program of a rank. Unless `method` is ``"fork"``, processes import it, so it must be at
-        the top level of a module, and a script must call `spawn` below
-        ``if __name__ == "__main__":``.
+        The program of a rank. The processes import it, so a script must call `spawn` below
+        ``if __name__ == "__main__":``. A function that cannot be imported, since it was defined in
+        a notebook, an interactive interpreter or another function, is copied by cloudpickle, with
+        the global variables that it uses.
     nprocs : int
         The number of ranks, at least 1.
     args : sequence, optional
         The arguments of the function, the same for all ranks.
     method : {"spawn", "fork", "forkserver"}, optional
-        How `multiprocessing` starts the processes. By default ``"spawn"``, but ``"fork"`` in a
-        notebook or an interactive interpreter, whose functions other processes cannot import.
+        How `multiprocessing` starts the processes. The default is ``"spawn"``, which works after
+        this process has used PyTorch or JAX. Without cloudpickle, a function that cannot be
+        imported needs ``"fork"``, which is then the default in a process with one thread.
+    timeout : float, optional
+        Seconds until the processes are ended, if they still run. By default they may run for ever.
 
     Returns
     -------
@@ -60,7 +85,13 @@ def spawn(
     Raises
     ------
     RankError
-        If a rank failed. The message has its traceback.
+        If a rank failed, or did not begin within five minutes. The message has its traceback.
+    OperationTimeout
+        If ranks still ran after `timeout` seconds. The message names them.
+    RuntimeError
+        If a script calls `spawn` while a rank imports it: not below ``if __name__ == "__main__":``.
+    ImportError
+        If the function cannot be imported, cloudpickle is missing, and this process has threads.
     StateError
         If the processes would be forked from one with an open session.
 
@@ -78,19 +109,26 @@ def spawn(
 
     """
     size = arguments.integer(nprocs, "nprocs", 1)
+    end = None if timeout is None else time.monotonic() + arguments.seconds(timeout, "timeout")
+    # This raises the RuntimeError of multiprocessing if this process is still importing its script.
+    # A forked process would run the rest of the script.
+    multiprocessing.spawn.get_preparation_data("rank")
+    copies = method != "fork" and not _can_import(function)
     if method is None:
-        script = getattr(sys.modules["__main__"], "__file__", "")
-        method = "spawn" if os.path.isfile(script) else "fork"  # It may be "<stdin>".
+        method = "fork" if copies and not _has_cloudpickle() else "spawn"
+        copies = copies and method != "fork"
     context: Any = multiprocessing.get_context(arguments.choice(method, "method", _METHODS))
     if method == "fork" and _session.is_open():
         msg = "spawn: expected no open session in a process to be forked: call mv.shutdown() first"
         raise StateError(msg)
+    call = (function, tuple(args))
     name = new_name()
     ranks: list[_Rank] = []
     try:
         for rank in range(size):
-            ranks.append(_Rank(context, function, args, LocalJob(name, rank, size)))
-        values = _collect(ranks)
+            job = LocalJob(name, rank, size)
+            ranks.append(_Rank(context, _Copied(call) if copies else call, job, copies))
+        values = _collect(ranks, end)
         for started in ranks:  # A process still has to write what it has printed.
             started.await_end()
         return values
@@ -100,16 +138,63 @@ def spawn(
             started.close()
 
 
+def _can_import(function: Callable[..., Any]) -> bool:
+    """Return whether another process can import the function."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    script = getattr(sys.modules["__main__"], "__file__", "")
+    is_of_main = getattr(function, "__module__", "__main__") == "__main__"
+    if is_of_main and not os.path.isfile(script):  # It may be "<stdin>".
+        return False
+    try:
+        pickle.dumps(function)
+    except (
+        Exception
+    ):  # The types depend on the reason, such as AttributeError for a local function.
+        return False
+    return True
+
+
+def _has_cloudpickle() -> bool:
+    """Return whether cloudpickle is installed; raise MissingExtraError if it is needed."""
+    if importlib.util.find_spec("cloudpickle") is not None:
+        return True
+    threads = _num_threads()
+    if threads == 1:
+        return False
+    msg = (
+        "mv.spawn needs cloudpickle to copy a function that other processes cannot import, since "
+        f"this process has {threads} threads and so cannot be forked: "
+        "pip install 'multiverso[spawn]', or define the function in a module"
+    )
+    raise MissingExtraError(msg, "cloudpickle")
+
+
+def _num_threads() -> int:
+    """Return the number of threads of this process, also those of C libraries on Linux."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.is_dir() else threading.active_count()
+
+
+class _Copied:
+    """An object that cloudpickle pickles, and that arrives in the other process as it was."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (importlib.import_module("cloudpickle").dumps(self._value),)
+
+
 class _Rank:
     """A started process, and the pipe through which it sends what its function returned."""
 
-    def __init__(
-        self, context: Any, function: Callable[..., Any], args: Sequence[Any], job: LocalJob
-    ) -> None:
+    def __init__(self, context: Any, call: Any, job: LocalJob, copies: bool) -> None:
         self.job = job
+        self.has_started = False
         self.outcome: Connection
         self.outcome, sender = context.Pipe(duplex=False)
-        run = (function, tuple(args), job, sender)
+        run = (call, job, sender, copies)
         self._process = context.Process(target=_run, args=run, name=f"rank {job.rank}")
         self._process.start()
         # Only the process holds the other end, also if later ones are forked, so that its death
@@ -124,25 +209,50 @@ class _Rank:
         code: int | None = self._process.exitcode
         return code
 
-    def received(self) -> Any:
-        """Return what the function returned; raise _FailedRankError if the rank failed."""
+    def receive(self) -> tuple[Any] | None:
+        """Return what the function returned, in a tuple; None if it has not returned yet.
+
+        Raises _FailedRankError if the rank has failed.
+        """
+        code = self.poll()  # What the process has sent before its end is in the pipe now.
         try:
-            value, error, cause = self.outcome.recv()
+            if not self.outcome.poll():
+                if code is None:
+                    return None
+                raise EOFError
+            received = self.outcome.recv()
         except EOFError:
-            self._process.join()
-            value, cause = None, None
-            error = f"its process {local_ranks.exit_text(self._process.exitcode or 0)}"
+            if code is None:
+                self._process.join(_END_SECONDS)
+                code = self.poll()
+            end = "closed its pipe" if code is None else local_ranks.exit_text(code)
+            raise self.failure(f"its process {end}{self._explanation()}") from None
+        if received == _STARTED:
+            self.has_started = True
+            return None
+        value, error, cause = received
         if error is None:
-            return value
+            return (value,)
+        raise self.failure(error, cause)
+
+    def _explanation(self) -> str:
+        if self.has_started:
+            return ""
+        return (
+            " before it called the function: it has printed why. A script calls mv.spawn below "
+            'if __name__ == "__main__":'
+        )
+
+    def failure(self, error: str, cause: int | None = None) -> "_FailedRankError":
         msg = f"rank {self.job.rank} of {self.job.size} failed: {error}"
-        raise _FailedRankError(RankError(msg, rank=self.job.rank), cause)
+        return _FailedRankError(RankError(msg, rank=self.job.rank), cause)
 
     def await_end(self) -> None:
         self._process.join(_END_SECONDS)
 
     def close(self) -> None:
         self.outcome.close()
-        self._process.join()
+        self._process.join(_END_SECONDS)
 
 
 class _FailedRankError(Exception):
@@ -154,16 +264,31 @@ class _FailedRankError(Exception):
         self.cause = cause
 
 
-def _collect(ranks: Sequence[_Rank]) -> list[Any]:
+def _collect(ranks: Sequence[_Rank], end: float | None) -> list[Any]:
     values: dict[int, Any] = {}
-    waiting = {rank.outcome: rank for rank in ranks}
+    waiting = list(ranks)
+    start_end = time.monotonic() + _START_SECONDS
     while waiting:
-        for outcome in wait(list(waiting)):
-            rank = waiting.pop(outcome)  # type: ignore[call-overload]
+        wait([rank.outcome for rank in waiting], _INTERVAL)
+        for rank in tuple(waiting):
             try:
-                values[rank.job.rank] = rank.received()
+                value = rank.receive()
+                if value is None and not rank.has_started and time.monotonic() > start_end:
+                    raise rank.failure(f"its process did not begin within {_START_SECONDS:g} s")
             except _FailedRankError as failure:
-                raise _first_cause(failure, list(waiting.values())) from None
+                waiting.remove(rank)
+                raise _first_cause(failure, waiting) from None
+            if value is not None:
+                waiting.remove(rank)
+                values[rank.job.rank] = value[0]
+        if end is not None and time.monotonic() > end and waiting:
+            late = [rank.job.rank for rank in waiting]
+            msg = (
+                f"spawn: expected all ranks to end within the timeout, but these still run: {late}"
+            )
+            error = OperationTimeout(msg)
+            error.rank = late[0]
+            raise error
     return [values[rank.job.rank] for rank in ranks]
 
 
@@ -172,24 +297,38 @@ def _first_cause(failure: _FailedRankError, waiting: Sequence[_Rank]) -> RankErr
     for rank in waiting:
         if rank.job.rank == failure.cause and rank.outcome.poll(_CAUSE_SECONDS):
             try:
-                rank.received()
+                rank.receive()
             except _FailedRankError as first:
                 return first.error
     return failure.error
 
 
-def _run(function: Callable[..., Any], args: Sequence[Any], job: LocalJob, sender: Any) -> None:
+def _run(call: Any, job: LocalJob, sender: Any, copies: bool) -> None:
     """Run the function as a rank, and send its result or its error. This runs in the process."""
-    local_ranks.end_with_parent()
+    guard.end_with_parent(signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():  # It may have ended before the line above.
+        return
+    sender.send(_STARTED)
+    function, args = call
     variables = local_ranks.environment(job.variables())
     os.environ.clear()
     os.environ.update(variables)
+    if hasattr(sys.stdout, "reconfigure"):  # A notebook shows each line when it arrives.
+        sys.stdout.reconfigure(line_buffering=True)
     try:
+        if _session.is_open():
+            msg = (
+                "expected no open session before the function is called: the script has opened one "
+                'while the process imported it, so call mv.init() below if __name__ == "__main__":'
+            )
+            raise StateError(msg)
         value = function(*args)
         session = _session.find()
         if session is not None:
             session.close()
-        sender.send((value, None, None))
+        outcome = (value, None, None)
+        sender.send(_Copied(outcome) if copies else outcome)
     except BaseException as error:
         session = _session.find()
         if session is not None:

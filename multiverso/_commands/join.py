@@ -1,6 +1,7 @@
 """``multiverso join JOB -np N train.py``: adds workers to an elastic job on this machine."""
 
 import argparse
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from multiverso._commands import _node_jobs
 from multiverso._commands._argument_types import integer
 from multiverso._commands._signals import exit_code, noted_signals
-from multiverso._local import ranks
+from multiverso._local import guard, ranks
 from multiverso._local.job import joiner_variables
 
 
@@ -41,6 +42,12 @@ def run(options: argparse.Namespace) -> int:
     target = _node_jobs.find_elastic_job(options.job)
     program = [sys.executable, options.script, *options.arguments]
     variables = [joiner_variables(target, index) for index in range(options.np)]
+    with noted_signals() as received:
+        code = guard.run_guarded(functools.partial(_run_job, program, variables), received)
+    return exit_code(code, received)
+
+
+def _run_job(program: list[str], variables: list[dict[str, str]]) -> int:
     with noted_signals() as received:
         code = ranks.watch(
             ranks.start_all(program, variables),

@@ -1,14 +1,18 @@
 """``multiverso examples``, ``demo`` and ``bench``: the programs that come with the package."""
 
 import argparse
+import functools
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from multiverso._commands._argument_types import integer
 from multiverso._extras import require
+from multiverso._local import guard
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -77,7 +81,7 @@ def _demo(options: argparse.Namespace) -> int:
     require("multiverso demo", sklearn=advice, tqdm=advice)
     script = folder_of("examples") / "numpy" / "logistic_regression.py"
     command = [sys.executable, "-m", "multiverso", "run", "-np", str(options.np), str(script)]
-    return subprocess.run(command, check=False).returncode
+    return _run(command)
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -87,4 +91,11 @@ def _bench(options: argparse.Namespace) -> int:
     command += [] if options.full else ["--quick"]
     command += ["--json", options.json] if options.json else []
     command += ["--ranks", *map(str, options.ranks)] if options.ranks else []
-    return subprocess.run(command, check=False).returncode
+    return _run(command)
+
+
+def _run(command: Sequence[str]) -> int:
+    """Run a program, which is ended if this process is; return its exit code."""
+    end = functools.partial(guard.end_with_parent, signal.SIGTERM)
+    # The function is safe, because this process has one thread.
+    return subprocess.run(command, check=False, preexec_fn=end).returncode

@@ -1,24 +1,22 @@
 """The processes of a job without MPI, which `multiverso run` and `multiverso.spawn` start."""
 
 import contextlib
-import ctypes
+import functools
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
+from multiverso._local import guard
 from multiverso._local.job import ELASTIC, JOIN, NAME, RANK, SIZE, LocalJob, new_name
 from multiverso._mpi.mpirun import without_rank
 
-#: Seconds that ranks have to end after each signal.
-_GRACE: Final = 10.0
 #: Seconds between two looks at the processes.
 _INTERVAL: Final = 0.02
-#: The option of Linux's prctl that sends a signal to a process whose parent has ended.
-_PR_SET_PDEATHSIG: Final = 1
+#: Called in a rank: the kernel ends it if the process that watches it ends.
+_end_with_parent: Final = functools.partial(guard.end_with_parent, signal.SIGKILL)
 
 #: What `watch` does when ranks have ended; see there.
 Reaction: TypeAlias = Callable[
@@ -53,12 +51,6 @@ def exit_text(code: int) -> str:
     return f"was ended by {names.get(-code, f'signal {-code}')}"
 
 
-def end_with_parent() -> None:
-    """Let this process end when its parent ends, where the system can arrange that."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
-
-
 def start(
     program: Sequence[str], variables: Mapping[str, str], *, reads_input: bool = False
 ) -> subprocess.Popen[bytes]:
@@ -69,7 +61,7 @@ def start(
         env=environment(variables),
         stdin=None if reads_input else subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=end_with_parent,  # It is safe, because this process has one thread.
+        preexec_fn=_end_with_parent,  # It is safe, because this process has one thread.
     )
 
 
@@ -108,6 +100,7 @@ def watch(
         for process in starts:
             running.append(process)
         while not is_stopped():
+            guard.reap([process.pid for process in running])
             ended = [process for process in running if process.poll() is not None]
             running[:] = [process for process in running if process not in ended]
             if ended and (code := react(ended, running)) is not None:
@@ -168,6 +161,6 @@ def end(ranks: Sequence[Rank]) -> None:
         for rank in running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rank.pid, number)
-        deadline = time.monotonic() + _GRACE
+        deadline = time.monotonic() + guard.grace()
         while time.monotonic() < deadline and any(rank.poll() is None for rank in running):
             time.sleep(_INTERVAL)

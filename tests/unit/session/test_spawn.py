@@ -2,17 +2,24 @@
 
 import io
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import unittest
 from pathlib import Path
 
 import numpy as np
+from programs import WALL_TIMEOUT, run_program, run_python
+from requirements import needs
 
 import multiverso as mv
 from multiverso._local.job import LocalJob, find_local_job, new_name
+
+ROOT = Path(mv.__file__).parents[1]
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "none",
@@ -70,6 +77,17 @@ def dies_while_others_wait():
     if mv.rank() == 2:
         os._exit(7)
     threading.Event().wait()
+
+
+def waits_for_ever():
+    threading.Event().wait()
+
+
+def dies_after_a_fork(read_end, write_end):
+    os.close(write_end)
+    if os.fork() == 0:  # The child keeps the pipe to the process that has called mv.spawn.
+        os.read(read_end, 1)  # until the test closes the other end
+    os._exit(7)
 
 
 def returns(value):
@@ -136,6 +154,186 @@ class TestSpawn(unittest.TestCase):
     def test_refuses_to_fork_an_open_session(self):
         with mv.session(), self.assertRaisesRegex(mv.StateError, "shutdown"):
             mv.spawn(sums, 2, (1,), method="fork")
+
+    def test_timeout_ends_ranks_that_still_run(self):
+        with self.assertRaisesRegex(mv.OperationTimeout, r"still run: \[0, 1\]") as e:
+            mv.spawn(waits_for_ever, 2, timeout=0.5)
+        self.assertEqual(e.exception.rank, 0)
+        with self.assertRaisesRegex(ValueError, "timeout"):
+            mv.spawn(waits_for_ever, 2, timeout=0)
+
+    def test_death_is_seen_though_a_child_of_the_rank_has_its_pipe(self):
+        ends = os.pipe()
+        try:
+            with self.assertRaisesRegex(mv.RankError, "rank 0 of 1 .*exited with 7"):
+                mv.spawn(dies_after_a_fork, 1, ends, method="fork")
+        finally:
+            for end in ends:
+                os.close(end)
+
+
+#: Without a file, so that no process can import what it defines.
+INTERACTIVE = """
+    import threading
+    import multiverso as mv
+
+    class Result:
+        def __init__(self, value):
+            self.value = value
+
+    factor = 10
+
+    def total(start):
+        with mv.session(timeout=60):
+            table = mv.ArrayTableHandler(1)
+            table.add([start.value + mv.rank()])
+            mv.barrier()
+            return Result(factor * int(table.get()[0]))
+"""
+
+CALL = """
+    results = mv.spawn(total, 3, (Result(1),))
+    print([result.value for result in results], isinstance(results[0], Result))
+"""
+
+#: Threads that a C library, or Python, has started.
+THREAD = """
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
+WITHOUT_CLOUDPICKLE = """
+    import importlib.util
+    find_spec = importlib.util.find_spec
+    importlib.util.find_spec = lambda name: None if name == "cloudpickle" else find_spec(name)
+"""
+
+
+class TestSpawnWithoutAScript(unittest.TestCase):
+    def run_program(self, *parts):
+        code = "".join(map(textwrap.dedent, parts))
+        return run_program(code, OPENBLAS_NUM_THREADS="1", timeout=200)
+
+    @needs("cloudpickle")
+    def test_function_is_copied_from_a_process_with_threads(self):
+        status, out, err = self.run_program(INTERACTIVE, THREAD, CALL)
+        self.assertEqual((status, out), (0, "[60, 60, 60] True\n"), err)
+
+    def test_process_with_one_thread_is_forked_without_cloudpickle(self):
+        status, out, err = self.run_program(INTERACTIVE, WITHOUT_CLOUDPICKLE, CALL)
+        self.assertEqual((status, out), (0, "[60, 60, 60] True\n"), err)
+
+    def test_process_with_threads_needs_cloudpickle(self):
+        status, out, err = self.run_program(INTERACTIVE, WITHOUT_CLOUDPICKLE, THREAD, CALL)
+        self.assertEqual((status, out), (2, ""))
+        self.assertRegex(err, r"^mv.spawn needs cloudpickle .*2 threads.*multiverso\[spawn\]")
+
+    @needs("cloudpickle")
+    def test_lines_arrive_while_the_ranks_run(self):
+        function = """
+            import os
+            def reports(path):
+                print("line")
+                while not os.path.exists(path):
+                    pass
+        """
+        code = "".join(map(textwrap.dedent, (INTERACTIVE, function)))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "read")
+            code += f"mv.spawn(reports, 2, ({str(path)!r},))"
+            paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+            process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONPATH": paths},
+            )
+            with process, Killer(process):
+                self.assertEqual([process.stdout.readline() for _ in range(2)], 2 * ["line\n"])
+                path.touch()
+                self.assertEqual(process.wait(), 0)
+
+
+class TestSpawnOfAScript(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def write(self, code):
+        path = self.folder / "train.py"
+        path.write_text(textwrap.dedent(code), "utf-8")
+        return path
+
+    def test_script_that_its_ranks_cannot_import_starts_no_more_processes(self):
+        script = self.write("""
+            import sys
+            import multiverso as mv
+            with open(sys.argv[1], "a") as file:
+                file.write("start\\n")
+            def train():
+                pass
+            mv.spawn(train, 2)
+        """)
+        starts = self.folder / "starts"
+        status, _, err = run_python(script, starts)
+        self.assertEqual(status, 1)
+        self.assertIn("RuntimeError", err)
+        self.assertIn("current process has finished its bootstrapping phase", err)
+        self.assertIn("multiverso.errors.RankError: rank ", err)
+        self.assertIn('below if __name__ == "__main__":', err)
+        self.assertLessEqual(len(starts.read_text("utf-8").split()), 3)
+
+    def test_session_that_a_script_opens_when_it_is_imported_is_an_error(self):
+        script = self.write("""
+            import multiverso as mv
+            session = mv.init()
+            def train():
+                return mv.size()
+            if __name__ == "__main__":
+                mv.spawn(train, 2)
+        """)
+        status, _, err = run_python(script)
+        self.assertEqual(status, 1)
+        self.assertIn("expected no open session before the function is called", err)
+
+    @unittest.skipUnless(sys.platform == "linux", "the kernel of Linux ends the ranks")
+    def test_ranks_end_with_a_process_that_is_killed(self):
+        script = self.write("""
+            import os, signal, sys
+            import multiverso as mv
+            def train(folder):
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                open(f"{folder}/pid-{os.getpid()}", "w").close()
+                while True:
+                    signal.pause()
+            if __name__ == "__main__":
+                mv.spawn(train, 2, (sys.argv[1],))
+        """)
+        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        process = subprocess.Popen(
+            [sys.executable, script, self.folder], env={**os.environ, "PYTHONPATH": paths}
+        )
+        with process, Killer(process):
+            while len(found := list(self.folder.glob("pid-*"))) < 2:
+                self.assertIsNone(process.poll())
+                time.sleep(0.01)
+            process.send_signal(signal.SIGKILL)
+        for path in found:
+            while Path("/proc", path.name.removeprefix("pid-"), "exe").exists():
+                time.sleep(0.01)  # The test run has a time limit.
+
+
+class Killer:
+    """Kills a process after a time that it never needs, so that a test cannot wait for it."""
+
+    def __init__(self, process):
+        self.timer = threading.Timer(WALL_TIMEOUT, process.kill)
+
+    def __enter__(self):
+        self.timer.start()
+
+    def __exit__(self, *exception):
+        self.timer.cancel()
 
 
 class TestLocalJob(unittest.TestCase):
