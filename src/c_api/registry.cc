@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "c_api/pending.h"
 #include "transport/mpi_communicator.h"
+#include "transport/mpi_files.h"
+#include "transport/rank_claim.h"
 
 namespace multiverso::c_api {
 namespace {
@@ -19,6 +21,7 @@ std::atomic<bool> was_forked{false};
 std::atomic<bool> has_lost_ranks{false};
 
 void AfterForkInChild() {
+  ReleaseHeldRank();
   // num_open_sessions does not count a session that the pending call of this thread opens.
   const bool was_pending = ForgetPending();
   if (num_open_sessions.load() == 0 && !was_pending) return;
@@ -157,6 +160,7 @@ void RecordLosses(const Session& session) {
   if (session.context()->peers()->LostRanks().empty()) return;
   has_lost_ranks.store(true);
   MpiCommunicator::SkipFinalizeAtExit(true);
+  RemoveFilesOfMpi();
 }
 
 bool HasLostRanks() { return has_lost_ranks.load(); }

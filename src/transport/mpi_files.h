@@ -1,0 +1,13 @@
+// The files in /dev/shm that an MPI removes in MPI_Finalize, which a process does not call after it
+// has lost ranks.
+#ifndef MULTIVERSO_TRANSPORT_MPI_FILES_H_
+#define MULTIVERSO_TRANSPORT_MPI_FILES_H_
+
+namespace multiverso {
+
+// Removes those that this process has mapped. Other processes of the job keep their memory.
+void RemoveFilesOfMpi();
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_MPI_FILES_H_
