@@ -1,16 +1,19 @@
 """Opens a session in the C library: with the ranks of a job, or by joining an elastic session."""
 
+import logging
 import math
 from ctypes import byref
 from typing import Final
 
 from multiverso._local.job import find_local_job
-from multiverso._local.segments import join_targets
-from multiverso._mpi.communicator import Communicator, find_communicator
-from multiverso._native import capi
+from multiverso._local.segments import has_session, join_targets
+from multiverso._mpi.communicator import Communicator, find_communicator, is_alone
+from multiverso._native import capi, launchers
 from multiverso._native.library import checked
 from multiverso._session_options import LOSSES, ROLES, SessionOptions
-from multiverso.errors import StateError
+from multiverso.errors import LauncherError, StateError
+
+_log = logging.getLogger("multiverso")
 
 #: Waits outside the main thread return after this many milliseconds, so that they can be aborted.
 _WAIT_SLICE_MS: Final = 100
@@ -31,8 +34,13 @@ def raw_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Commun
     raw.elastic, raw.max_workers = options.elastic, options.max_workers
     if options.join is not None:  # A joiner needs neither a launcher nor MPI.
         return raw, None
-    job = None if options.comm is not None else find_local_job()
-    if job is not None:
+    environ = launchers.own_environ(opens=options.comm is None)
+    _explain_own_session(environ)
+    has_lonely_mpi = is_alone(options.comm)
+    job = find_local_job(environ) if options.comm is None or has_lonely_mpi else None
+    if job is not None and job.size > 1 and has_lonely_mpi:
+        _warn_of_mpi(job.size, options.comm)
+    if job is not None and options.comm is None:
         raw.transport = capi.MV_TRANSPORT_LOCAL
         raw.job_name, raw.job_rank, raw.job_size = job.name.encode(), job.rank, job.size
         return raw, None
@@ -57,3 +65,32 @@ def open_handle(raw: capi.MV_SessionOptions, join: str | None, handle: capi.MV_S
                 raise
             continue  # The process may have ended meanwhile.
         return
+
+
+def _explain_own_session(environ: dict[str, str]) -> None:
+    """Log why this process is not the rank that the variables of the launcher describe, if so."""
+    owner = launchers.owner_of(environ)
+    if owner is None:
+        return
+    # A process that imports this package, and leaves the training to one that it starts, is
+    # probably a wrapper.
+    level = logging.DEBUG if has_session(owner) else logging.WARNING
+    _log.log(
+        level,
+        "this process opens a session of its own: the variables of the launcher are about process "
+        "%d, which has started this one and imported multiverso before. If this process is to be "
+        "the rank, start it without the variable %s",
+        owner,
+        launchers.OWNER,
+    )
+
+
+def _warn_of_mpi(size: int, comm: object) -> None:
+    """Say that MPI has one rank in a job without MPI of several; raise if `comm` is its world."""
+    msg = (
+        f"MPI has one rank in this process, but its job has {size} and was started without MPI: "
+        "start a script that uses MPI itself with mpirun, or with multiverso run --mpi"
+    )
+    if comm is not None:
+        raise LauncherError(msg)
+    _log.warning(msg)

@@ -276,7 +276,7 @@ def check_hello(mpirun: str, timeout: float) -> Iterator[Finding]:
 
 def check_hello_without_mpi(timeout: float) -> Iterator[Finding]:
     """Do the same with ranks that start without MPI."""
-    run = [sys.executable, "-m", "multiverso", "run", "--no-mpi", "-np", str(_TRIAL_RANKS)]
+    run = [sys.executable, "-m", "multiverso", "run", "-np", str(_TRIAL_RANKS)]
     script = [_hello.__file__, _hello_timeout(timeout)]
     yield from judge_hello(run_trial([*run, *script], _TRIAL_RANKS, timeout), timeout)
 
@@ -321,7 +321,7 @@ def judge_hello(trial: TrialResult, timeout: float) -> Iterator[Finding]:
             "hello",
             f"the launcher exited with {trial.returncode} after {len(ranks)} of {_TRIAL_RANKS} "
             f"ranks reported; last line: {last}",
-            "read the output of: multiverso run -np 2 " + _hello.__file__ + " 30",
+            "read the output of: multiverso run --mpi -np 2 " + _hello.__file__ + " 30",
         )
     elif any(not rank["right"] or rank["size"] != _TRIAL_RANKS for rank in ranks):
         yield _broken(

@@ -2,22 +2,20 @@
 
 import argparse
 import contextlib
+import functools
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from multiverso._commands._argument_types import integer, worker_range
 from multiverso._commands._signals import exit_code, noted_signals
-from multiverso._local import ranks
+from multiverso._local import guard, ranks, segments
 from multiverso._local.elastic import ElasticJob
-from multiverso._mpi.mpirun import find_mpirun, mpirun_command, mpirun_environment
-from multiverso.errors import LauncherError
-
-#: Seconds that mpirun has to end the job after each signal.
-_GRACE: Final = 10.0
+from multiverso._mpi.mpirun import mpirun_command, mpirun_environment
+from multiverso._mpi.shared_files import SharedFiles
 
 
 def add_parser(commands: Any) -> None:
@@ -25,11 +23,12 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "run",
         help="start a job on this machine, and restart it after a failure",
-        description="Starts mpirun with the options that the MPI of this environment needs. If "
-        "there is no MPI, or with --no-mpi, it starts the ranks itself. The first rank that fails "
-        "ends the job with its exit code. With --restarts, a failed job is restarted; its script "
-        "resumes from the last checkpoint with mv.load(DIRECTORY, missing_ok=True). With "
-        "--elastic, a rank that fails does not end the others, and processes can join later.",
+        description="Starts the ranks without MPI, which they do not need on one machine. For a "
+        "script that uses MPI itself, --mpi starts mpirun, with the options that the MPI of this "
+        "environment needs. The first rank that fails ends the job with its exit code. With "
+        "--restarts, a failed job is restarted; its script resumes from the last checkpoint with "
+        "mv.load(DIRECTORY, missing_ok=True). With --elastic, a rank that fails does not end the "
+        "others, and processes can join later.",
     )
     parser.add_argument("-np", "-n", type=integer(1), default=1, metavar="N", help="ranks (1)")
     parser.add_argument(
@@ -55,9 +54,12 @@ def add_parser(commands: Any) -> None:
     )
     launcher = parser.add_mutually_exclusive_group()
     launcher.add_argument(
-        "--mpirun", metavar="PATH", help="the launcher, if not that of this Python"
+        "--mpirun", metavar="PATH", help="the same with this mpirun, not that of this Python"
     )
-    launcher.add_argument("--no-mpi", action="store_true", help="start the ranks without MPI")
+    launcher.add_argument("--mpi", action="store_true", help="start the ranks with mpirun")
+    launcher.add_argument(
+        "--no-mpi", action="store_true", help="start them without MPI, which is the default"
+    )
     parser.add_argument("script", help="a Python script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     parser.set_defaults(run=run)
@@ -67,8 +69,8 @@ def _fault(options: argparse.Namespace) -> str | None:
     """Return why the options cannot be used together, or None."""
     if options.elastic is None:
         return "--respawn needs --elastic" if options.respawn else None
-    if options.mpirun is not None:
-        return "--elastic starts the ranks without MPI: expected no --mpirun"
+    if options.mpi or options.mpirun is not None:
+        return "--elastic starts the ranks without MPI: expected neither --mpi nor --mpirun"
     if not options.elastic.least <= options.np <= options.elastic.most:
         return f"-np: expected {options.elastic} with --elastic, received {options.np}"
     return None
@@ -85,11 +87,18 @@ def run(options: argparse.Namespace) -> int:
     # With `-m multiverso` the first rank that fails ends the job; without, it may continue.
     runner = [] if options.survive or options.elastic else ["-m", "multiverso"]
     program = [sys.executable, *runner, options.script, *options.arguments]
+    with noted_signals() as received:
+        code = guard.run_guarded(functools.partial(_run_job, program, options), received)
+    return exit_code(code, received)
+
+
+def _run_job(program: list[str], options: argparse.Namespace) -> int:
+    """Run the job, and restart it if it fails; return the exit code of its last start."""
     for restart in range(1, options.restarts + 2):
-        if options.elastic or options.no_mpi or not (options.mpirun or _has_mpirun()):
-            code, stopped = _run_ranks(program, options)
-        else:
+        if options.mpi or options.mpirun or _spans_nodes(options):
             code, stopped = _run_mpirun(program, options)
+        else:
+            code, stopped = _run_ranks(program, options)
         if code == 0 or stopped or restart > options.restarts:
             break
         _report(f"the job exited with {code}; restart {restart} of {options.restarts}")
@@ -100,28 +109,35 @@ def _report(sentence: str) -> None:
     sys.stderr.write(f"multiverso run: {sentence}\n")
 
 
-def _has_mpirun() -> bool:
-    try:
-        find_mpirun()
-    except LauncherError:
-        return False
-    return True
+def _spans_nodes(options: argparse.Namespace) -> bool:
+    """Return whether the ranks are to act as several nodes, which needs MPI."""
+    return "MULTIVERSO_RANKS_PER_NODE" in os.environ and not (options.no_mpi or options.elastic)
 
 
 def _run_mpirun(program: list[str], options: argparse.Namespace) -> tuple[int, bool]:
     """Return the exit code of one job, and whether a signal stopped it."""
     command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
+    files = SharedFiles(lambda: segments.descendants(os.getpid()))
     with noted_signals() as received:
         # mpirun has a process group of its own, so that Ctrl-C reaches only this process directly.
         process = subprocess.Popen(
-            command, env=mpirun_environment(options.np), start_new_session=True
+            command,
+            env=mpirun_environment(options.np),
+            start_new_session=True,
+            # It is safe, because this process has one thread. At SIGTERM mpirun ends its ranks.
+            preexec_fn=functools.partial(guard.end_with_parent, signal.SIGTERM),
         )
         while process.poll() is None and not received:
+            guard.reap([process.pid])
+            files.look()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.2)  # A signal does not end the wait.
         if received:
             process.send_signal(received[0])
         _await_end(process)
+    if process.returncode < 0:  # A signal has ended mpirun, which could not end its ranks.
+        guard.end_descendants()
+    files.remove()
     return exit_code(process.returncode, received), bool(received)
 
 
@@ -145,9 +161,11 @@ def _await_end(process: subprocess.Popen[bytes]) -> None:
     """Wait for the end of the job; end it by signals if it takes too long."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
-            process.wait(_GRACE)
+            process.wait(guard.grace())
             break
         except subprocess.TimeoutExpired:
+            if guard.lost_launcher():
+                guard.end_descendants()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
     process.wait()

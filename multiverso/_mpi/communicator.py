@@ -22,6 +22,7 @@ from multiverso._extras import EXIT_CODE, MissingExtraError
 from multiverso._mpi.launcher import Launcher, find_launcher, started_by
 from multiverso._native import library
 from multiverso._native.exception_text import describe, uncaught_exception
+from multiverso._native.launchers import own_environ
 from multiverso.errors import ForkedError, LauncherError, MismatchError, StateError
 
 _MODULE = "mpi4py.MPI"
@@ -77,7 +78,7 @@ def find_communicator(comm: object, timeout: float) -> Communicator | None:
     """
     if comm is not None:
         return _users_communicator(comm)
-    launcher = find_launcher()
+    launcher = find_launcher(own_environ(opens=True))
     mpi = sys.modules.get(_MODULE)
     if launcher is None:
         if mpi is None or not _is_running(mpi):
@@ -90,6 +91,14 @@ def find_communicator(comm: object, timeout: float) -> Communicator | None:
     _require_running(mpi)
     _require_same_vendor(mpi, launcher)
     return _communicator(mpi, mpi.COMM_WORLD)
+
+
+def is_alone(comm: object) -> bool:
+    """Return whether MPI has one rank in this process, and `comm` is None or its COMM_WORLD."""
+    mpi = sys.modules.get(_MODULE)
+    if mpi is None or not _is_running(mpi) or mpi.COMM_WORLD.Get_size() > 1:
+        return False
+    return comm is None or comm == mpi.COMM_WORLD
 
 
 def _users_communicator(comm: object) -> Communicator:

@@ -12,8 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from multiverso._local.job import find_local_job
 from multiverso._mpi import communicator
-from multiverso.errors import OperationTimeout
+from multiverso._native.launchers import own_environ
+from multiverso.errors import LauncherError, OperationTimeout
 from multiverso.learn._messages import Message, decode, encode
 
 #: The tags of messages: ``_FIRST_TAG + n % _NUM_TAGS`` for channel number n of a communicator.
@@ -34,8 +36,16 @@ _unfinished: Final[list[tuple[Any, ...]]] = []
 def job_communicator(timeout: float) -> Any:
     """Return the communicator of all ranks of this job, or None outside a job.
 
-    MPI_Init may take `timeout` seconds; after that, the process ends.
+    MPI_Init may take `timeout` seconds; after that, the process ends. Raises LauncherError in a job
+    of several ranks without MPI.
     """
+    job = find_local_job(own_environ())
+    if job is not None and job.size > 1:
+        msg = (
+            f"multiverso.learn needs MPI, but this job of {job.size} ranks was started without it: "
+            "start it with mpirun, or with multiverso run --mpi"
+        )
+        raise LauncherError(msg)
     found = communicator.find_communicator(None, timeout)
     return None if found is None else found.handle
 

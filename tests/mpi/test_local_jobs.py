@@ -46,29 +46,46 @@ def test_several_nodes_need_mpi():
 def test_second_process_with_a_rank_is_refused():
     errors = run("two_processes_are_rank_0", 2).check_clean().errors(0, 1)
     assert {kind for kind, _ in errors} == {"OperationTimeout", "StateError"}
-    assert any("another process is rank 0" in message for _, message in errors)
+    assert any("are the same rank of a job" in message for _, message in errors)
 
 
-@needs("nbclient", "ipykernel")
+@needs("cloudpickle", "nbclient", "ipykernel")
 @pytest.mark.slow
-def test_notebook_spawns_ranks():
+def test_notebook_spawns_ranks_and_shows_their_lines_while_they_run(tmp_path, monkeypatch):
     import nbclient
     import nbformat
 
+    class Client(nbclient.NotebookClient):
+        """Announces to the ranks that a line has arrived."""
+
+        def output(self, outs, msg, display_id, cell_index):
+            if "rank 0 runs" in msg["content"].get("text", ""):
+                (tmp_path / "read").touch()
+            return super().output(outs, msg, display_id, cell_index)
+
     sources = [
+        "import os, time\n"
         "import multiverso as mv\n"
-        "def total(start):\n"
+        "def total(start, path):\n"
         "    with mv.session(timeout=60):\n"
         "        table = mv.ArrayTableHandler(1)\n"
         "        table.add([start + mv.rank()])\n"
         "        mv.barrier()\n"
+        "        print('rank', mv.rank(), 'runs')\n"
+        "        while not os.path.exists(path):\n"
+        "            time.sleep(0.01)\n"
         "        return float(table.get()[0])",
-        "mv.spawn(total, nprocs=3, args=(1,))",
+        f"mv.spawn(total, nprocs=3, args=(1, {str(tmp_path / 'read')!r}), timeout=60)",
     ]
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    assert notebook.cells[1].outputs[0]["data"]["text/plain"] == "[6.0, 6.0, 6.0]"
+    # A kernel does not show what its children print if pytest has started it.
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    Client(notebook, timeout=120, kernel_name="python3").execute()
+    outputs = notebook.cells[1].outputs
+    assert outputs[-1]["data"]["text/plain"] == "[6.0, 6.0, 6.0]"
+    printed = "".join(output.get("text", "") for output in outputs)
+    assert sorted(printed.splitlines()) == [f"rank {rank} runs" for rank in range(3)]
 
 
 @needs("torch")

@@ -1,10 +1,12 @@
 """``python -m multiverso SCRIPT`` and ``multiverso run``: how jobs end and restart."""
 
+import os
 import signal
 
 import pytest
 
 import launch
+from multiverso._local.segments import descendants
 
 SCRIPT = str(launch.PROGRAMS / "runs.py")
 
@@ -13,8 +15,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(
     params=[
-        pytest.param([], id="mpi"),
-        pytest.param(["--no-mpi"], id="no_mpi", marks=pytest.mark.one_mpi),
+        pytest.param(["--mpi"], id="mpi"),
+        pytest.param([], id="no_mpi", marks=pytest.mark.one_mpi),
     ]
 )
 def run_command(request, tmp_path):
@@ -76,3 +78,35 @@ def test_interrupted_run_leaves_no_processes(signum, run_command):
         result = job.finish().check_clean()
     assert result.returncode == 128 + signum, result.output
     assert "restart" not in result.output
+
+
+@pytest.mark.parametrize("killed", ["launcher", "guard"])
+def test_killed_run_leaves_no_processes(killed, run_command):
+    with launch.Job("runs.py", "ignores_sigterm", np=2, mpirun=run_command()) as job:
+        job.wait_for("busy")
+        launcher, guard, *_ = descendants(job.pid(launch.RUNNER))
+        os.kill(launcher if killed == "launcher" else guard, signal.SIGKILL)
+        job.finish().check_clean()
+
+
+@launch.needs_mpi
+@pytest.mark.parametrize("survives", [False, True])
+def test_killed_rank_leaves_no_memory_of_mpi(survives, tmp_path):
+    mpirun = launch.run_command(tmp_path, "--mpi", *["--survive"][:survives])
+    with launch.Job("runs.py", "has_files", np=2, mpirun=mpirun) as job:
+        job.wait_for("busy")
+        job.signal(1, signal.SIGKILL)
+        job.announce("killed")
+        result = job.finish().check_clean()
+    files = {path for report in result.reports.values() for path in report["files"]}
+    assert [path for path in files if os.path.exists(path)] == []
+
+
+@launch.needs_mpi
+def test_survivors_remove_the_memory_of_mpi():
+    with launch.Job("runs.py", "has_files", np=2, survives=True) as job:
+        job.wait_for("busy")
+        job.signal(1, signal.SIGKILL)
+        job.announce("killed")
+        result = job.finish().check_clean()
+    assert [path for path in result.reports[0]["files"] if os.path.exists(path)] == []

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import worker
@@ -40,6 +42,34 @@ def sleeps():
     mv.init()
     worker.announce("busy")
     _sleep()
+
+
+def ignores_sigterm():
+    """Sleep as above, despite SIGTERM, with a program in another session that does the same."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    worker.begin()
+    mv.init()
+    code = f"import time; time.sleep({worker.WAIT_TIMEOUT})"
+    subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    worker.announce("busy")
+    _sleep()
+
+
+def has_files():
+    """Report the files of MPI in /dev/shm that this rank has mapped, and sleep as above."""
+    worker.begin()
+    mv.init(on_peer_lost="continue")
+    lines = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    paths = {line.split(maxsplit=5)[-1] for line in lines if "/dev/shm/" in line}
+    worker.report(files=sorted(path for path in paths if os.path.exists(path)))
+    mv.barrier()
+    time.sleep(1)  # until the launcher has seen the files
+    worker.announce("busy")
+    if worker.RANK == 0:
+        worker.wait_for("killed")
+        mv.barrier()  # without the rank that was killed
+    else:
+        _sleep()
 
 
 def resumes(folder):

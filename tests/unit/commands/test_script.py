@@ -81,7 +81,7 @@ class TestRun(unittest.TestCase):
             (["--elastic", "8:2"], "expected MIN:MAX with 1 <= MIN <= MAX, received '8:2'"),
             (["--elastic", "2:4"], "expected 2 to 4 ranks with --elastic, received 1"),
             (["-np", "5", "--elastic", "2:4"], "expected 2 to 4 ranks with --elastic, received 5"),
-            (["--elastic", "1:4", "--mpirun", "x"], "expected no --mpirun"),
+            (["--elastic", "1:4", "--mpirun", "x"], "expected neither --mpi nor --mpirun"),
             (["--respawn"], "--respawn needs --elastic"),
         ):
             with self.subTest(arguments):
