@@ -232,11 +232,11 @@ MV_EXPORT int32_t MV_ExitDeadlineEnd(void);
 /* ---- Ranks ---------------------------------------------------------------------------------- */
 /* Returns in *launchers the sum of the MV_LAUNCHER_ whose variables are about this process. A
  * program that reads these variables calls this at its start with opens = 0, and uses only the
- * variables of these launchers: the programs that a rank starts inherit them. The call marks them as
- * this process's own by another variable, MULTIVERSO_RANK_OWNER, so it must not run while another
- * thread uses the environment. The programs that this process then starts get 0, as long as it
- * lives. With opens = 1, which a rank passes before it opens its first session, MV_ERR_STATE means
- * that another process is the same rank; the message names both. */
+ * variables of these launchers: the programs that a rank starts inherit them. The call marks them
+ * as this process's own by another variable, MULTIVERSO_RANK_OWNER, so it must not run while
+ * another thread uses the environment. The programs that this process then starts get 0, as long as
+ * it lives. With opens = 1, which a rank passes before it opens its first session, MV_ERR_STATE
+ * means that another process is the same rank; the message names both. */
 MV_EXPORT int32_t MV_ClaimRank(int32_t opens, int32_t* launchers);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
