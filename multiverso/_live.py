@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from multiverso._native import arguments, arrays, capi
 from multiverso._native.dtypes import DTYPES
 from multiverso._native.library import checked, exception_for, lib
-from multiverso._native.node_calls import read_description
+from multiverso._native.node_calls import by_name, read_description
 from multiverso.errors import OperationTimeout, StateError
 from multiverso.tables._changes import CELL
 from multiverso.tables._ids import as_ids
@@ -123,11 +123,8 @@ class View:
 
         If several tables have the same name, the later ones are "NAME (table ID)".
         """
-        found: dict[str, LiveTable] = {}
-        for raw in self._describe()["tables"]:
-            name = raw["name"]
-            found[f"{name} (table {raw['id']})" if name in found else name] = LiveTable(self, raw)
-        return found
+        described = by_name(self._describe()["tables"])
+        return {name: LiveTable(self, raw) for name, raw in described.items()}
 
     def wait(self, version: int | None = None, timeout: float = 120.0) -> int:
         """Wait until the session has published a version.

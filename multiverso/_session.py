@@ -12,7 +12,7 @@ import os
 import threading
 from ctypes import byref, c_int32, c_int64, sizeof
 from typing import Any, Final, Protocol
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import CODES, value_dtype
 from multiverso._native.exception_text import describe, uncaught_exception
 from multiverso._native.library import checked, lib
-from multiverso._native.node_calls import read_description
+from multiverso._native.node_calls import by_name, read_description
 from multiverso._session_opening import open_handle, raw_options
 from multiverso._session_options import SessionOptions
 from multiverso.errors import ForkedError, StateError
@@ -82,6 +82,8 @@ class Session:
         Objects that an adapter keeps until the session ends, under the name of the adapter.
     fixed_options : WeakKeyDictionary
         Options of tables that depend on this job, by table, which a load does not change.
+    named : dict
+        By name and dtype, the table that was created last, and the file and line that created it.
     exchanges : set of BackgroundExchange
         The exchanges in flight, which add and remove themselves. `finish` and collective calls wait
         for them with `settle`, since all workers must have made the same table calls before.
@@ -97,6 +99,7 @@ class Session:
         self.companions: dict[str, list[Any]] = {}
         self.fixed_options: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
         self.exchanges: set[BackgroundExchange] = set()
+        self.named: dict[tuple[str, np.dtype[Any]], tuple[ref[Any], str]] = {}
         self._communicator = communicator  # The library uses it until the session closes.
         self._open_blocks = 0
         self.handle = capi.MV_Session()
@@ -181,11 +184,11 @@ class Session:
         ranks = [member["rank"] for member in content["members"]]
         here = ranks.index(self.rank)
         return {
-            table["name"]: {
+            key: {
                 **{name: table[name][here] for name in _TRAFFIC},
                 **{name: table[counted][here] * 1e-9 for name, counted in _TIMES.items()},
             }
-            for table in content["tables"]
+            for key, table in by_name(content["tables"]).items()
         }
 
     def barrier(self) -> None:

@@ -23,9 +23,6 @@ NAN_POLICIES: Final = ("propagate", "error")
 #: The reactions of the session to a lost rank, with their codes in the C API.
 LOSSES: Final[dict[str, int]] = {"fail": capi.MV_LOSS_FAILS, "continue": capi.MV_LOSS_CONTINUES}
 
-#: The longest name of a session.
-_MAX_NAME_BYTES: Final = 63
-
 
 @dataclass(frozen=True)
 class SessionOptions:
@@ -162,10 +159,4 @@ def _require_elastic_options(mode: int, role: object) -> None:
 
 
 def _name(value: object) -> str | None:
-    if value is None:
-        return None
-    name = arguments.text(value, "name")
-    if not 1 <= len(name.encode()) <= _MAX_NAME_BYTES or "\0" in name:
-        msg = f"name: expected 1 to {_MAX_NAME_BYTES} bytes without zeros, received {name!r}"
-        raise ValueError(msg)
-    return name
+    return None if value is None else arguments.name(value)

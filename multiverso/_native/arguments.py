@@ -15,6 +15,9 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 
+#: The most bytes in the name of a table or a session, in UTF-8.
+MAX_NAME_BYTES: Final = 63
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -129,3 +132,20 @@ def text(value: Any, what: str) -> str:
         msg = f"{what}: expected one or more characters, none of them NUL, received {value!r}"
         raise ValueError(msg)
     return value
+
+
+def name(value: Any, what: str = "name") -> str:
+    """Return the name of a table or a session, which the library stores in 64 bytes."""
+    checked = text(value, what)
+    try:
+        length = len(checked.encode())
+    except UnicodeEncodeError as error:
+        msg = f"{what}: expected characters that UTF-8 has, received {value!r}"
+        raise ValueError(msg) from error
+    if length > MAX_NAME_BYTES:
+        msg = (
+            f"{what}: expected at most {MAX_NAME_BYTES} bytes in UTF-8, received {length} bytes: "
+            f"{value!r}; shorten it so that it still differs from other names"
+        )
+        raise ValueError(msg)
+    return checked

@@ -2,11 +2,20 @@
 
 import ctypes
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 #: The bytes of the first buffer for a description; a longer one is read into a larger buffer.
 _FIRST_BUFFER_BYTES: Final = 1 << 16
+
+
+def by_name(tables: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return descriptions of tables by name; later ones of a name are "NAME (table ID)"."""
+    found: dict[str, dict[str, Any]] = {}
+    for table in tables:
+        name = table["name"]
+        found[f"{name} (table {table['id']})" if name in found else name] = table
+    return found
 
 
 def read_description(function: Callable[..., Any], source: object) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,18 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import capi
+from multiverso._native.arguments import integer
 from multiverso._native.checkpoint_calls import StrPath, path_bytes
 from multiverso._native.dtypes import TableDtype, table_dtype
 from multiverso._native.library import checked, lib
 from multiverso.tables._updaters import UPDATERS
 
 #: The name of a checkpoint's folder: its number in the order of saving, and its step.
-_FOLDER_NAME: Final = re.compile(r"(?P<number>\d{6,})-step-(?P<step>\d+)")
+_FOLDER_NAME: Final = re.compile(r"(?P<number>[0-9]{6,})-step-(?P<step>[0-9]+)")
 _MODES: Final = {capi.MV_MODE_ASYNC: "async", capi.MV_MODE_SYNC: "sync"}
 _UPDATER_NAMES: Final = {code: name for name, (code, _) in UPDATERS.items()}
 
 #: The bytes that one call verifies, few enough for Python to run signal handlers between calls.
 _BYTES_PER_CALL: Final = 64 << 20
+#: The most bytes of rows that no file contains, since a small file can describe a huge table.
+MAX_UNSTORED_BYTES: Final = 1 << 30
 
 
 def saved_in(directory: StrPath) -> list[Path]:
@@ -37,7 +41,9 @@ def saved_in(directory: StrPath) -> list[Path]:
     if folder.is_dir():
         for path in folder.iterdir():
             if match := _FOLDER_NAME.fullmatch(path.name):
-                found.append((int(match["number"]), path))
+                number, step = int(match["number"]), int(match["step"])
+                if path.name == f"{number:06}-step-{step}" and max(number, step) < 2**63:
+                    found.append((number, path))
     return [path for _, path in sorted(found)]
 
 
@@ -210,7 +216,13 @@ class Checkpoint:
         while remaining.value:
             checked.MV_CheckpointVerify(self._handle, _BYTES_PER_CALL, byref(remaining))
 
-    def read(self, table: str | int, slot: int | None = None) -> NDArray[Any]:
+    def read(
+        self,
+        table: str | int,
+        slot: int | None = None,
+        *,
+        max_bytes: int = MAX_UNSTORED_BYTES,
+    ) -> NDArray[Any]:
         """Return the parameters of a table, or an array of its updater's state.
 
         Parameters
@@ -219,6 +231,10 @@ class Checkpoint:
             The name of the table, or its index in `tables`.
         slot : int, optional
             The index of the array of the updater's state; by default the parameters are read.
+        max_bytes : int, optional
+            The most bytes that the result may have in addition to those of the checkpoint's files.
+            Of a table with an initializer, a small file can describe more rows than there is
+            memory for.
 
         Returns
         -------
@@ -230,6 +246,8 @@ class Checkpoint:
         ------
         KeyError, IndexError
             If there is no such table or slot.
+        MemoryError
+            If the result would be larger than `max_bytes` allows.
         CheckpointCorruptError, CheckpointIOError
             As for `verify`, about the data that is read.
 
@@ -241,40 +259,70 @@ class Checkpoint:
                 f"slot: expected one of the {saved.slots} of table {saved.name!r}, received {slot}"
             )
             raise IndexError(msg)
-        out = np.empty(saved.shape, saved.dtype if slot is None else saved.state_dtype)
-        self._read(index, 0 if slot is None else 1 + slot, out)
-        return out
+        dtype = saved.dtype if slot is None else saved.state_dtype
+        return self._read(index, 0 if slot is None else 1 + slot, saved.shape, dtype, max_bytes)
 
     def read_keys(self, table: str | int) -> NDArray[np.int64] | None:
         """Return the keys of a hash table, shape (number of keys,); None for other tables."""
         index = self._index(table)
         if not self.tables[index].is_hash_table:
             return None
-        cells = np.empty((self.tables[index].shape[0], 2), np.int64)
-        self._read(index, capi.MV_AREA_KEYS, cells)
+        cells = self._read(
+            index, capi.MV_AREA_KEYS, (self.tables[index].shape[0], 2), np.dtype(np.int64)
+        )
         return np.ascontiguousarray(cells[:, 0])
 
-    def read_steps(self, table: str | int) -> NDArray[np.int32] | None:
-        """Return the updates of each row, shape (num_row,); None if they are not counted by row."""
+    def read_steps(
+        self, table: str | int, *, max_bytes: int = MAX_UNSTORED_BYTES
+    ) -> NDArray[np.int32] | None:
+        """Return the updates of each row, shape (num_row,); None if they are not counted by row.
+
+        `max_bytes` is that of `read`.
+        """
         index = self._index(table)
         if self.tables[index].counts != 1:
             return None
-        out = np.empty(self.tables[index].shape[0], np.int32)
-        self._read(index, capi.MV_AREA_STEPS, out)
-        return out
+        shape = self.tables[index].shape[:1]
+        return self._read(index, capi.MV_AREA_STEPS, shape, np.dtype(np.int32), max_bytes)
 
-    def read_row_state(self, table: str | int) -> NDArray[Any] | None:
-        """Return the state of each row, shape (num_row, row_slots); None if rows have none."""
+    def read_row_state(
+        self, table: str | int, *, max_bytes: int = MAX_UNSTORED_BYTES
+    ) -> NDArray[Any] | None:
+        """Return the state of each row, shape (num_row, row_slots); None if rows have none.
+
+        `max_bytes` is that of `read`.
+        """
         index = self._index(table)
         saved = self.tables[index]
         if saved.row_slots == 0:
             return None
-        out = np.empty((saved.shape[0], saved.row_slots), saved.state_dtype)
-        self._read(index, capi.MV_AREA_ROW_STATE, out)
+        shape = (saved.shape[0], saved.row_slots)
+        return self._read(index, capi.MV_AREA_ROW_STATE, shape, saved.state_dtype, max_bytes)
+
+    def _read(
+        self,
+        index: int,
+        area: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        max_bytes: int = MAX_UNSTORED_BYTES,
+    ) -> NDArray[Any]:
+        name = f"table {self.tables[index].name!r}"
+        self.require_room(math.prod(shape) * dtype.itemsize, max_bytes, name)
+        out = np.empty(shape, dtype)
+        checked.MV_CheckpointRead(self._handle, index, area, out.ctypes.data, out.nbytes)
         return out
 
-    def _read(self, index: int, area: int, out: NDArray[Any]) -> None:
-        checked.MV_CheckpointRead(self._handle, index, area, out.ctypes.data, out.nbytes)
+    def require_room(self, size: int, max_bytes: int, what: str) -> None:
+        """Raise MemoryError if `size` bytes are more than `max_bytes` above those of the files."""
+        if size > self.num_bytes + integer(max_bytes, "max_bytes", 0):
+            msg = (
+                f"{what}: expected at most {max_bytes} bytes in addition to the {self.num_bytes} "
+                f"bytes of the checkpoint's files, received {size} bytes, most of which an "
+                "initializer gives; pass a larger max_bytes= if you trust the checkpoint and have "
+                "the memory"
+            )
+            raise MemoryError(msg)
 
     def _index(self, table: str | int) -> int:
         if isinstance(table, str):

@@ -1,7 +1,9 @@
 """Converts checkpoints to files of the safetensors format, which other tools read, and back."""
 
 import json
+import math
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from ctypes import byref, c_void_p, sizeof
 from pathlib import Path
@@ -11,19 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._extras import needs
-from multiverso._native import capi
+from multiverso._native import arguments, capi
 from multiverso._native.checkpoint_calls import StrPath, save_options
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked
-from multiverso.checkpoint._files import Checkpoint, SavedTable
+from multiverso.checkpoint._files import MAX_UNSTORED_BYTES, Checkpoint, SavedTable
 
 #: The key in the file's metadata for updaters, options and the step, which are not tensors.
 _METADATA_KEY: Final = "multiverso"
-#: The most bytes in the name of a table in a checkpoint.
-_MAX_NAME_BYTES: Final = 63
+#: What reading the metadata can raise if anyone else has written them.
+_METADATA_ERRORS: Final = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+)
 
 
-def export_safetensors(directory: StrPath, file: StrPath) -> None:
+def export_safetensors(
+    directory: StrPath, file: StrPath, *, max_bytes: int = MAX_UNSTORED_BYTES
+) -> None:
     """Write the tables of a checkpoint to one file of the safetensors format.
 
     A table becomes a tensor of the same name, its updater's state ``NAME.state.0`` and so on, and
@@ -36,6 +42,9 @@ def export_safetensors(directory: StrPath, file: StrPath) -> None:
         A checkpoint, or a folder of checkpoints, from which the last one saved is used.
     file : path
         The file to write; an existing file is replaced.
+    max_bytes : int, optional
+        The most bytes that all tensors may have in addition to those of the checkpoint's files, as
+        for `Checkpoint.read`.
 
     Raises
     ------
@@ -43,6 +52,8 @@ def export_safetensors(directory: StrPath, file: StrPath) -> None:
         If safetensors is not installed: ``pip install "multiverso[safetensors]"``.
     ValueError
         If two tensors would have the same name.
+    MemoryError
+        If the tensors would be larger than `max_bytes` allows.
     CheckpointCorruptError, CheckpointIOError
         If the checkpoint cannot be read.
 
@@ -51,8 +62,9 @@ def export_safetensors(directory: StrPath, file: StrPath) -> None:
     tensors: dict[str, NDArray[Any]] = {}
     records = []
     with Checkpoint(directory) as checkpoint:
+        checkpoint.require_room(sum(map(_size_of, checkpoint.tables)), max_bytes, "all tensors")
         for index, table in enumerate(checkpoint.tables):
-            for name, array in _tensors_of(checkpoint, index, table):
+            for name, array in _tensors_of(checkpoint, index, table, max_bytes):
                 if name in tensors:
                     msg = f"expected tensors of different names, received two of {name!r}"
                     raise ValueError(msg)
@@ -71,26 +83,33 @@ def export_safetensors(directory: StrPath, file: StrPath) -> None:
                 }
             )
         metadata = {"step": checkpoint.step, "tables": records}
-    # The file is replaced in one step, so that a concurrent reader finds a complete file.
+    # The file is replaced in one step, so that a concurrent reader finds a complete file. It is
+    # written in a new folder: a link in the place of a file would lead the writer elsewhere.
     path = Path(file)
-    partial = path.with_name(f".{path.name}.part")
-    try:
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=path.parent) as folder:
+        partial = Path(folder, path.name)
         save_file(tensors, partial, metadata={_METADATA_KEY: json.dumps(metadata)})
         partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+
+
+def _size_of(table: SavedTable) -> int:
+    """Return the bytes of all tensors of a table."""
+    of_row = table.dtype.itemsize + table.slots * table.state_dtype.itemsize
+    of_row *= math.prod(table.shape[1:])
+    of_row += table.row_slots * table.state_dtype.itemsize + 4 * (table.counts == 1)
+    return table.shape[0] * of_row
 
 
 def _tensors_of(
-    checkpoint: Checkpoint, index: int, table: SavedTable
+    checkpoint: Checkpoint, index: int, table: SavedTable, max_bytes: int
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    yield table.name, checkpoint.read(index)
+    yield table.name, checkpoint.read(index, max_bytes=max_bytes)
     for slot in range(table.slots):
-        yield f"{table.name}.state.{slot}", checkpoint.read(index, slot)
-    steps = checkpoint.read_steps(index)
+        yield f"{table.name}.state.{slot}", checkpoint.read(index, slot, max_bytes=max_bytes)
+    steps = checkpoint.read_steps(index, max_bytes=max_bytes)
     if steps is not None:
         yield f"{table.name}.steps", steps
-    row_state = checkpoint.read_row_state(index)
+    row_state = checkpoint.read_row_state(index, max_bytes=max_bytes)
     if row_state is not None:
         yield f"{table.name}.row_state", row_state
     keys = checkpoint.read_keys(index)
@@ -136,15 +155,20 @@ def import_safetensors(
     except package.SafetensorError as error:
         msg = f"{os.fspath(file)}: expected a safetensors file: {error}"
         raise ValueError(msg) from error
-    try:
-        metadata = {} if encoded is None else json.loads(encoded)
-        records = [_record_of_tensor(name, tensors[name]) for name in sorted(tensors)]
-        if metadata:
+    records = [_record_of_tensor(name, tensors[name]) for name in sorted(tensors)]
+    if encoded is not None:
+        # The text may come from anyone, so it may contain values of any type, size and depth.
+        try:
+            metadata = json.loads(encoded)
             records = [_record_of_metadata(entry, tensors) for entry in metadata["tables"]]
-            step = metadata["step"] if step is None else step
-    except (AttributeError, IndexError, KeyError, json.JSONDecodeError) as error:
-        msg = f"{os.fspath(file)}: expected metadata that matches the tensors: {error!r}"
-        raise ValueError(msg) from error
+            names = {raw.name for raw, _ in records}
+            if len(names) < len(records):
+                raise ValueError("two tables have the same name")
+            if step is None:
+                step = arguments.integer(metadata["step"], "step", 0)
+        except _METADATA_ERRORS as error:
+            msg = f"{os.fspath(file)}: expected metadata that matches the tensors: {error!r}"
+            raise ValueError(msg) from error
     options = save_options(directory, step, keep)
     tables = (capi.MV_CheckpointTable * len(records))(*(raw for raw, _ in records))
     arrays = [np.ascontiguousarray(array) for _, parts in records for array in parts]
@@ -162,10 +186,7 @@ def _record_of_tensor(
     raw.kind = capi.MV_TABLE_MATRIX if is_matrix else capi.MV_TABLE_ARRAY
     raw.num_row, raw.num_col = tensor.shape if is_matrix else (tensor.size, 1)
     raw.updater = capi.MV_UPDATER_ADD
-    raw.name = name.encode()
-    if not 0 < len(raw.name) <= _MAX_NAME_BYTES or b"\0" in name.encode():
-        msg = f"expected names of 1 to {_MAX_NAME_BYTES} bytes, received {name!r}"
-        raise ValueError(msg)
+    raw.name = arguments.name(name, "the name of a tensor").encode()
     return raw, [tensor.astype(dtype.stored, copy=False)]
 
 
@@ -177,7 +198,8 @@ def _record_of_metadata(
         msg = f"{name}: expected an array or a matrix, received a hash table, which add() can fill"
         raise ValueError(msg)
     raw, parts = _record_of_tensor(name, tensors[name])
-    slots, counting = int(entry["slots"]), int(entry["counting"])
+    raw.slots = slots = arguments.integer(entry["slots"], "slots", 0, bits=31)
+    raw.counting = arguments.integer(entry["counting"], "counting", 0, bits=2)
     state_dtype = table_dtype(parts[0].dtype).values
     for part_name in (f"{name}.state.{slot}" for slot in range(slots)):
         part = tensors[part_name]
@@ -185,13 +207,13 @@ def _record_of_metadata(
             msg = f"{part_name}: expected the shape of {name} and {state_dtype}"
             raise ValueError(msg)
         parts.append(part)
-    if counting == 1:
+    if raw.counting == 1:
         steps = tensors[f"{name}.steps"]
         if steps.shape != (raw.num_row,) or steps.dtype != np.int32:
             msg = f"{name}.steps: expected {raw.num_row} elements of int32"
             raise ValueError(msg)
         parts.append(steps)
-    raw.row_slots = int(entry.get("row_slots", 0))
+    raw.row_slots = arguments.integer(entry.get("row_slots", 0), "row_slots", 0, bits=31)
     if raw.row_slots > 0:
         row_state = tensors[f"{name}.row_state"]
         if row_state.shape != (raw.num_row, raw.row_slots) or row_state.dtype != state_dtype:
@@ -201,10 +223,11 @@ def _record_of_metadata(
     if len(entry["hyper"]) > capi.MV_HYPER_COUNT:
         msg = f"{name}: expected at most {capi.MV_HYPER_COUNT} options"
         raise ValueError(msg)
-    raw.kind, raw.updater, raw.slots = int(entry["kind"]), int(entry["updater"]), slots
-    raw.counting, raw.steps = counting, int(entry["steps"])
+    raw.kind = arguments.integer(entry["kind"], "kind", 0, bits=31)
+    raw.updater = arguments.integer(entry["updater"], "updater", 0, bits=31)
+    raw.steps = arguments.integer(entry["steps"], "steps", 0)
     for index, value in enumerate(entry["hyper"]):
-        raw.hyper[index] = float(value)
+        raw.hyper[index] = arguments.finite(value, "hyper")
     return raw, parts
 
 

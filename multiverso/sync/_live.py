@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from multiverso.sync._names import shortened, with_layout
 from multiverso.sync._tensor import Tensor
-from multiverso.sync._tensor_sync import groups_of, tables_of, with_layout
+from multiverso.sync._tensor_sync import groups_of, tables_of
 
 if TYPE_CHECKING:
     from multiverso._live import View
@@ -49,9 +50,10 @@ def load_live(name: str, tensors: Sequence[Tensor], view: View) -> int | None:
             parts = [part for _, part in wanted]
             break
     else:
+        wanted_name = with_layout(shortened(name), tensors)
         given = ", ".join(f"'{table.name}'" for table in view.tables.values())
         msg = (
-            f"expected a session that trains '{with_layout(name, tensors)}', received one with "
+            f"expected a session that trains '{wanted_name}', received one with "
             f"{given or 'no tables'}: the model must have the same class and the same tensors as "
             "that of the workers"
         )

@@ -5,7 +5,6 @@ A `Tensor` is an array of parameters in the form in which NumPy or a framework k
 
 import contextlib
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from multiverso import _session
 from multiverso._native import arrays
 from multiverso._native.arguments import choice, flag, integer
 from multiverso.errors import StateError
+from multiverso.sync._names import shortened, with_layout
 from multiverso.sync._overlap import Exchange
 from multiverso.sync._table_sync import TableSync, joined
 from multiverso.sync._tensor import Tensor, TensorGroup
@@ -22,9 +22,6 @@ from multiverso.sync._weighted_merge import Weight, WeightedMerge
 from multiverso.tables import ArrayTableHandler
 from multiverso.tables._updaters import FORMER_UPDATERS, UPDATERS, require_options
 
-#: The most bytes of the user's name and of a shape; together they fit into the name of a table.
-_NAME_BYTES: Final = 24
-_SHAPE_BYTES: Final = 36
 #: The arguments of `ParamSync` and the adapters, of which an unknown option may be a misspelling.
 _ARGUMENTS: Final = (
     *("name", "freq", "overlap", "average", "updater"),
@@ -340,10 +337,10 @@ def tables_of(
 ) -> list[list[tuple[str, list[Tensor]]]]:
     """Return for each fragment the names of its tables, and the tensors that each table holds."""
     if fragments == 1:
-        full_name = with_layout(name, tensors)
+        full_name = with_layout(shortened(name), tensors)
         return [[(full_name, part) for part in by_dtype(tensors)]]
     return [
-        [(with_layout(f"{name[:20]} {index}", fragment), part) for part in by_dtype(fragment)]
+        [(with_layout(shortened(name, f" {index}"), fragment), part) for part in by_dtype(fragment)]
         for index, fragment in enumerate(fragments_of(tensors, fragments))
     ]
 
@@ -359,18 +356,3 @@ def by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
 def groups_of(tensors: Sequence[Tensor]) -> list[TensorGroup]:
     """Return the groups of the tensors, without duplicates."""
     return list({id(tensor.group): tensor.group for tensor in tensors if tensor.group}.values())
-
-
-def with_layout(name: str, tensors: Sequence[Tensor]) -> str:
-    """Return a name for the tables that differs between ranks whose tensors differ.
-
-    The size of a table alone distinguishes neither 2 + 3 parameters from 3 + 2, nor a matrix from
-    its transpose.
-    """
-    short = name.encode()[:_NAME_BYTES].decode(errors="ignore")
-    if len(tensors) == 1:
-        shape = f"shape {tensors[0].shape}"
-        if len(shape) <= _SHAPE_BYTES:
-            return f"{short}, {shape}"
-    layout = ",".join(f"{tensor.dtype}{tensor.shape}" for tensor in tensors)
-    return f"{short} ({len(tensors)} tensors, layout {zlib.crc32(layout.encode()):08x})"

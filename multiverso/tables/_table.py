@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import sys
+import warnings
 import weakref
 from collections.abc import Callable
 from ctypes import byref, c_int32, sizeof
+from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn, SupportsIndex
 
 import numpy as np
@@ -15,7 +18,8 @@ from numpy.typing import NDArray
 
 from multiverso import _session
 from multiverso._native import arrays, capi, checkpoint_calls
-from multiverso._native.arguments import choice, integer, text
+from multiverso._native.arguments import choice, integer
+from multiverso._native.arguments import name as naming
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked
@@ -23,6 +27,9 @@ from multiverso.tables._background import BackgroundCalls
 from multiverso.tables._updaters import OPTIONAL, UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
+
+#: The folder of the package, with a separator at its end.
+_PACKAGE: Final = str(Path(_session.__file__).parent / "_")[:-1]
 
 _COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
 _NUMA: Final = {"interleave": capi.MV_NUMA_INTERLEAVE}
@@ -70,7 +77,7 @@ class Table:
         checked.MV_TableOptionsInit(byref(raw))
         raw.kind = self._kind
         try:
-            raw.name = None if name is None else text(name, "name").encode()
+            raw.name = None if name is None else naming(name).encode()
             self._updater = set_updater(raw, updater, options, _arguments_of(type(self)))
             raw.dtype, self._stored_dtype, self._dtype = table_dtype(dtype)
             self._requires_finite = session.options.requires_finite and self._dtype.kind == "f"
@@ -96,6 +103,24 @@ class Table:
             free = weakref.finalize(self, self._background.free_table)
             free.atexit = False  # The end of the session frees the table.
         self._name = name if isinstance(name, str) else f"table {self._description().id}"
+        self._warn_of_equal_name(session)
+
+    def _warn_of_equal_name(self, session: _session.Session) -> None:
+        """Warn if a checkpoint could give this table the values of another one of the session.
+
+        Tables of one name that differ in their dtypes cannot be confused: `ParamSync` makes them.
+        """
+        stacklevel, site = _caller()
+        key = self._name, self._stored_dtype
+        former, former_site = session.named.get(key, (None, ""))
+        session.named[key] = weakref.ref(self), site
+        if former is not None and former() is not None:
+            msg = (
+                f"two tables of this session have the name {self._name!r}: one was created at "
+                f"{former_site}, the other one at {site}. A load tells them apart only by the "
+                "order in which they are created, so give each table its own name"
+            )
+            warnings.warn(msg, RuntimeWarning, stacklevel=stacklevel)
 
     @property
     def name(self) -> str:
@@ -266,6 +291,17 @@ class Table:
             f"<{type(self).__name__} '{self._name}': {self._size_text()} {self._stored_dtype}, "
             f"updater {self._updater}>"
         )
+
+
+def _caller() -> tuple[int, str]:
+    """Return the stacklevel of `_caller`'s caller for the first code outside the package, and it.
+
+    The second value is the file and the line.
+    """
+    stacklevel, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        stacklevel, frame = stacklevel + 1, frame.f_back
+    return stacklevel, f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def copier(buffer: NDArray[Any], target: NDArray[Any]) -> Callable[[], None] | None:

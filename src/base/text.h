@@ -42,6 +42,12 @@ inline std::string TimeText(double seconds) {
   return text;
 }
 
+// Returns the text in an array of fixed size, which other processes may be writing to.
+template <size_t N>
+std::string TextOf(const char (&text)[N]) {
+  return std::string(text, strnlen(text, N));
+}
+
 // Copies as many bytes of `text` as fit before a final zero byte, which is always written.
 template <size_t N>
 void CopyText(char (&destination)[N], const std::string& text) {

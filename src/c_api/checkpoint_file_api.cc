@@ -67,6 +67,10 @@ Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
   spec.num_col = table.num_col;
   std::memcpy(spec.hyper, table.hyper, sizeof(spec.hyper));
   MV_RETURN_IF_NOT_OK(spec.Check());
+  if (table.name != nullptr && std::strlen(table.name) >= kSavedNameBytes) {
+    return Status(Code::kValue, StrCat("name: expected at most ", kSavedNameBytes - 1,
+                                       " bytes, received '", table.name, "'"));
+  }
   if (table.name == nullptr || table.slots < 0 || table.row_slots < 0 || table.counting < 0 ||
       table.counting > 2) {
     return Status(Code::kValue, "MV_CheckpointTable: expected a name, slots and a counting");

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/exit_deadline.h"
+#include "base/json.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "c_api/guard.h"
@@ -68,11 +69,15 @@ int32_t MV_AbiVersion(void) { return MV_ABI_VERSION; }
 const char* MV_VersionString(void) { return multiverso::kVersion; }
 
 const char* MV_BuildInfo(void) {
-  static const std::string info =
-      multiverso::StrCat("{\"version\": \"", multiverso::kVersion, "\", \"abi\": ", MV_ABI_VERSION,
-                         ", \"compiler\": \"", kCompiler, "\", \"build_type\": \"", kBuildType,
-                         "\", \"platform\": \"", multiverso::PlatformName(),
-                         "\", \"vector_kernels\": \"", multiverso::kernels::VectorVersion(), "\"}");
+  static const std::string info = multiverso::JsonObject()
+                                      .Add("version", multiverso::kVersion)
+                                      .Add("abi", MV_ABI_VERSION)
+                                      .Add("compiler", kCompiler)
+                                      .Add("build_type", kBuildType)
+                                      .Add("platform", multiverso::PlatformName())
+                                      .Add("vector_kernels", multiverso::kernels::VectorVersion())
+                                      .Take()
+                                      .text;
   return info.c_str();
 }
 

@@ -188,7 +188,14 @@ Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   spec.keys.evict = options->evict;
   spec.keys.admit = options->admit;
   spec.keys.ttl = options->ttl;
-  if (options->name != nullptr) CopyText(spec.name, options->name);
+  if (options->name != nullptr) {
+    const size_t length = std::strlen(options->name);
+    if (length >= sizeof(spec.name)) {
+      return Status(Code::kValue, StrCat("name: expected at most ", sizeof(spec.name) - 1,
+                                         " bytes, received ", length, ": ", options->name));
+    }
+    CopyText(spec.name, options->name);
+  }
   return spec;
 }
 

@@ -28,6 +28,8 @@ std::string DataFileName(uint32_t index) {
   return name;
 }
 
+std::string PartialName(const std::string& data_file) { return data_file + ".part"; }
+
 Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::string& path,
                                                  const Manifest& manifest, uint32_t index) {
   auto opened = OpenListed(files, path);

@@ -15,6 +15,8 @@ namespace multiverso {
 
 // Returns "shard-00002.mv" for index 2.
 std::string DataFileName(uint32_t index);
+// Returns the name that a data file has while it is written.
+std::string PartialName(const std::string& data_file);
 
 // One thread at a time uses a DataFile. Failures are CheckpointCorruptError or CheckpointIOError.
 class DataFile {

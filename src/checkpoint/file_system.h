@@ -55,8 +55,14 @@ class FileSystem {
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
   // Flushes the entries of the folder to the disk.
   virtual Status SyncFolder(const std::string& path) = 0;
-  // Removes a file or an empty folder. A link itself is removed, and its target stays.
+  // Removes a file. A link itself is removed, and its target stays.
   virtual Status Remove(const std::string& path) = 0;
+  // Removes the files in a folder whose names `is_removed` accepts, and then the folder, which
+  // fails if it contains anything else. It touches nothing outside of the folder: a link is
+  // removed, and its target stays, also if the link is in the place of the folder. Returns ok if
+  // nothing exists.
+  virtual Status RemoveFolder(const std::string& path,
+                              bool (*is_removed)(const std::string& name)) = 0;
 };
 
 // Returns the file system of this machine, which is never destroyed.
@@ -66,6 +72,8 @@ FileSystem* LocalFileSystem();
 // only if `bytes_done` > 0.
 Status IoFailure(const std::string& path, const char* action, int error_number,
                  int64_t bytes_done = 0);
+// Returns that the folder `path` cannot be removed because of its entry `name`.
+Status ForeignEntryFailure(const std::string& path, const std::string& name);
 // Returns "PATH, byte 64: ...".
 Status CorruptionFailure(const std::string& path, int64_t offset, const std::string& problem);
 

@@ -72,6 +72,30 @@ class PosixWritableFile final : public WritableFile {
   int64_t flushed_ = 0;  // bytes that the kernel has been told to write
 };
 
+// Closes a folder that opendir has opened.
+struct FolderCloser {
+  void operator()(DIR* folder) const { closedir(folder); }
+};
+using OpenFolder = std::unique_ptr<DIR, FolderCloser>;
+
+Result<std::vector<std::string>> NamesIn(DIR* folder, const std::string& path) {
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = readdir(folder)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+    errno = 0;
+  }
+  if (errno != 0) return IoFailure(path, "list", errno);
+  return names;
+}
+
+Status RemoveAt(int folder, const std::string& name, int flags, const std::string& path) {
+  if (MV_FAILPOINT("file.remove")) return IoFailure(path, "remove", EIO);
+  if (unlinkat(folder, name.c_str(), flags) == 0 || errno == ENOENT) return Status::Ok();
+  return IoFailure(path, "remove", errno);
+}
+
 class PosixReadableFile final : public ReadableFile {
  public:
   PosixReadableFile(std::string path, int fd, int64_t bytes)
@@ -136,19 +160,9 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Result<std::vector<std::string>> List(const std::string& path) override {
-    DIR* const listing = opendir(path.c_str());
-    if (listing == nullptr) return IoFailure(path, "list", errno);
-    std::vector<std::string> names;
-    errno = 0;
-    while (const dirent* entry = readdir(listing)) {
-      const std::string name = entry->d_name;
-      if (name != "." && name != "..") names.push_back(name);
-      errno = 0;
-    }
-    const int error_number = errno;
-    closedir(listing);
-    if (error_number != 0) return IoFailure(path, "list", error_number);
-    return names;
+    const OpenFolder folder(opendir(path.c_str()));
+    if (folder == nullptr) return IoFailure(path, "list", errno);
+    return NamesIn(folder.get(), path);
   }
 
   Status MakeFolders(const std::string& path) override {
@@ -191,8 +205,40 @@ class PosixFileSystem final : public FileSystem {
 
   Status Remove(const std::string& path) override {
     if (MV_FAILPOINT("file.remove")) return IoFailure(path, "remove", EIO);
-    if (remove(path.c_str()) != 0) return IoFailure(path, "remove", errno);
+    if (unlink(path.c_str()) != 0) return IoFailure(path, "remove", errno);
     return Status::Ok();
+  }
+
+  Status RemoveFolder(const std::string& path,
+                      bool (*is_removed)(const std::string& name)) override {
+    // All names are looked up in open folders, so that no link that appears meanwhile is followed.
+    const size_t slash = path.rfind('/');
+    const std::string name = path.substr(slash + 1);
+    const std::string parent_path = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+    const OpenFolder parent(opendir(parent_path.c_str()));
+    if (parent == nullptr) return IoFailure(parent_path, "open", errno);
+    const int parent_fd = dirfd(parent.get());
+    struct stat info{};
+    if (fstatat(parent_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode))
+      return RemoveAt(parent_fd, name, 0, path);
+    const int fd = openat(parent_fd, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT ? Status::Ok() : IoFailure(path, "remove", errno);
+    const OpenFolder folder(fdopendir(fd));
+    if (folder == nullptr) {
+      const int error_number = errno;
+      close(fd);
+      return IoFailure(path, "list", error_number);
+    }
+    const auto entries = NamesIn(folder.get(), path);
+    if (!entries.ok()) return entries.status();
+    // A failure does not keep the other files, whose space is freed.
+    Status status;
+    for (const std::string& entry : entries.value()) {
+      const Status removed = is_removed(entry) ? RemoveAt(fd, entry, 0, StrCat(path, "/", entry))
+                                               : ForeignEntryFailure(path, entry);
+      if (status.ok()) status = removed;
+    }
+    return status.ok() ? RemoveAt(parent_fd, name, AT_REMOVEDIR, path) : status;
   }
 };
 

@@ -173,6 +173,27 @@ class WindowsFileSystem final : public FileSystem {
     }
     return Status::Ok();
   }
+
+  Status RemoveFolder(const std::string& path,
+                      bool (*is_removed)(const std::string& name)) override {
+    const DWORD attributes = GetFileAttributesW(windows::ToUtf16(path).c_str());
+    if (attributes == INVALID_FILE_ATTRIBUTES) {
+      const int error_number = LastErrno();
+      return error_number == ENOENT ? Status::Ok() : IoFailure(path, "remove", error_number);
+    }
+    // Links and junctions are reparse points, which Remove does not follow.
+    if ((attributes & FILE_ATTRIBUTE_REPARSE_POINT) != 0) return Remove(path);
+    const auto entries = List(path);
+    if (!entries.ok()) return entries.status();
+    // A failure does not keep the other files, whose space is freed.
+    Status status;
+    for (const std::string& entry : entries.value()) {
+      const Status removed =
+          is_removed(entry) ? Remove(StrCat(path, "/", entry)) : ForeignEntryFailure(path, entry);
+      if (status.ok()) status = removed;
+    }
+    return status.ok() ? Remove(path) : status;
+  }
 };
 
 }  // namespace

@@ -4,9 +4,11 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
-#include <set>
 
+#include "base/checked.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "checkpoint/data_file.h"
 
 namespace multiverso {
 namespace {
@@ -16,6 +18,40 @@ constexpr char kRemoving[] = ".removing-";
 
 bool BeginsWith(const std::string& text, const std::string& prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
+}
+
+// Returns the mark with the checkpoint's id at the end of the name of a folder that is written.
+std::string MarkOf(uint64_t id) {
+  char mark[32];
+  std::snprintf(mark, sizeof(mark), "-%016" PRIx64, id);
+  return mark;
+}
+
+// Returns whether `name` begins as the name of a leftover does.
+bool LooksLikeLeftover(const std::string& name) {
+  return BeginsWith(name, kSaving) || BeginsWith(name, kRemoving);
+}
+
+// Returns whether a save could have made a folder of this name.
+bool IsNameOfLeftover(const std::string& name) {
+  CheckpointName parsed;
+  if (BeginsWith(name, kRemoving)) {
+    return CheckpointName::Parse(name.substr(sizeof(kRemoving) - 1), &parsed);
+  }
+  const size_t mark = name.rfind('-');
+  uint64_t id = 0;
+  return BeginsWith(name, kSaving) && std::sscanf(name.c_str() + mark + 1, "%" SCNx64, &id) == 1 &&
+         MarkOf(id) == name.substr(mark) &&
+         CheckpointName::Parse(name.substr(sizeof(kSaving) - 1, mark - (sizeof(kSaving) - 1)),
+                               &parsed);
+}
+
+// Returns whether a save writes a file of this name to the folder of a checkpoint.
+bool IsFileOfCheckpoint(const std::string& name) {
+  if (name == kManifestName) return true;
+  uint32_t index = 0;
+  if (std::sscanf(name.c_str(), "shard-%" SCNu32, &index) != 1) return false;
+  return name == DataFileName(index) || name == PartialName(DataFileName(index));
 }
 
 }  // namespace
@@ -66,13 +102,24 @@ Status CheckpointFolder::NotFound() const {
 
 Result<std::string> CheckpointFolder::Begin(int64_t step, uint64_t id, CheckpointName* name) {
   MV_RETURN_IF_NOT_OK(files_->MakeFolders(path_));
-  MV_RETURN_IF_NOT_OK(RemoveLeftovers({kSaving, kRemoving}));
+  const auto entries = files_->List(path_);
+  if (!entries.ok()) return entries.status();
+  for (const std::string& entry : entries.value()) {
+    if (LooksLikeLeftover(entry)) RemoveLeftover(entry);
+  }
   const auto names = List();
   if (!names.ok()) return names.status();
   *name = CheckpointName{1, std::max<int64_t>(step, 0)};
   if (!names.value().empty()) {
-    name->number = names.value().back().number + 1;
-    if (step < 0) name->step = names.value().back().step + 1;
+    const CheckpointName& last = names.value().back();
+    if (!CheckedAdd(last.number, 1, &name->number) ||
+        (step < 0 && !CheckedAdd(last.step, 1, &name->step))) {
+      return Status(Code::kCheckpointIo,
+                    StrCat(PathOf(last),
+                           ": expected a number and a step after which another one "
+                           "can follow; rename this folder, or save with a step into another"),
+                    FileFault{PathOf(last), EOVERFLOW, 0});
+    }
   }
   const std::string saving = SavingPath(*name, id);
   MV_RETURN_IF_NOT_OK(files_->MakeFolder(saving));
@@ -80,9 +127,7 @@ Result<std::string> CheckpointFolder::Begin(int64_t step, uint64_t id, Checkpoin
 }
 
 std::string CheckpointFolder::SavingPath(const CheckpointName& name, uint64_t id) const {
-  char mark[32];
-  std::snprintf(mark, sizeof(mark), "-%016" PRIx64, id);
-  return StrCat(path_, "/", kSaving, name.text(), mark);
+  return StrCat(path_, "/", kSaving, name.text(), MarkOf(id));
 }
 
 Status CheckpointFolder::Commit(const std::string& saving, const CheckpointName& name) {
@@ -91,9 +136,23 @@ Status CheckpointFolder::Commit(const std::string& saving, const CheckpointName&
   return files_->SyncFolder(path_);
 }
 
-void CheckpointFolder::Abandon(const std::string& saving) { (void)RemoveAll(saving); }
+void CheckpointFolder::Abandon(const std::string& saving) {
+  (void)files_->RemoveFolder(saving, &IsFileOfCheckpoint);
+}
 
-Status CheckpointFolder::Retire(int64_t keep) {
+Status CheckpointFolder::AddBases(std::string path, std::set<int64_t>* numbers) const {
+  Result<Manifest> manifest = ReadManifest(files_, path);
+  if (!manifest.ok()) return manifest.status();
+  while (manifest->base.has_value() && numbers->insert(manifest->base->number).second) {
+    const std::string base_path = PathOfBase(path, *manifest->base);
+    manifest = ReadBaseManifest(files_, path, Manifest(manifest.value()));
+    if (!manifest.ok()) return manifest.status();
+    path = base_path;
+  }
+  return Status::Ok();
+}
+
+Status CheckpointFolder::Retire(int64_t keep, std::vector<std::string>* retired) {
   const auto listed = List();
   if (!listed.ok()) return listed.status();
   const std::vector<CheckpointName>& names = listed.value();
@@ -101,46 +160,32 @@ Status CheckpointFolder::Retire(int64_t keep) {
   const auto first_kept = names.end() - keep;
   std::set<int64_t> needed;  // the numbers of bases
   for (auto name = first_kept; name != names.end(); ++name) {
-    std::string path = PathOf(*name);
-    Result<Manifest> manifest = ReadManifest(files_, path);
-    if (!manifest.ok()) return manifest.status();
-    while (manifest->base.has_value() && needed.insert(manifest->base->number).second) {
-      const std::string base_path = PathOfBase(path, *manifest->base);
-      manifest = ReadBaseManifest(files_, path, Manifest(manifest.value()));
-      if (!manifest.ok()) return manifest.status();
-      path = base_path;
-    }
+    MV_RETURN_IF_NOT_OK(AddBases(PathOf(*name), &needed));
   }
   // Increments are renamed before their bases, so that every checkpoint that is found is complete.
   for (auto end = first_kept; end != names.begin(); --end) {
     const CheckpointName& name = *(end - 1);
     if (needed.count(name.number) != 0) continue;
-    MV_RETURN_IF_NOT_OK(files_->Rename(PathOf(name), StrCat(path_, "/", kRemoving, name.text())));
+    const std::string removing = kRemoving + name.text();
+    const Status renamed = files_->Rename(PathOf(name), StrCat(path_, "/", removing));
+    if (renamed.ok()) {
+      retired->push_back(removing);
+      continue;
+    }
+    LogWarning(StrCat("an old checkpoint stays: ", renamed.text()));
+    MV_RETURN_IF_NOT_OK(AddBases(PathOf(name), &needed));
   }
   return Status::Ok();
 }
 
-Status CheckpointFolder::RemoveRetired() { return RemoveLeftovers({kRemoving}); }
-
-Status CheckpointFolder::RemoveLeftovers(const std::vector<std::string>& prefixes) {
-  const auto entries = files_->List(path_);
-  if (!entries.ok()) return entries.status();
-  for (const std::string& entry : entries.value()) {
-    const bool is_leftover =
-        std::any_of(prefixes.begin(), prefixes.end(),
-                    [&](const std::string& prefix) { return BeginsWith(entry, prefix); });
-    if (is_leftover) MV_RETURN_IF_NOT_OK(RemoveAll(StrCat(path_, "/", entry)));
-  }
-  return Status::Ok();
-}
-
-Status CheckpointFolder::RemoveAll(const std::string& path) {
-  const auto entries = files_->List(path);
-  if (!entries.ok()) return entries.status();
-  for (const std::string& entry : entries.value()) {
-    MV_RETURN_IF_NOT_OK(files_->Remove(StrCat(path, "/", entry)));
-  }
-  return files_->Remove(path);
+void CheckpointFolder::RemoveLeftover(const std::string& name) {
+  const std::string path = StrCat(path_, "/", name);
+  const Status removed =
+      IsNameOfLeftover(name)
+          ? files_->RemoveFolder(path, &IsFileOfCheckpoint)
+          : Status(Code::kCheckpointIo, StrCat(path, " is not the name of a folder of a save"));
+  if (!removed.ok())
+    LogWarning(StrCat("what looks like a leftover of a save stays: ", removed.text()));
 }
 
 }  // namespace multiverso

@@ -27,7 +27,8 @@ constexpr uint32_t kLazyFormatVersion = 2;         // of a checkpoint with a tab
 constexpr uint32_t kIncrementFormatVersion = 3;    // of an increment, with tables of any kind
 constexpr int64_t kBlockBytes = int64_t{1} << 20;  // bytes of a section with one checksum
 constexpr int64_t kDataAlignment = 4096;
-constexpr int64_t kIdOffset = 24;  // of the checkpoint's id in manifests and data files
+constexpr int64_t kIdOffset = 24;      // of the checkpoint's id in manifests and data files
+constexpr int64_t kNumberOffset = 32;  // of its number in manifests
 constexpr int kSavedHypers = 16;
 constexpr int64_t kSavedNameBytes = 64;
 // Larger manifests and headers are rejected as corrupt.

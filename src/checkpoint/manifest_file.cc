@@ -18,6 +18,15 @@ bool ParseNumber(const std::string& text, int64_t* number) {
   return parsed.ec == std::errc() && parsed.ptr == end && *number >= 0 && text[0] != '-';
 }
 
+// Splits the path of a checkpoint into its folder, which ends with a slash or is empty, and its
+// name. Returns false if the path does not end with the name of a checkpoint.
+bool SplitPath(const std::string& path, std::string* parent, CheckpointName* name) {
+  const size_t end = path.find_last_not_of('/') + 1;
+  const size_t begin = path.substr(0, end).find_last_of('/') + 1;
+  *parent = path.substr(0, begin);
+  return CheckpointName::Parse(path.substr(begin, end - begin), name);
+}
+
 }  // namespace
 
 std::string CheckpointName::text() const {
@@ -47,18 +56,26 @@ Result<Manifest> ReadManifest(FileSystem* files, const std::string& path, int64_
   }
   std::string content(static_cast<size_t>(size), '\0');
   MV_RETURN_IF_NOT_OK(file.value()->Read(0, content.data(), size));
-  return DecodeManifest(content, file.value()->path());
+  Result<Manifest> manifest = DecodeManifest(content, file.value()->path());
+  CheckpointName name;
+  std::string parent;
+  if (!manifest.ok() || !SplitPath(path, &parent, &name)) return manifest;
+  const CheckpointName saved{manifest->number, manifest->step};
+  if (saved.text() == name.text()) return manifest;
+  // A load takes the last checkpoint by its name, so a folder with the name of a later checkpoint
+  // would bring an older state.
+  return CorruptionFailure(
+      file.value()->path(), kNumberOffset,
+      StrCat("expected ", name.text(), ", as its folder is named, received ", saved.text(),
+             "; give the folder that name, or one that is no checkpoint's"));
 }
 
 std::string PathOfBase(const std::string& path, const SavedBase& base) {
   const std::string name = CheckpointName{base.number, base.step}.text();
-  const size_t end = path.find_last_not_of('/');
-  const size_t slash = end == std::string::npos ? end : path.find_last_of('/', end);
   CheckpointName own;
-  const bool is_named = slash != std::string::npos &&
-                        CheckpointName::Parse(path.substr(slash + 1, end - slash), &own);
+  std::string parent;
   // A path such as "." does not say in which folder the checkpoint is.
-  return is_named ? path.substr(0, slash + 1) + name : StrCat(path, "/../", name);
+  return SplitPath(path, &parent, &own) ? parent + name : StrCat(path, "/../", name);
 }
 
 Result<Manifest> ReadBaseManifest(FileSystem* files, const std::string& path,

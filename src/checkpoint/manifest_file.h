@@ -25,6 +25,7 @@ struct CheckpointName {
 // Returns the path of the manifest of the checkpoint `path`.
 std::string ManifestPath(const std::string& path);
 // Reads the manifest of the checkpoint `path`. `bytes`, unless null, gets the size of the file.
+// Returns CheckpointCorruptError if the folder has the name of another checkpoint.
 Result<Manifest> ReadManifest(FileSystem* files, const std::string& path, int64_t* bytes = nullptr);
 
 // Returns the path of the base of the increment `path`.

@@ -105,19 +105,16 @@ void SaveJob::Run() {
     status = Status(Code::kMemory, StrCat(plan_.saving, ": ", error.what()));
   }
   finish(&committed_, &committed_status_, status);
-  if (status.ok() && plan_.commits && plan_.keep > 0) RemoveOld();
+  if (status.ok()) RemoveOld();
 }
 
 void SaveJob::RemoveOld() {
-  Status status;
   try {
-    status = CheckpointFolder(files_, plan_.folder).RemoveRetired();
+    CheckpointFolder folder(files_, plan_.folder);
+    for (const std::string& name : retired_) folder.RemoveLeftover(name);
   } catch (const std::exception& error) {
-    status = Status(Code::kMemory, error.what());
+    LogWarning(StrCat("old checkpoints stay: ", error.what()));
   }
-  // The user may have removed the folder meanwhile. Otherwise the next save tries again.
-  const bool is_gone = status.file() != nullptr && status.file()->error_number == ENOENT;
-  if (!status.ok() && !is_gone) LogWarning(StrCat("old checkpoints stay: ", status.text()));
 }
 
 Status SaveJob::CheckMayContinue() const {
@@ -136,7 +133,7 @@ Status SaveJob::WriteFile() {
   header.sections = plan_.sections;
   if (!LayOut(&header)) return Status(Code::kMemory, StrCat(plan_.saving, ": too large"));
   const std::string path = StrCat(plan_.saving, "/", DataFileName(header.index));
-  const std::string partial_path = path + ".part";
+  const std::string partial_path = PartialName(path);
   auto file = files_->Create(partial_path);
   if (!file.ok()) return file.status();
   Status status = WriteData(file.value().get(), header);
@@ -255,7 +252,7 @@ Status SaveJob::Commit() {
   CheckpointFolder folder(files_, plan_.folder);
   MV_RETURN_IF_NOT_OK(folder.Commit(plan_.saving, plan_.name));
   if (plan_.keep > 0) {
-    const Status retired = folder.Retire(plan_.keep);
+    const Status retired = folder.Retire(plan_.keep, &retired_);
     // A failure to remove old checkpoints does not affect the new checkpoint.
     if (!retired.ok()) LogWarning(StrCat("old checkpoints stay: ", retired.text()));
   }

@@ -120,6 +120,7 @@ class SaveJob {
   bool committed_ = false;
   Status committed_status_;
   bool all_written_ = false;
+  std::vector<std::string> retired_;  // names of folders that the thread removes at its end
   std::thread thread_;
 };
 

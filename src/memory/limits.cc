@@ -7,8 +7,9 @@ namespace multiverso {
 Status CheckFitsInMemory(int64_t bytes) {
   const int64_t ceiling = MemoryCeiling();
   if (bytes <= ceiling) return Status::Ok();
-  return Status(Code::kMemory, StrCat("cannot hold ", SizeText(bytes), ": this machine has ",
-                                      SizeText(ceiling), " of memory and swap in all"));
+  return Status(Code::kMemory,
+                StrCat("cannot hold ", SizeText(bytes), ": this machine has ", SizeText(ceiling),
+                       " of memory and swap in all, or may use no more of it"));
 }
 
 Status CheckIsFree(int64_t bytes) {

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
+#include <vector>
 
+#include "memory/control_groups.h"
 #include "memory/limits.h"
 
 namespace multiverso {
@@ -26,29 +30,39 @@ void ForEachNumber(const char* path, Use use) {
   std::fclose(file);
 }
 
-// Returns the number in a limit file of the root control group, or the largest number without one.
-// Only the root group that a container sees has limits.
-int64_t ReadLimit(const char* path) {
-  std::FILE* file = std::fopen(path, "re");
+// Returns the number in a file of a control group, or the largest number without one.
+int64_t ReadLimit(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "re");
   if (file == nullptr) return kUnlimited;
   long long limit = 0;  // NOLINT: the type that scanf expects
-  const bool is_number = std::fscanf(file, "%lld", &limit) == 1 && limit > 0;
+  const bool is_number = std::fscanf(file, "%lld", &limit) == 1 && limit >= 0;
   std::fclose(file);
   return is_number ? int64_t{limit} : kUnlimited;
 }
 
-// Returns the bytes that the root control group in that folder can still use, or the largest number
-// if it has no limit.
-int64_t FreeInGroup(const std::string& folder, const char* limit_name, const char* used_name) {
-  const int64_t limit = ReadLimit((folder + limit_name).c_str());
-  const int64_t used = ReadLimit((folder + used_name).c_str());
+std::string ReadText(const char* path) {
+  std::ifstream in(path);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+// Returns the groups of this process now: another process may move it to other groups.
+std::vector<ControlGroup> GroupsOfThisProcess() {
+  return MemoryGroups(ReadText("/proc/self/cgroup"), ReadText("/proc/self/mountinfo"));
+}
+
+// Returns the bytes that a control group can still use, or the largest number if it has no limit.
+int64_t FreeInGroup(const ControlGroup& group) {
+  const int64_t limit = ReadLimit(group.limit_path());
+  const int64_t used = ReadLimit(group.used_path());
   if (limit == kUnlimited || used == kUnlimited) return kUnlimited;
-  // The group's file cache counts as used, but the kernel drops it when it needs memory. It has
-  // the same names in the groups of version 1 and 2.
+  // The group's file cache counts as used, but the kernel drops it when it needs memory.
+  const std::string prefix = group.version == 1 ? "total_" : "";  // with the groups below
   int64_t cached = 0;
-  ForEachNumber((folder + "memory.stat").c_str(), [&](const std::string& name, int64_t bytes) {
-    if (name == "inactive_file" || name == "active_file") cached += bytes;
-  });
+  ForEachNumber((group.folder + "memory.stat").c_str(),
+                [&](const std::string& name, int64_t bytes) {
+                  if (name == prefix + "inactive_file" || name == prefix + "active_file")
+                    cached += bytes;
+                });
   return std::max<int64_t>(limit - used + cached, 0);
 }
 
@@ -60,8 +74,10 @@ int64_t MemoryCeiling() {
   if (sysinfo(&info) == 0) {
     ceiling = static_cast<int64_t>(info.totalram + info.totalswap) * info.mem_unit;
   }
-  ceiling = std::min(ceiling, ReadLimit("/sys/fs/cgroup/memory.max"));
-  return std::min(ceiling, ReadLimit("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+  for (const ControlGroup& group : GroupsOfThisProcess()) {
+    ceiling = std::min(ceiling, ReadLimit(group.limit_path()));
+  }
+  return ceiling;
 }
 
 int64_t FreeMemory() {
@@ -69,9 +85,10 @@ int64_t FreeMemory() {
   ForEachNumber("/proc/meminfo", [&](const std::string& name, int64_t kilobytes) {
     if (name == "MemAvailable:") available = kilobytes * 1024;
   });
-  return std::min(
-      {available, FreeInGroup("/sys/fs/cgroup/", "memory.max", "memory.current"),
-       FreeInGroup("/sys/fs/cgroup/memory/", "memory.limit_in_bytes", "memory.usage_in_bytes")});
+  for (const ControlGroup& group : GroupsOfThisProcess()) {
+    available = std::min(available, FreeInGroup(group));
+  }
+  return available;
 }
 
 }  // namespace multiverso

@@ -1,10 +1,10 @@
 #include "node/node_snapshot.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -25,44 +25,9 @@ const char* NameOfState(uint32_t state) {
   }
 }
 
-// Returns a text in memory that other processes may be writing to.
-template <size_t N>
-std::string TextOf(const char (&text)[N]) {
-  return std::string(text, strnlen(text, N));
-}
-
-std::string Quoted(const std::string& text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') quoted += '\\';
-    if (byte < 0x20 || byte >= 0x7f) {
-      // Other bytes are written as Latin-1 characters, since a name may be cut within a UTF-8 one.
-      char escaped[8];
-      std::snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
-      quoted += escaped;
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
-}
-
 // Returns the seconds between two instants, or 0 if `to` is unknown (0) or earlier.
 double SecondsFrom(int64_t from, int64_t to) {
   return static_cast<double>(std::max<int64_t>(to - from, 0)) * 1e-9;
-}
-
-// Returns the seconds since a heartbeat as JSON, or null if there was none.
-std::string SilentFor(int64_t heard, int64_t now) {
-  return heard == 0 ? "null" : StrCat(SecondsFrom(heard, now));
-}
-
-template <class Range, class Format>
-std::string JsonList(const Range& range, const Format& format) {
-  std::string text = "[";
-  for (const auto& element : range) text += (text.size() > 1 ? "," : "") + format(element);
-  return text + "]";
 }
 
 }  // namespace
@@ -235,15 +200,16 @@ std::string NodeSnapshot::Json() const {
   const auto describe_rank = [&](int rank) {
     const RankSlot& slot = control_->slots()[rank];
     const std::vector<Call> calls = CallsOf(rank, 1);
-    const bool is_in_call = !calls.empty() && calls[0].is_under_way();
-    return StrCat(
-        "{\"rank\":", rank, ",\"pid\":", slot.pid, ",\"worker_id\":", slot.worker_id,
-        ",\"state\":\"", NameOfState(slot.state.load()),
-        "\",\"calls\":", control_->recorders(num_ranks_)[rank].calls.load(),
-        ",\"in_call\":", is_in_call ? "true" : "false",
-        ",\"silent_for\":", SilentFor(slot.last_heartbeat.load(), now),
-        ",\"call\":", calls.empty() ? "null" : Quoted(Describe(calls[0])),
-        ",\"waits_for\":", JsonList(AwaitedBy(rank), [](int other) { return StrCat(other); }), "}");
+    const int64_t heard = slot.last_heartbeat.load();
+    JsonObject object;
+    object.Add("rank", rank).Add("pid", slot.pid).Add("worker_id", slot.worker_id);
+    object.Add("state", NameOfState(slot.state.load()));
+    object.Add("calls", control_->recorders(num_ranks_)[rank].calls.load());
+    object.Add("in_call", !calls.empty() && calls[0].is_under_way());
+    object.Add("silent_for", heard == 0 ? JsonValue() : ToJson(SecondsFrom(heard, now)));
+    object.Add("call", calls.empty() ? JsonValue() : ToJson(Describe(calls[0])));
+    return object.Add("waits_for", JsonList(AwaitedBy(rank), [](int other) { return other; }))
+        .Take();
   };
   std::vector<int> tables;
   for (int table = 0; table < FlightRecorder::kTables; ++table) {
@@ -253,43 +219,40 @@ std::string NodeSnapshot::Json() const {
   }
   const auto describe_table = [&](int number) {
     const TableLabel& label = control_->labels[number];
-    const auto counts = [&](std::atomic<uint64_t> FlightRecorder::Traffic::* count) {
-      return JsonList(node_ranks, [&](int rank) {
-        return StrCat((control_->recorders(num_ranks_)[rank].traffic[number].*count).load());
-      });
+    JsonObject object;
+    object.Add("id", number).Add("name", TextOf(label.name)).Add("num_row", label.num_row);
+    object.Add("num_col", label.num_col).Add("capacity", label.capacity);
+    const auto load = [](const std::atomic<int64_t>& count) { return count.load(); };
+    object.Add("keys", label.capacity > 0 ? JsonList(label.key_counts, load) : JsonValue());
+    using Traffic = FlightRecorder::Traffic;
+    const auto add_counts = [&](const char* key, std::atomic<uint64_t> Traffic::* count) {
+      object.Add(key, JsonList(node_ranks, [&](int rank) {
+                   return (control_->recorders(num_ranks_)[rank].traffic[number].*count).load();
+                 }));
     };
-    std::string keys = "null";
-    if (label.capacity > 0) {
-      keys = "[";
-      for (const auto& key_count : label.key_counts) keys += StrCat(key_count.load(), ",");
-      keys.back() = ']';
-    }
-    return StrCat("{\"id\":", number, ",\"name\":", Quoted(TextOf(label.name)),
-                  ",\"num_row\":", label.num_row, ",\"num_col\":", label.num_col,
-                  ",\"capacity\":", label.capacity, ",\"keys\":", keys,
-                  ",\"gets\":", counts(&FlightRecorder::Traffic::gets),
-                  ",\"adds\":", counts(&FlightRecorder::Traffic::adds),
-                  ",\"bytes_got\":", counts(&FlightRecorder::Traffic::bytes_got),
-                  ",\"bytes_added\":", counts(&FlightRecorder::Traffic::bytes_added),
-                  ",\"bytes_sent\":", counts(&FlightRecorder::Traffic::bytes_sent),
-                  ",\"bytes_received\":", counts(&FlightRecorder::Traffic::bytes_received),
-                  ",\"raw_bytes_sent\":", counts(&FlightRecorder::Traffic::raw_bytes_sent),
-                  ",\"raw_bytes_received\":", counts(&FlightRecorder::Traffic::raw_bytes_received),
-                  ",\"encoding\":", counts(&FlightRecorder::Traffic::encoding),
-                  ",\"waiting\":", counts(&FlightRecorder::Traffic::waiting), "}");
+    add_counts("gets", &Traffic::gets);
+    add_counts("adds", &Traffic::adds);
+    add_counts("bytes_got", &Traffic::bytes_got);
+    add_counts("bytes_added", &Traffic::bytes_added);
+    add_counts("bytes_sent", &Traffic::bytes_sent);
+    add_counts("bytes_received", &Traffic::bytes_received);
+    add_counts("raw_bytes_sent", &Traffic::raw_bytes_sent);
+    add_counts("raw_bytes_received", &Traffic::raw_bytes_received);
+    add_counts("encoding", &Traffic::encoding);
+    add_counts("waiting", &Traffic::waiting);
+    return object.Take();
   };
-  return StrCat("{\"version\":", Quoted(TextOf(control_->version)), ",\"ranks\":", size(),
-                ",\"elastic\":", is_elastic() ? "true" : "false",
-                ",\"max_workers\":", control_->max_workers, ",\"nodes\":", control_->num_nodes,
-                ",\"node\":", control_->node, ",\"mode\":", control_->mode,
-                ",\"continues\":", control_->survives_losses != 0 ? "true" : "false",
-                ",\"started\":", control_->started, ",\"nanoseconds\":", now,
-                ",\"name\":", Quoted(TextOf(control_->name)),
-                ",\"published\":", control_->published.load(), ",\"saved\":",
-                control_->has_checkpoint.load() != 0 ? Quoted(TextOf(control_->checkpoint))
-                                                     : std::string("null"),
-                ",\"members\":", JsonList(node_ranks, describe_rank),
-                ",\"tables\":", JsonList(tables, describe_table), "}");
+  JsonObject node;
+  node.Add("version", TextOf(control_->version)).Add("ranks", size()).Add("elastic", is_elastic());
+  node.Add("max_workers", control_->max_workers).Add("nodes", control_->num_nodes);
+  node.Add("node", control_->node).Add("mode", control_->mode);
+  node.Add("continues", control_->survives_losses != 0).Add("started", control_->started);
+  node.Add("nanoseconds", now).Add("name", TextOf(control_->name));
+  node.Add("published", control_->published.load());
+  node.Add("saved", control_->has_checkpoint.load() != 0 ? ToJson(TextOf(control_->checkpoint))
+                                                         : JsonValue());
+  node.Add("members", JsonList(node_ranks, describe_rank));
+  return node.Add("tables", JsonList(tables, describe_table)).Take().text;
 }
 
 }  // namespace multiverso

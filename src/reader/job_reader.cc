@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "memory/futex.h"
 #include "memory/presence.h"
@@ -19,17 +20,6 @@ namespace {
 
 // How often the reader asks the kernel whether the ranks are alive.
 constexpr auto kCheckInterval = std::chrono::milliseconds(100);
-
-std::string TextOf(const char* text, size_t room) { return std::string(text, strnlen(text, room)); }
-
-std::string Quoted(const std::string& text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    const bool is_plain = static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\';
-    quoted += is_plain ? c : '?';
-  }
-  return quoted + "\"";
-}
 
 }  // namespace
 
@@ -56,7 +46,7 @@ Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, in
       std::unique_ptr<JobReader> reader(new JobReader(std::move(control.value())));
       const NodeControl& job = *reader->control_;
       is_unnamed = is_unnamed || job.name[0] == '\0';
-      if (job.name[0] == '\0' || (pid == 0 && TextOf(job.name, sizeof(job.name)) != name)) continue;
+      if (job.name[0] == '\0' || (pid == 0 && TextOf(job.name) != name)) continue;
       if (!reader->CheckRunning().ok()) continue;
       // The nodes of a session on one machine have a segment each; the reader takes the first node.
       const bool is_same = found != nullptr && found->control_->session == job.session;
@@ -96,14 +86,14 @@ bool JobReader::IsAlive(int owner) const {
 
 std::string JobReader::EndReason() const {
   if (control_->abort.load(std::memory_order_acquire) == NodeControl::kSet) {
-    return TextOf(control_->abort_reason, sizeof(control_->abort_reason));
+    return TextOf(control_->abort_reason);
   }
   for (int local_rank = 0; local_rank < RanksHere(); ++local_rank) {
     const int rank = RankOf(local_rank);
     const RankSlot& slot = control_->slots()[rank];
     const uint32_t state = slot.state.load(std::memory_order_acquire);
     if (state == RankSlot::kLeft) {
-      return StrCat("rank ", rank, " left (", TextOf(slot.reason, sizeof(slot.reason)), ")");
+      return StrCat("rank ", rank, " left (", TextOf(slot.reason), ")");
     }
     if (state != RankSlot::kClosed) return StrCat("rank ", rank, " (process ", slot.pid, ") died");
   }
@@ -128,8 +118,7 @@ Status JobReader::CheckRunning() {
     tables_.clear();
   }
   return Status(Code::kState,
-                StrCat("the session '", TextOf(control_->name, sizeof(control_->name)),
-                       "' has ended: ", EndReason()));
+                StrCat("the session '", TextOf(control_->name), "' has ended: ", EndReason()));
 }
 
 std::shared_ptr<JobReader::TableView> JobReader::Open(const std::string& path) const {
@@ -203,22 +192,21 @@ Result<std::string> JobReader::Json() {
   const std::lock_guard<std::mutex> guard(mutex_);
   FindTables();
   const uint64_t published = control_->published.load(std::memory_order_acquire);
-  std::string tables;
-  for (const auto& view : tables_) {
+  const auto describe = [&](const std::shared_ptr<TableView>& view) {
     const TableHeader& header = *view->header;
     const bool is_published = header.buffers[published % 2].published.load() == published;
-    tables += StrCat(tables.empty() ? "" : ",", "{\"id\":", header.id,
-                     ",\"name\":", Quoted(TextOf(header.spec.name, sizeof(header.spec.name))),
-                     ",\"kind\":", header.spec.kind, ",\"dtype\":", header.spec.dtype,
-                     ",\"num_row\":", header.spec.num_row, ",\"num_col\":", header.spec.num_col,
-                     ",\"first_row\":", header.published_rows.first,
-                     ",\"end_row\":", header.published_rows.end,
-                     ",\"is_live\":", view->live != nullptr ? "true" : "false",
-                     ",\"is_published\":", published > 0 && is_published ? "true" : "false", "}");
-  }
-  return StrCat("{\"name\":", Quoted(TextOf(control_->name, sizeof(control_->name))),
-                ",\"version\":", published, ",\"step\":", control_->steps[published % 2].load(),
-                ",\"tables\":[", tables, "]}");
+    JsonObject object;
+    object.Add("id", header.id).Add("name", TextOf(header.spec.name));
+    object.Add("kind", header.spec.kind).Add("dtype", header.spec.dtype);
+    object.Add("num_row", header.spec.num_row).Add("num_col", header.spec.num_col);
+    object.Add("first_row", header.published_rows.first);
+    object.Add("end_row", header.published_rows.end).Add("is_live", view->live != nullptr);
+    return object.Add("is_published", published > 0 && is_published).Take();
+  };
+  JsonObject job;
+  job.Add("name", TextOf(control_->name)).Add("version", published);
+  job.Add("step", control_->steps[published % 2].load());
+  return job.Add("tables", JsonList(tables_, describe)).Take().text;
 }
 
 Status JobReader::Run(int64_t table, uint64_t version, const Request& request, int64_t count,
@@ -230,7 +218,7 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
   }
   TableHeader& header = *view->header;
   const TableSpec& spec = header.spec;
-  const std::string where = StrCat("table '", TextOf(spec.name, sizeof(spec.name)), "': ");
+  const std::string where = StrCat("table '", TextOf(spec.name), "': ");
   const bool is_allowed =
       request.kind == RequestKind::kGet || request.kind == RequestKind::kGetRows ||
       request.kind == RequestKind::kGetKeys || request.kind == RequestKind::kCellsOfRows;

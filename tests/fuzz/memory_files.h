@@ -58,6 +58,10 @@ class MemoryFiles final : public FileSystem {
     files_.erase(path);
     return Status::Ok();
   }
+  Status RemoveFolder(const std::string& /*path*/,
+                      bool (* /*is_removed*/)(const std::string&)) override {
+    return Status::Ok();
+  }
 
  private:
   class Writable final : public WritableFile {

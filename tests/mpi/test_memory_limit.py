@@ -16,10 +16,12 @@ LIMIT = 1500 << 20
 GROUPS = Path("/sys/fs/cgroup/memory")  # of version 1, in which any group may have processes
 
 #: Makes the group the root of what the program sees of its groups, as in a container.
-ENTER = (
+AS_ROOT = (
     'mount --bind "$0" /sys/fs/cgroup/memory && '
     'echo $$ > /sys/fs/cgroup/memory/cgroup.procs && exec "$@"'
 )
+#: Enters a group below the one with the limit, as in a job of Slurm or a service of systemd.
+BELOW = 'echo $$ > "$0/inner/cgroup.procs" && exec "$@"'
 
 
 @pytest.fixture
@@ -39,20 +41,23 @@ def group():
     except OSError as error:
         pytest.skip(f"needs a control group of its own: {error}")
     (path / "memory.limit_in_bytes").write_text(str(LIMIT))
+    (path / "inner").mkdir()
     yield path
+    (path / "inner").rmdir()
     path.rmdir()
 
 
-@pytest.mark.parametrize("np", [1, 3])
-def test_ranks_without_memory_get_an_error_and_are_not_killed(np, group):
-    program = [sys.executable, str(launch.PROGRAMS / "memory_limit.py")]
+@pytest.mark.parametrize(("np", "enter"), [(1, AS_ROOT), (3, AS_ROOT), (1, BELOW), (2, BELOW)])
+def test_ranks_without_memory_get_an_error_and_are_not_killed(np, enter, group):
+    program = [sys.executable, str(launch.PROGRAMS / "memory_limit.py"), str(LIMIT)]
     if np > 1:
         program = [str(find_mpirun()), "-np", str(np), *program]
-    command = ["unshare", "-m", "sh", "-c", ENTER, str(group), *program]
+    command = ["unshare", "-m", "sh", "-c", enter, str(group), *program]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if "unshare" in result.stderr or "mount:" in result.stderr:
         pytest.skip(f"needs a mount namespace of its own: {result.stderr}")
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("are free on this machine") == np, result.stdout
+    assert result.stdout.count("has 1.5 GiB of memory") == np, result.stdout
     assert "oom_kill 0" in (group / "memory.oom_control").read_text()
     assert int((group / "memory.max_usage_in_bytes").read_text()) > LIMIT // 2

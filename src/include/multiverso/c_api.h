@@ -357,7 +357,8 @@ typedef struct MV_TableOptions {
   int32_t updater;              /* MV_UPDATER_ */
   int32_t wire;                 /* MV_WIRE_ */
   double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_; those that the updater does not have are ignored */
-  const char* name;             /* for messages; NULL for "table N" */
+  const char* name;             /* for messages and checkpoints, of at most 63 bytes in UTF-8; NULL
+                                   for "table N" */
   const void* init_value;       /* num_row * num_col elements, or NULL for zeros. Read on the
                                    master only, so other ranks may pass NULL. */
   int32_t initializer;          /* MV_INITIALIZER_; other than NONE only without init_value */

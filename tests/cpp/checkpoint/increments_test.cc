@@ -173,8 +173,9 @@ TEST_F(Increments, KeepTheCheckpointsThatTheyAreBuiltOn) {
   last_ = ValueOf(ReadManifest(LocalFileSystem(), PathOf(4)));
   AddRows(4, 5, 1.0F);  // 5 on 4
   CheckpointFolder folder(LocalFileSystem(), folder_.path());
+  std::vector<std::string> retired;
   const auto kept = [&](int64_t keep) {
-    EXPECT_TRUE(IsOk(folder.Retire(keep)));
+    EXPECT_TRUE(IsOk(folder.Retire(keep, &retired)));
     std::vector<int64_t> numbers;
     for (const CheckpointName& name : ValueOf(folder.List())) numbers.push_back(name.number);
     return numbers;
@@ -185,8 +186,21 @@ TEST_F(Increments, KeepTheCheckpointsThatTheyAreBuiltOn) {
   EXPECT_EQ(kept(1), (std::vector<int64_t>{4, 5}));
   EXPECT_TRUE(Verify(PathOf(5)).ok());
   EXPECT_EQ(Leftovers(folder_.path()).size(), 3U);
-  EXPECT_TRUE(folder.RemoveRetired().ok());
+  for (const std::string& name : retired) folder.RemoveLeftover(name);
   EXPECT_TRUE(Leftovers(folder_.path()).empty());
+}
+
+TEST_F(Increments, KeepTheirBasesIfTheyCannotBeRenamed) {
+  AddRows(1, 2, 1.0F);                                                            // 2 on 1
+  ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), SomeTables(2), 3).ok());  // 3
+  CheckpointFolder folder(LocalFileSystem(), folder_.path());
+  // A folder with something in it, which the rename of the increment cannot replace.
+  const CheckpointName increment = ValueOf(folder.List())[1];
+  std::filesystem::create_directories(folder_ / (".removing-" + increment.text() + "/theirs"));
+  std::vector<std::string> retired;
+  EXPECT_TRUE(IsOk(folder.Retire(1, &retired)));
+  EXPECT_TRUE(retired.empty());
+  EXPECT_TRUE(Verify(PathOf(2)).ok());
 }
 
 TEST_F(Increments, NothingIsRemovedIfAKeptOneCannotBeRead) {
@@ -194,7 +208,9 @@ TEST_F(Increments, NothingIsRemovedIfAKeptOneCannotBeRead) {
   ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), tables_, 2).ok());
   WriteAll(PathOf(2) + "/manifest.mv", "damaged");
   CheckpointFolder folder(LocalFileSystem(), folder_.path());
-  EXPECT_TRUE(IsError(folder.Retire(2), Code::kCheckpointCorrupt));
+  std::vector<std::string> retired;
+  EXPECT_TRUE(IsError(folder.Retire(2, &retired), Code::kCheckpointCorrupt));
+  EXPECT_TRUE(retired.empty());
   EXPECT_EQ(ValueOf(folder.List()).size(), 3U);
 }
 

@@ -86,6 +86,9 @@ class ForwardingFileSystem : public FileSystem {
   }
   Status SyncFolder(const std::string& path) override { return real_->SyncFolder(path); }
   Status Remove(const std::string& path) override { return real_->Remove(path); }
+  Status RemoveFolder(const std::string& path, bool (*is_removed)(const std::string&)) override {
+    return real_->RemoveFolder(path, is_removed);
+  }
 
  protected:
   FileSystem* real_ = LocalFileSystem();
@@ -129,6 +132,15 @@ class FaultyFileSystem final : public ForwardingFileSystem {
   Status Remove(const std::string& path) override {
     MV_RETURN_IF_NOT_OK(Step(path));
     return real_->Remove(path);
+  }
+  // The removal of each file is a step, and so is that of the folder.
+  Status RemoveFolder(const std::string& path, bool (*is_removed)(const std::string&)) override {
+    if (ValueOf(real_->Look(path)) == EntryKind::kNone) return Status::Ok();
+    for (const std::string& name : ValueOf(real_->List(path))) {
+      if (is_removed(name)) MV_RETURN_IF_NOT_OK(Remove(path + "/" + name));
+    }
+    MV_RETURN_IF_NOT_OK(Step(path));
+    return real_->RemoveFolder(path, is_removed);
   }
 
  private:

@@ -10,8 +10,12 @@ ROWS, COLUMNS, BATCH = 30_000_000, 64, 4096
 
 
 def main():
-    """Print what the error says, when all ranks have got one."""
+    """Print what the errors say, when all ranks have got them."""
     with mv.session():
+        try:
+            mv.ArrayTableHandler(int(sys.argv[1]) // 4)
+        except MemoryError as error:
+            sys.stdout.write(f"{error}\n")
         initial = mv.initializers.Constant(1)
         table = mv.MatrixTableHandler(ROWS, COLUMNS, initial, updater="adagrad")
         rng = np.random.default_rng(mv.rank())
