@@ -14,7 +14,7 @@ Tables hold the parameters of a model. Every worker of a job can add to them and
 ``multiverso run -np 4 train.py`` on a machine without MPI.
 """
 
-from multiverso import initializers
+from multiverso import initializers, updaters
 from multiverso._live import Cut, View, attach
 from multiverso._spawn import spawn
 from multiverso._version import __version__
@@ -128,6 +128,7 @@ __all__ = [
     "size",
     "spawn",
     "stats",
+    "updaters",
     "wait_for_save",
     "worker_id",
     "workers_num",

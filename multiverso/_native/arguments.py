@@ -27,7 +27,9 @@ _MAX_SECONDS: Final = 365 * 24 * 3600.0
 
 def integer(value: Any, what: str, least: int, bits: int = 63) -> int:
     """Return an int from `least` to ``2**bits - 1``; raise TypeError for a bool or another type."""
+    given, value = value, _plain(value)
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        value = given
         msg = f"{what}: expected an int, received {value!r} of type {type(value).__name__}"
         if isinstance(value, list | tuple) and len(value) == 1:
             msg += f"; write {value[0]!r}"
@@ -43,17 +45,33 @@ def integer(value: Any, what: str, least: int, bits: int = 63) -> int:
 
 def finite(value: Any, what: str, expected: str = "a finite number") -> float:
     """Return a finite number as a float; raise TypeError for bools and other types."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+    plain = _plain(value)
+    if isinstance(plain, bool | np.bool_) or not isinstance(plain, numbers.Real):
         msg = f"{what}: expected {expected}, received {value!r}"
         raise TypeError(msg)
     try:
-        number = float(value)
+        number = float(plain)
     except OverflowError:  # `value` is an int or a fraction beyond the range of a float.
         number = math.inf
     if not math.isfinite(number):
         msg = f"{what}: expected {expected}, received {value!r}"
         raise ValueError(msg)
     return number
+
+
+def _plain(value: Any) -> Any:
+    """Return what an array or a tensor without dimensions contains, and other values as they are.
+
+    Other arrays and tensors are returned as None, since some of them count as integers too.
+    """
+    shape = getattr(value, "shape", None)
+    if shape is None or isinstance(value, type):
+        return value
+    if tuple(shape) != ():
+        return None
+    scalar = np.asarray(value.item() if hasattr(value, "item") else value.numpy())
+    # The scalars of bfloat16 are no numbers for Python.
+    return float(scalar) if scalar.dtype.kind == "V" else scalar.item()
 
 
 def seconds(value: Any, what: str) -> float:

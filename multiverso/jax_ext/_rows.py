@@ -11,6 +11,7 @@ from jax.experimental import io_callback
 
 from multiverso.sync import _row_gradients
 from multiverso.sync._row_gradients import RowGradients, RowTable
+from multiverso.tables._ids import ids_of_any_shape
 
 #: JAX copies arguments of host calls from 100 KB on in threads of its pool, and the call waits for
 #: the copy. On one core the pool has one thread, which executes the compiled function that waits.
@@ -18,10 +19,27 @@ _LARGEST_ARGUMENT: Final = 96 * 1024
 
 
 def as_ids(ids: Any) -> jax.Array:
-    """Return ids as an array of JAX, which has 64 bits only if the program enables them."""
-    converted = jnp.asarray(ids)
-    is_given = isinstance(ids, np.ndarray) and ids.dtype != converted.dtype
-    if is_given and (ids != np.asarray(converted)).any():
+    """Return ids as integers of JAX, which has 64 bits only if the program enables them.
+
+    Raises
+    ------
+    TypeError
+        If an id is anything but an integer, such as a bool or a float.
+    ValueError
+        If ids need more bits than integers of JAX have.
+
+    """
+    leaves = jax.tree.leaves(ids)
+    if any(isinstance(leaf, jax.Array) for leaf in leaves):
+        # Values are unknown in a function that JAX traces, types are not.
+        for leaf in leaves:
+            if not jnp.issubdtype(dtype := jnp.result_type(leaf), jnp.integer):
+                msg = f"ids: expected integers, received {dtype}"
+                raise TypeError(msg)
+        return jnp.asarray(ids)
+    given = ids_of_any_shape(ids, "ids")
+    converted = jnp.asarray(given)
+    if given.dtype != converted.dtype and (given != np.asarray(converted)).any():
         msg = (
             "ids: expected integers of 32 bits, received larger ones; call "
             "jax.config.update('jax_enable_x64', True) first"

@@ -131,8 +131,10 @@ def lookup(table: Embedding | RowTable, ids: Any) -> jax.Array:
 
     Raises
     ------
+    TypeError
+        If an id is anything but an integer, such as a bool or a float.
     ValueError
-        If NumPy ids need more than 32 bits, and JAX has not been told to use 64.
+        If ids need more than 32 bits, and JAX has not been told to use 64.
 
     """
     ids = as_ids(ids)

@@ -96,7 +96,10 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         return keras.ops.cast(rows, self.compute_dtype)
 
     def _require_exact(self, dtype: str) -> None:
-        """Raise TypeError if the dtype of the ids is a float that rounds some ids of the table."""
+        """Raise TypeError if ids of the dtype are bools, or floats that round some of the ids."""
+        if dtype == "bool":
+            msg = "ids: expected integers, received bool"
+            raise TypeError(msg)
         exact = _EXACT.get(dtype)
         rows = self.table.num_row if isinstance(self.table, MatrixTableHandler) else math.inf
         if exact is not None and rows > exact + 1:

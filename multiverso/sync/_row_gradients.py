@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from multiverso._native import capi
 from multiverso.api import current_session
 from multiverso.tables import Future, HashTableHandler, MatrixTableHandler
+from multiverso.tables._ids import ids_of_any_shape
 
 #: A table whose rows are named by ids: row numbers or keys.
 RowTable = MatrixTableHandler | HashTableHandler
@@ -21,7 +22,7 @@ def rows_of(table: RowTable, ids: NDArray[Any], insert: bool) -> NDArray[Any]:
 
     With `insert`, keys of a hash table get a row.
     """
-    flat = np.ascontiguousarray(ids, np.int64).reshape(-1)
+    flat = ids_of_any_shape(ids, "ids").reshape(-1)
     rows: NDArray[Any] = table.get(flat, **_insertion(table, insert))
     return rows.reshape(*ids.shape, table.num_col)
 
@@ -75,7 +76,7 @@ class RowGradients:
 
     def collect(self, ids: NDArray[Any], gradients: NDArray[Any]) -> None:
         """Keep the gradients of the rows `ids`, of shape (*ids.shape, num_col), without a copy."""
-        flat_ids = np.ascontiguousarray(ids, np.int64).reshape(-1)
+        flat_ids = ids_of_any_shape(ids, "ids").reshape(-1)
         flat = np.ascontiguousarray(gradients, self.table.value_dtype)
         flat = flat.reshape(-1, self.table.num_col)
         with self._mutex:

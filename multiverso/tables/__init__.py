@@ -49,9 +49,9 @@ class ArrayTableHandler(DenseTable):
         stochastically, so that small steps are not lost on average. bfloat16 needs ml_dtypes.
     updater : str, optional
         How `add` applies a delta. "add" makes ``w += delta``. "sgd", "momentum", "nesterov",
-        "adagrad", "rmsprop", "adadelta", "adam", "adamw", "rowwise_adagrad", "rowwise_adam",
-        "dcasgd", "dcasgda" and "ftrl" make one step of that optimizer, with the delta as the
-        gradient; the row-wise ones are for matrices. "easgd" makes
+        "adagrad", "rmsprop", "adadelta", "adam", "adamw", "amsgrad", "rowwise_adagrad",
+        "rowwise_adam", "dcasgd", "dcasgda" and "ftrl" make one step of that optimizer, with the
+        delta as the gradient; the row-wise ones are for matrices. "easgd" makes
         ``w += elastic_force * (delta - w)``, with the worker's own parameters as the delta.
         docs/updaters.md has the formulas and their sources. All but "add" require floating-point
         numbers.
@@ -76,8 +76,8 @@ class ArrayTableHandler(DenseTable):
         initial_accumulator_value (0.1), rho (0.9 for "rmsprop", 0.95 for the others), beta_1 (0.9),
         beta_2 (0.999), epsilon (1e-7), variance_control (0.04 for "dcasgd", 2 for "dcasgda"),
         learning_rate_power (-0.5), l1_regularization_strength, l2_regularization_strength,
-        l2_shrinkage_regularization_strength and beta (0), elastic_force (0.1), weight_decay (0;
-        0.004 for "adamw") and clipvalue (0, for none).
+        l2_shrinkage_regularization_strength and beta (0), elastic_force (0.1), outer_epsilon
+        (0), weight_decay (0; 0.004 for "adamw") and clipvalue (0, for none).
 
     Raises
     ------

@@ -54,17 +54,27 @@ def as_ids(ids: object, name: str, num_row: int | None = None) -> NDArray[np.int
         if array.dtype.kind in "iu":
             msg += f"; for one, write [{array}]"
         raise TypeError(msg)
-    if array.dtype.kind not in "iu":
-        sample = f" ({array.flat[0]!r} first)" if array.size else ""
-        msg = f"{name}: expected integers, received {array.dtype}{sample}"
-        raise TypeError(msg)
+    _require_integers(array, name, num_row)
     if array.ndim != 1:
         msg = f"{name}: expected one dimension, received shape {array.shape}"
         raise ValueError(msg)
-    if array.dtype.kind == "u" and array.dtype.itemsize == _INT64.itemsize:
-        positions = np.flatnonzero(array > _INT64_MAX)
-        if positions.size:
-            _raise_out_of_range(name, int(positions[0]), int(array[positions[0]]), num_row)
+    return np.require(array, _INT64, ("C", "A"))
+
+
+def ids_of_any_shape(ids: object, name: str) -> NDArray[np.int64]:
+    """Return `ids` as a C-contiguous int64 array of their shape, without a copy if possible.
+
+    Raises
+    ------
+    TypeError, IndexError
+        As for `as_ids`, for keys.
+
+    """
+    if isinstance(ids, list | tuple):
+        given = np.array(ids, dtype=object)
+        return _from_sequence(given.reshape(-1).tolist(), name, None).reshape(given.shape)
+    array = as_array(ids, name)
+    _require_integers(array, name, None)
     return np.require(array, _INT64, ("C", "A"))
 
 
@@ -122,6 +132,19 @@ def _from_sequence(
             if not least <= int(value) <= _INT64_MAX:
                 _raise_out_of_range(name, position, int(value), num_row)
         raise
+
+
+def _require_integers(array: NDArray[Any], name: str, num_row: int | None) -> None:
+    """Raise TypeError if an array is not of integers, IndexError if one is above 2**63 - 1."""
+    if array.dtype.kind not in "iu":
+        sample = f" ({array.flat[0]!r} first)" if array.size else ""
+        msg = f"{name}: expected integers, received {array.dtype}{sample}"
+        raise TypeError(msg)
+    if array.dtype.kind == "u" and array.dtype.itemsize == _INT64.itemsize:
+        positions = np.flatnonzero(array > _INT64_MAX)
+        if positions.size:
+            position = int(positions[0])
+            _raise_out_of_range(name, position, int(array.flat[position]), num_row)
 
 
 def _from_range(ids: range, name: str, num_row: int | None) -> NDArray[np.int64]:

@@ -12,19 +12,22 @@ _LEARNING_RATE: Final = {"learning_rate": capi.MV_HYPER_LEARNING_RATE}
 _MOMENTUM: Final = {"momentum": capi.MV_HYPER_MOMENTUM}
 _RHO: Final = {"rho": capi.MV_HYPER_RHO}
 _EPSILON: Final = {"epsilon": capi.MV_HYPER_EPSILON}
+_OUTER: Final = {"outer_epsilon": capi.MV_HYPER_OUTER_EPSILON}
 _INITIAL: Final = {"initial_accumulator_value": capi.MV_HYPER_INITIAL_ACCUMULATOR_VALUE}
 _VARIANCE_CONTROL: Final = {"variance_control": capi.MV_HYPER_VARIANCE_CONTROL}
 _BETAS: Final = {"beta_1": capi.MV_HYPER_BETA_1, "beta_2": capi.MV_HYPER_BETA_2}
-#: Options that have no effect while they are 0.
-OPTIONAL: Final = {
+_DECAY_AND_CLIPPING: Final = {
     "weight_decay": capi.MV_HYPER_WEIGHT_DECAY,
     "clipvalue": capi.MV_HYPER_CLIPVALUE,
 }
+#: Options that have no effect while they are 0.
+OPTIONAL: Final = _DECAY_AND_CLIPPING | _OUTER
+_ADAM: Final = _LEARNING_RATE | _BETAS | _EPSILON | _OUTER | _DECAY_AND_CLIPPING
 
 #: Names that other libraries have for options.
 _ALIASES: Final = {
     "lr": "learning_rate",
-    "alpha": "learning_rate",
+    "alpha": "rho",
     "eps": "epsilon",
     "wd": "weight_decay",
     "betas": "beta_1",
@@ -35,17 +38,32 @@ _ALIASES: Final = {
     "initializer": "init_value",
 }
 
+#: What to write in place of options of other libraries that no updater has.
+_INSTEAD: Final = {
+    **dict.fromkeys(
+        ("lr_decay", "decay"), "change the rate with table.set_option(learning_rate=...)"
+    ),
+    "amsgrad": "write updater='amsgrad'",
+    "nesterov": "write updater='nesterov'",
+}
+
 #: The code of each updater by name, and the MV_HYPER_ index of each of the updater's options. The
 #: library knows the defaults and the limits of the options.
 UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
     "add": (capi.MV_UPDATER_ADD, {}),
-    "sgd": (capi.MV_UPDATER_SGD, _LEARNING_RATE | OPTIONAL),
-    "momentum": (capi.MV_UPDATER_MOMENTUM, _LEARNING_RATE | _MOMENTUM | OPTIONAL),
-    "nesterov": (capi.MV_UPDATER_NESTEROV, _LEARNING_RATE | _MOMENTUM | OPTIONAL),
-    "adagrad": (capi.MV_UPDATER_ADAGRAD, _LEARNING_RATE | _INITIAL | _EPSILON | OPTIONAL),
-    "rmsprop": (capi.MV_UPDATER_RMSPROP, _LEARNING_RATE | _RHO | _MOMENTUM | _EPSILON | OPTIONAL),
-    "adadelta": (capi.MV_UPDATER_ADADELTA, _LEARNING_RATE | _RHO | _EPSILON | OPTIONAL),
-    "adam": (capi.MV_UPDATER_ADAM, _LEARNING_RATE | _BETAS | _EPSILON | OPTIONAL),
+    "sgd": (capi.MV_UPDATER_SGD, _LEARNING_RATE | _DECAY_AND_CLIPPING),
+    "momentum": (capi.MV_UPDATER_MOMENTUM, _LEARNING_RATE | _MOMENTUM | _DECAY_AND_CLIPPING),
+    "nesterov": (capi.MV_UPDATER_NESTEROV, _LEARNING_RATE | _MOMENTUM | _DECAY_AND_CLIPPING),
+    "adagrad": (
+        capi.MV_UPDATER_ADAGRAD,
+        _LEARNING_RATE | _INITIAL | _EPSILON | _OUTER | _DECAY_AND_CLIPPING,
+    ),
+    "rmsprop": (
+        capi.MV_UPDATER_RMSPROP,
+        _LEARNING_RATE | _RHO | _MOMENTUM | _EPSILON | _OUTER | _DECAY_AND_CLIPPING,
+    ),
+    "adadelta": (capi.MV_UPDATER_ADADELTA, _LEARNING_RATE | _RHO | _EPSILON | _DECAY_AND_CLIPPING),
+    "adam": (capi.MV_UPDATER_ADAM, _ADAM),
     "easgd": (capi.MV_UPDATER_EASGD, {"elastic_force": capi.MV_HYPER_ELASTIC_FORCE}),
     "dcasgd": (capi.MV_UPDATER_DCASGD, _LEARNING_RATE | _VARIANCE_CONTROL),
     "ftrl": (
@@ -58,12 +76,20 @@ UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
             "l2_regularization_strength": capi.MV_HYPER_L2_REGULARIZATION,
             "l2_shrinkage_regularization_strength": capi.MV_HYPER_L2_SHRINKAGE,
             "beta": capi.MV_HYPER_BETA,
-        },
+        }
+        | _DECAY_AND_CLIPPING,
     ),
     "dcasgda": (capi.MV_UPDATER_DCASGDA, _LEARNING_RATE | _VARIANCE_CONTROL | _RHO | _EPSILON),
-    "adamw": (capi.MV_UPDATER_ADAMW, _LEARNING_RATE | _BETAS | _EPSILON | OPTIONAL),
-    "rowwise_adagrad": (capi.MV_UPDATER_ROWWISE_ADAGRAD, _LEARNING_RATE | _EPSILON | OPTIONAL),
-    "rowwise_adam": (capi.MV_UPDATER_ROWWISE_ADAM, _LEARNING_RATE | _BETAS | _EPSILON | OPTIONAL),
+    "adamw": (capi.MV_UPDATER_ADAMW, _ADAM),
+    "rowwise_adagrad": (
+        capi.MV_UPDATER_ROWWISE_ADAGRAD,
+        _LEARNING_RATE | _EPSILON | _DECAY_AND_CLIPPING,
+    ),
+    "rowwise_adam": (
+        capi.MV_UPDATER_ROWWISE_ADAM,
+        _LEARNING_RATE | _BETAS | _EPSILON | _DECAY_AND_CLIPPING,
+    ),
+    "amsgrad": (capi.MV_UPDATER_AMSGRAD, _ADAM),
 }
 
 #: The names of Multiverso 2016 that differ, and what to write instead.
@@ -117,6 +143,8 @@ def require_options(updater: str, options: dict[str, Any], arguments: Iterable[s
         if name not in indices:
             existing = ", ".join(indices) or "no options"
             msg = f"{name}: updater '{updater}' has {existing}, received {name}={value!r}"
+            if name in _INSTEAD:
+                raise TypeError(f"{msg}; {_INSTEAD[name]}")
             meant = suggestion(name, (*indices, *arguments), _ALIASES)
             raise TypeError(msg + (meant or _updaters_with(_ALIASES.get(name, name))))
 

@@ -43,6 +43,7 @@ static_assert(MV_UPDATER_DCASGDA == static_cast<int32_t>(UpdaterKind::kDcasgda))
 static_assert(MV_UPDATER_ADAMW == static_cast<int32_t>(UpdaterKind::kAdamw));
 static_assert(MV_UPDATER_ROWWISE_ADAGRAD == static_cast<int32_t>(UpdaterKind::kRowwiseAdagrad));
 static_assert(MV_UPDATER_ROWWISE_ADAM == static_cast<int32_t>(UpdaterKind::kRowwiseAdam));
+static_assert(MV_UPDATER_AMSGRAD == static_cast<int32_t>(UpdaterKind::kAmsgrad));
 static_assert(MV_HYPER_LEARNING_RATE == kLearningRate);
 static_assert(MV_HYPER_MOMENTUM == kMomentum);
 static_assert(MV_HYPER_RHO == kRho);
@@ -51,6 +52,7 @@ static_assert(MV_HYPER_BETA_1 == kBeta1);
 static_assert(MV_HYPER_BETA_2 == kBeta2);
 static_assert(MV_HYPER_INITIAL_ACCUMULATOR_VALUE == kInitialAccumulatorValue);
 static_assert(MV_HYPER_ELASTIC_FORCE == kElasticForce);
+static_assert(MV_HYPER_OUTER_EPSILON == kOuterEpsilon);
 static_assert(MV_HYPER_VARIANCE_CONTROL == kVarianceControl);
 static_assert(MV_HYPER_LEARNING_RATE_POWER == kLearningRatePower);
 static_assert(MV_HYPER_L1_REGULARIZATION == kL1);

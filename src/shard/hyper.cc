@@ -44,8 +44,16 @@ static_assert(std::size(kHypers) == kHyperCount);
 // `ftrl` divides by its learning rate.
 constexpr HyperInfo kFtrlLearningRate = {"learning_rate", kSmallestEpsilon, kLargest,
                                          "a finite number of at least 1e-37"};
+constexpr HyperInfo kOuterEpsilonInfo = {"outer_epsilon", 0, kLargest,
+                                         "a finite number of at least 0"};
 
-constexpr int kMaxHypersOfUpdater = 7;
+const HyperInfo& HyperOf(UpdaterKind kind, int index) {
+  if (kind == UpdaterKind::kFtrl && index == kLearningRate) return kFtrlLearningRate;
+  if (kind != UpdaterKind::kEasgd && index == kOuterEpsilon) return kOuterEpsilonInfo;
+  return kHypers[index];
+}
+
+constexpr int kMaxHypersOfUpdater = 9;
 constexpr int kNoHyper = -1;
 
 struct DefaultValue {
@@ -71,6 +79,7 @@ constexpr UpdaterInfo kUpdaters[] = {
      {{kLearningRate, 0.001},
       {kEpsilon, 1e-7},
       {kInitialAccumulatorValue, 0.1},
+      {kOuterEpsilon, 0},
       {kWeightDecay, 0},
       {kClipValue, 0}}},
     {"rmsprop",
@@ -78,6 +87,7 @@ constexpr UpdaterInfo kUpdaters[] = {
       {kMomentum, 0},
       {kRho, 0.9},
       {kEpsilon, 1e-7},
+      {kOuterEpsilon, 0},
       {kWeightDecay, 0},
       {kClipValue, 0}}},
     {"adadelta",
@@ -87,6 +97,7 @@ constexpr UpdaterInfo kUpdaters[] = {
       {kEpsilon, 1e-7},
       {kBeta1, 0.9},
       {kBeta2, 0.999},
+      {kOuterEpsilon, 0},
       {kWeightDecay, 0},
       {kClipValue, 0}}},
     {"easgd", {{kElasticForce, 0.1}}},
@@ -98,13 +109,16 @@ constexpr UpdaterInfo kUpdaters[] = {
       {kL1, 0},
       {kL2, 0},
       {kL2Shrinkage, 0},
-      {kBeta, 0}}},
+      {kBeta, 0},
+      {kWeightDecay, 0},
+      {kClipValue, 0}}},
     {"dcasgda", {{kLearningRate, 0.01}, {kRho, 0.95}, {kEpsilon, 1e-7}, {kVarianceControl, 2}}},
     {"adamw",
      {{kLearningRate, 0.001},
       {kEpsilon, 1e-7},
       {kBeta1, 0.9},
       {kBeta2, 0.999},
+      {kOuterEpsilon, 0},
       {kWeightDecay, 0.004},
       {kClipValue, 0}}},
     {"rowwise_adagrad",
@@ -114,6 +128,14 @@ constexpr UpdaterInfo kUpdaters[] = {
       {kEpsilon, 1e-7},
       {kBeta1, 0.9},
       {kBeta2, 0.999},
+      {kWeightDecay, 0},
+      {kClipValue, 0}}},
+    {"amsgrad",
+     {{kLearningRate, 0.001},
+      {kEpsilon, 1e-7},
+      {kBeta1, 0.9},
+      {kBeta2, 0.999},
+      {kOuterEpsilon, 0},
       {kWeightDecay, 0},
       {kClipValue, 0}}},
 };
@@ -134,10 +156,15 @@ void ForEachHyper(UpdaterKind kind, Body body) {
   }
 }
 
+bool HasNoEffectAtZero(UpdaterKind kind, int index) {
+  return index == kWeightDecay || index == kClipValue ||
+         (index == kOuterEpsilon && kind != UpdaterKind::kEasgd);
+}
+
 std::string HyperNames(UpdaterKind kind) {
   std::string names;
   ForEachHyper(kind, [&](int index, double /*value*/) {
-    names += StrCat(names.empty() ? "" : ", ", index, " (", kHypers[index].name, ")");
+    names += StrCat(names.empty() ? "" : ", ", index, " (", HyperOf(kind, index).name, ")");
   });
   return names.empty() ? "none" : names;
 }
@@ -167,8 +194,7 @@ Status CheckHyper(UpdaterKind kind, int32_t index, double value) {
     return Status(Code::kValue, StrCat("hyper-parameter: updater '", NameOf(kind), "' has ",
                                        HyperNames(kind), ", received ", index));
   }
-  const bool divides = kind == UpdaterKind::kFtrl && index == kLearningRate;
-  const HyperInfo& hyper = divides ? kFtrlLearningRate : kHypers[index];
+  const HyperInfo& hyper = HyperOf(kind, index);
   if (value >= hyper.min && value <= hyper.max) return Status::Ok();
   return Status(Code::kValue,
                 StrCat(hyper.name, ": expected ", hyper.expected, ", received ", value));
@@ -185,9 +211,8 @@ Status CheckHypers(UpdaterKind kind, const double* values) {
 std::string DescribeHypers(UpdaterKind kind, const double* values) {
   std::string text;
   ForEachHyper(kind, [&](int index, double /*value*/) {
-    // These have no effect while they are 0.
-    if ((index == kWeightDecay || index == kClipValue) && values[index] == 0) return;
-    text += StrCat(text.empty() ? "" : ", ", kHypers[index].name, " ", values[index]);
+    if (values[index] == 0 && HasNoEffectAtZero(kind, index)) return;
+    text += StrCat(text.empty() ? "" : ", ", HyperOf(kind, index).name, " ", values[index]);
   });
   return text;
 }

@@ -28,8 +28,9 @@ enum class UpdaterKind : int32_t {
   kAdamw = 12,
   kRowwiseAdagrad = 13,
   kRowwiseAdam = 14,
+  kAmsgrad = 15,
 };
-constexpr int kUpdaterKinds = static_cast<int>(UpdaterKind::kRowwiseAdam) + 1;
+constexpr int kUpdaterKinds = static_cast<int>(UpdaterKind::kAmsgrad) + 1;
 
 // Returns a name such as "adam", or "unknown" for an undefined number.
 const char* NameOf(UpdaterKind kind);
@@ -43,6 +44,9 @@ constexpr int kBeta1 = 4;
 constexpr int kBeta2 = 5;
 constexpr int kInitialAccumulatorValue = 6;
 constexpr int kElasticForce = 7;
+// Only `easgd` has an elastic force, and it has no epsilon, so the two share a number: checkpoints
+// and the C API have room for 16.
+constexpr int kOuterEpsilon = 7;
 constexpr int kVarianceControl = 8;
 constexpr int kLearningRatePower = 9;
 constexpr int kL1 = 10;

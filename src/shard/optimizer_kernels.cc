@@ -81,34 +81,35 @@ inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
     }                                                                                              \
   }
 
-#define MV_DEFINE_ADAGRAD(T)                                                              \
-  MV_VECTOR_VERSIONS void Adagrad(T* w, T* sum, const T* g, T rate, T initial, T epsilon, \
-                                  int64_t n) {                                            \
-    MV_INDEPENDENT                                                                        \
-    for (int64_t i = 0; i < n; ++i) {                                                     \
-      const T s = (sum[i] == 0 ? initial : sum[i]) + g[i] * g[i];                         \
-      sum[i] = s;                                                                         \
-      w[i] -= rate * g[i] / std::sqrt(s + epsilon);                                       \
-    }                                                                                     \
+#define MV_DEFINE_ADAGRAD(T)                                                                       \
+  MV_VECTOR_VERSIONS void Adagrad(T* w, T* sum, const T* g, T rate, T initial, T epsilon, T outer, \
+                                  int64_t n) {                                                     \
+    MV_INDEPENDENT                                                                                 \
+    for (int64_t i = 0; i < n; ++i) {                                                              \
+      const T s = (sum[i] == 0 ? initial : sum[i]) + g[i] * g[i];                                  \
+      sum[i] = s;                                                                                  \
+      w[i] -= rate * g[i] / (std::sqrt(s + epsilon) + outer);                                      \
+    }                                                                                              \
   }
 
 #define MV_DEFINE_RMSPROP(T)                                                                      \
   MV_VECTOR_VERSIONS void Rmsprop(T* w, T* square, const T* g, T rate, T keep, T take, T epsilon, \
-                                  int64_t n) {                                                    \
+                                  T outer, int64_t n) {                                           \
     MV_INDEPENDENT                                                                                \
     for (int64_t i = 0; i < n; ++i) {                                                             \
       const T s = keep * square[i] + take * (g[i] * g[i]);                                        \
       square[i] = s;                                                                              \
-      w[i] -= rate * g[i] / std::sqrt(s + epsilon);                                               \
+      w[i] -= rate * g[i] / (std::sqrt(s + epsilon) + outer);                                     \
     }                                                                                             \
   }                                                                                               \
   MV_VECTOR_VERSIONS void RmspropMomentum(T* w, T* square, T* velocity, const T* g, T rate,       \
-                                          T keep, T take, T epsilon, T momentum, int64_t n) {     \
+                                          T keep, T take, T epsilon, T outer, T momentum,         \
+                                          int64_t n) {                                            \
     MV_INDEPENDENT                                                                                \
     for (int64_t i = 0; i < n; ++i) {                                                             \
       const T s = keep * square[i] + take * (g[i] * g[i]);                                        \
       square[i] = s;                                                                              \
-      const T v = momentum * velocity[i] + rate * g[i] / std::sqrt(s + epsilon);                  \
+      const T v = momentum * velocity[i] + rate * g[i] / (std::sqrt(s + epsilon) + outer);        \
       velocity[i] = v;                                                                            \
       w[i] -= v;                                                                                  \
     }                                                                                             \
@@ -138,6 +139,21 @@ inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
       square[i] = s;                                                                      \
       w[i] -= m * rate / (std::sqrt(s) + epsilon);                                        \
     }                                                                                     \
+  }
+
+#define MV_DEFINE_AMSGRAD(T)                                                                \
+  MV_VECTOR_VERSIONS void Amsgrad(T* w, T* mean, T* square, T* largest, const T* g, T rate, \
+                                  T take_mean, T take_square, T epsilon, int64_t n) {       \
+    MV_INDEPENDENT                                                                          \
+    for (int64_t i = 0; i < n; ++i) {                                                       \
+      const T m = mean[i] + (g[i] - mean[i]) * take_mean;                                   \
+      const T s = square[i] + (g[i] * g[i] - square[i]) * take_square;                      \
+      const T most = s <= largest[i] ? largest[i] : s;                                      \
+      mean[i] = m;                                                                          \
+      square[i] = s;                                                                        \
+      largest[i] = most;                                                                    \
+      w[i] -= m * rate / (std::sqrt(most) + epsilon);                                       \
+    }                                                                                       \
   }
 
 #define MV_DEFINE_ROWWISE(T)                                                           \
@@ -221,6 +237,7 @@ inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
   MV_DEFINE_RMSPROP(T)          \
   MV_DEFINE_ADADELTA(T)         \
   MV_DEFINE_ADAM(T)             \
+  MV_DEFINE_AMSGRAD(T)          \
   MV_DEFINE_ROWWISE(T)          \
   MV_DEFINE_DECAY(T)            \
   MV_DEFINE_FTRL(T)             \

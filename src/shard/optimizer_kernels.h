@@ -21,25 +21,27 @@ void Nesterov(float* w, float* velocity, const float* g, float rate, float momen
 void Nesterov(double* w, double* velocity, const double* g, double rate, double momentum,
               int64_t n);
 
-// sum = (initial if sum == 0 else sum) + g * g; w -= rate * g / sqrt(sum + epsilon)
+// sum = (initial if sum == 0 else sum) + g * g;
+// w -= rate * g / (sqrt(sum + epsilon) + outer)
 // An updated sum is 0 only if `initial` is 0, so 0 reliably marks a sum without updates.
 void Adagrad(float* w, float* sum, const float* g, float rate, float initial, float epsilon,
-             int64_t n);
+             float outer, int64_t n);
 void Adagrad(double* w, double* sum, const double* g, double rate, double initial, double epsilon,
-             int64_t n);
+             double outer, int64_t n);
 
-// square = keep * square + take * (g * g); w -= rate * g / sqrt(square + epsilon)
+// square = keep * square + take * (g * g); w -= rate * g / (sqrt(square + epsilon) + outer)
 void Rmsprop(float* w, float* square, const float* g, float rate, float keep, float take,
-             float epsilon, int64_t n);
+             float epsilon, float outer, int64_t n);
 void Rmsprop(double* w, double* square, const double* g, double rate, double keep, double take,
-             double epsilon, int64_t n);
+             double epsilon, double outer, int64_t n);
 
 // square as in Rmsprop
-// velocity = momentum * velocity + rate * g / sqrt(square + epsilon); w -= velocity
+// velocity = momentum * velocity + rate * g / (sqrt(square + epsilon) + outer); w -= velocity
 void RmspropMomentum(float* w, float* square, float* velocity, const float* g, float rate,
-                     float keep, float take, float epsilon, float momentum, int64_t n);
+                     float keep, float take, float epsilon, float outer, float momentum, int64_t n);
 void RmspropMomentum(double* w, double* square, double* velocity, const double* g, double rate,
-                     double keep, double take, double epsilon, double momentum, int64_t n);
+                     double keep, double take, double epsilon, double outer, double momentum,
+                     int64_t n);
 
 // square = keep * square + take * (g * g)
 // step = -(sqrt(steps + epsilon) * g / sqrt(square + epsilon))
@@ -55,6 +57,13 @@ void Adam(float* w, float* mean, float* square, const float* g, float rate, floa
           float take_square, float epsilon, int64_t n);
 void Adam(double* w, double* mean, double* square, const double* g, double rate, double take_mean,
           double take_square, double epsilon, int64_t n);
+
+// mean and square as in Adam; largest = max(largest, square)
+// w -= mean * rate / (sqrt(largest) + epsilon)
+void Amsgrad(float* w, float* mean, float* square, float* largest, const float* g, float rate,
+             float take_mean, float take_square, float epsilon, int64_t n);
+void Amsgrad(double* w, double* mean, double* square, double* largest, const double* g, double rate,
+             double take_mean, double take_square, double epsilon, int64_t n);
 
 // Returns the mean of g * g. Number i is added to partial sum i % 16; then the upper half of the
 // partial sums is added to the lower half, until one is left, which is divided by n.

@@ -116,32 +116,34 @@ class NesterovOptimizer final : public Optimizer<T, 1> {
 };
 
 // Duchi et al., "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization",
-// JMLR 2011; epsilon and the initial value of the sum are Keras'.
+// JMLR 2011; epsilon and the initial value of the sum are Keras', the outer epsilon is PyTorch's.
 template <class T>
 class AdagradOptimizer final : public Optimizer<T, 1> {
   void Step(const Hyper& hyper, const Update& update) const override {
     kernels::Adagrad(this->Weights(update), this->Slot(update, 0), this->Delta(update),
                      Rounded<T>(hyper, kLearningRate), Rounded<T>(hyper, kInitialAccumulatorValue),
-                     Rounded<T>(hyper, kEpsilon), update.count);
+                     Rounded<T>(hyper, kEpsilon), Rounded<T>(hyper, kOuterEpsilon), update.count);
   }
 };
 
-// Tieleman and Hinton, "Lecture 6.5 - RMSProp", COURSERA 2012, as Keras writes it.
+// Tieleman and Hinton, "Lecture 6.5 - RMSProp", COURSERA 2012, as Keras writes it; the outer
+// epsilon is PyTorch's.
 template <class T>
 class RmspropOptimizer final : public Optimizer<T, 2> {
   void Step(const Hyper& hyper, const Update& update) const override {
     const T rate = Rounded<T>(hyper, kLearningRate);
     const T epsilon = Rounded<T>(hyper, kEpsilon);
+    const T outer = Rounded<T>(hyper, kOuterEpsilon);
     const double rho = hyper.Get(kRho);
     const double momentum = hyper.Get(kMomentum);
     const T keep = static_cast<T>(rho);
     const T take = static_cast<T>(1 - rho);
     if (momentum == 0) {  // the unused second slot takes no memory
       kernels::Rmsprop(this->Weights(update), this->Slot(update, 0), this->Delta(update), rate,
-                       keep, take, epsilon, update.count);
+                       keep, take, epsilon, outer, update.count);
     } else {
       kernels::RmspropMomentum(this->Weights(update), this->Slot(update, 0), this->Slot(update, 1),
-                               this->Delta(update), rate, keep, take, epsilon,
+                               this->Delta(update), rate, keep, take, epsilon, outer,
                                static_cast<T>(momentum), update.count);
     }
   }
@@ -158,31 +160,42 @@ class AdadeltaOptimizer final : public Optimizer<T, 2> {
   }
 };
 
-// Returns the learning rate with Adam's corrections of both moments.
-double AdamRate(const Hyper& hyper, const Update& update) {
+// Returns what Adam's corrections of both moments make of the learning rate and of epsilon.
+StepRate AdamRate(const Hyper& hyper, const Update& update) {
   const auto rate_of = [&](int64_t step) {
     const auto power = static_cast<double>(step);
-    return hyper.Get(kLearningRate) * std::sqrt(1 - std::pow(hyper.Get(kBeta2), power)) /
-           (1 - std::pow(hyper.Get(kBeta1), power));
+    const double root = std::sqrt(1 - std::pow(hyper.Get(kBeta2), power));
+    return StepRate{hyper.Get(kLearningRate) * root / (1 - std::pow(hyper.Get(kBeta1), power)),
+                    root};
   };
   return update.rates == nullptr ? rate_of(update.step) : update.rates->Of(update.step, rate_of);
 }
 
 // Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the order of
-// operations at the end of its section 2, which Keras uses. StepCells counts the steps.
-template <class T>
-class AdamOptimizer final : public Optimizer<T, 2> {
+// operations at the end of its section 2, which Keras uses. PyTorch adds epsilon after the bias
+// correction, as the paper's algorithm 1 does, which is the outer epsilon here. StepCells counts
+// the steps. AMSGrad is that of Reddi, Kale and Kumar, "On the Convergence of Adam and Beyond",
+// ICLR 2018, with the bias correction of Keras and PyTorch.
+template <class T, bool kIsAmsgrad>
+class AdamOptimizer final : public Optimizer<T, kIsAmsgrad ? 3 : 2> {
  public:
   bool counts_steps() const override { return true; }
 
  private:
   void Step(const Hyper& hyper, const Update& update) const override {
-    const double beta_1 = hyper.Get(kBeta1);
-    const double beta_2 = hyper.Get(kBeta2);
-    kernels::Adam(this->Weights(update), this->Slot(update, 0), this->Slot(update, 1),
-                  this->Delta(update), static_cast<T>(AdamRate(hyper, update)),
-                  static_cast<T>(1 - beta_1), static_cast<T>(1 - beta_2),
-                  Rounded<T>(hyper, kEpsilon), update.count);
+    const StepRate step = AdamRate(hyper, update);
+    const auto rate = static_cast<T>(step.rate);
+    const auto epsilon = static_cast<T>(hyper.Get(kEpsilon) + hyper.Get(kOuterEpsilon) * step.root);
+    const auto take_mean = static_cast<T>(1 - hyper.Get(kBeta1));
+    const auto take_square = static_cast<T>(1 - hyper.Get(kBeta2));
+    T* const w = this->Weights(update);
+    if constexpr (kIsAmsgrad) {
+      kernels::Amsgrad(w, this->Slot(update, 0), this->Slot(update, 1), this->Slot(update, 2),
+                       this->Delta(update), rate, take_mean, take_square, epsilon, update.count);
+    } else {
+      kernels::Adam(w, this->Slot(update, 0), this->Slot(update, 1), this->Delta(update), rate,
+                    take_mean, take_square, epsilon, update.count);
+    }
   }
 };
 
@@ -204,7 +217,7 @@ class RowwiseAdagradOptimizer final : public Optimizer<T, 0> {
 };
 
 // Adam with one second moment per row, of the mean of the row's squared gradients, as in FBGEMM's
-// partial row-wise Adam.
+// partial row-wise Adam, which adds epsilon after the bias correction.
 template <class T>
 class RowwiseAdamOptimizer final : public Optimizer<T, 1> {
  public:
@@ -216,8 +229,9 @@ class RowwiseAdamOptimizer final : public Optimizer<T, 1> {
     T* const square = static_cast<T*>(update.row_state);
     const T mean_square = kernels::MeanSquare(this->Delta(update), update.count);
     *square += (mean_square - *square) * static_cast<T>(1 - hyper.Get(kBeta2));
-    const T scale = static_cast<T>(AdamRate(hyper, update)) /
-                    (std::sqrt(*square) + Rounded<T>(hyper, kEpsilon));
+    const StepRate step = AdamRate(hyper, update);
+    const T scale = static_cast<T>(step.rate) /
+                    (std::sqrt(*square) + static_cast<T>(hyper.Get(kEpsilon) * step.root));
     kernels::RowwiseAdam(this->Weights(update), this->Slot(update, 0), this->Delta(update),
                          static_cast<T>(1 - hyper.Get(kBeta1)), scale, update.count);
   }
@@ -332,7 +346,9 @@ std::unique_ptr<const Updater> MakeOptimizer(UpdaterKind kind) {
       return std::make_unique<AdadeltaOptimizer<T>>();
     case UpdaterKind::kAdam:
     case UpdaterKind::kAdamw:
-      return std::make_unique<AdamOptimizer<T>>();
+      return std::make_unique<AdamOptimizer<T, false>>();
+    case UpdaterKind::kAmsgrad:
+      return std::make_unique<AdamOptimizer<T, true>>();
     case UpdaterKind::kEasgd:
       return std::make_unique<EasgdOptimizer<T>>();
     case UpdaterKind::kDcasgd:

@@ -17,12 +17,20 @@ namespace multiverso {
 // that each piece is still in the first-level cache when it is copied.
 constexpr int64_t kUpdatePieceBytes = int64_t{16} << 10;
 
+// What the corrections of Adam's moments make of the options in a step: the learning rate with both
+// corrections, and the root of the second moment's, by which epsilon is multiplied to be added
+// after it.
+struct StepRate {
+  double rate = 0;
+  double root = 0;
+};
+
 // What an updater has computed for steps within a call.
 class StepRates {
  public:
   // Returns compute(step), which is the same each time.
   template <class Compute>
-  double Of(int64_t step, Compute compute) {
+  StepRate Of(int64_t step, Compute compute) {
     Entry& entry = entries_[static_cast<size_t>(step) % kEntries];
     if (entry.step != step) entry = Entry{step, compute(step)};
     return entry.rate;
@@ -32,7 +40,7 @@ class StepRates {
   static constexpr size_t kEntries = 64;
   struct Entry {
     int64_t step = -1;
-    double rate = 0;
+    StepRate rate;
   };
   Entry entries_[kEntries];
 };

@@ -25,7 +25,7 @@ PACKAGE_LAYERS = (
     ("_extras", "_version", "errors"),
     ("_mpi", "_native"),
     ("_local",),
-    ("_session_opening", "_session_options", "devices", "initializers"),
+    ("_session_opening", "_session_options", "devices", "initializers", "updaters"),
     ("_session",),
     ("_membership", "_spawn", "api", "tables"),
     ("_live", "checkpoint", "sync", "work"),

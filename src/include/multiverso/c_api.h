@@ -113,6 +113,7 @@ extern "C" {
 #define MV_UPDATER_ADAMW 12   /* adam with a weight decay */
 #define MV_UPDATER_ROWWISE_ADAGRAD 13 /* for matrices; one number of state per row */
 #define MV_UPDATER_ROWWISE_ADAM 14    /* for matrices; adam with one second moment per row */
+#define MV_UPDATER_AMSGRAD 15         /* adam with the largest second moment so far */
 
 /* Hyper-parameters of updaters: the index into MV_TableOptions.hyper. */
 #define MV_HYPER_LEARNING_RATE 0             /* finite; at least 1e-37 for MV_UPDATER_FTRL */
@@ -122,7 +123,8 @@ extern "C" {
 #define MV_HYPER_BETA_1 4                    /* 0 to less than 1 */
 #define MV_HYPER_BETA_2 5                    /* 0 to less than 1 */
 #define MV_HYPER_INITIAL_ACCUMULATOR_VALUE 6 /* at least 0 */
-#define MV_HYPER_ELASTIC_FORCE 7             /* 0 to 1 */
+#define MV_HYPER_ELASTIC_FORCE 7             /* 0 to 1; of MV_UPDATER_EASGD only */
+#define MV_HYPER_OUTER_EPSILON 7             /* at least 0; of updaters with an epsilon */
 #define MV_HYPER_VARIANCE_CONTROL 8          /* at least 0 */
 #define MV_HYPER_LEARNING_RATE_POWER 9       /* at most 0 */
 #define MV_HYPER_L1_REGULARIZATION 10        /* at least 0 */

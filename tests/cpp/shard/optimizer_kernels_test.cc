@@ -60,19 +60,24 @@ TYPED_TEST(OptimizerKernels, AreBitwiseIdenticalInVectorsAndForSingleElements) {
       "Momentum", [=](T* w, T* a, T*, const T* g, int64_t n) { Momentum(w, a, g, r, keep, n); });
   this->ExpectTheSameInVectors(
       "Nesterov", [=](T* w, T* a, T*, const T* g, int64_t n) { Nesterov(w, a, g, r, keep, n); });
-  this->ExpectTheSameInVectors(
-      "Adagrad", [=](T* w, T* a, T*, const T* g, int64_t n) { Adagrad(w, a, g, r, keep, e, n); });
+  this->ExpectTheSameInVectors("Adagrad", [=](T* w, T* a, T*, const T* g, int64_t n) {
+    Adagrad(w, a, g, r, keep, e, take, n);
+  });
   this->ExpectTheSameInVectors("Rmsprop", [=](T* w, T* a, T*, const T* g, int64_t n) {
-    Rmsprop(w, a, g, r, keep, take, e, n);
+    Rmsprop(w, a, g, r, keep, take, e, r, n);
   });
   this->ExpectTheSameInVectors("RmspropMomentum", [=](T* w, T* a, T* b, const T* g, int64_t n) {
-    RmspropMomentum(w, a, b, g, r, keep, take, e, keep, n);
+    RmspropMomentum(w, a, b, g, r, keep, take, e, r, keep, n);
   });
   this->ExpectTheSameInVectors("Adadelta", [=](T* w, T* a, T* b, const T* g, int64_t n) {
     Adadelta(w, a, b, g, r, keep, take, e, n);
   });
   this->ExpectTheSameInVectors(
       "Adam", [=](T* w, T* a, T* b, const T* g, int64_t n) { Adam(w, a, b, g, r, take, r, e, n); });
+  this->ExpectTheSameInVectors("Amsgrad", [=](T* w, T* a, T* b, const T* g, int64_t n) {
+    std::vector<T> largest(static_cast<size_t>(n), T{20});
+    Amsgrad(w, a, b, largest.data(), g, r, take, r, e, n);
+  });
   for (const T power : {static_cast<T>(0.5), static_cast<T>(0.7)}) {
     const FtrlOptions<T> options = {r, power, e, 2, keep, take};
     this->ExpectTheSameInVectors(
@@ -96,7 +101,7 @@ TYPED_TEST(OptimizerKernels, AdagradStartsWithTheInitialValueIfTheSumIsZero) {
   T w[3] = {0, 0, 0};
   T sum[3] = {0, 8, 0};
   const T g[3] = {3, 1, 0};
-  Adagrad(w, sum, g, T{1}, T{7}, std::numeric_limits<T>::min(), 3);
+  Adagrad(w, sum, g, T{1}, T{7}, std::numeric_limits<T>::min(), T{0}, 3);
   EXPECT_EQ(sum[0], 16);
   EXPECT_EQ(sum[1], 9);
   EXPECT_EQ(sum[2], 7);

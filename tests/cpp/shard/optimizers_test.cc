@@ -10,7 +10,7 @@ namespace {
 constexpr UpdaterKind kOptimizers[] = {
     UpdaterKind::kSgd,     UpdaterKind::kMomentum, UpdaterKind::kNesterov, UpdaterKind::kAdagrad,
     UpdaterKind::kRmsprop, UpdaterKind::kAdadelta, UpdaterKind::kAdam,     UpdaterKind::kEasgd,
-    UpdaterKind::kDcasgd,  UpdaterKind::kFtrl,     UpdaterKind::kDcasgda};
+    UpdaterKind::kDcasgd,  UpdaterKind::kFtrl,     UpdaterKind::kDcasgda,  UpdaterKind::kAmsgrad};
 
 template <class T>
 class Optimizers : public ::testing::Test {};

@@ -75,6 +75,29 @@ class TestLookup(SessionTestCase):
         self.assertTrue(embedding.step())
         np.testing.assert_array_equal(embedding.table.get(), START)
 
+    def test_ids_that_are_no_integers_are_type_errors(self):
+        wrong = [np.array([1.0]), [1, 2.5], 3.0, [True, 2], np.array([[False]]), True, "1", [None]]
+        wrong += [jnp.array(values) for values in ([1.9], [jnp.nan], 2.0, [True], [[1j]])]
+        wrong += [[jnp.int32(1), True], jnp.array([1], jnp.bfloat16), np.array(["2"]), [[1], [2.0]]]
+        table = table_of()
+        keys = mv.HashTableHandler(COLUMNS, 100, updater="sgd")
+        for place in (table, Embedding(table), keys, Embedding(keys)):
+            for ids in wrong:
+                with self.subTest(ids=ids), self.assertRaisesRegex(TypeError, "ids.*expected"):
+                    lookup(place, ids)
+            for values in (jnp.array([0.0, jnp.nan]), jnp.array([True, False])):
+                for transform in (jax.jit, jax.vmap):
+                    with self.assertRaisesRegex(TypeError, "ids: expected integers"):
+                        transform(lambda ids, place=place: lookup(place, ids))(values)
+        self.assertEqual(len(keys), 0)
+        for ids in ([], (), [[]], [jnp.int32(2)], np.uint8(2), np.array([2], ">i4"), range(2, 3)):
+            expected = START[np.asarray(ids, "int64")]
+            np.testing.assert_array_equal(lookup(table, ids), expected)
+        with self.assertRaisesRegex(ValueError, "jax_enable_x64"):
+            lookup(keys, [np.int64(2**40)])
+        with self.assertRaisesRegex(IndexError, r"ids\[1\]: expected an int64"):
+            lookup(keys, [1, 2**63])
+
     def test_shapes_and_readers(self):
         table = table_of()
         for shape in ((), (3,), (2, 3), (0,)):

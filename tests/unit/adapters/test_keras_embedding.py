@@ -157,6 +157,9 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
         self.assertTrue(table.get(np.unique(IDS)).any())
         with self.assertRaisesRegex(TypeError, "expected integers, received float32"):
             Embedding(table)(np.array([1.0], "float32"))
+        for place in (table, table_of()):
+            with self.assertRaisesRegex(TypeError, "expected integers, received bool"):
+                Embedding(place)(np.array([True]))
 
     def test_has_no_other_weights_than_a_zero(self):
         model = model_of(layer := Embedding(table_of()))

@@ -26,6 +26,16 @@ OPTIMIZERS = {
     "rmsprop": ("RMSprop", {"rho": 0.75, "momentum": 0.5, "epsilon": EPSILON}, {}),
     "adadelta": ("Adadelta", {"rho": 0.875, "epsilon": EPSILON}, {}),
     "adam": ("Adam", {"beta_1": 0.75, "beta_2": 0.984375, "epsilon": EPSILON}, {}),
+    "amsgrad": (
+        "Adam",
+        {"beta_1": 0.75, "beta_2": 0.5, "epsilon": EPSILON},
+        {"amsgrad": True},
+    ),
+    "adamw": (
+        "AdamW",
+        {"beta_1": 0.75, "beta_2": 0.984375, "epsilon": EPSILON, "weight_decay": 0.0625},
+        {},
+    ),
     "ftrl": (
         "Ftrl",
         {
@@ -71,6 +81,49 @@ class TestAgainstKeras(unittest.TestCase):
                 for option, value in ours.items():
                     self.assertAlmostEqual(config[option], value, places=8, msg=option)
 
+    def test_from_keras_returns_the_updater_of_random_options(self):
+        rng = np.random.default_rng(5)
+        for number in range(24):
+            name = list(OPTIMIZERS)[number % len(OPTIMIZERS)]
+            _, options, _ = OPTIMIZERS[name]
+            options = {"learning_rate": RATE} | {
+                option: value * rng.uniform(0.5, 1) for option, value in options.items()
+            }
+            extra = {"weight_decay": rng.random()} if rng.random() < 0.5 else {}
+            if rng.random() < 0.5:
+                extra["clipvalue"] = rng.uniform(0.1, 1)
+            with self.subTest(updater=name, options=options | extra):
+                self._compare(name, "float32", options | extra)
+
+    def test_other_steps_raise_with_the_difference(self):
+        optimizers = self.keras.optimizers
+        excluding = optimizers.SGD(0.1, weight_decay=0.1)
+        excluding.exclude_from_weight_decay(var_names=["bias"])
+        stepped = optimizers.Adam(0.1)
+        stepped.apply([self.keras.ops.ones(2)], [self.keras.Variable(np.ones(2, "float32"))])
+        schedule = optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+        for optimizer, text in (
+            (optimizers.Adam(clipnorm=1.0), "clipnorm=1.0 uses the norm of all rows"),
+            (optimizers.Adam(global_clipnorm=1.0), "global_clipnorm=1.0"),
+            (optimizers.SGD(use_ema=True), "use_ema=True"),
+            (optimizers.SGD(loss_scale_factor=8), "loss_scale_factor=8"),
+            (optimizers.SGD(gradient_accumulation_steps=2), "gradient_accumulation_steps=2"),
+            (optimizers.RMSprop(centered=True), "keras.optimizers.RMSprop: centered"),
+            (optimizers.SGD(schedule), "schedule"),
+            (excluding, "excludes variables"),
+            (stepped, "has made steps"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(ValueError, text):
+                mv.updaters.from_keras(optimizer)
+        for optimizer in (optimizers.Lion(), optimizers.LossScaleOptimizer(optimizers.SGD()), 1):
+            with self.assertRaisesRegex(TypeError, "Ftrl, received a .*no updater makes"):
+                mv.updaters.from_keras(optimizer)
+
+    def test_tensors_and_variables_without_dimensions_are_numbers(self):
+        for number in (self.keras.ops.convert_to_tensor(0.5), self.keras.Variable(0.5)):
+            table = mv.ArrayTableHandler(1, updater="sgd", learning_rate=number)
+            self.assertEqual(table.options, {"learning_rate": 0.5})
+
     def _optimizer(self, name, options):
         class_name, _, keras_options = OPTIMIZERS[name]
         return getattr(self.keras.optimizers, class_name)(**options, **keras_options)
@@ -78,14 +131,22 @@ class TestAgainstKeras(unittest.TestCase):
     def _compare(self, name, dtype, options):
         rng = np.random.default_rng(7)
         start = rng.standard_normal((50, 4)).astype(dtype)
-        table = mv.MatrixTableHandler(50, 4, start, dtype=dtype, updater=name, **options)
         variable = self.keras.Variable(start, dtype=dtype)
         optimizer = self._optimizer(name, options)
+        # The options, and those that `from_keras` reads from the optimizer.
+        updater, ours = mv.updaters.from_keras(optimizer)
+        self.assertEqual(updater, name)
+        tables = [
+            mv.MatrixTableHandler(50, 4, start, dtype=dtype, updater=name, **given)
+            for given in (options, ours)
+        ]
         for _ in range(STEPS):
             gradient = (rng.standard_normal((50, 4)) * 10.0 ** rng.integers(-3, 2)).astype(dtype)
-            table.add(gradient)
+            for table in tables:
+                table.add(gradient)
             optimizer.apply([self.keras.ops.convert_to_tensor(gradient)], [variable])
         expected = self.keras.ops.convert_to_numpy(variable)
         self.assertGreater(np.abs(expected - start).max(), 0)
-        error = np.abs(table.get() - expected).max() / np.abs(expected).max()
-        self.assertLessEqual(error, TOLERANCES[dtype])
+        for table in tables:
+            error = np.abs(table.get() - expected).max() / np.abs(expected).max()
+            self.assertLessEqual(error, TOLERANCES[dtype])

@@ -36,6 +36,13 @@ OPTIONS = {
         "weight_decay": 0.2,
         "clipvalue": 0.9,
     },
+    "amsgrad": {
+        "learning_rate": 0.03,
+        "beta_1": 0.8,
+        "beta_2": 0.7,
+        "epsilon": 1e-30,
+        "outer_epsilon": 1e-4,
+    },
     "rowwise_adagrad": {"learning_rate": 0.3, "epsilon": 1e-5},
     "rowwise_adam": {"learning_rate": 0.03, "beta_1": 0.8, "beta_2": 0.97, "epsilon": 1e-6},
 }
@@ -73,7 +80,7 @@ class Model:
         self.values = initial.astype(HALVES.get(stored, initial.dtype)).astype(initial.dtype)
         self.options = options
         self.steps = [0] * len(initial)
-        self.state = [np.zeros_like(initial), np.zeros_like(initial)]
+        self.state = [np.zeros_like(initial) for _ in range(3)]
         self.seen = [[None] * len(initial) for _ in range(workers)]
 
     def get(self, worker=0, rows=None):
@@ -100,9 +107,10 @@ class Model:
         real = self.values.dtype.type  # converts to the table's dtype, as the library does
         option = {name: real(value) for name, value in self.options.items()}
         self.steps[row] += 1
-        w, a, b = self.values[row], self.state[0][row], self.state[1][row]
+        w, (a, b, c) = self.values[row], (state[row] for state in self.state)
         rate = option.get("learning_rate")
         epsilon = option.get("epsilon")
+        outer = option.get("outer_epsilon", real(0))
         if option.get("weight_decay"):
             w = w - w * option["weight_decay"] * rate
         if option.get("clipvalue"):
@@ -122,10 +130,10 @@ class Model:
                 if self.steps[row] == 1:
                     a = np.full_like(a, option["initial_accumulator_value"])
                 a = a + d * d
-                w = w - rate * d / np.sqrt(a + epsilon)
+                w = w - rate * d / (np.sqrt(a + epsilon) + outer)
             case "rmsprop":
                 a = option["rho"] * a + real(1 - self.options["rho"]) * (d * d)
-                b = option["momentum"] * b + rate * d / np.sqrt(a + epsilon)
+                b = option["momentum"] * b + rate * d / (np.sqrt(a + epsilon) + outer)
                 w = w - b
             case "adadelta":
                 keep, take = option["rho"], real(1 - self.options["rho"])
@@ -133,17 +141,23 @@ class Model:
                 step = -(np.sqrt(b + epsilon) * d / np.sqrt(a + epsilon))
                 b = keep * b + take * (step * step)
                 w = w + rate * step
-            case "adam" | "adamw" | "rowwise_adam":
+            case "adam" | "adamw" | "amsgrad" | "rowwise_adam":
                 beta_1, beta_2 = self.options["beta_1"], self.options["beta_2"]
                 t = self.steps[row]
-                rate = self.options["learning_rate"] * (1 - beta_2**t) ** 0.5 / (1 - beta_1**t)
+                root = (1 - beta_2**t) ** 0.5
+                rate = self.options["learning_rate"] * root / (1 - beta_1**t)
+                outer = self.options.get("outer_epsilon", 0) * root
                 a = a + (d - a) * real(1 - beta_1)
                 if self.updater == "rowwise_adam":
                     b = b + (mean_square(d) - b) * real(1 - beta_2)
+                    epsilon = real(self.options["epsilon"] * root)
                     w = w - a * (real(rate) / (np.sqrt(b) + epsilon))
                 else:
                     b = b + (d * d - b) * real(1 - beta_2)
-                    w = w - a * real(rate) / (np.sqrt(b) + epsilon)
+                    c = np.maximum(c, b)
+                    square = c if self.updater == "amsgrad" else b
+                    epsilon = real(self.options["epsilon"] + outer)
+                    w = w - a * real(rate) / (np.sqrt(square) + epsilon)
             case "rowwise_adagrad":
                 a = a + mean_square(d)
                 w = w - rate / (np.sqrt(a) + epsilon) * d
@@ -171,7 +185,9 @@ class Model:
         if self.stored:
             first = row * self.values.shape[1]
             w = round_stochastically(w, first, self.steps[row], self.stored)
-        self.values[row], self.state[0][row], self.state[1][row] = w, a, b
+        self.values[row] = w
+        for state, values in zip(self.state, (a, b, c), strict=True):
+            state[row] = values
 
     def _root(self, value):
         power = -self.options["learning_rate_power"]

@@ -32,6 +32,11 @@ class TestFormulas(SessionTestCase):
     def test_arrays_are_bitwise_identical_to_the_model(self):
         # The sizes are one element, part of a vector register, and stripes with a partial last one.
         updaters = [*ARRAY_OPTIONS.items(), ("rmsprop", OPTIONS["rmsprop"] | {"momentum": 0.5})]
+        updaters += [
+            (name, OPTIONS[name] | {"outer_epsilon": 0.25})
+            for name in ("adagrad", "rmsprop", "adam", "adamw")
+        ]
+        updaters += [("rmsprop", updaters[-3][1] | {"momentum": 0.5})]
         for (name, options), dtype, size in itertools.product(updaters, FLOATS, (1, 37, 40_003)):
             with self.subTest(updater=name, options=options, dtype=dtype, size=size):
                 self._check_array(name, options, dtype, size)
@@ -188,6 +193,7 @@ class TestOptions(SessionTestCase):
             "adadelta": adaptive | {"rho": 0.95},
             "adam": adaptive | betas,
             "adamw": adaptive | betas | {"weight_decay": 0.004},
+            "amsgrad": adaptive | betas,
             "rowwise_adagrad": adaptive,
             "rowwise_adam": adaptive | betas,
             "easgd": {"elastic_force": 0.1},
@@ -233,6 +239,7 @@ class TestOptions(SessionTestCase):
 
     def test_out_of_range_options_change_nothing(self):
         ranges = {
+            "outer_epsilon": ("rmsprop", (-1, -1e-300), "at least 0"),
             "momentum": ("momentum", (-0.1, 1.1), "0 to 1"),
             "rho": ("rmsprop", (-0.1, 1), "0 to less than 1"),
             "beta_1": ("adam", (-0.1, 1), "0 to less than 1"),
@@ -266,6 +273,8 @@ class TestOptions(SessionTestCase):
             ({"updater": "AdamW"}, "adamw"),
             ({"updater": "sgd", "lr": 0.1}, "learning_rate"),
             ({"updater": "adam", "learning_rat": 0.1}, "learning_rate"),
+            ({"updater": "rmsprop", "alpha": 0.9}, "rho"),
+            ({"updater": "adam", "eps": 1e-8}, "epsilon"),
             ({"dtyp": "float32"}, "dtype"),
         ):
             message = f"; did you mean '{meant}'\\?$"
@@ -280,6 +289,43 @@ class TestOptions(SessionTestCase):
         message = "decay: updater 'sgd' has learning_rate, weight_decay, clipvalue, received"
         with self.assertRaisesRegex(TypeError, message):
             mv.MatrixTableHandler(1, 1, updater="sgd", decay=0.9)
+
+    def test_options_that_exist_in_other_libraries_only_are_explained(self):
+        for option, instead in (
+            ({"lr_decay": 0.1}, r"change the rate with table.set_option\(learning_rate=...\)$"),
+            ({"decay": 0.1}, r"table.set_option\(learning_rate=...\)$"),
+            ({"amsgrad": True}, "write updater='amsgrad'$"),
+            ({"nesterov": True}, "write updater='nesterov'$"),
+            ({"alpha": 0.9}, "received alpha=0.9; 'rho' is an option of 'rmsprop', 'adadelta'"),
+            ({"dampening": 0.9}, "received dampening=0.9$"),
+        ):
+            for name in ("adagrad", "adam"):
+                with self.subTest(option), self.assertRaisesRegex(TypeError, instead):
+                    mv.ArrayTableHandler(3, updater=name, **option)
+
+    def test_arrays_without_dimensions_are_numbers(self):
+        for rate, count in ((np.array(0.25), np.array(3)), (np.float16(0.25), np.uint8(3))):
+            table = mv.ArrayTableHandler(count, updater="sgd", learning_rate=rate)
+            table.add([1, 2, 4])
+            table.set_option(learning_rate=rate * 2)
+            self.assertEqual(table.add_get([1, 0, 0]).tolist(), [-0.75, -0.5, -1])
+        for wrong in (
+            np.array([0.25]),
+            np.array(True),
+            np.array("1"),
+            np.array(1j),
+            np.array(None),
+        ):
+            with self.assertRaisesRegex(TypeError, "learning_rate: expected a finite number"):
+                table.set_option(learning_rate=wrong)
+            with self.assertRaisesRegex(TypeError, "size: expected an int"):
+                mv.ArrayTableHandler(wrong)
+        with self.assertRaisesRegex(ValueError, "learning_rate: expected a finite number"):
+            table.set_option(learning_rate=np.array(np.nan))
+        initial = mv.initializers.RandomUniform(np.array(0.5), np.array(1.0), seed=np.array(7))
+        rows = mv.MatrixTableHandler(4, np.array(2), initial).get()
+        same = mv.initializers.RandomUniform(0.5, 1.0, seed=7)
+        assert_same_bits(rows, mv.MatrixTableHandler(4, 2, same).get())
 
     def test_names_of_2016_are_rejected_with_the_new_name(self):
         for name, other in (("default", "add"), ("momentum_sgd", "momentum")):
