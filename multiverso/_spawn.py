@@ -114,10 +114,12 @@ def spawn(
     # A forked process would run the rest of the script.
     multiprocessing.spawn.get_preparation_data("rank")
     copies = method != "fork" and not _can_import(function)
-    if method is None:
-        method = "fork" if copies and not _has_cloudpickle() else "spawn"
-        copies = copies and method != "fork"
-    context: Any = multiprocessing.get_context(arguments.choice(method, "method", _METHODS))
+    if copies and importlib.util.find_spec("cloudpickle") is None:
+        if method is not None or _num_threads() > 1:
+            raise _missing_cloudpickle(method)
+        method, copies = "fork", False
+    method = arguments.choice(method or "spawn", "method", _METHODS)
+    context: Any = multiprocessing.get_context(method)
     if method == "fork" and _session.is_open():
         msg = "spawn: expected no open session in a process to be forked: call mv.shutdown() first"
         raise StateError(msg)
@@ -155,19 +157,14 @@ def _can_import(function: Callable[..., Any]) -> bool:
     return True
 
 
-def _has_cloudpickle() -> bool:
-    """Return whether cloudpickle is installed; raise MissingExtraError if it is needed."""
-    if importlib.util.find_spec("cloudpickle") is not None:
-        return True
-    threads = _num_threads()
-    if threads == 1:
-        return False
+def _missing_cloudpickle(method: str | None) -> MissingExtraError:
+    reason = f", since this process has {_num_threads()} threads and so cannot be forked"
     msg = (
-        "mv.spawn needs cloudpickle to copy a function that other processes cannot import, since "
-        f"this process has {threads} threads and so cannot be forked: "
-        "pip install 'multiverso[spawn]', or define the function in a module"
+        "mv.spawn needs cloudpickle to copy a function that other processes cannot import"
+        f"{'' if method else reason}: pip install 'multiverso[spawn]', or define the function in a "
+        "module"
     )
-    raise MissingExtraError(msg, "cloudpickle")
+    return MissingExtraError(msg, "cloudpickle")
 
 
 def _num_threads() -> int:

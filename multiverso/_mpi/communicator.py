@@ -20,6 +20,7 @@ from typing import Any
 
 from multiverso._extras import EXIT_CODE, MissingExtraError
 from multiverso._mpi.launcher import Launcher, find_launcher, started_by
+from multiverso._mpi.shared_files import remove_mapped
 from multiverso._native import library
 from multiverso._native.exception_text import describe, uncaught_exception
 from multiverso._native.launchers import own_environ
@@ -276,6 +277,7 @@ def abort(code: int) -> None:
         sys.stderr.flush()
         # The launcher discards output that it has not read when the job ends.
         time.sleep(_GRACE)
+        remove_mapped()
         mpi.COMM_WORLD.Abort(code)
 
 

@@ -62,6 +62,13 @@ class SharedFiles:
                     path.unlink()
 
 
+def remove_mapped() -> None:
+    """Remove the files of MPI that this process has mapped, before it ends without MPI_Finalize."""
+    for path in map(Path, _mapped_by(os.getpid())):
+        if path.parent == _FOLDER and path.name.startswith(_NAMES):
+            path.unlink(missing_ok=True)
+
+
 def _files() -> list[Path]:
     try:
         return [path for path in _FOLDER.iterdir() if path.name.startswith(_NAMES)]

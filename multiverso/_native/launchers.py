@@ -58,7 +58,7 @@ def own_environ(*, opens: bool = False) -> dict[str, str]:
         getenv = ctypes.CDLL(None).getenv
         getenv.restype = ctypes.c_char_p
         mark = getenv(OWNER.encode())
-        if mark is not None:
+        if mark is not None and os.environ.get(OWNER) != os.fsdecode(mark):
             os.environ[OWNER] = os.fsdecode(mark)
     own = dict(os.environ)
     for launcher, names in _VARIABLES.items():

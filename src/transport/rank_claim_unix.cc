@@ -168,7 +168,9 @@ int32_t ClaimRank() {
   }
   if (launchers != 0) {
     const std::string text = StrCat(self, ":", ProcessStart(self), ":", launchers, variables);
-    setenv(kMark, text.c_str(), 1);
+    const char* const found = std::getenv(kMark);
+    // A change of the environment disturbs other threads that read it.
+    if (found == nullptr || text != found) setenv(kMark, text.c_str(), 1);
   }
   return launchers;
 }

@@ -5,7 +5,7 @@ import os
 import unittest
 from pathlib import Path
 
-from multiverso._mpi.shared_files import SharedFiles
+from multiverso._mpi.shared_files import SharedFiles, remove_mapped
 
 FOLDER = Path("/dev/shm")
 
@@ -42,6 +42,13 @@ class TestSharedFiles(unittest.TestCase):
         self.assertFalse(paths["sm_segment.b"].exists())
         for path in (earlier, paths["torch_c"], of_others, replaced):
             self.assertTrue(path.exists(), path)
+
+    def test_process_removes_what_it_has_mapped_itself(self):
+        mapped, of_others, of_user = map(self.create, ("mpich_shm_a", "mpich_shm_b", "torch_c"))
+        for path in (mapped, of_user):
+            self.map(path)
+        remove_mapped()
+        self.assertEqual([p.exists() for p in (mapped, of_others, of_user)], [False, True, True])
 
     def test_process_that_has_ended_is_skipped(self):
         self.create("mpich_shm_a")
