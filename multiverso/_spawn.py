@@ -1,5 +1,6 @@
 """`multiverso.spawn`: runs a function as the ranks of a job, without a launcher and without MPI."""
 
+import contextlib
 import functools
 import importlib.util
 import multiprocessing
@@ -8,10 +9,12 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final
@@ -129,7 +132,8 @@ def spawn(
     try:
         for rank in range(size):
             job = LocalJob(name, rank, size)
-            ranks.append(_Rank(context, _Copied(call) if copies else call, job, copies))
+            with _hidden_script():
+                ranks.append(_Rank(context, _Call(call, copies), job, copies))
         values = _collect(ranks, end)
         for started in ranks:  # A process still has to write what it has printed.
             started.await_end()
@@ -173,14 +177,50 @@ def _num_threads() -> int:
     return len(list(tasks.iterdir())) if tasks.is_dir() else threading.active_count()
 
 
-class _Copied:
-    """An object that cloudpickle pickles, and that arrives in the other process as it was."""
+@contextlib.contextmanager
+def _hidden_script() -> Iterator[None]:
+    """Keep `multiprocessing` from importing a script that is not a file, such as "<stdin>"."""
+    main = sys.modules["__main__"]
+    script = getattr(main, "__file__", None)
+    if script is None or os.path.isfile(script):
+        yield
+        return
+    del main.__file__
+    try:
+        yield
+    finally:
+        main.__file__ = script
 
-    def __init__(self, value: Any) -> None:
-        self._value = value
+
+class _Call:
+    """A function and its arguments, or what it returned, on the way to another process.
+
+    `multiprocessing` writes the arguments of a process to a pipe. If the process ends before it
+    reads them, and they do not fit into the pipe, that never returns. So they are in a file without
+    a name, which the process inherits. A forked process uses the `value` itself.
+    """
+
+    def __init__(self, value: Any, copies: bool) -> None:
+        self.value = value
+        self._copies = copies
+        self._file: Any = None  # It is open until the process has started.
+
+    def dumps(self) -> bytes:
+        if self._copies:
+            return bytes(importlib.import_module("cloudpickle").dumps(self.value))
+        return bytes(reduction.ForkingPickler.dumps(self.value))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return pickle.loads, (importlib.import_module("cloudpickle").dumps(self._value),)
+        memory = getattr(os, "memfd_create", None)
+        self._file = tempfile.TemporaryFile() if memory is None else open(memory("call"), "w+b")
+        self._file.write(self.dumps())
+        self._file.seek(0)
+        return _load, (reduction.DupFd(self._file.fileno()),)
+
+
+def _load(descriptor: Any) -> Any:
+    with open(descriptor.detach(), "rb") as file:
+        return pickle.load(file)
 
 
 class _Rank:
@@ -307,7 +347,7 @@ def _run(call: Any, job: LocalJob, sender: Any, copies: bool) -> None:
     if parent is not None and not parent.is_alive():  # It may have ended before the line above.
         return
     sender.send(_STARTED)
-    function, args = call
+    function, args = call.value if isinstance(call, _Call) else call
     variables = local_ranks.environment(job.variables())
     os.environ.clear()
     os.environ.update(variables)
@@ -324,8 +364,7 @@ def _run(call: Any, job: LocalJob, sender: Any, copies: bool) -> None:
         session = _session.find()
         if session is not None:
             session.close()
-        outcome = (value, None, None)
-        sender.send(_Copied(outcome) if copies else outcome)
+        sender.send_bytes(_Call((value, None, None), copies).dumps())
     except BaseException as error:
         session = _session.find()
         if session is not None:

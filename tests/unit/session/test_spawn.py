@@ -228,6 +228,21 @@ class TestSpawnWithoutAScript(unittest.TestCase):
         self.assertRegex(err, r"^mv.spawn needs cloudpickle .*2 threads.*multiverso\[spawn\]")
 
     @needs("cloudpickle")
+    def test_function_may_come_from_standard_input(self):
+        code = "".join(map(textwrap.dedent, (INTERACTIVE, CALL)))
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-"],
+            check=False,
+            input=code,
+            capture_output=True,
+            text=True,
+            timeout=WALL_TIMEOUT,
+            env=environ,
+        )
+        self.assertEqual((done.returncode, done.stdout), (0, "[60, 60, 60] True\n"), done.stderr)
+
+    @needs("cloudpickle")
     def test_lines_arrive_while_the_ranks_run(self):
         function = """
             import os
@@ -282,6 +297,21 @@ class TestSpawnOfAScript(unittest.TestCase):
         self.assertIn("multiverso.errors.RankError: rank ", err)
         self.assertIn('below if __name__ == "__main__":', err)
         self.assertLessEqual(len(starts.read_text("utf-8").split()), 3)
+
+    def test_rank_may_end_before_it_has_read_large_arguments(self):
+        script = self.write("""
+            import sys
+            import numpy as np
+            import multiverso as mv
+            if __name__ != "__main__":
+                sys.exit(5)
+            def train(array):
+                pass
+            mv.spawn(train, 2, (np.ones(10**6),))
+        """)
+        status, _, err = run_python(script, timeout=200)
+        self.assertEqual(status, 1)
+        self.assertRegex(err, "RankError: rank . of 2 failed: its process exited with 5")
 
     def test_session_that_a_script_opens_when_it_is_imported_is_an_error(self):
         script = self.write("""
