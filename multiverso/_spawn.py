@@ -351,8 +351,10 @@ def _run(call: Any, job: LocalJob, sender: Any, copies: bool) -> None:
     variables = local_ranks.environment(job.variables())
     os.environ.clear()
     os.environ.update(variables)
-    if hasattr(sys.stdout, "reconfigure"):  # A notebook shows each line when it arrives.
-        sys.stdout.reconfigure(line_buffering=True)
+    if hasattr(sys.stdout, "reconfigure"):
+        # A notebook shows each line when it arrives, and lines of several ranks are not mixed, also
+        # with PYTHONUNBUFFERED.
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
     try:
         if _session.is_open():
             msg = (

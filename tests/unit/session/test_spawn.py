@@ -1,5 +1,6 @@
 """`multiverso.spawn`, and the variables that make a process a rank of a job without MPI."""
 
+import contextlib
 import io
 import os
 import signal
@@ -262,7 +263,7 @@ class TestSpawnWithoutAScript(unittest.TestCase):
                 text=True,
                 env={**os.environ, "PYTHONPATH": paths},
             )
-            with process, Killer(process):
+            with process, ended(process):
                 self.assertEqual([process.stdout.readline() for _ in range(2)], 2 * ["line\n"])
                 path.touch()
                 self.assertEqual(process.wait(), 0)
@@ -343,7 +344,7 @@ class TestSpawnOfAScript(unittest.TestCase):
         process = subprocess.Popen(
             [sys.executable, script, self.folder], env={**os.environ, "PYTHONPATH": paths}
         )
-        with process, Killer(process):
+        with process, ended(process):
             while len(found := list(self.folder.glob("pid-*"))) < 2:
                 self.assertIsNone(process.poll())
                 time.sleep(0.01)
@@ -353,17 +354,16 @@ class TestSpawnOfAScript(unittest.TestCase):
                 time.sleep(0.01)  # The test run has a time limit.
 
 
-class Killer:
-    """Kills a process after a time that it never needs, so that a test cannot wait for it."""
-
-    def __init__(self, process):
-        self.timer = threading.Timer(WALL_TIMEOUT, process.kill)
-
-    def __enter__(self):
-        self.timer.start()
-
-    def __exit__(self, *exception):
-        self.timer.cancel()
+@contextlib.contextmanager
+def ended(process):
+    """Kill a process at the end, and before if it runs longer than it ever needs."""
+    timer = threading.Timer(WALL_TIMEOUT, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        process.kill()
 
 
 class TestLocalJob(unittest.TestCase):
