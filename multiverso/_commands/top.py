@@ -90,13 +90,16 @@ class _View:
         grids = [grid for job in jobs for grid in (self._rank_grid(job), self._table_grid(job))]
         return self._rich["console"].Group(*(grids or ["no jobs of this user on this node"]))
 
+    def _text(self, text: str) -> Any:
+        # In a str, brackets would be markup, and the terminal would obey control characters.
+        return self._rich["text"].Text(_printable(text))
+
     def _grid(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
         grid = self._rich["table"].Table(title=title, title_justify="left")
         for column in columns:
             grid.add_column(column)
         for row in rows:
-            # The cells are Texts, because brackets in a str would be markup.
-            grid.add_row(*(self._rich["text"].Text(cell) for cell in row))
+            grid.add_row(*map(self._text, row))
         return grid
 
     def _rank_grid(self, job: dict[str, Any]) -> Any:
@@ -118,7 +121,7 @@ class _View:
             )
             for member in job["members"]
         ]
-        return self._grid(self._rich["text"].Text(title), columns, rows)
+        return self._grid(self._text(title), columns, rows)
 
     def _table_grid(self, job: dict[str, Any]) -> Any:
         columns = ("table", "shape", "gets", "adds", "GB/s", "keys here")
@@ -161,6 +164,11 @@ def _describe_keys(table: dict[str, Any]) -> str:
     return ", ".join(
         [f"{table['keys']['keys']} ({load:.0%})", *(f"{n} {name}" for name, n in counts.items())]
     )
+
+
+def _printable(text: str) -> str:
+    """Return a text, such as a name, with escapes in place of control characters."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _format(value: float | None, unit: str = "") -> str:

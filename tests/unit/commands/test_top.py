@@ -31,6 +31,10 @@ class TestDescriptions(unittest.TestCase):
         job = {"elastic": False, "max_workers": 0, "ranks": 3, "members": [member("here")]}
         self.assertEqual(top._describe_ranks(job), "3 ranks")
 
+    def test_control_characters_in_names_are_escaped(self):
+        given = "a \x1b[31m\n\x9f\u200b ü 日本 [bold] \\"
+        self.assertEqual(top._printable(given), "a \\x1b[31m\\n\\x9f\\u200b ü 日本 [bold] \\")
+
 
 if __name__ == "__main__":
     unittest.main()
