@@ -12,6 +12,7 @@ Names and defaults are those of Keras.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -226,14 +227,25 @@ def set_initializer(
         if len(values) > 1:
             msg = f"init_value: expected a table of floating-point numbers, received {dtype}"
             raise TypeError(msg)
-        if any(value != int(value) for value in values):
-            msg = f"init_value: expected an integer for a table of {dtype}, received {values[0]}"
-            raise TypeError(msg)
+        if isinstance(initializer, Constant):
+            values = _as_sum(initializer.value, dtype)
     raw.initializer = initializer._kind
     seed = initializer._seed()
     raw.seed = -1 if seed is None else seed
     for index, value in enumerate(values):
         raw.initializer_values[index] = value
+
+
+def _as_sum(value: Any, dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return an integer as the sum of two floats, of which one alone cannot hold every int64."""
+    whole = int(value)
+    if value != whole:
+        msg = f"init_value: expected an integer for a table of {dtype}, received {value}"
+        raise TypeError(msg)
+    first = float(whole)
+    if abs(int(first)) > abs(whole):  # It may be above the largest int64.
+        first = math.nextafter(first, 0)
+    return first, float(whole - int(first))
 
 
 def _check_seed(seed: object) -> None:

@@ -185,17 +185,27 @@ function elements.output(out, dtype, count, rows)
   return from_cdata(out, dtype, count, 'out'), function() return out end
 end
 
---- Returns `count` elements as a table of numbers, or as a table of `rows` rows.
+--- Returns an element as a number, or an int64_t that no number can represent as it is.
+function elements.to_lua(value)
+  local number = tonumber(value)
+  if type(value) == 'cdata' and not (number >= -2 ^ 53 and number <= 2 ^ 53
+    and ffi.cast('int64_t', number) == value) then
+    return value
+  end
+  return number
+end
+
+--- Returns `count` elements as a table, or as a table of `rows` rows.
 function elements.to_table(buffer, count, rows)
   local result = {}
   if not rows then
-    for i = 1, count do result[i] = tonumber(buffer[i - 1]) end
+    for i = 1, count do result[i] = elements.to_lua(buffer[i - 1]) end
     return result
   end
   local columns = count / rows
   for i = 1, rows do
     local row = {}
-    for j = 1, columns do row[j] = tonumber(buffer[(i - 1) * columns + j - 1]) end
+    for j = 1, columns do row[j] = elements.to_lua(buffer[(i - 1) * columns + j - 1]) end
     result[i] = row
   end
   return result

@@ -7,6 +7,7 @@ local session = require 'multiverso.session'
 local lib, call = capi.lib, capi.call
 
 local OPTION_NAMES = { dtype = true, name = true }
+local MAX_NAME_BYTES = 63
 
 local function check_extent(value, argument)
   if type(value) ~= 'number' then
@@ -21,7 +22,7 @@ end
 --- Returns the memory with the initial values, and its owner; nil for zeros.
 local function initial_values(init_value, dtype, count, columns)
   if init_value == nil then return nil end
-  if type(init_value) == 'number' then
+  if type(init_value) == 'number' or ffi.istype('int64_t', init_value) then
     local buffer = dtype.array(count)
     local value = elements.input({ init_value }, dtype, 1, nil, 'init_value')[0]
     for i = 0, count - 1 do buffer[i] = value end
@@ -47,6 +48,10 @@ local function fill_options(c_options, kind, rows, columns, init_value, options,
   if options.name ~= nil then
     if type(options.name) ~= 'string' then
       capi.reject('MV_ERR_TYPE', 'name', 'a string', type(options.name))
+    end
+    if #options.name > MAX_NAME_BYTES or options.name:find('\0', 1, true) then
+      capi.reject('MV_ERR_VALUE', 'name', ('at most %d bytes, none of them 0'):format(
+        MAX_NAME_BYTES), options.name)
     end
     c_options.name = options.name
   end
@@ -123,7 +128,7 @@ local function exchange(self, name, position, ...)
     call(lib[name], self._handle, place[0], place[1], memory, memory + 1, before)
   end
   self._held = nil
-  return tonumber(before[0])
+  return elements.to_lua(before[0])
 end
 
 local ArrayTableHandler = {}

@@ -1,6 +1,7 @@
 -- What sessions and tables do with any number of workers, in each mode.
 local ffi = require 'ffi'
 local multiverso = require 'multiverso'
+local has_torch = pcall(require, 'torch')
 
 local function list_of(count, f)
   local result = {}
@@ -131,6 +132,27 @@ describe('an array table', function()
     multiverso.barrier()
     assert.equal(0, keyed:count())
     multiverso.barrier()
+  end)
+
+  it('takes and returns integers above 2^53 as int64_t', function()
+    local large = 9007199254740993LL -- 2^53 + 1
+    local table = multiverso.ArrayTableHandler:new(2, large, { dtype = 'int64' })
+    if not has_torch then assert.is_true(table:get()[1] == large) end
+    multiverso.barrier()
+    if multiverso.is_master_worker() then
+      assert.is_true(table:compare_swap(0, large, large + 1) == large)
+      assert.is_true(table:fetch_add(0, -large) == large + 1)
+      assert.equal(1, table:fetch_add(0))
+    end
+    multiverso.barrier()
+  end)
+
+  it('refuses a name that a checkpoint would cut', function()
+    local fits = ('x'):rep(63)
+    multiverso.ArrayTableHandler:new(2, 0, { name = fits })
+    for _, name in ipairs { fits .. 'x', 'a\0b' } do
+      assert.has_error(function() multiverso.ArrayTableHandler:new(2, 0, { name = name }) end)
+    end
   end)
 
   for _, dtype in ipairs { 'float32', 'float64', 'int32', 'int64' } do

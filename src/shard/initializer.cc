@@ -77,6 +77,16 @@ bool Holds(double value) {
   return value >= -end && value < end && value == std::trunc(value);
 }
 
+// Returns whether an integer type can hold the sum of two numbers that it holds.
+template <class T>
+bool HoldsSum(double first, double second) {
+  const auto a = static_cast<int64_t>(static_cast<T>(first));
+  const auto b = static_cast<int64_t>(static_cast<T>(second));
+  constexpr int64_t kLeast = std::numeric_limits<T>::min();
+  constexpr int64_t kMost = std::numeric_limits<T>::max();
+  return b < 0 ? a >= kLeast - b : a <= kMost - b;
+}
+
 // Returns whether a number that float32 can hold is finite in a type of 16 bits.
 bool IsFiniteAs(DType dtype, double number) {
   if (!IsHalf(dtype)) return true;
@@ -158,8 +168,9 @@ Status InitializerSpec::Check(DType dtype) const {
   }
   const bool holds = WithType(dtype, [&](auto* null) {
     using T = std::remove_pointer_t<decltype(null)>;
-    return Holds<T>(first) && Holds<T>(second) && std::isfinite(second - first) &&
-           IsFiniteAs(dtype, first) && IsFiniteAs(dtype, second);
+    if (!Holds<T>(first) || !Holds<T>(second)) return false;
+    if constexpr (std::is_integral_v<T>) return HoldsSum<T>(first, second);
+    return std::isfinite(second - first) && IsFiniteAs(dtype, first) && IsFiniteAs(dtype, second);
   });
   if (!holds) {
     return Status(Code::kValue, StrCat("init_value: expected numbers that ", NameOf(dtype),
@@ -183,6 +194,9 @@ std::string InitializerSpec::Describe() const {
     case InitializerKind::kZeros:
       return "Zeros()";
     case InitializerKind::kConstant:
+      if (Holds<int64_t>(first) && Holds<int64_t>(second) && HoldsSum<int64_t>(first, second)) {
+        return StrCat("Constant(", static_cast<int64_t>(first) + static_cast<int64_t>(second), ")");
+      }
       return StrCat("Constant(", first, ")");
     default:
       break;
@@ -236,7 +250,7 @@ void Initializer::Fill(int64_t row, int64_t column, int64_t count, void* out) co
     }
     return;
   }
-  if (!spec_.is_random() && spec_.first == 0) {
+  if (!spec_.is_random() && spec_.first == 0 && spec_.second == 0) {
     std::memset(out, 0, static_cast<size_t>(count * SizeOf(dtype_)));
     return;
   }
@@ -245,7 +259,9 @@ void Initializer::Fill(int64_t row, int64_t column, int64_t count, void* out) co
     if constexpr (std::is_floating_point_v<T>) {
       if (spec_.is_random()) return FillRandom(row, column, count, static_cast<T*>(out));
     }
-    std::fill_n(static_cast<T*>(out), count, static_cast<T>(spec_.first));
+    auto value = static_cast<T>(spec_.first);
+    if constexpr (std::is_integral_v<T>) value += static_cast<T>(spec_.second);
+    std::fill_n(static_cast<T*>(out), count, value);
   });
 }
 

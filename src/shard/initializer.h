@@ -37,7 +37,9 @@ struct InitializerSpec {
   int32_t kind = 0;
   int32_t unused = 0;
   uint64_t seed = 0;  // of the random kinds
-  double first = 0;   // the value, minval or the mean
+  // The value, minval or the mean. A constant of integers is the sum of both numbers, since one
+  // float64 cannot hold every int64.
+  double first = 0;
   double second = 0;  // maxval or the standard deviation
 
   bool is_random() const { return kind >= static_cast<int32_t>(InitializerKind::kUniform); }

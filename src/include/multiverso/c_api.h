@@ -367,7 +367,8 @@ typedef struct MV_TableOptions {
   int32_t numa;                 /* MV_NUMA_ */
   int64_t seed;                 /* of random initializers; -1 for one that follows from the number
                                    of the table in its session */
-  double initializer_values[MV_INITIALIZER_VALUES]; /* 0 where the initializer has none */
+  double initializer_values[MV_INITIALIZER_VALUES]; /* 0 where the initializer has none. A constant
+                                   of integers is the sum of both, so that it can be any int64 */
   int64_t max_bytes; /* of parameters and state of touched rows on each node, for a table
                         with an initializer; 0 for all that the machine has. An add that
                         needs more fails with MV_ERR_MEMORY and changes nothing. */
