@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from multiverso.jax_ext._rows import as_ids, look_up_with, rows_of, wait_for_gradients
-from multiverso.sync._row_gradients import RowGradients, RowTable
+from multiverso.sync._row_gradients import RowGradients, RowLayer, RowTable
 
 __all__ = ["Embedding", "lookup"]
 
@@ -20,7 +20,7 @@ class _Shared:
 
 
 @jax.tree_util.register_pytree_node_class
-class Embedding:
+class Embedding(RowLayer):
     """A table as a part of a pytree of parameters.
 
     JAX computes gradients of parameters only, so the pytree has one leaf, a scalar zero, on which
@@ -63,39 +63,17 @@ class Embedding:
         self._connection: Any = jnp.zeros(())
 
     @property
+    def _gradients(self) -> RowGradients:  # type: ignore[override]
+        return self._shared.gradients
+
+    @property
     def table(self) -> RowTable:
         """The table."""
-        return self._shared.gradients.table
+        return self._gradients.table
 
-    def step(self, scale: float = 1.0) -> bool:
-        """Send the gradients since the last step in the background.
-
-        Call it after the step of the optimizer; it waits for the compiled functions that have been
-        called. In sync mode every worker calls it equally often, also without a batch.
-
-        Parameters
-        ----------
-        scale : float, optional
-            The factor of the loss, which the gradients are divided by.
-
-        Returns
-        -------
-        bool
-            False if a gradient is not finite although the loss was scaled. Then nothing is sent.
-
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for the table's `add_async`.
-
-        """
+    def _settle(self, scale: float = 1.0) -> float:
         wait_for_gradients()
-        return self._shared.gradients.send(scale)
-
-    def discard(self) -> None:
-        """Forget the gradients that `step` would send."""
-        wait_for_gradients()
-        self._shared.gradients.discard()
+        return scale
 
     def tree_flatten(self) -> tuple[tuple[Any], _Shared]:
         """Return the leaf and what does not change, for JAX."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import keras
 
-from multiverso.sync._row_gradients import RowGradients, RowTable
+from multiverso.sync._row_gradients import RowGradients, RowLayer, RowTable
 from multiverso.tables import MatrixTableHandler
 
 __all__ = ["Embedding", "layers_of"]
@@ -28,7 +28,7 @@ _EXACT: Final = {"bfloat16": 2**8, "float16": 2**11, "float32": 2**24, "float64"
 
 
 @keras.saving.register_keras_serializable("multiverso")
-class Embedding(keras.layers.Layer):  # type: ignore[misc]
+class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
     """`keras.layers.Embedding` with its rows in a table.
 
     It works in ``fit``, on all backends. The layer has one weight of a single zero, ``connection``:
@@ -122,30 +122,9 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         """Return which ids are not 0, with ``mask_zero=True``."""
         return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
 
-    def step(self, scale: float = 1.0) -> bool:
-        """Send the gradients of all backward passes since the last step, in the background.
-
-        `MVCallback` calls it; in your own training loop call it after the optimizer's step. In sync
-        mode every worker calls it equally often, also without a batch.
-
-        Parameters
-        ----------
-        scale : float, optional
-            The factor of the loss, which the gradients are divided by.
-
-        Returns
-        -------
-        bool
-            False if a gradient is not finite although the loss was scaled. Then nothing is sent.
-
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for the table's `add_async`.
-
-        """
+    def _settle(self, scale: float = 1.0) -> float:
         self._wait()
-        return self._gradients.send(scale)
+        return scale
 
     def unscale(self, scale: float | None) -> bool:
         """Divide the gradients of one batch by its scale, where `step` sends those of several.
@@ -163,11 +142,6 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         """
         self._wait()
         return self._gradients.unscale(scale)
-
-    def discard(self) -> None:
-        """Forget the gradients that `step` would send."""
-        self._wait()
-        self._gradients.discard()
 
     def get_config(self) -> dict[str, Any]:
         """Return the options of the layer and the name of its table."""

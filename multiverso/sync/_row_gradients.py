@@ -1,7 +1,9 @@
-"""The gradients of rows of a table, from their computation to their add: for embedding layers."""
+"""The gradients of rows of a table, from their computation to their add, and the layers' steps."""
 
+import math
 import threading
-from typing import Any
+import warnings
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,16 @@ from multiverso.tables._ids import ids_of_any_shape
 RowTable = MatrixTableHandler | HashTableHandler
 
 _NOT_GRADIENTS = ("add", "easgd")
+
+#: A list of gradients is merged when it has twice as many rows as after the last time, and as many.
+_MERGES_FROM: Final = 1 << 16
+
+_NEVER_SENT: Final = (
+    "{table}: a second backward pass has come, and step() of the layer has never been called. The "
+    "gradients of its rows wait until then, and the rows are not trained. Call the step() of the "
+    "layer after that of the optimizer, or train with multiverso's optimizer or callback, which "
+    "calls it. While you accumulate the gradients of several batches, all is well"
+)
 
 
 def rows_of(table: RowTable, ids: NDArray[Any], insert: bool) -> NDArray[Any]:
@@ -38,15 +50,90 @@ def _insertion(table: RowTable, insert: bool) -> dict[str, bool]:
     return {"insert": insert} if isinstance(table, HashTableHandler) else {}
 
 
+class _Parts:
+    """Ids of rows and their gradients, of one or more batches.
+
+    A row may occur many times. The rows are merged now and then, so that the memory is limited by
+    the number of different rows, however many batches come before the gradients are sent.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
+        self._rows = 0
+        self._merges_from = _MERGES_FROM
+
+    def append(self, ids: NDArray[np.int64], gradients: NDArray[Any]) -> None:
+        """Add the gradients of a batch, without a copy."""
+        self.parts.append((ids, gradients))
+        self._rows += len(ids)
+        if self._rows > self._merges_from:
+            self.merge()
+
+    def merge(self) -> None:
+        """Sum the gradients of each row."""
+        if not self.parts:
+            return
+        ids, gradients = self.joined()
+        order = np.argsort(ids, kind="stable")
+        ids = ids[order]
+        firsts = np.flatnonzero(np.diff(ids, prepend=ids[:1] - 1))
+        if len(firsts) < len(ids):
+            gradients = np.add.reduceat(gradients[order], firsts, axis=0)
+            ids = ids[firsts]
+        else:
+            gradients = gradients[order]
+        self.parts = [(ids, gradients)]
+        self._rows = len(ids)
+        self._merges_from = max(2 * self._rows, _MERGES_FROM)
+
+    def joined(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Return all ids and gradients in two arrays."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        ids, gradients = zip(*self.parts, strict=True)
+        return np.concatenate(ids), np.concatenate(gradients)
+
+    def multiply(self, factor: float) -> None:
+        """Multiply all gradients by a number."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.parts = [(ids, part * part.dtype.type(factor)) for ids, part in self.parts]
+
+    def is_finite(self) -> bool:
+        """Return whether no gradient is infinite or NaN."""
+        return all(bool(np.isfinite(part).all()) for _, part in self.parts)
+
+    def take(self) -> "_Parts":
+        """Return the gradients, and keep none."""
+        taken = _Parts()
+        taken.parts, self.parts = self.parts, []
+        self._rows, self._merges_from = 0, _MERGES_FROM
+        return taken
+
+    def extend(self, others: "_Parts") -> None:
+        """Add all gradients of another object."""
+        for ids, gradients in others.parts:
+            self.append(ids, gradients)
+
+
 class RowGradients:
     """Collects the gradients of rows until they are sent to the table as one add.
 
     Frameworks compute gradients in threads of their own, so `collect` may be called from any.
 
+    A layer has one scalar weight, its connection with the optimizer. The gradient of this weight is
+    the `norm` of the gradients that wait, so that it counts where the program clips the norm of all
+    gradients. What the program does to that number is done to the rows: `multiply` them, or `drop`
+    them.
+
     Parameters
     ----------
     table : MatrixTableHandler or HashTableHandler
         A table of floating-point numbers whose updater takes gradients.
+
+    Attributes
+    ----------
+    has_sender : bool
+        Whether something calls `send`, so that no warning is needed.
 
     Raises
     ------
@@ -69,24 +156,68 @@ class RowGradients:
             )
             raise ValueError(msg)
         self.table: RowTable = table
+        self.has_sender = False
         self._mutex = threading.Lock()
-        self._waiting: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
-        # Of earlier batches, and already divided by their scale.
-        self._unscaled: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
+        self._waiting = _Parts()
+        # An optimizer has made its step since, so these are no longer dropped.
+        self._accepted = _Parts()
+        # These are already divided by their scale.
+        self._unscaled = _Parts()
+        self._is_collected = False  # Since rows were looked up.
+        self._is_second = False
+
+    def note_look_up(self) -> None:
+        """Note that rows are looked up for training. Later gradients are of another batch."""
+        self._is_second = self._is_second or self._is_collected
+        self._is_collected = False
 
     def collect(self, ids: NDArray[Any], gradients: NDArray[Any]) -> None:
         """Keep the gradients of the rows `ids`, of shape (*ids.shape, num_col), without a copy."""
         flat_ids = ids_of_any_shape(ids, "ids").reshape(-1)
         flat = np.ascontiguousarray(gradients, self.table.value_dtype)
         flat = flat.reshape(-1, self.table.num_col)
+        if self._is_second and not self.has_sender:
+            self.has_sender = True  # One warning is enough.
+            warnings.warn(_NEVER_SENT.format(table=self.table), RuntimeWarning, stacklevel=2)
+        self._is_collected = True
         with self._mutex:
-            self._waiting.append((flat_ids, flat))
+            self._waiting.append(flat_ids, flat)
+
+    def is_waiting(self) -> bool:
+        """Return whether gradients have been collected that nothing has accepted or dropped."""
+        return bool(self._waiting.parts)
+
+    def norm(self) -> float:
+        """Return the Euclidean norm of the waiting gradients, as of one sum for each row."""
+        with self._mutex, np.errstate(over="ignore"):
+            self._waiting.merge()
+            squares = (np.square(part, dtype=np.float64) for _, part in self._waiting.parts)
+            return math.sqrt(sum(float(square.sum()) for square in squares))
+
+    def multiply(self, factor: float) -> None:
+        """Multiply the waiting gradients by a number."""
+        with self._mutex:
+            self._waiting.multiply(factor)
+
+    def drop(self) -> None:
+        """Forget the waiting gradients."""
+        with self._mutex:
+            self._waiting.take()
+
+    def accept(self, *, is_unscaled: bool) -> None:
+        """Keep the waiting gradients until `send`, since an optimizer has made its step with them.
+
+        With `is_unscaled`, `send` does not divide them by its scale.
+        """
+        with self._mutex:
+            kept = self._unscaled if is_unscaled else self._accepted
+            kept.extend(self._waiting.take())
 
     def discard(self) -> None:
-        """Forget the gradients that `send` would send."""
+        """Forget all gradients that `send` would send."""
         with self._mutex:
-            self._waiting.clear()
-            self._unscaled.clear()
+            for parts in (self._waiting, self._accepted, self._unscaled):
+                parts.take()
 
     def unscale(self, scale: float | None) -> bool:
         """Divide the gradients since the last call by `scale`.
@@ -98,26 +229,29 @@ class RowGradients:
 
         """
         with self._mutex:
-            waiting, self._waiting = self._waiting, []
-        if scale is None:
-            return False
-        if scale != 1.0:
-            waiting = [(ids, part / part.dtype.type(scale)) for ids, part in waiting]
-            if not all(bool(np.isfinite(part).all()) for _, part in waiting):
+            self._accepted.extend(self._waiting.take())
+            accepted = self._accepted.take()
+            if scale is None:
                 return False
-        self._unscaled += waiting
+            if scale != 1.0:
+                accepted.parts = [
+                    (ids, part / part.dtype.type(scale)) for ids, part in accepted.parts
+                ]
+                if not accepted.is_finite():
+                    return False
+            self._unscaled.extend(accepted)
         return True
 
-    def send(self, scale: float = 1.0) -> bool:
-        """Send the gradients, divided by `scale` unless `unscale` did that, in the background.
+    def send(self, scale: float | None = 1.0) -> bool:
+        """Send the gradients, divided by `scale` unless that was done before, in the background.
 
         In sync mode this is an add of the round also if there are none.
 
         Returns
         -------
         bool
-            False if a gradient is not finite although it was scaled. Then those since the last
-            call of `unscale` are dropped.
+            False if `scale` is None, or a gradient is not finite although it was scaled. Then those
+            since the last call of `unscale` are dropped.
 
         Raises
         ------
@@ -125,17 +259,61 @@ class RowGradients:
             As for the table's `add_async`.
 
         """
+        self.has_sender = True
         is_sent = self.unscale(scale)
-        unscaled, self._unscaled = self._unscaled, []
-        ids = [part for part, _ in unscaled]
-        gradients = [part for _, part in unscaled]
-        if not ids:
-            if current_session().options.mode == capi.MV_MODE_ASYNC:
-                return is_sent
-            ids = [np.empty(0, np.int64)]
-            gradients = [np.empty((0, self.table.num_col), self.table.value_dtype)]
-        if len(ids) == 1:
-            self.table.add_async(gradients[0], ids[0])
+        with self._mutex:
+            unscaled = self._unscaled.take()
+        if unscaled.parts:
+            ids, gradients = unscaled.joined()
+        elif current_session().options.mode == capi.MV_MODE_ASYNC:
+            return is_sent
         else:
-            self.table.add_async(np.concatenate(gradients), np.concatenate(ids))
+            ids = np.empty(0, np.int64)
+            gradients = np.empty((0, self.table.num_col), self.table.value_dtype)
+        self.table.add_async(gradients, ids)
         return is_sent
+
+
+class RowLayer:
+    """What the layers of all frameworks have in common: `step` and `discard`."""
+
+    #: The gradients of the layer's rows.
+    _gradients: RowGradients
+
+    def _settle(self, scale: float = 1.0) -> float | None:
+        """Wait for gradients that are still computed, and return the scale of the loss in them."""
+        return scale
+
+    def step(self, scale: float = 1.0) -> bool:
+        """Send the gradients of all backward passes since the last step, in the background.
+
+        Call it after the optimizer's step; the optimizers and callbacks of multiverso do that
+        themselves. In sync mode every worker calls it equally often, also without a batch.
+
+        Parameters
+        ----------
+        scale : float, optional
+            The factor of the loss, which the gradients are divided by: ``scaler.get_scale()`` with
+            a gradient scaler, from before its update.
+
+        Returns
+        -------
+        bool
+            False if a gradient is not finite although the loss was scaled. Then nothing is sent.
+
+        Raises
+        ------
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for the table's `add_async`.
+
+        """
+        return self._gradients.send(self._settle(scale))
+
+    def discard(self) -> None:
+        """Forget the gradients that `step` would send."""
+        self._settle()
+        self._gradients.discard()
+
+    def expect_steps(self) -> None:
+        """Say that something calls `step`, so that the layer need not warn that nothing does."""
+        self._gradients.has_sender = True

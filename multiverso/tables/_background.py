@@ -134,7 +134,9 @@ class Future:
             lib.MV_FutureRelease(handle)
 
     def __del__(self) -> None:
-        if lib is not None:  # It is None while the interpreter ends.
+        # The library is None while the interpreter ends. There is no handle if `__init__` has not
+        # run: torch.compile makes such objects while it traces a program.
+        if lib is not None and hasattr(self, "_handle"):
             self._release()
 
 

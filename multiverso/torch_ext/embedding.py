@@ -1,185 +1,26 @@
 """Embedding layers whose rows are in a table of Multiverso.
 
-The table is not a parameter of the module: optimizers, `DistributedDataParallel` and ``state_dict``
-do not see it. A layer gets the rows of a batch from the table, collects their gradients, and sends
-them in `step`; the table's updater is the optimizer of the rows.
+The rows are no parameters of the module: optimizers, `DistributedDataParallel` and ``state_dict``
+do not see them. A layer gets the rows of a batch from the table, collects their gradients, and
+sends them in `step`; the table's updater is the optimizer of the rows. A scalar parameter of the
+layer has the norm of these gradients as its gradient, see `Connection`.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Final
 
-import numpy as np
 import torch
 from torch.nn import functional
 
-from multiverso._native.arguments import integer
-from multiverso.sync._row_gradients import RowGradients, RowTable, begin_rows
-from multiverso.tables import MatrixTableHandler
+from multiverso._native.arguments import choice, flag
+from multiverso.sync._row_gradients import RowTable
+from multiverso.torch_ext._rows import TableLayer, prefetch
 
 __all__ = ["Embedding", "EmbeddingBag", "layers_of", "prefetch"]
 
-
-class _Rows:
-    """The rows of a batch of ids, which are got in the background.
-
-    Attributes
-    ----------
-    ids : Tensor of int64
-        The ids of the batch, on the CPU.
-    row_ids : ndarray of int64
-        The ids of the rows: those of the batch in their order, or the distinct ones.
-    places : Tensor of int64 or None
-        If the rows are distinct, the index of each id in `row_ids`, with the shape of `ids`.
-
-    """
-
-    def __init__(
-        self,
-        ids: torch.Tensor,
-        table: RowTable,
-        *,
-        distinct: bool,
-        pins: bool,
-        insert: bool,
-        fresh: bool,
-    ) -> None:
-        self.ids = ids
-        self.places: torch.Tensor | None = None
-        row_ids = ids.reshape(-1)
-        if distinct:
-            row_ids, self.places = torch.unique(ids, return_inverse=True)
-        self.row_ids = row_ids.numpy()
-        dtype = getattr(torch, table.value_dtype.name)
-        self._values = torch.empty((len(row_ids), table.num_col), dtype=dtype, pin_memory=pins)
-        self._future = begin_rows(
-            table, self.row_ids, self._values.numpy(), insert=insert, fresh=fresh
-        )
-
-    def values(self, device: torch.device) -> torch.Tensor:
-        """Wait for the rows, and return them on that device."""
-        self._future.result()
-        return self._values.to(device, non_blocking=True)
+_MODES: Final = ("mean", "sum", "max")
 
 
-class _TableLayer(torch.nn.Module):  # type: ignore[misc]
-    """What both layers have in common."""
-
-    table: RowTable
-
-    def __init__(self, table: Any, padding_idx: int | None) -> None:
-        super().__init__()
-        self._gradients = RowGradients(table)
-        if padding_idx is not None:
-            padding_idx = integer(padding_idx, "padding_idx", -(2**63))
-            if isinstance(table, MatrixTableHandler) and not 0 <= padding_idx < table.num_row:
-                msg = f"padding_idx: expected 0 to {table.num_row - 1}, received {padding_idx}"
-                raise ValueError(msg)
-        self.table = table
-        self.padding_idx = padding_idx
-        self._ahead: deque[_Rows] = deque()
-        self._waiting: list[tuple[_Rows, torch.Tensor]] = []
-
-    @property
-    def embedding_dim(self) -> int:
-        """The number of columns of the table."""
-        return self.table.num_col
-
-    def prefetch(self, ids: torch.Tensor, *, fresh: bool = False) -> None:
-        """Begin to get the rows of a later `forward` with equal ids. The gets are used in order.
-
-        Parameters
-        ----------
-        ids : Tensor of int64 or int32
-            The ids of that batch.
-        fresh : bool, optional
-            By default the rows lack what this worker sends between the prefetch and the `forward`.
-            With True, which async mode offers, `forward` waits for those adds and reads their rows
-            again.
-
-        """
-        self._ahead.append(self._start(ids, fresh))
-
-    def step(self, scale: float = 1.0) -> bool:
-        """Send the gradients of all backward passes since the last step, in the background.
-
-        Call it after the optimizer's step; `DistributedOptimizer` does that itself. In sync mode
-        every worker calls it equally often, also without a batch.
-
-        Parameters
-        ----------
-        scale : float, optional
-            The factor of the loss, which the gradients are divided by: ``scaler.get_scale()`` with
-            a gradient scaler, from before its update.
-
-        Returns
-        -------
-        bool
-            False if a gradient is not finite although the loss was scaled. Then nothing is sent.
-
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for the table's `add_async`.
-
-        """
-        waiting, self._waiting = self._waiting, []
-        for rows, leaf in waiting:
-            if leaf.grad is None:
-                continue
-            row_ids, gradient = rows.row_ids, leaf.grad.detach().cpu().numpy()
-            if self.padding_idx is not None:
-                is_kept = row_ids != self.padding_idx
-                row_ids, gradient = row_ids[is_kept], gradient[is_kept]
-            self._gradients.collect(row_ids, gradient)
-        return self._gradients.send(scale)
-
-    def discard(self) -> None:
-        """Forget the gradients that `step` would send."""
-        self._waiting.clear()
-
-    def _needs_distinct_rows(self, ids: torch.Tensor) -> bool:
-        """Return whether to get each row once; then fewer bytes travel to the device."""
-        return bool(ids.is_cuda)
-
-    def _start(self, ids: torch.Tensor, fresh: bool = False) -> _Rows:
-        if ids.dtype not in (torch.int64, torch.int32):
-            msg = f"ids: expected a tensor of int64 or int32, received {ids.dtype}"
-            raise TypeError(msg)
-        return _Rows(
-            ids.detach().to("cpu", torch.int64),
-            self.table,
-            distinct=self._needs_distinct_rows(ids),
-            pins=ids.is_cuda,
-            insert=self.training and torch.is_grad_enabled(),
-            fresh=fresh,
-        )
-
-    def _rows_of(self, ids: torch.Tensor) -> _Rows:
-        if self._ahead:
-            wanted = ids.detach().to("cpu", torch.int64)
-            while self._ahead:
-                rows = self._ahead.popleft()
-                if rows.ids.shape == wanted.shape and torch.equal(rows.ids, wanted):
-                    return rows
-        return self._start(ids)
-
-    def _look_up(self, ids: torch.Tensor) -> tuple[_Rows, torch.Tensor]:
-        """Return the rows of a batch, and their values as a leaf of the graph."""
-        rows = self._rows_of(ids)
-        values = rows.values(ids.device)
-        if self.training and torch.is_grad_enabled():
-            values.requires_grad_()
-            self._waiting.append((rows, values))
-        return rows, values
-
-    def extra_repr(self) -> str:
-        """Return the table and the padding for the module's description."""
-        text = repr(self.table)
-        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
-
-
-class Embedding(_TableLayer):
+class Embedding(TableLayer):
     """`torch.nn.Embedding` with its rows in a table.
 
     Parameters
@@ -188,7 +29,18 @@ class Embedding(_TableLayer):
         A table of floating-point numbers whose updater takes gradients. In `eval` mode and without
         gradients, keys of a hash table get no row.
     padding_idx : int, optional
-        A row that gets no gradient.
+        A row that gets no gradient. In a matrix, negative numbers count from the end.
+    sparse : bool, optional
+        Accepted and without effect: the gradients of rows are always sparse.
+    max_norm, scale_grad_by_freq : optional
+        Not supported, see Raises.
+
+    Attributes
+    ----------
+    connection : Parameter
+        A scalar zero. Its gradient is the norm of the gradients of the rows that wait for `step`,
+        and the rows follow it: where the program resets, scales or clips the gradients of the
+        module's parameters, or freezes them, it does so to the rows.
 
     Raises
     ------
@@ -213,22 +65,26 @@ class Embedding(_TableLayer):
 
     """
 
-    def __init__(self, table: RowTable, padding_idx: int | None = None) -> None:
-        super().__init__(table, padding_idx)
+    def __init__(
+        self,
+        table: RowTable,
+        padding_idx: int | None = None,
+        *,
+        max_norm: float | None = None,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> None:
+        super().__init__(table, padding_idx, max_norm, scale_grad_by_freq, sparse)
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the rows of `ids`, of shape (*ids.shape, num_col), on the device of `ids`.
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 (the name of PyTorch)
+        """Return the rows of the ids `input`, of shape (*input.shape, num_col), on its device.
 
         Waits for the get of the rows. In `eval` mode and without gradients nothing is recorded.
         """
-        rows, values = self._look_up(ids)
-        if rows.places is None or ids.numel() == 0:
-            # A copy, because programs may change the result in place, but not a leaf of the graph.
-            return values.clone().reshape(*ids.shape, self.embedding_dim)
-        return functional.embedding(rows.places.to(ids.device, non_blocking=True), values)
+        return self._look_up(input)
 
 
-class EmbeddingBag(_TableLayer):
+class EmbeddingBag(TableLayer):
     """`torch.nn.EmbeddingBag` with its rows in a table.
 
     Parameters
@@ -236,10 +92,22 @@ class EmbeddingBag(_TableLayer):
     table : MatrixTableHandler or HashTableHandler
         A table of floating-point numbers whose updater takes gradients. In `eval` mode and without
         gradients, keys of a hash table get no row.
-    mode : {"mean", "sum"}, optional
+    mode : {"mean", "sum", "max"}, optional
         How the rows of a bag are combined.
     padding_idx : int, optional
-        A row that bags leave out.
+        A row that bags leave out. In a matrix, negative numbers count from the end.
+    include_last_offset : bool, optional
+        Whether the last of the `offsets` is the end of the last bag, as in a `KeyedJaggedTensor`,
+        and not the beginning of another one.
+    sparse : bool, optional
+        Accepted and without effect: the gradients of rows are always sparse.
+    max_norm, scale_grad_by_freq : optional
+        Not supported, see Raises.
+
+    Attributes
+    ----------
+    connection : Parameter
+        As for `Embedding`.
 
     Raises
     ------
@@ -248,102 +116,56 @@ class EmbeddingBag(_TableLayer):
 
     """
 
-    def __init__(self, table: RowTable, mode: str = "mean", padding_idx: int | None = None) -> None:
-        super().__init__(table, padding_idx)
-        if mode not in ("mean", "sum"):
-            msg = f"mode: expected 'mean' or 'sum', received {mode!r}"
-            raise ValueError(msg)
-        self.mode = mode
-
-    def _needs_distinct_rows(self, ids: torch.Tensor) -> bool:
-        return True  # Torch's function knows the padding as one row.
+    def __init__(
+        self,
+        table: RowTable,
+        mode: str = "mean",
+        padding_idx: int | None = None,
+        *,
+        include_last_offset: bool = False,
+        max_norm: float | None = None,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> None:
+        super().__init__(table, padding_idx, max_norm, scale_grad_by_freq, sparse)
+        self.mode = choice(mode, "mode", _MODES)
+        self.include_last_offset = flag(include_last_offset, "include_last_offset")
 
     def forward(
         self,
-        ids: torch.Tensor,
+        input: torch.Tensor,  # noqa: A002 (the name of PyTorch)
         offsets: torch.Tensor | None = None,
         per_sample_weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return a row per bag, of shape (bags, num_col), on the device of `ids`.
+        """Return a row per bag, of shape (bags, num_col), on the device of `input`.
 
         The arguments are those of `torch.nn.EmbeddingBag`: ids of shape (bags, n), or of one
         dimension with the `offsets` at which the bags begin; weights only with mode "sum".
         """
-        rows, values = self._look_up(ids)
-        if rows.places is None or ids.numel() == 0:
-            bags = len(ids) if offsets is None else len(offsets)
-            return values.sum(0, keepdim=True).expand(bags, -1)
+        rows = self._look_up(input).reshape(-1, self.embedding_dim)
+        if input.numel() == 0:
+            if input.dim() == 2:
+                return rows.sum(0, keepdim=True).expand(len(input), -1)
+            rows = torch.cat([rows, rows.new_zeros(1, self.embedding_dim)])  # PyTorch needs a row.
+        places = torch.arange(input.numel(), device=input.device).reshape(input.shape)
         padding = None
         if self.padding_idx is not None:
-            place = int(np.searchsorted(rows.row_ids, self.padding_idx))
-            if place < len(rows.row_ids) and rows.row_ids[place] == self.padding_idx:
-                padding = place
+            # PyTorch's function knows the padding as one row, which is the first place that has it.
+            is_padding = input == self.padding_idx
+            if is_padding.any():
+                padding = int(is_padding.reshape(-1).to(torch.uint8).argmax())
+                places = places.masked_fill(is_padding, padding)
         return functional.embedding_bag(
-            rows.places.to(ids.device, non_blocking=True),
-            values,
+            places,
+            rows,
             offsets,
             mode=self.mode,
             per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
             padding_idx=padding,
         )
 
 
-def layers_of(module: torch.nn.Module) -> list[_TableLayer]:
+def layers_of(module: torch.nn.Module) -> list[TableLayer]:
     """Return the layers of a module that have their rows in a table."""
-    return [layer for layer in module.modules() if isinstance(layer, _TableLayer)]
-
-
-def prefetch(
-    loader: Iterable[Any],
-    layer: _TableLayer,
-    key: Any = None,
-    depth: int = 1,
-    *,
-    fresh: bool = False,
-) -> Iterator[Any]:
-    """Yield the batches of a loader, and get the rows of the next ones in the background.
-
-    The rows of a batch are requested `depth` steps before you use them, so they lack the changes
-    that all workers make meanwhile.
-
-    Parameters
-    ----------
-    loader : iterable
-        The batches.
-    layer : Embedding or EmbeddingBag
-        The layer that looks up the ids, in the order of the batches.
-    key : str, int or callable, optional
-        Where the ids are in a batch: ``batch[key]``, ``key(batch)``, or the batch itself.
-    depth : int, optional
-        The number of batches ahead, 1 or more.
-    fresh : bool, optional
-        In async mode: add this worker's own changes to the rows when you use them. The step then
-        waits until the last step's gradients are in the table.
-
-    Yields
-    ------
-    object
-        The batches, unchanged.
-
-    Raises
-    ------
-    ValueError
-        If `depth` is less than 1.
-
-    """
-    depth = integer(depth, "depth", 1)
-    ids_of: Callable[[Any], torch.Tensor] = key if callable(key) else lambda batch: batch[key]
-    if key is None:
-        ids_of = lambda batch: batch  # noqa: E731
-    batches = iter(loader)
-    ahead: deque[Any] = deque()
-    while True:
-        while len(ahead) <= depth:
-            try:
-                batch = next(batches)
-            except StopIteration:
-                yield from ahead
-                return
-            layer.prefetch(ids_of(batch), fresh=fresh)
-            ahead.append(batch)
-        yield ahead.popleft()
+    return [layer for layer in module.modules() if isinstance(layer, TableLayer)]

@@ -77,6 +77,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         )
         self._scaler = scaler
         self._layers = layers_of(module)
+        for layer in self._layers:
+            layer.expect_steps()
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the optimizer."""

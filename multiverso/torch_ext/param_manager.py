@@ -10,6 +10,7 @@ from multiverso.sync import _array_tensors
 from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
 from multiverso.sync._tensor import Tensor
+from multiverso.torch_ext._connection import Connection
 from multiverso.torch_ext._tensors import TorchGroup, TorchTensor, dtype_of
 
 __all__ = ["TorchParamManager"]
@@ -109,6 +110,8 @@ def tensors_of(module: object, sync_buffers: object, average: bool) -> list[Tens
 def _parameters_of(module: torch.nn.Module, average: bool) -> Iterator[TorchTensor]:
     arrays = []
     for name, parameter in module.named_parameters():
+        if isinstance(parameter, Connection):  # It stays zero on all workers.
+            continue
         if torch.nn.parameter.is_lazy(parameter):
             msg = f"parameter {name}: expected a shape, received a lazy one; run a batch first"
             raise ValueError(msg)

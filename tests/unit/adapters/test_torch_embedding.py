@@ -136,9 +136,10 @@ class TestEmbedding(EmbeddingTestCase):
         self.assertFalse(layer.step(1024.0))
         np.testing.assert_array_equal(table.get([1]), before[[1]] - 1)
 
-    def test_module_has_no_parameters_and_an_empty_state(self):
+    def test_module_has_one_scalar_parameter_and_an_empty_state(self):
         layer, _, table = self.pair(Embedding, torch.nn.Embedding, padding_idx=2)
-        self.assertEqual(list(layer.parameters()), [])
+        self.assertEqual([name for name, _ in layer.named_parameters()], ["connection"])
+        self.assertEqual(layer.connection.shape, ())
         self.assertEqual(dict(layer.state_dict()), {})
         layer.load_state_dict({})
         self.assertEqual(layer.embedding_dim, DIM)
@@ -153,13 +154,13 @@ class TestEmbedding(EmbeddingTestCase):
                 "expected a MatrixTableHandler or HashTableHandler, received ndarray",
             ),
             ((mv.MatrixTableHandler(3, 2),), ValueError, "takes gradients.*'add'"),
-            ((table, ROWS), ValueError, "padding_idx: expected 0 to 11, received 12"),
-            ((table, -1), ValueError, "padding_idx"),
+            ((table, ROWS), ValueError, "padding_idx: expected -12 to 11, received 12"),
+            ((table, -ROWS - 1), ValueError, "padding_idx: expected -12 to 11, received -13"),
         ):
             with self.assertRaisesRegex(error, message):
                 Embedding(*arguments)
-        with self.assertRaisesRegex(ValueError, "mode: expected 'mean' or 'sum'"):
-            EmbeddingBag(table, mode="max")
+        with self.assertRaisesRegex(ValueError, "mode: expected .*'max', received 'min'"):
+            EmbeddingBag(table, mode="min")
         with self.assertRaisesRegex(TypeError, "int64 or int32, received torch.float32"):
             Embedding(table)(torch.ones(2))
         with self.assertRaises(IndexError):
