@@ -1,5 +1,6 @@
 """Rows of a table in functions that JAX differentiates and compiles."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -48,11 +49,14 @@ def as_ids(ids: Any) -> jax.Array:
     return converted
 
 
-def rows_of(table: RowTable, ids: jax.Array, insert: bool) -> jax.Array:
+def rows_of(
+    table: RowTable, ids: jax.Array, get_rows: Callable[[Any], Any] | None = None
+) -> jax.Array:
     """Return the rows of ids of any shape, also inside a compiled function.
 
-    With `insert`, keys of a hash table get a row.
+    By default they are only read; `get_rows` gets those of NumPy ids in another way.
     """
+    get_rows = get_rows or functools.partial(_row_gradients.rows_of, table)
 
     @custom_vmap  # type: ignore[untyped-decorator]
     def get(ids: jax.Array) -> jax.Array:
@@ -63,7 +67,7 @@ def rows_of(table: RowTable, ids: jax.Array, insert: bool) -> jax.Array:
         # One get for all pieces, because in sync mode all workers' gets are equal in number.
         def rows(*pieces: Any) -> Any:
             all_ids = np.concatenate([np.asarray(piece) for piece in pieces]).reshape(ids.shape)
-            return _row_gradients.rows_of(table, all_ids, insert).astype(shape.dtype, copy=False)
+            return get_rows(all_ids).astype(shape.dtype, copy=False)
 
         flat = ids.reshape(-1)
         length = _piece_length(len(flat), flat.dtype.itemsize)
@@ -121,10 +125,11 @@ def look_up_with(gradients: RowGradients, insert: bool = True) -> Callable[[Any,
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]
     def look_up(connection: jax.Array, ids: jax.Array) -> jax.Array:
-        return rows_of(gradients.table, ids, insert=False)
+        return rows_of(gradients.table, ids)
 
     def forward(connection: jax.Array, ids: jax.Array) -> tuple[jax.Array, Any]:
-        return rows_of(gradients.table, ids, insert), (ids, connection)
+        get_rows = functools.partial(gradients.rows_of, insert=insert)
+        return rows_of(gradients.table, ids, get_rows), (ids, connection)
 
     def backward(kept: Any, row_gradients: jax.Array) -> tuple[jax.Array, None]:
         ids, connection = kept

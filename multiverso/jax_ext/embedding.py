@@ -119,4 +119,4 @@ def lookup(table: Embedding | RowTable, ids: Any) -> jax.Array:
     if isinstance(table, Embedding):
         rows: jax.Array = table._shared.look_up(table._connection, ids)
         return rows
-    return rows_of(table, ids, insert=False)
+    return rows_of(table, ids)

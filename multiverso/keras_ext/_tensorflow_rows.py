@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from multiverso.sync._row_gradients import RowGradients, rows_of
+from multiverso.sync._row_gradients import RowGradients
 
 
 def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], Any]:
@@ -25,7 +25,7 @@ def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], 
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def look_up(connection: Any, ids: Any) -> Any:
-        rows = tf.numpy_function(lambda ids: rows_of(table, ids, insert), [ids], dtype)
+        rows = tf.numpy_function(lambda ids: gradients.rows_of(ids, insert), [ids], dtype)
         rows.set_shape([*ids.shape, table.num_col])
 
         def backward(row_gradients: Any) -> tuple[Any, None]:

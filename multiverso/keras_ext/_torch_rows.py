@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from multiverso.sync._row_gradients import RowGradients, rows_of
+from multiverso.sync._row_gradients import RowGradients
 
 
 def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], Any]:
@@ -18,9 +18,7 @@ def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], 
         @staticmethod
         def forward(context: Any, connection: Any, ids: Any) -> Any:
             context.ids = ids.detach().cpu().numpy()
-            return torch.from_numpy(rows_of(gradients.table, context.ids, insert)).to(
-                connection.device
-            )
+            return torch.from_numpy(gradients.rows_of(context.ids, insert)).to(connection.device)
 
         @staticmethod
         def backward(context: Any, row_gradients: Any) -> tuple[Any, None]:

@@ -29,21 +29,14 @@ _NEVER_SENT: Final = (
 )
 
 
-def rows_of(table: RowTable, ids: NDArray[Any], insert: bool) -> NDArray[Any]:
-    """Return the rows of ids of any shape, in an array of shape (*ids.shape, num_col).
+def rows_of(table: RowTable, ids: NDArray[Any]) -> NDArray[Any]:
+    """Return the rows of ids of any shape outside training, in shape (*ids.shape, num_col).
 
-    With `insert`, keys of a hash table get a row.
+    The read is part of no round, and gives no row to a key.
     """
     flat = ids_of_any_shape(ids, "ids").reshape(-1)
-    rows: NDArray[Any] = table.get(flat, **_insertion(table, insert))
+    rows: NDArray[Any] = table.peek(flat)
     return rows.reshape(*ids.shape, table.num_col)
-
-
-def begin_rows(
-    table: RowTable, ids: NDArray[np.int64], out: NDArray[Any], *, insert: bool, fresh: bool
-) -> Future:
-    """Begin to get the rows of ids in one dimension, as `rows_of` does."""
-    return table.get_async(ids, out, fresh=fresh, **_insertion(table, insert))
 
 
 def _insertion(table: RowTable, insert: bool) -> dict[str, bool]:
@@ -163,8 +156,38 @@ class RowGradients:
         self._accepted = _Parts()
         # These are already divided by their scale.
         self._unscaled = _Parts()
+        self._has_got = False  # Whether rows were got for training since the last `send`.
         self._is_collected = False  # Since rows were looked up.
         self._is_second = False
+
+    def rows_of(self, ids: NDArray[Any], insert: bool) -> NDArray[Any]:
+        """Return the rows of ids of any shape, in an array of shape (*ids.shape, num_col).
+
+        With `insert` they are for training: the get is a part of the round, and keys of a hash
+        table get a row.
+        """
+        flat = ids_of_any_shape(ids, "ids").reshape(-1)
+        rows = np.empty((len(flat), self.table.num_col), self.table.value_dtype)
+        self.get_rows(flat, rows, insert=insert)
+        return rows.reshape(*ids.shape, self.table.num_col)
+
+    def get_rows(self, ids: NDArray[np.int64], out: NDArray[Any], *, insert: bool) -> None:
+        """Get the rows of ids in one dimension, as `rows_of` does."""
+        if insert:
+            self._has_got = True
+            self.table.get(ids, out=out, **_insertion(self.table, True))
+        else:
+            self.table.peek(ids, out)
+
+    def begin_rows(
+        self, ids: NDArray[np.int64], out: NDArray[Any], *, insert: bool, fresh: bool
+    ) -> Future | None:
+        """Begin to get the rows, or get them at once if that is part of no round."""
+        if not insert and not fresh and current_session().options.mode != capi.MV_MODE_ASYNC:
+            self.get_rows(ids, out, insert=False)
+            return None
+        self._has_got = self._has_got or insert
+        return self.table.get_async(ids, out, fresh=fresh, **_insertion(self.table, insert))
 
     def note_look_up(self) -> None:
         """Note that rows are looked up for training. Later gradients are of another batch."""
@@ -245,7 +268,8 @@ class RowGradients:
     def send(self, scale: float | None = 1.0) -> bool:
         """Send the gradients, divided by `scale` unless that was done before, in the background.
 
-        In sync mode this is an add of the round also if there are none.
+        In sync mode this is an add of the round also if there are none. If no rows were got since
+        the last call, because there was no batch, it makes that get too.
 
         Returns
         -------
@@ -261,15 +285,20 @@ class RowGradients:
         """
         self.has_sender = True
         is_sent = self.unscale(scale)
+        mode = current_session().options.mode
+        num_col, dtype = self.table.num_col, self.table.value_dtype
+        no_ids, no_rows = np.empty(0, np.int64), np.empty((0, num_col), dtype)
+        if mode == capi.MV_MODE_SYNC and not self._has_got:
+            self.begin_rows(no_ids, no_rows, insert=True, fresh=False)
+        self._has_got = False
         with self._mutex:
             unscaled = self._unscaled.take()
         if unscaled.parts:
             ids, gradients = unscaled.joined()
-        elif current_session().options.mode == capi.MV_MODE_ASYNC:
+        elif mode == capi.MV_MODE_ASYNC:
             return is_sent
         else:
-            ids = np.empty(0, np.int64)
-            gradients = np.empty((0, self.table.num_col), self.table.value_dtype)
+            ids, gradients = no_ids, no_rows
         self.table.add_async(gradients, ids)
         return is_sent
 

@@ -74,6 +74,7 @@ class DenseTable(Table):
                 init_value = initializers.Zeros()
             if isinstance(init_value, initializers.Initializer):
                 initializers.set_initializer(raw, init_value, self._dtype)
+                self._initializer = init_value
                 init_value = None
             # If ranks may be lost, any worker may become the master, so each passes its values.
             return _initial_values(

@@ -132,6 +132,7 @@ class HashTableHandler(Table):
                 )
                 raise TypeError(msg)
             initializers.set_initializer(raw, initial, self._dtype)
+            self._initializer = initial
 
         super().__init__(configure, dtype, updater, name, max_bytes, numa, wire, options)
         self._fresh_gets = FreshGets()

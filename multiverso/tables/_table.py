@@ -23,6 +23,7 @@ from multiverso._native.arguments import name as naming
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked
+from multiverso.initializers import Initializer
 from multiverso.tables._background import BackgroundCalls
 from multiverso.tables._updaters import OPTIONAL, UPDATERS, hyper_values, set_updater
 
@@ -48,6 +49,7 @@ class Table:
         "_background",
         "_dtype",  # of deltas and results
         "_handle",
+        "_initializer",
         "_name",
         "_requires_finite",
         "_stored_dtype",
@@ -73,6 +75,7 @@ class Table:
         """
         session = _session.current()
         session.settle()
+        self._initializer: Initializer | None = None
         raw = capi.MV_TableOptions()
         checked.MV_TableOptionsInit(byref(raw))
         raw.kind = self._kind
@@ -136,6 +139,11 @@ class Table:
     def value_dtype(self) -> np.dtype[Any]:
         """The NumPy dtype of deltas and results: float32 if the parameters have 16 bits."""
         return self._dtype
+
+    @property
+    def initializer(self) -> Initializer | None:
+        """What computes the initial values of a row; None if they came from an array."""
+        return self._initializer
 
     @property
     def updater(self) -> str:

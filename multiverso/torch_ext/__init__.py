@@ -19,7 +19,12 @@ docs/embeddings.md.
 from multiverso._extras import needs
 
 with needs("multiverso.torch_ext", torch="pip install 'multiverso[torch]'"):
-    from multiverso.torch_ext.embedding import Embedding, EmbeddingBag, prefetch
+    from multiverso.torch_ext.embedding import (
+        Embedding,
+        EmbeddingBag,
+        EmbeddingBagCollection,
+        prefetch,
+    )
     from multiverso.torch_ext.live import load_live
     from multiverso.torch_ext.optimizer import DistributedOptimizer
     from multiverso.torch_ext.param_manager import TorchParamManager
@@ -28,6 +33,7 @@ __all__ = [
     "DistributedOptimizer",
     "Embedding",
     "EmbeddingBag",
+    "EmbeddingBagCollection",
     "TorchParamManager",
     "load_live",
     "prefetch",

@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch.optim import optimizer as optimizers
 
+from multiverso._native import capi
+from multiverso.api import current_session
 from multiverso.sync._row_gradients import RowGradients
 
 
@@ -57,6 +59,9 @@ class ConnectedGradients(RowGradients):
         super().__init__(table)
         self._shown: torch.Tensor | None = None  # The norm, which the program may change.
         self._norm = 0.0  # What it was when the program first saw it.
+        self._rate = 1.0  # Of the optimizer, as a factor of the one that its schedule is based on.
+        self._table_rate = table.options["learning_rate"]
+        self._set_rate: float | None = None  # What this object has given the table.
         self._is_stepping = False
         self._in_step: torch.Tensor | None = None  # What an optimizer sees in its step.
 
@@ -128,13 +133,16 @@ class ConnectedGradients(RowGradients):
         self._in_step = torch.zeros_like(connection) if has_closure else None
         self._is_stepping = True
 
-    def end_step(self, connection: Connection, optimizer: Any) -> None:
+    def end_step(self, connection: Connection, optimizer: Any, group: dict[str, Any]) -> None:
         """Keep the gradients for the step of the layer, unless the optimizer has dropped its own.
 
         Optimizers with a fused implementation divide by the scale of the loss in their step, and do
         nothing if a gradient is not finite.
         """
         self._is_stepping = False
+        # A scheduler notes the rate that it begins with, or the highest one of a cycle.
+        if base := float(group.get("max_lr", group.get("initial_lr", 0.0))):
+            self._rate = float(group["lr"]) / base
         found = getattr(optimizer, "found_inf", None)
         if found is not None and float(found):
             self.drop()
@@ -144,6 +152,31 @@ class ConnectedGradients(RowGradients):
         is_changed = self._shown is not None and float(self._shown) != self._norm
         self.settle()
         self.accept(is_unscaled=is_changed)
+
+    def send(self, scale: float | None = 1.0) -> bool:
+        """Send the gradients, as the base class does, with a learning rate that follows."""
+        self._follow_rate()
+        return super().send(scale)
+
+    def _follow_rate(self) -> None:
+        """Set the table's learning rate on the master, if a scheduler has changed the optimizer's.
+
+        The table's rate is the one it was created with, times the factor of the schedule. Where the
+        program sets another one itself, that remains.
+        """
+        rate = self._table_rate * self._rate
+        if rate == (self._table_rate if self._set_rate is None else self._set_rate):
+            return
+        session = current_session()
+        if not session.is_master_worker():
+            return
+        current = self.table.options["learning_rate"]
+        if self._set_rate is not None and current != self._set_rate:
+            return
+        if session.options.mode != capi.MV_MODE_ASYNC:
+            self.table.flush()  # The last round must end with the rate that it began with.
+        self.table.set_option(learning_rate=rate)
+        self._set_rate = rate
 
 
 def _ratio(value: float, norm: float) -> float:
@@ -155,22 +188,24 @@ def _ratio(value: float, norm: float) -> float:
     return value / norm
 
 
-def _connections(optimizer: Any) -> Iterator[tuple[Connection, ConnectedGradients]]:
+def _connections(
+    optimizer: Any,
+) -> Iterator[tuple[Connection, ConnectedGradients, dict[str, Any]]]:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if isinstance(parameter, Connection) and parameter.rows is not None:
-                yield parameter, parameter.rows
+                yield parameter, parameter.rows, group
 
 
 def _before_step(optimizer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
     has_closure = any(map(callable, (*arguments[1:], *options.values())))
-    for connection, rows in _connections(optimizer):
+    for connection, rows, _ in _connections(optimizer):
         rows.begin_step(connection, has_closure=has_closure)
 
 
 def _after_step(optimizer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-    for connection, rows in _connections(optimizer):
-        rows.end_step(connection, optimizer)
+    for connection, rows, group in _connections(optimizer):
+        rows.end_step(connection, optimizer, group)
 
 
 optimizers.register_optimizer_step_pre_hook(_before_step)

@@ -6,16 +6,17 @@ sends them in `step`; the table's updater is the optimizer of the rows. A scalar
 layer has the norm of these gradients as its gradient, see `Connection`.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import torch
 from torch.nn import functional
 
 from multiverso._native.arguments import choice, flag
 from multiverso.sync._row_gradients import RowTable
-from multiverso.torch_ext._rows import TableLayer, prefetch
+from multiverso.torch_ext._layer import TableLayer, prefetch
 
-__all__ = ["Embedding", "EmbeddingBag", "layers_of", "prefetch"]
+__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "layers_of", "prefetch"]
 
 _MODES: Final = ("mean", "sum", "max")
 
@@ -143,18 +144,16 @@ class EmbeddingBag(TableLayer):
         dimension with the `offsets` at which the bags begin; weights only with mode "sum".
         """
         rows = self._look_up(input).reshape(-1, self.embedding_dim)
-        if input.numel() == 0:
-            if input.dim() == 2:
-                return rows.sum(0, keepdim=True).expand(len(input), -1)
-            rows = torch.cat([rows, rows.new_zeros(1, self.embedding_dim)])  # PyTorch needs a row.
-        places = torch.arange(input.numel(), device=input.device).reshape(input.shape)
+        if input.dim() == 2 and input.numel() == 0:
+            return rows.sum(0, keepdim=True).expand(len(input), -1)
+        places = torch.arange(len(rows), device=input.device).reshape(input.shape)
         padding = None
-        if self.padding_idx is not None:
-            # PyTorch's function knows the padding as one row, which is the first place that has it.
-            is_padding = input == self.padding_idx
-            if is_padding.any():
-                padding = int(is_padding.reshape(-1).to(torch.uint8).argmax())
-                places = places.masked_fill(is_padding, padding)
+        if self.padding_idx is not None or len(rows) == 0:
+            # PyTorch's function needs a row, and knows the padding as one.
+            padding = len(rows)
+            rows = torch.cat([rows, rows.new_zeros(1, self.embedding_dim)])
+            if self.padding_idx is not None:
+                places = places.masked_fill(input == self.padding_idx, padding)
         return functional.embedding_bag(
             places,
             rows,
@@ -164,6 +163,90 @@ class EmbeddingBag(TableLayer):
             include_last_offset=self.include_last_offset,
             padding_idx=padding,
         )
+
+
+class EmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
+    """Layers for several features, which one call looks up. The gets of all tables overlap.
+
+    Parameters
+    ----------
+    layers : mapping of str to EmbeddingBag
+        The layer of each feature. Features may share a layer.
+
+    Raises
+    ------
+    TypeError
+        If a layer is something else.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> import torch
+    >>> from multiverso.torch_ext import EmbeddingBag, EmbeddingBagCollection
+    >>> with mv.session():
+    ...     users = mv.HashTableHandler(4, 1000, updater="sgd")
+    ...     items = mv.MatrixTableHandler(50, 8, updater="sgd")
+    ...     layers = {"user": EmbeddingBag(users), "item": EmbeddingBag(items)}
+    ...     ids = {"user": torch.tensor([[7], [9]]), "item": torch.tensor([[1, 2], [3, 4]])}
+    ...     torch.cat(list(EmbeddingBagCollection(layers)(ids).values()), dim=1).shape
+    torch.Size([2, 12])
+
+    """
+
+    def __init__(self, layers: Mapping[str, EmbeddingBag]) -> None:
+        super().__init__()
+        given: Mapping[str, object] = layers
+        for feature, layer in given.items():
+            if not isinstance(layer, EmbeddingBag):
+                msg = f"{feature}: expected an EmbeddingBag, received {type(layer).__name__}"
+                raise TypeError(msg)
+        different = list(dict.fromkeys(layers.values()))
+        self.layers = torch.nn.ModuleList(different)
+        self._places = {feature: different.index(layer) for feature, layer in layers.items()}
+
+    def forward(self, features: Any) -> dict[str, torch.Tensor]:
+        """Return a tensor of shape (bags, num_col) for each feature.
+
+        Parameters
+        ----------
+        features : mapping, or a KeyedJaggedTensor of TorchRec
+            The ids of each feature, of shape (bags, n); or a tuple of the arguments of its layer:
+            ids, offsets and weights; or a `JaggedTensor`, whose B + 1 offsets are of B bags. Other
+            features are ignored.
+
+        Raises
+        ------
+        ValueError
+            If a feature is missing.
+
+        """
+        given = features.to_dict() if hasattr(features, "to_dict") else features
+        if missing := [feature for feature in self._places if feature not in given]:
+            msg = f"features: expected {list(self._places)}, received none for {missing}"
+            raise ValueError(msg)
+        calls = {
+            feature: (self.layers[place], _arguments_of(given[feature], self.layers[place]))
+            for feature, place in self._places.items()
+        }
+        ahead = [(layer, layer._begin(arguments[0])) for layer, arguments in calls.values()]
+        for layer, rows in ahead:
+            layer._offer(rows)
+        try:
+            return {feature: layer(*arguments) for feature, (layer, arguments) in calls.items()}
+        finally:
+            for layer, rows in ahead:
+                layer._withdraw(rows)
+
+
+def _arguments_of(feature: Any, layer: EmbeddingBag) -> tuple[Any, ...]:
+    """Return the arguments of a layer for a feature."""
+    if isinstance(feature, torch.Tensor):
+        return (feature,)
+    if isinstance(feature, tuple):
+        return feature
+    offsets = feature.offsets()
+    weights = feature.weights_or_none() if hasattr(feature, "weights_or_none") else None
+    return feature.values(), offsets if layer.include_last_offset else offsets[:-1], weights
 
 
 def layers_of(module: torch.nn.Module) -> list[TableLayer]:

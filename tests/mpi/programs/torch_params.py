@@ -6,7 +6,7 @@ from cases import equal, raises, registrar, run_all
 import multiverso as mv
 
 # Only ranks import these, at the end: pytest reads the names of the cases without PyTorch.
-torch = DistributedOptimizer = Embedding = TorchParamManager = None
+torch = DistributedOptimizer = Embedding = EmbeddingBag = TorchParamManager = prefetch = None
 
 CASES = {}
 case = registrar(CASES)
@@ -64,6 +64,66 @@ def embedding_rows_get_all_gradients_in_rounds():
     check_embedding()
 
 
+@case(sync=True)
+def a_worker_without_a_batch_only_makes_the_step():
+    me, workers = mv.worker_id(), mv.num_workers()
+    for ahead in (False, True):
+        table = mv.MatrixTableHandler(20, 3, updater="sgd", learning_rate=1)
+        layer = Embedding(table)
+        batches = [torch.tensor([10 + me, step]) for step in range(5 - me)]
+        batches = iter(prefetch(batches, layer) if ahead else batches)
+        for _ in range(5):
+            if (ids := next(batches, None)) is not None:
+                layer(ids).sum().backward()
+            layer.step()
+        expected = np.zeros((20, 3))
+        for worker_id in range(workers):
+            expected[10 + worker_id] -= 5 - worker_id
+            expected[: 5 - worker_id] -= 1
+        equal(table.get(), expected)
+
+
+@case(sync=True)
+def one_worker_evaluates_alone():
+    table = mv.MatrixTableHandler(20, 3, updater="sgd", learning_rate=1)
+    keys = mv.HashTableHandler(3, 100, updater="sgd", learning_rate=1)
+    layers = torch.nn.ModuleList([Embedding(table), Embedding(keys), EmbeddingBag(table, "sum")])
+    ids = torch.tensor([[1, 2]])
+    for step in range(4):
+        for layer in layers:
+            layer(ids).sum().backward()
+            layer.step()
+        if mv.worker_id() == 0:
+            layers.eval()
+            for _ in range(step):
+                for layer in layers:
+                    seen = layer(ids)[0, 0].mean().item()
+                    assert seen <= 0, seen
+                for _ in prefetch([ids] * 2, layers[0]):
+                    layers[0](ids)
+            layers.train()
+            with torch.no_grad():
+                layers[1](torch.tensor([[55]]))
+    mv.barrier()
+    equal(table.peek([1, 2]), np.full((2, 3), -8.0 * mv.num_workers()))
+    equal(keys.get([1, 2, 55], insert=False)[:, 0], np.array([-4.0, -4, 0]) * mv.num_workers())
+    assert len(keys) == 2
+
+
+@case(sync=True)
+def rates_of_rows_follow_the_schedule_in_rounds():
+    table = mv.MatrixTableHandler(4, 2, updater="sgd", learning_rate=1)
+    layer = Embedding(table)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 2.0**-step)
+    for _ in prefetch([torch.tensor([1])] * 5, layer):
+        layer(torch.tensor([1])).sum().backward()
+        optimizer.step()
+        layer.step()
+        scheduler.step()
+    equal(table.get([1]), np.full((1, 2), -mv.num_workers() * (2 - 2.0**-4)))
+
+
 def check_optimizer_steps(average):
     module = torch.nn.Linear(3, 2)
     with torch.no_grad():
@@ -104,6 +164,12 @@ def an_invalid_optimizer_on_one_rank_fails_on_all_ranks():
 if __name__ == "__main__":
     import torch
 
-    from multiverso.torch_ext import DistributedOptimizer, Embedding, TorchParamManager
+    from multiverso.torch_ext import (
+        DistributedOptimizer,
+        Embedding,
+        EmbeddingBag,
+        TorchParamManager,
+        prefetch,
+    )
 
     run_all(CASES)

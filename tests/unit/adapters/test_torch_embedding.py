@@ -1,7 +1,10 @@
 """The embedding layers for PyTorch on one rank, against PyTorch's own layers."""
 
+import gc
 import importlib.util
+import sys
 import unittest
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +18,13 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 if HAS_TORCH:
     import torch
 
-    from multiverso.torch_ext import DistributedOptimizer, Embedding, EmbeddingBag, prefetch
+    from multiverso.torch_ext import (
+        DistributedOptimizer,
+        Embedding,
+        EmbeddingBag,
+        EmbeddingBagCollection,
+        prefetch,
+    )
 
 ROWS, DIM = 12, 5
 
@@ -145,6 +154,149 @@ class TestEmbedding(EmbeddingTestCase):
         self.assertEqual(layer.embedding_dim, DIM)
         self.assertIn(f"{table!r}, padding_idx=2", repr(layer))
 
+    def test_has_the_names_of_pytorch(self):
+        table = mv.MatrixTableHandler(ROWS, DIM, updater="sgd")
+        ids = torch.tensor([[1, 2]])
+        for layer in (Embedding(table, sparse=True), EmbeddingBag(table, sparse=True)):
+            self.assertEqual((layer.num_embeddings, layer.embedding_dim), (ROWS, DIM))
+            self.assertTrue(layer.sparse)
+            layer(input=ids)
+            self.assertFalse(hasattr(layer, "weight"))
+            for access in (
+                lambda layer=layer: layer.weight,
+                lambda layer=layer: setattr(layer, "weight", torch.nn.Parameter(ids.float())),
+            ):
+                with self.assertRaisesRegex(AttributeError, r"layer.table.peek\(ids\)"):
+                    access()
+            with self.assertRaisesRegex(AttributeError, "has no attribute 'other'"):
+                _ = layer.other
+            for options, message in (
+                ({"max_norm": 1.0}, "max_norm: expected None, because all workers share"),
+                ({"scale_grad_by_freq": True}, "scale_grad_by_freq: expected False"),
+            ):
+                with self.assertRaisesRegex(ValueError, message):
+                    type(layer)(table, **options)
+        EmbeddingBag(table)(input=ids[0], offsets=torch.tensor([0, 1]))
+        keys = Embedding(mv.HashTableHandler(2, 10, updater="sgd"), padding_idx=-5)
+        self.assertEqual(keys.padding_idx, -5)
+        with self.assertRaisesRegex(AttributeError, "hash table"):
+            _ = keys.num_embeddings
+
+    def test_padding_counts_from_the_end_and_is_zero_as_in_pytorch(self):
+        ids = torch.tensor([[10, 1, 10]])
+        initial = mv.initializers.Constant(2.0)
+        for padding_idx in (10, -2):
+            layer = Embedding(mv.MatrixTableHandler(ROWS, DIM, initial, updater="sgd"), padding_idx)
+            reference = torch.nn.Embedding(ROWS, DIM, padding_idx)
+            self.assertEqual(layer.padding_idx, reference.padding_idx)
+            for output in (layer(ids), reference(ids)):
+                self.assertEqual(output[0, ::2].abs().sum().item(), 0)
+                self.assertNotEqual(output[0, 1].abs().sum().item(), 0)
+        rows = torch.full((ROWS, DIM), 2.0)
+        layer = Embedding.from_pretrained(rows, padding_idx=-2)
+        reference = torch.nn.Embedding.from_pretrained(rows, padding_idx=-2)
+        torch.testing.assert_close(layer(ids), reference(ids))
+
+    def test_from_pretrained_is_frozen_unless_told_otherwise(self):
+        rows = torch.randn(ROWS, DIM)
+        for dtype in (torch.float32, torch.float64, torch.float16):
+            layer = Embedding.from_pretrained(rows.to(dtype))
+            self.assertEqual(layer.table.dtype.name, str(dtype).removeprefix("torch."))
+            output = layer(torch.tensor([3]))
+            self.assertFalse(output.requires_grad)
+            torch.testing.assert_close(output.to(dtype), rows[3:4].to(dtype))
+        layer = EmbeddingBag.from_pretrained(
+            rows, freeze=False, mode="sum", table_options={"learning_rate": 1.0}
+        )
+        layer(torch.tensor([[3, 3]])).sum().backward()
+        layer.step()
+        np.testing.assert_allclose(layer.table.get([3]), rows[3:4].numpy() - 2, rtol=1e-6)
+        with self.assertRaisesRegex(ValueError, "expected two dimensions, received shape"):
+            Embedding.from_pretrained(torch.zeros(3))
+
+    def test_ids_may_change_before_the_backward_pass(self):
+        layer, _, table = self.pair(Embedding, torch.nn.Embedding)
+        before = table.get()
+        ids = torch.tensor([1, 2])
+        output = layer(ids)
+        ids.fill_(7)
+        output.sum().backward()
+        layer.step()
+        before[[1, 2]] -= 1
+        np.testing.assert_allclose(table.get(), before, rtol=1e-6)
+
+    def test_vmap_looks_up_a_batch(self):
+        for ours, theirs in (
+            (Embedding, torch.nn.Embedding),
+            (EmbeddingBag, torch.nn.EmbeddingBag),
+        ):
+            layer, reference, table = self.pair(ours, theirs)
+            for in_dim in (0, 1, 2):
+                ids = torch.randint(0, ROWS, (4, 3, 2))
+                before = table.get()
+                output = torch.vmap(layer, in_dims=in_dim)(ids)
+                expected = torch.vmap(reference, in_dims=in_dim)(ids)
+                torch.testing.assert_close(output, expected)
+                output.square().sum().backward()
+                reference.weight.grad = None
+                expected.square().sum().backward()
+                layer.step()
+                np.testing.assert_allclose(
+                    table.get(), before - reference.weight.grad.numpy(), rtol=1e-4, atol=1e-5
+                )
+                with torch.no_grad():
+                    reference.weight.copy_(torch.from_numpy(table.get()))
+        layers = [self.pair(Embedding, torch.nn.Embedding)[0] for _ in range(2)]
+        parameters, _ = torch.func.stack_module_state(layers)
+        ids = torch.tensor([1])
+        with self.assertRaisesRegex(ValueError, "rows are in several tables"):
+            torch.vmap(lambda p: torch.func.functional_call(layers[0], p, ids))(parameters)
+
+    def test_functional_calls_train_the_rows(self):
+        layer, _, table = self.pair(Embedding, torch.nn.Embedding)
+        before = table.get()
+        parameters = dict(layer.named_parameters())
+
+        def loss(parameters):
+            return torch.func.functional_call(layer, parameters, torch.tensor([2, 2])).sum()
+
+        torch.func.grad(loss)(parameters)
+        layer.step()
+        np.testing.assert_allclose(table.get([2]), before[[2]] - 2, rtol=1e-6)
+
+    def test_checkpointed_layers_take_one_step(self):
+        for use_reentrant in (True, False):
+            layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
+            before = table.get()
+            scale = torch.ones((), requires_grad=True)
+            for module in (layer, reference):
+                torch.utils.checkpoint.checkpoint(
+                    lambda x, module=module: module(torch.tensor([1, 1, 4])).square() * x,
+                    scale,
+                    use_reentrant=use_reentrant,
+                ).sum().backward()
+            layer.step()
+            gradient = reference.weight.grad.numpy()
+            np.testing.assert_allclose(table.get(), before - gradient, rtol=1e-5)
+
+    def test_compiled_modules_train_the_rows_in_silence(self):
+        layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
+        compiled = torch.compile(torch.nn.Sequential(layer, torch.nn.Tanh()), backend="eager")
+        with mock.patch.object(sys, "unraisablehook") as ignored:
+            for ids in ([1, 2], [1, 2], [3, 3, 3], [5]):
+                before = table.get()
+                compiled(torch.tensor(ids)).sum().backward()
+                reference.weight.grad = None
+                torch.tanh(reference(torch.tensor(ids))).sum().backward()
+                layer.step()
+                np.testing.assert_allclose(
+                    table.get(), before - reference.weight.grad.numpy(), rtol=1e-4, atol=1e-6
+                )
+                with torch.no_grad():
+                    reference.weight.copy_(torch.from_numpy(table.get()))
+            gc.collect()
+        ignored.assert_not_called()
+
     def test_rejects_invalid_arguments(self):
         table = mv.MatrixTableHandler(ROWS, DIM, updater="sgd")
         for arguments, error, message in (
@@ -169,7 +321,7 @@ class TestEmbedding(EmbeddingTestCase):
 
 class TestEmbeddingBag(EmbeddingTestCase):
     def test_matches_pytorch(self):
-        for mode in ("sum", "mean"):
+        for mode in ("sum", "mean", "max"):
             for options in ({"mode": mode}, {"mode": mode, "padding_idx": 4}):
                 with self.subTest(options):
                     layer, reference, table = self.pair(
@@ -179,14 +331,55 @@ class TestEmbeddingBag(EmbeddingTestCase):
                     offsets = torch.tensor([0, 2, 2, 5])  # the second bag is empty
                     ids = torch.tensor([4, 4, 1, 4, 1, 7, 7, 7])
                     self.check(layer, reference, table, ids, offsets)
-        layer, reference, table = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, mode="sum")
-        ids, weights = torch.randint(0, ROWS, (3, 4)), torch.rand(3, 4)
-        self.check(layer, reference, table, ids, per_sample_weights=weights)
+                    self.check(layer, reference, table, torch.full((2, 3), 4))  # only padding
+                    self.check(layer, reference, table, ids.int(), offsets.int())
+                    nothing = torch.empty(0, dtype=torch.int64)
+                    self.check(layer, reference, table, nothing, torch.tensor([0, 0]))
+                    self.check(layer, reference, table, nothing, nothing)
+        for padding_idx in (None, 4):
+            options = {"mode": "sum", "padding_idx": padding_idx}
+            layer, reference, table = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, **options)
+            ids, weights = torch.randint(0, ROWS, (3, 4)), torch.rand(3, 4)
+            self.check(layer, reference, table, ids, per_sample_weights=weights)
+            gradients = []
+            for module in (layer, reference):
+                leaf = weights.clone().requires_grad_()
+                module(ids, per_sample_weights=leaf).square().sum().backward()
+                gradients.append(leaf.grad)
+            torch.testing.assert_close(*gradients)
+
+    def test_offsets_may_end_with_the_number_of_ids(self):
+        for mode in ("sum", "mean", "max"):
+            options = {"mode": mode, "include_last_offset": True}
+            layer, reference, table = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, **options)
+            ids = torch.randint(0, ROWS, (6,))
+            for offsets in ([0, 0, 3, 3, 6, 6], [0, 6], [0, 2, 5]):
+                self.check(layer, reference, table, ids, torch.tensor(offsets))
+            nothing = torch.empty(0, dtype=torch.int64)
+            self.check(layer, reference, table, nothing, torch.tensor([0, 0, 0]))
+
+    def test_raises_where_pytorch_does(self):
+        layer, reference, _ = self.pair(EmbeddingBag, torch.nn.EmbeddingBag)
+        ids = torch.tensor([1, 2])
+        for arguments in (
+            (ids,),
+            (ids, torch.tensor([1])),
+            (ids, torch.tensor([0, 3])),
+            (ids[None], torch.tensor([0])),
+            (ids[None, None],),
+            (ids, torch.tensor([0]), torch.ones(2)),
+        ):
+            with self.subTest(arguments):
+                with self.assertRaises(Exception) as expected:
+                    reference(*arguments)
+                with self.assertRaises(type(expected.exception)):
+                    layer(*arguments)
 
     def test_empty_batches_have_empty_bags(self):
         layer = self.pair(EmbeddingBag, torch.nn.EmbeddingBag)[0]
         for arguments, bags in (
             ((torch.empty(0, 3, dtype=torch.int64),), 0),
+            ((torch.empty(2, 0, dtype=torch.int64),), 2),
             ((torch.empty(0, dtype=torch.int64), torch.tensor([0, 0])), 2),
         ):
             output = layer(*arguments)
@@ -195,7 +388,99 @@ class TestEmbeddingBag(EmbeddingTestCase):
         self.assertTrue(layer.step())
 
 
+class Jagged:
+    """What a `JaggedTensor` of TorchRec offers, as far as the collection uses it."""
+
+    def __init__(self, values, offsets, weights=None):
+        self.values, self.offsets = (lambda: values), (lambda: torch.tensor(offsets))
+        self.weights_or_none = lambda: weights
+
+
+class TestCollection(EmbeddingTestCase):
+    def test_one_call_looks_up_all_features(self):
+        a, reference_a, table_a = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, mode="sum")
+        b, reference_b, table_b = self.pair(
+            EmbeddingBag, torch.nn.EmbeddingBag, include_last_offset=True
+        )
+        bags = EmbeddingBagCollection({"x": a, "y": b, "z": a})
+        self.assertEqual(len(list(bags.parameters())), 2)
+        before = table_a.get(), table_b.get()
+        x, y, z = torch.tensor([[1, 2]] * 3), torch.tensor([3, 4, 5, 5]), torch.tensor([6, 6, 7])
+        weights = torch.rand(3)
+        last = [0, 1, 4, 4]
+        jagged = mock.Mock(
+            to_dict=lambda: {
+                "x": Jagged(x.reshape(-1), [0, 2, 4, 6]),
+                "y": Jagged(y, last),
+                "z": Jagged(z, [0, 3, 3, 3], weights),
+            }
+        )
+        plain = {
+            "x": x,
+            "y": (y, torch.tensor(last)),
+            "z": (z, torch.tensor([0, 3, 3]), weights),
+            "more": None,
+        }
+        expected = {
+            "x": reference_a(x),
+            "y": reference_b(y, torch.tensor(last)),
+            "z": reference_a(z, torch.tensor([0, 3, 3]), weights),
+        }
+        for features in (plain, jagged):
+            output = bags(features)
+            self.assertEqual(list(output), ["x", "y", "z"])
+            for feature, rows in expected.items():
+                torch.testing.assert_close(output[feature], rows)
+            sum(rows.square().sum() for rows in output.values()).backward()
+        sum(2 * rows.square().sum() for rows in expected.values()).backward()
+        for layer, reference, start in ((a, reference_a, before[0]), (b, reference_b, before[1])):
+            self.assertEqual(len(layer._ahead), 0)
+            layer.step()
+            np.testing.assert_allclose(
+                layer.table.get(), start - reference.weight.grad.numpy(), rtol=1e-4, atol=1e-5
+            )
+        with self.assertRaisesRegex(ValueError, r"received none for \['z'\]"):
+            bags({"x": x, "y": (y, torch.tensor(last))})
+        with self.assertRaisesRegex(TypeError, "x: expected an EmbeddingBag, received Linear"):
+            EmbeddingBagCollection({"x": torch.nn.Linear(1, 1)})
+
+
 class TestTraining(EmbeddingTestCase):
+    def test_rows_follow_the_scheduler_of_the_optimizer(self):
+        for is_distributed in (False, True):
+            layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
+            table.set_option(learning_rate=0.5)
+            layer = Embedding(table)
+            module = torch.nn.Sequential(layer, torch.nn.Linear(DIM, 1))
+            other = Embedding(table)  # Another layer of the table changes nothing.
+            optimizer = torch.optim.SGD([*module.parameters(), *other.parameters()], lr=0.02)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+            plain = torch.optim.SGD(reference.parameters(), lr=0.5)
+            plain_scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)
+            wrapped = DistributedOptimizer(optimizer, module) if is_distributed else optimizer
+            for ids in torch.randint(0, ROWS, (4, 6)):
+                for step, schedule, rows in (
+                    (wrapped, scheduler, layer),
+                    (plain, plain_scheduler, reference),
+                ):
+                    step.zero_grad()
+                    rows(ids).square().sum().backward()
+                    step.step()
+                    if rows is layer and not is_distributed:
+                        layer.step()
+                        other.step()
+                    schedule.step()
+            expected = reference.weight.detach().numpy()
+            np.testing.assert_allclose(table.get(), expected, rtol=1e-4, atol=1e-5)
+            self.assertAlmostEqual(table.options["learning_rate"], 0.5 / 8)
+            table.set_option(learning_rate=0.25)  # The program takes over.
+            for _ in range(2):
+                layer(torch.tensor([1])).sum().backward()
+                wrapped.step()
+                layer.step()
+                scheduler.step()
+            self.assertEqual(table.options["learning_rate"], 0.25)
+
     def test_distributed_optimizer_steps_the_rows_of_its_module(self):
         layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
         linear = torch.nn.Linear(DIM, 1)
