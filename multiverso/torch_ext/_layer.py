@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +19,25 @@ from multiverso.torch_ext._tensors import dtype_of
 
 if TYPE_CHECKING:
     from typing import Self
+
+
+def _untraced(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that torch.compile does not trace, since it calls the C library.
+
+    PyTorch's own decorator imports the compiler, which takes seconds, so this one uses it only in a
+    program that has imported the compiler.
+    """
+    disabled: list[Callable[..., Any]] = []
+
+    @functools.wraps(method)
+    def call(*arguments: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return method(*arguments)
+        if not disabled:
+            disabled.append(sys.modules["torch._dynamo"].disable(method))
+        return disabled[0](*arguments)
+
+    return call
 
 
 class _Ahead(deque[Rows]):
@@ -213,6 +234,7 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
                         return rows
         return self._get(ids, is_training)
 
+    @_untraced
     def _look_up(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the rows of a batch, of shape (*ids.shape, num_col)."""
         is_training = self._is_training()
