@@ -251,6 +251,15 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
             row_ids, gradients = row_ids[is_kept], gradients[is_kept]
         self._gradients.collect(row_ids.numpy(), gradients.numpy())
 
+    def _apply(self, *arguments: Any) -> Self:
+        """Convert the layer; PyTorch replaces a parameter that it cannot convert in place."""
+        super()._apply(*arguments)
+        plain: torch.nn.Parameter = self.connection
+        if not isinstance(plain, Connection):
+            self.connection = Connection(plain.detach(), plain.requires_grad)
+            self.connection.rows = self._gradients
+        return self
+
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination.pop(f"{prefix}connection", None)

@@ -259,6 +259,17 @@ class TestModule(ConnectionTestCase):
         doubles = mv.MatrixTableHandler(3, 2, dtype="float64", updater="sgd")
         self.assertEqual(Embedding(doubles)(torch.tensor([1])).dtype, torch.float64)
 
+    def test_a_replaced_parameter_is_connected_again(self):
+        table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd", learning_rate=1.0)
+        layer = Embedding(table)
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        self.addCleanup(torch.__future__.set_overwrite_module_params_on_conversion, False)
+        layer.to(torch.float64)
+        layer(torch.tensor([1])).sum().backward()
+        layer.zero_grad()
+        layer.step()
+        np.testing.assert_array_equal(table.get(), START)
+
     def test_old_files_load_and_files_have_no_connection(self):
         table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd")
         module = module_of(Embedding(table))
