@@ -101,6 +101,23 @@ class Batch:
             self.layer._collect(*self.rows.gradients(gradients))
 
 
+class _Collect(torch.autograd.Function):  # type: ignore[misc]
+    """Collects gradients, which `torch.func.grad` and `vmap` wrap everywhere but in a function."""
+
+    @staticmethod
+    def forward(gradients: torch.Tensor, batch: Batch) -> torch.Tensor:
+        batch.collect(gradients)
+        return gradients.new_zeros(())
+
+    @staticmethod
+    def setup_context(context: Any, inputs: Any, output: torch.Tensor) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, gradients: Any, batch: Batch) -> Any:
+        return _Collect.apply(gradients.movedim(in_dims[0], 0), batch), None
+
+
 class LookUp(torch.autograd.Function):  # type: ignore[misc]
     """The rows of ids. They seem to depend on the layer's connection, whose gradient is zero."""
 
@@ -115,7 +132,7 @@ class LookUp(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(context: Any, gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        context.batch.collect(gradients)
+        _Collect.apply(gradients, context.batch)
         return context.zero(), None, None
 
     @staticmethod

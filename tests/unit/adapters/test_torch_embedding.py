@@ -264,6 +264,14 @@ class TestEmbedding(EmbeddingTestCase):
         layer.step()
         np.testing.assert_allclose(table.get([2]), before[[2]] - 2, rtol=1e-6)
 
+        def sample_loss(parameters, ids):
+            return torch.func.functional_call(layer, parameters, ids).sum()
+
+        ids = torch.tensor([[2, 3], [3, 3]])
+        torch.vmap(torch.func.grad(sample_loss), in_dims=(None, 0))(parameters, ids)
+        layer.step()
+        np.testing.assert_allclose(table.get([2, 3]), before[[2, 3]] - 3, rtol=1e-5)
+
     def test_checkpointed_layers_take_one_step(self):
         for use_reentrant in (True, False):
             layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
