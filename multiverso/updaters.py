@@ -131,8 +131,7 @@ def from_keras(optimizer: Any) -> tuple[str, dict[str, float]]:
         if value := getattr(optimizer, option):
             _differs(what, f"{option}={value!r} uses {difference}")
     if any(
-        getattr(optimizer, f"_exclude_from_weight_decay{kind}", None)
-        for kind in ("", "_vars", "_names", "_patterns")
+        getattr(optimizer, f"_exclude_from_weight_decay{kind}", None) for kind in ("", "_pattern")
     ):
         _differs(what, "it excludes variables from its weight decay")
     if name != "SGD" and _number(optimizer.iterations):

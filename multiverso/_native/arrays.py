@@ -34,6 +34,16 @@ def as_array(data: object, what: str) -> NDArray[Any]:
         raise TypeError(msg) from error
 
 
+def native_order(data: Any) -> Any:
+    """Return an array of NumPy in the machine's order of bytes, other data as it is.
+
+    HDF5 files may contain the other order, which frameworks do not take.
+    """
+    if not isinstance(data, np.ndarray) or data.dtype.isnative:
+        return data
+    return data.astype(data.dtype.newbyteorder("="))
+
+
 def checked_input(
     data: object, dtype: np.dtype[Any], shapes: tuple[tuple[int, ...], ...], what: str
 ) -> NDArray[Any]:

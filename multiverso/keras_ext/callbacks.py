@@ -1,13 +1,14 @@
 """A callback that synchronizes the model in ``fit`` between the workers."""
 
 import sys
+import warnings
 from typing import Any
 
 import keras
 
 from multiverso.api import current_session
 from multiverso.keras_ext._metrics import average_over_workers
-from multiverso.keras_ext.layers import layers_of
+from multiverso.keras_ext.layers import Embedding, layers_of
 from multiverso.keras_ext.param_manager import KerasParamManager
 from multiverso.sync._param_manager import SyncStatistics, checked_freq
 from multiverso.sync._tensor_sync import failing_on_all_ranks
@@ -156,6 +157,7 @@ class _RowSteps:
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             self._scaler = optimizer
             optimizer = optimizer.inner_optimizer
+        _warn_of_clipping(optimizer, self._layers)
         # The optimizer makes a step with the mean over as many batches.
         self._batches_per_step = optimizer.gradient_accumulation_steps or 1
         # An earlier `fit` may have ended between two steps. With a scaler, the optimizer's count
@@ -187,6 +189,25 @@ class _RowSteps:
             if self._batches >= self._batches_per_step:
                 layer.step()
         self._batches %= self._batches_per_step
+
+
+def _warn_of_clipping(optimizer: Any, layers: list[Embedding]) -> None:
+    """Warn if the optimizer clips gradients, but not those of the rows, which it does not see."""
+    for option in ("clipnorm", "global_clipnorm", "clipvalue"):
+        value = getattr(optimizer, option, None)
+        tables = [layer.table for layer in layers if layer.table.options.get(option) != value]
+        if value and tables:
+            advice = (
+                f"create the table with clipvalue={value!r} too"
+                if option == "clipvalue"
+                else "limit them with the table's clipvalue"
+            )
+            warnings.warn(
+                f"the optimizer's {option}={value!r} does not clip the gradients of the rows of "
+                f"{tables[0]!r}: {advice}",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
 def _disable_async_calls() -> None:

@@ -4,6 +4,7 @@ import numbers
 from typing import Any
 
 from multiverso._native import capi
+from multiverso._native.arrays import native_order
 from multiverso.api import current_session
 from multiverso.errors import StateError
 
@@ -13,7 +14,8 @@ __all__ = ["shard"]
 def shard(*arrays: Any, equal: bool | None = None) -> Any:
     """Return this worker's part of the samples: every num_workers-th, starting at its worker id.
 
-    With this step, each part of data sorted by class has all classes. NumPy arrays are not copied.
+    With this step, each part of data sorted by class has all classes. NumPy arrays are not copied,
+    unless their bytes are in the other order than the machine's, which frameworks do not take.
 
     Parameters
     ----------
@@ -104,4 +106,4 @@ def _part(value: Any, worker: int, num_workers: int, end: int | None) -> Any:
         return type(value)(_part(item, worker, num_workers, end) for item in value)
     if hasattr(value, "as_numpy_iterator"):
         return value.shard(num_workers, worker)
-    return getattr(value, "iloc", value)[worker:end:num_workers]
+    return native_order(getattr(value, "iloc", value)[worker:end:num_workers])

@@ -7,10 +7,13 @@ see them. A layer gets the rows of a batch from the table and collects their gra
 
 import importlib
 import math
+import warnings
 from typing import Any, Final
 
 import keras
 
+from multiverso._native.arguments import choice
+from multiverso._native.arrays import native_order
 from multiverso.sync._row_gradients import RowGradients, RowLayer, RowTable
 from multiverso.tables import MatrixTableHandler
 
@@ -27,6 +30,44 @@ _MODULES: Final = {
 _EXACT: Final = {"bfloat16": 2**8, "float16": 2**11, "float32": 2**24, "float64": 2**31 - 1}
 
 
+_COMBINERS: Final = ("sum", "mean", "sqrtn")
+
+#: What to do instead of options of `keras.layers.Embedding` that the layer does not have.
+_INSTEAD: Final = {
+    **dict.fromkeys(("input_dim", "output_dim"), "the table has the number of rows and columns"),
+    **dict.fromkeys(
+        ("weights", "embeddings_initializer"),
+        "the table has the rows: create it with an array, or with an initializer of "
+        "multiverso.initializers",
+    ),
+    **dict.fromkeys(
+        ("embeddings_regularizer", "embeddings_constraint"),
+        "the table's updater changes the rows; it has weight_decay and clipvalue",
+    ),
+    **dict.fromkeys(
+        ("lora_rank", "lora_alpha", "quantization_config"),
+        "the rows are not a weight of the model; a table of dtype='bfloat16' takes half the memory",
+    ),
+}
+
+
+class _TableName(str):
+    """The name of a table in a layer's config, with the table, so that a clone has the same one.
+
+    A file gets the name only.
+    """
+
+    table: RowTable
+
+    def __new__(cls, table: RowTable) -> "_TableName":
+        name = super().__new__(cls, table.name)
+        name.table = table
+        return name
+
+    def __deepcopy__(self, memo: Any) -> "_TableName":
+        return self
+
+
 @keras.saving.register_keras_serializable("multiverso")
 class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
     """`keras.layers.Embedding` with its rows in a table.
@@ -41,22 +82,39 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
         A table of floating-point numbers whose updater takes gradients. Keys of a hash table get
         rows in training only.
     mask_zero : bool, optional
-        Whether id 0 is padding, for later layers that use masks.
+        Whether id 0 is padding, for later layers that use masks, and for the combiner.
+    combiner : {None, "sum", "mean", "sqrtn"}, optional
+        How the rows along the last dimension of the ids become one: by their sum, which "mean"
+        divides by the sum of their weights, and "sqrtn" by the root of the sum of the squared
+        weights. Padding has no weight. By default, the result has a row for each id.
     **options : optional
         Options of every Keras layer: ``name``, ``dtype``, ``trainable``.
 
     Raises
     ------
     TypeError, ValueError
-        If the table is something else.
+        If the table or the combiner is something else.
 
     """
 
-    def __init__(self, table: RowTable, mask_zero: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        table: RowTable,
+        mask_zero: bool = False,
+        combiner: str | None = None,
+        **options: Any,
+    ) -> None:
+        for option in options:
+            if option in _INSTEAD:
+                msg = f"Embedding: expected no {option}, since {_INSTEAD[option]}"
+                raise TypeError(msg)
         super().__init__(**options)
+        if combiner is not None:
+            choice(combiner, "combiner", _COMBINERS)
+        self.combiner = combiner
         self.autocast = False  # A policy such as "mixed_bfloat16" must not round ids.
         self.mask_zero = mask_zero
-        self.supports_masking = mask_zero
+        self.supports_masking = mask_zero and combiner is None
         self._gradients = RowGradients(table)
         backend = keras.backend.backend()
         self.supports_jit = backend != "tensorflow"  # XLA there cannot call Python functions.
@@ -75,6 +133,10 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
         """The number of columns of the table."""
         return self.table.num_col
 
+    def __call__(self, inputs: Any, *args: Any, **options: Any) -> Any:
+        """Return the rows of `inputs`, as `call`; ids may be in the other order of bytes."""
+        return super().__call__(native_order(inputs), *args, **options)
+
     def build(self, input_shape: Any = None) -> None:
         """Create the weight that connects the rows with the trainer."""
         self._connection = self.add_weight(
@@ -82,8 +144,14 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
         )
         self.built = True
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Return the rows of the ids `inputs`, of shape (*inputs.shape, output_dim)."""
+    def call(self, inputs: Any, training: bool | None = None, weights: Any = None) -> Any:
+        """Return the rows of the ids `inputs`, of shape (*inputs.shape, output_dim).
+
+        With a combiner the shape is (*inputs.shape[:-1], output_dim), and `weights`, of the shape
+        of the ids, are the weights of their rows.
+        """
+        self._require_dense(inputs)
+        self._require_combiner(weights)
         ids = keras.ops.convert_to_tensor(inputs)
         self._require_exact(keras.backend.standardize_dtype(ids.dtype))
         if not keras.backend.is_int_dtype(ids.dtype):
@@ -93,7 +161,46 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
             rows = self._read(keras.ops.stop_gradient(connection), ids)
         else:
             rows = self._look_up(connection, ids)
+        if self.combiner is not None:
+            rows = self._combined(rows, ids, weights)
         return keras.ops.cast(rows, self.compute_dtype)
+
+    def _combined(self, rows: Any, ids: Any, weights: Any) -> Any:
+        """Return the weighted sum or mean of the rows along the last dimension of the ids."""
+        dtype = keras.backend.standardize_dtype(rows.dtype)
+        factors = keras.ops.ones_like(ids, dtype)
+        if weights is not None:
+            factors = keras.ops.cast(keras.ops.convert_to_tensor(weights), dtype)
+        if self.mask_zero:
+            factors = factors * keras.ops.cast(keras.ops.not_equal(ids, 0), dtype)
+        total = keras.ops.sum(rows * keras.ops.expand_dims(factors, -1), axis=-2)
+        if self.combiner == "sum":
+            return total
+        if self.combiner == "mean":
+            divisor = keras.ops.sum(factors, axis=-1, keepdims=True)
+        else:
+            squares = keras.ops.sum(keras.ops.square(factors), axis=-1, keepdims=True)
+            # The gradient of a root of 0 is not finite.
+            is_empty = keras.ops.equal(squares, 0)
+            root = keras.ops.sqrt(keras.ops.where(is_empty, 1.0, squares))
+            divisor = keras.ops.where(is_empty, 0.0, root)
+        return keras.ops.divide_no_nan(total, divisor)
+
+    def _require_dense(self, inputs: Any) -> None:
+        kind = type(inputs).__name__
+        if kind in ("SparseTensor", "RaggedTensor", "RaggedTensorValue", "BCOO") or any(
+            getattr(inputs, name, False) is True for name in ("sparse", "ragged")
+        ):
+            msg = (
+                f"ids: expected a dense array or tensor, received a {kind}; pad the ids with 0 and "
+                f"set mask_zero=True"
+            )
+            raise TypeError(msg)
+
+    def _require_combiner(self, weights: Any) -> None:
+        if weights is not None and self.combiner is None:
+            msg = "weights: expected None without a combiner, since each id has a row"
+            raise ValueError(msg)
 
     def _require_exact(self, dtype: str) -> None:
         """Raise TypeError if ids of the dtype are bools, or floats that round some of the ids."""
@@ -109,18 +216,27 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
             )
             raise TypeError(msg)
 
-    def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
+    def compute_output_spec(
+        self, inputs: Any, training: bool | None = None, weights: Any = None
+    ) -> Any:
         """Return the shape and the dtype of the output, without a call of the table."""
+        self._require_dense(inputs)
+        self._require_combiner(weights)
         self._require_exact(keras.backend.standardize_dtype(inputs.dtype))
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
         """Return the shape of the output."""
-        return (*input_shape, self.output_dim)
+        if self.combiner is None:
+            return (*input_shape, self.output_dim)
+        if not input_shape:
+            msg = f"ids: expected a dimension to combine with {self.combiner!r}, received one id"
+            raise ValueError(msg)
+        return (*input_shape[:-1], self.output_dim)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """Return which ids are not 0, with ``mask_zero=True``."""
-        return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
+        return keras.ops.not_equal(inputs, 0) if self.supports_masking else None
 
     def _settle(self, scale: float = 1.0) -> float:
         self._wait()
@@ -145,11 +261,32 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
 
     def get_config(self) -> dict[str, Any]:
         """Return the options of the layer and the name of its table."""
-        return {**super().get_config(), "table": self.table.name, "mask_zero": self.mask_zero}
+        return {
+            **super().get_config(),
+            "table": _TableName(self.table),
+            "mask_zero": self.mask_zero,
+            "combiner": self.combiner,
+        }
+
+    def get_build_config(self) -> Any:
+        """Return what a file needs to build the layer, and warn that it cannot contain the rows."""
+        warnings.warn(
+            f"a file of the whole model cannot contain the rows of {self.table!r}, and cannot be "
+            f"loaded without the program: save the rows with mv.save and the other weights with "
+            f"save_weights",
+            UserWarning,
+            stacklevel=2,
+        )
+        return super().get_build_config()
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Embedding":
-        """Create the layer from `get_config`, with a table in place of its name."""
+        """Create the layer from `get_config`, with a table in place of its name.
+
+        A clone, as `keras.models.clone_model` makes it, shares the table.
+        """
+        if isinstance(config["table"], _TableName):
+            config = {**config, "table": config["table"].table}
         if not isinstance(config["table"], RowTable):
             msg = (
                 f"a file cannot contain the table {config['table']!r}: build the model with its "

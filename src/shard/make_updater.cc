@@ -14,7 +14,7 @@ namespace {
 template <class T>
 class AddUpdater final : public Updater {
  public:
-  Duplicates duplicates() const override { return Duplicates::kOneByOne; }
+  Duplicates duplicates(const Hyper& /*hyper*/) const override { return Duplicates::kOneByOne; }
 
   void Apply(const Hyper& /*hyper*/, const Update& update) const override {
     T* const weights = static_cast<T*>(update.weights);

@@ -78,7 +78,11 @@ class Optimizer : public Updater {
 template <class T>
 class SgdOptimizer final : public Optimizer<T, 0> {
  public:
-  Updater::Duplicates duplicates() const override { return Updater::Duplicates::kOneByOne; }
+  // A row decays once in an add, and clipping is not linear.
+  Updater::Duplicates duplicates(const Hyper& hyper) const override {
+    const bool is_linear = hyper.Get(kWeightDecay) == 0 && hyper.Get(kClipValue) == 0;
+    return is_linear ? Updater::Duplicates::kOneByOne : Updater::Duplicates::kSummed;
+  }
   // ParamSync averages with this updater, so it is as fast as `add`.
   bool Exchange(const Hyper& hyper, const Update& update, void* current) const override {
     if (hyper.Get(kWeightDecay) != 0 || hyper.Get(kClipValue) != 0) return false;
@@ -263,7 +267,9 @@ template <class T>
 class EasgdOptimizer final : public Optimizer<T, 0> {
  public:
   // A worker has one position, so a call may name a row only once.
-  Updater::Duplicates duplicates() const override { return Updater::Duplicates::kRefused; }
+  Updater::Duplicates duplicates(const Hyper& /*hyper*/) const override {
+    return Updater::Duplicates::kRefused;
+  }
 
   void TakeDelta(const void* current, void* last, int64_t count) const override {
     std::memcpy(last, current, static_cast<size_t>(count) * sizeof(T));

@@ -145,7 +145,7 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
                       const WaitLimit& limit) const {
   const RowOrder& order = places.order;
   const bool sums =
-      request.order != nullptr && updater_->duplicates() == Updater::Duplicates::kSummed;
+      request.order != nullptr && updater_->duplicates(*hyper()) == Updater::Duplicates::kSummed;
   const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
   const int64_t row_bytes = layout_.row_bytes();
   const int64_t delta_bytes = columns_ * value_bytes_;

@@ -21,8 +21,8 @@ constexpr int64_t kUpdatePieceBytes = int64_t{16} << 10;
 // corrections, and the root of the second moment's, by which epsilon is multiplied to be added
 // after it.
 struct StepRate {
-  double rate = 0;
-  double root = 0;
+  double rate;
+  double root;
 };
 
 // What an updater has computed for steps within a call.
@@ -39,7 +39,7 @@ class StepRates {
  private:
   static constexpr size_t kEntries = 64;
   struct Entry {
-    int64_t step = -1;
+    int64_t step = -1;  // A step below 0 has no rate.
     StepRate rate;
   };
   Entry entries_[kEntries];
@@ -84,9 +84,9 @@ class Updater {
   // Returns whether NoteGet must be called with the parameters that each worker receives.
   virtual bool notes_gets() const { return false; }
   // Tells how to handle a row that one add names more than once. Consecutive updates equal one
-  // update with the sum only if the updater is linear.
+  // update with the sum only if the updater is linear, which may depend on its options.
   enum class Duplicates { kOneByOne, kSummed, kRefused };
-  virtual Duplicates duplicates() const { return Duplicates::kSummed; }
+  virtual Duplicates duplicates(const Hyper& /*hyper*/) const { return Duplicates::kSummed; }
 
   virtual void Apply(const Hyper& hyper, const Update& update) const = 0;
   // Adds a delta to the sum of other deltas.

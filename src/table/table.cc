@@ -469,7 +469,7 @@ Result<KeyCounts> Table::CountKeys(const WaitLimit& limit) {
 
 Result<std::shared_ptr<const ArrangedRows>> Table::ArrangeRows(Request* request) const {
   using Arranged = Result<std::shared_ptr<const ArrangedRows>>;
-  const Updater::Duplicates duplicates = shard()->updater().duplicates();
+  const Updater::Duplicates duplicates = shard()->updater().duplicates(*shard()->hyper());
   // Staging a round's delta merges the rows.
   const bool is_staged = context_.mode.mode == Mode::kSync;
   if (is_staged && duplicates != Updater::Duplicates::kRefused) return Arranged(nullptr);

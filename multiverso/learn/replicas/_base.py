@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from multiverso._native.arrays import native_order
 from multiverso.learn._input import InputError
 from multiverso.learn.data import mapped
 
@@ -136,6 +137,6 @@ def pieces_of(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
 def unpack(batch: Batch) -> tuple[Any, Any, Any]:
     """Return features, labels and sample weights (or None) of a batch, with tuples for lists."""
     if isinstance(batch, tuple | list) and 2 <= len(batch) <= 3:
-        features, labels, *weights = mapped(lambda array: array, batch)
+        features, labels, *weights = mapped(native_order, batch)
         return features, labels, weights[0] if weights else None
     raise InputError(f"a batch: expected (features, labels), received {type(batch).__name__}")

@@ -1,5 +1,9 @@
 """Embedding layers of Keras whose rows are in a table, with one worker."""
 
+import copy
+import json
+import warnings
+
 import numpy as np
 import pytest
 from folders import FolderTestCase
@@ -12,8 +16,8 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 if HAS_KERAS:
     import keras
 
-    from multiverso.keras_ext import MVCallback
-    from multiverso.keras_ext.layers import Embedding
+    from multiverso.keras_ext import MVCallback, shard
+    from multiverso.keras_ext.layers import Embedding, layers_of
 
 ROWS, COLUMNS = 30, 4
 START = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype("float32")
@@ -42,15 +46,19 @@ def fit(model, *callbacks, epochs=2):
 
 
 class TestEmbedding(FolderTestCase, KerasTestCase):
-    def check_like_keras(self, make_optimizer=lambda: None, tolerance=1e-5, **options):
+    def check_like_keras(
+        self, make_optimizer=lambda: None, tolerance=1e-5, clipped=None, **options
+    ):
         """Compare a training with that of Keras' own layer with the same optimizer."""
         own = keras.layers.Embedding(ROWS, COLUMNS)
         reference = model_of(own, make_optimizer(), **options)
         own.set_weights([START])
         expected = fit(reference)
-        table = table_of()
+        table = table_of(clipvalue=clipped)
         model = model_of(Embedding(table), make_optimizer(), **options)
-        losses = fit(model, MVCallback(model))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "the optimizer's")
+            losses = fit(model, MVCallback(model))
         np.testing.assert_allclose(losses, expected, rtol=tolerance)
         np.testing.assert_allclose(table.get(), own.get_weights()[0], atol=tolerance)
         np.testing.assert_allclose(
@@ -146,6 +154,15 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
             with self.assertRaisesRegex(TypeError, f"expected integers, received {dtype}"):
                 model()
 
+    def test_arrays_in_the_other_order_of_bytes_are_converted(self):
+        ids = IDS.astype(IDS.dtype.newbyteorder())
+        result = keras.ops.convert_to_numpy(Embedding(table_of())(ids))
+        np.testing.assert_array_equal(result, START[IDS])
+        x, (y,) = shard(ids, [TARGETS.astype(TARGETS.dtype.newbyteorder())])
+        self.assertTrue(x.dtype.isnative and y.dtype.isnative)
+        np.testing.assert_array_equal(x, IDS)
+        np.testing.assert_array_equal(y, TARGETS)
+
     def test_keys_get_rows_in_training_only(self):
         table = mv.HashTableHandler(COLUMNS, 100, updater="sgd", learning_rate=0.1)
         model = model_of(Embedding(table))
@@ -210,9 +227,113 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
         config = layer.get_config()
         self.assertEqual((config["table"], config["name"]), ("rows", "words"))
         with self.assertRaisesRegex(TypeError, "a file cannot contain the table 'rows'"):
-            Embedding.from_config(config)
+            Embedding.from_config(json.loads(json.dumps(config)))
         again = Embedding.from_config({**config, "table": layer.table})
         self.assertEqual((again.name, again.output_dim), ("words", COLUMNS))
+
+    def test_clones_share_the_table(self):
+        table = table_of()
+        model = model_of(Embedding(table, mask_zero=True, combiner="sum"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            clone = keras.models.clone_model(model)
+        (layer,) = layers_of(clone)
+        self.assertIs(layer.table, table)
+        self.assertIsNot(layer, layers_of(model)[0])
+        self.assertEqual((layer.mask_zero, layer.combiner), (True, "sum"))
+        self.assertIs(copy.deepcopy(layer.get_config())["table"].table, table)
+
+    def test_saving_a_whole_model_warns_that_the_rows_are_not_in_the_file(self):
+        model = model_of(Embedding(table_of(name="words")))
+        path = self.folder / "model.keras"
+        with self.assertWarnsRegex(UserWarning, "cannot contain the rows of .*words.*save_weights"):
+            model.save(path)
+        with self.assertRaisesRegex(TypeError, "a file cannot contain the table 'words'"):
+            keras.models.load_model(path)
+
+    def check_combiner(self, combiner, mask_zero, weights):
+        """Compare outputs and gradients with those of Keras' layer and its operations."""
+        ops = keras.ops
+        ids = np.array([[1, 2, 0], [3, 3, 4], [0, 0, 0]], "int32")
+        own = keras.layers.Embedding(ROWS, COLUMNS)
+        own.build()
+        own.set_weights([START])
+
+        def combined(rows):
+            factors = np.ones(ids.shape, "float32") if weights is None else weights
+            factors = factors * (ids != 0) if mask_zero else factors
+            total = (rows * factors[..., None]).sum(-2)
+            divisor = {
+                "sum": np.ones((3, 1)),
+                "mean": factors.sum(-1, keepdims=True),
+                "sqrtn": np.sqrt((factors**2).sum(-1, keepdims=True)),
+            }[combiner]
+            return total / np.where(divisor == 0, 1, divisor)
+
+        table = table_of(learning_rate=1.0)
+        inputs = keras.Input((3,), dtype="int32")
+        layer = Embedding(table, mask_zero, combiner)
+        given = {} if weights is None else {"weights": ops.convert_to_tensor(weights)}
+        expected = combined(ops.convert_to_numpy(own(ids)))
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(layer(ids, **given)), expected, rtol=1e-5, atol=1e-6
+        )
+        self.assertEqual(layer(inputs, **({} if weights is None else given)).shape, (None, COLUMNS))
+        self.assertIsNone(layer.compute_mask(ids))
+        if weights is None:
+            model = keras.Model(inputs, layer(inputs))
+            targets = np.ones((3, COLUMNS), "float32")
+            model.compile(keras.optimizers.SGD(0.0), "mse")
+            model.fit(ids, targets, batch_size=3, verbose=0, callbacks=[MVCallback(model)])
+            gradient = 2 * (expected - targets) / expected.size
+            changed = START - table.get()
+            factors = np.ones(3) if not mask_zero else (ids[0] != 0).astype(float)
+            scale = {"sum": 1, "mean": factors.sum(), "sqrtn": factors.sum() ** 0.5}[combiner]
+            np.testing.assert_allclose(changed[1], gradient[0] / scale, rtol=1e-4, atol=1e-6)
+            self.assertTrue(np.isfinite(changed).all())
+
+    def test_combiners_are_weighted_sums_of_rows(self):
+        weights = np.array([[0.5, 2, 1], [1, 1, 3], [1, 2, 3]], "float32")
+        for combiner in ("sum", "mean", "sqrtn"):
+            for mask_zero in (False, True):
+                for given in (None, weights):
+                    with self.subTest(combiner, mask_zero=mask_zero, weights=given is not None):
+                        self.check_combiner(combiner, mask_zero, given)
+        empty = Embedding(table_of(), combiner="mean")(np.zeros((2, 0), "int32"))
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(empty), np.zeros((2, COLUMNS)))
+
+    def test_clipping_that_does_not_reach_the_rows_warns(self):
+        for options in ({"clipnorm": 0.5}, {"global_clipnorm": 0.5}, {"clipvalue": 0.5}):
+            model = model_of(Embedding(table_of(clipvalue=0.25)), keras.optimizers.SGD(**options))
+            (option,) = options
+            with self.assertWarnsRegex(UserWarning, f"{option}=0.5 does not clip .*clipvalue"):
+                fit(model, MVCallback(model), epochs=1)
+        self.check_like_keras(lambda: keras.optimizers.SGD(0.1, clipvalue=2.0**-7), clipped=2.0**-7)
+
+    def test_options_and_inputs_of_keras_that_a_table_does_not_have_are_explained(self):
+        table = table_of()
+        for option, text in (
+            ({"weights": START}, "create it with an array"),
+            ({"embeddings_initializer": "zeros"}, "multiverso.initializers"),
+            ({"embeddings_constraint": "unit_norm"}, "updater changes the rows"),
+            ({"input_dim": ROWS}, "number of rows"),
+            ({"lora_rank": 2}, "not a weight of the model"),
+        ):
+            with self.assertRaisesRegex(TypeError, f"expected no {next(iter(option))}.*{text}"):
+                Embedding(table, **option)
+        for dims in ((ROWS, COLUMNS), (0, 1), (-1, 2), ("a", 3)):
+            with self.assertRaisesRegex(TypeError, "expected a MatrixTableHandler"):
+                Embedding(*dims)
+        with self.assertRaisesRegex(ValueError, "combiner: expected one of 'sum', 'mean', 'sqrtn'"):
+            Embedding(table, combiner="max")
+        with self.assertRaisesRegex(ValueError, "weights: expected None without a combiner"):
+            Embedding(table)(IDS, weights=IDS)
+        with self.assertRaisesRegex(TypeError, "ids: expected a dense array or tensor"):
+            Embedding(table)(keras.KerasTensor((2, 3), "int32", sparse=True))
+        with self.assertRaises(NotImplementedError):
+            layer = Embedding(table)
+            layer.build()
+            layer.quantize("int8")
 
     def test_rejects_tables_that_take_no_gradients(self):
         with self.assertRaisesRegex(

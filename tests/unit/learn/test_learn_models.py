@@ -47,10 +47,10 @@ class TestReplicas(KerasTestCase):
         outputs = layers.Dense(3, activation="softmax", kernel_regularizer="l2")(x)
         return self.keras.Model(inputs, outputs)
 
-    def gradient(self, kind, model):
-        replica = self.replicas.training_replica(model, self.algo, BATCH, kind)
+    def gradient(self, kind, model, batch=BATCH):
+        replica = self.replicas.training_replica(model, self.algo, batch, kind)
         replica.push()
-        replica.step(BATCH)
+        replica.step(batch)
         return replica.gradient.copy()
 
     def test_captured_gradient_equals_the_change_of_an_sgd_step(self):
@@ -58,6 +58,12 @@ class TestReplicas(KerasTestCase):
         difference = self.gradient("difference", self.model())
         self.assertGreater(np.abs(framework).max(), 0.01)
         np.testing.assert_allclose(framework, difference, rtol=1e-4, atol=1e-6)
+
+    def test_batches_in_the_other_order_of_bytes_train_the_same(self):
+        batch = tuple(array.astype(array.dtype.newbyteorder()) for array in BATCH)
+        for kind in ("framework", "difference"):
+            expected = self.gradient(kind, self.model())
+            np.testing.assert_array_equal(self.gradient(kind, self.model(), batch), expected)
 
     def test_step_keeps_weights_and_updates_state_and_metrics(self):
         replica = self.replicas.training_replica(self.model(), self.algo, BATCH)

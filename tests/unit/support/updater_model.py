@@ -93,7 +93,8 @@ class Model:
     def add(self, delta, rows=None, worker=0, terms=1):
         """Apply the delta of a worker, or the sum of `terms` deltas if `worker` is None."""
         rows = range(len(self.values)) if rows is None else rows
-        if self.updater in ("add", "sgd"):
+        is_linear = not (self.options.get("weight_decay") or self.options.get("clipvalue"))
+        if self.updater in ("add", "sgd") and is_linear:
             for position, row in enumerate(rows):
                 self._update(row, delta[position], worker, terms)
             return

@@ -362,6 +362,26 @@ class TestDuplicateRows(SessionTestCase):
                 once.add([[5, -6], [9, 9]], [3, 0])
             assert_same_bits(twice.get(), once.get())
 
+    def test_duplicate_rows_decay_once_and_are_clipped_as_their_sum(self):
+        for name in OPTIONS:
+            if "weight_decay" not in UPDATERS[name][1]:
+                continue
+            for option in ({"weight_decay": 0.5}, {"clipvalue": 1}):
+                options = OPTIONS[name] | {"weight_decay": 0, "clipvalue": 0} | option
+                table = mv.MatrixTableHandler(4, 2, 1, updater=name, **options)
+                keys = mv.HashTableHandler(
+                    2, 9, mv.initializers.Constant(1), updater=name, **options
+                )
+                model = Model(name, np.ones((4, 2), np.float32), **options)
+                for delta in ([[0.75, 2], [9, 9], [0.75, -8]], [[1, 2], [0, 0], [-3, 4]]):
+                    delta = np.array(delta, np.float32)
+                    for target in (table, keys):
+                        target.add(delta, [3, 0, 3])
+                    model.add(delta, [3, 0, 3])
+                with self.subTest(updater=name, options=option):
+                    assert_same_bits(table.get(), model.get())
+                    assert_same_bits(keys.get([3, 0]), model.get(rows=[3, 0]))
+
     def test_easgd_rejects_duplicate_rows(self):
         matrix = mv.MatrixTableHandler(4, 2, 1, updater="easgd", name="center")
         with self.assertRaisesRegex(ValueError, r"'center'.*row_ids\[1\].*'easgd'.*row 3 more"):
