@@ -42,8 +42,9 @@ PieceLink::~PieceLink() {
   // The memory of messages in flight is leaked, because the transport may still use it.
   for (Departure& send : sends_) (void)new Piece(std::move(send.piece));  // NOLINT
   for (Arrival& arrival : arrivals_) {
-    if (!messenger_->Withdraw(&arrival.ticket))
+    if (messenger_->Withdraw(&arrival.ticket) == Messenger::Withdrawn::kArriving) {
       (void)new Piece(std::move(arrival.piece));  // NOLINT
+    }
   }
 }
 
@@ -96,7 +97,8 @@ Status PieceLink::Take(Piece* piece) {
   for (bool got = true; got && arrivals_.size() < kMostArrivals;) {
     if (next_ == nullptr) next_ = New();
     Messenger::Ticket ticket;
-    MV_RETURN_IF_NOT_OK(messenger_->Accept(tag_, kMaxBytes, &next_->bytes, &ticket, &got));
+    MV_RETURN_IF_NOT_OK(
+        messenger_->Accept(Messenger::kAnyRank, tag_, kMaxBytes, &next_->bytes, &ticket, &got));
     if (got) arrivals_.push_back(Arrival{std::move(next_), ticket});
   }
   if (arrivals_.empty()) return Status::Ok();

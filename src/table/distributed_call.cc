@@ -24,6 +24,12 @@ constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
 // The time in which the death of a server becomes known after messages to the server fail.
 constexpr auto kDeathKnownWithin = std::chrono::seconds(2);
 
+Status TooManyCalls() {
+  return Status(Code::kState, StrCat("expected at most ", kLastCallTag - kFirstCallTag + 1,
+                                     " calls to other nodes in flight, with those that have ended "
+                                     "and whose answers have not arrived"));
+}
+
 }  // namespace
 
 DistributedCall::DistributedCall(TableShard* table_shard, ShardService* service,
@@ -35,42 +41,37 @@ DistributedCall::DistributedCall(TableShard* table_shard, ShardService* service,
       request_(request),
       rows_(std::move(rows)),
       messenger_(rank_context->control_channel()->messenger()),
-      tag_(rank_context->control_channel()->tags()->Take()),
+      call_(rank_context->control_channel()->tags()->Take()),
+      is_opened_(call_.tag >= 0),
       began_(Clock::now()),
       backoff_(kMaxNap),
       last_check_(began_) {
-  if (tag_ >= 0) OpenPipelines();
+  if (is_opened_) OpenPipelines();
 }
 
 DistributedCall::~DistributedCall() {
-  const bool all_over = std::all_of(pipelines_.begin(), pipelines_.end(),
-                                    [](ServerPipeline& pipeline) { return pipeline.WindDown(); });
-  if (!all_over) return;  // a message in flight still uses its tag
-  ControlChannel* const control_channel = rank_context_->control_channel();
-  if (tag_ >= 0) control_channel->tags()->GiveBack(tag_);
-  for (const ServerPipeline& pipeline : pipelines_) {
-    if (pipeline.tag() != tag_) control_channel->tags()->GiveBack(pipeline.tag());
-    const Failover& failover = pipeline.failover();
-    if (failover.slot >= 0) failover.numbers->GiveBack(failover.node, failover.slot);
-  }
+  std::vector<LateAnswers::Part> parts;
+  for (const ServerPipeline& pipeline : pipelines_) parts.push_back(pipeline.Missing());
+  if (call_.tag >= 0) parts.push_back(LateAnswers::Part{messenger_->rank(), call_.tag});
+  service_->late_answers()->Finish(std::move(parts));
 }
 
 void DistributedCall::AddPipeline(int server, ChunkSource source, RowRange rows) {
   Failover failover;
-  int tag = tag_;
+  CallNumber call = call_;
   if (survives_losses()) {
     ControlChannel* const control_channel = rank_context_->control_channel();
     failover.node = rank_context_->members().node_of(server);
     if (!rank_context_->peers()->ExitReason(server).empty()) {
-      // Another pipeline may use tag_ with the same rank, so this pipeline takes its own tag.
+      // Another pipeline may use the tag with the same rank, so this pipeline takes its own.
       server = control_channel->ServiceRankOf(failover.node);
-      const int own_tag = control_channel->tags()->Take();
-      if (own_tag >= 0) tag = own_tag;
+      call = control_channel->tags()->Take();
+      if (call.tag < 0) is_opened_ = false;
     }
     failover.numbers = control_channel->numbers();
     if (IsChange(request_.kind)) failover.slot = failover.numbers->Take(failover.node);
   }
-  pipelines_.emplace_back(messenger_, service_->buffers(), server, tag, table_shard_,
+  pipelines_.emplace_back(messenger_, service_->buffers(), server, call, table_shard_,
                           std::move(source), rows, failover);
   answered_.push_back(false);
 }
@@ -198,14 +199,14 @@ Status DistributedCall::Replace(ServerPipeline* pipeline) {
   const int node = rank_context_->members().node_of(pipeline->server());
   const int replacement = control_channel->ServiceRankOf(node);
   if (!rank_context_->peers()->ExitReason(replacement).empty()) return Status::Pending();
-  const int tag = control_channel->tags()->Take();
-  if (tag < 0) return Status(Code::kState, "too many calls at once");
-  if (pipeline->tag() != tag_) control_channel->tags()->GiveBack(pipeline->tag());
-  return pipeline->Redirect(replacement, tag);
+  const CallNumber call = control_channel->tags()->Take();
+  if (call.tag < 0) return TooManyCalls();
+  if (pipeline->tag() != call_.tag) control_channel->tags()->GiveBack(pipeline->tag());
+  return pipeline->Redirect(replacement, call);
 }
 
 Status DistributedCall::Run(const WaitLimit& limit) {
-  if (tag_ < 0) return Status(Code::kState, "too many calls at once");
+  if (!is_opened_) return TooManyCalls();
   const Status status = RunToAnswers(limit);
   if (!status.ok()) WindDown(status);
   FlightRecorder* const recorder = rank_context_->memory()->recorder();
@@ -302,6 +303,15 @@ void DistributedCall::WindDown(const Status& failure) {
     YieldCore();
   }
   for (ServerPipeline& pipeline : pipelines_) pipeline.Abandon();
+  const auto has_left = [&](ServerPipeline& pipeline) {
+    return pipeline.HasLeftMemory() ||
+           !rank_context_->peers()->ExitReason(pipeline.server()).empty();
+  };
+  (void)PollUntil(Clock::now() + rank_context_->members().peer_timeout(), Backoff(kMaxNap), [&] {
+    (void)service_->Poll();
+    const bool all_left = std::all_of(pipelines_.begin(), pipelines_.end(), has_left);
+    return all_left ? Status::Ok() : Status::Pending();
+  });
 }
 
 }  // namespace multiverso

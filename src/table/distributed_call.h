@@ -50,6 +50,7 @@ class DistributedCall {
   std::vector<RowRange> PartsOf(RowRange range) const;
   // Returns the index of the first server on the node of a server.
   size_t FirstOnNode(size_t index) const;
+  // Clears is_opened_ if the pipeline needs a tag of its own and none is free.
   void AddPipeline(int server, ChunkSource source, RowRange rows);
   Status RunToAnswers(const WaitLimit& limit);
   // Runs one chunk of this node's rows. Returns ok when all have run.
@@ -64,7 +65,8 @@ class DistributedCall {
   bool survives_losses() const { return rank_context_->members().survives_losses(); }
   // Returns a timeout that names the servers that have not answered.
   Status TimeoutStatus() const;
-  // Completes or abandons the messages in flight, so that the caller may reuse its memory.
+  // Completes or abandons the messages in flight, so that the caller may reuse its memory. Returns
+  // late if an answer is arriving there, which MPI cannot undo.
   void WindDown(const Status& failure);
 
   TableShard* table_shard_;
@@ -73,7 +75,8 @@ class DistributedCall {
   Request request_;
   std::vector<RowRange> rows_;
   Messenger* messenger_;
-  int tag_;
+  CallNumber call_;
+  bool is_opened_;
   Instant began_;
   Backoff backoff_;
   Instant last_check_;

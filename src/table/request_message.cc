@@ -50,8 +50,9 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
          static_cast<int64_t>(reader.remaining()) == header->inline_bytes();
 }
 
-Reply Reply::Of(const Status& status) {
+Reply Reply::Of(uint64_t call, const Status& status) {
   Reply reply;
+  reply.call = call;
   reply.code = static_cast<int32_t>(status.code());
   CopyText(reply.text, status.text());
   return reply;

@@ -6,9 +6,15 @@
 //   the delta, for an add or a store      tag ValuesTag(header.tag)
 // If the ids and the delta together have at most kInlineBytes, they follow the header in the same
 // message instead. The worker receives, with tag header.tag, the values, or a Reply if the request
-// returns no values. A server that cannot return the values sends an ErrorMessage with kErrorTag
-// and then, in their place, a message of no bytes. The server answers the chunks of a call in the
-// order in which they were sent. A kReleased header stands alone, without an answer.
+// returns no values. A server that cannot return the values sends a Reply with tag
+// ErrorTag(header.tag) and, in place of the values, a message of no bytes. The server answers the
+// chunks of a call in the order in which they were sent. A kReleased header stands alone, without
+// an answer.
+//
+// Values are received where the caller wants them, so an answer must be known before it arrives.
+// Its tag identifies the call, because no other call has the tag until the last answer has been
+// received (CallTags, LateAnswers). A Reply repeats the number of the call, and is dropped if it
+// has another.
 #ifndef MULTIVERSO_TABLE_REQUEST_MESSAGE_H_
 #define MULTIVERSO_TABLE_REQUEST_MESSAGE_H_
 
@@ -29,6 +35,8 @@ namespace multiverso {
 // MiB, a request of ten million values took up to twice as long between two hosts.
 constexpr int64_t kChunkBytes = int64_t{1} << 19;
 constexpr int64_t kChunkIds = int64_t{1} << 16;
+// The most bytes of an answer.
+constexpr int64_t kMostAnswerBytes = kChunkBytes;
 // The most bytes of row ids and delta in a header's message. Copying them takes less time than
 // another message. The limit is low because the server waits for the whole of such a message.
 constexpr int64_t kInlineBytes = int64_t{1} << 14;
@@ -38,7 +46,8 @@ static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "chunks of an array
 struct RequestHeader {
   RequestKind kind = RequestKind::kGet;
   int32_t sender = 0;
-  int32_t tag = 0;     // of the call
+  int32_t tag = 0;  // of the call; this and the next are a CallNumber
+  uint64_t call = 0;
   int32_t worker = 0;  // Request::kThisWorker for the sender, or kNoWorker
   // In a session that continues without lost ranks, `number` counts the sender's changes in `slot`,
   // so that no change is applied twice (RequestLog). With slot -1, the change has no number.
@@ -81,19 +90,15 @@ std::string EncodeRequest(const RequestHeader& header);
 // rows.
 bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* header);
 
-// The answer to a request that returns no values: ok, or why the request failed.
+// The answer to a request that returns no values: ok, or why the request failed. Also why a server
+// cannot return the values of a request.
 struct Reply {
+  uint64_t call = 0;  // RequestHeader::call
   int32_t code = 0;
   char text[252] = {};
 
-  static Reply Of(const Status& status);
+  static Reply Of(uint64_t call, const Status& status);
   Status status() const;
-};
-
-// Why a server cannot return the values of a request.
-struct ErrorMessage {
-  int32_t tag = 0;
-  Reply reply;
 };
 
 }  // namespace multiverso

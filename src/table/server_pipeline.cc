@@ -24,13 +24,13 @@ bool ServerPipeline::Wire::is_in_use() const {
                                        [](const Messenger::Ticket& send) { return send.is_open; });
 }
 
-ServerPipeline::ServerPipeline(Messenger* messenger, BufferPool* buffers, int server, int tag,
-                               const TableShard* table, ChunkSource source, RowRange rows,
-                               Failover failover)
+ServerPipeline::ServerPipeline(Messenger* messenger, BufferPool* buffers, int server,
+                               CallNumber call, const TableShard* table, ChunkSource source,
+                               RowRange rows, Failover failover)
     : messenger_(messenger),
       buffers_(buffers),
       server_(server),
-      tag_(tag),
+      call_(call),
       table_(table),
       source_(std::move(source)),
       rows_(rows),
@@ -100,7 +100,8 @@ RequestHeader ServerPipeline::HeaderOf(const InFlightRequest& request) const {
   RequestHeader header;
   header.kind = kind == RequestKind::kExchange ? RequestKind::kAddGet : kind;
   header.sender = messenger_->rank();
-  header.tag = tag_;
+  header.tag = call_.tag;
+  header.call = call_.number;
   header.worker = chunk.request.worker;
   header.table = table_->id();
   header.first = is_hyper ? chunk.request.hyper : chunk.request.first;
@@ -158,16 +159,16 @@ Status ServerPipeline::Send(InFlightRequest* request) {
   // The receive of the answer is posted first, so that the answer never arrives unexpected.
   const bool returns = ReturnsData(header.kind);
   request->expected = returns ? chunk.bytes : static_cast<int64_t>(sizeof(wire.reply));
-  MV_RETURN_IF_NOT_OK(messenger_->Receive(server_, tag_, returns ? out : &wire.reply,
+  MV_RETURN_IF_NOT_OK(messenger_->Receive(server_, tag(), returns ? out : &wire.reply,
                                           request->expected, &wire.answer));
   MV_RETURN_IF_NOT_OK(messenger_->Send(server_, kRequestTag, wire.message.data(),
                                        static_cast<int64_t>(wire.message.size()), &wire.sends[0]));
   if (is_inline) return Status::Ok();
   if (id_bytes > 0) {
-    MV_RETURN_IF_NOT_OK(messenger_->Send(server_, ValuesTag(tag_), ids, id_bytes, &wire.sends[1]));
+    MV_RETURN_IF_NOT_OK(messenger_->Send(server_, ValuesTag(tag()), ids, id_bytes, &wire.sends[1]));
   }
   if (value_bytes == 0) return Status::Ok();
-  return messenger_->Send(server_, ValuesTag(tag_), values, value_bytes, &wire.sends[2]);
+  return messenger_->Send(server_, ValuesTag(tag()), values, value_bytes, &wire.sends[2]);
 }
 
 Status ServerPipeline::Test(InFlightRequest* request, bool* done) {
@@ -192,17 +193,20 @@ Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
   const int64_t received = request.wire->received;
   const RequestHeader header = HeaderOf(request);
   const bool returns = ReturnsData(header.kind);
-  if (received == request.expected) {
-    return returns ? Status::Ok() : request.wire->reply.status();
+  const Reply& reply = request.wire->reply;
+  if (!returns && received == request.expected && reply.call == call_.number) return reply.status();
+  if (returns && (received == request.expected || received == header.BytesIn(header.reply))) {
+    return Status::Ok();
   }
-  if (returns && received == header.BytesIn(header.reply)) return Status::Ok();
-  std::string bytes;
-  bool found = false;
-  MV_RETURN_IF_NOT_OK(messenger_->Take(server_, kErrorTag, sizeof(ErrorMessage), &bytes, &found));
-  if (found && bytes.size() == sizeof(ErrorMessage)) {
-    ErrorMessage error;
-    std::memcpy(&error, bytes.data(), sizeof(error));
-    if (error.tag == tag_ && error.reply.code < 0) return error.reply.status();
+  while (returns && received == 0) {
+    std::string bytes;
+    bool found = false;
+    MV_RETURN_IF_NOT_OK(messenger_->Take(server_, ErrorTag(tag()), sizeof(Reply), &bytes, &found));
+    if (!found) return Status::Pending();
+    Reply error;
+    if (bytes.size() == sizeof(error)) std::memcpy(&error, bytes.data(), sizeof(error));
+    // A reply with another number is left over from a call that ended without it.
+    if (error.call == call_.number && error.code < 0) return error.status();
   }
   return Status(Code::kTransport,
                 StrCat("rank ", server_, " answered with ", request.wire->received,
@@ -237,10 +241,12 @@ void ServerPipeline::TakeValues(const InFlightRequest& request) {
 }
 
 Status ServerPipeline::Finish(InFlightRequest* request) {
+  const Status answer = CheckAnswer(*request);
+  if (answer.pending()) return answer;
   request->is_in_flight = false;
   counts_.bytes_received += request->wire->received;
   counts_.raw_bytes_received += request->expected;
-  MV_RETURN_IF_NOT_OK(CheckAnswer(*request));
+  MV_RETURN_IF_NOT_OK(answer);
   if (ReturnsData(request->chunk.request.kind)) TakeValues(*request);
   source_.Finish(request->chunk);
   return Status::Ok();
@@ -265,8 +271,9 @@ Status ServerPipeline::Step(bool* progressed) {
       MV_RETURN_IF_NOT_OK(StoreIfLoss(Test(request, &done)));
       if (!stall_.ok()) break;
       if (done) {
-        *progressed = true;
-        MV_RETURN_IF_NOT_OK(Finish(request));
+        const Status finished = Finish(request);
+        if (!finished.ok() && !finished.pending()) return finished;
+        *progressed = *progressed || finished.ok();
       }
     }
     if (!request->is_in_flight && !all_sent_) {
@@ -278,23 +285,25 @@ Status ServerPipeline::Step(bool* progressed) {
   return stall_.ok() && all_sent_ && !any_in_flight ? Status::Ok() : Status::Pending();
 }
 
-Status ServerPipeline::Redirect(int server, int tag) {
+Status ServerPipeline::Redirect(int server, CallNumber call) {
   std::vector<InFlightRequest*> unanswered;
   for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
     if (!request->is_in_flight) continue;
     bool done = false;
     // The server may have answered this request before the server died.
-    if (stall_.ok() && Test(request.get(), &done).ok() && done) {
-      MV_RETURN_IF_NOT_OK(Finish(request.get()));
-    } else {
+    Status finished = Status::Pending();
+    if (stall_.ok() && Test(request.get(), &done).ok() && done) finished = Finish(request.get());
+    if (finished.pending()) {
       unanswered.push_back(request.get());
+    } else {
+      MV_RETURN_IF_NOT_OK(finished);
     }
   }
   std::sort(unanswered.begin(), unanswered.end(),
             [](const InFlightRequest* a, const InFlightRequest* b) { return a->order < b->order; });
   replaced_server_ = server_;
   server_ = server;
-  tag_ = tag;
+  call_ = call;
   stall_ = Status::Ok();
   for (InFlightRequest* const request : unanswered) {
     Detach(messenger_, &request->wire);
@@ -329,8 +338,6 @@ bool ServerPipeline::WindDown() {
     if (!request->is_in_flight) continue;
     bool done = false;
     if (!stall_.ok() || !Test(request.get(), &done).ok()) done = false;
-    // CheckAnswer takes the ErrorMessage of an empty answer, so that no later call receives it.
-    if (done) (void)CheckAnswer(*request);
     if (done) request->is_in_flight = false;
     all_over = all_over && done;
   }
@@ -339,9 +346,31 @@ bool ServerPipeline::WindDown() {
 
 void ServerPipeline::Abandon() {
   for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
-    if (!request->is_in_flight || !messenger_->Withdraw(&request->wire->answer)) continue;
-    request->is_in_flight = request->wire->is_in_use();
+    if (!request->is_in_flight) continue;
+    Wire* const wire = request->wire.get();
+    if (messenger_->Withdraw(&wire->answer) == Messenger::Withdrawn::kCancelled) ++missing_;
+    request->is_in_flight = wire->is_in_use();
   }
+}
+
+bool ServerPipeline::HasLeftMemory() {
+  bool has_left = true;
+  for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
+    Wire* const wire = request->wire.get();
+    const Chunk& chunk = request->chunk;
+    const bool is_callers =
+        ReturnsData(chunk.request.kind) && wire->values == nullptr && chunk.positions == nullptr;
+    if (!request->is_in_flight || !wire->answer.is_open || !is_callers) continue;
+    bool done = false;
+    const Status tested = messenger_->Test(&wire->answer, &done, &wire->received);
+    request->is_in_flight = wire->is_in_use();
+    has_left = has_left && (done || !tested.ok());
+  }
+  return has_left;
+}
+
+LateAnswers::Part ServerPipeline::Missing() const {
+  return LateAnswers::Part{server_, tag(), missing_, failover_.node, failover_.slot};
 }
 
 }  // namespace multiverso

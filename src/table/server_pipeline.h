@@ -13,8 +13,10 @@
 #include "node/sequence_numbers.h"
 #include "shard/tensor_exchange.h"
 #include "table/chunk_source.h"
+#include "table/late_answers.h"
 #include "table/request_message.h"
 #include "table/table_shard.h"
+#include "transport/call_tags.h"
 #include "transport/messenger.h"
 
 namespace multiverso {
@@ -33,16 +35,16 @@ struct Failover {
 // messages use the caller's memory directly. A pipeline is used by one thread at a time.
 class ServerPipeline {
  public:
-  // No other pipeline of this rank uses `tag` with the server. `rows` is for error messages.
-  // `buffers` and `table` outlive the pipeline.
-  ServerPipeline(Messenger* messenger, BufferPool* buffers, int server, int tag,
+  // No other pipeline of this rank uses the call's tag with the server. `rows` is for error
+  // messages. `buffers` and `table` outlive the pipeline.
+  ServerPipeline(Messenger* messenger, BufferPool* buffers, int server, CallNumber call,
                  const TableShard* table, ChunkSource source, RowRange rows, Failover failover);
   ~ServerPipeline();
   ServerPipeline(ServerPipeline&&) = default;
   ServerPipeline& operator=(ServerPipeline&&) = delete;
 
   int server() const { return server_; }
-  int tag() const { return tag_; }
+  int tag() const { return call_.tag; }
   RowRange rows() const { return rows_; }
   // Returns the server that server() replaced, or -1.
   int replaced_server() const { return replaced_server_; }
@@ -57,14 +59,18 @@ class ServerPipeline {
   // such an error, Step does nothing until Redirect.
   const Status& stall() const { return stall_; }
   // Redirects the unanswered requests of a lost server to another server of its node, with another
-  // tag. Returns PeerLost if an add without a number might then be applied twice.
-  Status Redirect(int server, int tag);
+  // call number. Returns PeerLost if an add without a number might then be applied twice.
+  Status Redirect(int server, CallNumber call);
 
   // Ends a call that failed or was aborted: sends nothing more and lets the messages in flight
   // complete. Returns true when no message is in flight.
   bool WindDown();
-  // Withdraws messages in flight that will not complete, to free the caller's memory if possible.
+  // Withdraws the receives of the answers that have not come. Sends nothing more afterwards.
   void Abandon();
+  // After Abandon, returns whether no answer is arriving in the caller's memory.
+  bool HasLeftMemory();
+  // Returns the answers that are missing after Abandon.
+  LateAnswers::Part Missing() const;
 
  private:
   static constexpr size_t kWindow = 8;  // the most chunks in flight
@@ -107,6 +113,7 @@ class ServerPipeline {
   Status Send(InFlightRequest* request);
   // Progresses the messages of the request, and sets *done to whether all have completed.
   Status Test(InFlightRequest* request, bool* done);
+  // Returns the outcome of a request, or pending until the reason of an empty answer has come.
   Status CheckAnswer(const InFlightRequest& request);
   // Moves the values that have been received to the caller's memory.
   void TakeValues(const InFlightRequest& request);
@@ -121,7 +128,7 @@ class ServerPipeline {
   BufferPool* buffers_;
   int server_;
   int replaced_server_ = -1;
-  int tag_;
+  CallNumber call_;
   const TableShard* table_;
   ChunkSource source_;
   RowRange rows_;
@@ -132,6 +139,7 @@ class ServerPipeline {
   uint64_t num_sent_ = 0;  // chunks sent
   MessageCounts counts_;
   bool all_sent_ = false;
+  int missing_ = 0;  // answers, after Abandon
 };
 
 }  // namespace multiverso

@@ -32,7 +32,9 @@ int64_t Aligned(int64_t bytes) {
 }  // namespace
 
 ShardService::ShardService(RankContext* rank_context)
-    : rank_context_(rank_context), messenger_(rank_context->control_channel()->messenger()) {}
+    : rank_context_(rank_context),
+      messenger_(rank_context->control_channel()->messenger()),
+      late_answers_(rank_context) {}
 
 ShardService::~ShardService() {
   const Instant until = Clock::now() + kMaxFarewell;
@@ -91,6 +93,7 @@ bool ShardService::Poll() {
   const std::unique_lock<std::mutex> guard(polling_mutex_, std::try_to_lock);
   if (!guard.owns_lock()) return false;
   bool did_work = false;
+  late_answers_.Poll();
   ResumeWaiting();
   Status status = TakeRequests(&did_work);
   for (auto job = jobs_.begin(); status.ok() && job != jobs_.end();) {
@@ -439,7 +442,7 @@ Status ShardService::SendReply(Job* job) {
   const RequestHeader& header = job->header;
   (void)MV_FAILPOINT("service.reply");
   if (!ReturnsData(header.kind)) {
-    const Reply reply = Reply::Of(job->failure);
+    const Reply reply = Reply::Of(header.call, job->failure);
     job->reply.assign(reinterpret_cast<const char*>(&reply), sizeof(reply));
     return messenger_->Send(header.sender, header.tag, job->reply.data(),
                             static_cast<int64_t>(job->reply.size()), &job->sends[0]);
@@ -449,11 +452,9 @@ Status ShardService::SendReply(Job* job) {
     const int64_t bytes = EncodeReply(*job, &values);
     return messenger_->Send(header.sender, header.tag, values, bytes, &job->sends[0]);
   }
-  ErrorMessage error;
-  error.tag = header.tag;
-  error.reply = Reply::Of(job->failure);
+  const Reply error = Reply::Of(header.call, job->failure);
   job->reply.assign(reinterpret_cast<const char*>(&error), sizeof(error));
-  MV_RETURN_IF_NOT_OK(messenger_->Send(header.sender, kErrorTag, job->reply.data(),
+  MV_RETURN_IF_NOT_OK(messenger_->Send(header.sender, ErrorTag(header.tag), job->reply.data(),
                                        static_cast<int64_t>(job->reply.size()), &job->sends[0]));
   return messenger_->Send(header.sender, header.tag, job->reply.data(), 0, &job->sends[1]);
 }
@@ -461,7 +462,7 @@ Status ShardService::SendReply(Job* job) {
 void ShardService::Abandon(Job* job) {
   bool in_use = job->sends[0].is_open || job->sends[1].is_open;
   for (Messenger::Ticket& ticket : job->receives) {
-    in_use = !messenger_->Withdraw(&ticket) || in_use;
+    in_use = messenger_->Withdraw(&ticket) == Messenger::Withdrawn::kArriving || in_use;
   }
   if (!in_use) return;
   // The transport may still use the memory, so the memory is leaked rather than reused.

@@ -18,6 +18,7 @@
 #include "group/rank_context.h"
 #include "memory/buffer_pool.h"
 #include "shard/shard.h"
+#include "table/late_answers.h"
 #include "table/request_message.h"
 #include "table/table_shard.h"
 #include "transport/messenger.h"
@@ -50,6 +51,7 @@ class ShardService {
 
   // Returns the memory of messages, which calls use, too.
   BufferPool* buffers() { return &buffers_; }
+  LateAnswers* late_answers() { return &late_answers_; }
 
   // Returns the number of tables that are served; only tests need it.
   size_t num_tables() const;
@@ -123,6 +125,7 @@ class ShardService {
   RankContext* rank_context_;
   Messenger* messenger_;
   BufferPool buffers_;
+  LateAnswers late_answers_;
   mutable std::mutex tables_mutex_;
   std::map<int64_t, std::shared_ptr<TableShard>> tables_;
   std::mutex polling_mutex_;

@@ -1,8 +1,9 @@
-// CallTags: the message tags of this rank's calls in flight, so that the replies to calls of
-// several threads do not mix.
+// CallTags: numbers this rank's calls in flight, so that no call takes the answer to another, be it
+// one of another thread or one that has ended without its answer.
 #ifndef MULTIVERSO_TRANSPORT_CALL_TAGS_H_
 #define MULTIVERSO_TRANSPORT_CALL_TAGS_H_
 
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
@@ -10,30 +11,42 @@
 
 namespace multiverso {
 
+// The number of a call, and the tag of its answers, which stands for the number where MPI must find
+// the memory of a message before anyone can look into it.
+struct CallNumber {
+  uint64_t number = 0;
+  int tag = -1;
+};
+
 // Several threads may take and give back tags concurrently.
 class CallTags {
  public:
-  // Returns a free tag, or -1 if no tag is free. The tag of a call that was abandoned with messages
-  // in flight is never given back, since another call could receive those messages.
-  int Take() {
+  // Returns the next number whose tag is free; with tag -1 if none is. Tags follow each other, so
+  // that a tag returns as late as possible.
+  CallNumber Take() {
     const std::lock_guard<std::mutex> guard(mutex_);
-    if (!free_.empty()) {
-      const int tag = free_.back();
-      free_.pop_back();
-      return tag;
+    for (int i = 0; i < kTags; ++i) {
+      const uint64_t number = ++last_number_;
+      const auto index = static_cast<size_t>(number % kTags);
+      if (is_taken_[index]) continue;
+      is_taken_[index] = true;
+      return CallNumber{number, kFirstCallTag + static_cast<int>(index)};
     }
-    return next_ <= kLastCallTag ? next_++ : -1;
+    return CallNumber();
   }
 
+  // Frees the tag of a call that gets no further messages: all servers have answered (LateAnswers).
   void GiveBack(int tag) {
     const std::lock_guard<std::mutex> guard(mutex_);
-    free_.push_back(tag);
+    is_taken_[static_cast<size_t>(tag - kFirstCallTag)] = false;
   }
 
  private:
+  static constexpr int kTags = kLastCallTag - kFirstCallTag + 1;
+
   std::mutex mutex_;
-  std::vector<int> free_;
-  int next_ = kFirstCallTag;
+  std::vector<bool> is_taken_ = std::vector<bool>(kTags);
+  uint64_t last_number_ = 0;
 };
 
 }  // namespace multiverso

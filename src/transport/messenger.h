@@ -18,28 +18,30 @@
 
 namespace multiverso {
 
-// The purpose of a message. A call on a table takes a tag from kFirstCallTag on for its replies,
-// and holds the tag until the last reply has been received (CallTags).
+// The purpose of a message. A call on a table takes a tag from kFirstCallTag on for its answers,
+// and holds the tag until the last answer has been received (CallTags).
 enum MessageTag : int {
   kControlTag = 1,   // to a service thread: ControlChannel
   kExchangeTag = 2,  // between leaders, plus the number of the group: LeaderExchange
   kAnswerTag = 4,    // to the leader that asked for late ranks: ControlChannel
   kRequestTag = 5,   // to a service thread: ShardService
-  kErrorTag = 6,     // to a caller, the reason why the next reply is empty: ShardService
   kClockTag = 7,     // between leaders: ClockExchange
   kSumTag = 8,       // between leaders, pieces of the sums of tables: PieceLink
   kFirstCallTag = 16,
-  kLastCallTag = 12287,
+  kLastCallTag = 8191,
 };
 
 // Returns the tag of the row ids and values that follow a request to a server. It differs from the
 // call's tag, since the server's own rank may have a call with that tag in flight.
 constexpr int ValuesTag(int call_tag) { return call_tag + kLastCallTag + 1; }
 
+// Returns the tag of the message that says why an answer to that call is empty.
+constexpr int ErrorTag(int call_tag) { return call_tag + 2 * (kLastCallTag + 1); }
+
 // The tag of the pieces of aggregates that leaders send each other (PieceLink) after that many
 // workers are lost. After a loss, leaders use another tag, because a message that a lost rank has
 // not completed would keep the next message with the same tag waiting forever.
-constexpr int AggregateTag(int lost_workers) { return ValuesTag(kLastCallTag) + 1 + lost_workers; }
+constexpr int AggregateTag(int lost_workers) { return ErrorTag(kLastCallTag) + 1 + lost_workers; }
 // Every MPI allows tags up to 32767.
 static_assert(AggregateTag(8000) <= 32767);
 
@@ -73,17 +75,24 @@ class Messenger {
   // Sets *done to whether the message is over. At the end of a receive, *received is the number of
   // bytes received. A message longer than the buffer ends the receive with an error.
   virtual Status Test(Ticket* ticket, bool* done, int64_t* received) = 0;
-  // Cancels a receive. Returns false if its message is already arriving: then test it further.
-  virtual bool Withdraw(Ticket* ticket) = 0;
+  // What became of a receive that the caller withdrew.
+  enum class Withdrawn {
+    kCancelled,  // no message has begun to arrive: another receive may get it
+    kReceived,   // the message had arrived, or the receive was already over
+    kArriving,   // the message is arriving, and still uses the caller's bytes: test it further
+  };
+  virtual Withdrawn Withdraw(Ticket* ticket) = 0;
   // Receives a message from rank `from` or kAnyRank, if one has begun to arrive, and waits for its
   // end. A message of more than `max_bytes` is dropped and received as an empty message.
   virtual Status Take(int from, int tag, int64_t max_bytes, std::string* bytes, bool* got) = 0;
-  // Begins to receive a message from any rank, if one has begun to arrive. The ticket is then open
-  // until Test or Withdraw reports the end, unless the message is complete already. `bytes` must
-  // stay where they are. A message of more than `max_bytes` ends with an error.
-  virtual Status Accept(int tag, int64_t max_bytes, std::string* bytes, Ticket* ticket, bool* got) {
+  // Begins to receive a message from rank `from` or kAnyRank, if one has begun to arrive. The
+  // ticket is then open until Test or Withdraw reports the end, unless the message is complete
+  // already. `bytes` must stay where they are. A message of more than `max_bytes` ends with an
+  // error.
+  virtual Status Accept(int from, int tag, int64_t max_bytes, std::string* bytes, Ticket* ticket,
+                        bool* got) {
     ticket->is_open = false;
-    return Take(kAnyRank, tag, max_bytes, bytes, got);
+    return Take(from, tag, max_bytes, bytes, got);
   }
   // Closes the messenger: completes the posted messages, and drops those of other ranks that were
   // not received. Call this when all ranks have agreed to end and no other message is in flight.

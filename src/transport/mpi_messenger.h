@@ -136,12 +136,12 @@ class MpiMessenger final : public Messenger {
     return mpi_.Check(code, "MPI_Test");
   }
 
-  bool Withdraw(Ticket* ticket) override {
-    if (!ticket->is_open) return true;
+  Withdrawn Withdraw(Ticket* ticket) override {
+    if (!ticket->is_open) return Withdrawn::kReceived;
     const MpiGate::Call calling(gate_.get());
     if (!calling) {
       ticket->is_open = false;
-      return true;
+      return Withdrawn::kReceived;
     }
     Handle request = RequestOf(*ticket);
     mpi_.Cancel(&request);
@@ -151,15 +151,16 @@ class MpiMessenger final : public Messenger {
     for (int tests = 0; tests < 100 && flag == 0; ++tests) {
       if (mpi_.Test(&request, &flag, &status) != kMpiSuccess) flag = 1;
     }
-    if (flag != 0) {
-      ticket->is_open = false;
-      int cancelled = 0;
-      mpi_.Test_cancelled(&status, &cancelled);
-      if (cancelled != 0) received_.fetch_sub(1, std::memory_order_relaxed);
-    } else {
+    if (flag == 0) {
       (void)Open(request, ticket);
+      return Withdrawn::kArriving;
     }
-    return flag != 0;
+    ticket->is_open = false;
+    int cancelled = 0;
+    mpi_.Test_cancelled(&status, &cancelled);
+    if (cancelled == 0) return Withdrawn::kReceived;
+    received_.fetch_sub(1, std::memory_order_relaxed);
+    return Withdrawn::kCancelled;
   }
 
   Status Take(int from, int tag, int64_t max_bytes, std::string* bytes, bool* got) override {
@@ -180,13 +181,13 @@ class MpiMessenger final : public Messenger {
     return fits ? received : Status::Ok();
   }
 
-  Status Accept(int tag, int64_t max_bytes, std::string* bytes, Ticket* ticket,
+  Status Accept(int from, int tag, int64_t max_bytes, std::string* bytes, Ticket* ticket,
                 bool* got) override {
     const MpiGate::Call calling(gate_.get());
     if (!calling) return MpiGate::ClosedError();
     Handle message{};
     int count = 0;
-    MV_RETURN_IF_NOT_OK(Probe(kAnyRank, tag, &message, &count, got));
+    MV_RETURN_IF_NOT_OK(Probe(from, tag, &message, &count, got));
     if (!*got) return Status::Ok();
     bytes->resize(static_cast<size_t>(count >= 0 && count <= max_bytes ? count : 0));
     Handle request{};

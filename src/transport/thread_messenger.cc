@@ -8,7 +8,15 @@
 namespace multiverso {
 
 MailRoom::MailRoom(int size, int max_delay, uint64_t seed)
-    : boxes_(static_cast<size_t>(size)), max_delay_(max_delay), random_(seed) {}
+    : boxes_(static_cast<size_t>(size)),
+      is_held_(static_cast<size_t>(size)),
+      max_delay_(max_delay),
+      random_(seed) {}
+
+void MailRoom::HoldCalls(int from, bool hold) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  is_held_[static_cast<size_t>(from)] = hold;
+}
 
 uint64_t MailRoom::Send(int from, int to, int tag, const void* data, int64_t bytes) {
   const std::lock_guard<std::mutex> guard(mutex_);
@@ -42,6 +50,7 @@ void MailRoom::Deliver(const Message& message, const PostedReceive& receive) {
 void MailRoom::DeliverDue(int rank) {
   Box& box = boxes_[static_cast<size_t>(rank)];
   for (auto& [channel, messages] : box.messages) {
+    if (IsHeld(channel)) continue;
     for (Message& message : messages) message.delay = std::max(0, message.delay - 1);
     auto& receives = box.receives[channel];
     while (!messages.empty() && !receives.empty() && messages.front().delay == 0) {
@@ -65,7 +74,7 @@ Status MailRoom::Test(int rank, uint64_t ticket, bool* done, int64_t* received) 
                                  : Status::Ok();
 }
 
-bool MailRoom::Withdraw(uint64_t ticket) {
+Messenger::Withdrawn MailRoom::Withdraw(uint64_t ticket) {
   const std::lock_guard<std::mutex> guard(mutex_);
   for (Box& box : boxes_) {
     for (auto& [channel, receives] : box.receives) {
@@ -74,10 +83,11 @@ bool MailRoom::Withdraw(uint64_t ticket) {
                        [&](const PostedReceive& receive) { return receive.ticket == ticket; });
       if (found == receives.end()) continue;
       receives.erase(found);
-      return true;
+      return Messenger::Withdrawn::kCancelled;
     }
   }
-  return completions_.erase(ticket) > 0;
+  return completions_.erase(ticket) > 0 ? Messenger::Withdrawn::kReceived
+                                        : Messenger::Withdrawn::kArriving;
 }
 
 bool MailRoom::Take(int from, int to, int tag, int64_t max_bytes, std::string* bytes) {
@@ -85,7 +95,7 @@ bool MailRoom::Take(int from, int to, int tag, int64_t max_bytes, std::string* b
   DeliverDue(to);
   for (auto& [channel, messages] : boxes_[static_cast<size_t>(to)].messages) {
     if (channel.second != tag || (from != Messenger::kAnyRank && channel.first != from)) continue;
-    if (messages.empty() || messages.front().delay > 0) continue;
+    if (messages.empty() || messages.front().delay > 0 || IsHeld(channel)) continue;
     const Message& message = messages.front();
     const int64_t length = message.bytes <= max_bytes ? message.bytes : 0;
     bytes->assign(static_cast<const char*>(message.begin()), static_cast<size_t>(length));
@@ -113,10 +123,11 @@ Status ThreadMessenger::Test(Ticket* ticket, bool* done, int64_t* received) {
   return status;
 }
 
-bool ThreadMessenger::Withdraw(Ticket* ticket) {
-  if (ticket->is_open && !room_->Withdraw(ticket->handle)) return false;
-  ticket->is_open = false;
-  return true;
+Messenger::Withdrawn ThreadMessenger::Withdraw(Ticket* ticket) {
+  if (!ticket->is_open) return Withdrawn::kReceived;
+  const Withdrawn withdrawn = room_->Withdraw(ticket->handle);
+  ticket->is_open = withdrawn == Withdrawn::kArriving;
+  return withdrawn;
 }
 
 Status ThreadMessenger::Take(int from, int tag, int64_t max_bytes, std::string* bytes, bool* got) {

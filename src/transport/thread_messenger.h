@@ -26,10 +26,12 @@ class MailRoom {
   MailRoom(int size, int max_delay, uint64_t seed);
 
   int size() const { return static_cast<int>(boxes_.size()); }
+  // Holds back, or releases, what that rank sends for calls on tables, as if it were suspended.
+  void HoldCalls(int from, bool hold);
   uint64_t Send(int from, int to, int tag, const void* data, int64_t bytes);
   uint64_t Receive(int from, int to, int tag, void* buffer, int64_t bytes);
   Status Test(int rank, uint64_t ticket, bool* done, int64_t* received);
-  bool Withdraw(uint64_t ticket);
+  Messenger::Withdrawn Withdraw(uint64_t ticket);
   bool Take(int from, int to, int tag, int64_t max_bytes, std::string* bytes);
 
  private:
@@ -56,12 +58,16 @@ class MailRoom {
     bool is_truncated;
   };
 
+  bool IsHeld(const Channel& channel) const {
+    return channel.second >= kFirstCallTag && is_held_[static_cast<size_t>(channel.first)];
+  }
   // Shortens the delays of the messages to `rank`, and delivers the messages that are due.
   void DeliverDue(int rank);
   void Deliver(const Message& message, const PostedReceive& receive);
 
   std::mutex mutex_;
   std::vector<Box> boxes_;
+  std::vector<bool> is_held_;                   // by sender
   std::map<uint64_t, Completion> completions_;  // by ticket, until the caller tests the message
   uint64_t next_ticket_ = 1;
   int max_delay_;
@@ -77,7 +83,7 @@ class ThreadMessenger final : public Messenger {
   Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) override;
   Status Receive(int from, int tag, void* buffer, int64_t bytes, Ticket* ticket) override;
   Status Test(Ticket* ticket, bool* done, int64_t* received) override;
-  bool Withdraw(Ticket* ticket) override;
+  Withdrawn Withdraw(Ticket* ticket) override;
   Status Take(int from, int tag, int64_t max_bytes, std::string* bytes, bool* got) override;
 
  private:

@@ -157,10 +157,14 @@ class Job {
       bool has_arrived = false;
       WaitUntil(
           [&] {
-            (void)messenger()->Take(1, kErrorTag, sizeof(ErrorMessage), &reason, &has_arrived);
+            (void)messenger()->Take(1, ErrorTag(header.tag), sizeof(Reply), &reason, &has_arrived);
             return has_arrived;
           },
           "the reason for a refusal");
+      Reply reply;
+      Require(reason.size() == sizeof(reply), "a Reply", std::to_string(reason.size()));
+      std::memcpy(&reply, reason.data(), sizeof(reply));
+      Require(reply.call == header.call, "the number of the call", std::to_string(reply.call));
     }
   }
 

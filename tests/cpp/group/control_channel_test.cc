@@ -30,7 +30,7 @@ class HangingMessenger final : public Messenger {
     *done = true;
     return Status::Ok();
   }
-  bool Withdraw(Ticket*) override { return true; }
+  Withdrawn Withdraw(Ticket*) override { return Withdrawn::kCancelled; }
   Status Take(int, int, int64_t, std::string*, bool* got) override {
     hangs_.store(true);
     release_.wait();

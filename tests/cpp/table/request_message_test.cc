@@ -164,8 +164,9 @@ TEST(DecodeRequest, RejectsOtherLengthsAndGarbage) {
 }
 
 TEST(Reply, CarriesAStatus) {
-  EXPECT_TRUE(Reply::Of(Status::Ok()).status().ok());
-  const Status status = Reply::Of(Status(Code::kIndex, std::string(1000, 'x'))).status();
+  EXPECT_TRUE(Reply::Of(5, Status::Ok()).status().ok());
+  EXPECT_EQ(Reply::Of(5, Status::Ok()).call, 5U);
+  const Status status = Reply::Of(5, Status(Code::kIndex, std::string(1000, 'x'))).status();
   EXPECT_EQ(status.code(), Code::kIndex);
   EXPECT_EQ(status.text().size(), sizeof(Reply::text) - 1);
   Reply garbage;

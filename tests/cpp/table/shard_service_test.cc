@@ -13,7 +13,7 @@ namespace multiverso::testing {
 namespace {
 
 // Sends the header of a get to rank 1. Returns ok if all values arrive, and otherwise the status in
-// the ErrorMessage that rank 1 sends instead.
+// the Reply that rank 1 sends instead.
 Status SendGet(Messenger* messenger, const RequestHeader& header) {
   std::vector<char> values(static_cast<size_t>(header.bytes));
   Messenger::Ticket ticket;
@@ -28,11 +28,12 @@ Status SendGet(Messenger* messenger, const RequestHeader& header) {
   if (received == header.bytes) return Status::Ok();
   std::string bytes;
   for (bool got = false; !got;) {
-    MV_RETURN_IF_NOT_OK(messenger->Take(1, kErrorTag, sizeof(ErrorMessage), &bytes, &got));
+    MV_RETURN_IF_NOT_OK(messenger->Take(1, ErrorTag(header.tag), sizeof(Reply), &bytes, &got));
   }
-  ErrorMessage error;
+  Reply error;
   std::memcpy(&error, bytes.data(), sizeof(error));
-  return error.reply.status();
+  EXPECT_EQ(error.call, header.call);
+  return error.status();
 }
 
 TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
@@ -44,6 +45,7 @@ TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
       RequestHeader header;
       header.kind = RequestKind::kGet;
       header.tag = kLastCallTag;
+      header.call = 7;
       header.table = 0;
       header.first = 5;
       header.count = 5;

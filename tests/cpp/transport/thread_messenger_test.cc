@@ -84,7 +84,7 @@ TEST(ThreadMessenger, DropsTooLongMessagesAndWithdrawsReceives) {
   char buffer[4] = {};
   Messenger::Ticket received;
   ASSERT_TRUE(receiver.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
-  EXPECT_TRUE(receiver.Withdraw(&received));
+  EXPECT_EQ(receiver.Withdraw(&received), Messenger::Withdrawn::kCancelled);
   EXPECT_FALSE(received.is_open);
 }
 

@@ -1,0 +1,66 @@
+// LateAnswers: the answers to calls of this rank that ended without them, because of a deadline, an
+// interrupt or another server's error.
+//
+// A server sends every answer, however late, and is busy with it until this rank has received it.
+// So each is received and dropped, and the call keeps its tag until the last one has come: a later
+// call with that tag would take a late answer for its own.
+#ifndef MULTIVERSO_TABLE_LATE_ANSWERS_H_
+#define MULTIVERSO_TABLE_LATE_ANSWERS_H_
+
+#include <atomic>
+#include <list>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "group/rank_context.h"
+#include "transport/messenger.h"
+
+namespace multiverso {
+
+// Thread-safe.
+class LateAnswers {
+ public:
+  // A part of a call that has ended: what one server has not answered.
+  struct Part {
+    int server = 0;
+    int tag = 0;
+    int missing = 0;  // answers
+    int node = 0;     // the server's node, and the slot that numbers the part's requests, or -1
+    int slot = -1;
+  };
+
+  // `rank_context` outlives the object.
+  explicit LateAnswers(RankContext* rank_context) : rank_context_(rank_context) {}
+  ~LateAnswers();
+
+  // Frees the tags and slots of an ended call, at once if no answer is missing.
+  void Finish(std::vector<Part> parts);
+  // Receives what has arrived.
+  void Poll();
+
+ private:
+  // An answer that is arriving, in memory of its own.
+  struct Arrival {
+    std::string bytes;
+    Messenger::Ticket ticket;
+  };
+  struct UnansweredCall {
+    std::vector<Part> parts;
+    std::list<Arrival> arrivals;
+  };
+
+  Messenger* messenger() const { return rank_context_->control_channel()->messenger(); }
+  // Returns whether all answers have come that still can.
+  bool Receive(UnansweredCall* call);
+  void Free(const UnansweredCall& call);
+
+  RankContext* rank_context_;
+  std::mutex mutex_;
+  std::list<UnansweredCall> calls_;
+  std::atomic<bool> any_{false};  // whether calls_ has calls
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TABLE_LATE_ANSWERS_H_
