@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from multiverso._session import Session
 from multiverso.errors import MultiversoError, StateError
@@ -53,8 +53,11 @@ def membership_of(session: Session) -> Membership:
     return Membership(len(joined) + len(left), joined, left)
 
 
-def watch(session: Session, callback: Callable[[Membership], None]) -> None:
+def watch(session: Session, callback: Any) -> None:
     """Call a function after changes; see `multiverso.on_membership`."""
+    if not callable(callback):
+        msg = f"callback: expected a function, received {callback!r}"
+        raise TypeError(msg)
     seen = membership_of(session)
     threading.Thread(
         target=_watch, args=(session, callback, seen), name="multiverso: membership", daemon=True

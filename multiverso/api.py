@@ -497,6 +497,8 @@ def on_membership(callback: Callable[[Membership], None]) -> None:
 
     Raises
     ------
+    TypeError
+        If `callback` cannot be called.
     StateError
         If no session is open, or it is not elastic.
 

@@ -1,12 +1,14 @@
 """Assigns a GPU to each process of a host."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from multiverso._local.job import find_join, find_local_job, joiner_index
 from multiverso._mpi.launcher import find_launcher
+from multiverso._native.arguments import integer, several
 from multiverso.errors import LauncherError
 
 __all__ = ["assign_device", "local_rank"]
@@ -75,8 +77,9 @@ def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
     Parameters
     ----------
     devices : sequence of int or str, optional
-        The GPUs of this host that the job may use, by number or UUID. By default the GPUs in
-        ``CUDA_VISIBLE_DEVICES`` if it is set, else all GPUs that NVIDIA's driver lists.
+        The GPUs of this host that the job may use, by number or UUID; "cuda:2" is number 2. By
+        default the GPUs in ``CUDA_VISIBLE_DEVICES`` if it is set, else all GPUs that NVIDIA's
+        driver lists.
 
     Returns
     -------
@@ -85,6 +88,8 @@ def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
 
     Raises
     ------
+    TypeError
+        If `devices` is one device instead of a sequence, or an element is neither int nor str.
     ValueError
         If `devices` is empty, or an element cannot be the number or UUID of a GPU.
     LauncherError
@@ -119,10 +124,20 @@ def _visible_gpus() -> list[str]:
 
 
 def _gpu_names(devices: Sequence[int | str]) -> list[str]:
-    """Return CUDA's names of the devices; raise ValueError if one is not a GPU's number or name."""
-    names = [str(device).strip() for device in devices]
-    invalid = [name for name in names if not name or "," in name or name.startswith("-")]
-    if not names or invalid or any(isinstance(device, bool) for device in devices):
-        msg = f"devices: expected the numbers or names of GPUs, received {devices!r}"
+    """Return CUDA's names of the devices; raise an error if one is not a GPU's number or name."""
+    names = [_gpu_name(device) for device in several(devices, "devices")]
+    if not names:
+        msg = "devices: expected one or more GPUs, received none"
         raise ValueError(msg)
     return names
+
+
+def _gpu_name(device: object) -> str:
+    """Return CUDA's name of a device: its number, or its UUID, such as GPU-12345678 or MIG-..."""
+    if not isinstance(device, str):
+        return str(integer(device, "devices", 0))
+    match = re.fullmatch(r"\s*(?:cuda:)?([0-9]+|(?:GPU|MIG)-[\w/-]+)\s*", device)
+    if match is None:
+        msg = f"devices: expected the numbers or UUIDs of GPUs, received {device!r}"
+        raise ValueError(msg)
+    return match[1]

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 import numpy as np
@@ -97,7 +97,8 @@ class Work(Generic[T_co]):
                 "received one in sync mode, whose workers must make the same calls"
             )
             raise UnsupportedError(msg)
-        if not (hasattr(items, "__getitem__") and hasattr(items, "__len__")):
+        is_sequence = hasattr(items, "__getitem__") and hasattr(items, "__len__")
+        if not is_sequence or isinstance(items, Mapping):
             msg = f"items: expected a sequence, received {items!r}; convert an iterator to a list"
             raise TypeError(msg)
         self._lease = arguments.seconds(lease, "lease")

@@ -99,8 +99,17 @@ local function create(class, kind, rows, columns, init_value, options)
 end
 jit.off(create)
 
+--- Returns a boolean argument, or its default if it is nil. In Lua, 0 and {} count as true.
+local function flag(value, argument, default)
+  if value == nil then return default end
+  if type(value) ~= 'boolean' then
+    capi.reject('MV_ERR_TYPE', argument, 'a boolean', elements.describe(value))
+  end
+  return value
+end
+
 local function flags_of(sync)
-  return sync and capi.MV_COLLECTIVE or 0
+  return flag(sync, 'sync', false) and capi.MV_COLLECTIVE or 0
 end
 
 local function get_all(self, rows, out, flags)
@@ -145,7 +154,8 @@ end
 
 --- Adds a delta of `size` elements; `data` can be reused when this returns.
 -- @param sync has no effect: on return the delta is always applied or, in sync mode, in its round
-function ArrayTableHandler:add(data, sync) -- luacheck: no unused args
+function ArrayTableHandler:add(data, sync)
+  flag(sync, 'sync')
   add_all(self, data, nil)
 end
 
@@ -183,7 +193,8 @@ MatrixTableHandler.New = MatrixTableHandler.new -- the spelling on the API page 
 
 --- Adds a delta to the whole matrix, or to the rows with these ids, counted from 0.
 -- Every occurrence of an id counts.
-function MatrixTableHandler:add(data, row_ids, sync) -- luacheck: no unused args
+function MatrixTableHandler:add(data, row_ids, sync)
+  flag(sync, 'sync')
   if row_ids == nil then
     add_all(self, data, self._columns)
     return
@@ -260,8 +271,8 @@ end
 --- Returns the rows of keys in this order.
 -- @param insert false: keys without a row get none and are returned as zeros
 function HashTableHandler:get(keys, out, insert, sync)
-  return run(self, insert == false and 'get_keys' or 'fetch_keys', keys, self._columns, nil, out,
-    flags_of(sync))
+  local operation = flag(insert, 'insert', true) and 'fetch_keys' or 'get_keys'
+  return run(self, operation, keys, self._columns, nil, out, flags_of(sync))
 end
 
 --- Returns the rows of keys without taking part in a round; keys without a row get none.

@@ -66,6 +66,19 @@ describe('a table', function()
     fails('^MV_ERR_TYPE', array.add, array, ffi.new('MV_SessionOptions'))
   end)
 
+  it('rejects flags that are not booleans', function()
+    local hash = multiverso.HashTableHandler:new(2, 10)
+    for _, flag in ipairs { 0, 1, 'false', { 1, 2 } } do
+      fails('^MV_ERR_TYPE: sync: expected a boolean', array.get, array, nil, flag)
+      fails('^MV_ERR_TYPE: sync: expected a boolean', array.add, array, { 9, 9, 9 }, flag)
+      fails('^MV_ERR_TYPE: sync: expected a boolean', matrix.get, matrix, { 0 }, nil, flag)
+      fails('^MV_ERR_TYPE: sync: expected a boolean', matrix.add, matrix, { 9, 9 }, { 0 }, flag)
+      fails('^MV_ERR_TYPE: sync: expected a boolean', hash.get, hash, { 7 }, nil, true, flag)
+      fails('^MV_ERR_TYPE: insert: expected a boolean', hash.get, hash, { 7 }, nil, flag)
+    end
+    assert.equal(0, hash:count())
+  end)
+
   it('rejects row ids out of range', function()
     for _, id in ipairs { 2, -1, 2 ^ 40 } do
       local text = ('^MV_ERR_INDEX: .*row_ids%%[1%%]: expected 0 to 1, received %.0f'):format(id)

@@ -10,6 +10,7 @@ import inspect
 import math
 import numbers
 import operator
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -84,12 +85,22 @@ def seconds(value: Any, what: str) -> float:
     return min(number, _MAX_SECONDS)
 
 
-def flag(value: Any, what: str) -> bool:
-    """Return a bool or a NumPy bool as a bool; raise TypeError for anything else."""
+def flag(value: Any, what: str, advice: str = "") -> bool:
+    """Return a bool or a NumPy bool as a bool; raise TypeError, with advice, for anything else."""
     if not isinstance(value, bool | np.bool_):
-        msg = f"{what}: expected True or False, received {value!r}"
+        # The value may be a long list that the caller meant as another argument.
+        msg = f"{what}: expected True or False, received {reprlib.repr(value)}{advice}"
         raise TypeError(msg)
     return bool(value)
+
+
+def several(values: Any, what: str, one: type[Any] | tuple[type[Any], ...] = (str, bytes)) -> Any:
+    """Return an iterable; raise TypeError for a single item, which may be iterable itself."""
+    if isinstance(values, one) or not hasattr(values, "__iter__"):
+        one_text = reprlib.repr(values)
+        msg = f"{what}: expected several, received {one_text}; for one, write [{one_text}]"
+        raise TypeError(msg)
+    return values
 
 
 def choice(

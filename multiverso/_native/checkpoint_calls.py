@@ -42,7 +42,7 @@ def load(
 ) -> Any:
     """Load together with all ranks; return the step, or None if there is no checkpoint."""
     step = c_int64(-1)
-    flags = capi.MV_MISSING_OK if missing_ok else 0
+    flags = capi.MV_MISSING_OK if flag(missing_ok, "missing_ok") else 0
     load_function(handle, path_bytes(directory), flags, byref(step))
     return step.value if step.value >= 0 else None
 

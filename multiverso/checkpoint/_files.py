@@ -254,7 +254,7 @@ class Checkpoint:
         """
         index = self._index(table)
         saved = self.tables[index]
-        if slot is not None and not 0 <= slot < saved.slots:
+        if slot is not None and not 0 <= integer(slot, "slot", -(2**63)) < saved.slots:
             msg = (
                 f"slot: expected one of the {saved.slots} of table {saved.name!r}, received {slot}"
             )
@@ -330,7 +330,7 @@ class Checkpoint:
             if table not in names:
                 raise KeyError(table)
             return names.index(table)
-        if not 0 <= table < len(self.tables):
+        if not 0 <= integer(table, "table", -(2**63)) < len(self.tables):
             msg = f"table: expected 0 to {len(self.tables) - 1}, received {table}"
             raise IndexError(msg)
         return table

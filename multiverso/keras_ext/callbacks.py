@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from multiverso._native.arguments import flag
 from multiverso.api import current_session
 from multiverso.keras_ext._metrics import average_over_workers
 from multiverso.keras_ext.layers import Embedding, layers_of
@@ -77,6 +78,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         current_session()
         with failing_on_all_ranks():
             self.freq = checked_freq(freq)
+            self._average_metrics = flag(average_metrics, "average_metrics")
         self.manager = KerasParamManager(
             model,
             sync_non_trainable,
@@ -85,7 +87,6 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
             sync_every=self.freq,
             **options,
         )
-        self._average_metrics = average_metrics
         self._epoch_batches = 0
         self._is_first_epoch = False
         self._row_steps: _RowSteps | None = None

@@ -4,6 +4,7 @@ import numbers
 from typing import Any
 
 from multiverso._native import capi
+from multiverso._native.arguments import flag
 from multiverso._native.arrays import native_order
 from multiverso.api import current_session
 from multiverso.errors import StateError
@@ -69,13 +70,14 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
         raise ValueError(msg)
     if equal is None:
         equal = session.options.mode != capi.MV_MODE_ASYNC
+    is_equal = flag(equal, "equal")
     end = None
     if lengths:
         if lengths[0] < num_workers:
             wanted = f"a sample for each of {num_workers} workers"
             msg = f"shard: expected {wanted}, received {lengths[0]}"
             raise ValueError(msg)
-        end = lengths[0] - lengths[0] % num_workers if equal else lengths[0]
+        end = lengths[0] - lengths[0] % num_workers if is_equal else lengths[0]
     parts = tuple(_part(array, worker, num_workers, end) for array in arrays)
     return parts[0] if len(parts) == 1 else parts
 

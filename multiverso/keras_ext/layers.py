@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import keras
 
-from multiverso._native.arguments import choice
+from multiverso._native.arguments import choice, flag
 from multiverso._native.arrays import native_order
 from multiverso.sync._row_gradients import RowGradients, RowLayer, RowTable
 from multiverso.tables import MatrixTableHandler
@@ -108,6 +108,7 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
             if option in _INSTEAD:
                 msg = f"Embedding: expected no {option}, since {_INSTEAD[option]}"
                 raise TypeError(msg)
+        mask_zero = flag(mask_zero, "mask_zero")
         super().__init__(**options)
         if combiner is not None:
             choice(combiner, "combiner", _COMBINERS)

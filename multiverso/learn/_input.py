@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from multiverso._native.arguments import flag, several
+
 #: The greatest number of characters of another error's message in an InputError.
 _MAX_REASON: Final = 300
 
@@ -53,6 +55,22 @@ def checked_number(name: str, value: Any, maximum: float = math.inf) -> float:
         bounds = ">= 0" if maximum == math.inf else f"from 0 to {maximum:g}"
         raise InputError(f"{name}: expected a number {bounds}, received {value!r}")
     return float(value)
+
+
+def checked_flag(name: str, value: Any) -> bool:
+    """Return `value` as a bool; raise InputError unless it is one."""
+    try:
+        return flag(value, name)
+    except TypeError as error:
+        raise InputError(str(error)) from None
+
+
+def checked_names(name: str, value: Any) -> list[str]:
+    """Return the names of files as a list; raise InputError for one name, which has characters."""
+    try:
+        return [str(item) for item in several(value, name, (str, bytes, os.PathLike))]
+    except TypeError as error:
+        raise InputError(str(error)) from None
 
 
 def checked_seconds(name: str, value: Any) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from multiverso.learn._input import checked_integer
+from multiverso.learn._input import checked_integer, checked_names
 
 __all__ = ["Data", "Nested", "length_of", "mapped"]
 
@@ -55,7 +55,7 @@ class Data:
 
     def set_file_names(self, file_names: Iterable[str]) -> None:
         """Set the files that this object reads."""
-        self.file_names = list(file_names)
+        self.file_names = checked_names("file_names", file_names)
 
     def generate_data(self) -> Iterator[tuple[Any, ...]]:
         """Yield the batches of one epoch, then end.

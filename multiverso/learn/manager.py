@@ -8,7 +8,13 @@ from typing import Any
 from multiverso.api import session
 from multiverso.learn._activity import ActivityTimer
 from multiverso.learn._history import History
-from multiverso.learn._input import InputError, checked_integer, checked_seconds
+from multiverso.learn._input import (
+    InputError,
+    checked_flag,
+    checked_integer,
+    checked_names,
+    checked_seconds,
+)
 from multiverso.learn._layout import find_layout
 from multiverso.learn._messages import StoppedError
 from multiverso.learn._mpi import job_communicator, open_channel
@@ -125,7 +131,8 @@ class MPIManager:
         self.num_epochs = checked_integer("num_epochs", num_epochs, 1)
         self.num_masters = checked_integer("num_masters", num_masters, 1)
         self.checkpoint_interval = checked_integer("checkpoint_interval", checkpoint_interval, 1)
-        if synchronous and num_masters > 1:
+        self.synchronous = checked_flag("synchronous", synchronous)
+        if self.synchronous and num_masters > 1:
             raise InputError(
                 f"num_masters: expected 1 in lock-step, received {num_masters}: every update uses "
                 "the gradients of all workers there, so groups would change nothing"
@@ -138,10 +145,9 @@ class MPIManager:
         self.data = data
         self.algo = algo
         self.model_builder = model_builder
-        self.train_list = [str(name) for name in train_list]
-        self.val_list = [str(name) for name in val_list or ()]
+        self.train_list = checked_names("train_list", train_list)
+        self.val_list = [] if val_list is None else checked_names("val_list", val_list)
         self.callbacks = list(callbacks or ())
-        self.synchronous = bool(synchronous)
         self.seed = seed
         self.profile = None if profile is None else Path(profile)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)

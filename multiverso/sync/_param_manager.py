@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 from multiverso import _session
+from multiverso._native.arguments import integer
 from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor
@@ -144,11 +145,13 @@ class ParamManager:
 
         Raises
         ------
+        TypeError, ValueError
+            If `steps` is not an integer of 0 or more.
         ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
             As for `sync_all_param`.
 
         """
-        self._sync.step(steps)
+        self._sync.step(integer(steps, "steps", 0))
 
     def restart_steps(self) -> None:
         """Count the steps until the next sync from here."""

@@ -1,6 +1,7 @@
 """The gradients of rows of a table, from their computation to their add, and the layers' steps."""
 
 import math
+import numbers
 import threading
 import warnings
 from typing import Any, Final
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import capi
+from multiverso._native.arguments import finite
 from multiverso.api import current_session
 from multiverso.tables import Future, HashTableHandler, MatrixTableHandler
 from multiverso.tables._ids import ids_of_any_shape
@@ -250,7 +252,16 @@ class RowGradients:
         bool
             False if they are dropped: if `scale` is None, or one that was scaled is not finite.
 
+        Raises
+        ------
+        TypeError, ValueError
+            If `scale` is not a finite number.
+
         """
+        if scale is not None:
+            # float() would accept text, and is for the scalar tensors of frameworks.
+            is_plain = isinstance(scale, str | bytes | np.bool_ | numbers.Number)
+            scale = finite(scale if is_plain else float(scale), "scale")
         with self._mutex:
             self._accepted.extend(self._waiting.take())
             accepted = self._accepted.take()

@@ -14,7 +14,7 @@ from multiverso._native.library import checked
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._changes import Changes
-from multiverso.tables._dense_table import DenseTable
+from multiverso.tables._dense_table import DenseTable, checked_sync
 from multiverso.tables._hash_table import HashTableHandler
 from multiverso.tables._ids import as_ids, hash_keys
 from multiverso.tables._table import copier
@@ -222,6 +222,8 @@ class ArrayTableHandler(DenseTable):
             of several nodes, if a server does not answer.
 
         """
+        if sync is not False:
+            checked_sync(sync)
         if index is None:
             self._add(data)
         else:
@@ -456,7 +458,7 @@ class MatrixTableHandler(DenseTable):
         buffer, target = self._output(out, shape)
         if np.may_share_memory(ids, buffer):  # The library reads `ids` while it writes to `buffer`.
             ids = ids.copy()
-        flags = self._collective_flags() if sync else 0
+        flags = 0 if sync is False else self._sync_flags(sync)
         ids_pin, sink = arrays.pointer(ids), arrays.pin(buffer)
         _run(self._handle, b"get_rows", ids_pin, len(ids), None, sink, buffer.size, flags)
         arrays.copy_out(buffer, target)
@@ -545,6 +547,8 @@ class MatrixTableHandler(DenseTable):
             of several nodes, if a server does not answer.
 
         """
+        if sync is not False:
+            checked_sync(sync)
         if index is not None:
             _require_no_row_ids(row_ids)
             self._add_part(data, index)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arrays, capi
-from multiverso._native.arguments import finite
+from multiverso._native.arguments import finite, flag
 from multiverso._native.library import checked, lib
 from multiverso.errors import OperationTimeout, StateError
 
@@ -75,7 +75,8 @@ class Future:
             Without a `timeout`, if the call does not end within the session's timeout.
 
         """
-        if self._handle is not None and not self._has_ended(_limit(timeout)):
+        limit = _limit(timeout)
+        if self._handle is not None and not self._has_ended(limit):
             return False
         if self._error is not None:
             raise self._error
@@ -278,9 +279,9 @@ class FreshGets:
         return patch
 
 
-def require_async_mode(fresh: bool, mode: int) -> None:
-    """Raise ValueError for a fresh get in another mode."""
-    if fresh and mode != capi.MV_MODE_ASYNC:
+def require_async_mode(fresh: object, mode: int) -> None:
+    """Raise ValueError for a fresh get in another mode, TypeError if `fresh` is not a bool."""
+    if flag(fresh, "fresh") and mode != capi.MV_MODE_ASYNC:
         msg = "fresh: expected False unless in async mode, because workers count their gets"
         raise ValueError(msg)
 

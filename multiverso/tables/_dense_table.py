@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiverso import _session, initializers
 from multiverso._native import arrays, capi
-from multiverso._native.arguments import integer
+from multiverso._native.arguments import flag, integer
 from multiverso._native.arrays import pin
 from multiverso._native.library import checked, undeclared
 from multiverso.tables._background import Future
@@ -98,8 +98,12 @@ class DenseTable(Table):
         """The number of elements."""
         return math.prod(self._shape)
 
+    def _sync_flags(self, sync: object) -> c_int32:
+        """Return the flags of a get with this `sync`."""
+        return self._collective_flags() if checked_sync(sync) else c_int32(0)
+
     def _get(self, sync: bool, out: Any) -> Any:
-        flags = self._collective_flags() if sync else _NO_FLAGS
+        flags = _NO_FLAGS if sync is False else self._sync_flags(sync)
         if (
             type(out) is _ndarray
             and out.dtype is self._dtype
@@ -134,7 +138,7 @@ class DenseTable(Table):
         if out is None:
             out = np.empty(shape, self._dtype)
         buffer, target = self._output(out, shape)
-        flags = self._collective_flags() if sync else 0
+        flags: Any = 0 if sync is False else self._sync_flags(sync)
         checked.MV_TableGetPart(self._handle, *numbers, pin(buffer), flags)
         arrays.copy_out(buffer, target)
         return out
@@ -384,7 +388,8 @@ class DenseTable(Table):
         `add_get` need not copy a delta that is there. Elsewhere the array is private, and the same
         program gives the same results. From the add on, the array belongs to the table: ask for it
         again before you write the next delta. The array then still has the values that you wrote;
-        at first it has zeros. It is the same array each time, and it may outlive the table.
+        at first it has zeros. It is the same array each time, and it may outlive the table. In a
+        forked child, an array in shared memory has zeros, and what the child writes stays there.
 
         The call waits until the add of the last delta in the array has been applied, which in sync
         mode needs that add of every worker. So it does not wait after a get or a view.
@@ -422,8 +427,8 @@ class DenseTable(Table):
         In sync mode on one node the array is the table's own memory. Elsewhere, and after
         `multiverso.finish`, it is a copy. It is valid until this worker's next call of `add`,
         `add_get`, `view`, `multiverso.finish` or `multiverso.load`; later its values are undefined,
-        but you may still read them, also after the end of the table. The call counts and waits as
-        a get.
+        but you may still read them, also after the end of the table. In a forked child, an array
+        in the table's memory has zeros. The call counts and waits as a get.
 
         Parameters
         ----------
@@ -431,8 +436,7 @@ class DenseTable(Table):
             True returns the table's memory in the other modes, for a table without an initializer
             whose rows are all on this node. The array always shows the current values, so a reader
             may find elements of different moments, or half of another worker's add. The call counts
-            and waits for nothing. After the end of the table the array keeps its last values; a
-            forked child cannot read it.
+            and waits for nothing. After the end of the table the array keeps its last values.
 
         Returns
         -------
@@ -450,7 +454,7 @@ class DenseTable(Table):
             As for `get`.
 
         """
-        if live:
+        if flag(live, "live"):
             return self._arrays().live_view(self._stored_dtype)
         return self._arrays().view()
 
@@ -581,6 +585,11 @@ class DenseTable(Table):
 
     def _size_text(self) -> str:
         return " x ".join(map(str, self._shape))
+
+
+def checked_sync(sync: object) -> bool:
+    """Return `sync` as a bool; raise TypeError if it is something else, such as a part."""
+    return flag(sync, "sync", "; for a part of the table, write index=, as in index=np.s_[5:9]")
 
 
 def _input_shapes(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import numbers
 import re
 from collections.abc import Iterator
 from ctypes import POINTER, c_int64, cast
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from multiverso import _session, api, initializers
 from multiverso._native import arrays, capi
-from multiverso._native.arguments import choice, finite, integer
+from multiverso._native.arguments import choice, finite, flag, integer
 from multiverso._native.library import checked
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
@@ -40,8 +41,9 @@ class HashTableHandler(Table):
     capacity : int or str, optional
         The most keys, or the most bytes of parameters and state on each node, such as "40GB". With
         several nodes, each has room for its share of the keys and some more.
-    initializer : Initializer, optional
-        The initial values, as a function of the key; ``initializers.Zeros()`` by default.
+    init_value : scalar or Initializer, optional
+        The initial values: the same for all elements, or a function of the key, as one of
+        `multiverso.initializers` is. Zeros by default.
     key_dtype : {"int64"}, optional
         The type of the keys. `hash_keys` makes keys of texts.
     dtype : {"float32", "float64", "int32", "int64", "float16", "bfloat16"}, optional
@@ -59,6 +61,8 @@ class HashTableHandler(Table):
         which are rarely too large, and old gets count less.
     ttl : float, optional
         A key that has not been used for so many seconds loses its row; accurate to 1/8 s.
+    initializer : Initializer, optional
+        The former name of `init_value`.
     name, max_bytes, numa, wire, **options : optional
         As for `ArrayTableHandler`.
 
@@ -91,7 +95,7 @@ class HashTableHandler(Table):
         self,
         num_col: int,
         capacity: int | str | None = None,
-        initializer: Initializer | None = None,
+        init_value: float | Initializer | None = None,
         *,
         key_dtype: DTypeLike = "int64",
         dtype: DTypeLike = "float32",
@@ -99,6 +103,7 @@ class HashTableHandler(Table):
         evict: str | None = None,
         admit: int | None = None,
         ttl: float | None = None,
+        initializer: Initializer | None = None,
         name: str | None = None,
         max_bytes: int | None = None,
         numa: str | None = None,
@@ -124,13 +129,10 @@ class HashTableHandler(Table):
             if ttl is not None and raw.ttl <= 0:
                 msg = f"ttl: expected more than 0 seconds, received {ttl}"
                 raise ValueError(msg)
-            initial: Any = initializers.Zeros() if initializer is None else initializer
-            if not isinstance(initial, Initializer):
-                msg = (
-                    f"initializer: expected one of multiverso.initializers, received "
-                    f"{type(initial).__name__}"
-                )
+            if init_value is not None and initializer is not None:
+                msg = "initializer: expected None with init_value, received both"
                 raise TypeError(msg)
+            initial = _initializer(initializer if init_value is None else init_value)
             initializers.set_initializer(raw, initial, self._dtype)
             self._initializer = initial
 
@@ -183,8 +185,8 @@ class HashTableHandler(Table):
         buffer, target = self._output(out, shape)
         if np.may_share_memory(ids, buffer):  # The library reads `ids` while it writes to `buffer`.
             ids = ids.copy()
-        flags = self._collective_flags() if sync else 0
-        operation = b"fetch_keys" if insert else b"get_keys"
+        operation = _operation(insert)
+        flags = self._collective_flags() if sync is not False and flag(sync, "sync") else 0
         keys_pin, sink = arrays.pointer(ids), arrays.pin(buffer)
         _run(self._handle, operation, keys_pin, len(ids), None, sink, buffer.size, flags)
         arrays.copy_out(buffer, target)
@@ -253,6 +255,8 @@ class HashTableHandler(Table):
             As for `MatrixTableHandler.add`.
 
         """
+        if sync is not False:
+            flag(sync, "sync")
         ids, delta = self._rows_of(data, keys)
         self._fresh_gets.note(ids)
         keys_pin, source = arrays.pointer(ids), arrays.pointer(delta)
@@ -282,6 +286,7 @@ class HashTableHandler(Table):
 
         """
         require_async_mode(fresh, _session.current().options.mode)
+        operation = _operation(insert)
         ids = as_ids(keys, "keys")
         shape = (len(ids), self._num_col)
         if out is None:
@@ -292,7 +297,6 @@ class HashTableHandler(Table):
             finish = self._fresh_gets.finisher(
                 ids, out, functools.partial(self.get, insert=insert), finish
             )
-        operation = b"fetch_keys" if insert else b"get_keys"
         return self._background.start(operation, ids, None, buffer, out, finish)
 
     def add_async(self, data: ArrayLike, keys: Any) -> Future:
@@ -433,6 +437,27 @@ class HashTableHandler(Table):
 
     def _size_text(self) -> str:
         return f"rows of {self._num_col}"
+
+
+def _initializer(init_value: Any) -> Initializer:
+    """Return the initializer that a user has passed, or one of a number."""
+    if isinstance(init_value, Initializer):
+        return init_value
+    if init_value is None:
+        return initializers.Zeros()
+    is_number = isinstance(init_value, numbers.Real)
+    if not is_number:
+        msg = (
+            f"init_value: expected a number or one of multiverso.initializers, received "
+            f"{type(init_value).__name__}"
+        )
+        raise TypeError(msg)
+    return initializers.Constant(init_value)
+
+
+def _operation(insert: object) -> bytes:
+    """Return the operation of a get that gives keys a row, or does not."""
+    return b"fetch_keys" if insert is True or flag(insert, "insert") else b"get_keys"
 
 
 def _bytes_of(size: str) -> int:

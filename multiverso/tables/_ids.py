@@ -53,7 +53,7 @@ def as_ids(ids: object, name: str, num_row: int | None = None) -> NDArray[np.int
         msg = f"{name}: expected a sequence of ints, received {ids!r} of type {type(ids).__name__}"
         if array.dtype.kind in "iu":
             msg += f"; for one, write [{array}]"
-        raise TypeError(msg)
+        raise TypeError(msg + ("" if num_row is not None else _advice_for_key(ids)))
     _require_integers(array, name, num_row)
     if array.ndim != 1:
         msg = f"{name}: expected one dimension, received shape {array.shape}"
@@ -123,7 +123,7 @@ def hash_keys(values: Iterable[str | bytes]) -> NDArray[np.int64]:
 def _from_sequence(
     ids: list[Any] | tuple[Any, ...], name: str, num_row: int | None
 ) -> NDArray[np.int64]:
-    _require_ints(ids, name)
+    _require_ints(ids, name, num_row)
     try:
         return np.array(ids, dtype=_INT64)
     except OverflowError:
@@ -139,6 +139,8 @@ def _require_integers(array: NDArray[Any], name: str, num_row: int | None) -> No
     if array.dtype.kind not in "iu":
         sample = f" ({array.flat[0]!r} first)" if array.size else ""
         msg = f"{name}: expected integers, received {array.dtype}{sample}"
+        if num_row is None and array.size:
+            msg += _advice_for_key(array.flat[0])
         raise TypeError(msg)
     if array.dtype.kind == "u" and array.dtype.itemsize == _INT64.itemsize:
         positions = np.flatnonzero(array > _INT64_MAX)
@@ -165,13 +167,18 @@ def _from_range(ids: range, name: str, num_row: int | None) -> NDArray[np.int64]
     return np.arange(count, dtype=_INT64) * (step if count > 1 else 1) + start
 
 
-def _require_ints(ids: Iterable[object], name: str) -> None:
+def _require_ints(ids: Iterable[object], name: str, num_row: int | None) -> None:
     types = set(map(type, ids))  # A few types are checked faster than many ids.
     wrong = tuple(t for t in types if issubclass(t, bool) or not issubclass(t, int | np.integer))
     if wrong:
         position, value = next((i, v) for i, v in enumerate(ids) if type(v) in wrong)
         msg = f"{name}[{position}]: expected an int, received {value!r}"
-        raise TypeError(msg)
+        raise TypeError(msg + ("" if num_row is not None else _advice_for_key(value)))
+
+
+def _advice_for_key(value: object) -> str:
+    is_text = isinstance(value, str | bytes)
+    return "; keys of texts are made by multiverso.hash_keys" if is_text else ""
 
 
 def _raise_out_of_range(name: str, position: int, value: int, num_row: int | None) -> NoReturn:

@@ -283,6 +283,14 @@ class Table:
             arrays.require_finite(delta, what)
         return delta
 
+    def __array__(self, *arguments: object, **options: object) -> NoReturn:
+        """Raise TypeError: NumPy would otherwise make an array of one object, the table.
+
+        An implicit `get` would be worse, because in sync mode workers make equally many.
+        """
+        msg = f"{type(self).__name__} is not an array: call get(), which returns one"
+        raise TypeError(msg)
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise TypeError: a table cannot be copied or pickled."""
         msg = (

@@ -4,6 +4,8 @@ import os
 import unittest
 from unittest import mock
 
+import numpy as np
+from drawn_arguments import REJECTIONS
 from folders import FolderTestCase
 
 import multiverso as mv
@@ -72,6 +74,17 @@ class TestAssignDevice(FolderTestCase):
             self.assertEqual(mv.assign_device(), "1")
 
     def test_rejects_invalid_devices(self):
-        for wrong in ([], [""], ["0,1"], [-1], [True]):
-            with self.subTest(wrong), self.assertRaisesRegex(ValueError, "devices: expected"):
+        before = os.environ.get("CUDA_VISIBLE_DEVICES")
+        for wrong in (
+            *([], [""], ["0,1"], [-1], [True], [0.5], [None], ["c"], ["gpu"], ["cuda"], ["cuda:"]),
+            *("cuda:0", "01", b"0", 2, np.int64(1), np.True_),
+        ):
+            with self.subTest(wrong), self.assertRaisesRegex(REJECTIONS, "devices: expected"):
                 mv.assign_device(wrong)
+        self.assertEqual(os.environ.get("CUDA_VISIBLE_DEVICES"), before)
+
+    def test_devices_may_have_the_names_of_pytorch_and_of_the_driver(self):
+        for device in (2, np.int64(2), "2", " 2 ", "cuda:2", "GPU-8932f937-d72c", "MIG-GPU-7/1/0"):
+            with only_env():
+                expected = str(device).strip().removeprefix("cuda:")
+                self.assertEqual(mv.assign_device([device]), expected)

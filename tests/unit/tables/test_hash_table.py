@@ -23,7 +23,14 @@ class TestArguments(SessionTestCase):
             ({"capacity": 9, "ttl": 0}, ValueError, "ttl: expected more than 0"),
             ({"capacity": 9, "ttl": float("nan")}, ValueError, "ttl"),
             ({"capacity": 9, "key_dtype": "int32"}, TypeError, "key_dtype: expected int64"),
-            ({"capacity": 9, "initializer": 1.0}, TypeError, "multiverso.initializers"),
+            ({"capacity": 9, "initializer": "ones"}, TypeError, "multiverso.initializers"),
+            ({"capacity": 9, "init_value": [1, 2]}, TypeError, "init_value: expected a number"),
+            ({"capacity": 9, "init_value": True}, TypeError, "expected a finite number"),
+            (
+                {"capacity": 9, "init_value": 1, "initializer": mv.initializers.Zeros()},
+                TypeError,
+                "initializer: expected None with init_value",
+            ),
             ({"capacity": 9, "updater": "sdg"}, ValueError, "updater"),
         ):
             with self.subTest(options), self.assertRaisesRegex(error, message):
