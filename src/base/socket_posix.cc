@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "base/descriptor.h"
 #include "base/socket.h"
 
 namespace multiverso {
@@ -25,14 +26,19 @@ int Prepare(int descriptor) {
 
 }  // namespace
 
-int NewSocket(int family, int protocol) { return Prepare(socket(family, SOCK_STREAM, protocol)); }
+int NewSocket(int family, int protocol) {
+  return Prepare(OpenAboveStandardStreams([&] { return socket(family, SOCK_STREAM, protocol); }));
+}
 
-int AcceptSocket(int listener) { return Prepare(accept(listener, nullptr, nullptr)); }
+int AcceptSocket(int listener) {
+  return Prepare(OpenAboveStandardStreams([&] { return accept(listener, nullptr, nullptr); }));
+}
 
 bool NewPipe(int ends[2]) {
+  const StreamNumbersTaken taken;
   if (pipe(ends) != 0) return false;
-  ends[0] = Prepare(ends[0]);
-  ends[1] = Prepare(ends[1]);
+  ends[0] = Prepare(AboveStandardStreams(ends[0]));
+  ends[1] = Prepare(AboveStandardStreams(ends[1]));
   if (ends[0] >= 0 && ends[1] >= 0) return true;
   for (int i = 0; i < 2; ++i) {
     if (ends[i] >= 0) close(ends[i]);

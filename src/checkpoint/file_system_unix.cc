@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/failpoint.h"
 #include "base/text.h"
 #include "checkpoint/file_system.h"
@@ -130,14 +131,14 @@ class PosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
     if (MV_FAILPOINT("file.create")) return IoFailure(path, "create", EIO);
-    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode);
+    const int fd = OpenDescriptor(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, kFileMode);
     if (fd < 0) return IoFailure(path, "create", errno);
     return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(path, fd));
   }
 
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
     // O_NONBLOCK matters for a pipe: open would block until the other end is opened.
-    const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    const int fd = OpenDescriptor(path.c_str(), O_RDONLY | O_NONBLOCK);
     if (fd < 0) return IoFailure(path, "open", errno);
     struct stat info{};
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -193,7 +194,7 @@ class PosixFileSystem final : public FileSystem {
 
   Status SyncFolder(const std::string& path) override {
     if (MV_FAILPOINT("folder.sync")) return IoFailure(path, "sync", EIO);
-    const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int fd = OpenDescriptor(path.c_str(), O_RDONLY | O_DIRECTORY);
     if (fd < 0) return IoFailure(path, "open", errno);
     const int result = fsync(fd);
     const int error_number = errno;

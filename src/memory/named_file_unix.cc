@@ -12,6 +12,7 @@
 #include <ctime>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/text.h"
 #include "memory/named_file.h"
 
@@ -35,7 +36,7 @@ void RemoveOrphans(const std::string& directory) {
   closedir(listing);
   for (const std::string& name : names) {
     const std::string path = directory + "/" + name;
-    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    const int fd = OpenDescriptor(path.c_str(), O_RDWR | O_NOFOLLOW);
     if (fd < 0) continue;
     struct stat info{};
     if (fstat(fd, &info) == 0 && info.st_uid == geteuid() &&
@@ -73,7 +74,7 @@ Result<NamedFile> CreateNamedFile(int64_t bytes) {
     }
     NamedFile file;
     file.path = StrCat(directory, "/", kPrefix, getpid(), "-", std::hex, random);
-    file.fd = open(file.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    file.fd = OpenDescriptor(file.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (file.fd >= 0) {
       flock(file.fd, LOCK_EX | LOCK_NB);
       return file;

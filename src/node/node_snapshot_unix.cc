@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/descriptor.h"
 #include "base/text.h"
 #include "node/node_snapshot.h"
 
@@ -31,7 +32,7 @@ int64_t ReadInto(Lines* lines, int file, int64_t max_bytes, int64_t file_bytes) 
 
 Result<NodeSnapshot> NodeSnapshot::OfFile(const std::string& path) {
   // A pipe or device at the path must not block this call; only regular files are read.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int file = OpenDescriptor(path.c_str(), O_RDONLY | O_NONBLOCK);
   if (file < 0) return Status(Code::kUnsupported, StrCat(path, ": ", std::strerror(errno)));
   const auto copy = std::make_shared<std::vector<Line>>();
   struct stat info{};

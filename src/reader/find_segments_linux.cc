@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/descriptor.h"
 #include "base/text.h"
 #include "reader/find_segments.h"
 
@@ -33,7 +34,7 @@ bool IsSegment(const std::string& path) {
 
 uint64_t ReadNumber(const std::string& path, int64_t offset) {
   // A pipe or device must not block this call; only regular files are read.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int file = OpenDescriptor(path.c_str(), O_RDONLY | O_NONBLOCK);
   if (file < 0) return 0;
   uint64_t number = 0;
   struct stat info{};

@@ -1,0 +1,44 @@
+// Descriptors of files above 2, where the standard streams are.
+#ifndef MULTIVERSO_BASE_DESCRIPTOR_H_
+#define MULTIVERSO_BASE_DESCRIPTOR_H_
+
+namespace multiverso {
+
+// A process may start with its standard input, output or error closed, as some ways to start
+// daemons do. The system then gives their numbers to the next files, and what any library of the
+// process prints would be written into the memory or the messages of the session. So each
+// descriptor that this library keeps, or writes to, is opened by these functions. Not on Windows.
+
+// While an object lives, the numbers of closed standard streams belong to /dev/null.
+class StreamNumbersTaken {
+ public:
+  StreamNumbersTaken();
+  ~StreamNumbersTaken();
+  StreamNumbersTaken(const StreamNumbersTaken&) = delete;
+  StreamNumbersTaken& operator=(const StreamNumbersTaken&) = delete;
+
+ private:
+  static constexpr int kStreams = 3;
+  int taken_[kStreams] = {};
+  int count_ = 0;
+};
+
+// Returns `descriptor`, or, if it is one of the first three, a copy in its place, which programs
+// that this process starts do not inherit. Returns -1 with errno if `descriptor` is -1, or if no
+// copy can be made, in which case `descriptor` is closed.
+int AboveStandardStreams(int descriptor);
+
+// Returns the descriptor that `open` returns, and -1 with errno after a failure.
+template <class Open>
+int OpenAboveStandardStreams(const Open& open) {
+  // A copy alone would leave a moment in which another thread could print into the file.
+  const StreamNumbersTaken taken;
+  return AboveStandardStreams(open());
+}
+
+// Opens a file as open() does. Programs that this process starts do not inherit it.
+int OpenDescriptor(const char* path, int flags, unsigned mode = 0);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_BASE_DESCRIPTOR_H_

@@ -1,0 +1,68 @@
+#include "base/descriptor.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/socket.h"
+#include "support/processes.h"
+
+namespace multiverso::testing {
+namespace {
+
+constexpr int kStreams = 3;
+
+bool IsOpen(int descriptor) { return fcntl(descriptor, F_GETFD) >= 0; }
+
+// Returns the number of the first check that fails in a process without the streams in `closed`, of
+// which each bit is one, or 0.
+int OpenWithout(unsigned closed) {
+  for (int stream = 0; stream < kStreams; ++stream) {
+    if ((closed >> stream & 1) != 0) close(stream);
+  }
+  int ends[2] = {-1, -1};
+  if (!NewPipe(ends)) return 1;
+  const int listener = NewSocket(AF_INET);
+  sockaddr_storage address{};
+  address.ss_family = AF_INET;
+  socklen_t bytes = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if (listen(listener, 1) != 0 || getsockname(listener, any, &bytes) != 0) return 2;
+  const int client = NewSocket(AF_INET);
+  (void)connect(client, any, bytes);  // It does not wait.
+  int server = -1;
+  if (!Eventually([&] { return (server = AcceptSocket(listener)) >= 0; })) return 3;
+  const int file = OpenDescriptor("/dev/null", O_RDWR);
+  for (const int opened : {ends[0], ends[1], listener, client, server, file}) {
+    if (opened < kStreams || (fcntl(opened, F_GETFD) & FD_CLOEXEC) == 0) return 4;
+  }
+  for (int stream = 0; stream < kStreams; ++stream) {
+    if (IsOpen(stream) != ((closed >> stream & 1) == 0)) return 5;
+  }
+  return 0;
+}
+
+TEST(Descriptors, AreNeverThoseOfClosedStandardStreams) {
+  for (unsigned closed = 0; closed < 1U << kStreams; ++closed) {
+    EXPECT_EQ(Child([&] { return OpenWithout(closed); }).Wait(), 0) << closed;
+  }
+}
+
+TEST(AboveStandardStreams, LeavesOtherDescriptorsAlone) {
+  const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(AboveStandardStreams(file), file);
+  EXPECT_EQ(AboveStandardStreams(-1), -1);
+  EXPECT_TRUE(IsOpen(file));
+  close(file);
+}
+
+TEST(OpenDescriptor, FailsAsOpenDoes) {
+  EXPECT_EQ(OpenDescriptor("/no/such/file", O_RDONLY), -1);
+  EXPECT_EQ(errno, ENOENT);
+}
+
+}  // namespace
+}  // namespace multiverso::testing
