@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from ctypes import byref, c_int64
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,9 @@ __all__ = ["Cut", "LiveTable", "View", "attach"]
 
 #: The longest wait in the library, between which Python runs signal handlers.
 _SLICE_SECONDS: Final = 0.1
+#: The wait after which `attach` logs what it waits for.
+_LOG_SECONDS: Final = 10.0
+_log = logging.getLogger("multiverso")
 _FLOAT32: Final = np.dtype("float32")
 #: The keys of a hash table that one call reads.
 _CHUNK: Final = 65_536
@@ -35,7 +39,7 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
 
     This process needs no MPI, no launcher and no session. It cannot change anything, and no rank of
     the session ever waits for it. It keeps nothing of the session alive except memory, until
-    `View.close` or the next call after the session's end.
+    `View.close`.
 
     Parameters
     ----------
@@ -43,7 +47,8 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
         The name that the session's ranks passed to `multiverso.init`, or the process id of one of
         them.
     timeout : float, optional
-        Seconds to wait for such a session.
+        Seconds to wait until a rank has opened such a session; not for a publication, for which
+        `View.wait` waits. After ten seconds, a warning in the log says what the call waits for.
 
     Returns
     -------
@@ -55,7 +60,8 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
     TypeError, ValueError
         If an argument is invalid.
     StateError
-        If this user has no such session on this machine, or several with that name.
+        If this user has no such session on this machine, after `timeout` seconds, or several with
+        that name.
 
     Examples
     --------
@@ -74,14 +80,23 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
         name = job.encode()
     else:
         pid = arguments.integer(job, "job", 1)
-    deadline = time.monotonic() + _seconds(timeout)
+    start, limit = time.monotonic(), _seconds(timeout)
     handle = capi.MV_Reader()
+    is_logged = False
     while True:
         try:
             checked.MV_ReaderOpen(name, pid or 0, byref(handle))
-        except StateError:
-            if time.monotonic() >= deadline:
-                raise
+        except StateError as error:
+            waited = time.monotonic() - start
+            awaited = f"multiverso.init(name={job!r})" if name else f"a session of process {pid}"
+            if waited >= limit:
+                if limit == 0:
+                    raise
+                msg = f"{error}; waited {limit:g} s for {awaited} in another process of this user"
+                raise StateError(msg) from None
+            if waited >= _LOG_SECONDS and not is_logged:
+                is_logged = True
+                _log.warning("attach: waits for %s in another process of this user", awaited)
             time.sleep(_SLICE_SECONDS / 2)
         else:
             return View(handle)
@@ -90,8 +105,10 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
 class View:
     """The tables of a session, as `attach` returns them.
 
-    All methods and attributes raise `StateError` after the session has ended; the message says why
-    it has.
+    What the session has published can be read until the view is closed, also after the session has
+    ended. Then reading the current values of a table, and waiting for a later version, raise
+    `StateError`, and the message says why the session has ended. All methods and attributes raise
+    `StateError` after `close`, and `ForkedError` in a child forked from the process that attached.
     """
 
     def __init__(self, handle: capi.MV_Reader) -> None:
@@ -148,7 +165,7 @@ class View:
         OperationTimeout
             If the session does not publish it in time.
         StateError
-            If the session ends; at most a second later.
+            If the session ends before it has published the version; at most a second later.
 
         """
         wanted = self.version + 1 if version is None else arguments.integer(version, "version", 0)
@@ -194,10 +211,15 @@ class View:
         OperationTimeout
             If the session does not publish, or so often that no copy can be completed.
         StateError
-            If the session has ended, or has no table of that name in the version, or has freed it.
+            If the session has no table of that name in the version, or has freed it; if it ended
+            before it published, or had created tables after the last call of this view.
 
         """
-        names = None if tables is None else [arguments.text(name, "tables") for name in tables]
+        names = (
+            None
+            if tables is None
+            else [arguments.text(name, "tables") for name in arguments.several(tables, "tables")]
+        )
         deadline = time.monotonic() + _seconds(timeout)
         while True:
             version, step = self._await(1, deadline)
@@ -324,8 +346,8 @@ class LiveTable:
         TypeError, ValueError, IndexError
             If an argument is invalid.
         StateError
-            If the session has ended or has freed the table, or if it has published nothing and
-            `is_live` is false.
+            If the session has ended and `is_live` is true, if it has freed the table, or if it has
+            published nothing and `is_live` is false.
         OperationTimeout
             If a rank was suspended while it changed the table.
 
@@ -350,6 +372,11 @@ class LiveTable:
             pass  # The session has published twice meanwhile.
         arrays.copy_out(buffer, target)
         return target
+
+    def __array__(self, *arguments: object, **options: object) -> NoReturn:
+        """Raise TypeError: NumPy would otherwise make an array of one object, the table."""
+        msg = "LiveTable is not an array: call get(), which returns one"
+        raise TypeError(msg)
 
     def _row_shape(self, rows: int) -> tuple[int, ...]:
         return (rows,) if len(self.shape) == 1 else (rows, self._num_col)

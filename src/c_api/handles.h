@@ -42,7 +42,8 @@ class HandleTable {
     for (uint32_t index = 0; index < kPages * kSlotsPerPage; ++index) {
       Slot* slot = SlotAt(index, /*create=*/true);
       const uint32_t generation = slot->generation.load();
-      if (generation % kStates != kFree) continue;
+      // After a fork, a slot may count uses by threads that the child does not have.
+      if (generation % kStates != kFree || slot->users.load() != 0) continue;
       slot->object = object;
       slot->generation.store(generation + kOpen);
       return (static_cast<uintptr_t>(generation + kOpen) << 32) | (index + 1);
@@ -84,9 +85,16 @@ class HandleTable {
         if (generation % kStates == kOpen) visit(slot.object);
         if (generation % kStates != kFree) {
           slot.generation.store(generation / kStates * kStates + kStates);
+          slot.forgotten = generation;
         }
       }
     }
+  }
+
+  // Returns whether Forget has made the handle stale, so that it was open in the parent.
+  bool WasForgotten(uintptr_t handle) {
+    const Slot* const slot = Find(handle);
+    return slot != nullptr && slot->forgotten == GenerationOf(handle);
   }
 
   // Returns all open handles.
@@ -139,6 +147,7 @@ class HandleTable {
     std::atomic<uint32_t> generation{0};
     std::atomic<uint32_t> users{0};
     Object* object = nullptr;
+    uint32_t forgotten = 0;  // the generation that Forget has made stale
   };
   struct Page {
     Slot slots[kSlotsPerPage];

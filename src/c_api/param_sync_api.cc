@@ -54,6 +54,11 @@ Status Run(MV_ParamSync handle, void* const* tensors, int64_t num_tensors) {
 }
 
 }  // namespace
+
+void ForgetParamSyncs() {
+  ParamSyncs().Forget([](ParamSyncEntry*) {});
+}
+
 }  // namespace multiverso::c_api
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions

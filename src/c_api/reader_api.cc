@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "c_api/guard.h"
 #include "c_api/handles.h"
+#include "c_api/registry.h"
 #include "c_api/table_call.h"
 #include "multiverso/c_api.h"
 #include "reader/job_reader.h"
@@ -26,7 +27,19 @@ HandleTable<JobReader>& Readers() {
 
 using ReaderUse = HandleTable<JobReader>::Use;
 
+Status StaleReaderError(MV_Reader reader) {
+  if (!Readers().WasForgotten(HandleNumber(reader))) return StaleHandleError("reader");
+  return Status(Code::kForked,
+                "this process was forked from the one that had attached to the session, which "
+                "alone can use that view: attach after the fork");
+}
+
 }  // namespace
+
+void ForgetReaders() {
+  Readers().Forget([](JobReader* reader) { reader->ForgetInChild(); });
+}
+
 }  // namespace multiverso::c_api
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
@@ -37,6 +50,7 @@ int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader) {
     if (reader == nullptr || (name == nullptr) == (pid <= 0)) {
       return Status(Code::kValue, "MV_ReaderOpen: expected a name, or null and a process id");
     }
+    MV_RETURN_IF_NOT_OK(WatchForks());
     auto attached = JobReader::Attach(name == nullptr ? "" : name, name == nullptr ? pid : 0);
     if (!attached.ok()) return attached.status();
     const uintptr_t handle = Readers().Open(attached.value().get());
@@ -50,7 +64,7 @@ int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader) {
 int32_t MV_ReaderDescribe(MV_Reader reader, char* json, int64_t room, int64_t* length) {
   return Guard([&]() -> Status {
     const ReaderUse use(&Readers(), HandleNumber(reader));
-    if (!use) return StaleHandleError("reader");
+    if (!use) return StaleReaderError(reader);
     if (length == nullptr || room < 0 || (room > 0 && json == nullptr)) {
       return Status(Code::kValue, "MV_ReaderDescribe: expected room and a length");
     }
@@ -66,7 +80,7 @@ int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version, const cha
                      const int64_t* row_ids, int64_t num_ids, void* out, int64_t count) {
   return Guard([&]() -> Status {
     const ReaderUse use(&Readers(), HandleNumber(reader));
-    if (!use) return StaleHandleError("reader");
+    if (!use) return StaleReaderError(reader);
     const Result<RequestKind> kind = KindOf(operation);
     if (!kind.ok()) return kind.status();
     if (version < 0 || num_ids < 0 || (out == nullptr && count > 0) ||
@@ -83,7 +97,7 @@ int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms, int
                       int64_t* step) {
   return Guard([&]() -> Status {
     const ReaderUse use(&Readers(), HandleNumber(reader));
-    if (!use) return StaleHandleError("reader");
+    if (!use) return StaleReaderError(reader);
     if (published == nullptr || step == nullptr || version < 0 || timeout_ms < 0) {
       return Status(Code::kValue, "MV_ReaderWait: expected a version, a timeout and results");
     }
@@ -100,7 +114,7 @@ int32_t MV_ReaderClose(MV_Reader reader) {
     const std::unique_ptr<JobReader> closed(
         Readers().Close(HandleNumber(reader), Clock::now() + kCloseTimeout));
     if (closed != nullptr) return Status::Ok();
-    if (!ReaderUse(&Readers(), HandleNumber(reader))) return StaleHandleError("reader");
+    if (!ReaderUse(&Readers(), HandleNumber(reader))) return StaleReaderError(reader);
     return Status(Code::kTimeout, "another thread still uses the reader");
   });
 }

@@ -24,12 +24,15 @@ void AfterForkInChild() {
   ReleaseHeldRank();
   // num_open_sessions does not count a session that the pending call of this thread opens.
   const bool was_pending = ForgetPending();
-  if (num_open_sessions.load() == 0 && !was_pending) return;
-  was_forked.store(true);
-  Tables().Forget([](TableEntry*) {});
-  // The marks of the parent's ranks must end with the parent (MarkPresent).
+  if (num_open_sessions.load() != 0 || was_pending) was_forked.store(true);
+  Tables().Forget([](TableEntry* entry) { entry->table->here()->segment()->ForgetInChild(); });
+  // This also closes the descriptor of the control segment, because the marks of the parent's ranks
+  // must end with the parent (MarkPresent).
   Sessions().Forget(
-      [](SessionEntry* entry) { entry->session->context()->memory()->CloseDescriptor(); });
+      [](SessionEntry* entry) { entry->session->context()->memory()->ForgetInChild(); });
+  ForgetParamSyncs();
+  ForgetMemories();  // Arrays may have outlived their session.
+  ForgetReaders();
 }
 
 std::vector<uintptr_t> TablesOf(const SessionEntry* owner) {
@@ -85,7 +88,7 @@ TableUse Using(MV_Table table) { return TableUse(&Tables(), HandleNumber(table))
 
 Status WatchForks() {
   static const bool is_registered = CallInForkedChildren(AfterForkInChild);
-  if (is_registered) return CheckNotForked();
+  if (is_registered) return Status::Ok();
   return Status(Code::kMemory, "cannot register a function to be called after a fork");
 }
 

@@ -46,6 +46,12 @@ using TableUse = HandleTable<TableEntry>::Use;
 HandleTable<SessionEntry>& Sessions();
 HandleTable<TableEntry>& Tables();
 
+// Called in a forked child; each is defined beside its handles, which it makes stale. The objects
+// are not destroyed, because that would unmap memory that the child may use for something else.
+void ForgetMemories();
+void ForgetParamSyncs();
+void ForgetReaders();
+
 // Return a use of the handle's entry, which is false if the handle is stale.
 SessionUse Using(MV_Session session);
 TableUse Using(MV_Table table);
@@ -98,8 +104,8 @@ bool HasLostRanks();
 // Returns ForkedError in a child that was forked while a session was open, or by a thread that had
 // a pending call to open one.
 Status CheckNotForked();
-// Returns the result of CheckNotForked, and lets it notice forks from now on. Called before a
-// session is opened.
+// Lets CheckNotForked, and the handles, notice forks from now on. Called before anything is opened
+// that a forked child cannot use.
 Status WatchForks();
 
 }  // namespace multiverso::c_api

@@ -148,6 +148,7 @@ int32_t MV_ClaimRank(int32_t opens, int32_t* launchers) {
     const int32_t own = ClaimRank();
     if (opens == 1) {
       MV_RETURN_IF_NOT_OK(WatchForks());
+      MV_RETURN_IF_NOT_OK(CheckNotForked());
       MV_RETURN_IF_NOT_OK(HoldRank(own));
     }
     *launchers = own;
@@ -169,6 +170,7 @@ int32_t MV_SessionOptionsInit(MV_SessionOptions* options) {
 int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(WatchForks());
+    MV_RETURN_IF_NOT_OK(CheckNotForked());
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     MV_RETURN_IF_NOT_OK(CheckOptions(options, session));
     SessionOptions wanted;

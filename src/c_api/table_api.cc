@@ -119,7 +119,7 @@ Status RunWithoutData(MV_Table handle, RequestKind kind, Result* result, const B
 }
 
 struct MemoryEntry {
-  std::shared_ptr<const Segment> memory;
+  std::shared_ptr<Segment> memory;
 };
 
 HandleTable<MemoryEntry>& Memories() {
@@ -202,6 +202,11 @@ Result<TableSpec> SpecOf(const MV_TableOptions* options) {
 }
 
 }  // namespace
+
+void ForgetMemories() {
+  Memories().Forget([](MemoryEntry* entry) { entry->memory->ForgetInChild(); });
+}
+
 }  // namespace multiverso::c_api
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions

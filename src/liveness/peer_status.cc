@@ -34,7 +34,7 @@ bool PeerStatus::IsAlive(int local_rank) const {
       local_rank == members_->local_rank() || peer.pid == ProcessId()) {
     return true;
   }
-  return IsPresent(fd, local_rank);
+  return IsPresent(fd, local_rank) && !HasEnded(peer.process);
 }
 
 std::string PeerStatus::ExitReason(int rank) const {

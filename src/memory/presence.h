@@ -6,12 +6,33 @@
 // the same file elsewhere in the process, as readers do, does not drop it. A POSIX record lock
 // would be lost then. Presence needs no heartbeat, no signal and no process ids, which differ
 // between containers. Windows uses LockFileEx.
+//
+// A child that was forked past the C library (clone) keeps the open file, and with it the lock.
+// Linux can tell then whether the process itself has ended, if both are in one namespace of process
+// ids (HasEnded).
 #ifndef MULTIVERSO_MEMORY_PRESENCE_H_
 #define MULTIVERSO_MEMORY_PRESENCE_H_
+
+#include <cstdint>
 
 #include "base/status.h"
 
 namespace multiverso {
+
+// A process, as others on the machine know it. It lies in shared memory. All numbers are 0 on
+// systems other than Linux.
+struct ProcessMark {
+  int64_t id;
+  int64_t start;       // when the process started, which tells it from others with its id
+  int64_t name_space;  // in which the id is valid
+};
+
+// Returns the mark of this process.
+ProcessMark OwnProcess();
+
+// Returns true if that process has ended for certain, and false if it runs or the system cannot
+// tell.
+bool HasEnded(const ProcessMark& process);
 
 // Marks this process present as number `index` on the file behind `fd`. The mark lasts until the
 // process ends or closes `fd`. A forked child must close its copy of `fd`, or the mark lasts until

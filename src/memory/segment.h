@@ -76,16 +76,25 @@ class Segment {
   // query presence on it any more.
   void Seal();
 
+  // In a forked child, to which the system does not copy a mapping: puts zeros in its place, which
+  // the child may read and write, and closes the child's copy of the descriptor. Pointers into the
+  // segment stay valid, and the child can do nothing to the memory of its parent. It only makes
+  // calls that are allowed in the child of a process with several threads. Does nothing on Windows.
+  void ForgetInChild();
+
  private:
   Status Map(int64_t bytes, bool shared, PageSize pages, bool is_writable = true);
   void Unmap();
   void Release();
 
   // What differs between Linux and other POSIX systems. CreateAnonymous returns a descriptor, or -1
-  // without such memory. Advise gives the system hints about a mapping.
+  // without such memory. Advise gives the system hints about a mapping. kReplaces is the flag with
+  // which zeros are mapped in a child: where the system copies a mapping to the child, it replaces
+  // the copy; elsewhere the memory must not be in use for something else.
   static int CreateAnonymous();
   static std::string PathOf(const SegmentLocator& locator);
   static void Advise(void* mapping, size_t bytes, PageSize pages);
+  static const int kReplaces;
 
   char* data_ = nullptr;
   int64_t bytes_ = 0;

@@ -1,8 +1,10 @@
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "base/descriptor.h"
 #include "base/text.h"
 #include "memory/limits.h"
 #include "memory/segment.h"
@@ -11,7 +13,13 @@ namespace multiverso {
 
 bool Segment::CanBeFound() { return true; }
 
-int Segment::CreateAnonymous() { return memfd_create("multiverso", MFD_CLOEXEC); }
+int Segment::CreateAnonymous() {
+  const int fd = OpenAboveStandardStreams([] { return memfd_create("multiverso", MFD_CLOEXEC); });
+  // The kernel creates it for everyone, and only the mode of /proc/<pid>/fd would keep others out.
+  if (fd < 0 || fchmod(fd, 0600) == 0) return fd;
+  close(fd);
+  return -1;
+}
 
 std::string Segment::PathOf(const SegmentLocator& locator) {
   return locator.path[0] != '\0' ? std::string(locator.path)
@@ -27,6 +35,8 @@ void Segment::Advise(void* mapping, size_t bytes, PageSize pages) {
   // A forked child may not use the session, so it does not need to keep the memory alive.
   madvise(mapping, bytes, MADV_DONTFORK);
 }
+
+const int Segment::kReplaces = MAP_FIXED_NOREPLACE;
 
 void Segment::Interleave() {
   // The numbers and the size of the set of nodes are those of linux/mempolicy.h.

@@ -24,6 +24,10 @@ void Segment::Advise(void* mapping, size_t bytes, PageSize /*pages*/) {
 #endif
 }
 
+// macOS and some systems without MADV_DONTFORK leave the address free or copy the mapping. Nothing
+// else can be there yet: the functions of this library run in the child before the program does.
+const int Segment::kReplaces = MAP_FIXED;
+
 void Segment::Interleave() {}
 
 }  // namespace multiverso

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/descriptor.h"
 #include "base/text.h"
 #include "memory/limits.h"
 #include "memory/named_file.h"
@@ -51,10 +52,17 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
   const bool is_named = locator.path[0] != '\0';
   const std::string path = PathOf(locator);
   Segment segment;
-  segment.fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC | (is_named ? O_NOFOLLOW : 0));
+  segment.fd_ = OpenDescriptor(path.c_str(), O_RDWR | (is_named ? O_NOFOLLOW : 0));
   if (segment.fd_ < 0) {
-    return Status(Code::kMemory,
-                  StrCat("cannot open the shared segment ", path, ": ", std::strerror(errno)));
+    const int error = errno;
+    const std::string text =
+        StrCat("cannot open the shared segment ", path, ": ", std::strerror(error));
+    if (is_named || (error != EACCES && error != EPERM)) return Status(Code::kMemory, text);
+    return Status(Code::kUnsupported,
+                  StrCat(text, ": process ", locator.pid,
+                         " lets no other process use its files, "
+                         "because it belongs to another user or cannot be dumped "
+                         "(PR_SET_DUMPABLE): set MULTIVERSO_SEGMENTS=file on all ranks"));
   }
   struct stat info{};
   if (fstat(segment.fd_, &info) != 0 || info.st_size < locator.bytes) {
@@ -67,7 +75,7 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
 
 Result<Segment> Segment::OpenFound(const std::string& path, bool is_writable) {
   Segment segment;
-  segment.fd_ = open(path.c_str(), (is_writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+  segment.fd_ = OpenDescriptor(path.c_str(), is_writable ? O_RDWR : O_RDONLY);
   struct stat info{};
   if (segment.fd_ < 0 || fstat(segment.fd_, &info) != 0) {
     return Status(Code::kMemory,
@@ -127,6 +135,21 @@ void Segment::Unlink() {
 
 void Segment::Seal() {
   Unlink();
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+void Segment::ForgetInChild() {
+  if (data_ == nullptr) return;
+  // Memory that can be written may need a reserve that the system does not have.
+  for (const int access : {PROT_READ | PROT_WRITE, PROT_READ}) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | kReplaces;
+    const auto length = static_cast<size_t>(RoundUp(bytes_, PageBytes()));
+    void* const zeros = mmap(data_, length, access, flags, -1, 0);
+    if (zeros == data_) break;
+    // An old kernel does not know the flag, and has used another address.
+    if (zeros != MAP_FAILED) munmap(zeros, length);
+  }
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
 }

@@ -103,6 +103,8 @@ SegmentLocator Segment::locator() const {
 // The file needs no unlinking, because Windows deletes it with its last handle.
 void Segment::Unlink() {}
 
+void Segment::ForgetInChild() {}
+
 void Segment::Seal() {
   if (fd_ >= 0) CloseHandle(windows::HandleOf(fd_));
   fd_ = -1;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "memory/presence.h"
 #include "node/exchange_slot.h"
 #include "node/flight_recorder.h"
 #include "node/request_log.h"
@@ -38,6 +39,7 @@ struct alignas(64) RankSlot {
   std::atomic<uint32_t> state;
   int32_t rank;  // this and the next two: 0 for ranks of other nodes
   int64_t pid;
+  ProcessMark process;                   // all zeros for ranks of other nodes
   int32_t worker_id;                     // -1 if the rank is not a worker
   std::atomic<uint32_t> calls_logged;    // whether its last calls have been logged
   std::atomic<uint32_t> silence_logged;  // whether its current silence has been logged

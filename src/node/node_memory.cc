@@ -30,6 +30,7 @@ void NodeMemory::Join() const {
   RankSlot& mine = own_slot();
   mine.rank = members_->rank();
   mine.pid = ProcessId();
+  mine.process = OwnProcess();
   mine.worker_id = members_->worker_id();
   // A rank that joins an elastic session finds the control segment complete.
   if (members_->local_rank() == 0) {

@@ -33,8 +33,7 @@ class NodeMemory {
   void Join() const;
 
   const Segment& segment() const { return segment_; }
-  // Closes the segment's descriptor, in a forked child that does not use the session.
-  void CloseDescriptor() { segment_.Seal(); }
+  void ForgetInChild() { segment_.ForgetInChild(); }
   NodeControl* control() const { return control_; }
   RankSlot& slot(int rank) const { return control_->slots()[static_cast<size_t>(rank)]; }
   RankSlot& own_slot() const { return slot(members_->rank()); }

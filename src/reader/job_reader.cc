@@ -58,7 +58,10 @@ Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, in
       found = std::move(reader);
     }
   }
-  if (found != nullptr) return found;
+  if (found != nullptr) {
+    found->FindTables();
+    return found;
+  }
   if (pid == 0) {
     return Status(Code::kState, StrCat("no other process of this user on this machine has a "
                                        "session named '",
@@ -80,8 +83,9 @@ int JobReader::RankOf(int local_rank) const {
 
 bool JobReader::IsAlive(int owner) const {
   if (owner < 0 || owner >= RanksHere()) return false;
-  const uint32_t state = control_->slots()[RankOf(owner)].state.load();
-  return state == RankSlot::kAlive && IsPresent(control_segment_.fd(), owner);
+  const RankSlot& slot = control_->slots()[RankOf(owner)];
+  return slot.state.load() == RankSlot::kAlive && IsPresent(control_segment_.fd(), owner) &&
+         !HasEnded(slot.process);
 }
 
 std::string JobReader::EndReason() const {
@@ -100,6 +104,14 @@ std::string JobReader::EndReason() const {
   return "it was shut down";
 }
 
+void JobReader::ForgetInChild() {
+  control_segment_.ForgetInChild();
+  // Another thread may have been changing the list at the moment of the fork.
+  if (!mutex_.try_lock()) return;
+  for (const auto& table : tables_) table->segment.ForgetInChild();
+  mutex_.unlock();
+}
+
 Status JobReader::CheckRunning() {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (!has_ended_) {
@@ -115,7 +127,6 @@ Status JobReader::CheckRunning() {
       if (IsAlive(local_rank)) return Status::Ok();
     }
     has_ended_ = true;
-    tables_.clear();
   }
   return Status(Code::kState,
                 StrCat("the session '", TextOf(control_->name), "' has ended: ", EndReason()));
@@ -154,10 +165,13 @@ std::shared_ptr<JobReader::TableView> JobReader::Open(const std::string& path) c
 
 void JobReader::FindTables() {
   const uint32_t created = control_->tables_created.load(std::memory_order_acquire);
-  tables_.erase(
-      std::remove_if(tables_.begin(), tables_.end(),
-                     [](const auto& table) { return table->header->is_released.load() != 0; }),
-      tables_.end());
+  // A table that the session has released stays in the version that it has published last.
+  const uint64_t published = control_->published.load(std::memory_order_acquire);
+  const auto is_gone = [published](const auto& table) {
+    return table->header->is_released.load() != 0 &&
+           (published == 0 || table->header->BufferOf(published).published.load() != published);
+  };
+  tables_.erase(std::remove_if(tables_.begin(), tables_.end(), is_gone), tables_.end());
   if (created == tables_seen_) return;
   for (int local_rank = 0; local_rank < RanksHere(); ++local_rank) {
     if (!IsAlive(local_rank)) continue;
@@ -165,7 +179,7 @@ void JobReader::FindTables() {
     for (const std::string& path :
          SegmentsOf(pid, TableHeader::kMagic, ShardStorage::kLabelOffset)) {
       const std::shared_ptr<TableView> opened = Open(path);
-      if (opened == nullptr || opened->header->is_released.load() != 0) continue;
+      if (opened == nullptr || is_gone(opened)) continue;
       const bool is_known = std::any_of(tables_.begin(), tables_.end(), [&](const auto& table) {
         return table->header->id == opened->header->id;
       });
@@ -188,9 +202,12 @@ std::shared_ptr<JobReader::TableView> JobReader::Find(int64_t table) {
 }
 
 Result<std::string> JobReader::Json() {
-  MV_RETURN_IF_NOT_OK(CheckRunning());
+  const Status running = CheckRunning();
   const std::lock_guard<std::mutex> guard(mutex_);
   FindTables();
+  if (!running.ok() && tables_seen_ != control_->tables_created.load(std::memory_order_acquire)) {
+    return running.In("cannot find the tables that were created after the last call of this view");
+  }
   const uint64_t published = control_->published.load(std::memory_order_acquire);
   const auto describe = [&](const std::shared_ptr<TableView>& view) {
     const TableHeader& header = *view->header;
@@ -211,9 +228,11 @@ Result<std::string> JobReader::Json() {
 
 Status JobReader::Run(int64_t table, uint64_t version, const Request& request, int64_t count,
                       const WaitLimit& limit) {
-  MV_RETURN_IF_NOT_OK(CheckRunning());
+  if (version == 0 || version > control_->published.load(std::memory_order_acquire)) {
+    MV_RETURN_IF_NOT_OK(CheckRunning());
+  }
   const std::shared_ptr<TableView> view = Find(table);
-  if (view == nullptr) {
+  if (view == nullptr || (version == 0 && view->header->is_released.load() != 0)) {
     return Status(Code::kState, StrCat("table number ", table, " has been released"));
   }
   TableHeader& header = *view->header;
@@ -268,6 +287,11 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
 Status JobReader::Wait(uint64_t number, uint64_t* published, int64_t* step,
                        const WaitLimit& limit) {
   for (;;) {
+    {
+      // The tables of a session that ends while this call waits could not be found afterwards.
+      const std::lock_guard<std::mutex> guard(mutex_);
+      FindTables();
+    }
     const uint32_t seen = control_->publications.load(std::memory_order_acquire);
     *published = control_->published.load(std::memory_order_acquire);
     *step = control_->steps[*published % 2].load();

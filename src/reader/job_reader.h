@@ -29,8 +29,12 @@ class JobReader final : private OwnerProbe {
   // there is none, or more than one.
   static Result<std::unique_ptr<JobReader>> Attach(const std::string& name, int64_t pid);
 
-  // Returns StateError, with the reason, if the session has ended, and then frees its memory.
+  // Returns StateError, with the reason, if the session has ended. What it has published can still
+  // be read, as far as its tables have been found (FindTables) before.
   Status CheckRunning();
+  // Releases the memory of the session in a forked child (Segment::ForgetInChild), which makes no
+  // other call, not even of the destructor.
+  void ForgetInChild();
   // Returns the tables and the last publication as a JSON object.
   Result<std::string> Json();
   // Runs a request that gets values or cells. `version` is 0 for the table as it is now, or the
@@ -39,7 +43,7 @@ class JobReader final : private OwnerProbe {
   Status Run(int64_t table, uint64_t version, const Request& request, int64_t count,
              const WaitLimit& limit);
   // Waits for publication `number`. Sets *published to the last publication, and *step to its step.
-  // Returns OperationTimeout after the deadline.
+  // Returns OperationTimeout after the deadline, and StateError if the session ends before.
   Status Wait(uint64_t number, uint64_t* published, int64_t* step, const WaitLimit& limit);
 
  private:

@@ -57,8 +57,9 @@ class Joining {
 };
 
 bool Joining::IsActive(int rank) const {
-  return control()->slots()[rank].state.load(std::memory_order_acquire) == RankSlot::kAlive &&
-         IsPresent(control_.fd(), rank);
+  const RankSlot& slot = control()->slots()[rank];
+  return slot.state.load(std::memory_order_acquire) == RankSlot::kAlive &&
+         IsPresent(control_.fd(), rank) && !HasEnded(slot.process);
 }
 
 int Joining::CountActive() const {

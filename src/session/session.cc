@@ -273,8 +273,10 @@ void Session::ReleaseTable(Table* table) {
   released_at_close_.Count(table->id(),
                            table->consistency()->CallsBefore(SyncPoint{0, "", /*is_last=*/true}));
   table->consistency()->Depart();
-  // In an elastic session, other ranks may still use the table, and joiners look for it.
-  if (table->here()->header() != nullptr && !members_.is_elastic()) {
+  // In an elastic session, other ranks may still use the table, and joiners look for it. At the end
+  // of the session its tables are released, too, but readers keep what it has published.
+  const bool is_open = context_->memory()->own_slot().state.load() == RankSlot::kAlive;
+  if (table->here()->header() != nullptr && !members_.is_elastic() && is_open) {
     table->here()->header()->is_released.store(1);
   }
   if (service_ != nullptr) service_->shards()->Release(*table->here());

@@ -23,7 +23,8 @@ struct TableHeader {
   TableSpec spec;
   RowRange rows;  // of this node
   int32_t num_workers;
-  std::atomic<uint32_t> is_released;  // whether a rank of this node has released the table
+  // Whether a rank of this node has released the table before the end of the session.
+  std::atomic<uint32_t> is_released;
 
   struct Buffer {
     int64_t offset;                   // in the segment

@@ -38,6 +38,26 @@ def check(cut, ranks):
     return keys
 
 
+def check_kept(view, expected, end):
+    """Check that a view keeps the last cut when its job has ended, and has nothing else."""
+    with pytest.raises(mv.StateError, match=end):
+        view.wait(timeout=60)
+    cut = view.cut(list(expected))
+    assert (cut.version, cut.step) == (expected.version, expected.step)
+    for name, values in expected.items():
+        np.testing.assert_equal(cut[name], values)
+    assert view.wait(cut.version) == view.wait(1) == view.version == cut.version
+    assert view.step == cut.step
+    for table in view.tables.values():
+        if table.is_live:
+            with pytest.raises(mv.StateError, match=end):
+                table.get([1] if table.is_hash else None)
+        elif table.name in cut and not table.is_hash:
+            np.testing.assert_equal(table.get(), cut[table.name])
+    with pytest.raises(mv.StateError, match=end):
+        view.wait(cut.version + 1, timeout=60)
+
+
 @pytest.mark.parametrize("mode", ["async", "sync"])
 @pytest.mark.parametrize(
     ("np_", "per_node"),
@@ -75,10 +95,9 @@ def test_every_cut_is_a_published_state(mode, np_, per_node):
             assert (view.tables["keyed"].get([1, 60, 99]) == [[np_], [np_], [0]]).all()
         job.announce("seen")
         job.finish().check_clean()
-        with pytest.raises(mv.StateError, match=f"'{name}' has ended: it was shut down"):
-            live.get()
-        with pytest.raises(mv.StateError, match="has ended"):
-            view.wait(timeout=60)
+        check_kept(view, cut, f"'{name}' has ended: it was shut down")
+    with pytest.raises(mv.StateError, match="not open"):
+        view.cut()
 
 
 @pytest.mark.one_mpi
@@ -110,13 +129,11 @@ def test_reader_is_told_that_the_job_was_killed():
         job.wait_for("published", 0)
         with mv.attach(job.pid(1)) as view:
             assert view.name == name
-            assert (view.cut()["array"] == 2).all()
+            cut = view.cut()
+            assert (cut["array"] == 2).all()
             for rank in (0, 1):
                 job.signal(rank, signal.SIGKILL)
-            with pytest.raises(mv.StateError, match="has ended: rank 0 .*died"):
-                view.wait(timeout=60)
-            with pytest.raises(mv.StateError, match="has ended"):
-                view.cut()
+            check_kept(view, cut, "has ended: rank 0 .*died")
     with pytest.raises(mv.StateError, match=f"session named '{name}'"):
         mv.attach(name)
 
@@ -133,11 +150,11 @@ def test_cuts_stay_complete_when_a_publishing_rank_is_killed(per_node):
             ends = []
             while not ends:
                 try:
-                    check(view.cut(["array", "matrix", "keyed"], timeout=60), 2)
+                    view.wait(view.version + 1, timeout=60)
                 except mv.StateError as error:
                     ends.append(str(error))
-        # The other rank frees its tables before its process ends.
-        assert any(text in ends[0] for text in ("has ended", "has been released", "has no table"))
+                check(view.cut(["array", "matrix", "keyed"], timeout=60), 2)
+        assert "has ended" in ends[0]
         job.finish()
 
 
@@ -153,6 +170,9 @@ second.add(np.ones((5, 2)))
 del first
 mv.publish(7)
 print("changed", flush=True)
+sys.stdin.readline()
+del second  # It stays in the version that has it.
+print("released", flush=True)
 sys.stdin.readline()
 """
     name = name_of("tables")
@@ -182,8 +202,64 @@ sys.stdin.readline()
                     view.tables["second"].get([5])
                 with pytest.raises(TypeError, match="out"):
                     view.tables["second"].get(out=np.empty((5, 2), np.int32))
+                second = view.tables["second"]
+                job.stdin.write(b"\n")
+                job.stdin.flush()
+                assert job.stdout.readline() == b"released\n"
+                np.testing.assert_array_equal(view.cut()["second"], np.ones((5, 2)))
+                with pytest.raises(mv.StateError, match="released"):
+                    second.get()
         finally:
             job.kill()
+
+
+@pytest.mark.one_mpi
+def test_a_view_that_waits_keeps_tables_created_meanwhile():
+    script = """
+import sys, multiverso as mv
+with mv.session(name=sys.argv[1]):
+    first = mv.ArrayTableHandler(10, 1, name="first")
+    sys.stdin.readline()
+    second = mv.ArrayTableHandler(10, 2, name="second")
+    mv.publish(1)
+    sys.stdin.readline()
+    third = mv.ArrayTableHandler(10, 3, name="third")
+    mv.publish(2)
+"""
+    name = name_of("late")
+    with subprocess.Popen([sys.executable, "-c", script, name], stdin=subprocess.PIPE) as job:
+        try:
+            waiting, idle = mv.attach(name, timeout=60), mv.attach(job.pid)
+            assert list(waiting.tables) == ["first"]
+            job.stdin.write(b"\n")
+            job.stdin.flush()
+            assert waiting.wait(1) == 1
+            cut = waiting.cut()
+            assert {table: values[0] for table, values in cut.items()} == {"first": 1, "second": 2}
+            assert idle.wait(1) == 1
+            job.communicate(b"\n", timeout=60)
+            # Nothing can find the third table any more, and a part of a version is not a cut.
+            for view in (waiting, idle):
+                for call in (view.cut, lambda view=view: view.cut(["first"])):
+                    with pytest.raises(mv.StateError, match="last call of this view.*shut down"):
+                        call()
+                assert view.wait(2) == 2
+                view.close()
+        finally:
+            job.kill()
+
+
+@pytest.mark.one_mpi
+def test_attach_says_what_it_waits_for(monkeypatch, caplog):
+    monkeypatch.setattr("multiverso._live._LOG_SECONDS", 0)
+    message = "waited 0.1 s for multiverso.init.name='missing'. in another process of this user"
+    with pytest.raises(mv.StateError, match=message):
+        mv.attach("missing", timeout=0.1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "attach: waits for multiverso.init(name='missing') in another process of this user"
+    ]
+    with pytest.raises(mv.StateError, match=f"waited 0.1 s for a session of process {os.getpid()}"):
+        mv.attach(os.getpid(), timeout=0.1)
 
 
 @pytest.mark.one_mpi

@@ -331,9 +331,14 @@ MV_EXPORT int32_t MV_SessionStats(MV_Session session, char* json, int64_t room, 
 /* ---- Reading tables from outside ------------------------------------------------------------- */
 /* Attaches to the session with that name on this machine, or to that of the process `pid` if `name`
  * is NULL. The process needs no MPI and no session. A reader cannot change anything and delays
- * nobody. MV_ERR_STATE if there is no such session, and from all calls after the session's end. */
+ * nobody. MV_ERR_STATE if there is no such session. After the session's end, what it has published
+ * can be read until MV_ReaderClose; reading tables as they are, and waiting for later versions,
+ * fails with MV_ERR_STATE, and the message says why the session has ended. In a child forked after
+ * this call, all calls with the reader fail with MV_ERR_FORKED. */
 MV_EXPORT int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader);
-/* Describes the tables and the last publication as a JSON object, as MV_NodeDescribe does. */
+/* Describes the tables and the last publication as a JSON object, as MV_NodeDescribe does.
+ * MV_ERR_STATE if the session has ended and had created tables after the last call with the reader,
+ * because they cannot be found any more. */
 MV_EXPORT int32_t MV_ReaderDescribe(MV_Reader reader, char* json, int64_t room, int64_t* length);
 /* Runs the operation "get", "get_rows", "get_keys" or "cells" (MV_TableRun) on the table with that
  * id. `version` is 0 for the table as it is now, of which each stripe is read at another moment, or

@@ -130,6 +130,19 @@ TEST_F(Handles, ForgetMakesAllStaleAndFreesTheirSlots) {
   const uintptr_t third = table_.Open(&first_);
   EXPECT_NE(third, first);
   EXPECT_EQ(Get(third), &first_);
+  EXPECT_TRUE(table_.WasForgotten(first));
+  EXPECT_TRUE(table_.WasForgotten(second));
+  EXPECT_FALSE(table_.WasForgotten(third));
+  EXPECT_FALSE(table_.WasForgotten(0));
+}
+
+TEST_F(Handles, DoNotReuseASlotThatAThreadOfTheParentUsed) {
+  const uintptr_t first = table_.Open(&first_);
+  const HandleTable<int>::Use use(&table_, first);
+  table_.Forget([](int*) {});
+  const uintptr_t second = table_.Open(&second_);
+  // Otherwise Close would wait for a thread that the child does not have.
+  EXPECT_EQ(table_.Close(second, Clock::now()), &second_);
 }
 
 TEST_F(Handles, ClosedByManyThreadsAreClosedOnce) {

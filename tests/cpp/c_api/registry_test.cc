@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <memory>
+#include <vector>
+
 #include "multiverso/c_api.h"
 #include "support/c_api.h"
 
@@ -64,6 +68,71 @@ TEST_F(Fork, MakesHandlesStaleInAGrandchild) {
   });
   EXPECT_EQ(child.Wait(), 0);
   ExpectWorking(session_, table_, 1);
+}
+
+// Returns whether the memory has only zeros, and can be changed.
+bool IsBlank(const void* memory) {
+  volatile float* const values = static_cast<float*>(const_cast<void*>(memory));
+  for (int i = 0; i < 3; ++i) {
+    if (values[i] != 0) return false;
+    values[i] = 7;
+  }
+  return true;
+}
+
+TEST(ForkInSyncMode, LeavesZerosInTheMemoryThatTheParentHasShown) {
+  MV_SessionOptions options = SessionOptionsOf();
+  options.mode = MV_MODE_SYNC;
+  MV_Session session = nullptr;
+  ASSERT_EQ(MV_SessionOpen(&options, &session), MV_OK);
+  const MV_Table table = CreateArray(session, 3);
+  const float ones[] = {1, 1, 1};
+  ASSERT_EQ(MV_TableAdd(table, ones, 3), MV_OK);
+  void* delta = nullptr;
+  const void* view = nullptr;
+  const void* kept = nullptr;
+  ASSERT_EQ(MV_TableDeltaBuffer(table, &delta), MV_OK);
+  ASSERT_EQ(MV_TableView(table, &view), MV_OK);
+  MV_Table other = CreateArray(session, 3);
+  ASSERT_EQ(MV_TableView(other, &kept), MV_OK);
+  MV_Memory memory = nullptr;
+  ASSERT_EQ(MV_TableKeepMemory(other, &memory), MV_OK);
+  ASSERT_EQ(MV_TableFree(other), MV_OK);
+  std::memcpy(delta, ones, sizeof(ones));
+  const auto look = [&] { return IsBlank(delta) && IsBlank(view) && IsBlank(kept) ? 0 : 1; };
+  EXPECT_EQ(Child(look).Wait(), 0);
+  EXPECT_EQ(static_cast<float*>(delta)[2], 1);  // The child has changed its own memory.
+  EXPECT_EQ(static_cast<const float*>(view)[2], 1);
+  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+  // The memory that is kept outlives the session.
+  EXPECT_EQ(Child([&] { return IsBlank(kept) ? 0 : 1; }).Wait(), 0);
+  EXPECT_EQ(MV_MemoryRelease(memory), MV_OK);
+}
+
+TEST_F(Fork, DoesNotUnmapMemoryOfTheChildWhenASyncIsFreed) {
+  const int64_t count = int64_t{1} << 20;
+  const MV_Table table = CreateArray(session_, count);
+  std::vector<float> values(count);
+  MV_ParamSync sync = nullptr;
+  ASSERT_EQ(MV_ParamSyncCreate(table, &count, 1, values.data(), &sync), MV_OK);
+  Child child([&] {
+    // One of these takes the place of the memory of the sync, which the child does not have.
+    constexpr size_t kBytes = size_t{1} << 20;
+    std::vector<std::unique_ptr<char[]>> blocks;
+    for (int i = 0; i < 32; ++i) {
+      blocks.push_back(std::make_unique<char[]>(kBytes));
+      std::memset(blocks.back().get(), 1, kBytes);
+    }
+    (void)MV_ParamSyncFree(sync);
+    for (const auto& block : blocks) {
+      for (size_t i = 0; i < kBytes; i += 4096) {
+        if (block[i] != 1) return 1;
+      }
+    }
+    return 0;
+  });
+  EXPECT_EQ(child.Wait(), 0);
+  EXPECT_EQ(MV_ParamSyncFree(sync), MV_OK);
 }
 
 TEST(ForkWithoutASession, DoesNotRestrictTheChild) {

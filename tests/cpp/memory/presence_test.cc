@@ -2,9 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <string>
 
+#include "base/process.h"
 #include "memory/segment.h"
 #include "support/processes.h"
 #include "support/status.h"
@@ -119,6 +123,50 @@ TEST_F(Presence, RejectsASecondProcessWithTheSameNumber) {
 }
 
 TEST_F(Presence, IsAssumedWhenTheQueryFails) { EXPECT_TRUE(IsPresent(-1, 0)); }
+
+#if defined(__linux__)
+// Forks past the C library, as some runtimes do, so that nothing closes descriptors in the child.
+pid_t ForkPastTheLibrary() {
+  return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+}
+
+TEST_F(Presence, OfAProcessThatHasEndedIsNotThatOfItsChild) {
+  if (std::string(PlatformName()) != "linux") GTEST_SKIP() << "needs Linux";
+  const Shared<ProcessMark> process;
+  const Shared<std::atomic<int>> grandchild;
+  Child child([&] {
+    const Result<Segment> mine = Segment::OpenShared(segment_.locator());
+    if (!mine.ok() || !MarkPresent(mine.value().fd(), 1).ok()) return 1;
+    *process = OwnProcess();
+    const pid_t forked = ForkPastTheLibrary();
+    if (forked == 0) return SleepForGood();
+    grandchild->store(forked);
+    return SleepForGood();
+  });
+  ASSERT_TRUE(Eventually([&] { return grandchild->load() != 0; }));
+  EXPECT_FALSE(HasEnded(*process));
+  ASSERT_EQ(kill(child.pid(), SIGKILL), 0);
+  // It has ended even before its parent has waited for it.
+  EXPECT_TRUE(Eventually([&] { return HasEnded(*process); }));
+  EXPECT_EQ(child.Kill(), -1);
+  EXPECT_TRUE(HasEnded(*process));
+  EXPECT_TRUE(IsPresent(fd(), 1));  // The child of the process has the lock.
+  kill(grandchild->load(), SIGKILL);
+}
+
+TEST(HasEnded, IsFalseIfItIsNotCertain) {
+  ProcessMark process = OwnProcess();
+  EXPECT_FALSE(HasEnded(process));
+  EXPECT_FALSE(HasEnded(ProcessMark{}));
+  ProcessMark elsewhere = process;
+  elsewhere.name_space += 1;
+  elsewhere.id = 0x3fffffff;
+  EXPECT_FALSE(HasEnded(elsewhere));
+  if (process.start == 0) return;
+  process.start -= 1;  // An earlier process with this id.
+  EXPECT_TRUE(HasEnded(process));
+}
+#endif
 
 }  // namespace
 }  // namespace multiverso::testing

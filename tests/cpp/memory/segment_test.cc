@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <string>
@@ -188,6 +192,71 @@ TEST_P(SharedSegment, CannotBeOpenedAfterItsCreatorEnded) {
 
 INSTANTIATE_TEST_SUITE_P(BothWays, SharedSegment, ::testing::Values("anonymous", "file"),
                          [](const auto& way) { return std::string(way.param); });
+
+TEST(SharedSegment, IsForItsOwnerAlone) {
+  const Segment created = ValueOf(Segment::CreateShared(kMegabyte));
+  struct stat info{};
+  ASSERT_EQ(fstat(created.fd(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600U);
+}
+
+TEST(SharedSegment, IsBlankInAForkedChildThatForgetsIt) {
+  for (const int64_t bytes : {int64_t{5}, 5 * kMegabyte}) {
+    Segment created = ValueOf(Segment::CreateShared(bytes));
+    TouchBothEnds(created);
+    Child child([&] {
+      created.ForgetInChild();
+      if (created.fd() >= 0) return 1;
+      if (created.data()[0] != 0 || created.data()[bytes - 1] != 0) return 2;
+      created.data()[0] = 'b';
+      created.ForgetInChild();  // A segment may belong to several handles.
+      return created.data()[0] == 'b' || created.data()[0] == 0 ? 0 : 3;
+    });
+    EXPECT_EQ(child.Wait(), 0);
+    EXPECT_EQ(created.data()[0], 'a');
+    EXPECT_GE(created.fd(), 0);
+  }
+}
+
+TEST(SharedSegment, ForgottenInAChildDoesNotReplaceOtherMemory) {
+  Segment created = ValueOf(Segment::CreateShared(kMegabyte));
+  Child child([&] {
+    // Another library may have mapped its memory there before.
+    void* const other =
+        mmap(created.data(), kMegabyte, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (other != created.data()) return 0;
+    created.data()[1] = 'x';
+    created.ForgetInChild();
+    return created.data()[1] == 'x' ? 0 : 1;
+  });
+  if (std::string(PlatformName()) == "linux") EXPECT_EQ(child.Wait(), 0);
+}
+
+#if defined(__linux__)
+TEST(SharedSegment, OfAProcessThatCannotBeDumpedIsRefusedWithAdvice) {
+  if (std::string(PlatformName()) != "linux") GTEST_SKIP() << "needs anonymous memory";
+  const Shared<SegmentLocator> locator;
+  const Shared<std::atomic<int>> is_created;
+  // Root may open anything, so both processes become another user.
+  const auto become_nobody = [] { return geteuid() != 0 || setuid(65534) == 0; };
+  Child creator([&] {
+    if (!become_nobody() || prctl(PR_SET_DUMPABLE, 0) != 0) return 1;
+    const Result<Segment> created = Segment::CreateShared(kMegabyte);
+    if (!created.ok()) return 2;
+    *locator = created.value().locator();
+    is_created->store(1);
+    return SleepForGood();
+  });
+  ASSERT_TRUE(Eventually([&] { return is_created->load() == 1; }));
+  Child opener([&] {
+    if (!become_nobody()) return 1;
+    const Status status = Segment::OpenShared(*locator).status();
+    if (status.code() != Code::kUnsupported) return 2;
+    return status.text().find("MULTIVERSO_SEGMENTS=file") == std::string::npos ? 3 : 0;
+  });
+  EXPECT_EQ(opener.Wait(), 0);
+}
+#endif
 
 }  // namespace
 }  // namespace multiverso::testing

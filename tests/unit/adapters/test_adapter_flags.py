@@ -24,7 +24,8 @@ class TestFlags(SessionTestCase):
 
         module = torch.nn.Linear(2, 1)
         optimizer = torch.optim.SGD(module.parameters())
-        layer, ids = torch_ext.Embedding(row_table()), torch.tensor([1])
+        table, ids = row_table(), torch.tensor([1])
+        layer = torch_ext.Embedding(table)
         flags = flags_of("multiverso.torch_ext")
         del flags["DistributedOptimizer.zero_grad"]  # The wrapped optimizer gets its argument.
         check_rejections(
@@ -35,6 +36,8 @@ class TestFlags(SessionTestCase):
                 "DistributedOptimizer": lambda **flag: torch_ext.DistributedOptimizer(
                     optimizer, module, **flag
                 ),
+                "Embedding": lambda **flag: torch_ext.Embedding(table, **flag),
+                "EmbeddingBag": lambda **flag: torch_ext.EmbeddingBag(table, **flag),
                 "Embedding.prefetch": lambda **flag: layer.prefetch(ids, **flag),
                 "EmbeddingBag.prefetch": lambda **flag: layer.prefetch(ids, **flag),
                 "prefetch": lambda **flag: list(torch_ext.prefetch([ids], layer, **flag)),
