@@ -143,7 +143,12 @@ class EmbeddingBag(TableLayer):
         The arguments are those of `torch.nn.EmbeddingBag`: ids of shape (bags, n), or of one
         dimension with the `offsets` at which the bags begin; weights only with mode "sum".
         """
-        rows = self._look_up(input).reshape(-1, self.embedding_dim)
+        rows = self._look_up(input)
+        is_plain = offsets is None and per_sample_weights is None and self.padding_idx is None
+        if is_plain and self.mode != "max" and input.dim() == 2 and input.numel():
+            # PyTorch's function for bags sorts the ids in its backward pass.
+            return rows.sum(1) if self.mode == "sum" else rows.mean(1)
+        rows = rows.reshape(-1, self.embedding_dim)
         if input.dim() == 2 and input.numel() == 0:
             return rows.sum(0, keepdim=True).expand(len(input), -1)
         places = torch.arange(len(rows), device=input.device).reshape(input.shape)
