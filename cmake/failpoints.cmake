@@ -2,8 +2,10 @@
 # failpoints (src/base/failpoint.h), for tests. It links first the sources that have failpoints, in
 # themselves or in a header, and then all objects of the library.
 set(MULTIVERSO_FAILPOINT_NAMES base/failpoint checkpoint/file_system_unix
-                               group/control_channel shard/shard_copies shard/shard_encoded
-                               shard/shard_requests sum/piece_link table/shard_service)
+                               group/control_channel group/group group/leader_exchange
+                               session/publishing shard/shard_copies shard/shard_encoded
+                               shard/shard_requests sum/piece_link table/publication
+                               table/shard_service table/table_creation)
 
 set(MULTIVERSO_FAILPOINT_SOURCES)
 foreach(source ${MULTIVERSO_FAILPOINT_NAMES})

@@ -37,9 +37,12 @@ bool HitFailpoint(const char* name) {
   // The counts are static, since failpoints belong to the whole process and only tests set them.
   static std::mutex mutex;
   static std::map<std::string, int> hits;
+  static std::string counted_for;
   std::string place = name;
   {
     const std::lock_guard<std::mutex> guard(mutex);
+    if (counted_for != settings) hits.clear();
+    counted_for = settings;
     place += "@" + std::to_string(++hits[name]);
   }
   const std::string action = ActionAt(settings, place);

@@ -4,7 +4,7 @@
 // defined; elsewhere a failpoint is the constant false. The environment variable
 // MULTIVERSO_FAILPOINTS defines what happens: with "file.write@3=kill,shard.write@1=sleep" the
 // process is killed when it reaches "file.write" for the third time, and sleeps for a second when
-// it first reaches "shard.write".
+// it first reaches "shard.write". Hits are counted from when the variable gets its value.
 //
 //   kill    SIGKILL to this process
 //   error   the failpoint is true: the operation fails

@@ -40,8 +40,10 @@ struct LateRanksHeader {
 struct ControlChannel::ControlMessage {
   uint32_t kind = 0;
   int32_t sender = 0;
-  int32_t rank = 0;   // the rank that it is about; -1 for kAborted if the error is about none
-  int32_t code = 0;   // kAborted: a Code; kExit: a RankSlot::State; kHeartbeat: 1 for the last one
+  int32_t rank = 0;  // the rank that it is about; -1 for kAborted if the error is about none
+  // kAborted: a Code; kExit: a RankSlot::State; kHeartbeat: 1 for the last one;
+  // kContributionRequest: the node whose contribution is requested.
+  int32_t code = 0;
   int32_t group = 0;  // this and the next: kLateQuestion, kContributionRequest
   uint64_t sequence = 0;
   uint64_t sequences[kGroups] = {};  // kExit: the latest collectives that the rank had begun
@@ -161,10 +163,14 @@ bool ControlChannel::Handle(const ControlMessage& message) {
       AnswerLateRanks(message);
       return true;
     case kContributionRequest: {
-      if (message.group >= kSpanningGroups) return false;
+      if (message.group >= kSpanningGroups || message.code < 0 ||
+          message.code >= members_->num_nodes()) {
+        return false;
+      }
       std::string bytes;
       // If not all members have begun, their leader sends the contribution once they have.
-      if (PackContribution(*memory_, *members_, *peers_, message.group, message.sequence, &bytes)) {
+      if (PackContribution(*memory_, *members_, *peers_, message.code, message.group,
+                           message.sequence, &bytes)) {
         (void)messenger_->Post(message.sender, kExchangeTag + message.group, std::move(bytes));
       }
       return true;
@@ -324,7 +330,10 @@ ControlChannel::ControlMessage ControlChannel::Question(uint32_t kind, int group
 }
 
 void ControlChannel::RequestContribution(int node, int group, uint64_t sequence) {
-  SendTo(node, Question(kContributionRequest, group, sequence));
+  ControlMessage question = Question(kContributionRequest, group, sequence);
+  question.code = node;
+  if (peers_->FirstRankOfLostNode(node) < 0) return SendTo(node, question);
+  SendToOtherNodes(question);
 }
 
 LateInquiry ControlChannel::RequestLateRanks(int group, uint64_t sequence) {

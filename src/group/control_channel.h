@@ -74,7 +74,8 @@ class ControlChannel {
   // Receives the answers that have arrived. Returns whether all nodes have answered.
   bool CollectAnswers(int group, uint64_t sequence, LateInquiry* inquiry);
 
-  // Asks that node for its contribution to that collective. LeaderExchange receives the answer.
+  // Asks that node for its contribution to that collective or, if all of its ranks are lost, the
+  // other nodes. LeaderExchange receives the answer.
   void RequestContribution(int node, int group, uint64_t sequence);
 
   // Counts an invalid message, and logs the first one. `from` is the sender, or -1 if unknown.

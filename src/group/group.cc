@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/backoff.h"
+#include "base/failpoint.h"
 #include "base/text.h"
+#include "base/vote.h"
 #include "memory/futex.h"
 #include "transport/transport.h"
 
@@ -54,7 +56,23 @@ bool Group::HasBegun(int rank) const {
 
 bool Group::IsCompleted() const { return HasReached(group_state_->completed, sequence_); }
 
+void Group::BeginFailure(CollectiveKind kind, const Status& failure) {
+  const Vote vote = Vote::Of(failure);
+  BeginAllgather(FailureOf(kind), &vote, sizeof(vote));
+}
+
+Status Group::Allgather(CollectiveKind kind, const Status& mine, const WaitLimit& limit,
+                        const void* data, int64_t bytes) {
+  if (mine.ok()) {
+    BeginAllgather(kind, data, bytes);
+  } else {
+    BeginFailure(kind, mine);
+  }
+  return Wait(limit);
+}
+
 void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes) {
+  (void)MV_FAILPOINT("group.begin");
   began_ = Clock::now();
   // In an aborted session, no rank will wait for this rank. But ranks that have not noticed the
   // abort may still be reading its slots, so this rank must not write into them.
@@ -66,6 +84,7 @@ void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes)
   RankSlot::GroupProgress& mine = memory_->own_slot().groups[index_];
   mine.SlotFor(sequence_).Write(sequence_, kind, data, static_cast<size_t>(bytes));
   mine.sequence.store(sequence_, std::memory_order_release);
+  (void)MV_FAILPOINT("group.begun");
   const uint64_t total = group_state_->total_begun.fetch_add(1, std::memory_order_acq_rel) + 1;
   // A total that is too small means that members are missing, unless one died just before it
   // counted itself (see Wait). A total that is large enough may count a rank that failed in a
@@ -126,7 +145,8 @@ Status Group::Wait(const WaitLimit& limit) {
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
-  return CheckKinds();
+  (void)MV_FAILPOINT("group.complete");
+  return AgreedResult();
 }
 
 bool Group::IsLeader() const { return spans_nodes() && exchange_->leader() == members_->rank(); }
@@ -141,6 +161,7 @@ Status Group::ExchangeAsLeader(Instant until) {
   }
   MV_RETURN_IF_NOT_OK(PollUntil(until, Backoff(kLongestNap, began_),
                                 [&] { return exchange_->Exchange(sequence_); }));
+  (void)MV_FAILPOINT("group.exchanged");
   Announce(&group_state_->completed, &group_state_->sleepers);
   return Status::Ok();
 }
@@ -197,7 +218,18 @@ bool Group::DescribeLate(std::string* text, int* first) {
   return true;
 }
 
-Status Group::CheckKinds() const {
+Status Group::CheckTookPart(const std::vector<int>& ranks, const std::string& consequence) const {
+  for (const int rank : ranks) {
+    if (HasBegun(rank)) continue;
+    const std::string reason = peers_->ExitReason(rank);
+    return peers_->About(
+        rank, Status(Code::kPeerLost, StrCat(members_->NameRank(rank), " ",
+                                             reason.empty() ? "was lost" : reason, consequence)));
+  }
+  return Status::Ok();
+}
+
+Status Group::AgreedResult() const {
   // Every rank names the same two ranks in the same order, so that all ranks report the same error.
   const std::vector<int> begun = participants();
   const int first = begun.front();
@@ -207,7 +239,11 @@ Status Group::CheckKinds() const {
                                           " called ", NameOf(payload(first).kind()), ", rank ",
                                           other, " called ", NameOf(payload(other).kind())));
   }
-  return Status::Ok();
+  const auto failed = std::find_if(begun.begin(), begun.end(),
+                                   [&](int rank) { return payload(rank).is_failure(); });
+  if (failed == begun.end()) return Status::Ok();
+  const Status failure = payload(*failed).Read<Vote>().ToStatus(StrCat("rank ", *failed));
+  return failure.peer() == nullptr ? failure : peers_->About(failure.peer()->rank, failure);
 }
 
 Status Group::CheckPeers(const std::vector<int>& late) {

@@ -10,6 +10,11 @@
 // In a session that survives losses, the other members stop waiting for a lost rank instead. A lost
 // rank begins no further collective, so all others agree on the participants.
 //
+// All remaining ranks must leave a collective call with the same result, or a repetition by some
+// would meet the next call of the others. So a rank returns an error only if all ranks find the
+// same one: from payloads, from the participants, or as a failure that a rank sent (BeginFailure).
+// No step that may fail on one rank alone follows the last allgather of a call.
+//
 // If the group spans nodes, the last rank of each node to begin wakes the leader of the node. The
 // leader exchanges the payloads with the other nodes (LeaderExchange) and then wakes the ranks of
 // its node. So all ranks other than the leaders sleep on shared memory, as on a single node.
@@ -50,13 +55,25 @@ class Group {
 
   // Begins the next collective with a payload of up to ExchangeSlot::kMaxBytes; does not wait.
   void BeginAllgather(CollectiveKind kind, const void* data = nullptr, int64_t bytes = 0);
-  // Waits for the other members. Returns a mismatch if the members began the collective with
-  // different kinds; the collective is complete even then. At the deadline, returns a timeout and
-  // aborts the session, since ranks that begin the collective later would wait for this rank.
+  // Begins the next collective to say that this rank has failed in the call.
+  void BeginFailure(CollectiveKind kind, const Status& failure);
+  // Waits for the other members. Returns the first failure in rank order if members have failed,
+  // and a mismatch if the members began the collective with different kinds; the collective is
+  // complete even then. At the deadline, returns a timeout and aborts the session, since ranks that
+  // begin the collective later would wait for this rank.
   Status Wait(const WaitLimit& limit);
+  // Begins the next collective, with a failure if `mine` is one, and waits.
+  Status Allgather(CollectiveKind kind, const Status& mine, const WaitLimit& limit,
+                   const void* data = nullptr, int64_t bytes = 0);
+  // Returns whether the last collective is complete. An error that Wait has returned is then the
+  // result of all participants.
+  bool IsCompleted() const;
   // Returns the ranks that took part in the last collective: all members that were not lost before
   // they began it. Every participant gets the same ranks.
   std::vector<int> participants() const;
+  // Returns PeerLost, to all participants of the last collective, if one of `ranks` is not among
+  // them. The text of the error is the rank's end and `consequence`: "rank 1 died before ...".
+  Status CheckTookPart(const std::vector<int>& ranks, const std::string& consequence) const;
   // Returns the number of the last collective, which is the same on all participants.
   uint64_t sequence() const { return sequence_; }
   // Returns the payload of a participant in the last collective. The caller reads it before this
@@ -65,10 +82,10 @@ class Group {
 
  private:
   bool HasBegun(int rank) const;
-  bool IsCompleted() const;
   void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;
   CollectiveKind OwnKind() const;
-  Status CheckKinds() const;
+  // Returns the result of the complete collective.
+  Status AgreedResult() const;
   // Returns a mismatch, and aborts the session with it, if one of the `late` ranks waits for this
   // rank in a collective of another group.
   Status CheckOtherGroups(const std::vector<int>& late) const;

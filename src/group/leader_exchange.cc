@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/failpoint.h"
+
 namespace multiverso {
 namespace {
 
@@ -49,7 +51,8 @@ std::vector<int> LeaderExchange::MissingNodes(uint64_t sequence) const {
 
 Status LeaderExchange::SendContribution(uint64_t sequence) {
   std::string contribution;
-  if (!PackContribution(*memory_, *members_, *peers_, group_, sequence, &contribution)) {
+  if (!PackContribution(*memory_, *members_, *peers_, members_->node(), group_, sequence,
+                        &contribution)) {
     return Status::Pending();
   }
   sent_ = sequence;
@@ -57,6 +60,7 @@ Status LeaderExchange::SendContribution(uint64_t sequence) {
     const int leader = LeaderOf(node);
     if (leader < 0 || node == members_->node()) continue;
     const Status posted = channel_->messenger()->Post(leader, kExchangeTag + group_, contribution);
+    (void)MV_FAILPOINT("exchange.sent");
     // If the other leader has died, its successor asks for the contribution.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
   }
@@ -82,6 +86,7 @@ Status LeaderExchange::Exchange(uint64_t sequence) {
                                          MaxContributionBytes(*members_), &bytes, &got);
     if (!taken.ok() && !MayMeanLoss(taken)) return taken;
     if (!taken.ok() || !got) break;
+    (void)MV_FAILPOINT("exchange.received");
     if (!Store(bytes, sequence)) channel_->ReportInvalid("collective", -1);
   }
   const std::vector<int> missing = MissingNodes(sequence);

@@ -10,8 +10,9 @@
 // all contributions are there, the collective is complete on the node. If a leader dies, the next
 // member takes over. The new leader sends its node's contribution again (receivers ignore a second
 // copy), and asks for the contributions of the other nodes, which may have been lost with the old
-// leader. A node that is asked too early sends its contribution when its members have begun. So all
-// ranks get the same result, and none waits for a lost rank.
+// leader. A node that is asked too early sends its contribution when its members have begun. If all
+// ranks of a node are lost, the leaders ask each other for what that node may have sent to some of
+// them. So all ranks get the same result, and none waits for a lost rank.
 //
 // In a session that does not survive losses, the first node with members sends its contribution
 // last: while that node's leader waits for the others, no node completes the collective.

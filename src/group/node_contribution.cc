@@ -1,5 +1,7 @@
 #include "group/node_contribution.h"
 
+#include <utility>
+
 #include "base/frame.h"
 
 namespace multiverso {
@@ -31,9 +33,15 @@ int64_t MaxContributionBytes(const Membership& members) {
 }
 
 bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
-                      int group, uint64_t sequence, std::string* bytes) {
-  *bytes = MakeFrame(FrameKind::kContribution, Header{group, members.node(), sequence});
-  for (const int rank : members.node_ranks()) {
+                      int node, int group, uint64_t sequence, std::string* bytes) {
+  *bytes = MakeFrame(FrameKind::kContribution, Header{group, node, sequence});
+  bool is_first = true;
+  for (int rank = 0; rank < members.size(); ++rank) {
+    if (members.node_of(rank) != node) continue;
+    if (std::exchange(is_first, false) && node != members.node() &&
+        memory.slot(rank).groups[group].received.load(std::memory_order_acquire) < sequence) {
+      return false;
+    }
     if (!IsMember(members, group, rank)) continue;
     // The exclusion is read before the sequence, which an excluded rank no longer changes.
     const bool is_excluded = peers.IsExcluded(rank);

@@ -32,11 +32,13 @@ struct NodeContribution {
 // Returns the largest size of a contribution in this session.
 int64_t MaxContributionBytes(const Membership& members);
 
-// Packs this node's contribution. Returns false before all members on this node have begun the
-// collective or are excluded, and again once a member has overwritten its payload with a later one:
-// no rank needs the older one then. Thread-safe, since service threads call it at any time.
+// Packs the contribution of this node, or that of another node as this node has received it.
+// Returns false before all members on this node have begun the collective or are excluded, or
+// before the other node's contribution is here, and again once a member has overwritten its payload
+// with a later one: no rank needs the older one then. Thread-safe, since service threads call it at
+// any time.
 bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
-                      int group, uint64_t sequence, std::string* bytes);
+                      int node, int group, uint64_t sequence, std::string* bytes);
 
 // Returns false unless `bytes` are a complete contribution of another node of the session.
 bool UnpackContribution(const std::string& bytes, const Membership& members,

@@ -65,7 +65,7 @@ std::string ExchangeSlot::Bytes() const {
 }
 
 bool ExchangeSlot::ReadIfCurrent(uint64_t sequence, CollectiveKind* kind, std::string* data) const {
-  *kind = this->kind();
+  *kind = marked_kind();
   *data = Bytes();
   return sequence_.load(std::memory_order_relaxed) == sequence;
 }

@@ -38,6 +38,15 @@ enum class CollectiveKind : uint32_t {
 
 const char* NameOf(CollectiveKind kind);
 
+// Marks the kind of a collective in which the rank says that it has failed in the call; the payload
+// is a Vote.
+inline CollectiveKind FailureOf(CollectiveKind kind) {
+  return static_cast<CollectiveKind>(static_cast<uint32_t>(kind) | 0x80000000U);
+}
+inline bool IsFailure(CollectiveKind kind) {
+  return (static_cast<uint32_t>(kind) & 0x80000000U) != 0;
+}
+
 // Written by one thread at a time, and read by any. A slot filled with zeros is valid.
 class ExchangeSlot {
  public:
@@ -48,7 +57,11 @@ class ExchangeSlot {
   // Sets only the kind, for a rank of another node whose payload is unknown.
   void WriteKind(CollectiveKind kind) { kind_.store(kind, std::memory_order_release); }
 
-  CollectiveKind kind() const { return kind_.load(std::memory_order_acquire); }
+  // Returns the kind of the call, without the mark of a failure.
+  CollectiveKind kind() const {
+    return static_cast<CollectiveKind>(static_cast<uint32_t>(marked_kind()) & 0x7FFFFFFFU);
+  }
+  bool is_failure() const { return IsFailure(marked_kind()); }
   std::string Bytes() const;
   // Returns the payload from `offset` as a T. Bytes beyond the payload's end are as in T{}.
   template <class T>
@@ -59,11 +72,12 @@ class ExchangeSlot {
     return value;
   }
 
-  // Reads the kind and payload of that collective, which has been announced. Returns false, with
-  // invalid results, if the rank has begun to write a later payload.
+  // Reads the marked kind and the payload of that collective, which has been announced. Returns
+  // false, with invalid results, if the rank has begun to write a later payload.
   bool ReadIfCurrent(uint64_t sequence, CollectiveKind* kind, std::string* data) const;
 
  private:
+  CollectiveKind marked_kind() const { return kind_.load(std::memory_order_acquire); }
   void CopyTo(void* buffer, size_t offset, size_t max_bytes) const;
 
   std::atomic<uint64_t> sequence_;

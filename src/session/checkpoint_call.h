@@ -22,8 +22,9 @@ class CheckpointCall {
   CheckpointCall(Checkpointing* state, CollectiveKind kind, CheckpointRequest request)
       : state_(state), kind_(kind), request_(std::move(request)) {}
 
-  // Runs the beginning after the barrier, with the `tables` and `num_created` of Negotiate.
-  Status Begin(Tables tables, int64_t num_created, const WaitLimit& limit);
+  // Runs the beginning after the barrier, with the `tables` and `num_created` of Negotiate. Returns
+  // a failure of all ranks, and sets *mine to this rank's failure, for its next vote.
+  Status Begin(Tables tables, int64_t num_created, const WaitLimit& limit, Status* mine);
 
   Checkpointing* state() const { return state_; }
   RankContext* context() const { return state_->context; }
@@ -36,10 +37,10 @@ class CheckpointCall {
   bool is_master() const { return members().rank() == master_; }
 
   // Sends this rank's vote, with a message if this rank is the master, and waits for all votes.
-  Status ExchangeVotes(const Status& mine, const WaitLimit& limit,
-                       const MasterMessage& from_master = MasterMessage());
-  // Returns, after ExchangeVotes, the first failure, or PeerLost if one of `ranks` did not vote.
-  Status CheckVotes(const std::vector<int>& ranks, const std::string& task) const;
+  // Returns the first failure, or PeerLost if one of `ranks` did not vote: "rank 1 died before it
+  // had" done the `task`.
+  Status ExchangeVotes(const Status& mine, const std::vector<int>& ranks, const std::string& task,
+                       const WaitLimit& limit, const MasterMessage& from_master = MasterMessage());
 
  private:
   Checkpointing* state_;

@@ -25,12 +25,13 @@ void Remember(Checkpointing* state, LastSave&& save) {
   saves.push_back(std::move(save));
 }
 
-// Returns the result of the last vote about the save.
-Status ResultOf(const Checkpointing& state) {
-  const Group& world = *state.context->world();
-  MV_RETURN_IF_NOT_OK(CheckAllVoted(*state.context, world, {state.committer},
-                                    StrCat("said that it had completed ", state.job->saving())));
-  return FirstFailure(world, state.job->folder());
+// Exchanges votes about the save.
+Status ExchangeVotes(const Checkpointing& state, const Status& mine, const WaitLimit& limit) {
+  Group* const world = state.context->world();
+  CastVote(world, CollectiveKind::kSaveWait, mine, state.job->folder());
+  MV_RETURN_IF_NOT_OK(AwaitVotes(world, state.job->folder(), limit));
+  return world->CheckTookPart(
+      {state.committer}, StrCat(" before it had said that it had completed ", state.job->saving()));
 }
 
 // Returns whether this rank is the first of its node among the participants of the last collective.
@@ -56,17 +57,14 @@ std::chrono::milliseconds TimeForDisk(int64_t bytes) {
 Status EndSave(Checkpointing* state, const WaitLimit& limit) {
   SaveJob* const job = state->job.get();
   if (job == nullptr) return Status::Ok();
-  Group* const world = state->context->world();
-  CastVote(world, CollectiveKind::kSaveWait, job->AwaitWritten(limit), job->folder());
-  MV_RETURN_IF_NOT_OK(world->Wait(limit));
-  Status status = ResultOf(*state);
+  Status status = ExchangeVotes(*state, job->AwaitWritten(limit), limit);
   if (status.ok()) {
     job->NoteAllWritten();
-    const Status committed = job->commits() ? job->AwaitCommitted(limit) : Status::Ok();
-    CastVote(world, CollectiveKind::kSaveWait, committed, job->folder());
-    MV_RETURN_IF_NOT_OK(world->Wait(limit));
-    status = ResultOf(*state);
+    status =
+        ExchangeVotes(*state, job->commits() ? job->AwaitCommitted(limit) : Status::Ok(), limit);
   }
+  // Without a common result, all ranks keep the job.
+  if (!status.ok() && !state->context->world()->IsCompleted()) return status;
   const std::string saving = job->saving();
   const std::string folder = job->folder();
   const bool removes_folder = job->commits() && !status.ok();

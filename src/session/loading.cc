@@ -12,24 +12,25 @@
 namespace multiverso {
 
 Result<int64_t> Loading::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
-  MV_RETURN_IF_NOT_OK(Begin(std::move(tables), num_created, limit));
-  MV_RETURN_IF_NOT_OK(FindCheckpoint(limit));
+  Status mine;
+  MV_RETURN_IF_NOT_OK(Begin(std::move(tables), num_created, limit, &mine));
+  MV_RETURN_IF_NOT_OK(FindCheckpoint(mine, limit));
   if (step_ < 0) return step_;
-  MV_RETURN_IF_NOT_OK(ExchangeVotes(OpenAndVerify(limit), limit));
-  MV_RETURN_IF_NOT_OK(CheckVotes(loaders_, "checked its part: no table has changed"));
+  MV_RETURN_IF_NOT_OK(ExchangeVotes(OpenAndVerify(limit), loaders_,
+                                    "checked its part: no table has changed", limit));
   // The tables no longer contain what the session has saved.
   state()->last_saves.clear();
-  MV_RETURN_IF_NOT_OK(ExchangeVotes(LoadTables(limit), limit));
   MV_RETURN_IF_NOT_OK(
-      CheckVotes(loaders_, "loaded all of its rows, some of which may hold their old values"));
+      ExchangeVotes(LoadTables(limit), loaders_,
+                    "loaded all of its rows, some of which may hold their old values", limit));
   return step_;
 }
 
-Status Loading::FindCheckpoint(const WaitLimit& limit) {
-  Status status;
+Status Loading::FindCheckpoint(const Status& mine, const WaitLimit& limit) {
+  Status status = mine;
   MasterMessage message;
   const CheckpointFolder folder(state()->files, request().folder);
-  if (is_master()) {
+  if (status.ok() && is_master()) {
     const Result<std::string> found = folder.Resolve();
     status = found.status();
     if (found.ok() && found.value().empty()) {
@@ -47,8 +48,7 @@ Status Loading::FindCheckpoint(const WaitLimit& limit) {
       }
     }
   }
-  MV_RETURN_IF_NOT_OK(ExchangeVotes(status, limit, message));
-  MV_RETURN_IF_NOT_OK(CheckVotes({master()}, "found the checkpoint"));
+  MV_RETURN_IF_NOT_OK(ExchangeVotes(status, {master()}, "found the checkpoint", limit, message));
   loaders_ = world()->participants();
   message = MasterMessageOf(*world(), master());
   if (message.values[kPlace] == kNoCheckpoint) return Status::Ok();

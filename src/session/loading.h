@@ -34,7 +34,7 @@ class Loading : private CheckpointCall {
   enum MasterValue { kId, kStep, kNumber, kPlace };
   enum Place : int64_t { kNoCheckpoint, kHasCheckpoint, kIsCheckpoint };
   // Finds the checkpoint on the master, which sends the checkpoint's identity to the other ranks.
-  Status FindCheckpoint(const WaitLimit& limit);
+  Status FindCheckpoint(const Status& mine, const WaitLimit& limit);
   Status OpenAndVerify(const WaitLimit& limit);
   // Finds each table in the checkpoint.
   Status MatchTables();

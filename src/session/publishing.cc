@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/failpoint.h"
 #include "memory/futex.h"
-#include "session/vote.h"
 #include "table/publication.h"
 
 namespace multiverso {
@@ -24,19 +24,19 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
   Result<Tables> covered =
       Negotiate(context, CollectiveKind::kPublish, request, std::move(tables), num_created, limit);
   if (!covered.ok()) return covered.status();
+  Status status;
   for (const auto& table : covered.value()) {
-    MV_RETURN_IF_NOT_OK(table->consistency()->Settle(limit));
+    if (status.ok()) status = table->consistency()->Settle(limit);
   }
-  // All nodes have applied the rounds.
-  CastVote(world, CollectiveKind::kPublish, Status::Ok(), "");
-  MV_RETURN_IF_NOT_OK(world->Wait(limit));
+  // After this allgather, all nodes have applied the rounds.
+  MV_RETURN_IF_NOT_OK(world->Allgather(CollectiveKind::kPublish, status, limit));
+  const std::vector<int> copiers = world->participants();
   std::vector<int> here;
-  for (const int rank : world->participants()) {
+  for (const int rank : copiers) {
     if (members.is_local(rank)) here.push_back(rank);
   }
   const auto share = std::find(here.begin(), here.end(), members.rank()) - here.begin();
   std::vector<Publication> publications;
-  Status status;
   for (const auto& table : covered.value()) {
     publications.emplace_back(table.get(), number);
     if (status.ok()) {
@@ -44,14 +44,14 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
           publications.back().Copy(static_cast<int>(share), static_cast<int>(here.size()), limit);
     }
   }
-  CastVote(world, CollectiveKind::kPublish, status, "");
-  MV_RETURN_IF_NOT_OK(world->Wait(limit));
-  MV_RETURN_IF_NOT_OK(FirstFailure(*world, ""));
-  MV_RETURN_IF_NOT_OK(CheckAllVoted(*context, *world, here, "copied the tables"));
+  MV_RETURN_IF_NOT_OK(world->Allgather(CollectiveKind::kPublish, status, limit));
+  MV_RETURN_IF_NOT_OK(world->CheckTookPart(copiers, " before it had copied the tables"));
   // Every rank does this, since one of them may die before it. All ranks of the node have copied to
-  // the same buffers, and no later publication begins before this rank takes part in it.
+  // the same buffers, and no later publication begins before this rank takes part in it. All nodes
+  // complete the same publications, so the numbers agree.
   if (control->published.load() < number) {
     for (Publication& publication : publications) publication.Complete();
+    (void)MV_FAILPOINT("publish.complete");
     control->steps[number % 2].store(step);
     control->publications.store(static_cast<uint32_t>(number));
     control->published.store(number);

@@ -47,20 +47,18 @@ class TableSource final : public BlockSource {
 }  // namespace
 
 Status Saving::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
-  MV_RETURN_IF_NOT_OK(Begin(std::move(tables), num_created, limit));
-  MV_RETURN_IF_NOT_OK(Prepare(limit));
-  Status status = ListSections(limit);
+  Status status;
+  MV_RETURN_IF_NOT_OK(Begin(std::move(tables), num_created, limit, &status));
+  MV_RETURN_IF_NOT_OK(Prepare(status, limit));
+  status = ListSections(limit);
   if (status.ok() && request().in_background) status = Copy(limit);
   if (status.ok()) status = StartJob(limit.deadline);
-  status = ExchangeVotes(status, limit);
+  status = ExchangeVotes(status, savers_, "begun to write its rows", limit);
   if (status.ok()) {
-    status = CheckVotes(savers_, "begun to write its rows");
-    if (!status.ok()) {
-      state()->job.reset();
-      if (is_master()) CheckpointFolder(state()->files, request().folder).Abandon(saving_path_);
-    } else if (!request().in_background) {
-      status = EndSave(state(), limit);
-    }
+    if (!request().in_background) status = EndSave(state(), limit);
+  } else if (world()->IsCompleted()) {
+    state()->job.reset();
+    if (is_master()) CheckpointFolder(state()->files, request().folder).Abandon(saving_path_);
   }
   // An interrupt has aborted the session, so no rank can complete this save.
   if (limit.is_interrupted()) state()->job.reset();
@@ -106,10 +104,10 @@ std::string Saving::WhyFull(SavedBase* base) const {
   return "";
 }
 
-Status Saving::Prepare(const WaitLimit& limit) {
-  Status status;
+Status Saving::Prepare(const Status& mine, const WaitLimit& limit) {
+  Status status = mine;
   MasterMessage message;
-  if (is_master()) {
+  if (status.ok() && is_master()) {
     std::random_device random;
     const uint64_t id = (uint64_t{random()} << 32) | random();
     status = CheckpointFolder(state()->files, request().folder)
@@ -132,8 +130,7 @@ Status Saving::Prepare(const WaitLimit& limit) {
     message.values[kStep] = name_.step;
     std::memcpy(&message.values[kBaseId], &base.id, sizeof(base.id));
   }
-  MV_RETURN_IF_NOT_OK(ExchangeVotes(status, limit, message));
-  MV_RETURN_IF_NOT_OK(CheckVotes({master()}, "made the folder"));
+  MV_RETURN_IF_NOT_OK(ExchangeVotes(status, {master()}, "made the folder", limit, message));
   savers_ = world()->participants();
   message = MasterMessageOf(*world(), master());
   std::memcpy(&id_, &message.values[kId], sizeof(id_));

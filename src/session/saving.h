@@ -34,7 +34,7 @@ class Saving : private CheckpointCall {
 
  private:
   // Creates the folder on the master and sends its name to the other ranks.
-  Status Prepare(const WaitLimit& limit);
+  Status Prepare(const Status& mine, const WaitLimit& limit);
   // Returns, on the master, why the save cannot be incremental, or an empty text and the base.
   std::string WhyFull(SavedBase* base) const;
   // Returns what this rank knows about the base, or null if it must write all of its rows.

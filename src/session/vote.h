@@ -1,15 +1,14 @@
-// Votes of a checkpoint call: each rank sends its status to the next allgather, so that a failure
-// of one rank is the result on every rank.
+// Votes of a checkpoint call: each rank sends its status to the next allgather (Group), with texts
+// shortened by the folder of the checkpoint.
 #ifndef MULTIVERSO_SESSION_VOTE_H_
 #define MULTIVERSO_SESSION_VOTE_H_
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "group/group.h"
-#include "group/rank_context.h"
 
 namespace multiverso {
 
@@ -22,13 +21,9 @@ struct MasterMessage {
 // texts and paths, since a long path would not fit.
 void CastVote(Group* world, CollectiveKind kind, const Status& status, const std::string& folder,
               const MasterMessage& from_master = MasterMessage());
-
-// Returns the first failure among the votes in rank order, which is the same on all ranks.
-Status FirstFailure(const Group& world, const std::string& folder);
-// Returns PeerLost, on all ranks, if one of `ranks` did not vote. `task` completes "rank 1
-// died before it had ...".
-Status CheckAllVoted(const RankContext& context, const Group& world, const std::vector<int>& ranks,
-                     const std::string& task);
+// Waits for the votes. Returns the first failure among them in rank order, on all ranks.
+Status AwaitVotes(Group* world, const std::string& folder, const WaitLimit& limit);
+// Returns the message of the master, after AwaitVotes has returned ok.
 MasterMessage MasterMessageOf(const Group& world, int master);
 
 }  // namespace multiverso

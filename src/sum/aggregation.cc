@@ -119,7 +119,7 @@ Status Aggregation::StageTogether(const WaitLimit& limit) {
     workers->BeginAllgather(CollectiveKind::kAggregate, &call, sizeof(call));
     MV_RETURN_IF_NOT_OK(workers->Wait(limit));
     const std::vector<int> present = workers->participants();
-    if (done_ > 0) MV_RETURN_IF_NOT_OK(CheckAllCame(present));
+    if (done_ > 0) MV_RETURN_IF_NOT_OK(CheckAllCame());
     MV_RETURN_IF_NOT_OK(CheckSameCall(*workers));
     if (done_ > 0 || AllStagedFor(present)) return Status::Ok();
     SumOver(present);
@@ -153,16 +153,9 @@ bool Aggregation::AllStagedFor(const std::vector<int>& present) const {
   });
 }
 
-Status Aggregation::CheckAllCame(const std::vector<int>& present) const {
-  for (const int rank : ranks_) {
-    if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
-    return context_->peers()->About(
-        rank,
-        Status(Code::kPeerLost,
-               StrCat(context_->members().NameRank(rank), " ", context_->peers()->ExitReason(rank),
-                      " in the middle of aggregate: a part of the array has been summed")));
-  }
-  return Status::Ok();
+Status Aggregation::CheckAllCame() const {
+  return context_->workers()->CheckTookPart(
+      ranks_, " in the middle of aggregate: a part of the array has been summed");
 }
 
 // ---- On one node --------------------------------------------------------------------------------
@@ -176,7 +169,7 @@ Status Aggregation::SumChunk(const WaitLimit& limit) {
   Group* const workers = context_->workers();
   workers->BeginAllgather(CollectiveKind::kAggregate);
   MV_RETURN_IF_NOT_OK(workers->Wait(limit));
-  MV_RETURN_IF_NOT_OK(CheckAllCame(workers->participants()));
+  MV_RETURN_IF_NOT_OK(CheckAllCame());
   CopyOthersParts();
   return Status::Ok();
 }

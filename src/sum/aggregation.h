@@ -60,7 +60,7 @@ class Aggregation final : private NodeSum::Values {
   void SumOver(std::vector<int> ranks);
   // Returns whether all workers in `present` have staged for exactly the workers in `present`.
   bool AllStagedFor(const std::vector<int>& present) const;
-  Status CheckAllCame(const std::vector<int>& present) const;
+  Status CheckAllCame() const;
   bool spans_nodes() const { return context_->members().spans_nodes(); }
 
   // Return the first element of the current chunk, and its number of elements.

@@ -6,12 +6,12 @@
 namespace multiverso {
 namespace {
 
-// Waits for all workers. Each sends its table's number, which CheckSameTable compares.
-Status AwaitWorkers(Table* table, const WaitLimit& limit) {
+// Waits for all workers. Each sends its table's number, which CheckSameTable compares, or its
+// failure.
+Status AwaitWorkers(Table* table, const Status& mine, const WaitLimit& limit) {
   const int64_t id = table->id();
-  Group* const workers = table->context()->workers();
-  workers->BeginAllgather(CollectiveKind::kCollectiveGet, &id, sizeof(id));
-  return workers->Wait(limit);
+  return table->context()->workers()->Allgather(CollectiveKind::kCollectiveGet, mine, limit, &id,
+                                                sizeof(id));
 }
 
 Status CheckSameTable(Table* table) {
@@ -34,11 +34,10 @@ Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit) {
   const Result<bool> takes_part = call.Enter(limit);
   MV_RETURN_IF_NOT_OK(takes_part.status());
   if (!takes_part.value()) return table->RunWithoutMode(get, limit);
-  MV_RETURN_IF_NOT_OK(AwaitWorkers(table, limit));
+  MV_RETURN_IF_NOT_OK(AwaitWorkers(table, Status::Ok(), limit));
   MV_RETURN_IF_NOT_OK(CheckSameTable(table));
   // All workers are in this call, so the get needs none of the mode's waits.
-  MV_RETURN_IF_NOT_OK(table->RunWithoutMode(get, limit));
-  return AwaitWorkers(table, limit);
+  return AwaitWorkers(table, table->RunWithoutMode(get, limit), limit);
 }
 
 }  // namespace multiverso

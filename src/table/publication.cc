@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/failpoint.h"
 #include "memory/limits.h"
 
 namespace multiverso {
@@ -37,6 +38,7 @@ Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
       if (stripe++ % shares == share) mine.push_back(RowRange{row, std::min(row + step, end)});
     }
   }
+  (void)MV_FAILPOINT("publish.copy");
   if (!spec.is_lazy()) return table_->GetRanges(mine, storage->parameters(), limit);
   for (const RowRange& rows : mine) {
     MV_RETURN_IF_NOT_OK(table_->shard()->CopyStripeTo(

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/failpoint.h"
 #include "base/text.h"
-#include "base/vote.h"
 
 namespace multiverso {
 namespace {
@@ -21,14 +21,9 @@ struct Proposal {
   SyncPointArrival arrival;
 };
 
-// The message of the second exchange, about making the segment, and of the third, about mapping it.
-struct SegmentReport {
-  Vote vote;
-  SegmentLocator locator;  // in the second exchange, from the ranks that made segments
-};
-
 static_assert(sizeof(Proposal) <= ExchangeSlot::kMaxBytes);
-static_assert(sizeof(SegmentReport) <= ExchangeSlot::kMaxBytes);
+// The message of the second exchange from the ranks that made segments.
+static_assert(sizeof(SegmentLocator) <= ExchangeSlot::kMaxBytes);
 
 }  // namespace
 
@@ -49,14 +44,20 @@ Status TableCreation::Run(SyncPointCheck sync_point, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
   MV_RETURN_IF_NOT_OK(sync_point.Check(*world, offsetof(Proposal, arrival), limit));
   MV_RETURN_IF_NOT_OK(CompareSpecs());
-  MakeSegmentAndSend();
-  MV_RETURN_IF_NOT_OK(world->Wait(limit));
-  MV_RETURN_IF_NOT_OK(MapAndReport());
-  MV_RETURN_IF_NOT_OK(world->Wait(limit));
-  MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
-  if (master_has_init_value_) MV_RETURN_IF_NOT_OK(Fill(limit));
-  // Readers look for the table from now on.
-  if (is_maker()) context_.rank->memory()->control()->tables_created.fetch_add(1);
+  MV_RETURN_IF_NOT_OK(MakeSegments(limit));
+  Status status = MapSegments(limit);
+  if (status.ok()) MakeTable();
+  if (status.ok() && master_has_init_value_) status = Fill(limit);
+  if (!status.ok()) {
+    Forget();
+    return status;
+  }
+  // Readers look for the table from now on. Every rank tells them, since any of them may die now.
+  std::atomic<uint32_t>& created = context_.rank->memory()->control()->tables_created;
+  uint32_t before = created.load();
+  while (before <= static_cast<uint32_t>(id_) &&
+         !created.compare_exchange_weak(before, static_cast<uint32_t>(id_) + 1)) {
+  }
   return Status::Ok();
 }
 
@@ -96,13 +97,13 @@ Status TableCreation::CheckSpec() const {
 }
 
 Status TableCreation::Fill(const WaitLimit& limit) {
+  Status stored;
   if (context_.members->rank() == master_) {
-    MV_RETURN_IF_NOT_OK(table_->RunWithoutMode(Request::Store(init_value_), limit));
+    stored = table_->RunWithoutMode(Request::Store(init_value_), limit);
+    (void)MV_FAILPOINT("table.filled");
   }
-  Group* const world = context_.rank->world();
-  world->BeginAllgather(CollectiveKind::kFillTable);
-  MV_RETURN_IF_NOT_OK(world->Wait(limit));
-  return CheckParticipated(master_, "stored the initial value");
+  MV_RETURN_IF_NOT_OK(context_.rank->world()->Allgather(CollectiveKind::kFillTable, stored, limit));
+  return CheckTookPart({master_}, "stored the initial value");
 }
 
 void TableCreation::SendSpec(const SyncPointArrival& arrival) {
@@ -140,99 +141,72 @@ Status TableCreation::CompareSpecs() {
   return Status::Ok();
 }
 
-Status TableCreation::CheckParticipated(int rank, const char* task) const {
-  const std::vector<int> ranks = context_.rank->world()->participants();
-  if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return Status::Ok();
-  return context_.rank->peers()->About(
-      rank, Status(Code::kPeerLost,
-                   StrCat(context_.members->NameRank(rank), " ",
-                          context_.rank->peers()->ExitReason(rank), " before it had ", task, " of ",
-                          spec_.Describe(), ": the table was not created")));
+Status TableCreation::CheckTookPart(const std::vector<int>& ranks, const char* task) const {
+  return context_.rank->world()->CheckTookPart(
+      ranks,
+      StrCat(" before it had ", task, " of ", spec_.Describe(), ": the table was not created"));
 }
 
-void TableCreation::MakeSegmentAndSend() {
-  RankContext* const rank_context = context_.rank;
-  Group* const world = rank_context->world();
-  SegmentReport message;
-  if (is_maker()) {
-    const Result<TableBytes> bytes = TableShard::BytesOf(spec_, *context_.members, context_.mode);
-    if (!bytes.ok()) {
-      failure_ = bytes.status();
-    } else {
-      // A rank alone on its node does not share the memory, unless there may be readers. Private
-      // memory is faster to map.
-      const bool is_private =
-          rank_context->members().num_ranks_here() == 1 && context_.members->name().empty();
-      const auto create = is_private ? Segment::CreatePrivate : Segment::CreateShared;
-      Result<Segment> made = create(bytes.value().needed, bytes.value().spare, bytes.value().pages);
-      failure_ = made.status();
-      if (made.ok()) segment_ = std::move(made.value());
-      if (made.ok() && spec_.numa == static_cast<int32_t>(NumaPolicy::kInterleave)) {
-        segment_.Interleave();
-      }
-    }
-    message.vote = Vote::Of(failure_);
-    rank_context->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col,
-                                        spec_.keys.capacity);
-    if (failure_.ok()) message.locator = segment_.locator();
-  }
-  world->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));
+Status TableCreation::MakeSegments(const WaitLimit& limit) {
+  const Status made = is_maker() ? MakeSegmentHere() : Status::Ok();
+  const SegmentLocator locator = is_maker() && made.ok() ? segment_.locator() : SegmentLocator();
+  MV_RETURN_IF_NOT_OK(context_.rank->world()->Allgather(
+      CollectiveKind::kMapTable, made.In(spec_.Describe()), limit, &locator, sizeof(locator)));
+  return CheckTookPart(makers_, "made the memory");
 }
 
-Status TableCreation::MapAndReport() {
-  RankContext* const rank_context = context_.rank;
-  Group* const world = rank_context->world();
-  for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckParticipated(maker, "made the memory"));
-  MV_RETURN_IF_NOT_OK(FirstFailure());
+Status TableCreation::MakeSegmentHere() {
+  RankContext* const rank = context_.rank;
+  rank->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col,
+                              spec_.keys.capacity);
+  const Result<TableBytes> bytes = TableShard::BytesOf(spec_, *context_.members, context_.mode);
+  if (!bytes.ok()) return bytes.status();
+  // A rank alone on its node does not share the memory, unless there may be readers. Private memory
+  // is faster to map.
+  const bool is_private = rank->members().num_ranks_here() == 1 && context_.members->name().empty();
+  const auto create = is_private ? Segment::CreatePrivate : Segment::CreateShared;
+  Result<Segment> made = create(bytes.value().needed, bytes.value().spare, bytes.value().pages);
+  if (!made.ok()) return made.status();
+  segment_ = std::move(made.value());
+  if (spec_.numa == static_cast<int32_t>(NumaPolicy::kInterleave)) segment_.Interleave();
+  (void)MV_FAILPOINT("table.made");
+  return Status::Ok();
+}
+
+Status TableCreation::MapSegments(const WaitLimit& limit) {
+  Group* const world = context_.rank->world();
+  const Status mapped = MapSegmentHere();
+  (void)MV_FAILPOINT("table.mapped");
+  const Status all_mapped =
+      world->Allgather(CollectiveKind::kMapTable, mapped.In(spec_.Describe()), limit);
+  if (all_mapped.ok() || !world->IsCompleted()) return all_mapped;
+  // A segment can be opened only while its maker lives, so a maker's death is the cause.
+  MV_RETURN_IF_NOT_OK(CheckTookPart(makers_, "shared the memory"));
+  return all_mapped;
+}
+
+Status TableCreation::MapSegmentHere() {
+  RankContext* const rank = context_.rank;
   if (!is_maker()) {
     Result<Segment> mapped =
-        Segment::OpenShared(world->payload(maker_).Read<SegmentReport>().locator);
-    failure_ = mapped.status();
-    // The segment can be opened only while its maker lives, so the maker's death is the cause.
-    const std::string exit_reason = failure_.ok() ? "" : rank_context->peers()->ExitReason(maker_);
-    if (!exit_reason.empty()) {
-      failure_ = rank_context->peers()->About(
-          maker_,
-          Status(Code::kPeerLost, StrCat(context_.members->NameRank(maker_), " ", exit_reason,
-                                         " before all had mapped the memory that it made")));
-    }
-    if (mapped.ok()) segment_ = std::move(mapped.value());
+        Segment::OpenShared(rank->world()->payload(maker_).Read<SegmentLocator>());
+    if (!mapped.ok()) return mapped.status();
+    segment_ = std::move(mapped.value());
   }
-  if (failure_.ok()) {
-    Result<std::shared_ptr<TableShard>> here =
-        TableShard::Attach(spec_, id_, std::move(segment_), rank_context, context_.mode);
-    failure_ = here.status();
-    if (here.ok()) here_ = std::move(here.value());
-  }
-  if (failure_.ok() && context_.service != nullptr) {
-    // The services must keep the table before any rank of another node can send a request.
-    here_->shard()->holders()->ranks_here.fetch_add(1);
-    context_.service->Keep(here_);
-    context_.rounds->Serve(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
-  }
-  const SegmentReport message{Vote::Of(failure_), SegmentLocator()};
-  world->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));
+  Result<std::shared_ptr<TableShard>> here =
+      TableShard::Attach(spec_, id_, std::move(segment_), rank, context_.mode);
+  if (!here.ok()) return here.status();
+  here_ = std::move(here.value());
+  if (context_.service == nullptr) return Status::Ok();
+  // The services must keep the table before any rank of another node can send a request.
+  is_served_ = true;
+  here_->shard()->holders()->ranks_here.fetch_add(1);
+  context_.service->Keep(here_);
+  context_.rounds->Serve(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
   return Status::Ok();
 }
 
-Status TableCreation::FirstFailure() const {
-  const Group& world = *context_.rank->world();
-  for (const int rank : world.participants()) {
-    const Vote vote = world.payload(rank).Read<SegmentReport>().vote;
-    MV_RETURN_IF_NOT_OK(vote.ToStatus(StrCat("rank ", rank, ", ", spec_.Describe())));
-  }
-  return Status::Ok();
-}
-
-Status TableCreation::ConfirmAllMapped() {
-  const Status failure = FirstFailure();
-  if (!failure.ok()) {
-    if (context_.service != nullptr) {
-      context_.service->Forget(id_);
-      context_.rounds->Forget(id_);
-    }
-    return failure;
-  }
+void TableCreation::MakeTable() {
   // All ranks have mapped the segment, so the segment no longer needs a name. Readers find its
   // descriptor.
   if (context_.members->name().empty()) {
@@ -241,7 +215,13 @@ Status TableCreation::ConfirmAllMapped() {
     here_->segment()->Unlink();
   }
   table_ = std::make_shared<Table>(here_, context_);
-  return Status::Ok();
+}
+
+void TableCreation::Forget() {
+  table_.reset();
+  if (!is_served_) return;
+  context_.service->Forget(id_);
+  context_.rounds->Forget(id_);
 }
 
 }  // namespace multiverso

@@ -43,29 +43,32 @@ class TableCreation {
   void SendSpec(const SyncPointArrival& arrival);
   Status CompareSpecs();
   bool is_maker() const { return maker_ == context_.members->rank(); }
-  // Returns PeerLost, on all ranks, if `rank` did not join the last collective.
-  Status CheckParticipated(int rank, const char* task) const;
-  // Makes the segment on the first rank of the node, and sends the segment's locator or the error.
-  void MakeSegmentAndSend();
-  // Maps the segment on the other ranks of the node, and sends the result.
-  Status MapAndReport();
-  // Returns the first failure that a rank sent to the last allgather.
-  Status FirstFailure() const;
-  // Makes the table if all ranks have mapped the segments, and otherwise forgets its parts.
-  Status ConfirmAllMapped();
+  // Returns PeerLost, on all ranks, if one of `ranks` did not join the last collective.
+  Status CheckTookPart(const std::vector<int>& ranks, const char* task) const;
+  // Makes the segment on the first rank of the node, and exchanges the locators of the segments.
+  Status MakeSegments(const WaitLimit& limit);
+  Status MakeSegmentHere();
+  // Maps the segment on the other ranks of the node, and waits until all ranks have done so.
+  Status MapSegments(const WaitLimit& limit);
+  Status MapSegmentHere();
+  // Makes the table after all ranks have mapped the segments.
+  void MakeTable();
   // Stores the master's initial value.
   Status Fill(const WaitLimit& limit);
+  // Removes what the services of this node keep of a table that was not created.
+  void Forget();
 
   TableSpec spec_;
   int64_t id_;
   const void* init_value_;
   TableContext context_;
   Segment segment_;
-  Status failure_;           // this rank's failure
+  Status failure_;           // of CheckSpec on this rank
   int maker_ = -1;           // the rank of this node that makes the segment
   std::vector<int> makers_;  // the makers of all nodes
   int master_ = -1;          // the rank whose initial value is used
   bool master_has_init_value_ = false;
+  bool is_served_ = false;  // whether the services of this node keep the table
   std::shared_ptr<TableShard> here_;
   std::shared_ptr<Table> table_;
 };

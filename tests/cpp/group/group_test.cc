@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 #include "support/limits.h"
 #include "support/rank_contexts.h"
 #include "support/threads.h"
@@ -61,6 +63,28 @@ TEST(Group, ReportsDifferentCallsToAllRanksAndContinues) {
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_TRUE(IsError(Wait(ranks, rank), Code::kMismatch,
                         "rank 0 called barrier, rank 2 called the creation of a table"));
+  }
+  for (int rank = 0; rank < 3; ++rank) Begin(ranks, rank);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(Wait(ranks, rank).ok());
+}
+
+TEST(Group, MakesTheFailureOfOneRankTheResultOfAllAndContinues) {
+  const RankContexts ranks(AllOf(3));
+  const Status failure = ranks[1]->peers()->About(
+      2, Status(Code::kCheckpointIo, "cannot write", FileFault{"file", ENOSPC, 17}));
+  Begin(ranks, 0);
+  ranks[1]->world()->BeginFailure(CollectiveKind::kBarrier, failure);
+  Begin(ranks, 2);
+  for (int rank = 0; rank < 3; ++rank) {
+    const Status result = Wait(ranks, rank);
+    EXPECT_TRUE(IsError(result, Code::kCheckpointIo, "rank 1: cannot write"));
+    EXPECT_TRUE(ranks[rank]->world()->IsCompleted());
+    ASSERT_NE(result.peer(), nullptr);
+    EXPECT_EQ(result.peer()->rank, 2);
+    ASSERT_NE(result.file(), nullptr);
+    EXPECT_EQ(result.file()->path, "file");
+    EXPECT_EQ(result.file()->error_number, ENOSPC);
+    EXPECT_EQ(result.file()->position, 17);
   }
   for (int rank = 0; rank < 3; ++rank) Begin(ranks, rank);
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(Wait(ranks, rank).ok());

@@ -30,8 +30,8 @@ void Barrier(uint64_t sequence, RankContext* rank) {
 }
 
 bool Pack(const RankContext& rank, uint64_t sequence, std::string* bytes) {
-  return PackContribution(*rank.memory(), rank.members(), *rank.peers(), /*group=*/0, sequence,
-                          bytes);
+  return PackContribution(*rank.memory(), rank.members(), *rank.peers(), rank.members().node(),
+                          /*group=*/0, sequence, bytes);
 }
 
 bool CanPack(const RankContext& rank, uint64_t sequence) {
@@ -107,7 +107,7 @@ class ContributionOfNode1 : public ::testing::Test {
       progress.SlotFor(7).Write(7, CollectiveKind::kCreateTable, payload.data(), payload.size());
       progress.sequence.store(7);
     }
-    EXPECT_TRUE(PackContribution(memory, theirs, peers, /*group=*/0, 7, &bytes_));
+    EXPECT_TRUE(PackContribution(memory, theirs, peers, theirs.node(), /*group=*/0, 7, &bytes_));
   }
 
   Segment segment_;

@@ -94,12 +94,47 @@ TEST(Survival, LosingAWholeNodeEndsTheSession) {
   });
 }
 
+// Packs this node's contribution to the opening of the session, or to the call after it.
+bool PackHere(Session* session, std::string* bytes, uint64_t sequence = 1) {
+  const RankContext& context = *session->context();
+  return PackContribution(*context.memory(), context.members(), *context.peers(),
+                          context.members().node(), kWorldGroup, sequence, bytes);
+}
+
+TEST(Survival, LostNodeHasTakenPartForAllOrForNone) {
+  RunSurvivingJob(AllOf(4), 1, [&](Session* session, int rank) {
+    if (rank == 3) {
+      session->context()->world()->BeginAllgather(CollectiveKind::kBarrier);
+      std::string contribution;
+      ASSERT_TRUE(PackHere(session, &contribution, 2));
+      // The node is lost before it sends its contribution to ranks 0 and 2.
+      ASSERT_TRUE(session->context()
+                      ->control_channel()
+                      ->messenger()
+                      ->Post(1, kExchangeTag, contribution)
+                      .ok());
+      return session->Leave("lost");
+    }
+    EXPECT_TRUE(IsOk(Barrier(session)));
+    EXPECT_TRUE(IsError(Barrier(session), Code::kPeerLost, "node 3 (rank 3 on "));
+  });
+}
+
+TEST(Survival, FailureOfARankIsTheResultOnAllNodes) {
+  RunSurvivingJob(AllOf(4), 2, [&](Session* session, int rank) {
+    const Status mine = rank == 2 ? Status(Code::kMemory, "no memory") : Status::Ok();
+    Group* const world = session->context()->world();
+    EXPECT_TRUE(IsError(world->Allgather(CollectiveKind::kBarrier, mine, Patiently()),
+                        Code::kMemory, "rank 2: no memory"));
+    EXPECT_TRUE(IsOk(session->Close()));
+  });
+}
+
 TEST(LeaderExchange, DropsMalformedMessages) {
   RunSurvivingJob(AllOf(4), 2, [&](Session* session, int rank) {
     Messenger* const messenger = session->context()->control_channel()->messenger();
     std::string valid;
-    ASSERT_TRUE(PackContribution(*session->context()->memory(), session->members(),
-                                 *session->context()->peers(), 0, 1, &valid));
+    ASSERT_TRUE(PackHere(session, &valid));
     if (rank == 3) {
       for (size_t length = 0; length < valid.size(); length += 7) {
         ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid.substr(0, length)).ok());
