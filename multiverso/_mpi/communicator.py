@@ -24,7 +24,13 @@ from multiverso._mpi.shared_files import remove_mapped
 from multiverso._native import library
 from multiverso._native.exception_text import describe, uncaught_exception
 from multiverso._native.launchers import own_environ
-from multiverso.errors import ForkedError, LauncherError, MismatchError, StateError
+from multiverso.errors import (
+    ForkedError,
+    LauncherError,
+    MismatchError,
+    MultiversoError,
+    StateError,
+)
 
 _MODULE = "mpi4py.MPI"
 
@@ -163,7 +169,7 @@ def _load_mpi(launcher: Launcher | None, timeout: float) -> ModuleType:
     with _exit_deadline("mv.init: MPI_Init", timeout):
         mpi.Init_thread(getattr(mpi, f"THREAD_{rc.thread_level.upper()}"))
     if finalize is not False:  # None, mpi4py's default, means to finalize MPI.
-        _at_exit.finalizes = True
+        _at_exit.finalizes, _at_exit.timeout = True, timeout
     return mpi
 
 
@@ -195,21 +201,22 @@ def _begin_exit_deadline(call: str, timeout: float) -> None:
 class _MpiAtExit:
     """What happens to MPI when this process exits.
 
-    MPI_Finalize waits for all ranks, so this process must not call it while other ranks wait for
-    this one elsewhere.
+    MPI_Finalize waits for all ranks without a deadline, so this process calls it only if all ranks
+    come to their ends within the timeout of the last session. Otherwise it exits without.
 
     Attributes
     ----------
     finalizes : bool
         Whether MPI was initialized here, and so must be finalized here.
     skips_finalize : bool
-        Whether this process ends without ``MPI_Finalize``, because ranks are lost.
+        Whether this process ends without ``MPI_Finalize``, because ranks are lost or missing.
     is_forked : bool
         Whether this process was forked from one in which MPI was running.
     has_met : bool or None
         Whether the last `meeting` with the other ranks succeeded; None before the first one.
     timeout : float
-        The timeout of the last meeting, in seconds.
+        How long this process waits for the other ranks at exit, in seconds: the timeout of the last
+        meeting, or of MPI_Init before the first one.
 
     """
 
@@ -235,8 +242,27 @@ class _MpiAtExit:
                 abort(1)
             if self.has_met is False:
                 _begin_exit_deadline("after a failed start: MPI_Finalize", self.timeout)
+            elif self.has_met or self.finalizes:
+                self._meet()
         if self.finalizes and not self.skips_finalize:
             mpi.Finalize()
+            library.checked.MV_ExitDeadlineEnd()
+
+    def _meet(self) -> None:
+        """Wait for the other ranks, and set a deadline for a call of MPI_Finalize."""
+        timeout = self.timeout
+        if not self.skips_finalize:
+            try:
+                library.checked.MV_ExitMeet(math.ceil(timeout * 1000))
+            except MultiversoError as error:
+                sys.stderr.write(f"multiverso: {type(error).__name__}: {error}\n")
+                sys.stderr.flush()
+                self.skips_finalize = True
+                timeout = _GRACE
+        # If mpi4py was imported before Multiverso, it calls MPI_Finalize after this function.
+        mpi4py_finalizes = not self.finalizes and sys.modules["mpi4py"].rc.finalize is not False
+        if mpi4py_finalizes or (self.finalizes and not self.skips_finalize):
+            _begin_exit_deadline("MPI_Finalize", timeout)
 
 
 _at_exit = _MpiAtExit()

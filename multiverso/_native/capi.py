@@ -344,6 +344,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SetInterrupt": (c_int32, (MV_InterruptCheck, c_void_p)),
     "MV_ExitDeadlineBegin": (c_int32, (c_char_p, c_int64)),
     "MV_ExitDeadlineEnd": (c_int32, ()),
+    "MV_ExitMeet": (c_int32, (c_int64,)),
     "MV_SessionOptionsInit": (c_int32, (POINTER(MV_SessionOptions),)),
     "MV_SessionOpen": (c_int32, (POINTER(MV_SessionOptions), POINTER(MV_Session))),
     "MV_SessionDescribe": (c_int32, (MV_Session, POINTER(MV_SessionDescription))),

@@ -12,6 +12,7 @@
 #include "multiverso/c_api.h"
 #include "session/version.h"
 #include "shard/kernels.h"
+#include "transport/mpi_communicator.h"
 
 namespace {
 
@@ -170,6 +171,12 @@ int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms) {
     }
     (void)begun.release();  // NOLINT: MV_ExitDeadlineEnd deletes it
     return Status::Ok();
+  });
+}
+
+int32_t MV_ExitMeet(int64_t timeout_ms) {
+  return Guard([&] {
+    return multiverso::MpiCommunicator::MeetAtExit(std::chrono::milliseconds(timeout_ms));
   });
 }
 

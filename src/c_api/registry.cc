@@ -160,7 +160,8 @@ Status StaleHandleError(const char* what) {
 }
 
 void RecordLosses(const Session& session) {
-  if (session.context()->peers()->LostRanks().empty()) return;
+  const PeerStatus& peers = *session.context()->peers();
+  if (peers.LostRanks().empty() && !peers.AnyDied()) return;
   has_lost_ranks.store(true);
   MpiCommunicator::SkipFinalizeAtExit(true);
   RemoveFilesOfMpi();

@@ -61,6 +61,18 @@ bool PeerStatus::AnyLost() const {
   return false;
 }
 
+bool PeerStatus::AnyDied() const {
+  for (int rank = 0; rank < members_->size(); ++rank) {
+    const uint32_t state = memory_->slot(rank).state.load(std::memory_order_acquire);
+    if (rank == members_->rank()) continue;
+    const bool is_gone = members_->is_local(rank)
+                             ? state == RankSlot::kAlive && !IsAlive(members_->local_rank_of(rank))
+                             : state == RankSlot::kAbsent && IsSilent(rank);
+    if (is_gone || state == RankSlot::kDied) return true;
+  }
+  return false;
+}
+
 int PeerStatus::FirstRankOfLostNode(int node) const {
   int first = -1;
   for (int rank = 0; rank < members_->size(); ++rank) {

@@ -39,6 +39,9 @@ class PeerStatus final : public OwnerProbe {
   std::string ExitReason(int rank) const;
   // Returns whether any other rank of the session has an ExitReason.
   bool AnyLost() const;
+  // Returns whether any other rank has died, as far as this rank can tell, or its node is
+  // silent.
+  bool AnyDied() const;
   // Returns the first rank of another node if all ranks of the node are lost, and -1 otherwise.
   int FirstRankOfLostNode(int node) const;
 

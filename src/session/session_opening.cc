@@ -99,6 +99,7 @@ Status Opening::JoinGroup(const WaitLimit& limit) {
     if (!opened.ok()) return opened.status();
     messenger = std::move(opened.value());
   }
+  MV_RETURN_IF_NOT_OK(transport_->PrepareExit(limit));
   const auto all_mapped = Exchange(mapped, SegmentLocator(), ConnectionAddress(), limit);
   if (!all_mapped.ok()) return all_mapped.status();
   control_.Unlink();

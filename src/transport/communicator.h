@@ -41,6 +41,11 @@ class Communicator {
   // messenger over a duplicate of the communicator.
   virtual Status BeginDuplicate() = 0;
   virtual Status PollDuplicate(std::unique_ptr<Messenger>* messenger) = 0;
+
+  // Returns whether the processes of all ranks end together, and so need a messenger to meet before
+  // (ExitMeeting). KeepForExit takes it.
+  virtual bool EndsTogether() const { return false; }
+  virtual void KeepForExit(std::unique_ptr<Messenger> /*messenger*/) {}
 };
 
 }  // namespace multiverso

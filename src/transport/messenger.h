@@ -27,6 +27,7 @@ enum MessageTag : int {
   kRequestTag = 5,   // to a service thread: ShardService
   kClockTag = 7,     // between leaders: ClockExchange
   kSumTag = 8,       // between leaders, pieces of the sums of tables: PieceLink
+  kExitTag = 9,      // to and from rank 0, over a messenger of its own: ExitMeeting
   kFirstCallTag = 16,
   kLastCallTag = 8191,
 };

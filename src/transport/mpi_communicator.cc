@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "base/exit_deadline.h"
+#include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "transport/exit_meeting.h"
 #include "transport/mpi_functions.h"
 #include "transport/mpi_messenger.h"
 
@@ -27,6 +29,17 @@ std::atomic<bool>& SkipsFinalize() {
   return skips;
 }
 
+struct Exit {
+  std::unique_ptr<ExitMeeting> meeting;  // null before, and after it has taken place
+  std::chrono::milliseconds timeout{0};  // of the last session
+};
+
+// Never destroyed, because exit handlers use it.
+Exit& AtExit() {
+  static auto* const at_exit = new Exit;
+  return *at_exit;
+}
+
 // Finalizes MPI at process exit, unless an earlier exit handler, such as mpi4py's, has done so.
 template <class Handle>
 void FinalizeAtExit() {
@@ -37,6 +50,12 @@ void FinalizeAtExit() {
   int finalized = 1;
   if (library.ok() && mpi.Load(library.value()).ok() && mpi.Finalized(&finalized) == kMpiSuccess &&
       finalized == 0) {
+    const Status met = MpiCommunicator::MeetAtExit(AtExit().timeout);
+    if (!met.ok()) {
+      LogWarning(met.text());
+      return;
+    }
+    const ExitDeadline deadline("MPI_Finalize", AtExit().timeout);
     mpi.Finalize();
   }
 }
@@ -48,6 +67,7 @@ class CommunicatorOf final : public MpiCommunicator {
     MV_RETURN_IF_NOT_OK(mpi_.Load(library));
     constants_ = ConstantsOf(library, Handle{});
     comm_ = handle == nullptr ? constants_.world : *static_cast<const Handle*>(handle);
+    AtExit().timeout = timeout;
     int is_finalized = 0;
     MV_RETURN_IF_NOT_OK(Check(mpi_.Finalized(&is_finalized), "MPI_Finalized"));
     if (is_finalized != 0) return Status(Code::kState, "MPI has been finalized in this process");
@@ -67,6 +87,7 @@ class CommunicatorOf final : public MpiCommunicator {
       description_ = std::string(text).substr(0, std::string(text).find_first_of("\r\n"));
     }
     description_ += " (" + library.path() + ")";
+    MV_RETURN_IF_NOT_OK(Check(mpi_.Comm_size(constants_.world, &job_size_), "MPI_Comm_size"));
     MV_RETURN_IF_NOT_OK(Check(mpi_.Comm_rank(comm_, &rank_), "MPI_Comm_rank"));
     return Check(mpi_.Comm_size(comm_, &size_), "MPI_Comm_size");
   }
@@ -165,6 +186,12 @@ class CommunicatorOf final : public MpiCommunicator {
     return Status::Ok();
   }
 
+  bool EndsTogether() const override { return size_ == job_size_; }
+
+  void KeepForExit(std::unique_ptr<Messenger> messenger) override {
+    AtExit().meeting = std::make_unique<ExitMeeting>(std::move(messenger));
+  }
+
  private:
   struct Outgoing {
     std::string bytes;
@@ -180,6 +207,7 @@ class CommunicatorOf final : public MpiCommunicator {
   Handle duplication_{};  // the request of MPI_Comm_idup
   int rank_ = 0;
   int size_ = 1;
+  int job_size_ = 1;
   std::string description_;
   std::list<Outgoing> outgoing_;  // a list, since MPI holds pointers to its elements
 };
@@ -208,6 +236,14 @@ int RanksLaunched(const char** variable) {
 }  // namespace
 
 void MpiCommunicator::SkipFinalizeAtExit(bool skips) { SkipsFinalize().store(skips); }
+
+Status MpiCommunicator::MeetAtExit(std::chrono::milliseconds timeout) {
+  const std::unique_ptr<ExitMeeting> meeting = std::move(AtExit().meeting);
+  if (meeting == nullptr) return Status::Ok();
+  const Status met = meeting->Run(timeout);
+  if (!met.ok()) SkipFinalizeAtExit(true);
+  return met;
+}
 
 Result<std::unique_ptr<Communicator>> MpiCommunicator::Open(const std::string& path,
                                                             const void* handle,

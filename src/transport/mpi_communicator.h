@@ -16,6 +16,10 @@ class MpiCommunicator : public Communicator {
   // Sets whether this process exits without MPI_Finalize if Open initialized MPI: after the loss of
   // a rank or a failed opening, MPI_Finalize might wait for other ranks forever.
   static void SkipFinalizeAtExit(bool skips);
+  // Lets this process meet the others before MPI_Finalize (ExitMeeting). Returns ok if it may call
+  // it, and else makes it exit without MPI_Finalize if Open initialized MPI. Returns ok at once if
+  // no session has used all ranks of the job.
+  static Status MeetAtExit(std::chrono::milliseconds timeout);
 
   // Opens the MPI_Comm at address `handle`, or MPI_COMM_WORLD if `handle` is null, with the MPI
   // library at `path`, or the one that is found if `path` is empty. If MPI is not initialized yet,

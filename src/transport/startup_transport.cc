@@ -171,4 +171,13 @@ Result<std::unique_ptr<Messenger>> StartupTransport::Connect(const WaitLimit& li
   return messenger;
 }
 
+Status StartupTransport::PrepareExit(const WaitLimit& limit) {
+  // The first session on a communicator is the first on all of its ranks.
+  if (session_ > 1 || size() == 1 || !communicator_->EndsTogether()) return Status::Ok();
+  Result<std::unique_ptr<Messenger>> messenger = Connect(limit);
+  if (!messenger.ok()) return messenger.status();
+  communicator_->KeepForExit(std::move(messenger.value()));
+  return Status::Ok();
+}
+
 }  // namespace multiverso

@@ -30,6 +30,7 @@ class StartupTransport final : public Transport {
                                             const WaitLimit& limit) override;
   Status CheckCanConnect() const override { return communicator_->CheckCanDuplicate(); }
   Result<std::unique_ptr<Messenger>> Connect(const WaitLimit& limit) override;
+  Status PrepareExit(const WaitLimit& limit) override;
 
  private:
   StartupTransport(std::unique_ptr<Communicator> communicator, int64_t session)

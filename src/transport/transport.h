@@ -32,6 +32,8 @@ class Transport {
   // cannot have one. Connect is collective and opens the messenger.
   virtual Status CheckCanConnect() const = 0;
   virtual Result<std::unique_ptr<Messenger>> Connect(const WaitLimit& limit) = 0;
+  // Collective: prepares the end of the processes, if they end together.
+  virtual Status PrepareExit(const WaitLimit& /*limit*/) { return Status::Ok(); }
 };
 
 // Returns "no rank", "rank 2", "ranks 1 and 3", or the first eight of more ranks "and 5 more".
