@@ -66,11 +66,21 @@ SumPlan PlanOf(const Partition& partition, const Membership& members) {
   return plan;
 }
 
-// Returns how many keys a node may hold. With several nodes, their numbers of keys differ.
-int64_t MostKeysOf(const TableSpec& spec, int64_t rows) {
-  if (rows == spec.num_row) return spec.keys.capacity;
-  const double share = static_cast<double>(rows) / static_cast<double>(spec.num_row) *
-                       static_cast<double>(spec.keys.capacity);
+// Returns how many keys the node with these rows may hold. With several nodes, their numbers of
+// keys differ. Where keys make room for others, a node holds at most its share, and all nodes
+// together the capacity. Elsewhere a node has room for more, since so many keys as the capacity
+// must fit.
+int64_t MostKeysOf(const TableSpec& spec, RowRange rows) {
+  const auto capacity = static_cast<double>(spec.keys.capacity);
+  const auto share_before = [&](int64_t row) {
+    return static_cast<double>(row) / static_cast<double>(spec.num_row) * capacity;
+  };
+  if (spec.keys.evict != 0) {
+    return static_cast<int64_t>(share_before(rows.end)) -
+           static_cast<int64_t>(share_before(rows.first));
+  }
+  if (rows.count() == spec.num_row) return spec.keys.capacity;
+  const double share = share_before(rows.count());
   constexpr double kDeviations = 6;  // of the number of keys, which is nearly Poisson-distributed
   return std::min(spec.keys.capacity,
                   static_cast<int64_t>(std::ceil(share + kDeviations * std::sqrt(share))));
@@ -187,7 +197,7 @@ Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowR
     lazy = std::make_unique<LazyRows>(layout, spec.num_col, storage.value(),
                                       Initializer(spec.initializer, spec.type()), rows.first,
                                       spec.max_bytes, is_huge ? kHugePageBytes : PageBytes(),
-                                      spec.is_hash() ? MostKeysOf(spec, rows.count()) : 0);
+                                      spec.is_hash() ? MostKeysOf(spec, rows) : 0);
   }
   std::unique_ptr<KeyIndex> keys;
   if (spec.is_hash()) {

@@ -97,6 +97,11 @@ Status TableSpec::CheckKeys() const {
     return Status(Code::kValue,
                   StrCat("evict: expected 0 (none), 1 (lru) or 2 (lfu), received ", keys.evict));
   }
+  if (keys.evict != 0 && keys.capacity < key_stripes()) {
+    return Status(Code::kValue,
+                  StrCat("capacity: expected at least ", key_stripes(),
+                         " with evict, one key for each server, received ", keys.capacity));
+  }
   if (keys.admit < 0 || keys.admit > kMostGets) {
     return Status(Code::kValue,
                   StrCat("admit: expected 1 to ", kMostGets, " gets, received ", keys.admit));

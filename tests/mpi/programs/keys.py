@@ -273,7 +273,7 @@ def check_eviction(evict):
         assert ((after != before).all(1) | (after == expected).all(1)).all()
     mv.barrier()
     stats = table.stats()
-    assert stats["keys"] <= 2000 * (1 if api.current_session().num_nodes == 1 else 1.5)
+    assert stats["keys"] <= 2000
     assert stats["evictions"] > 0, stats
     assert stats["admissions"] - stats["evictions"] == stats["keys"], stats
     assert len(all_items(table)[0]) == stats["keys"]
@@ -285,6 +285,22 @@ def check_eviction(evict):
 def evicted_keys_begin_again():
     for evict in ("lru", "lfu"):
         check_eviction(evict)
+
+
+@case()
+def evicting_table_never_holds_more_keys_than_its_capacity():
+    for evict, capacity in (("lru", 57), ("lfu", 1000)):
+        table = mv.HashTableHandler(1, capacity, evict=evict)
+        own = np.arange(mv.worker_id(), 5 * capacity, mv.num_workers())
+        for first in range(0, len(own), 40):
+            table.get(own[first : first + 40])
+            assert len(table) <= capacity
+        mv.barrier()
+        equal(len(table), capacity)
+        mv.barrier()
+    few = mv.num_servers() - 1
+    if few > 0:
+        raises(ValueError, lambda: mv.HashTableHandler(1, few, evict="lru"), "each server")
 
 
 @case()
