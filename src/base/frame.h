@@ -20,6 +20,7 @@ enum class FrameKind : uint32_t {
   kContribution,  // LeaderExchange
   kClocks,        // ClockExchange
   kRequest,       // the header of a request to a server (table/request_message.h)
+  kEndedCall,     // a call that ended before its values were sent (the same)
 };
 
 constexpr uint32_t kFrameMagic = 0x4d56464d;  // "MVFM"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/failpoint.h"
 #include "base/frame.h"
 #include "base/log.h"
@@ -45,7 +46,7 @@ struct ControlChannel::ControlMessage {
   // kContributionRequest: the node whose contribution is requested.
   int32_t code = 0;
   int32_t group = 0;  // this and the next: kLateQuestion, kContributionRequest
-  uint64_t sequence = 0;
+  uint64_t sequence = 0;             // kExit: whether the rank was silent, and may run again
   uint64_t sequences[kGroups] = {};  // kExit: the latest collectives that the rank had begun
   char text[512] = {};
 };
@@ -72,6 +73,14 @@ bool ControlChannel::Poll() {
   const bool received_any = ReceiveAndCheck();
   polling_since_.store(0, std::memory_order_relaxed);
   return received_any;
+}
+
+void ControlChannel::CatchUp() {
+  (void)PollUntil(Clock::now() + kSendTimeout, Backoff(std::chrono::milliseconds(1)), [&] {
+    const std::unique_lock<std::mutex> guard(polling_, std::try_to_lock);
+    if (guard.owns_lock()) (void)ReceiveAndCheck();
+    return guard.owns_lock() ? Status::Ok() : Status::Pending();
+  });
 }
 
 bool ControlChannel::ReceiveAndCheck() {
@@ -152,12 +161,14 @@ bool ControlChannel::Handle(const ControlMessage& message) {
       return true;
     }
     case kExit:
-      if (members_->is_local(message.rank) ||
-          (message.code != RankSlot::kLeft && message.code != RankSlot::kDied)) {
-        return false;
+      if (message.code != RankSlot::kLeft && message.code != RankSlot::kDied) return false;
+      if (members_->is_local(message.rank)) {
+        if (message.sequence == 0) return false;
+        memory_->slot(message.rank).was_excluded.store(1);
+        return true;
       }
       peers_->RecordExit(message.rank, static_cast<RankSlot::State>(message.code), message.text,
-                         message.sequences);
+                         message.sequences, /*was_silent=*/message.sequence != 0);
       return true;
     case kLateQuestion:
       AnswerLateRanks(message);
@@ -220,6 +231,7 @@ ControlChannel::ControlMessage ControlChannel::ExitMessage(int rank, RankSlot::S
                                                            const std::string& reason) const {
   ControlMessage message = MessageAbout(rank, kExit);
   message.code = static_cast<int32_t>(state);
+  message.sequence = memory_->slot(rank).was_excluded.load(std::memory_order_acquire);
   for (int i = 0; i < kGroups; ++i) {
     message.sequences[i] = memory_->slot(rank).groups[i].sequence.load(std::memory_order_acquire);
   }
@@ -256,6 +268,9 @@ void ControlChannel::SendLosses() {
 }
 
 void ControlChannel::SendNewLosses() {
+  for (int rank = 0; rank < members_->size(); ++rank) {
+    if (!members_->is_local(rank) && !reported_[static_cast<size_t>(rank)]) SendIfSilent(rank);
+  }
   for (const int rank : members_->node_ranks()) {
     if (reported_[static_cast<size_t>(rank)] || rank == members_->rank()) continue;
     if (members_->survives_losses()) {
@@ -270,6 +285,13 @@ void ControlChannel::SendNewLosses() {
     reported_[static_cast<size_t>(rank)] = true;
     SendExit(rank, RankSlot::kDied, reason);
   }
+}
+
+void ControlChannel::SendIfSilent(int rank) {
+  const std::string reason = peers_->ExitReason(rank);
+  if (reason.empty() || !peers_->IsExcludedForSilence(rank)) return;
+  reported_[static_cast<size_t>(rank)] = true;
+  SendExit(rank, RankSlot::kDied, reason);
 }
 
 void ControlChannel::SendIfLost(int rank) {

@@ -50,6 +50,9 @@ class ControlChannel {
   // Handles the messages that have arrived, and checks periodically whether ranks of this node have
   // died. Returns whether a message arrived. Returns false at once if another thread is polling.
   bool Poll();
+  // Handles the messages that have arrived, even if another thread is polling: waits for it, at
+  // most for kSendTimeout.
+  void CatchUp();
   // Logs, once, that a Poll has lasted for FailureDetector::warns_after: a call of MPI hangs, and
   // nothing can end the call. Called just after a heartbeat of this rank.
   void WarnIfStuck();
@@ -102,6 +105,9 @@ class ControlChannel {
   void SendNewLosses();  // called with polling_ held
   // Excludes and reports the rank if it is lost. Used in sessions that survive losses.
   void SendIfLost(int rank);
+  // Reports to all nodes, that of the rank included, that this node counts a silent rank of another
+  // node as lost.
+  void SendIfSilent(int rank);
   void SendHeartbeatIfDue();
   void SendHeartbeat(bool is_last);
   // Returns a sentence that names the lost ranks, or an empty text if no rank is lost.

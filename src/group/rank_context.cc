@@ -71,7 +71,9 @@ std::unique_ptr<ControlChannel> RankContext::OpenChannel(std::unique_ptr<Messeng
   messenger->RefuseIf([this](int other) {
     // In a session that survives losses, a rank that left also receives no further messages.
     const uint32_t state = memory_.slot(other).state.load(std::memory_order_relaxed);
-    return state == RankSlot::kDied || (state == RankSlot::kLeft && members_.survives_losses()) ||
+    // A silent rank may run again, and must then learn that it counts as lost.
+    const bool has_died = state == RankSlot::kDied && !peers_.IsExcludedForSilence(other);
+    return has_died || (state == RankSlot::kLeft && members_.survives_losses()) ||
            (connections_ != nullptr && connections_->HasEnded(other));
   });
   return std::make_unique<ControlChannel>(std::move(messenger), &members_, &memory_,

@@ -22,6 +22,8 @@ Status SessionState::CheckNotExcluded() const {
     return Status(Code::kState, StrCat("rank ", members_->rank(), " has left the session (",
                                        memory_->own_slot().reason, ")"));
   }
+  // A message from another node may wait that says so.
+  if (channel_ != nullptr && peers_->HasMissedTimeout()) channel_->CatchUp();
   if (memory_->own_slot().was_excluded.load(std::memory_order_acquire) == 0) return Status::Ok();
   return Status(Code::kState,
                 StrCat("the other ranks have excluded rank ", members_->rank(),

@@ -31,6 +31,11 @@ void FailureDetector::Beat() {
   control_->slots()[members_->rank()].silence_logged.store(0, std::memory_order_relaxed);
 }
 
+bool FailureDetector::HasMissedTimeout() const {
+  const int64_t mine = last_heartbeat(members_->rank()).load(std::memory_order_acquire);
+  return mine != 0 && NanosecondsNow() - mine > timeout_.count();
+}
+
 void FailureDetector::RecordHeartbeat(int node, bool is_last) {
   const int64_t now = is_last ? 0 : NanosecondsNow();
   for (int rank = 0; rank < members_->size(); ++rank) {

@@ -48,8 +48,12 @@ std::string PeerStatus::ExitReason(int rank) const {
   }
   if (!members_->is_local(rank)) {
     if (!IsSilent(rank)) return "";
-    return StrCat("has sent no heartbeat for ", TimeText(SilentFor(rank)),
-                  ", nor has any rank of its node: it died, or cannot be reached");
+    const std::string reason =
+        StrCat("has sent no heartbeat for ", TimeText(SilentFor(rank)),
+               ", nor has any rank of its node: it died, or cannot be reached");
+    const uint64_t unknown[kGroups] = {};
+    RecordExit(rank, RankSlot::kDied, reason, unknown, /*was_silent=*/true);
+    return reason;
   }
   return IsAlive(members_->local_rank_of(rank)) ? "" : StrCat("(process ", peer.pid, ") died");
 }
@@ -140,12 +144,13 @@ int PeerStatus::MasterOf(const std::vector<int>& ranks) const {
 }
 
 void PeerStatus::RecordExit(int rank, RankSlot::State state, const std::string& reason,
-                            const uint64_t (&sequences)[kGroups]) const {
+                            const uint64_t (&sequences)[kGroups], bool was_silent) const {
   RankSlot& peer = memory_->slot(rank);
   // Several threads of the node may receive the report; the first one records it.
   uint32_t expected = RankSlot::kAbsent;
   if (!peer.state.compare_exchange_strong(expected, RankSlot::kUpdating)) return;
   CopyText(peer.reason, reason);
+  peer.was_excluded.store(was_silent ? 1 : 0);
   for (int i = 0; i < kGroups; ++i) peer.groups[i].RaiseSequence(sequences[i]);
   memory_->control()->some_lost.store(1);
   peer.state.store(state, std::memory_order_release);

@@ -34,8 +34,11 @@ class PeerStatus final : public OwnerProbe {
   bool IsSilent(int rank) const { return failure_detector_->IsSilent(rank); }
   // Returns the seconds since that rank's last heartbeat, or 0 if this rank cannot tell.
   double SilentFor(int rank) const { return failure_detector_->SilentFor(rank); }
+  // Returns whether this rank's last heartbeat is older than peer_timeout.
+  bool HasMissedTimeout() const { return failure_detector_->HasMissedTimeout(); }
   // Returns how a rank was lost, such as "(process 12) died"; empty if it is not lost. A rank of
-  // this node that closed also "died" once its process has ended.
+  // this node that closed also "died" once its process has ended. The loss of a silent rank of
+  // another node is recorded here, so that the rank stays lost if it resumes.
   std::string ExitReason(int rank) const;
   // Returns whether any other rank of the session has an ExitReason.
   bool AnyLost() const;
@@ -49,6 +52,10 @@ class PeerStatus final : public OwnerProbe {
   // collective. Always false in a session that does not survive losses. In an elastic session, the
   // others also continue without a rank that has shut down.
   bool IsExcluded(int rank) const;
+  // Returns whether this node counts that rank of another node as lost because it was silent.
+  bool IsExcludedForSilence(int rank) const {
+    return memory_->slot(rank).was_excluded.load(std::memory_order_acquire) != 0;
+  }
   // Returns whether this node has recorded the loss of any rank. Cheaper than AnyLost, which checks
   // every rank.
   bool HasRecordedLoss() const { return memory_->control()->some_lost.load() != 0; }
@@ -67,8 +74,9 @@ class PeerStatus final : public OwnerProbe {
 
   // Records that a rank of another node left or died. Only the first report counts. `sequences`
   // holds, for each group, the latest collective that the rank had begun, or 0 if it is unknown.
+  // `was_silent` says that the rank may run again.
   void RecordExit(int rank, RankSlot::State state, const std::string& reason,
-                  const uint64_t (&sequences)[kGroups]) const;
+                  const uint64_t (&sequences)[kGroups], bool was_silent = false) const;
   // Records that a rank of another node waits in collective sequences[group] of that group, which
   // has that kind. `sequences` is as in RecordExit.
   void RecordWaiting(int rank, int group, CollectiveKind kind,

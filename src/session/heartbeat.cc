@@ -33,9 +33,13 @@ Heartbeat::~Heartbeat() {
 void Heartbeat::Run() {
   const auto interval = context_->failure_detector()->interval();
   for (Instant next = Clock::now() + interval; !AttendUntil(next); next = Clock::now() + interval) {
+    ControlChannel* const channel = context_->control_channel();
+    // After a suspension, this rank learns whether others count it as lost before its next
+    // heartbeat, since its calls ask only until then (SessionState::CheckNotExcluded).
+    if (channel != nullptr && context_->failure_detector()->HasMissedTimeout()) channel->CatchUp();
     context_->failure_detector()->Beat();
     context_->failure_detector()->WarnOfSilentRanks();
-    if (context_->control_channel() != nullptr) context_->control_channel()->WarnIfStuck();
+    if (channel != nullptr) channel->WarnIfStuck();
   }
 }
 

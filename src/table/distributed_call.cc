@@ -19,7 +19,8 @@ constexpr auto kMaxNap = std::chrono::milliseconds(2);
 constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 // The time in which the messages in flight of a failed call may complete, while receivers poll.
 constexpr auto kWindDown = std::chrono::seconds(2);
-// The time for that after a loss or a timeout, when a receiver may never poll again.
+// The time for that after a loss or a timeout, when a receiver may never poll again, and after an
+// interrupt, which the caller wants to take effect.
 constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
 // The time in which the death of a server becomes known after messages to the server fail.
 constexpr auto kDeathKnownWithin = std::chrono::seconds(2);
@@ -220,6 +221,8 @@ Status DistributedCall::Run(const WaitLimit& limit) {
 Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
   const WaitLimit no_wait{limit.deadline, Instant::min()};
   Instant last = Clock::now();
+  // What a lost server might still answer does not count.
+  if (rank_context_->peers()->HasRecordedLoss()) MV_RETURN_IF_NOT_OK(CheckServers());
   for (;;) {
     bool progressed = false;
     const Status remote = failure_.is_set() ? failure_.Get() : StepPipelines(&progressed);
@@ -253,6 +256,7 @@ Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
 }
 
 Status DistributedCall::CheckServers() {
+  MV_RETURN_IF_NOT_OK(rank_context_->state()->CheckNotExcluded());
   for (size_t i = 0; i < pipelines_.size(); ++i) {
     if (answered_[i]) continue;
     ServerPipeline* const pipeline = &pipelines_[i];
@@ -292,8 +296,9 @@ Status DistributedCall::TimeoutStatus() const {
 }
 
 void DistributedCall::WindDown(const Status& failure) {
-  const bool may_be_lost = failure.code() == Code::kPeerLost || failure.code() == Code::kTimeout;
-  const Instant until = Clock::now() + (may_be_lost ? kWindDownFromLost : kWindDown);
+  const bool is_short = failure.code() == Code::kPeerLost || failure.code() == Code::kTimeout ||
+                        failure.code() == Code::kAborted;
+  const Instant until = Clock::now() + (is_short ? kWindDownFromLost : kWindDown);
   for (;;) {
     bool all_over = true;
     for (ServerPipeline& pipeline : pipelines_) all_over = pipeline.WindDown() && all_over;

@@ -15,6 +15,10 @@
 // Its tag identifies the call, because no other call has the tag until the last answer has been
 // received (CallTags, LateAnswers). A Reply repeats the number of the call, and is dropped if it
 // has another.
+//
+// Values are also sent from the caller's memory. If a call ends before they have all been sent, MPI
+// may send them later, when the caller has changed them. So the worker then sends an EndedCall with
+// kEndTag, and the server applies no values of that call that it receives afterwards.
 #ifndef MULTIVERSO_TABLE_REQUEST_MESSAGE_H_
 #define MULTIVERSO_TABLE_REQUEST_MESSAGE_H_
 
@@ -89,6 +93,11 @@ std::string EncodeRequest(const RequestHeader& header);
 // decoded header are safe to allocate and match `bytes`, but the table may not have the header's
 // rows.
 bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* header);
+
+struct EndedCall {
+  int32_t sender = 0;
+  uint64_t call = 0;  // RequestHeader::call
+};
 
 // The answer to a request that returns no values: ok, or why the request failed. Also why a server
 // cannot return the values of a request.

@@ -345,12 +345,18 @@ bool ServerPipeline::WindDown() {
 }
 
 void ServerPipeline::Abandon() {
+  bool is_sending = false;
   for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
     if (!request->is_in_flight) continue;
     Wire* const wire = request->wire.get();
     if (messenger_->Withdraw(&wire->answer) == Messenger::Withdrawn::kCancelled) ++missing_;
     request->is_in_flight = wire->is_in_use();
+    const bool sends_callers = wire->sends[1].is_open || wire->sends[2].is_open;
+    is_sending = is_sending || (sends_callers && !has_failover());
   }
+  if (!is_sending) return;
+  const EndedCall ended{messenger_->rank(), call_.number};
+  (void)messenger_->Post(server_, kEndTag, MakeFrame(FrameKind::kEndedCall, ended));
 }
 
 bool ServerPipeline::HasLeftMemory() {

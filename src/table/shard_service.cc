@@ -17,6 +17,8 @@ namespace {
 constexpr auto kTimeSlice = std::chrono::milliseconds(25);
 // The most time for which the destructor lets the last answers leave.
 constexpr auto kMaxFarewell = std::chrono::milliseconds(200);
+// The most ended calls that are remembered: those of which values may still arrive are few.
+constexpr size_t kMostEndedCalls = 1000;
 constexpr auto kCleanUpInterval = std::chrono::milliseconds(200);
 
 bool IsEncoded(const RequestHeader& header) {
@@ -166,6 +168,10 @@ Status ShardService::Begin(const RequestHeader& header, const char* payload) {
   if (job.table == nullptr) {
     job.failure = Status(Code::kTransport, StrCat("rank ", rank_context_->members().rank(),
                                                   " has no table number ", header.table));
+  } else if (rank_context_->peers()->IsExcludedForSilence(header.sender)) {
+    job.failure = Status(Code::kState, StrCat("the other ranks have excluded rank ", header.sender,
+                                              ", which sent no heartbeat for too long: it cannot "
+                                              "take part any more"));
   } else {
     job.failure = job.table->CheckRequest(header);
   }
@@ -268,6 +274,7 @@ Status ShardService::Continue(const std::list<Job>::iterator& job, bool* did_wor
       if (!done) return Status::Pending();
       *did_work = true;
       if (job->failure.ok()) CheckValues(&*job);
+      if (job->failure.ok()) MV_RETURN_IF_NOT_OK(CheckHasNotEnded(&*job));
       job->phase = Job::Phase::kWork;
       [[fallthrough]];
     }
@@ -331,6 +338,27 @@ void ShardService::CheckValues(Job* job) {
     DecodeRows(job);
     job->failure = job->table->CheckRows(header.kind, job->request.row_ids, job->request.num_ids);
   }
+}
+
+Status ShardService::CheckHasNotEnded(Job* job) {
+  const RequestHeader& header = job->header;
+  if (header.payload_bytes() == header.inline_bytes()) return Status::Ok();
+  for (bool got = true; got;) {
+    std::string bytes;
+    constexpr int64_t kMostBytes = FrameBytes<EndedCall>();
+    MV_RETURN_IF_NOT_OK(messenger_->Take(Messenger::kAnyRank, kEndTag, kMostBytes, &bytes, &got));
+    EndedCall ended;
+    if (!got || !FrameReader(bytes).ReadHeader(FrameKind::kEndedCall, &ended)) continue;
+    ended_.push_back(ended);
+    if (ended_.size() > kMostEndedCalls) ended_.pop_front();
+  }
+  const bool has_ended = std::any_of(ended_.begin(), ended_.end(), [&](const EndedCall& ended) {
+    return ended.sender == header.sender && ended.call == header.call;
+  });
+  if (has_ended) {
+    job->failure = Status(Code::kAborted, "the call ended before its values were received");
+  }
+  return Status::Ok();
 }
 
 Status ShardService::Claim(Job* job, bool* done) {

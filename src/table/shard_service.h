@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -82,6 +83,8 @@ class ShardService {
 
   std::shared_ptr<TableShard> Find(int64_t id) const;
   Status TakeRequests(bool* did_work);
+  // Sets job->failure if the call has ended, so that its values may have changed meanwhile.
+  Status CheckHasNotEnded(Job* job);
   // `payload` has header.inline_bytes().
   Status Begin(const RequestHeader& header, const char* payload);
   Status ReceiveValues(Job* job, const char* payload);
@@ -129,7 +132,8 @@ class ShardService {
   mutable std::mutex tables_mutex_;
   std::map<int64_t, std::shared_ptr<TableShard>> tables_;
   std::mutex polling_mutex_;
-  std::list<Job> jobs_;  // in order of arrival; a list, since messages point into jobs
+  std::deque<EndedCall> ended_;  // the last calls that ended before their values were sent
+  std::list<Job> jobs_;          // in order of arrival; a list, since messages point into jobs
   // The jobs that wait for a round. They are not in jobs_, because a round may need requests that
   // arrive later.
   std::list<Job> waiting_;

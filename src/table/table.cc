@@ -221,6 +221,7 @@ Status Table::Check(const Request& request, int64_t count) const {
 }
 
 Status Table::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
+  if (context_.service != nullptr) MV_RETURN_IF_NOT_OK(context_.rank->state()->CheckNotExcluded());
   if (request.IsPeek() && !EveryGetIsCollective()) {
     Request peek = request;
     peek.may_round = true;

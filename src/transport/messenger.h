@@ -25,6 +25,7 @@ enum MessageTag : int {
   kExchangeTag = 2,  // between leaders, plus the number of the group: LeaderExchange
   kAnswerTag = 4,    // to the leader that asked for late ranks: ControlChannel
   kRequestTag = 5,   // to a service thread: ShardService
+  kEndTag = 6,       // to a service thread, that a call has ended: ShardService
   kClockTag = 7,     // between leaders: ClockExchange
   kSumTag = 8,       // between leaders, pieces of the sums of tables: PieceLink
   kExitTag = 9,      // to and from rank 0, over a messenger of its own: ExitMeeting

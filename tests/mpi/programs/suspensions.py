@@ -1,0 +1,221 @@
+"""A rank, a node of its own, is suspended for a while: ``suspensions.py FUNCTION ...``."""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import worker
+
+import multiverso as mv
+
+#: The rank that is suspended.
+VICTIM = 1
+
+SIZE = 2000
+#: An answer about half of these elements has several parts.
+LARGE = 800_000
+ROWS = 60
+KEYS = np.arange(0, 4000, 7)
+ELEMENTS = (SIZE // 2, SIZE // 2 + 17, SIZE - 1)
+
+
+class _Model:
+    """Tables that only this rank changes, and what they contain."""
+
+    def __init__(self):
+        def filled(shape, value):
+            return np.full(shape, value, np.int64)
+
+        self.values = {
+            "small": filled(SIZE, 10),
+            "large": filled(LARGE, 2000),
+            "matrix": filled((ROWS, 5), 300_000),
+        }
+        self.counts = dict.fromkeys(KEYS.tolist(), 0)
+        self.small = mv.ArrayTableHandler(SIZE, self.values["small"], dtype="int64")
+        self.large = mv.ArrayTableHandler(LARGE, self.values["large"], dtype="int64")
+        self.matrix = mv.MatrixTableHandler(ROWS, 5, self.values["matrix"], dtype="int64")
+        self.hash = mv.HashTableHandler(1, 4 * len(KEYS), dtype="int64")
+        self.hash.add(np.zeros((len(KEYS), 1), np.int64), KEYS)
+        self.kept = []  # what messages of ended calls may still refer to
+        self.unsure = 0  # what an add to the large table that ended has added to some elements
+
+    def call(self, kind, rng):
+        """Make a call that needs the other node, and check its result."""
+        value = rng.randrange(1, 100)
+        keys = np.array(rng.sample(KEYS.tolist(), 20))  # of both nodes
+        rows = [ROWS - 1, 0, ROWS // 2 + rng.randrange(5), ROWS - 1]
+        element = rng.choice(ELEMENTS)
+        expected = got = None
+        if kind in ("small", "large"):
+            expected, got = self.values[kind], getattr(self, kind).get()
+        elif kind == "rows":
+            expected, got = self.values["matrix"][rows], self.matrix.get(rows)
+        elif kind == "keys":
+            expected = [[self.counts[key]] for key in keys.tolist()]
+            got = self.hash.get(keys)
+        elif kind == "contains":
+            expected, got = np.ones(20, bool), self.hash.contains(keys)
+        elif kind == "part":
+            part = np.s_[SIZE // 2 : SIZE - 3]
+            expected, got = self.values["small"][part], self.small.get(index=part)
+        elif kind == "fetch_add":
+            expected = int(self.values["small"][element])
+            self.values["small"][element] += value
+            got = self.small.fetch_add(int(element), value)
+        elif kind in ("add_small", "add_large"):
+            name = kind[len("add_") :]
+            self.values[name] += value
+            delta = np.full(len(self.values[name]), value, np.int64)
+            self.kept.append(delta)
+            try:
+                getattr(self, name).add(delta)
+            except BaseException:
+                delta[:] = 2**50  # which no table must ever contain
+                if name == "large":
+                    self.unsure = value
+                raise
+        elif kind == "add_rows":
+            np.add.at(self.values["matrix"], rows, value)
+            self.matrix.add(np.full((4, 5), value, np.int64), rows)
+        elif kind == "add_keys":
+            for key in keys.tolist():
+                self.counts[key] += value
+            self.hash.add(np.full((20, 1), value, np.int64), keys)
+        np.testing.assert_array_equal(got, expected, kind)
+
+    def settle(self):
+        """Wait until the small adds whose calls have ended without answers are made.
+
+        The server makes them when it resumes. Of a large add, whose values would be sent only then,
+        it makes no part after the end of the call.
+        """
+        deadline = time.monotonic() + 60
+        got = self.large.get()
+        not_added = got == self.values["large"] - self.unsure
+        self.values["large"][not_added] -= self.unsure
+        self.unsure = 0
+        expected = [[count] for count in self.counts.values()]
+        while not (
+            all((getattr(self, name).get() == self.values[name]).all() for name in self.values)
+            and (self.hash.get(KEYS) == expected).all()
+        ):
+            assert time.monotonic() < deadline, "an add of an ended call was not made"
+
+
+GETS = ("small", "large", "rows", "keys", "contains", "part")
+CHANGES = ("fetch_add", "add_small", "add_large", "add_rows", "add_keys")
+
+
+def _suspend_victim(pid):
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    while not all(" T " in (task / "stat").read_text("ascii") for task in tasks.iterdir()):
+        time.sleep(0.001)
+
+
+def _end_without_answer(model, kind, rng, how, pid):
+    """Make a call that ends while the other node is suspended, and let that node continue."""
+    _suspend_victim(pid)
+    if how == "interrupt":
+        soon = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        soon.start()
+    try:
+        model.call(kind, rng)
+    except (KeyboardInterrupt, mv.OperationTimeout):
+        pass
+    else:
+        raise AssertionError(f"{kind} of a suspended node has returned")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def gets_its_own_answers(seed):
+    """Each call gets its own answer, also after calls that ended without theirs."""
+    mv.init(timeout=4.0, peer_timeout=600)
+    model = _Model() if worker.RANK == 0 else None
+    if model is None:
+        for shape in (SIZE, LARGE):
+            mv.ArrayTableHandler(shape, np.zeros(shape), dtype="int64")
+        mv.MatrixTableHandler(ROWS, 5, np.zeros((ROWS, 5)), dtype="int64")
+        mv.HashTableHandler(1, 4 * len(KEYS), dtype="int64")
+        worker.announce("serves")
+        worker.wait_for("over", 0)
+        os._exit(0)
+    worker.wait_for("serves", VICTIM)
+    pid = int((Path(os.environ["MULTIVERSO_TEST_JOB"]) / f"pid-{VICTIM}").read_text())
+    rng = random.Random(seed)
+    kinds = GETS + CHANGES
+    for kind in kinds:
+        _end_without_answer(model, kind, rng, "interrupt", pid)
+        for other in rng.sample(GETS, len(GETS)) if kind in GETS else ():
+            model.call(other, rng)
+        model.settle()
+    _end_without_answer(model, "large", rng, "timeout", pid)
+    for kind in rng.sample(kinds, len(kinds)):
+        model.call(kind, rng)
+    for _ in range(60):
+        if rng.random() < 0.3:
+            _end_without_answer(model, kind := rng.choice(kinds), rng, "interrupt", pid)
+            if kind in CHANGES:
+                model.settle()
+        model.call(rng.choice(kinds), rng)
+    worker.report(error=None)
+    worker.announce("over")
+    os._exit(0)
+
+
+def loses_a_silent_node(mode):
+    """Ranks call a node that has been silent for longer than peer_timeout, and then resumes."""
+    options = {"continue": {"on_peer_lost": "continue"}, "sync": {"sync": True}}.get(mode, {})
+    mv.init(timeout=60, peer_timeout=2.0, **options)
+    array = mv.ArrayTableHandler(90, name="w")
+    matrix = mv.MatrixTableHandler(9, 4)
+    table = mv.HashTableHandler(1, 1000)
+    rows = [4, 4]  # of the victim
+    calls = {
+        "get": array.get,
+        "add": lambda: array.add(np.ones(90)),
+        "add_get": lambda: array.add_get(np.ones(90)),
+        "get_rows": lambda: matrix.get(rows),
+        "add_rows": lambda: matrix.add(np.ones((2, 4)), rows),
+        "get_keys": lambda: table.get(range(50)),
+        "add_keys": lambda: table.add(np.ones((50, 1)), range(50)),
+        "contains": lambda: table.contains(range(50)),
+        "len": lambda: len(table),
+        "fetch_add": lambda: array.fetch_add(45, 1),
+        "barrier": mv.barrier,
+        "create": lambda: mv.ArrayTableHandler(3),
+        "aggregate": lambda: mv.aggregate(np.ones(100)),
+    }
+    own = {
+        "get_own_rows": lambda: matrix.get([4]),
+        "add_own_part": lambda: array.add([1.0], index=np.s_[45:46]),
+    }
+    mv.barrier()
+    worker.announce("ready")
+    if worker.RANK == VICTIM:
+        worker.wait_for("resumed")
+        first = dict(list(own.items()) + list(calls.items()))
+    else:
+        worker.wait_for("suspended")
+        worker.report_call(lambda: (array.add(np.ones(90)), array.get()), name="while_silent")
+        worker.announce("has-lost")
+        worker.wait_for("resumed")
+        first = calls
+    for repetition in range(2):
+        for name, call in first.items():
+            worker.report_call(call, name=f"{name}-{repetition}")
+    worker.report(lost=list(mv.lost_ranks()), over=True)
+    worker.meet("over")
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    worker.begin()
+    globals()[sys.argv[1]](*sys.argv[2:])

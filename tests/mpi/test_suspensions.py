@@ -1,0 +1,49 @@
+"""A node is suspended and resumes: its late answers are dropped, and a lost node stays lost."""
+
+import os
+import signal
+
+import pytest
+
+import launch
+
+SEED = os.environ.get("MULTIVERSO_TEST_SEED", "20261125")
+
+NODES = {"MULTIVERSO_RANKS_PER_NODE": "1"}
+
+
+@pytest.mark.one_mpi
+def test_each_call_gets_its_own_answer_after_calls_that_ended_without_theirs():
+    with launch.Job("suspensions.py", "gets_its_own_answers", SEED, np=2, **NODES) as job:
+        result = job.finish()
+    result.check_clean()
+    assert result.reports.get(0, {}).get("error", "no report") is None, result.output
+
+
+@pytest.mark.parametrize("mode", ["fail", "continue", "sync"])
+def test_node_that_was_lost_by_silence_stays_lost(mode):
+    options = {"np": 3, "survives": True, **NODES}
+    with launch.Job("suspensions.py", "loses_a_silent_node", mode, **options) as job:
+        job.wait_for("ready", 0, 1, 2)
+        job.signal(1, signal.SIGSTOP)
+        job.announce("suspended")
+        job.wait_for("has-lost", 0, 2)
+        job.announce("resumed")
+        job.signal(1, signal.SIGCONT)
+        result = job.finish().check_clean()
+    for rank, kind, text in (
+        (0, "PeerLostError", "rank 1"),
+        (1, "StateError", "have excluded rank 1"),
+        (2, "PeerLostError", "rank 1"),
+    ):
+        report = result.reports[rank]
+        assert report.get("over"), result.output
+        assert report["lost"] == ([1] if mode == "continue" and rank != 1 else [])
+        outcomes = {name: outcome for name, outcome in report.items() if name[-2:] in ("-0", "-1")}
+        assert len(outcomes) >= 26
+        wrong = {
+            name: outcome
+            for name, outcome in outcomes.items()
+            if outcome is None or outcome[0] != kind or text not in outcome[1]
+        }
+        assert not wrong, f"rank {rank}: {wrong}\n{result.output}"
