@@ -257,6 +257,8 @@ class _MpiAtExit:
             except MultiversoError as error:
                 sys.stderr.write(f"multiverso: {type(error).__name__}: {error}\n")
                 sys.stderr.flush()
+                if uncaught_exception() is not None:
+                    abort(1)  # Otherwise the library does so with the exit code, if it knows that.
                 self.skips_finalize = True
                 timeout = _GRACE
         # If mpi4py was imported before Multiverso, it calls MPI_Finalize after this function.

@@ -27,6 +27,11 @@ int64_t AllowedCores();
 // false if the system refuses. Does nothing on Windows, which has no fork.
 bool CallInForkedChildren(void (*function)());
 
+// Registers `function` to be called with the exit code when this process exits, before the exit
+// handlers that were registered earlier. Returns false on systems that do not tell the code: all
+// but Linux with glibc.
+bool CallWithExitCode(void (*function)(int code));
+
 }  // namespace multiverso
 
 #endif  // MULTIVERSO_BASE_PROCESS_H_

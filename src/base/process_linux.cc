@@ -1,6 +1,7 @@
 #include <sched.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -33,6 +34,15 @@ int64_t ProcessStart(int64_t process) {
                                 &state, &start);
   const bool has_ended = state == 'Z' || state == 'X';
   return found == 2 && !has_ended ? start : 0;
+}
+
+bool CallWithExitCode([[maybe_unused]] void (*function)(int code)) {
+#if defined(__GLIBC__)
+  const auto call = [](int code, void* given) { reinterpret_cast<void (*)(int)>(given)(code); };
+  return on_exit(call, reinterpret_cast<void*>(function)) == 0;
+#else
+  return false;
+#endif
 }
 
 }  // namespace multiverso

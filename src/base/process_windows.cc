@@ -19,4 +19,6 @@ int64_t AllowedCores() { return OnlineCores(); }
 
 bool CallInForkedChildren(void (* /*function*/)()) { return true; }
 
+bool CallWithExitCode(void (* /*function*/)(int code)) { return false; }
+
 }  // namespace multiverso

@@ -1,9 +1,11 @@
 #include "transport/mpi_communicator.h"
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <list>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "base/exit_deadline.h"
@@ -29,8 +31,12 @@ std::atomic<bool>& SkipsFinalize() {
   return skips;
 }
 
+// The launcher discards output that it has not read when the job ends.
+constexpr std::chrono::milliseconds kGrace{500};
+
 struct Exit {
   std::unique_ptr<ExitMeeting> meeting;  // null before, and after it has taken place
+  void (*abort_with)(int code) = nullptr;
   std::chrono::milliseconds timeout{0};  // of the last session
 };
 
@@ -38,6 +44,18 @@ struct Exit {
 Exit& AtExit() {
   static auto* const at_exit = new Exit;
   return *at_exit;
+}
+
+// Ends the job with the exit code of this process, unless that is 0. A launcher that sees a process
+// fail without MPI_Finalize ends the others, but may then report the code with which they ended.
+template <class Handle>
+void AbortWith(int code) {
+  const Result<MpiLibrary> library = MpiLibrary::Find("");
+  MpiFunctions<Handle> mpi{};
+  if (code == 0 || !library.ok() || !mpi.Load(library.value()).ok()) return;
+  std::fflush(nullptr);
+  std::this_thread::sleep_for(kGrace);
+  mpi.Abort(ConstantsOf(library.value(), Handle{}).world, code);
 }
 
 // Finalizes MPI at process exit, unless an earlier exit handler, such as mpi4py's, has done so.
@@ -190,6 +208,7 @@ class CommunicatorOf final : public MpiCommunicator {
 
   void KeepForExit(std::unique_ptr<Messenger> messenger) override {
     AtExit().meeting = std::make_unique<ExitMeeting>(std::move(messenger));
+    AtExit().abort_with = &AbortWith<Handle>;
   }
 
  private:
@@ -241,7 +260,9 @@ Status MpiCommunicator::MeetAtExit(std::chrono::milliseconds timeout) {
   const std::unique_ptr<ExitMeeting> meeting = std::move(AtExit().meeting);
   if (meeting == nullptr) return Status::Ok();
   const Status met = meeting->Run(timeout);
-  if (!met.ok()) SkipFinalizeAtExit(true);
+  if (met.ok()) return met;
+  SkipFinalizeAtExit(true);
+  (void)CallWithExitCode(AtExit().abort_with);
   return met;
 }
 

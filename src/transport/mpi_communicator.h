@@ -17,8 +17,8 @@ class MpiCommunicator : public Communicator {
   // a rank or a failed opening, MPI_Finalize might wait for other ranks forever.
   static void SkipFinalizeAtExit(bool skips);
   // Lets this process meet the others before MPI_Finalize (ExitMeeting). Returns ok if it may call
-  // it, and else makes it exit without MPI_Finalize if Open initialized MPI. Returns ok at once if
-  // no session has used all ranks of the job.
+  // it, and else makes it exit without MPI_Finalize if Open initialized MPI, and end the job if its
+  // exit code is not 0. Returns ok at once if no session has used all ranks of the job.
   static Status MeetAtExit(std::chrono::milliseconds timeout);
 
   // Opens the MPI_Comm at address `handle`, or MPI_COMM_WORLD if `handle` is null, with the MPI

@@ -58,6 +58,7 @@ struct MpiFunctions {
   int (*Finalized)(int*);
   int (*Init_thread)(int*, char***, int, int*);
   int (*Finalize)();
+  int (*Abort)(Handle, int);
   int (*Get_library_version)(char*, int*);
   int (*Error_string)(int, char*, int*);
   int (*Query_thread)(int*);
@@ -96,6 +97,7 @@ struct MpiFunctions {
     load(&Finalized, "MPI_Finalized");
     load(&Init_thread, "MPI_Init_thread");
     load(&Finalize, "MPI_Finalize");
+    load(&Abort, "MPI_Abort");
     load(&Get_library_version, "MPI_Get_library_version");
     load(&Error_string, "MPI_Error_string");
     load(&Query_thread, "MPI_Query_thread");

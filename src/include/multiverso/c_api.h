@@ -233,8 +233,9 @@ MV_EXPORT int32_t MV_ExitDeadlineEnd(void);
 /* Waits at most timeout_ms, at the end of this process, until all ranks of its MPI job have called
  * this function, because MPI_Finalize would wait for them without end. Returns MV_OK if they have,
  * or if no session has used all ranks of the job. Otherwise MV_ERR_TIMEOUT or MV_ERR_PEER_LOST
- * names the missing ranks, and the process must end without MPI_Finalize. If MV_SessionOpen
- * initialized MPI, it also makes this call and MPI_Finalize at exit. */
+ * names the missing ranks, and the process must end without MPI_Finalize; its exit code, unless it
+ * is 0, then becomes that of the job (with glibc). If MV_SessionOpen initialized MPI, it also makes
+ * this call and MPI_Finalize at exit. */
 MV_EXPORT int32_t MV_ExitMeet(int64_t timeout_ms);
 
 /* ---- Ranks ---------------------------------------------------------------------------------- */
