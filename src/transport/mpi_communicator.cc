@@ -13,6 +13,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "transport/exit_meeting.h"
+#include "transport/mpi_files.h"
 #include "transport/mpi_functions.h"
 #include "transport/mpi_messenger.h"
 
@@ -262,6 +263,7 @@ Status MpiCommunicator::MeetAtExit(std::chrono::milliseconds timeout) {
   const Status met = meeting->Run(timeout);
   if (met.ok()) return met;
   SkipFinalizeAtExit(true);
+  RemoveFilesOfMpi();
   (void)CallWithExitCode(AtExit().abort_with);
   return met;
 }
