@@ -45,7 +45,7 @@ struct ControlChannel::ControlMessage {
   // kAborted: a Code; kExit: a RankSlot::State; kHeartbeat: 1 for the last one;
   // kContributionRequest: the node whose contribution is requested.
   int32_t code = 0;
-  int32_t group = 0;  // this and the next: kLateQuestion, kContributionRequest
+  int32_t group = 0;                 // this and the next: kLateQuestion, kContributionRequest
   uint64_t sequence = 0;             // kExit: whether the rank was silent, and may run again
   uint64_t sequences[kGroups] = {};  // kExit: the latest collectives that the rank had begun
   char text[512] = {};
