@@ -1,10 +1,13 @@
 """An optimizer that synchronizes its module between the workers."""
 
-from collections.abc import Callable
-from typing import Any, NoReturn, SupportsIndex
+import functools
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, SupportsIndex
 
 import torch
 
+from multiverso._native import capi
 from multiverso.api import current_session
 from multiverso.sync._param_manager import SyncStatistics, checked_freq
 from multiverso.sync._tensor_sync import failing_on_all_ranks
@@ -13,20 +16,33 @@ from multiverso.torch_ext.param_manager import TorchParamManager
 
 __all__ = ["DistributedOptimizer"]
 
+#: What `DistributedOptimizer` adds to an optimizer.
+_ADDED: Final = ("freq", "manager", "sync", "wait")
+
+
+class _Itself:
+    """An attribute whose value is the object itself, unless the object has its own."""
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return instance
+
 
 class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
-    """Wraps any PyTorch optimizer and syncs the module after every `freq` of its steps.
+    """Lets any PyTorch optimizer sync its module after every `freq` of its steps.
 
-    The constructor is collective, see `TorchParamManager`. You can use the object wherever you can
-    use the optimizer: learning-rate schedulers, hooks and gradient scalers see the optimizer's own
-    groups and state. Each worker has its own state, also in `state_dict`.
+    The constructor is collective, see `TorchParamManager`. It returns the given optimizer, whose
+    class becomes a subclass of its own class and of `DistributedOptimizer`. So everything else that
+    the optimizer does, and what programs and libraries do with it, is as before: learning-rate
+    schedulers, hooks, gradient scalers, ``isinstance``, and assignments to its attributes. Each
+    worker has its own state, also in `state_dict`. When a gradient scaler makes the optimizer skip
+    a step, the worker syncs nevertheless, unless the session is in async mode.
 
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        The optimizer that makes the steps; kept as `optimizer`.
+        The optimizer that makes the steps. It may be passed again in a later session.
     module : torch.nn.Module
-        The module whose parameters the optimizer trains.
+        The module that has all parameters of the optimizer.
     freq : int, optional
         The number of steps from one sync to the next, 1 or more.
     sync_buffers : {"average", "master", False}, optional
@@ -38,22 +54,34 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     scaler : torch.amp.GradScaler, optional
         The scaler of the loss, if the module has an `Embedding` or an `EmbeddingBag`.
     **options : optional
-        `fragments`, `wire` and `weight`, as for `multiverso.sync.ParamSync`.
+        `fragments`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and `weight`, as for
+        `multiverso.sync.ParamSync`.
+
+    Attributes
+    ----------
+    manager : TorchParamManager
+        The manager of `module`.
+    freq : int
+        As given.
 
     Raises
     ------
     ValueError
-        If `freq` is not a positive integer.
+        If `freq` is not a positive integer, the optimizer has parameters that the module has not,
+        or it already syncs a module in this session.
     TypeError
-        If `optimizer` is not an optimizer.
+        If `optimizer` is not an optimizer, or has an attribute named as one of this class.
     ValueError, TypeError, MismatchError, StateError
         As for `TorchParamManager`.
 
     """
 
-    # This does not call Optimizer.__init__: groups, state and hooks are the wrapped optimizer's.
-    def __init__(
-        self,
+    #: The optimizer itself.
+    optimizer: Any = _Itself()
+    _distribution: "_Distribution"
+
+    def __new__(
+        cls,
         optimizer: torch.optim.Optimizer,
         module: torch.nn.Module,
         freq: int = 1,
@@ -63,38 +91,47 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         average: bool = False,
         scaler: Any = None,
         **options: Any,
-    ) -> None:
+    ) -> Any:
+        """Add the sync to `optimizer`, and return it."""
         current_session()
         with failing_on_all_ranks():
-            if not isinstance(optimizer, torch.optim.Optimizer):
-                kind = type(optimizer).__name__
-                msg = f"optimizer: expected a torch.optim.Optimizer, received {kind}"
-                raise TypeError(msg)
-            self.freq = checked_freq(freq)
-        self.optimizer = optimizer
-        self.manager = TorchParamManager(
+            _require_plain(optimizer)
+            freq = checked_freq(freq)
+            if isinstance(module, torch.nn.Module):  # The manager rejects anything else.
+                _require_parameters_of(module, optimizer.param_groups)
+        manager = TorchParamManager(
             module, sync_buffers, overlap=overlap, average=average, sync_every=freq, **options
         )
-        self._scaler = scaler
-        self._layers = layers_of(module)
-        for layer in self._layers:
-            layer.expect_steps()
+        distribution = _Distribution(optimizer, manager, freq, scaler)
+        if not isinstance(optimizer, DistributedOptimizer):
+            bases: Any = (cls, type(optimizer))
+            optimizer.__class__ = _distributed_class(*bases)
+        optimizer._distribution = distribution
+        return optimizer
 
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the optimizer."""
-        if name == "optimizer":  # The constructor has not set it yet.
-            raise AttributeError(name)
-        return getattr(self.optimizer, name)
+    # The optimizer has been initialized. Python calls this method on the result of `__new__`.
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
 
-    def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """Let the optimizer make a step, and sync after every `freq` steps.
+    @property
+    def manager(self) -> TorchParamManager:
+        """The manager of the module."""
+        return self._distribution.manager
+
+    @property
+    def freq(self) -> int:
+        """The number of steps from one sync to the next."""
+        return self._distribution.freq
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """Make a step as the optimizer does, and sync after every `freq` steps.
 
         The gradients of an `Embedding` or `EmbeddingBag` of the module are sent to its table.
 
         Parameters
         ----------
-        closure : callable, optional
-            A function that computes the loss again, as for the optimizer.
+        *args, **kwargs
+            As for the optimizer, for instance a function that computes the loss again.
 
         Returns
         -------
@@ -107,12 +144,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             As for `TorchParamManager.sync_all_param`.
 
         """
-        loss = self.optimizer.step() if closure is None else self.optimizer.step(closure)
-        scale = 1.0 if self._scaler is None else self._scaler.get_scale()
-        for layer in self._layers:
-            layer.step(scale)
-        self.manager.step()
-        return loss
+        return self._distribution.step(self, super().step, args, kwargs)
 
     def sync(self) -> None:
         """Sync all parameters now, for instance when training ends between two syncs."""
@@ -122,24 +154,27 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         """Wait for the exchange of the last sync and apply its result, with ``overlap=True``."""
         self.manager.wait()
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients."""
-        self.optimizer.zero_grad(set_to_none=set_to_none)
-        for layer in self._layers:
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """Reset the gradients, also those of the rows of embedding layers."""
+        super().zero_grad(*args, **kwargs)
+        for layer in self._distribution.layers:
             layer.discard()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return this worker's state of the optimizer."""
-        state: dict[str, Any] = self.optimizer.state_dict()
-        return state
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Set this worker's state of the optimizer."""
-        self.optimizer.load_state_dict(state_dict)
-
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Let the optimizer train more parameters, which are synced if the module had them."""
-        self.optimizer.add_param_group(param_group)
+        """Let the optimizer train more parameters of the module.
+
+        Raises
+        ------
+        ValueError
+            If the module does not have them.
+
+        """
+        super().add_param_group(param_group)
+        try:
+            _require_parameters_of(self.manager.module, self.param_groups[-1:])
+        except ValueError:
+            self.param_groups.pop()
+            raise
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise TypeError: the optimizer cannot be copied or pickled."""
@@ -150,5 +185,128 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         raise TypeError(msg)
 
     def __repr__(self) -> str:
-        """Return the frequency and the wrapped optimizer."""
-        return f"DistributedOptimizer(freq={self.freq}, {self.optimizer!r})"
+        """Return the frequency and the description of the optimizer."""
+        return f"DistributedOptimizer(freq={self.freq}, {super().__repr__()})"
+
+
+class _Distribution:
+    """The module of an optimizer, and what follows a step of the optimizer."""
+
+    def __init__(self, optimizer: Any, manager: TorchParamManager, freq: int, scaler: Any) -> None:
+        self.manager = manager
+        self.freq = freq
+        self.layers = layers_of(manager.module)
+        for layer in self.layers:
+            layer.expect_steps()
+        self._scaler = scaler
+        earlier = getattr(optimizer, "_distribution", None)
+        #: Whether the optimizer itself divides by the scale and skips steps, as fused ones do.
+        self._skips_itself: bool = (
+            earlier._skips_itself
+            if earlier is not None
+            else getattr(optimizer, "_step_supports_amp_scaling", False)
+        )
+        is_async = current_session().options.mode == capi.MV_MODE_ASYNC
+        # A scaler calls the step of such an optimizer also when a gradient is infinite.
+        optimizer._step_supports_amp_scaling = self._skips_itself or not is_async
+        # A learning-rate scheduler has put a function in the place of the method.
+        if earlier is None and (step := vars(optimizer).get("step")) is not None:
+            optimizer.step = self._with_sync(optimizer, step)
+
+    def _with_sync(self, optimizer: Any, step: Callable[..., Any]) -> Callable[..., Any]:
+        reference = weakref.ref(optimizer)
+
+        @functools.wraps(step)
+        def step_and_sync(*args: Any, **kwargs: Any) -> Any:
+            owner: Any = reference()
+            return owner._distribution.step(owner, step, args, kwargs)
+
+        return step_and_sync
+
+    def step(
+        self, optimizer: Any, step: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Call `step`, unless a gradient scaler has found an infinite gradient, and sync."""
+        # A gradient scaler sets these attributes during the step.
+        found_inf = getattr(optimizer, "found_inf", None)
+        scale = getattr(optimizer, "grad_scale", None)
+        is_skipped = found_inf is not None and bool(found_inf)
+        result = None
+        if self._skips_itself or found_inf is None:
+            result = step(*args, **kwargs)
+        elif not is_skipped:
+            if scale is not None:
+                _unscale(optimizer, scale)
+            result = _without_scale(optimizer, step, args, kwargs)
+        factor = 1.0 if self._scaler is None else self._scaler.get_scale()
+        for layer in self.layers:
+            if is_skipped:
+                layer.discard()
+            layer.step(factor)
+        self.manager.step()
+        return result
+
+
+def _without_scale(
+    optimizer: Any, step: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """Call `step` without the attributes of a scaler, which optimizers that cannot scale refuse."""
+    attributes = vars(optimizer)
+    hidden = {name: attributes.pop(name) for name in ("grad_scale", "found_inf")}
+    try:
+        return step(*args, **kwargs)
+    finally:
+        attributes |= hidden
+
+
+def _unscale(optimizer: Any, scale: torch.Tensor) -> None:
+    """Divide the gradients by the scale of the loss, as `torch.amp.GradScaler.unscale_` does."""
+    inverse = scale.double().reciprocal().float()
+    for group in optimizer.param_groups:
+        for gradient in (p.grad for p in group["params"] if p.grad is not None):
+            if gradient.dtype == torch.float16:
+                msg = "expected gradients that can be unscaled, received float16"
+                raise ValueError(msg)
+            values = gradient._values() if gradient.is_sparse else gradient
+            values.mul_(inverse.to(values.device))
+
+
+def _require_plain(optimizer: object) -> None:
+    """Raise an error unless `optimizer` is an optimizer that syncs no module yet."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        msg = f"optimizer: expected a torch.optim.Optimizer, received {type(optimizer).__name__}"
+        raise TypeError(msg)
+    if isinstance(optimizer, DistributedOptimizer):
+        if optimizer.manager.is_live():
+            msg = "optimizer: expected one that syncs no module, received a DistributedOptimizer"
+            raise ValueError(msg)
+    elif names := [name for name in _ADDED if hasattr(optimizer, name)]:
+        msg = f"optimizer: expected no attributes {_ADDED}, received one with {names}"
+        raise TypeError(msg)
+
+
+def _require_parameters_of(module: torch.nn.Module, groups: Iterable[dict[str, Any]]) -> None:
+    """Raise ValueError if the groups of an optimizer have parameters that a module has not."""
+    known = {id(parameter) for parameter in module.parameters()}
+    trained = [parameter for group in groups for parameter in group["params"]]
+    if unknown := [tuple(p.shape) for p in trained if id(p) not in known]:
+        shapes = ", ".join(map(str, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
+        msg = (
+            f"optimizer: expected parameters of the module, which are synchronized, received "
+            f"{len(unknown)} of {len(trained)} that it has not, of shape {shapes}; pass a module "
+            f"with all of them, such as torch.nn.ModuleList([model, loss])"
+        )
+        raise ValueError(msg)
+
+
+@functools.cache
+def _distributed_class(cls: type, base: type) -> type:
+    """Return the subclass of an optimizer's class that also inherits from `cls`."""
+
+    # Hooks and profiling are those of the base's method. The copied attributes say so to PyTorch.
+    @functools.wraps(base.step)  # type: ignore[attr-defined]
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return cls.step(self, *args, **kwargs)  # type: ignore[attr-defined]
+
+    members = {"step": step, "__module__": cls.__module__, "__doc__": base.__doc__}
+    return type(base.__name__, (cls, base), members)
