@@ -8,7 +8,7 @@ import keras
 from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync._param_manager import Shares
 from multiverso.sync._table_copy import Share
-from multiverso.sync._tensor import Tensor
+from multiverso.sync._tensor import Parts, Tensor, Tensors, require_same
 
 
 class ModelWeights:
@@ -56,7 +56,45 @@ class ModelWeights:
             require_table_dtype(variable_dtype(variable), f"parameter {variable.path}", average)
 
 
-def tensors_of(model_weights: ModelWeights, statistics: Shares) -> list[Tensor]:
+class WeightTensors(Tensors):
+    """The tensors of some weights of a model, which must keep all its weights.
+
+    Parameters
+    ----------
+    model : keras.Model or keras.layers.Layer
+        The model.
+    tensors : list of Tensor
+        The tensors.
+
+    """
+
+    def __init__(self, model: Any, tensors: list[Tensor]) -> None:
+        super().__init__(tensors)
+        self._model = model
+        self._weights = list(model.weights)
+        layers = _layers_of(model)
+        self._parts = Parts(
+            lambda: [
+                part
+                for layer in layers
+                for name in ("_trainable_variables", "_non_trainable_variables", "_layers")
+                for part in getattr(layer, name, ())
+            ]
+        )
+
+    def follow(self) -> None:
+        """Raise ValueError if the model has other weights than at first."""
+        self._parts.follow(self._require_same)
+
+    def _require_same(self) -> None:
+        now, then = (
+            {id(weight): f"weight {weight.path}" for weight in weights}
+            for weights in (self._model.weights, self._weights)
+        )
+        require_same(now, then, f"model {self._model.name!r}")
+
+
+def tensors_of(model_weights: ModelWeights, statistics: Shares) -> Tensors:
     """Return the tensors of the parameters, and of the statistics that are synchronized."""
     variables = [variable for variable in model_weights.parameters if 0 not in variable.shape]
     shares: list[Share] = [1.0] * len(variables)
@@ -71,8 +109,7 @@ def tensors_of(model_weights: ModelWeights, statistics: Shares) -> list[Tensor]:
         raise ValueError(msg)
     # The module of each backend imports its framework.
     module = importlib.import_module(f"multiverso.keras_ext._{backend}")
-    tensors: list[Tensor] = module.tensors_of(model_weights, variables, shares)
-    return tensors
+    return WeightTensors(model_weights.trained, module.tensors_of(model_weights, variables, shares))
 
 
 def variable_dtype(variable: Any) -> str:
@@ -86,6 +123,12 @@ def _created_trainable(model: Any) -> set[int]:
     A frozen layer reports all its weights as not trainable. Only the list in which it keeps a
     weight distinguishes its kernel from the statistics of batch normalization.
     """
+    return {
+        id(v) for layer in _layers_of(model) for v in getattr(layer, "_trainable_variables", ())
+    }
+
+
+def _layers_of(model: Any) -> list[Any]:
+    """Return a model and all layers in it."""
     flatten = getattr(model, "_flatten_layers", None)
-    layers = [model] if flatten is None else flatten(include_self=True, recursive=True)
-    return {id(v) for layer in layers for v in getattr(layer, "_trainable_variables", ())}
+    return [model] if flatten is None else list(flatten(include_self=True, recursive=True))

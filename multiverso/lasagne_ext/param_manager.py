@@ -1,13 +1,14 @@
 """Synchronizes the parameters of a Lasagne network between all workers."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from multiverso._extras import LASAGNE, needs
 from multiverso.api import current_session
 from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso.sync._tensor import Tensor
+from multiverso.sync._tensor import Parts, Tensor, Tensors, require_same
 from multiverso.sync._tensor_sync import failing_on_all_ranks
 from multiverso.theano_ext._tensors import SharedGroup, SharedTensor, name_of
 
@@ -160,4 +161,38 @@ def _tensors_of(network: Any, sync_non_trainable: object, average: bool) -> list
             tensors.append(SharedTensor(variable, average=average))
         elif (share := shares.of(variable.dtype)) is not None:
             tensors.append(SharedTensor(variable, share))
-    return grouped(tensors, SharedGroup)
+    return _NetworkTensors(layers, grouped(tensors, SharedGroup))
+
+
+class _NetworkTensors(Tensors):
+    """The tensors of a network, which must keep its parameters."""
+
+    def __init__(self, layers: list[Any], tensors: list[Tensor]) -> None:
+        import lasagne
+
+        super().__init__(tensors)
+        get_all_params: Callable[..., Any] = lasagne.layers.get_all_params
+        all_layers: list[Any] = lasagne.layers.get_all_layers(layers)
+
+        def parameters() -> dict[Any, str]:
+            return {variable: name_of(variable) for variable in get_all_params(layers)}
+
+        self._parameters = parameters
+        self._before = parameters()
+        self._parts = Parts(
+            lambda: [
+                part
+                for layer in all_layers
+                for parts in (layer.params, _inputs_of(layer))
+                for part in parts
+            ]
+        )
+
+    def follow(self) -> None:
+        """Raise ValueError if the network has other parameters than at first."""
+        self._parts.follow(lambda: require_same(self._parameters(), self._before, "network"))
+
+
+def _inputs_of(layer: Any) -> list[Any]:
+    """Return the layers below a layer of Lasagne."""
+    return getattr(layer, "input_layers", None) or [getattr(layer, "input_layer", None)]

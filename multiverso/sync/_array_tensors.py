@@ -1,6 +1,6 @@
 """NumPy arrays as tensors: synchronized in place if possible, otherwise through a copy."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,23 +97,30 @@ def tensors_of(
         elif isinstance(arrays, Mapping):
             msg += f"; write {what}.values()"
         raise TypeError(msg)
-    views = [view_of(array, f"{what}[{index}]") for index, array in enumerate(arrays)]
+    # A view as a plain array, because a numpy.matrix always has two dimensions.
+    views = [
+        view_of(array, f"{what}[{index}]").view(np.ndarray) for index, array in enumerate(arrays)
+    ]
     tensors = [tensor_of(view, f"{what}[{index}]", average) for index, view in enumerate(views)]
     require_apart(views, what)
     return tensors
 
 
-def require_apart(arrays: list[NDArray[Any]], what: str) -> None:
-    """Raise ValueError if two arrays share memory, whose delta a sync would add twice."""
+def require_apart(
+    arrays: list[NDArray[Any]], what: str, names: Sequence[str] | None = None
+) -> None:
+    """Raise ValueError if two arrays share memory, whose delta a sync would add twice.
+
+    The message has the `names`, or by default the indices, of both.
+    """
     bounds = sorted((*_bounds(array), index) for index, array in enumerate(arrays) if array.size)
     # The highest end of the arrays before, and the index of the array with that end.
     highest_end, holder = 0, -1
     for begin, end, index in bounds:
         if begin < highest_end and np.shares_memory(arrays[index], arrays[holder]):
             first, second = sorted((index, holder))
-            msg = (
-                f"{what}: expected arrays with separate memory, but [{first}] and [{second}] share"
-            )
+            one, other = (names[i] if names else f"[{i}]" for i in (first, second))
+            msg = f"{what}: expected arrays with separate memory, but {one} and {other} share"
             raise ValueError(msg)
         if end > highest_end:
             highest_end, holder = end, index

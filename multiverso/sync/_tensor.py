@@ -1,6 +1,7 @@
 """The interfaces through which `TensorSync` accesses the parameters of a model."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,6 +43,54 @@ class Tensor(Protocol):
 
     def settle(self) -> None:
         """Copy the result of the native pass to the parameters, unless it changed them in place."""
+
+
+class Tensors(list[Any]):
+    """The tensors of a model, each a `Tensor`; a subclass follows a model that replaces its own."""
+
+    def follow(self) -> None:
+        """Access what the model has now, or raise ValueError unless it has as many of each shape.
+
+        Called before each sync.
+        """
+
+
+class Parts:
+    """Notices when a model has other parts than before, each compared by identity.
+
+    Parameters
+    ----------
+    of_model : callable
+        A function that returns all parts: cheap, because it is called before each sync.
+
+    """
+
+    def __init__(self, of_model: Callable[[], list[Any]]) -> None:
+        self._of_model = of_model
+        self._last = of_model()
+
+    def follow(self, update: Callable[[], None]) -> None:
+        """Call `update` if the parts have changed, and again the next time if it raises."""
+        parts = self._of_model()
+        if len(parts) != len(self._last) or not all(map(operator.is_, parts, self._last)):
+            update()
+            self._last = parts
+
+
+def require_same(now: dict[Any, str], then: dict[Any, str], model: str) -> None:
+    """Raise ValueError unless a model has the parameters of the same keys as before.
+
+    The values of the dictionaries are the names in the message.
+    """
+    changes = [f"{name} is new" for key, name in now.items() if key not in then]
+    changes += [f"{name} is missing" for key, name in then.items() if key not in now]
+    if changes:
+        more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+        msg = (
+            f"{model}: expected the parameters with which the sync was set up, but "
+            f"{', '.join(changes[:3])}{more}; set it up again, on all ranks"
+        )
+        raise ValueError(msg)
 
 
 class TensorGroup(Protocol):

@@ -36,8 +36,8 @@ class TorchTensor(MovableTensor):
     Parameters
     ----------
     tensor : torch.Tensor
-        A tensor of one of `TABLE_DTYPES`, on any device, kept as `tensor`. Its shape and dtype must
-        not change.
+        A tensor of one of `TABLE_DTYPES`, on any device, kept as `tensor`. It may be replaced by
+        one of the same shape and dtype.
     name : str
         The name of the tensor in messages.
     share : float or callable, optional
@@ -49,7 +49,7 @@ class TorchTensor(MovableTensor):
         super().__init__(tuple(tensor.shape), dtype_of(tensor), share)
         self.tensor = tensor
         self._table_dtype: torch.dtype = getattr(torch, self.dtype.name)
-        self._name = name
+        self.name = name
         self._expected = (tensor.shape, tensor.dtype)
 
     def locate(self) -> int | None:
@@ -58,7 +58,7 @@ class TorchTensor(MovableTensor):
         if (tensor.shape, tensor.dtype) != self._expected:
             shape, dtype = self._expected
             msg = (
-                f"{self._name}: expected shape {tuple(shape)} and dtype {dtype} as when it was "
+                f"{self.name}: expected shape {tuple(shape)} and dtype {dtype} as when it was "
                 f"attached, received {tuple(tensor.shape)}, {tensor.dtype}"
             )
             raise ValueError(msg)
@@ -104,20 +104,34 @@ class TorchGroup(MovableGroup):
 
     def __init__(self, tensors: list[TorchTensor]) -> None:
         super().__init__(tensors)
-        self._torch_tensors = [tensor.tensor for tensor in tensors]
-        self._shapes = [tensor.shape for tensor in self._torch_tensors]
-        self._dtypes = [tensor.dtype for tensor in self._torch_tensors]
+        self._torch_tensors: list[torch.Tensor] = []
+        self._shapes = [tensor.tensor.shape for tensor in tensors]
+        self._dtypes = [tensor.tensor.dtype for tensor in tensors]
+        self._apart: list[int] = []  # The last addresses, which are known to differ.
 
     def gather(self) -> None:
         """Set `addresses` if all are contiguous, on the CPU and unchanged in shape and dtype."""
-        tensors = self._torch_tensors
+        self._torch_tensors = tensors = [tensor.tensor for tensor in self.tensors]
         self.addresses = None
         if (
             [tensor.shape for tensor in tensors] == self._shapes
             and [tensor.dtype for tensor in tensors] == self._dtypes
             and all([tensor.is_cpu and tensor.is_contiguous() for tensor in tensors])
         ):
-            self.addresses = [tensor.data_ptr() for tensor in tensors]
+            addresses = [tensor.data_ptr() for tensor in tensors]
+            if addresses != self._apart:
+                self._require_apart(addresses)
+                self._apart = addresses
+            self.addresses = addresses
+
+    def _require_apart(self, addresses: list[int]) -> None:
+        """Raise ValueError if a program has given two tensors the same memory."""
+        holders: dict[int, TorchTensor] = {}
+        for tensor, address in zip(self.tensors, addresses, strict=True):
+            if tensor.size and holders.setdefault(address, tensor) is not tensor:
+                one, other = holders[address].name, tensor.name
+                msg = f"expected tensors with separate memory, but {one} and {other} share"
+                raise ValueError(msg)
 
     def scatter(self) -> None:
         """Tell autograd that the native pass has changed the tensors."""

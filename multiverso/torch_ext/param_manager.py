@@ -1,17 +1,12 @@
 """Synchronizes the parameters and buffers of a module between all workers."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from multiverso._native.dtypes import require_table_dtype
-from multiverso.sync import _array_tensors
-from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso.sync._tensor import Tensor
-from multiverso.torch_ext._connection import Connection
-from multiverso.torch_ext._tensors import TorchGroup, TorchTensor, dtype_of
+from multiverso.sync._tensor import Tensors
+from multiverso.torch_ext._module_tensors import ModuleTensors
 
 __all__ = ["TorchParamManager"]
 
@@ -28,8 +23,9 @@ class TorchParamManager(ParamManager):
     module : torch.nn.Module
         Contiguous parameters of float32 and float64 on the CPU are updated in place; those on a
         GPU are copied through pinned memory. float16 and bfloat16 are summed in float32.
-        Parameters that you register later are not synchronized. Nothing else in the module
-        changes, so saving, copying and pickling it work as before.
+        Tensors that the module replaces by others of the same shape are followed. Tensors that
+        share their whole memory, such as tied parameters, are synchronized once. Nothing else in
+        the module changes, so saving, copying and pickling it work as before.
     sync_buffers : {"average", "master", False}, optional
         How buffers such as running means are synchronized. "average", the default, averages the
         workers' deltas; integers, such as counts of batches, are taken from the master. "master"
@@ -40,16 +36,18 @@ class TorchParamManager(ParamManager):
     average : bool, optional
         Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
     **options : optional
-        `fragments`, `sync_every`, `wire` and `weight`, as for `multiverso.sync.ParamSync`; call
-        `step` after each step of training.
+        `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and
+        `weight`, as for `multiverso.sync.ParamSync`; call `step` after each step of training.
 
     Raises
     ------
     ValueError
-        If the module has no parameters, lazy parameters without a shape, or two parameters that
-        share memory; if `sync_buffers` is invalid.
+        If the module has no parameters; if a tensor has no values yet, because it is lazy or on the
+        meta device, or shares a part of its memory with another, or among its elements, as after
+        ``expand``; if `sync_buffers` is invalid.
     TypeError
-        If `module` is not a module, or a parameter has another dtype, such as complex.
+        If `module` is not a module, a parameter has another dtype, such as complex or quantized, or
+        a tensor is sparse.
     MismatchError
         If the parameters of another rank's module differ in number, shape or dtype.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
@@ -79,6 +77,7 @@ class TorchParamManager(ParamManager):
         average: bool = False,
         **options: Any,
     ) -> None:
+        self.module = module
         super().__init__(
             lambda: tensors_of(module, sync_buffers, average),
             type(module).__name__,
@@ -86,37 +85,15 @@ class TorchParamManager(ParamManager):
             average,
             **options,
         )
-        self.module = module
+
+    def _projections(self) -> str:
+        is_limited = any(getattr(m, "max_norm", None) is not None for m in self.module.modules())
+        return "layers with max_norm" if is_limited else ""
 
 
-def tensors_of(module: object, sync_buffers: object, average: bool) -> list[Tensor]:
+def tensors_of(module: object, sync_buffers: object, average: bool) -> Tensors:
     """Return the parameters and buffers that are synchronized; raise if an argument is invalid."""
     if not isinstance(module, torch.nn.Module):
         msg = f"module: expected a torch.nn.Module, received {type(module).__name__}"
         raise TypeError(msg)
-    shares = Shares(sync_buffers, "sync_buffers", average)
-    parameters = list(_parameters_of(module, average))
-    if not parameters:
-        msg = f"module: expected parameters, received a {type(module).__name__} without any"
-        raise ValueError(msg)
-    buffers = [
-        TorchTensor(buffer, f"buffer {name}", share)
-        for name, buffer in module.named_buffers()
-        if (share := shares.of(dtype_of(buffer))) is not None
-    ]
-    return grouped([*parameters, *buffers], TorchGroup)
-
-
-def _parameters_of(module: torch.nn.Module, average: bool) -> Iterator[TorchTensor]:
-    arrays = []
-    for name, parameter in module.named_parameters():
-        if isinstance(parameter, Connection):  # It stays zero on all workers.
-            continue
-        if torch.nn.parameter.is_lazy(parameter):
-            msg = f"parameter {name}: expected a shape, received a lazy one; run a batch first"
-            raise ValueError(msg)
-        require_table_dtype(dtype_of(parameter), f"parameter {name}", average)
-        if parameter.device.type == "cpu" and parameter.dtype != torch.bfloat16:
-            arrays.append(parameter.detach().numpy())
-        yield TorchTensor(parameter, f"parameter {name}")
-    _array_tensors.require_apart(arrays, "parameters")
+    return ModuleTensors(module, Shares(sync_buffers, "sync_buffers", average), average)

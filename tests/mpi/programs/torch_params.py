@@ -152,6 +152,70 @@ def optimizer_steps_with_the_mean_gradient_of_the_workers():
     check_optimizer_steps(average=True)
 
 
+def after_a_skipped_step():
+    """Train with a scaler and an infinite gradient on one worker; return all final weights."""
+    me, workers = mv.worker_id(), mv.num_workers()
+    results = []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        module = torch.nn.Linear(2, 1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.01, fused=fused)
+        optimizer = DistributedOptimizer(optimizer, module)
+        for step in range(4):
+            x = torch.full((4, 2), float("inf") if step == 2 and me == workers - 1 else 1.0 + me)
+            optimizer.zero_grad()
+            scaler.scale(module(x).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        mv.barrier()
+        optimizer.sync()
+        results.append(module.weight.detach().numpy())
+    return results
+
+
+def check_skipped_step():
+    workers = mv.num_workers()
+    results = after_a_skipped_step()
+    # The last worker makes three of the four steps.
+    steps = sum(
+        4 * 0.01 * (1 + worker) * (4 - (worker == workers - 1)) for worker in range(workers)
+    )
+    torch.manual_seed(0)
+    expected = torch.nn.Linear(2, 1).weight.detach().numpy() - steps
+    for weights in results:
+        np.testing.assert_allclose(weights, expected, rtol=1e-4)
+
+
+@case(sync=True)
+def workers_stay_together_when_a_scaler_skips_a_step():
+    check_skipped_step()
+
+
+@case()
+def a_worker_skips_a_step_alone():
+    check_skipped_step()
+
+
+@case(sync=True)
+def replaced_tensors_get_the_deltas_of_all_workers():
+    me, workers = mv.worker_id(), mv.num_workers()
+    module = torch.nn.BatchNorm1d(2)
+    module.register_buffer("alias", module.weight.detach())
+    manager = TorchParamManager(module)
+    for step in range(3):
+        state = {name: value.clone() for name, value in module.state_dict().items()}
+        state["weight"] += me + 1
+        state["running_mean"] += me + 1
+        module.load_state_dict(state, assign=True)
+        module.alias = module.weight.detach()
+        manager.sync_all_param()
+        total = (step + 1) * workers * (workers + 1) / 2
+        equal(module.weight.detach().numpy(), [1.0 + total] * 2)
+        equal(module.alias.numpy(), [1.0 + total] * 2)
+        np.testing.assert_allclose(module.running_mean.numpy(), [total / workers] * 2, rtol=1e-5)
+
+
 @case()
 def an_invalid_optimizer_on_one_rank_fails_on_all_ranks():
     if mv.rank() == 0:

@@ -57,6 +57,39 @@ class TestManager(KerasTestCase):
         with self.assertRaisesRegex(TypeError, "expected floats with average=True"):
             KerasParamManager(layer, average=True)
 
+    def test_names_weights_that_are_new_or_missing(self):
+        def add(model):
+            model.add(keras.layers.Dense(2, name="later"))
+
+        def replace(model):
+            model.pop()
+            model.add(keras.layers.Dense(1, name="last"))
+            model.build((None, 3))
+
+        def enable_lora(model):
+            model.layers[0].enable_lora(1)
+
+        for change, text in (
+            (add, "later/kernel is new, weight .*later/bias is new; set it up again"),
+            (replace, "last/kernel is new.*last/bias is new.*last/kernel is missing"),
+            (enable_lora, "lora_kernel_a is new"),
+        ):
+            with self.subTest(text):
+                model = keras.Sequential(
+                    [
+                        keras.layers.Input((3,)),
+                        keras.layers.Dense(3, name="first"),
+                        keras.layers.Dense(1, name="last"),
+                    ]
+                )
+                manager = KerasParamManager(model)
+                manager.sync_all_param()
+                change(model)
+                for _ in range(2):
+                    with self.assertRaisesRegex(ValueError, text):
+                        manager.sync_all_param()
+                mv.barrier()
+
     def test_syncs_weights_that_the_program_sets(self):
         model = model_of(*layers())
         manager = KerasParamManager(model)

@@ -152,6 +152,25 @@ class TestNetworks(LasagneTestCase):
         manager.sync_all_param()
         np.testing.assert_array_equal(manager.tables[0].get(), [0] * 6 + [1] * 2)
 
+    def test_names_parameters_that_are_new_or_missing(self):
+        def add_parameter(network):
+            network.add_param(theano.shared(np.zeros(2, "float32"), "later"), (2,))
+
+        def add_layer(network):
+            network.input_layer = lasagne.layers.DenseLayer(network.input_layer, 3)
+
+        for change, text in (
+            (add_parameter, "network: .*shared variable 'later' is new; set it up again"),
+            (add_layer, "shared variable 'W' is new"),
+        ):
+            network = lasagne.layers.DenseLayer(lasagne.layers.InputLayer((None, 3)), 2)
+            manager = LasagneParamManager(network)
+            manager.sync_all_param()
+            change(network)
+            for _ in range(2):
+                with self.assertRaisesRegex(ValueError, text):
+                    manager.sync_all_param()
+
     def test_finds_arrays_that_the_program_has_replaced(self):
         network, manager = synced(dense(0))
         first = network.W.get_value(borrow=True)

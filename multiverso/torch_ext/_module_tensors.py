@@ -1,0 +1,161 @@
+"""The tensors of a PyTorch module that are synchronized, also after the module replaces them."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from multiverso._native.dtypes import require_table_dtype
+from multiverso.sync._array_tensors import require_apart
+from multiverso.sync._movable import grouped
+from multiverso.sync._param_manager import Shares
+from multiverso.sync._table_copy import Share
+from multiverso.sync._tensor import Parts, Tensors, require_same
+from multiverso.torch_ext._connection import Connection
+from multiverso.torch_ext._tensors import TorchGroup, TorchTensor, dtype_of
+
+
+class ModuleTensors(Tensors):
+    """The parameters and buffers of a module that are synchronized.
+
+    A module replaces a tensor in ``load_state_dict(assign=True)``, by an assignment in its
+    ``forward``, or when it moves to another device. The next sync uses the new tensor.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The module.
+    shares : Shares
+        The share of the delta of each buffer.
+    average : bool
+        Whether integer parameters are refused, because they cannot be averaged.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for `TorchParamManager`.
+
+    """
+
+    def __init__(self, module: torch.nn.Module, shares: Shares, average: bool) -> None:
+        self._module = module
+        self._shares = shares
+        self._average = average
+        self._by_name = {
+            name: TorchTensor(tensor, name, share) for name, (tensor, share) in self._find().items()
+        }
+        if not any(name.startswith("parameter ") for name in self._by_name):
+            kind = type(module).__name__
+            msg = f"module: expected parameters, received a {kind} without any"
+            raise ValueError(msg)
+        super().__init__(grouped(self._by_name.values(), TorchGroup))
+        modules = list(module.modules())
+        # PyTorch keeps the parts of a module in these dictionaries.
+        self._parts = Parts(
+            lambda: [
+                part
+                for member in modules
+                for parts in (member._parameters, member._buffers, member._modules)
+                for part in parts.values()
+            ]
+        )
+
+    def follow(self) -> None:
+        """Use the tensors that the module has now.
+
+        Raises
+        ------
+        ValueError
+            If the module has other tensors than at first, or one of them cannot be synchronized.
+        TypeError
+            If a tensor is sparse or has another dtype.
+
+        """
+        self._parts.follow(self._replace)
+
+    def _replace(self) -> None:
+        found = self._find()
+        now, then = ({name: name for name in names} for names in (found, self._by_name))
+        require_same(now, then, type(self._module).__name__)
+        for name, (tensor, _) in found.items():
+            self._by_name[name].tensor = tensor
+
+    def _find(self) -> dict[str, tuple[torch.Tensor, Share]]:
+        """Return the tensors that are synchronized, with their shares, by their full names."""
+        found: dict[str, tuple[torch.Tensor, Share]] = {}
+        for name, parameter in self._module.named_parameters():
+            if isinstance(parameter, Connection):  # It stays zero on all workers.
+                continue
+            what = f"parameter {name}"
+            _require_dense_values(parameter, what)
+            require_table_dtype(dtype_of(parameter), what, self._average)
+            found[what] = parameter, 1.0
+        for name, buffer in self._module.named_buffers():
+            if (share := self._shares.of(dtype_of(buffer))) is not None:
+                what = f"buffer {name}"
+                _require_dense_values(buffer, f"{what} (sync_buffers=False leaves it out)")
+                found[what] = buffer, share
+        return _with_separate_memory(found)
+
+
+def _require_dense_values(tensor: torch.Tensor, what: str) -> None:
+    """Raise an error unless a tensor has a value in memory of its own for each element."""
+    if torch.nn.parameter.is_lazy(tensor):
+        msg = f"{what}: expected a shape, received a lazy one; run a batch first"
+        raise ValueError(msg)
+    if tensor.layout != torch.strided:
+        msg = f"{what}: expected a dense tensor, received the layout {tensor.layout}"
+        raise TypeError(msg)
+    if tensor.is_meta:
+        msg = f"{what}: expected values, received a tensor on the meta device"
+        raise ValueError(msg)
+    if tensor.is_inference():
+        msg = f"{what}: expected a normal tensor, received one made in torch.inference_mode"
+        raise ValueError(msg)
+    axes = zip(tensor.stride(), tensor.shape, strict=True)
+    if tensor.numel() and any(stride == 0 and length > 1 for stride, length in axes):
+        msg = (
+            f"{what}: expected memory for each element, received strides {tensor.stride()}, as "
+            "after expand; call contiguous() on it"
+        )
+        raise ValueError(msg)
+
+
+def _with_separate_memory(
+    tensors: dict[str, tuple[torch.Tensor, Share]],
+) -> dict[str, tuple[torch.Tensor, Share]]:
+    """Leave out each tensor that is the same memory as one before it.
+
+    Raises
+    ------
+    ValueError
+        If a tensor shares a part of its memory with another one.
+
+    """
+    kept: dict[Any, tuple[str, torch.Tensor, Share]] = {}
+    for what, (tensor, share) in tensors.items():
+        memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        kept.setdefault(memory if tensor.numel() else what, (what, tensor, share))
+    for device in {tensor.device for _, tensor, _ in kept.values()}:
+        here = {what: tensor for what, tensor, _ in kept.values() if tensor.device == device}
+        require_apart(list(map(_memory_of, here.values())), "module", list(here))
+    return {what: (tensor, share) for what, tensor, share in kept.values()}
+
+
+class _Memory:
+    """Tells NumPy where a tensor is; an array of it serves to compare addresses only."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        size = tensor.element_size()
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (tensor.data_ptr(), False),
+            "shape": tuple(tensor.shape),
+            "strides": tuple(stride * size for stride in tensor.stride()),
+            "typestr": f"|V{size}",
+        }
+
+
+def _memory_of(tensor: torch.Tensor) -> NDArray[Any]:
+    return np.asarray(_Memory(tensor))
