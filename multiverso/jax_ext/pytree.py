@@ -36,7 +36,8 @@ class PytreeSync:
     average : bool, optional
         Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
     **options : optional
-        `fragments`, `sync_every`, `wire` and `weight`, as for `multiverso.sync.ParamSync`.
+        `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and
+        `weight`, as for `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -73,7 +74,7 @@ class PytreeSync:
         **options: Any,
     ) -> None:
         self._leaves: list[jax.Array] = []
-        #: The leaves given to the constructor, until `params` is read or the first sync begins.
+        #: Copies of the constructor's leaves, until `params` is read or the first sync begins.
         self._initial_leaves: list[jax.Array] | None = None
         self._sync = TensorSync(
             lambda: self._tensors_of(params, average), name, overlap, average, **options
@@ -184,7 +185,8 @@ class PytreeSync:
         ]
         self._shapes_and_dtypes = [(leaf.shape, leaf.dtype) for leaf in self._leaves]
         self._types = _types_of(self._leaves)
-        self._initial_leaves = list(self._leaves)
+        # Copies, because a step may donate the arrays that the program has given.
+        self._initial_leaves = [jnp.copy(leaf) for leaf in self._leaves]
         return host_copy_tensors(
             [leaf.shape for leaf in self._leaves],
             [leaf.dtype.name for leaf in self._leaves],

@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from typing import Any
+from typing import Any, Final
 
 import keras
 
@@ -15,6 +15,9 @@ from multiverso.sync._param_manager import SyncStatistics, checked_freq
 from multiverso.sync._tensor_sync import failing_on_all_ranks
 
 __all__ = ["MVCallback"]
+
+#: Callbacks that end the training or change it because of a metric.
+_DECIDING: Final = (keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau)
 
 
 class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -45,7 +48,8 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         metrics are averaged if all workers have the same ones. It has no effect in an elastic
         session, whose workers do not train the same epochs.
     **options : optional
-        `fragments`, `wire` and `weight`, as for `multiverso.sync.ParamSync`.
+        `fragments`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and `weight`, as for
+        `multiverso.sync.ParamSync`.
 
     Attributes
     ----------
@@ -106,11 +110,39 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Any = None) -> None:
         """Register the model in ``fit``."""
         # No method reads self.model, because that would make Keras copy its state back on JAX.
-        _disable_async_calls()
+        if (calling := _calling_list()) is not None:
+            # If you pass ``fit`` a callback instead of a list, Keras may call it from another
+            # thread while it trains the next batches.
+            calling._async_train = False
+            self._warn_about(calling.callbacks)
         self.manager.set_trained(self._model)
         self.manager.restart_steps()
         self._is_first_epoch = True
         self._row_steps = _RowSteps(self._model) if layers_of(self._model) else None
+
+    def _warn_about(self, callbacks: list[Any]) -> None:
+        """Warn about what goes wrong with several workers, though each alone does it right."""
+        session = current_session()
+        if session.num_workers == 1 or session.options.elastic:
+            return
+        before = callbacks[: callbacks.index(self)] if self in callbacks else []
+        for callback in callbacks:
+            if isinstance(callback, _DECIDING):
+                name = type(callback).__name__
+                if not self._average_metrics:
+                    _warn(
+                        f"each worker has its own metrics: pass average_metrics=True, or {name} "
+                        "decides differently on the workers"
+                    )
+                elif callback in before:
+                    _warn(f"{name} decides before the metrics are averaged: place MVCallback first")
+        optimizer = self._model.optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+        if getattr(optimizer, "use_ema", False) and not self.manager.average:
+            _warn(
+                "use_ema=True sets the weights to their moving averages, which is a change that "
+                "every worker makes: pass average=True, or the sum of the changes is applied"
+            )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Reset the count of batches; in the first epoch, start from the current weights."""
@@ -141,6 +173,10 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Any = None) -> None:
         """Sync and wait for the result."""
         self.sync()
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"MVCallback: {text}", stacklevel=2)
 
 
 class _RowSteps:
@@ -211,18 +247,14 @@ def _warn_of_clipping(optimizer: Any, layers: list[Embedding]) -> None:
             )
 
 
-def _disable_async_calls() -> None:
-    """Make the calling list of callbacks call `on_train_batch_end` before the next batch.
-
-    If you pass ``fit`` a callback instead of a list, Keras may call it from another thread while
-    it trains the next batches.
-    """
+def _calling_list() -> Any:
+    """Return the list of callbacks of ``fit`` that is calling one of them, or None."""
     frame = sys._getframe()
     while (outer := frame.f_back) is not None:
         frame = outer
         caller = frame.f_locals.get("self")
         if isinstance(caller, keras.callbacks.CallbackList):
-            caller._async_train = False
-            return
+            return caller
         if not isinstance(caller, keras.callbacks.Callback | None):
-            return
+            return None
+    return None

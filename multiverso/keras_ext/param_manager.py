@@ -34,8 +34,8 @@ class KerasParamManager(ParamManager):
     average : bool, optional
         Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
     **options : optional
-        `fragments`, `sync_every`, `wire` and `weight`, as for `multiverso.sync.ParamSync`; call
-        `step` after each step of training.
+        `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and
+        `weight`, as for `multiverso.sync.ParamSync`; call `step` after each step of training.
 
     Attributes
     ----------
@@ -73,8 +73,16 @@ class KerasParamManager(ParamManager):
             self._model_weights = _variables.ModelWeights(model, average)
             return _variables.tensors_of(self._model_weights, shares)
 
-        super().__init__(make_tensors, getattr(model, "name", None), overlap, average, **options)
         self.model = model
+        super().__init__(make_tensors, getattr(model, "name", None), overlap, average, **options)
+
+    def _projections(self) -> str:
+        kinds = {
+            type(variable.constraint).__name__
+            for variable in self._model_weights.parameters
+            if getattr(variable, "constraint", None) is not None
+        }
+        return f"the constraints {', '.join(sorted(kinds))}" if kinds else ""
 
     def restart(self) -> None:
         """Measure the delta from the current weights, so that earlier changes are not added.

@@ -64,6 +64,16 @@ class ParamSync:
     sync_every : int, optional
         The number of calls of `sync` in which each fragment is synchronized once. The other calls
         only count.
+    fragment_sync_delay : int, optional
+        The number of steps for which the exchange of a fragment runs in a background thread. It
+        begins as many steps before the fragment is due, where its result is applied. It must be
+        less than the steps from one fragment to the next. What this worker learns meanwhile is
+        dropped, unless `fragment_update_alpha` keeps a share of it.
+    fragment_update_alpha : float, optional
+        The share of this worker's own values when a result is applied, from 0, the default, to 1:
+        ``values = alpha * own + (1 - alpha) * result``. Both options have the meaning that they
+        have in torchft's Streaming DiLoCo, and exclude `overlap` and "easgd". Integers have the
+        share 0.
     wire : {"float32", "bfloat16", "int8"}, optional
         How values of float32 travel between nodes, as for `ArrayTableHandler`. What rounding takes
         from a delta stays in the arrays and is part of the next delta, so nothing is lost.
@@ -117,6 +127,8 @@ class ParamSync:
         updater: str = "add",
         fragments: int = 1,
         sync_every: int = 1,
+        fragment_sync_delay: int = 0,
+        fragment_update_alpha: float = 0.0,
         wire: str | None = None,
         weight: Weight | None = None,
         **options: float | None,
@@ -129,6 +141,8 @@ class ParamSync:
             updater,
             fragments=fragments,
             sync_every=sync_every,
+            fragment_sync_delay=fragment_sync_delay,
+            fragment_update_alpha=fragment_update_alpha,
             wire=wire,
             weight=weight,
             **options,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from multiverso.sync._layout import groups_of, tables_of
 from multiverso.sync._names import shortened, with_layout
 from multiverso.sync._tensor import Tensor
-from multiverso.sync._tensor_sync import groups_of, tables_of
 
 if TYPE_CHECKING:
     from multiverso._live import View

@@ -8,6 +8,9 @@ A sync waits for the exchange, sets
 
 which keeps this worker's delta since S, and begins the next exchange with S = M. So updates of
 other workers arrive one sync later. Where M equals S, M becomes bitwise identical to T.
+
+With a share `alpha`, as in Streaming DiLoCo, it sets M = T + alpha (M - T) instead. What is then
+left of this worker's own values, alpha (M - T), is part of the next delta.
 """
 
 import threading
@@ -91,10 +94,12 @@ class Exchange:
 class Snapshot:
     """The arrays S and T of the description of this module, for one table.
 
-    Both begin as `values`, the current parameters in one dimension.
+    Both begin as `values`, the current parameters in one dimension. `alpha` is the share of the
+    description, or None; integers have the share 0.
     """
 
-    def __init__(self, values: NDArray[Any]) -> None:
+    def __init__(self, values: NDArray[Any], alpha: float | None = None) -> None:
+        self._alpha = 0.0 if alpha is not None and values.dtype.kind != "f" else alpha
         self._sent = values.copy()  # S
         self.received = values.copy()  # T, on which the native pass works
 
@@ -106,7 +111,7 @@ class Snapshot:
         """Set the parameters at `addresses` to M = T + (M - S).
 
         If `is_sent`, the next exchange sends these values, so S = M. Otherwise S = T, and the delta
-        M - S is kept for the next call.
+        M - S is kept for the next call. With a share, the parameters do not change if `is_sent`.
         """
         buffer = np.empty(_BLOCK, self._sent.dtype)
         end = 0
@@ -119,6 +124,12 @@ class Snapshot:
                 high = min(low + _BLOCK, size)
                 current, sent = parameters[low:high], self._sent[begin + low : begin + high]
                 received = self.received[begin + low : begin + high]
-                delta = np.subtract(current, sent, out=buffer[: high - low])
-                np.add(delta, received, out=current)
+                delta = buffer[: high - low]
+                if self._alpha is None:
+                    np.add(np.subtract(current, sent, out=delta), received, out=current)
+                elif not is_sent:
+                    np.subtract(current, received, out=delta)
+                    np.copyto(current, received)
+                    if self._alpha:
+                        current += np.multiply(delta, self._alpha, out=delta)
                 np.copyto(sent, current if is_sent else received)

@@ -5,6 +5,7 @@ the delta of statistics, which no gradient changes, is added to the table.
 """
 
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
@@ -101,8 +102,13 @@ class ParamManager:
     name : str or None
         The name of the model in messages.
     overlap, average, **options : optional
-        As for `multiverso.sync.ParamSync`; the options are `fragments`, `sync_every`, `wire` and
-        `weight`.
+        As for `multiverso.sync.ParamSync`; the options are `fragments`, `sync_every`,
+        `fragment_sync_delay`, `fragment_update_alpha`, `wire` and `weight`.
+
+    Attributes
+    ----------
+    average : bool
+        As given.
 
     """
 
@@ -115,11 +121,26 @@ class ParamManager:
         **options: Any,
     ) -> None:
         self._sync = TensorSync(make_tensors, name, overlap, average, **options)
+        self.average = average
+        if not average and self._sync.num_workers > 1 and (kinds := self._projections()):
+            msg = (
+                f"{self._sync.name}: {kinds} move parameters into a range, a change that every "
+                "worker makes: pass average=True, because the sum of the changes leaves the range"
+            )
+            warnings.warn(msg, stacklevel=3)
+
+    def _projections(self) -> str:
+        """Return the names of what sets parameters of the model without an optimizer, if any."""
+        return ""
 
     @property
     def tables(self) -> tuple[ArrayTableHandler, ...]:
         """The tables: one for each dtype, in the order of their first use in the model."""
         return self._sync.tables
+
+    def is_live(self) -> bool:
+        """Return whether the session in which the manager was made is still open."""
+        return self._sync.is_live()
 
     def sync_all_param(self) -> None:
         """Add this worker's delta since the last sync, and fetch the values with all deltas.

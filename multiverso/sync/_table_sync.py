@@ -33,16 +33,25 @@ class TableSync:
         A table with as many elements as all tensors together.
     overlap : bool
         Whether the exchanges run in another thread, on a copy of the tensors.
+    alpha : float or None
+        As for `Snapshot`.
 
     """
 
-    def __init__(self, tensors: list[Tensor], table: ArrayTableHandler, overlap: bool) -> None:
+    def __init__(
+        self,
+        tensors: list[Tensor],
+        table: ArrayTableHandler,
+        overlap: bool,
+        alpha: float | None = None,
+    ) -> None:
         # The get is collective, so that no worker starts from values with another's updates.
         values = table.get(sync=True)
         self._table = table
         self._tensors = tensors
         self._sizes = [tensor.size for tensor in tensors]
         self._overlap = overlap
+        self._alpha = alpha
         self._create(values)
         end = 0
         for tensor in tensors:
@@ -63,7 +72,7 @@ class TableSync:
 
     def _create(self, values: NDArray[Any]) -> None:
         """Create the native object, which measures the deltas of the tensors from `values`."""
-        self._snapshot = Snapshot(values) if self._overlap else None
+        self._snapshot = Snapshot(values, self._alpha) if self._overlap else None
         self._resumes = False  # Whether the next exchange resumes the last one.
         sizes = [values.size] if self._overlap else self._sizes
         self._handle = capi.MV_ParamSync()

@@ -6,18 +6,18 @@ A `Tensor` is an array of parameters in the form in which NumPy or a framework k
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from multiverso import _session
 from multiverso._native import arrays
-from multiverso._native.arguments import choice, flag, integer
+from multiverso._native.arguments import choice, finite, flag, integer
 from multiverso.errors import StateError
-from multiverso.sync._names import shortened, with_layout
+from multiverso.sync._layout import groups_of, tables_of
 from multiverso.sync._overlap import Exchange
 from multiverso.sync._table_sync import TableSync, joined
-from multiverso.sync._tensor import Tensor, TensorGroup
+from multiverso.sync._tensor import Tensor, TensorGroup, Tensors
 from multiverso.sync._weighted_merge import Weight, WeightedMerge
 from multiverso.tables import ArrayTableHandler
 from multiverso.tables._updaters import FORMER_UPDATERS, UPDATERS, require_options
@@ -26,6 +26,7 @@ from multiverso.tables._updaters import FORMER_UPDATERS, UPDATERS, require_optio
 _ARGUMENTS: Final = (
     *("name", "freq", "overlap", "average", "updater"),
     *("fragments", "sync_every", "wire", "weight"),
+    *("fragment_sync_delay", "fragment_update_alpha"),
 )
 
 
@@ -38,7 +39,8 @@ class TensorSync:
     Parameters
     ----------
     make_tensors : callable
-        A function that returns the tensors. If it raises, other ranks get a `MismatchError`.
+        A function that returns the tensors, perhaps as `Tensors`. If it raises, other ranks get a
+        `MismatchError`.
     name : str or None
         The name in messages, "parameters" by default.
     overlap : bool, optional
@@ -48,7 +50,7 @@ class TensorSync:
         parameters of integers; integer statistics are not divided.
     updater : str, optional
         The updater of the tables, as for `ArrayTableHandler`.
-    fragments, sync_every, wire, weight : optional
+    fragments, sync_every, fragment_sync_delay, fragment_update_alpha, wire, weight : optional
         As for `multiverso.sync.ParamSync`.
     **options : float
         Options of the updater.
@@ -72,6 +74,8 @@ class TensorSync:
         *,
         fragments: int = 1,
         sync_every: int = 1,
+        fragment_sync_delay: int = 0,
+        fragment_update_alpha: float = 0.0,
         wire: str | None = None,
         weight: Weight | None = None,
         **options: float | None,
@@ -82,15 +86,20 @@ class TensorSync:
             integer(fragments, "fragments", 1)
             self._sync_every = integer(sync_every, "sync_every", 1)
             flag(overlap, "overlap")
+            self._delay = integer(fragment_sync_delay, "fragment_sync_delay", 0)
+            alpha = finite(fragment_update_alpha, "fragment_update_alpha", "a number from 0 to 1")
+            self._merges = self._delay > 0 or alpha != 0
+            if self._merges:
+                _require_merge(self._delay, alpha, overlap, updater, sync_every // fragments)
             if flag(average, "average"):
                 _require_sum(updater, options)
             choice(updater, "updater", UPDATERS, FORMER_UPDATERS)
             require_options(updater, options, _ARGUMENTS)
             tensors = make_tensors()
+            self._tensors = tensors if isinstance(tensors, Tensors) else Tensors(tensors)
             self._groups: list[TensorGroup] = groups_of(tensors)
             for group in self._groups:
                 group.load()
-            self._tensors = tensors
             if not any(tensor.size for tensor in tensors):
                 given = "tensors without elements" if tensors else "none"
                 msg = f"{name}: expected parameters, received {given}"
@@ -131,7 +140,12 @@ class TensorSync:
         if session.worker_id >= 0:
             tables = iter(self.tables)
             self._fragments = [
-                [TableSync(part, next(tables), overlap) for _, part in fragment]
+                [
+                    TableSync(
+                        part, next(tables), overlap or self._merges, alpha if self._merges else None
+                    )
+                    for _, part in fragment
+                ]
                 for fragment in by_fragment
             ]
             for group in self._groups:
@@ -139,21 +153,42 @@ class TensorSync:
         self._steps = 0  # Since all fragments were synchronized.
         self._sent: list[TableSync] = []  # In the exchange of a background thread.
         self._exchange: Exchange | None = None
-        if overlap and self._fragments is not None:
+        if (overlap or self._merges) and self._fragments is not None:
             self._exchange = Exchange(lambda stop: _exchange(self._sent, stop), name)
+
+    @property
+    def num_workers(self) -> int:
+        """The number of workers of the session."""
+        return self._session.num_workers
+
+    def is_live(self) -> bool:
+        """Return whether the session is still open."""
+        return not self._session.closed
 
     def step(self, steps: int = 1) -> None:
         """Count steps of training, and sync the fragments that are due.
 
-        In `sync_every` steps, each fragment is due once, at equal distances.
+        In `sync_every` steps, each fragment is due once, at equal distances. With a delay, its
+        exchange begins as many steps before.
         """
         fragments = self._require_fragments()
-        first = self._steps * len(fragments) // self._sync_every
+        first = self._steps
         self._steps += steps
-        end = self._steps * len(fragments) // self._sync_every
-        due = sorted({index % len(fragments) for index in range(first, end)})
-        if due:
-            self._sync([sync for index in due for sync in fragments[index]])
+        if not self._merges:
+            if due := self._due(first, self._steps):
+                self._sync([sync for index in due for sync in fragments[index]])
+            return
+        for step in range(first, self._steps):
+            if due := self._due(step + self._delay, step + 1 + self._delay):
+                self._begin([sync for index in due for sync in fragments[index]])
+            if self._due(step, step + 1):
+                self.wait()
+
+    def _due(self, first: int, end: int) -> list[int]:
+        """Return the fragments that are due after step `first` and up to step `end`."""
+        count = len(self._require_fragments())
+        turns = range(first * count // self._sync_every, end * count // self._sync_every)
+        return sorted({turn % count for turn in turns})
 
     def restart_steps(self) -> None:
         """Count the steps until the next sync from here."""
@@ -166,22 +201,12 @@ class TensorSync:
         self._sync([sync for fragment in fragments for sync in fragment])
 
     def _sync(self, syncs: list[TableSync]) -> None:
-        if self._session.options.requires_finite:
-            self._require_finite()
         if self._exchange is not None:
-            if self._session.closed:
-                msg = f"{self.name}: the session in which it was made has been shut down"
-                raise StateError(msg)
-            self._wait_for(self._exchange)
-            if others := [sync for sync in self._sent if sync not in syncs]:
-                self._apply(others, is_sent=False)
-            self._scale(syncs)
-            self._apply(syncs, is_sent=True)
-            for sync in syncs:
-                sync.begin()
-            self._sent = syncs
-            self._exchange.start()
+            self._begin(syncs)
+            if self._merges:
+                self.wait()
             return
+        self._prepare()
         self._scale(syncs)
         for group in self._groups:
             group.gather()
@@ -192,12 +217,37 @@ class TensorSync:
             for group in self._groups:
                 group.scatter()
 
+    def _prepare(self) -> None:
+        self._tensors.follow()
+        if self._session.options.requires_finite:
+            self._require_finite()
+
+    def _begin(self, syncs: list[TableSync]) -> None:
+        """Complete the exchange of the last sync, and begin that of `syncs`."""
+        assert self._exchange is not None
+        self._prepare()
+        if self._session.closed:
+            msg = f"{self.name}: the session in which it was made has been shut down"
+            raise StateError(msg)
+        self._wait_for(self._exchange)
+        if others := [sync for sync in self._sent if self._merges or sync not in syncs]:
+            self._apply(others, is_sent=False)
+        self._scale(syncs)
+        self._apply(syncs, is_sent=True)
+        for sync in syncs:
+            sync.begin()
+        self._sent = syncs
+        self._exchange.start()
+
     def wait(self) -> None:
         """Wait for the exchange of the last sync, and apply its result to the tensors."""
         self._require_fragments()
         if self._exchange is not None:
+            self._tensors.follow()
             self._wait_for(self._exchange)
             self._apply(self._sent, is_sent=False)
+            if self._merges:  # A second application would give the result more weight.
+                self._sent = []
 
     def _scale(self, syncs: list[TableSync]) -> None:
         if self._merge is None and not self._divides:
@@ -228,6 +278,7 @@ class TensorSync:
         """Measure the deltas from the current values, so that earlier changes are not added."""
         self.wait()
         fragments = self._require_fragments()
+        self._tensors.follow()
         for group in self._groups:
             group.load()
         for fragment in fragments:
@@ -290,6 +341,26 @@ def _require_sum(updater: object, options: dict[str, float | None]) -> None:
         raise ValueError(msg)
 
 
+def _require_merge(delay: int, alpha: float, overlap: bool, updater: object, distance: int) -> None:
+    """Raise ValueError unless results of exchanges can be merged after `delay` steps."""
+    if not 0 <= alpha <= 1:
+        msg = f"fragment_update_alpha: expected a number from 0 to 1, received {alpha}"
+        raise ValueError(msg)
+    if delay >= max(distance, 1):
+        msg = (
+            f"fragment_sync_delay: expected less than {distance}, the steps from one fragment to "
+            f"the next (sync_every, or freq, divided by fragments), received {delay}"
+        )
+        raise ValueError(msg)
+    if overlap or updater == "easgd":
+        given = "overlap=True" if overlap else 'updater="easgd"'
+        msg = (
+            "fragment_sync_delay, fragment_update_alpha: expected deltas in exchanges of their "
+            f"own, received {given}"
+        )
+        raise ValueError(msg)
+
+
 def _require_deltas(parts: list[list[Tensor]], updater: object) -> None:
     """Raise ValueError unless what workers send to the tables can be weighted."""
     if updater == "easgd":
@@ -299,60 +370,3 @@ def _require_deltas(parts: list[list[Tensor]], updater: object) -> None:
     if kinds != {"f"}:
         msg = "weight: expected parameters of floats, received integers, which cannot be weighted"
         raise ValueError(msg)
-
-
-def fragments_of(tensors: Sequence[Tensor], count: int) -> list[list[Tensor]]:
-    """Return the tensors in `count` consecutive fragments of about equally many elements.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer tensors with elements than fragments.
-
-    """
-    if count > (filled := sum(tensor.size > 0 for tensor in tensors)):
-        msg = f"fragments: expected at most {filled}, one for each parameter, received {count}"
-        raise ValueError(msg)
-    total = sum(tensor.size for tensor in tensors)
-    fragments: list[list[Tensor]] = [[]]
-    done, rest = 0, filled
-    for tensor in tensors:
-        # A fragment ends at its share of the elements, or to leave a tensor for each of the others.
-        is_full = done * count >= total * len(fragments) or rest <= count - len(fragments)
-        if (
-            tensor.size
-            and is_full
-            and len(fragments) < count
-            and any(t.size for t in fragments[-1])
-        ):
-            fragments.append([])
-        fragments[-1].append(tensor)
-        done += tensor.size
-        rest -= tensor.size > 0
-    return fragments
-
-
-def tables_of(
-    name: str, tensors: Sequence[Tensor], fragments: int
-) -> list[list[tuple[str, list[Tensor]]]]:
-    """Return for each fragment the names of its tables, and the tensors that each table holds."""
-    if fragments == 1:
-        full_name = with_layout(shortened(name), tensors)
-        return [[(full_name, part) for part in by_dtype(tensors)]]
-    return [
-        [(with_layout(shortened(name, f" {index}"), fragment), part) for part in by_dtype(fragment)]
-        for index, fragment in enumerate(fragments_of(tensors, fragments))
-    ]
-
-
-def by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Return the tensors by dtype, in order of first occurrence, for dtypes with elements."""
-    groups: dict[np.dtype[Any], list[Tensor]] = {}
-    for tensor in tensors:
-        groups.setdefault(tensor.dtype, []).append(tensor)
-    return [group for group in groups.values() if any(tensor.size for tensor in group)]
-
-
-def groups_of(tensors: Sequence[Tensor]) -> list[TensorGroup]:
-    """Return the groups of the tensors, without duplicates."""
-    return list({id(tensor.group): tensor.group for tensor in tensors if tensor.group}.values())

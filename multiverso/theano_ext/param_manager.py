@@ -87,7 +87,9 @@ class _ListGroup:
     def __init__(self, manager: MVModelParamManager, average: bool) -> None:
         self._manager = manager
         self.addresses: list[int] | None = None
-        self._copies = [np.array(value, order="C") for value in manager.get_all_param_values()]
+        # The model gets back arrays of the same class, because * multiplies matrices otherwise.
+        values = manager.get_all_param_values()
+        self._copies = [np.array(value, order="C", subok=True) for value in values]
         self.tensors = tensors_of(self._copies, average=average)
         for tensor in self.tensors:
             tensor.group = self

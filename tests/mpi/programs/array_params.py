@@ -250,6 +250,85 @@ def fragments_take_turns_in_rounds():
     check_fragments("int8")
 
 
+def check_merging(delay, alpha, *, updater="add", is_exact=True):
+    """Train two fragments, each exchanged once in 6 steps, and compare them with a model."""
+    me, workers = mv.worker_id(), mv.num_workers()
+    arrays = [np.zeros(300, np.float32), np.zeros(300, np.float32)]
+    options = {} if updater == "add" else {"learning_rate": 0.5}
+    sync = ParamSync(
+        arrays,
+        updater=updater,
+        fragments=2,
+        sync_every=6,
+        fragment_sync_delay=delay,
+        fragment_update_alpha=alpha,
+        **options,
+    )
+    rate = 1.0 if updater == "add" else 0.5
+    own, table, last = np.zeros((2, workers)), np.zeros(2), np.zeros((2, workers))
+    for step in range(1, 16):
+        for array in arrays:
+            array += me + 1
+        own += np.arange(1, workers + 1)
+        sync.sync()
+        if (step + delay) % 3 == 0:
+            fragment = ((step + delay) // 3 - 1) % 2
+            table[fragment] += rate * (own[fragment] - last[fragment]).sum()
+        if step % 3 == 0:
+            fragment = (step // 3 - 1) % 2
+            last[fragment] = table[fragment]
+            own[fragment] = table[fragment] + alpha * (own[fragment] - table[fragment])
+        if is_exact:
+            for array, values in zip(arrays, own, strict=True):
+                np.testing.assert_allclose(array, np.full(300, values[me]), rtol=1e-6)
+    for _ in range(3):
+        sync.sync_all()
+        mv.barrier()
+    if is_exact:
+        for _ in range(3):
+            table += rate * (own - last).sum(axis=1)
+            last[:] = table[:, None]
+            own = table[:, None] + alpha * (own - table[:, None])
+        for array, values in zip(arrays, own, strict=True):
+            np.testing.assert_allclose(array, np.full(300, values[me]), rtol=1e-6)
+        values = [t.get(sync=True)[0] for t in sync.tables]
+        np.testing.assert_allclose(values, table, rtol=1e-6)
+    mv.barrier()
+
+
+@case(sync=True)
+def results_are_merged_as_in_streaming_diloco():
+    check_merging(2, 0.0)
+    check_merging(0, 0.5)
+    check_merging(1, 0.5)
+    check_merging(2, 1.0)
+    check_merging(1, 0.25, updater="sgd")
+
+
+@case()
+def results_are_merged_without_rounds():
+    check_merging(2, 0.0, is_exact=mv.num_workers() == 1)
+    check_merging(1, 0.5, is_exact=mv.num_workers() == 1)
+
+
+@case()
+def options_of_merging_are_checked():
+    arrays = [np.zeros(3, np.float32), np.zeros(3, np.float32)]
+    for options, words in (
+        ({"fragment_sync_delay": -1}, ("fragment_sync_delay",)),
+        ({"fragment_sync_delay": 1}, ("fragment_sync_delay", "less than 1", "received 1")),
+        ({"fragment_sync_delay": 3, "sync_every": 6, "fragments": 2}, ("less than 3",)),
+        ({"fragment_update_alpha": 1.5}, ("fragment_update_alpha", "from 0 to 1", "1.5")),
+        ({"fragment_update_alpha": -0.1}, ("fragment_update_alpha",)),
+        ({"fragment_update_alpha": float("nan")}, ("fragment_update_alpha",)),
+        ({"fragment_update_alpha": 0.5, "overlap": True}, ("overlap=True",)),
+        ({"fragment_update_alpha": 0.5, "updater": "easgd"}, ("easgd",)),
+    ):
+        raises(ValueError, lambda options=options: ParamSync(arrays, **options), *words)
+    raises(TypeError, lambda: ParamSync(arrays, fragment_sync_delay=0.5), "fragment_sync_delay")
+    raises(TypeError, lambda: ParamSync(arrays, fragment_update_alpha="a"), "fragment_update_alpha")
+
+
 @case()
 def weights_divide_by_their_mean():
     for average in (False, True):

@@ -54,6 +54,15 @@ class TestPytreeSync(JaxTestCase):
             self.assertEqual(set(values_of(params)), {1.0 + 3 * turn})
             self.assertEqual(jax.tree.structure(params), jax.tree.structure(tree()))
 
+    def test_the_first_arrays_may_be_donated(self):
+        given = tree()
+        sync = PytreeSync(given)
+        sync.tables[0].add(np.ones(11))
+        params = jax.jit(plus_one, donate_argnums=0)(given)
+        for leaf in jax.tree.leaves(given):
+            leaf.delete()  # as donation does where the backend uses it
+        self.assertEqual(set(values_of(sync.sync(params))), {3.0})
+
     def test_passed_and_returned_arrays_never_change(self):
         given = {"w": jnp.ones(3)}
         mine = np.ones(3, np.float32)
