@@ -86,6 +86,10 @@ class WeightTensors(Tensors):
         """Raise ValueError if the model has other weights than at first."""
         self._parts.follow(self._require_same)
 
+    def sources(self) -> list[Any]:
+        """Return the weights."""
+        return self._weights
+
     def _require_same(self) -> None:
         now, then = (
             {id(weight): f"weight {weight.path}" for weight in weights}

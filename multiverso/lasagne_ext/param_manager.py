@@ -192,6 +192,10 @@ class _NetworkTensors(Tensors):
         """Raise ValueError if the network has other parameters than at first."""
         self._parts.follow(lambda: require_same(self._parameters(), self._before, "network"))
 
+    def sources(self) -> list[Any]:
+        """Return the shared variables."""
+        return list(self._before)
+
 
 def _inputs_of(layer: Any) -> list[Any]:
     """Return the layers below a layer of Lasagne."""

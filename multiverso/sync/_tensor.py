@@ -54,6 +54,10 @@ class Tensors(list[Any]):
         Called before each sync.
         """
 
+    def sources(self) -> list[Any]:
+        """Return the framework's objects of the parameters, if it has any."""
+        return []
+
 
 class Parts:
     """Notices when a model has other parts than before, each compared by identity.

@@ -5,6 +5,7 @@ A `Tensor` is an array of parameters in the form in which NumPy or a framework k
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -153,8 +154,20 @@ class TensorSync:
         self._steps = 0  # Since all fragments were synchronized.
         self._sent: list[TableSync] = []  # In the exchange of a background thread.
         self._exchange: Exchange | None = None
+        self._successor: str | None = None
+        self._replace_earlier()
         if (overlap or self._merges) and self._fragments is not None:
             self._exchange = Exchange(lambda stop: _exchange(self._sent, stop), name)
+
+    def _replace_earlier(self) -> None:
+        """Let earlier syncs of the same parameters raise an error: both would add the deltas."""
+        mine = set(map(id, self._tensors.sources()))
+        references = self._session.companions.setdefault(__name__, [])
+        earlier = [sync for reference in references if (sync := reference()) is not None]
+        for sync in earlier:
+            if not mine.isdisjoint(map(id, sync._tensors.sources())):
+                sync._successor = self.name
+        references[:] = map(weakref.ref, [*earlier, self])
 
     @property
     def num_workers(self) -> int:
@@ -217,8 +230,18 @@ class TensorSync:
             for group in self._groups:
                 group.scatter()
 
-    def _prepare(self) -> None:
+    def _follow(self) -> None:
+        """Let the tensors follow the model, unless a later sync has some of its parameters."""
+        if self._successor is not None:
+            msg = (
+                f"{self.name}: expected parameters of its own, but '{self._successor}', "
+                "which was made later, has some of them; use the later one, or give each its own"
+            )
+            raise StateError(msg)
         self._tensors.follow()
+
+    def _prepare(self) -> None:
+        self._follow()
         if self._session.options.requires_finite:
             self._require_finite()
 
@@ -243,7 +266,7 @@ class TensorSync:
         """Wait for the exchange of the last sync, and apply its result to the tensors."""
         self._require_fragments()
         if self._exchange is not None:
-            self._tensors.follow()
+            self._follow()
             self._wait_for(self._exchange)
             self._apply(self._sent, is_sent=False)
             if self._merges:  # A second application would give the result more weight.
@@ -278,7 +301,7 @@ class TensorSync:
         """Measure the deltas from the current values, so that earlier changes are not added."""
         self.wait()
         fragments = self._require_fragments()
-        self._tensors.follow()
+        self._follow()
         for group in self._groups:
             group.load()
         for fragment in fragments:

@@ -74,6 +74,10 @@ class ModuleTensors(Tensors):
         """
         self._parts.follow(self._replace)
 
+    def sources(self) -> list[torch.Tensor]:
+        """Return the parameters."""
+        return list(self._module.parameters())
+
     def _replace(self) -> None:
         found = self._find()
         now, then = ({name: name for name in names} for names in (found, self._by_name))

@@ -133,6 +133,25 @@ class TestReplacedTensors(sessions.SessionTestCase):
 
 
 @unittest.skipUnless(HAS_TORCH, "needs PyTorch")
+class TestSeveralManagers(sessions.SessionTestCase):
+    def test_the_last_manager_of_a_parameter_syncs_it(self):
+        part, other = nn.Linear(2, 2), nn.Linear(2, 2)
+        whole = nn.Sequential(part, nn.Linear(2, 1))
+        for options in ({}, {"overlap": True}):
+            first, second = TorchParamManager(whole, **options), TorchParamManager(other, **options)
+            first.sync_all_param()
+            last = TorchParamManager(part)
+            with torch.no_grad():
+                part.weight += 1
+            for call in (first.sync_all_param, first.step, first.wait)[: 2 + len(options)]:
+                with self.assertRaisesRegex(mv.StateError, "'Linear', which was made later"):
+                    call()
+            for manager in (second, last):
+                manager.sync_all_param()
+            self.assertEqual(last.tables[0].get()[0], part.weight[0, 0])
+
+
+@unittest.skipUnless(HAS_TORCH, "needs PyTorch")
 class TestSharedMemory(sessions.SessionTestCase):
     def test_tensors_with_the_same_memory_are_synchronized_once(self):
         for dtype in (torch.float32, torch.bfloat16):
