@@ -90,6 +90,17 @@ def test_killed_run_leaves_no_processes(killed, run_command):
 
 
 @launch.needs_mpi
+def test_ranks_have_no_mpi_unless_it_is_asked_for(tmp_path):
+    result = launch.run("runs.py", "is_without_mpi", np=2, mpirun=launch.run_command(tmp_path))
+    for report in result.check().reports.values():
+        assert (report["variables"], report["size"]) == ([], 2)
+        for call in ("comm", "learn"):
+            kind, message = report[call]
+            assert kind == "LauncherError"
+            assert "multiverso run --mpi" in message
+
+
+@launch.needs_mpi
 @pytest.mark.parametrize("survives", [False, True])
 def test_killed_rank_leaves_no_memory_of_mpi(survives, tmp_path):
     mpirun = launch.run_command(tmp_path, "--mpi", *["--survive"][:survives])
