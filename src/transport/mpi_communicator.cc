@@ -33,7 +33,7 @@ std::atomic<bool>& SkipsFinalize() {
 }
 
 // The launcher discards output that it has not read when the job ends.
-constexpr std::chrono::milliseconds kGrace{500};
+constexpr std::chrono::milliseconds kAbortGrace{500};
 
 struct Exit {
   std::unique_ptr<ExitMeeting> meeting;  // null before, and after it has taken place
@@ -55,7 +55,7 @@ void AbortWith(int code) {
   MpiFunctions<Handle> mpi{};
   if (code == 0 || !library.ok() || !mpi.Load(library.value()).ok()) return;
   std::fflush(nullptr);
-  std::this_thread::sleep_for(kGrace);
+  std::this_thread::sleep_for(kAbortGrace);
   mpi.Abort(ConstantsOf(library.value(), Handle{}).world, code);
 }
 
