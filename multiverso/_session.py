@@ -188,7 +188,7 @@ class Session:
                 **{name: table[name][here] for name in _TRAFFIC},
                 **{name: table[counted][here] * 1e-9 for name, counted in _TIMES.items()},
             }
-            for key, table in by_name(content["tables"]).items()
+            for key, table in reversed(by_name(reversed(content["tables"])).items())
         }
 
     def barrier(self) -> None:

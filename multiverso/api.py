@@ -557,12 +557,12 @@ def stats() -> dict[str, dict[str, float]]:
     Returns
     -------
     dict
-        For each table, by name: ``gets`` and ``adds``, the number of calls; ``bytes_got`` and
-        ``bytes_added``, the bytes of their values; ``bytes_sent`` and ``bytes_received``, the
-        bytes of messages to and from other nodes; ``raw_bytes_sent`` and ``raw_bytes_received``,
-        the bytes of these messages if their values were not encoded (`wire`);
-        ``seconds_encoding``, the time of the passes that encode and decode them, also for other
-        ranks, and that may update the table, too; and
+        For each table, by name, or "NAME (table ID)" if a later one has its name: ``gets`` and
+        ``adds``, the number of calls; ``bytes_got`` and ``bytes_added``, the bytes of their values;
+        ``bytes_sent`` and ``bytes_received``, the bytes of messages to and from other nodes;
+        ``raw_bytes_sent`` and ``raw_bytes_received``, the bytes of these messages if their values
+        were not encoded (`wire`); ``seconds_encoding``, the time of the passes that encode and
+        decode them, also for other ranks, and that may update the table, too; and
         ``seconds_waiting``, the time in which calls waited for other nodes' answers. The last six
         are 0 on one node. In sync mode, the leader of a node (its first rank) exchanges the
         messages for its workers, and the waits for rounds are not counted. Tables beyond the 64th

@@ -10,7 +10,7 @@ _FIRST_BUFFER_BYTES: Final = 1 << 16
 
 
 def by_name(tables: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return descriptions of tables by name; later ones of a name are "NAME (table ID)"."""
+    """Return descriptions of tables by name, after the first one as "NAME (table ID)"."""
     found: dict[str, dict[str, Any]] = {}
     for table in tables:
         name = table["name"]

@@ -141,7 +141,7 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
   const auto has_row = [](int64_t row) { return row >= 0; };
   const auto row_bytes = static_cast<size_t>(table->spec().bytes_per_id(request.kind));
   std::vector<char> values;
-  for (std::vector<int64_t> before; before != rows;) {
+  for (bool has_changed = true; has_changed;) {
     if (std::all_of(rows.begin(), rows.end(), has_row)) {
       return run(Request::GetRows(rows.data(), request.num_ids, request.out));
     }
@@ -150,10 +150,11 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     values.resize(found.size() * row_bytes);
     MV_RETURN_IF_NOT_OK(
         run(Request::GetRows(found.data(), static_cast<int64_t>(found.size()), values.data())));
-    before = rows;
+    if (!request.IsPeek() && !table->consistency()->HasFinished()) break;
     // Outside rounds, the values may be those after a round that gave rows to further keys.
-    const bool is_in_round = !request.IsPeek() && !table->consistency()->HasFinished();
-    if (!is_in_round) MV_RETURN_IF_NOT_OK(find(&rows));
+    const std::vector<int64_t> before = rows;
+    MV_RETURN_IF_NOT_OK(find(&rows));
+    has_changed = rows != before;
   }
   auto* const out = static_cast<char*>(request.out);
   const char* next = values.data();

@@ -18,8 +18,8 @@ def contents(path):
         arrays = {}
         for index, table in enumerate(opened.tables):
             if table.is_hash_table:
-                cells = np.empty((table.shape[0], 4), np.uint32)
-                opened._read(index, capi.MV_AREA_KEYS, cells)
+                shape = (table.shape[0], 4)
+                cells = opened._read(index, capi.MV_AREA_KEYS, shape, np.dtype(np.uint32))
                 arrays[table.name, "uses"] = cells[:, 2].copy()
             arrays[table.name, "values"] = opened.read(table.name)
             for slot in range(table.slots):

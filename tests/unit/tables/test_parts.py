@@ -9,7 +9,7 @@ import multiverso as mv
 from multiverso.tables._updaters import UPDATERS
 
 #: Updaters that need whole rows of a matrix, and of these, those that accept parts of an array.
-WHOLE_ROWS = {"adam", "adamw", "rowwise_adagrad", "rowwise_adam"}
+WHOLE_ROWS = {"adam", "adamw", "amsgrad", "rowwise_adagrad", "rowwise_adam"}
 STEPS = 3
 
 

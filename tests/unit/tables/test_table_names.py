@@ -105,7 +105,7 @@ class TestEqualNames(unittest.TestCase):
             self.assertEqual((caught.filename, caught.lineno), (__file__, line + 2))
             for number in (line - 1, line + 2):
                 self.assertIn(f"{__file__}:{number}", str(caught.warning))
-            self.assertEqual(list(mv.stats()), ["w", "w (table 1)"])
+            self.assertEqual(list(mv.stats()), ["w (table 0)", "w"])
             del first, second
 
     def test_tables_that_cannot_be_confused_cause_no_warning(self):

@@ -97,7 +97,7 @@ class TestCreation(SessionTestCase):
 
     def test_accepts_names_and_rejects_invalid_ones(self):
         self.assertEqual(mv.ArrayTableHandler(1, name="Gewichte ä").name, "Gewichte ä")
-        self.assertEqual(mv.ArrayTableHandler(1, name="n" * 500).name, "n" * 500)
+        self.assertEqual(mv.ArrayTableHandler(1, name="n" * 63).name, "n" * 63)
         for wrong in (1, b"w"):
             with self.assertRaisesRegex(TypeError, "name: expected a str"):
                 mv.ArrayTableHandler(1, name=wrong)
