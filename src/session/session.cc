@@ -15,7 +15,7 @@
 namespace multiverso {
 namespace {
 
-constexpr auto kMaxLinger = std::chrono::seconds(1);
+constexpr auto kMaxLinger = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -168,12 +168,12 @@ Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
 }
 
 void Session::Linger(const WaitLimit& limit) {
-  // If no rank was lost, MPI_Finalize ends all processes together. Otherwise each process ends by
-  // itself, and messages that other nodes need for the last allgather could be lost. So a rank
-  // waits for another allgather, but at most for kMaxLinger.
+  // A rank that has closed its session serves no other node any more. But if the leader of a node
+  // dies in the last allgather, its successor still needs the contributions of the other nodes, and
+  // those must learn of the death, since MPI_Finalize would wait for the dead rank. So the ranks
+  // meet once more, but wait at most for kMaxLinger.
+  if (!members_.survives_losses() || !members_.spans_nodes()) return;
   Group* const world = context_->world();
-  const bool any_lost = world->participants().size() < world->members().size();
-  if (!any_lost || !context_->members().spans_nodes()) return;
   world->BeginAllgather(CollectiveKind::kClose);
   // A failure is ignored, since a rank that no longer answers has finished, too.
   (void)world->Wait(WaitLimit{Instant::max(), Clock::now() + kMaxLinger, limit.interrupt});

@@ -101,7 +101,7 @@ class Session {
   Status AwaitAll(CollectiveKind call, const WaitLimit& limit);
   // Waits for all ranks to close, and completes the rounds and the save in progress.
   Status SettleBeforeClose(bool* save_failed, const WaitLimit& limit);
-  // After a loss, waits a while for all nodes to receive the last messages.
+  // In a session that survives losses, waits a while for all nodes to complete the last allgather.
   void Linger(const WaitLimit& limit);
   // Returns the limit of a collective call, whose interrupt aborts or leaves the session.
   WaitLimit LimitOf(Instant deadline, Interrupt* interrupt);
