@@ -11,11 +11,14 @@ import launch
 #: Before and after each exchange, for the leader of a node and for another rank, and in between.
 LEADER_POINTS = ("group.begin/leader", "exchange.sent/leader", "group.complete/leader")
 POINTS = (*LEADER_POINTS, "group.begin/last", "group.complete/last")
+#: In calls of many exchanges, a rank that is not a leader dies before each of them, but not after,
+#: which is nearly the same place as before the next one.
+LONG_POINTS = (*LEADER_POINTS, "group.begin/last")
 #: The failpoints of the calls, with those between the exchanges.
 CALLS = {
     "barrier": POINTS,
     "create_table": (
-        *POINTS,
+        *LONG_POINTS,
         "table.made/leader",
         "table.mapped/leader",
         "table.filled/leader",
@@ -23,11 +26,11 @@ CALLS = {
     "create_hash_table": (*LEADER_POINTS, "table.mapped/last"),
     "get": POINTS,
     "aggregate": LEADER_POINTS,
-    "aggregate_in_chunks": (*POINTS, "piece.sent/leader"),
-    "save": POINTS,
+    "aggregate_in_chunks": (*LONG_POINTS, "piece.sent/leader"),
+    "save": LONG_POINTS,
     "save_in_background": LEADER_POINTS,
-    "load": POINTS,
-    "publish": (*POINTS, "publish.copy/leader", "publish.copy/last", "publish.complete/last"),
+    "load": LONG_POINTS,
+    "publish": (*LONG_POINTS, "publish.copy/leader", "publish.copy/last", "publish.complete/last"),
 }
 #: Ranks on two nodes: one job can lose 14 of them.
 RANKS = 16
