@@ -25,6 +25,8 @@ enum MessageKind : uint32_t {
 constexpr auto kCheckInterval = std::chrono::milliseconds(200);
 // How long a process that ends waits for its last messages. Their receivers are polling.
 constexpr auto kSendTimeout = std::chrono::milliseconds(200);
+// After a suspension, no message waits any more if none has arrived for this time.
+constexpr auto kQuiet = std::chrono::milliseconds(20);
 constexpr auto kAnswerTimeout = std::chrono::seconds(1);
 // A poll takes microseconds. If it takes this long after a loss, MPI waits for the lost rank.
 constexpr auto kStuckAfter = std::chrono::seconds(1);
@@ -76,10 +78,15 @@ bool ControlChannel::Poll() {
 }
 
 void ControlChannel::CatchUp() {
-  (void)PollUntil(Clock::now() + kSendTimeout, Backoff(std::chrono::milliseconds(1)), [&] {
+  // One poll of MPI may find only some of the messages that wait.
+  Instant last = Clock::now();
+  (void)PollUntil(last + kSendTimeout, Backoff(std::chrono::milliseconds(1)), [&] {
     const std::unique_lock<std::mutex> guard(polling_, std::try_to_lock);
-    if (guard.owns_lock()) (void)ReceiveAndCheck();
-    return guard.owns_lock() ? Status::Ok() : Status::Pending();
+    if (!guard.owns_lock()) return Status::Pending();
+    const bool received_any = ReceiveAndCheck();
+    const Instant now = Clock::now();
+    if (received_any) last = now;
+    return now >= last + kQuiet ? Status::Ok() : Status::Pending();
   });
 }
 
@@ -152,6 +159,8 @@ Status ControlChannel::ReceiveAll(bool* received_any) {
 }
 
 bool ControlChannel::Handle(const ControlMessage& message) {
+  // A rank that was suspended does not know yet that the others continue without it.
+  if (peers_->IsExcludedForSilence(message.sender)) return true;
   switch (message.kind) {
     case kAborted: {
       if (message.code >= 0) return false;
@@ -164,7 +173,8 @@ bool ControlChannel::Handle(const ControlMessage& message) {
       if (message.code != RankSlot::kLeft && message.code != RankSlot::kDied) return false;
       if (members_->is_local(message.rank)) {
         if (message.sequence == 0) return false;
-        memory_->slot(message.rank).was_excluded.store(1);
+        // A node is silent as a whole, and only its service ranks receive this message.
+        for (const int rank : members_->node_ranks()) memory_->slot(rank).was_excluded.store(1);
         return true;
       }
       peers_->RecordExit(message.rank, static_cast<RankSlot::State>(message.code), message.text,
@@ -292,6 +302,9 @@ void ControlChannel::SendIfSilent(int rank) {
   if (reason.empty() || !peers_->IsExcludedForSilence(rank)) return;
   reported_[static_cast<size_t>(rank)] = true;
   SendExit(rank, RankSlot::kDied, reason);
+  // Further messages would fill the memory in which MPI keeps what the suspended rank has not yet
+  // received. Then no message would reach any rank of this machine.
+  memory_->slot(rank).was_excluded.store(2);
 }
 
 void ControlChannel::SendIfLost(int rank) {

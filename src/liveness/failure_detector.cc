@@ -33,7 +33,7 @@ void FailureDetector::Beat() {
 
 bool FailureDetector::HasMissedTimeout() const {
   const int64_t mine = last_heartbeat(members_->rank()).load(std::memory_order_acquire);
-  return mine != 0 && NanosecondsNow() - mine > timeout_.count();
+  return mine != 0 && NanosecondsNow() - mine > kMissedHeartbeats * interval_.count();
 }
 
 void FailureDetector::RecordHeartbeat(int node, bool is_last) {
@@ -50,6 +50,8 @@ double FailureDetector::SilentFor(int rank) const {
   const int64_t mine = last_heartbeat(members_->rank()).load(std::memory_order_relaxed);
   const int64_t now = NanosecondsNow();
   if (theirs == 0 || rank == members_->rank()) return 0;
+  // The others send no heartbeats to a rank that they have excluded.
+  if (control_->slots()[members_->rank()].was_excluded.load() != 0) return 0;
   if (now - mine > kMissedHeartbeats * interval_.count()) return 0;
   return std::max(0.0, static_cast<double>(now - std::max(theirs, running_since_.load())) * 1e-9);
 }

@@ -22,6 +22,8 @@ constexpr auto kWindDown = std::chrono::seconds(2);
 // The time for that after a loss or a timeout, when a receiver may never poll again, and after an
 // interrupt, which the caller wants to take effect.
 constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
+// The time in which a round to which all workers have added is applied in spite of a loss.
+constexpr auto kRoundMayEnd = std::chrono::milliseconds(500);
 // The time in which the death of a server becomes known after messages to the server fail.
 constexpr auto kDeathKnownWithin = std::chrono::seconds(2);
 
@@ -221,6 +223,7 @@ Status DistributedCall::Run(const WaitLimit& limit) {
 Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
   const WaitLimit no_wait{limit.deadline, Instant::min()};
   Instant last = Clock::now();
+  MV_RETURN_IF_NOT_OK(rank_context_->state()->CheckNotExcluded());
   // What a lost server might still answer does not count.
   if (rank_context_->peers()->HasRecordedLoss()) MV_RETURN_IF_NOT_OK(CheckServers());
   for (;;) {
@@ -278,6 +281,23 @@ Status DistributedCall::CheckServers() {
     return rank_context_->state()->ReportLost(
         server, StrCat(rank_context_->members().NameRank(server), " ", reason, " with rows ",
                        rows.first, " to ", rows.end - 1, rank_context_->peers()->Trace(server)));
+  }
+  return CheckRound();
+}
+
+Status DistributedCall::CheckRound() {
+  const PeerStatus* const peers = rank_context_->peers();
+  if (request_.rounds == 0 || survives_losses() || !peers->HasRecordedLoss()) return Status::Ok();
+  const Instant now = Clock::now();
+  if (!loss_noticed_.has_value()) loss_noticed_ = now;
+  if (now < *loss_noticed_ + kRoundMayEnd) return Status::Ok();
+  const Membership& members = rank_context_->members();
+  for (int rank = 0; rank < members.size(); ++rank) {
+    const std::string reason = rank == members.rank() ? "" : peers->ExitReason(rank);
+    if (reason.empty()) continue;
+    return rank_context_->state()->ReportLost(
+        rank, StrCat(members.NameRank(rank), " ", reason, " while rank ", members.rank(),
+                     " waited for other ranks to apply a round", peers->Trace(rank)));
   }
   return Status::Ok();
 }

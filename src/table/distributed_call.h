@@ -59,6 +59,8 @@ class DistributedCall {
   // Replaces the lost servers among those that have not answered. Returns an error if that fails,
   // or if messages to a server have failed for too long.
   Status CheckServers();
+  // Returns PeerLostError if the answers wait for a round that a loss may keep from ending.
+  Status CheckRound();
   // Redirects the pipeline to the rank that now serves the server's node, in a session that
   // continues without lost ranks. Returns pending if that rank is not alive either.
   Status Replace(ServerPipeline* pipeline);
@@ -84,6 +86,7 @@ class DistributedCall {
   std::vector<bool> answered_;
   DeferredFailure failure_;
   std::optional<Instant> stalled_at_;
+  std::optional<Instant> loss_noticed_;
   // The chunks of this node's rows, and the chunk that has begun; null when all have run.
   std::unique_ptr<ChunkSource> local_source_;
   Chunk local_chunk_;
