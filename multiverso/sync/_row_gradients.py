@@ -276,6 +276,9 @@ class RowGradients:
             self._unscaled.extend(accepted)
         return True
 
+    def _prepare_add(self) -> None:
+        """Prepare the table for the add that follows. The get of its round has begun."""
+
     def send(self, scale: float | None = 1.0) -> bool:
         """Send the gradients, divided by `scale` unless that was done before, in the background.
 
@@ -302,6 +305,7 @@ class RowGradients:
         if mode == capi.MV_MODE_SYNC and not self._has_got:
             self.begin_rows(no_ids, no_rows, insert=True, fresh=False)
         self._has_got = False
+        self._prepare_add()
         with self._mutex:
             unscaled = self._unscaled.take()
         if unscaled.parts:

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch.optim import optimizer as optimizers
 
-from multiverso._native import capi
 from multiverso.api import current_session
 from multiverso.sync._row_gradients import RowGradients
 
@@ -153,12 +152,7 @@ class ConnectedGradients(RowGradients):
         self.settle()
         self.accept(is_unscaled=is_changed)
 
-    def send(self, scale: float | None = 1.0) -> bool:
-        """Send the gradients, as the base class does, with a learning rate that follows."""
-        self._follow_rate()
-        return super().send(scale)
-
-    def _follow_rate(self) -> None:
+    def _prepare_add(self) -> None:
         """Set the table's learning rate on the master, if a scheduler has changed the optimizer's.
 
         The table's rate is the one it was created with, times the factor of the schedule. Where the
@@ -173,8 +167,7 @@ class ConnectedGradients(RowGradients):
         current = self.table.options["learning_rate"]
         if self._set_rate is not None and current != self._set_rate:
             return
-        if session.options.mode != capi.MV_MODE_ASYNC:
-            self.table.flush()  # The last round must end with the rate that it began with.
+        # This waits for the get of the round, and so for the rounds that use the rate before.
         self.table.set_option(learning_rate=rate)
         self._set_rate = rate
 
