@@ -165,10 +165,12 @@ class ConnectedGradients(RowGradients):
         if not session.is_master_worker():
             return
         current = self.table.options["learning_rate"]
-        if self._set_rate is not None and current != self._set_rate:
-            return
-        # This waits for the get of the round, and so for the rounds that use the rate before.
-        self.table.set_option(learning_rate=rate)
+        # Another layer of the table may have set the rate already.
+        if current != rate:
+            if self._set_rate is not None and current != self._set_rate:
+                return
+            # This waits for the get of the round, and so for the rounds that use the rate before.
+            self.table.set_option(learning_rate=rate)
         self._set_rate = rate
 
 
