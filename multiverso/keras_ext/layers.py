@@ -108,6 +108,7 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
             if option in _INSTEAD:
                 msg = f"Embedding: expected no {option}, since {_INSTEAD[option]}"
                 raise TypeError(msg)
+        gradients = RowGradients(table)
         mask_zero = flag(mask_zero, "mask_zero")
         super().__init__(**options)
         if combiner is not None:
@@ -116,7 +117,7 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
         self.autocast = False  # A policy such as "mixed_bfloat16" must not round ids.
         self.mask_zero = mask_zero
         self.supports_masking = mask_zero and combiner is None
-        self._gradients = RowGradients(table)
+        self._gradients = gradients
         backend = keras.backend.backend()
         self.supports_jit = backend != "tensorflow"  # XLA there cannot call Python functions.
         module = importlib.import_module(_MODULES[backend])

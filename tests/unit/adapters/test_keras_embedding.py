@@ -308,7 +308,11 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
             (option,) = options
             with self.assertWarnsRegex(UserWarning, f"{option}=0.5 does not clip .*clipvalue"):
                 fit(model, MVCallback(model), epochs=1)
-        self.check_like_keras(lambda: keras.optimizers.SGD(0.1, clipvalue=2.0**-7), clipped=2.0**-7)
+        # TensorFlow clips the gradient of each occurrence of a row, and the table their sum.
+        if keras.backend.backend() != "tensorflow":
+            self.check_like_keras(
+                lambda: keras.optimizers.SGD(0.1, clipvalue=2.0**-7), clipped=2.0**-7
+            )
 
     def test_options_and_inputs_of_keras_that_a_table_does_not_have_are_explained(self):
         table = table_of()
