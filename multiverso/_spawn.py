@@ -219,6 +219,7 @@ class _Call:
 
 
 def _load(descriptor: Any) -> Any:
+    # The descriptor is inherited from the caller of `spawn`, so no other process has written to it.
     with open(descriptor.detach(), "rb") as file:
         return pickle.load(file)
 

@@ -31,8 +31,8 @@ class FailureDetector {
   std::chrono::nanoseconds interval() const { return interval_; }
   // Records a heartbeat of this rank.
   void Beat();
-  // Returns whether this rank's last heartbeat is older than peer_timeout, so that others may count
-  // it as lost: it was suspended.
+  // Returns whether this rank has missed several heartbeats: it was suspended, and others may count
+  // it as lost.
   bool HasMissedTimeout() const;
   // Records a heartbeat of another node. After its last one, the node's silence means nothing.
   void RecordHeartbeat(int node, bool is_last);
