@@ -268,6 +268,18 @@ class Job:
         """Send a signal to one rank."""
         os.kill(self.pid(rank), signum)
 
+    def suspend(self, rank: int) -> None:
+        """Suspend a rank with SIGSTOP, and wait until all of its threads have stopped.
+
+        A thread that waits for a core when the signal is sent still runs for a few milliseconds,
+        enough to answer a request. SIGCONT lets the rank continue.
+        """
+        self.signal(rank, signal.SIGSTOP)
+        threads = Path(f"/proc/{self.pid(rank)}/task")
+        # The state follows the name of the program, which is in parentheses.
+        while not all(") T " in (task / "stat").read_text("ascii") for task in threads.iterdir()):
+            time.sleep(0.01)
+
     def wait_until_asleep(self, rank: int) -> None:
         """Wait until the main thread of a rank sleeps, or until the timeout has passed."""
         stat = Path(f"/proc/{self.pid(rank)}/stat")

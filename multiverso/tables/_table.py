@@ -326,6 +326,7 @@ def copier(buffer: NDArray[Any], target: NDArray[Any]) -> Callable[[], None] | N
     return None if buffer is target else functools.partial(arrays.copy_out, buffer, target)
 
 
+@functools.cache
 def _arguments_of(kind: type[Table]) -> list[str]:
     """Return the names of the arguments with which a user creates a table of this class."""
     names = inspect.signature(kind).parameters

@@ -73,11 +73,22 @@ class PosixWritableFile final : public WritableFile {
   int64_t flushed_ = 0;  // bytes that the kernel has been told to write
 };
 
-// Closes a folder that opendir has opened.
+// Closes a folder that fdopendir has opened.
 struct FolderCloser {
   void operator()(DIR* folder) const { closedir(folder); }
 };
 using OpenFolder = std::unique_ptr<DIR, FolderCloser>;
+
+// Returns the folder of a descriptor, which it owns; null with errno if `fd` is -1 or no folder.
+OpenFolder FolderOf(int fd) {
+  DIR* const folder = fd < 0 ? nullptr : fdopendir(fd);
+  if (fd >= 0 && folder == nullptr) {
+    const int error_number = errno;
+    close(fd);
+    errno = error_number;
+  }
+  return OpenFolder(folder);
+}
 
 Result<std::vector<std::string>> NamesIn(DIR* folder, const std::string& path) {
   std::vector<std::string> names;
@@ -161,7 +172,7 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Result<std::vector<std::string>> List(const std::string& path) override {
-    const OpenFolder folder(opendir(path.c_str()));
+    const OpenFolder folder = FolderOf(OpenDescriptor(path.c_str(), O_RDONLY | O_DIRECTORY));
     if (folder == nullptr) return IoFailure(path, "list", errno);
     return NamesIn(folder.get(), path);
   }
@@ -216,20 +227,19 @@ class PosixFileSystem final : public FileSystem {
     const size_t slash = path.rfind('/');
     const std::string name = path.substr(slash + 1);
     const std::string parent_path = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-    const OpenFolder parent(opendir(parent_path.c_str()));
+    const OpenFolder parent = FolderOf(OpenDescriptor(parent_path.c_str(), O_RDONLY | O_DIRECTORY));
     if (parent == nullptr) return IoFailure(parent_path, "open", errno);
     const int parent_fd = dirfd(parent.get());
     struct stat info{};
     if (fstatat(parent_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode))
       return RemoveAt(parent_fd, name, 0, path);
-    const int fd = openat(parent_fd, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return errno == ENOENT ? Status::Ok() : IoFailure(path, "remove", errno);
-    const OpenFolder folder(fdopendir(fd));
+    const OpenFolder folder = FolderOf(OpenAboveStandardStreams([&] {
+      return openat(parent_fd, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }));
     if (folder == nullptr) {
-      const int error_number = errno;
-      close(fd);
-      return IoFailure(path, "list", error_number);
+      return errno == ENOENT ? Status::Ok() : IoFailure(path, "remove", errno);
     }
+    const int fd = dirfd(folder.get());
     const auto entries = NamesIn(folder.get(), path);
     if (!entries.ok()) return entries.status();
     // A failure does not keep the other files, whose space is freed.

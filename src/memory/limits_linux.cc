@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "memory/control_groups.h"
@@ -30,14 +31,15 @@ void ForEachNumber(const char* path, Use use) {
   std::fclose(file);
 }
 
-// Returns the number in a file of a control group, or the largest number without one.
+// Returns the number in a file of a control group, or the largest number without one. Version 1
+// writes "no limit" as a number that depends on the size of a page, and is never a real one.
 int64_t ReadLimit(const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "re");
   if (file == nullptr) return kUnlimited;
   long long limit = 0;  // NOLINT: the type that scanf expects
   const bool is_number = std::fscanf(file, "%lld", &limit) == 1 && limit >= 0;
   std::fclose(file);
-  return is_number ? int64_t{limit} : kUnlimited;
+  return is_number && limit < kUnlimited / 2 ? int64_t{limit} : kUnlimited;
 }
 
 std::string ReadText(const char* path) {
@@ -45,16 +47,25 @@ std::string ReadText(const char* path) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-// Returns the groups of this process now: another process may move it to other groups.
-std::vector<ControlGroup> GroupsOfThisProcess() {
-  return MemoryGroups(ReadText("/proc/self/cgroup"), ReadText("/proc/self/mountinfo"));
+// Returns the groups of this process now: another process may move it to other groups. The mounts,
+// which take longer to read than all else here, are read again only after that.
+const std::vector<ControlGroup>& GroupsOfThisProcess() {
+  thread_local std::string names;
+  thread_local std::vector<ControlGroup> groups;
+  std::string names_now = ReadText("/proc/self/cgroup");
+  if (names != names_now) {
+    groups = MemoryGroups(names_now, ReadText("/proc/self/mountinfo"));
+    names = std::move(names_now);
+  }
+  return groups;
 }
 
 // Returns the bytes that a control group can still use, or the largest number if it has no limit.
 int64_t FreeInGroup(const ControlGroup& group) {
   const int64_t limit = ReadLimit(group.limit_path());
+  if (limit == kUnlimited) return kUnlimited;
   const int64_t used = ReadLimit(group.used_path());
-  if (limit == kUnlimited || used == kUnlimited) return kUnlimited;
+  if (used == kUnlimited) return kUnlimited;
   // The group's file cache counts as used, but the kernel drops it when it needs memory.
   const std::string prefix = group.version == 1 ? "total_" : "";  // with the groups below
   int64_t cached = 0;

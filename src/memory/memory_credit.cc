@@ -19,7 +19,7 @@ constexpr int64_t kMaxSpare = int64_t{1} << 30;
 Status MemoryCredit::Take(int64_t bytes, int64_t (*free)()) {
   const int64_t taken = taken_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   if (credit_.fetch_sub(bytes, std::memory_order_relaxed) >= bytes) return Status::Ok();
-  const int64_t spare = std::clamp(MemoryCeiling() / kSpareParts, kMinSpare, kMaxSpare);
+  static const int64_t spare = std::clamp(MemoryCeiling() / kSpareParts, kMinSpare, kMaxSpare);
   const int64_t available = free();
   const int64_t left = available - spare - taken;
   credit_.store(std::clamp<int64_t>(left, 0, kMaxCredit), std::memory_order_relaxed);

@@ -90,8 +90,9 @@ int64_t MostKeysOf(const TableSpec& spec, RowRange rows) {
 // huge pages that are hardly used.
 PageSize PagesOf(const TableSpec& spec, int64_t shard_bytes) {
   constexpr int64_t kMaxParts = 16;
+  if (!spec.is_lazy()) return PageSize::kHuge;
   const bool may_be_wasted = spec.max_bytes == 0 && shard_bytes <= MemoryCeiling() / kMaxParts;
-  return !spec.is_lazy() || may_be_wasted ? PageSize::kHuge : PageSize::kSmall;
+  return may_be_wasted ? PageSize::kHuge : PageSize::kSmall;
 }
 
 }  // namespace

@@ -211,7 +211,7 @@ def test_every_survivor_of_a_round_names_the_dead_rank(number, rng, record_prope
 def test_suspended_rank_is_excluded_and_learns_of_it():
     with launch.Job("losses.py", "waits_for_a_suspended_rank", "2", np=3) as job:
         job.wait_for("ready")
-        job.signal(1, signal.SIGSTOP)
+        job.suspend(1)
         job.announce("suspended")
         for rank in (0, 2):
             job.wait_for_report(rank)
@@ -228,7 +228,7 @@ def test_suspended_rank_is_excluded_and_learns_of_it():
 def test_briefly_suspended_rank_continues():
     with launch.Job("losses.py", "waits_for_a_suspended_rank", "60", np=2) as job:
         job.wait_for("ready")
-        job.signal(1, signal.SIGSTOP)
+        job.suspend(1)
         job.announce("suspended")
         time.sleep(0.5)
         job.signal(1, signal.SIGCONT)
@@ -275,19 +275,11 @@ def test_node_whose_ranks_all_die_is_named_at_once(np, per_node, nodes, mode):
             assert re.search(r"with rows \d+ to \d+", result.reports[survivor]["call"][1])
 
 
-def suspend(job, rank):
-    """Suspend a rank, and wait until all of its threads have stopped."""
-    job.signal(rank, signal.SIGSTOP)
-    threads = Path(f"/proc/{job.pid(rank)}/task")
-    while not all(" T " in (thread / "stat").read_text("ascii") for thread in threads.iterdir()):
-        time.sleep(0.01)
-
-
 def test_silent_single_rank_node_is_named_after_peer_timeout():
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
     with launch.Job("losses.py", "loses_nodes", "async", "2", np=2, survives=True, **nodes) as job:
         job.wait_for("ready")
-        suspend(job, 1)
+        job.suspend(1)
         job.announce("killed")
         job.wait_for("called", 0)
         job.signal(1, signal.SIGKILL)

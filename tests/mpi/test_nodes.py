@@ -54,7 +54,7 @@ def test_ctrl_c_ends_a_wait_for_a_hanging_server():
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
     with launch.Job("nodes.py", "waits_for_a_suspended_server", np=2, **nodes) as waiting_job:
         waiting_job.wait_for("to-suspend", 1)
-        waiting_job.signal(1, signal.SIGSTOP)
+        waiting_job.suspend(1)
         waiting_job.announce("suspended")
         waiting_job.wait_for("waiting", 0)
         waiting_job.signal(0, signal.SIGINT)

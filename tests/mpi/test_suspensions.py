@@ -25,7 +25,7 @@ def test_node_that_was_lost_by_silence_stays_lost(mode):
     options = {"np": 3, "survives": True, **NODES}
     with launch.Job("suspensions.py", "loses_a_silent_node", mode, **options) as job:
         job.wait_for("ready", 0, 1, 2)
-        job.signal(1, signal.SIGSTOP)
+        job.suspend(1)
         job.announce("suspended")
         job.wait_for("has-lost", 0, 2)
         job.announce("resumed")
