@@ -67,12 +67,14 @@ bool PeerStatus::AnyLost() const {
 
 bool PeerStatus::AnyDied() const {
   for (int rank = 0; rank < members_->size(); ++rank) {
-    const uint32_t state = memory_->slot(rank).state.load(std::memory_order_acquire);
     if (rank == members_->rank()) continue;
-    const bool is_gone = members_->is_local(rank)
-                             ? state == RankSlot::kAlive && !IsAlive(members_->local_rank_of(rank))
-                             : state == RankSlot::kAbsent && IsSilent(rank);
-    if (is_gone || state == RankSlot::kDied) return true;
+    const bool is_local = members_->is_local(rank);
+    const bool is_gone = is_local ? !IsAlive(members_->local_rank_of(rank)) : IsSilent(rank);
+    // This comes last, because a rank changes its state when it closes its session, and may be gone
+    // a moment later.
+    const uint32_t state = memory_->slot(rank).state.load(std::memory_order_acquire);
+    const uint32_t state_before = is_local ? RankSlot::kAlive : RankSlot::kAbsent;
+    if (state == RankSlot::kDied || (is_gone && state == state_before)) return true;
   }
   return false;
 }
