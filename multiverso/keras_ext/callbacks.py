@@ -189,6 +189,8 @@ class _RowSteps:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._layers = layers_of(model)
+        for layer in self._layers:
+            layer.expect_steps()
         optimizer = model.optimizer
         self._scaler = None
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):

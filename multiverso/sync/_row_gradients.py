@@ -168,6 +168,8 @@ class RowGradients:
         With `insert` they are for training: the get is a part of the round, and keys of a hash
         table get a row.
         """
+        if insert:
+            self.note_look_up()
         flat = ids_of_any_shape(ids, "ids").reshape(-1)
         rows = np.empty((len(flat), self.table.num_col), self.table.value_dtype)
         self.get_rows(flat, rows, insert=insert)
@@ -240,6 +242,7 @@ class RowGradients:
 
     def discard(self) -> None:
         """Forget all gradients that `send` would send."""
+        self._is_collected = False
         with self._mutex:
             for parts in (self._waiting, self._accepted, self._unscaled):
                 parts.take()

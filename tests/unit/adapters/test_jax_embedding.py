@@ -2,6 +2,7 @@
 
 import os
 import unittest
+import warnings
 
 import numpy as np
 import pytest
@@ -65,6 +66,21 @@ class TestLookup(SessionTestCase):
         once = table_of(updater="adagrad", learning_rate=0.5, epsilon=0.1)
         once.add(np.full((2, COLUMNS), 3.0), [5, 6])
         np.testing.assert_array_equal(embedding.table.get(), once.get())
+
+    def test_a_second_gradient_without_a_step_warns_once(self):
+        gradient = jax.jit(jax.grad(lambda rows, ids: (lookup(rows, ids) ** 2).sum()))
+        for ends, expected in ((None, 1), (Embedding.discard, 0), (Embedding.step, 0)):
+            embedding = Embedding(table_of())
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for _ in range(3):
+                    gradient(embedding, jnp.array([5, 6]))
+                    jax.effects_barrier()
+                    if ends is not None:
+                        ends(embedding)
+            texts = [str(item.message) for item in caught if item.category is RuntimeWarning]
+            self.assertEqual(len(texts), expected, texts)
+            self.assertTrue(all("step() of the layer has never been" in text for text in texts))
 
     def test_gradients_that_are_not_finite_are_dropped_with_a_scale(self):
         embedding = Embedding(table_of())

@@ -201,6 +201,16 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
         fit(model, MVCallback(model))
         np.testing.assert_array_equal(table.get(), START)
 
+    def test_training_without_steps_warns_once(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fit(model_of(Embedding(table_of())), epochs=3)
+            model = model_of(Embedding(table_of()))
+            fit(model, MVCallback(model), epochs=3)
+        texts = [str(item.message) for item in caught if item.category is RuntimeWarning]
+        self.assertEqual(len(texts), 1, texts)
+        self.assertIn("step() of the layer has never been called", texts[0])
+
     def test_discarded_gradients_are_not_sent(self):
         table = table_of()
         layer = Embedding(table)
