@@ -7,7 +7,6 @@ import signal
 import struct
 import tempfile
 import time
-from pathlib import Path
 
 import pytest
 
