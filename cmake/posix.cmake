@@ -22,7 +22,8 @@ function(multiverso_add_posix_test tests test source)
     return()
   endif()
   if(NOT TARGET posix_${tests})
-    add_executable(posix_${tests} $<TARGET_OBJECTS:${tests}> ${MULTIVERSO_POSIX_OBJECTS})
+    add_executable(posix_${tests} $<TARGET_OBJECTS:${tests}> $<TARGET_OBJECTS:test_doubles>
+                                  ${MULTIVERSO_POSIX_OBJECTS})
     set_target_properties(posix_${tests} PROPERTIES LINKER_LANGUAGE CXX)
     target_link_libraries(posix_${tests} PRIVATE multiverso_options GTest::gtest
                                                  ${MULTIVERSO_SYSTEM_LIBRARIES})

@@ -15,9 +15,9 @@
 #include "group/control_channel.h"
 #include "session/session.h"
 #include "session/session_opening.h"
+#include "support/thread_transport.h"
 #include "table/request_message.h"
 #include "target.h"
-#include "transport/thread_transport.h"
 
 namespace multiverso::fuzz {
 namespace {

@@ -5,7 +5,7 @@
 #include "support/limits.h"
 #include "support/rounds.h"
 #include "support/spanning_members.h"
-#include "transport/thread_messenger.h"
+#include "support/thread_messenger.h"
 
 namespace multiverso::testing {
 namespace {

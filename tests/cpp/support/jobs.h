@@ -14,8 +14,8 @@
 #include "support/calls.h"
 #include "support/rank_contexts.h"
 #include "support/status.h"
+#include "support/thread_transport.h"
 #include "support/threads.h"
-#include "transport/thread_transport.h"
 
 namespace multiverso::testing {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "support/status.h"
+#include "support/thread_messenger.h"
 #include "support/threads.h"
-#include "transport/thread_messenger.h"
 
 namespace multiverso::testing {
 namespace {

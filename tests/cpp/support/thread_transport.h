@@ -1,7 +1,7 @@
 // ThreadTransport: the Transport of ranks that are threads of one process. With it a test can run
 // many ranks, also under a sanitizer or a debugger.
-#ifndef MULTIVERSO_TRANSPORT_THREAD_TRANSPORT_H_
-#define MULTIVERSO_TRANSPORT_THREAD_TRANSPORT_H_
+#ifndef MULTIVERSO_TESTS_SUPPORT_THREAD_TRANSPORT_H_
+#define MULTIVERSO_TESTS_SUPPORT_THREAD_TRANSPORT_H_
 
 #include <condition_variable>
 #include <memory>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/thread_messenger.h"
+#include "support/thread_messenger.h"
 #include "transport/transport.h"
 
 namespace multiverso {
@@ -58,4 +58,4 @@ class ThreadTransport : public Transport {
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_TRANSPORT_THREAD_TRANSPORT_H_
+#endif  // MULTIVERSO_TESTS_SUPPORT_THREAD_TRANSPORT_H_

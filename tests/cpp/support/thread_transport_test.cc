@@ -1,4 +1,4 @@
-#include "transport/thread_transport.h"
+#include "support/thread_transport.h"
 
 #include <gtest/gtest.h>
 

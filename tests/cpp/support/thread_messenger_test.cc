@@ -1,4 +1,4 @@
-#include "transport/thread_messenger.h"
+#include "support/thread_messenger.h"
 
 #include <gtest/gtest.h>
 

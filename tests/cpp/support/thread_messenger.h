@@ -1,8 +1,8 @@
 // ThreadMessenger: a Messenger between ranks that are threads of one process, for tests. It delays
 // and reorders messages as MPI may: only messages from one rank to another with the same tag stay
 // in order.
-#ifndef MULTIVERSO_TRANSPORT_THREAD_MESSENGER_H_
-#define MULTIVERSO_TRANSPORT_THREAD_MESSENGER_H_
+#ifndef MULTIVERSO_TESTS_SUPPORT_THREAD_MESSENGER_H_
+#define MULTIVERSO_TESTS_SUPPORT_THREAD_MESSENGER_H_
 
 #include <cstdint>
 #include <deque>
@@ -93,4 +93,4 @@ class ThreadMessenger final : public Messenger {
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_TRANSPORT_THREAD_MESSENGER_H_
+#endif  // MULTIVERSO_TESTS_SUPPORT_THREAD_MESSENGER_H_
