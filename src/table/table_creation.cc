@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/backoff.h"
 #include "base/failpoint.h"
 #include "base/text.h"
 
@@ -188,9 +189,10 @@ Status TableCreation::MapSegments(const WaitLimit& limit) {
 Status TableCreation::MapSegmentHere() {
   RankContext* const rank = context_.rank;
   if (!is_maker()) {
+    (void)MV_FAILPOINT("table.map");
     Result<Segment> mapped =
         Segment::OpenShared(rank->world()->payload(maker_).Read<SegmentLocator>());
-    if (!mapped.ok()) return mapped.status();
+    if (!mapped.ok()) return CauseOf(mapped.status());
     segment_ = std::move(mapped.value());
   }
   Result<std::shared_ptr<TableShard>> here =
@@ -204,6 +206,24 @@ Status TableCreation::MapSegmentHere() {
   context_.service->Keep(here_);
   context_.rounds->Serve(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
   return Status::Ok();
+}
+
+Status TableCreation::CauseOf(const Status& failure) const {
+  // The kernel closes the files of a dying process one after the other: the segment, perhaps,
+  // before the file that shows its presence.
+  constexpr auto kLongestEnd = std::chrono::seconds(2);
+  constexpr auto kLongestNap = std::chrono::milliseconds(5);
+  const PeerStatus& peers = *context_.rank->peers();
+  std::string end;
+  (void)PollUntil(Clock::now() + kLongestEnd, Backoff(kLongestNap), [&] {
+    end = peers.ExitReason(maker_);
+    return end.empty() ? Status::Pending() : Status::Ok();
+  });
+  if (end.empty()) return failure;
+  return peers.About(maker_,
+                     Status(Code::kPeerLost,
+                            StrCat(context_.members->NameRank(maker_), " ", end,
+                                   " before it had shared the memory: the table was not created")));
 }
 
 void TableCreation::MakeTable() {

@@ -51,6 +51,8 @@ class TableCreation {
   // Maps the segment on the other ranks of the node, and waits until all ranks have done so.
   Status MapSegments(const WaitLimit& limit);
   Status MapSegmentHere();
+  // Returns why the segment could not be opened: the end of the rank that made it, or `failure`.
+  Status CauseOf(const Status& failure) const;
   // Makes the table after all ranks have mapped the segments.
   void MakeTable();
   // Stores the master's initial value.

@@ -44,6 +44,16 @@ def test_element_is_changed_once_though_its_server_dies_before_it_answers(number
 
 
 @failpoints.needs_failpoints
+@launch.again_where_mpi_is_stuck
+def test_a_creation_names_the_rank_that_died_before_the_others_had_opened_its_memory():
+    for report in reports_of_survivors("creates_with_a_dying_maker", "group.begun@3"):
+        kind, message = report["error"]
+        assert kind == "PeerLostError", message
+        assert "rank 0" in message
+        assert report["sum"] == 2000
+
+
+@failpoints.needs_failpoints
 @pytest.mark.parametrize("number", [1, 7, 40])
 @launch.again_where_mpi_is_stuck
 def test_encoded_adds_are_made_once_though_their_server_dies_before_it_answers(number):

@@ -161,10 +161,10 @@ def shares_items(victims, when):
     mv.init(on_peer_lost="continue")
     counts = mv.ArrayTableHandler(ITEMS, dtype="int32", name="counts")
     victims = [int(victim) for victim in victims.split(",")]
-    mv.barrier()
+    work = mv.Work(range(ITEMS), lease=3600)
     if when == "random":
         worker.announce("busy")
-    for number, item in enumerate(mv.Work(range(ITEMS), lease=3600)):
+    for number, item in enumerate(work):
         if when == "holding" and worker.RANK in victims and number == 2:
             worker.announce("busy")
             worker.wait_for("nothing", timeout=40)  # the test kills this process
@@ -251,6 +251,19 @@ def names_the_dead():
             table.get()
     except mv.PeerLostError as error:
         worker.report(error=["PeerLostError", str(error)], error_time=time.monotonic())
+
+
+def creates_with_a_dying_maker(failpoint):
+    """Create a table while rank 0 dies, which has made its memory on the first node."""
+    mv.init(on_peer_lost="continue")
+    mv.barrier()
+    # The others open the memory a second later, when rank 0 has voted that it has mapped its own.
+    os.environ["MULTIVERSO_FAILPOINTS"] = failpoint if worker.RANK == 0 else "table.map@1=sleep"
+    worker.report_call(mv.ArrayTableHandler, 1000, 1.0)
+    table = mv.ArrayTableHandler(1000, 2.0)
+    worker.report(lost=mv.lost_ranks(), sum=float(table.get().sum()))
+    mv.shutdown()
+    worker.report(ended=True)
 
 
 def waits_for_a_suspended_rank(peer_timeout):
