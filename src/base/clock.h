@@ -61,10 +61,15 @@ struct WaitLimit {
   Instant slice_end = Instant::max();
   Interrupt* interrupt = nullptr;  // may be null
 
+  // How often a waiting call checks its limit, and whether ranks that it waits for are lost.
+  static constexpr std::chrono::milliseconds kCheckInterval = Interrupt::kMinInterval;
+
   Instant earliest() const { return std::min(deadline, slice_end); }
+  // Returns when a call that waits at `now` has to check next.
+  Instant NextCheck(Instant now) const { return std::min(earliest(), now + kCheckInterval); }
   bool is_interrupted() const { return interrupt != nullptr && !interrupt->status().ok(); }
-  // A waiting call calls this about every 50 ms, and returns the result unless it is ok: aborted if
-  // the caller aborts the call, pending after the end of the slice. The deadline is not checked.
+  // A waiting call calls this at each check, and returns the result unless it is ok: aborted if the
+  // caller aborts the call, pending after the end of the slice. The deadline is not checked.
   Status Check(Instant now) const {
     if (interrupt != nullptr) MV_RETURN_IF_NOT_OK(interrupt->Check(now));
     return now >= slice_end ? Status::Pending() : Status::Ok();

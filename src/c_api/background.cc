@@ -11,8 +11,6 @@
 namespace multiverso::c_api {
 namespace {
 
-// The interval at which a wait checks its WaitLimit.
-constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 // How much longer than a call a wait for the call may take.
 constexpr auto kGrace = std::chrono::seconds(10);
 
@@ -48,7 +46,7 @@ Status BackgroundQueue::Wait(std::unique_lock<std::mutex>* lock, const WaitLimit
       return Status(Code::kTimeout, StrCat("waited for ", calls_.size(),
                                            " background calls on the table, which have not ended"));
     }
-    changed_.wait_until(*lock, std::min(limit.earliest(), now + kCheckInterval));
+    changed_.wait_until(*lock, limit.NextCheck(now));
   }
   return Status::Ok();
 }

@@ -21,8 +21,6 @@ namespace {
 // The intervals at which the rank that commits polls for the files of the other ranks.
 constexpr auto kFirstPollInterval = std::chrono::milliseconds(1);
 constexpr auto kMaxPollInterval = std::chrono::milliseconds(50);
-// The interval at which a rank that waits for its own thread checks its limit.
-constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 // The time in which a complete file becomes visible on a file system of several machines.
 constexpr auto kVisibleWithin = std::chrono::seconds(20);
 
@@ -72,8 +70,7 @@ Status SaveJob::AwaitCommitted(const WaitLimit& limit) {
 
 Status SaveJob::Await(const bool* done, const Status* status, const WaitLimit& limit) {
   std::unique_lock<std::mutex> guard(mutex_);
-  while (!changed_.wait_until(guard, std::min(limit.earliest(), Clock::now() + kCheckInterval),
-                              [&] { return *done; })) {
+  while (!changed_.wait_until(guard, limit.NextCheck(Clock::now()), [&] { return *done; })) {
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
       return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long"));

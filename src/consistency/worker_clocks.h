@@ -232,7 +232,6 @@ class WorkerClocks {
 
 template <class Done, class NeedOf>
 Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of) {
-  constexpr auto kCheckInterval = std::chrono::milliseconds(20);
   if (SpinUntil(done, context_->memory()->spin_policy())) {
     waiting_ = false;  // of an earlier call that returned pending
     return Status::Ok();
@@ -246,7 +245,7 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, 
     WakeLeader();
   }
   for (;;) {
-    const Instant next_check = std::min(limit.earliest(), Clock::now() + kCheckInterval);
+    const Instant next_check = limit.NextCheck(Clock::now());
     if (SleepUntil(&words_->moves, &words_->sleepers, next_check, done)) break;
     const Status status = CheckAwaited(call, limit, need_of);
     // The awaited condition may have become true between the two checks.

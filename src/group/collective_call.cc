@@ -73,7 +73,7 @@ Status CollectiveCall::AwaitEnd(uint32_t number, const WaitLimit& limit) const {
     return NumberOf(calls().over.load(std::memory_order_acquire)) >= number;
   };
   while (!is_over()) {
-    const Instant until = std::min(limit.earliest(), Clock::now() + kPeerCheckInterval);
+    const Instant until = limit.NextCheck(Clock::now());
     if (WaitForWord(&calls().changes, &calls().sleepers, until, is_over,
                     context_->memory()->spin_policy())) {
       break;

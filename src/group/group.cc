@@ -109,7 +109,7 @@ Status Group::Wait(const WaitLimit& limit) {
   if (was_refused_) return state_->CheckRunning(/*was_waiting=*/false);
   const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
-    const Instant until = std::min(limit.earliest(), Clock::now() + kPeerCheckInterval);
+    const Instant until = limit.NextCheck(Clock::now());
     if (IsLeader()) {
       const Status exchanged = ExchangeAsLeader(until);
       if (exchanged.ok()) break;

@@ -37,9 +37,6 @@
 
 namespace multiverso {
 
-// How often a waiting rank checks whether the ranks that it waits for are alive.
-constexpr auto kPeerCheckInterval = std::chrono::milliseconds(50);
-
 // Used by one thread at a time, by members only.
 class Group {
  public:

@@ -18,8 +18,6 @@ constexpr size_t kMaxStrangers = 32;
 // begun, report first.
 constexpr auto kMessageDelay = std::chrono::milliseconds(50);
 constexpr auto kNodeReportDelay = std::chrono::milliseconds(300);
-// How often a thread that waits for the connections checks its WaitLimit.
-constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -184,7 +182,7 @@ Status PeerConnections::AwaitSettled(const WaitLimit& limit) {
     const Instant now = Clock::now();
     if (now >= start_deadline_ || now >= limit.deadline) break;
     MV_RETURN_IF_NOT_OK(limit.Check(now));
-    settled_.wait_until(guard, std::min({limit.earliest(), start_deadline_, now + kCheckInterval}));
+    settled_.wait_until(guard, std::min(limit.NextCheck(now), start_deadline_));
   }
   return Status::Ok();
 }

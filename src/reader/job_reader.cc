@@ -16,12 +16,7 @@
 #include "table/table_shard.h"
 
 namespace multiverso {
-namespace {
-
-// How often the reader asks the kernel whether the ranks are alive.
-constexpr auto kCheckInterval = std::chrono::milliseconds(100);
-
-}  // namespace
+namespace {}  // namespace
 
 JobReader::JobReader(Segment control)
     : control_segment_(std::move(control)),
@@ -121,7 +116,7 @@ Status JobReader::CheckRunning() {
       const uint32_t state = control_->slots()[RankOf(local_rank)].state.load();
       is_any_joined = is_any_joined || state == RankSlot::kAlive;
     }
-    if (is_any_joined && now < last_check_ + kCheckInterval) return Status::Ok();
+    if (is_any_joined && now < last_check_ + WaitLimit::kCheckInterval) return Status::Ok();
     last_check_ = now;
     for (int local_rank = 0; local_rank < RanksHere(); ++local_rank) {
       if (IsAlive(local_rank)) return Status::Ok();
@@ -305,7 +300,7 @@ Status JobReader::Wait(uint64_t number, uint64_t* published, int64_t* step,
                     StrCat("waited for version ", number, ", the last one is ", *published));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
-    SleepOnWord(&control_->publications, seen, std::min(limit.deadline, now + kCheckInterval));
+    SleepOnWord(&control_->publications, seen, limit.NextCheck(now));
   }
 }
 

@@ -8,12 +8,7 @@
 #include "memory/futex.h"
 
 namespace multiverso {
-namespace {
-
-// The interval at which a wait for a lock checks its WaitLimit.
-constexpr auto kCheckInterval = std::chrono::milliseconds(50);
-
-}  // namespace
+namespace {}  // namespace
 
 Shard::Shard(const StripeLayout& layout, int64_t columns, DType dtype, const ShardStorage& storage,
              std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row,
@@ -40,7 +35,7 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
                   first_row_ + layout_.end_row(stripe) - 1);
   };
   for (;;) {
-    const Instant until = std::min(limit.earliest(), Clock::now() + kCheckInterval);
+    const Instant until = limit.NextCheck(Clock::now());
     switch (lock->Take(user_.local_rank, *user_.probe, until)) {
       case RobustLock::Outcome::kTaken:
         return Status::Ok();
@@ -68,12 +63,12 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
 Status Shard::ReadRepeatedly(int64_t stripe, const WaitLimit& limit,
                              const std::function<void()>& read) const {
   const StripeLock& lock = *storage_.lock(stripe);
-  for (Instant next_check = Clock::now() + kCheckInterval;;) {
+  for (Instant next_check = limit.NextCheck(Clock::now());;) {
     if (lock.ReadUnlocked(read)) return Status::Ok();
     YieldCore();
     const Instant now = Clock::now();
     if (now < next_check) continue;
-    next_check = now + kCheckInterval;
+    next_check = limit.NextCheck(now);
     // A writer that died left the stripe marked as being written.
     const uint32_t sequence = lock.sequence.load(std::memory_order_acquire);
     const int holder = lock.Holder();

@@ -20,8 +20,6 @@ constexpr int64_t kSmallBytes = int64_t{16} << 10;
 // The number of bytes summed at a time. A sum of this size stays in the first-level cache until it
 // has been copied to every worker.
 constexpr int64_t kBytesAtATime = int64_t{8} << 10;
-// The interval at which a waiting worker checks whether another worker is lost.
-constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
 // A leader polls for this long before it sleeps, because a short wait takes about as long.
 constexpr std::chrono::microseconds kEager{1000};
@@ -240,7 +238,7 @@ Status Aggregation::WaitHere(const WaitLimit& limit) {
   here->BeginAllgather(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
   for (;;) {
     const Status met =
-        here->Wait(WaitLimit{limit.deadline, Clock::now() + kCheckInterval, limit.interrupt});
+        here->Wait(WaitLimit{limit.deadline, limit.NextCheck(Clock::now()), limit.interrupt});
     if (met.pending()) {
       // This node's leader may be waiting for a lost rank of another node.
       if (!context_->members().survives_losses()) MV_RETURN_IF_NOT_OK(CheckForLosses());
@@ -339,7 +337,7 @@ Status Aggregation::SumAsLeader(const WaitLimit& limit) {
   }
   ++rounds_;
   Backoff backoff(kLongestNap);
-  Instant next_check = Clock::now() + kCheckInterval;
+  Instant next_check = limit.NextCheck(Clock::now());
   while (!IsSummed()) {
     bool any = false;
     const Status stepped =
@@ -349,7 +347,7 @@ Status Aggregation::SumAsLeader(const WaitLimit& limit) {
     if (!stepped.ok() && !stepped.pending() && !is_loss) return stepped;
     const Instant now = Clock::now();
     if (now >= next_check) {
-      next_check = now + kCheckInterval;
+      next_check = limit.NextCheck(now);
       MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
       MV_RETURN_IF_NOT_OK(CheckForLosses());
       if (lost_ >= 0) return Status::Ok();

@@ -15,8 +15,6 @@ namespace {
 
 // The longest sleep between two checks for answers.
 constexpr auto kMaxNap = std::chrono::milliseconds(2);
-// The interval at which a waiting call checks whether its servers were lost.
-constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 // The time in which the messages in flight of a failed call may complete, while receivers poll.
 constexpr auto kWindDown = std::chrono::seconds(2);
 // The time for that after a loss or a timeout, when a receiver may never poll again, and after an
@@ -240,7 +238,7 @@ Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
     } else {
       counts_.waiting += now - last;
       if (now >= limit.deadline) return TimeoutStatus();
-      if (now >= last_check_ + kCheckInterval) {
+      if (now >= last_check_ + WaitLimit::kCheckInterval) {
         last_check_ = now;
         MV_RETURN_IF_NOT_OK(CheckServers());
       }

@@ -45,6 +45,9 @@ INCLUDE = re.compile(
     r'^[ \t]*#[ \t]*include[ \t]*(?P<bracket>["<])(?P<path>[^">]+)[">]', re.MULTILINE
 )
 MPI_NAME = re.compile(r"\bMPI_\w+|\bmpi\.h\b")
+CHECK_INTERVAL = re.compile(r"\b(k\w*CheckInterval)\s*=")
+# A waiting call checks as often as `WaitLimit` says; these threads check for all calls of a node.
+INTERVAL_OWNERS = ("base/clock.h", "consistency/clock_exchange.cc", "group/control_channel.cc")
 
 
 def code_of(path: Path) -> str:
@@ -109,6 +112,16 @@ def mpi_faults(src: Path) -> list[str]:
         for path in core_files(src)
         if core_layer(path, src) != "transport"
         for name in sorted(set(MPI_NAME.findall(code_of(path))))
+    ]
+
+
+def interval_faults(src: Path) -> list[str]:
+    """Return a line for each check interval that a call has for itself."""
+    return [
+        f"{path.relative_to(src)}: {name}"
+        for path in core_files(src)
+        if path.relative_to(src).as_posix() not in INTERVAL_OWNERS
+        for name in CHECK_INTERVAL.findall(code_of(path))
     ]
 
 
@@ -199,6 +212,9 @@ class TestTheTree(unittest.TestCase):
     def test_only_the_transport_layer_names_mpi(self):
         self.assertEqual(mpi_faults(ROOT / "src"), [])
 
+    def test_no_call_has_a_check_interval_of_its_own(self):
+        self.assertEqual(interval_faults(ROOT / "src"), [])
+
     def test_no_units_include_each_other_in_a_cycle(self):
         self.assertEqual(cycles(unit_graph(ROOT / "src")), [])
 
@@ -283,6 +299,12 @@ class TestTheChecks(FolderTestCase):
                 faults = mpi_faults(src)
                 self.assertEqual(len(faults), 1, faults)
                 self.assertIn("session/session.cc: ", faults[0])
+
+    def test_finds_a_check_interval_of_a_call(self):
+        src = self.valid_core()
+        self.write("src/base/clock.h", "constexpr auto kCheckInterval = milliseconds(20);")
+        self.write("src/table/call.cc", "constexpr auto kPeerCheckInterval = milliseconds(20);")
+        self.assertEqual(interval_faults(src), ["table/call.cc: kPeerCheckInterval"])
 
     def valid_package(self):
         for name, *lines in (
