@@ -324,7 +324,7 @@ class LiveTable:
             self.shape = (self._num_row,)
 
     def get(self, ids: Any = None, out: Any = None) -> NDArray[Any]:
-        """Return the table or some of its rows, while the session goes on.
+        """Return the table or some of its rows, while the session continues.
 
         Each row is complete. Pieces of 64 KiB may be of different moments; `View.cut` returns one.
 

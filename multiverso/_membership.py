@@ -47,7 +47,7 @@ def membership_of(session: Session) -> Membership:
             "mv.lost_ranks() lists who has left"
         )
         raise StateError(msg)
-    # Whoever has left by now has also joined before the next line counts.
+    # The ranks that have left are read first: each of them had joined before the next line counts.
     left = session.lost_ranks()
     joined = tuple(range(session.size))
     return Membership(len(joined) + len(left), joined, left)

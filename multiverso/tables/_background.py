@@ -25,7 +25,7 @@ _leaked: Final[list[object]] = []
 class Future:
     """A call in the background, as `get_async` and `add_async` return it.
 
-    The call goes on if you drop the future. Its error is then raised by the next `flush` of the
+    The call continues if you drop the future. Its error is then raised by the next `flush` of the
     table, `multiverso.barrier` or another collective call, or the end of the session.
     """
 

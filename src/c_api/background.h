@@ -59,7 +59,7 @@ class BackgroundQueue {
   Status WaitFor(const std::shared_ptr<Call>& call, const WaitLimit& limit, int32_t* done);
   // Waits until no call is in flight.
   Status Drain(const WaitLimit& limit);
-  // Does the same, and returns the first failure that has not been reported.
+  // Waits until no call is in flight, and returns the first failure that has not been reported.
   Status Flush(const WaitLimit& limit);
 
  private:

@@ -70,7 +70,7 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
   if (options->on_loss == MV_LOSS_CONTINUES && options->mode != MV_MODE_ASYNC) {
     return Status(
         Code::kValue,
-        "on_loss: a session can go on without a lost rank in async mode only: rounds need "
+        "on_loss: a session can continue without a lost rank in async mode only: rounds need "
         "every worker");
   }
   if (options->name != nullptr && std::strlen(options->name) >= sizeof(NodeControl::name)) {

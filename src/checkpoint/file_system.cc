@@ -1,4 +1,4 @@
-// The errors that all file systems return. LocalFileSystem is in file_system_{linux,windows}.cc.
+// The errors that all file systems return. LocalFileSystem is in file_system_{unix,windows}.cc.
 #include "checkpoint/file_system.h"
 
 #include <cerrno>

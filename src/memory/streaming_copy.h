@@ -14,7 +14,7 @@ namespace multiverso {
 // When the copy will be read. kLater: after so much other data that no cache would still hold it.
 enum class NextRead { kSoon, kLater };
 
-// Does the same as memcpy, with less memory traffic. An ordinary store first reads the cache line
+// Copies as memcpy does, with less memory traffic. An ordinary store first reads the cache line
 // that it writes to, so an ordinary copy moves each byte three times, a streaming copy only twice.
 // The memcpy of glibc streams only copies that are much larger than a stripe.
 inline void StreamingCopy(char* to, const char* from, int64_t bytes) {

@@ -77,7 +77,7 @@ class Shard {
 
   // Executes a checked request, or continues it from *progress.
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
-  // Does the same for a get, add or add_get of a range of float32 values, of which `delta` and
+  // Executes or continues a get, add or add_get of a range of float32 values, of which `delta` and
   // `out` have other formats; that of `out` is not int8. Values are encoded and decoded in pieces
   // that stay in the first-level cache. Sets *fits to false if the format cannot represent all
   // values of `out`, which is then undefined. The delta has been added in any case.
@@ -92,8 +92,8 @@ class Shard {
   // `count` elements.
   void Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
              char* scratch) const;
-  // Does the same as Apply with the delta a + b, faster, if the updater has a loop for sums.
-  // Returns false and changes nothing if it has none.
+  // Applies the delta a + b in one loop, which is faster than Apply with the sum. Returns false and
+  // changes nothing if the updater has no loop for sums.
   bool ApplySum(int64_t first, const void* a, const void* b, void* out, int64_t count) const;
   // Executes a get (of rows or of the whole shard) without locks, for callers that exclude writers.
   void CopyUnlocked(const Request& request) const;

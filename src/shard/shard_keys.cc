@@ -127,7 +127,8 @@ Status Shard::FetchKeys(const Request& request, Progress* progress, const WaitLi
     status = TouchKeys(touch, RowOrder(), nullptr, limit);
   }
   if (!status.ok()) {
-    progress->done = 0;  // a call that goes on gets all keys again, and notes which are missing
+    // The call is repeated from the beginning, since it must note again which keys are missing.
+    progress->done = 0;
     return status;
   }
   KeyCounts counts;

@@ -7,9 +7,9 @@
 // This is a sequence lock with the memory ordering of H.-J. Boehm, "Can Seqlocks Get Along With
 // Programming Language Memory Models?", MSPC 2012.
 //
-// A writer notes the shard's version plus 1 in the stripe after it has taken the lock. Whoever
-// raises the shard's version and then finds the lock free knows that later changes note more than
-// the new version, and that earlier changes have noted theirs.
+// A writer notes the shard's version plus 1 in the stripe after it has taken the lock. A
+// thread that raises the shard's version and then finds the lock free knows that later changes note
+// more than the new version, and that earlier changes have noted theirs.
 #ifndef MULTIVERSO_SHARD_STRIPE_LOCK_H_
 #define MULTIVERSO_SHARD_STRIPE_LOCK_H_
 

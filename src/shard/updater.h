@@ -107,8 +107,8 @@ class Updater {
   // parameters after the add.
   virtual void Settle(const Hyper& hyper, const void* table, void* current,
                       int64_t count) const = 0;
-  // Does the same when `last` holds the part of the delta that was not added to the table, so that
-  // the next delta includes that part, and overwrites `last` with the table's parameters.
+  // Sets `current` as Settle does, but so that the next delta includes `last`, the part of the
+  // delta that was not added to the table. Then overwrites `last` with the table's parameters.
   virtual void SettleWithResidual(const Hyper& hyper, const void* table, void* last, void* current,
                                   int64_t count) const = 0;
   // Performs TakeDelta, Apply and Settle in one loop, with `last` as `update.delta` and

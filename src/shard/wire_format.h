@@ -28,15 +28,17 @@ constexpr int64_t FloatsIn(int64_t bytes) { return bytes / static_cast<int64_t>(
 // alone as at the beginning of more values.
 int64_t WireBytes(WireFormat format, int64_t count);
 
-// Encode values. Return false, with undefined content of `to`, if the format cannot represent the
-// values: then they travel as they are. These are infinity, NaN and neighbours of infinity and, for
-// int8, blocks whose largest magnitude is less than 2^-100.
+// The functions that encode return false, with undefined content of `to`, if the format cannot
+// represent the values: then they travel as they are. These are infinity, NaN and neighbours of
+// infinity and, for int8, blocks whose largest magnitude is less than 2^-100.
+
+// Encodes each value as the nearest one of the format.
 bool EncodeNearest(WireFormat format, const float* values, int64_t count, char* to);
-// Does the same in another format than kFloat32, and leaves in `values` exactly what rounding took
-// from each value; `values` does not change if the format cannot represent them.
+// Encodes each value as the nearest one of a format other than kFloat32, and leaves in `values`
+// exactly what rounding took from each value. `values` does not change if the result is false.
 bool EncodeTaking(WireFormat format, float* values, int64_t count, char* to);
-// Rounds at random, in another format than kFloat32. Calls with the same `seed` and values have the
-// same result.
+// Encodes values in a format other than kFloat32 and rounds them at random. Calls with the same
+// `seed` and values have the same result.
 bool EncodeAtRandom(WireFormat format, const float* values, int64_t count, uint64_t seed, char* to);
 // Decode values: the first `count`, or `count` from `first` on. The memory does not overlap.
 void Decode(WireFormat format, const char* from, int64_t count, float* values);

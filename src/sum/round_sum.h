@@ -85,7 +85,7 @@ class RoundSum {
   // before that segment. Returns where the sum has ended.
   template <class Begin, class Use>
   int64_t Sum(std::vector<DeltaSource>* sources, int64_t first, int64_t end, Begin begin, Use use);
-  // Does the same for sources that are all whole, except that use(element, count, a, b) receives
+  // Sums sources that are all whole, except for the last step: use(element, count, a, b) receives
   // the last two summands. `b` is null if there is one source. Returns false as soon as use does.
   template <class Use>
   bool SumInHalves(const std::vector<DeltaSource>& sources, int64_t first, int64_t end, Use use);

@@ -101,15 +101,15 @@ class Table {
 
   // Lists the rows that may have changed since a call that returned `since`, in ascending order and
   // by whole stripes. If `since` is 0, these are all rows, or the lazy rows that have ever changed.
-  // Returns the version to pass to the next call, which
-  // lists at least the rows that change after this call. In sync mode it counts and waits as a get.
-  // Blocks to its end.
+  // Returns the version to pass to the next call, which lists at least the rows that change after
+  // this call. In sync mode it counts and waits as a get. Blocks to its end.
   Result<int64_t> ListChanges(int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit);
-  // Does the same without the mode, after `rounds` rounds.
+  // Lists the changed rows of all nodes after `rounds` rounds. It is no call of the mode, so it
+  // neither waits for other workers nor counts as a get.
   Result<int64_t> ListChangesNow(int64_t since, uint64_t rounds, std::vector<RowRange>* rows,
                                  const WaitLimit& limit);
-  // Does the same for some rows of this node, of which it lists all if `since` is 0, between
-  // rounds. Also lists rows whose updater state may have changed, unless the updater notes gets.
+  // Lists the changed rows among rows of this node, all if `since` is 0, between rounds. Also lists
+  // rows whose updater state may have changed, unless the updater notes gets.
   Result<int64_t> ListChangesHere(int64_t since, RowRange here, std::vector<RowRange>* rows,
                                   const WaitLimit& limit);
   // Copies the values of ranges of rows to their places in `out`, which is as large as the table,

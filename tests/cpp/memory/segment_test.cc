@@ -229,7 +229,9 @@ TEST(SharedSegment, ForgottenInAChildDoesNotReplaceOtherMemory) {
     created.ForgetInChild();
     return created.data()[1] == 'x' ? 0 : 1;
   });
-  if (std::string(PlatformName()) == "linux") EXPECT_EQ(child.Wait(), 0);
+  if (std::string(PlatformName()) == "linux") {
+    EXPECT_EQ(child.Wait(), 0);
+  }
 }
 
 #if defined(__linux__)
