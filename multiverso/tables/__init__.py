@@ -272,8 +272,8 @@ class ArrayTableHandler(DenseTable):
         """Begin a `get` in the background.
 
         A thread of the library makes the background calls of a table in the order in which they
-        were started, while the program continues. Every other call on the table waits for them, so a
-        worker's calls on a table always run in the order of the program.
+        were started, while the program continues. Every other call on the table waits for them, so
+        a worker's calls on a table always run in the order of the program.
 
         Parameters
         ----------
@@ -571,8 +571,8 @@ class MatrixTableHandler(DenseTable):
         """Begin a `get` in the background.
 
         A thread of the library makes the background calls of a table in the order in which they
-        were started, while the program continues. Every other call on the table waits for them, so a
-        worker's calls on a table always run in the order of the program.
+        were started, while the program continues. Every other call on the table waits for them, so
+        a worker's calls on a table always run in the order of the program.
 
         Parameters
         ----------
