@@ -81,7 +81,8 @@ class Table:
         raw.kind = self._kind
         try:
             raw.name = None if name is None else naming(name).encode()
-            self._updater = set_updater(raw, updater, options, _arguments_of(type(self)))
+            arguments = _arguments_of(type(self))  # type: ignore[arg-type]  # a type has a hash
+            self._updater = set_updater(raw, updater, options, arguments)
             raw.dtype, self._stored_dtype, self._dtype = table_dtype(dtype)
             self._requires_finite = session.options.requires_finite and self._dtype.kind == "f"
             raw.max_bytes = 0 if max_bytes is None else integer(max_bytes, "max_bytes", 1)
