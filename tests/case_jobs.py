@@ -97,6 +97,8 @@ class CaseJobs:
     def _launch(self, options: tuple[tuple[str, object], ...]) -> launch.Result:
         parameters = dict(options)
         arguments = parameters.pop("arguments", ())
+        # A job runs all cases of a program, one after the other, beside the jobs of other tests.
+        parameters.setdefault("timeout", 2 * launch.JOB_TIMEOUT)
         if self._selected:
             parameters["MULTIVERSO_TEST_CASES"] = " ".join(self._selected)
         return launch.run(self.program.__file__, *arguments, **parameters)
