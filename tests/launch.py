@@ -278,6 +278,9 @@ class Job:
         threads = Path(f"/proc/{self.pid(rank)}/task")
         # The state follows the name of the program, which is in parentheses.
         while not all(") T " in (task / "stat").read_text("ascii") for task in threads.iterdir()):
+            if time.monotonic() > self.deadline:
+                msg = f"rank {rank} was not suspended in time"
+                raise AssertionError(msg)
             time.sleep(0.01)
 
     def wait_until_asleep(self, rank: int) -> None:

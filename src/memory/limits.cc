@@ -5,8 +5,8 @@
 namespace multiverso {
 
 Status CheckFitsInMemory(int64_t bytes) {
-  // A machine with less memory could not run this process. Looking up the ceiling takes a hundred
-  // times as long as the creation of a small table.
+  // A machine with less memory could not run this process. Looking up the ceiling reads files,
+  // which takes about as long as all else in the creation of a small table.
   constexpr int64_t kAlwaysFits = int64_t{1} << 20;
   if (bytes <= kAlwaysFits) return Status::Ok();
   const int64_t ceiling = MemoryCeiling();

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,7 +51,7 @@ std::string ReadText(const char* path) {
 // Returns the groups of this process now: another process may move it to other groups. The mounts,
 // which take longer to read than all else here, are read again only after that.
 const std::vector<ControlGroup>& GroupsOfThisProcess() {
-  thread_local std::string names;
+  thread_local std::optional<std::string> names;  // null before the first call
   thread_local std::vector<ControlGroup> groups;
   std::string names_now = ReadText("/proc/self/cgroup");
   if (names != names_now) {

@@ -19,6 +19,7 @@ constexpr int64_t kMaxSpare = int64_t{1} << 30;
 Status MemoryCredit::Take(int64_t bytes, int64_t (*free)()) {
   const int64_t taken = taken_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   if (credit_.fetch_sub(bytes, std::memory_order_relaxed) >= bytes) return Status::Ok();
+  // The spare memory is a rough part, so that of the first call serves all later ones.
   static const int64_t spare = std::clamp(MemoryCeiling() / kSpareParts, kMinSpare, kMaxSpare);
   const int64_t available = free();
   const int64_t left = available - spare - taken;

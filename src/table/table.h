@@ -104,8 +104,7 @@ class Table {
   // Returns the version to pass to the next call, which lists at least the rows that change after
   // this call. In sync mode it counts and waits as a get. Blocks to its end.
   Result<int64_t> ListChanges(int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit);
-  // Lists the changed rows of all nodes after `rounds` rounds. It is no call of the mode, so it
-  // neither waits for other workers nor counts as a get.
+  // Lists the changed rows of all nodes after `rounds` rounds, and does not count as a get.
   Result<int64_t> ListChangesNow(int64_t since, uint64_t rounds, std::vector<RowRange>* rows,
                                  const WaitLimit& limit);
   // Lists the changed rows among rows of this node, all if `since` is 0, between rounds. Also lists

@@ -209,6 +209,7 @@ Status TableCreation::MapSegmentHere() {
 }
 
 Status TableCreation::CauseOf(const Status& failure) const {
+  if (failure.code() != Code::kMemory) return failure;  // The maker lives, and forbids the access.
   // The kernel closes the files of a dying process one after the other: the segment, perhaps,
   // before the file that shows its presence.
   constexpr auto kLongestEnd = std::chrono::seconds(2);

@@ -12,7 +12,7 @@
 namespace multiverso::testing {
 namespace {
 
-constexpr int kMeeting = 4;
+constexpr int kMeetingRanks = 4;
 
 ExitMeeting MeetingOf(const std::shared_ptr<MailRoom>& room, int rank) {
   return ExitMeeting(std::make_unique<ThreadMessenger>(room, rank));
@@ -21,15 +21,15 @@ ExitMeeting MeetingOf(const std::shared_ptr<MailRoom>& room, int rank) {
 // Lets all ranks but `missing` meet, and returns their results.
 std::vector<Status> Meet(const std::shared_ptr<MailRoom>& room, int missing,
                          std::chrono::milliseconds timeout) {
-  std::vector<Status> results(kMeeting);
-  OnThreads(kMeeting, [&](int rank) {
+  std::vector<Status> results(kMeetingRanks);
+  OnThreads(kMeetingRanks, [&](int rank) {
     if (rank != missing) results[static_cast<size_t>(rank)] = MeetingOf(room, rank).Run(timeout);
   });
   return results;
 }
 
 TEST(ExitMeeting, EndsWhenAllRanksHaveCome) {
-  const auto room = std::make_shared<MailRoom>(kMeeting, /*max_delay=*/3, /*seed=*/1);
+  const auto room = std::make_shared<MailRoom>(kMeetingRanks, /*max_delay=*/3, /*seed=*/1);
   for (const Status& result : Meet(room, /*missing=*/-1, std::chrono::hours(1))) {
     EXPECT_TRUE(IsOk(result));
   }
@@ -37,10 +37,10 @@ TEST(ExitMeeting, EndsWhenAllRanksHaveCome) {
 
 TEST(ExitMeeting, NamesTheMissingRankOnAllOthers) {
   for (const int missing : {0, 2}) {
-    const auto room = std::make_shared<MailRoom>(kMeeting, 3, 1);
+    const auto room = std::make_shared<MailRoom>(kMeetingRanks, 3, 1);
     const std::vector<Status> results = Meet(room, missing, std::chrono::milliseconds(300));
     bool any_timeout = false;
-    for (int rank = 0; rank < kMeeting; ++rank) {
+    for (int rank = 0; rank < kMeetingRanks; ++rank) {
       const Status& result = results[static_cast<size_t>(rank)];
       if (rank == missing) continue;
       EXPECT_FALSE(result.ok());
