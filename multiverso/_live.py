@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from multiverso._native import arguments, arrays, capi
 from multiverso._native.dtypes import DTYPES
-from multiverso._native.library import checked, exception_for, lib
+from multiverso._native.library import checked, complete, lib
 from multiverso._native.node_calls import by_name, read_description
 from multiverso.errors import OperationTimeout, StateError
 from multiverso.tables._changes import CELL
@@ -24,8 +25,8 @@ from multiverso.tables._ids import as_ids
 
 __all__ = ["Cut", "LiveTable", "View", "attach"]
 
-#: The longest wait in the library, between which Python runs signal handlers.
-_SLICE_SECONDS: Final = 0.1
+#: The time after which `attach` looks again.
+_ATTACH_SECONDS: Final = 0.05
 #: The wait after which `attach` logs what it waits for.
 _LOG_SECONDS: Final = 10.0
 _log = logging.getLogger("multiverso")
@@ -97,7 +98,7 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
             if waited >= _LOG_SECONDS and not is_logged:
                 is_logged = True
                 _log.warning("attach: waits for %s in another process of this user", awaited)
-            time.sleep(_SLICE_SECONDS / 2)
+            time.sleep(_ATTACH_SECONDS)
         else:
             return View(handle)
 
@@ -174,18 +175,9 @@ class View:
     def _await(self, version: int, deadline: float) -> tuple[int, int]:
         """Wait for a version until `deadline`; return the last version and its step."""
         published, step = c_int64(), c_int64()
-        while True:
-            left = max(deadline - time.monotonic(), 0.0)
-            milliseconds = int(1000 * min(left, _SLICE_SECONDS))
-            try:
-                checked.MV_ReaderWait(
-                    self._handle, version, milliseconds, byref(published), byref(step)
-                )
-            except OperationTimeout:
-                if time.monotonic() >= deadline:
-                    raise
-            else:
-                return published.value, step.value
+        milliseconds = math.ceil(1000 * max(deadline - time.monotonic(), 0.0))
+        checked.MV_ReaderWait(self._handle, version, milliseconds, byref(published), byref(step))
+        return published.value, step.value
 
     def cut(self, tables: Iterable[str] | None = None, timeout: float = 120.0) -> Cut:
         """Return copies of tables as they were when the session last published.
@@ -409,9 +401,10 @@ class LiveTable:
             arrays.address(out),
             count,
         )
-        if status not in (capi.MV_OK, capi.MV_PENDING):
-            raise exception_for(status)
-        return bool(status == capi.MV_OK)
+        if status == capi.MV_OUTDATED:
+            return False
+        complete(status)
+        return True
 
     def _copy(self, version: int) -> Any:
         """Return the table as of a version, or None if the version is not complete any more."""

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from ctypes import byref, c_int32, c_int64, sizeof
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -38,16 +38,6 @@ _TRAFFIC: Final = (
 #: The names in statistics of times that the library counts in nanoseconds.
 _TIMES: Final = {"seconds_encoding": "encoding", "seconds_waiting": "waiting"}
 _CODE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in CODES.items()}
-
-
-class BackgroundExchange(Protocol):
-    """An exchange with tables of the session that runs in another thread."""
-
-    def wait(self) -> None:
-        """Wait until the exchange ends, with a deadline."""
-
-    def stop(self) -> None:
-        """Request the end of the exchange without waiting."""
 
 
 class Session:
@@ -84,9 +74,6 @@ class Session:
         Options of tables that depend on this job, by table, which a load does not change.
     named : dict
         By name and dtype, the table that was created last, and the file and line that created it.
-    exchanges : set of BackgroundExchange
-        The exchanges in flight, which add and remove themselves. `finish` and collective calls wait
-        for them with `settle`, since all workers must have made the same table calls before.
 
     """
 
@@ -98,13 +85,11 @@ class Session:
         self.ended = threading.Event()
         self.companions: dict[str, list[Any]] = {}
         self.fixed_options: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
-        self.exchanges: set[BackgroundExchange] = set()
         self.named: dict[tuple[str, np.dtype[Any]], tuple[ref[Any], str]] = {}
         self._communicator = communicator  # The library uses it until the session closes.
         self._open_blocks = 0
         self.handle = capi.MV_Session()
         try:
-            library.enable_signals()
             open_handle(raw, options.join, self.handle)
             self._set_attributes()
         except BaseException as error:
@@ -173,7 +158,6 @@ class Session:
     def publish(self, step: int = 0) -> int:
         """Show all tables to readers; see `multiverso.publish`."""
         step = arguments.integer(step, "step", 0)
-        self.settle()
         version = c_int64()
         checked.MV_SessionPublish(self.handle, step, byref(version))
         return version.value
@@ -193,17 +177,14 @@ class Session:
 
     def barrier(self) -> None:
         """Wait for all ranks; see `multiverso.barrier`."""
-        self.settle()
         checked.MV_SessionBarrier(self.handle)
 
     def finish(self) -> None:
         """Announce the end of this worker's rounds; see `multiverso.finish`."""
-        self.settle()
         checked.MV_SessionFinish(self.handle)
 
     def aggregate(self, array: Any) -> Any:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
-        self.settle()
         if self.options.requires_finite:
             arrays.require_finite(arrays.view_of(array, "array"), "array")
         if type(array) is np.ndarray and array.flags.carray and array.dtype in _CODE_ARGUMENTS:
@@ -224,18 +205,15 @@ class Session:
         self, directory: StrPath, step: Any, keep: Any, background: Any, incremental: Any
     ) -> None:
         """Save all tables; see `multiverso.save`."""
-        self.settle()
         raw = checkpoint_calls.save_options(directory, step, keep, background, incremental)
         checked.MV_SessionSave(self.handle, byref(raw))
 
     def wait_for_save(self) -> None:
         """Wait for the background save; see `multiverso.wait_for_save`."""
-        self.settle()
         checked.MV_SessionSaveWait(self.handle)
 
     def load(self, directory: StrPath, missing_ok: bool) -> Any:
         """Load all tables; see `multiverso.load`."""
-        self.settle()
         step = checkpoint_calls.load(checked.MV_SessionLoad, self.handle, directory, missing_ok)
         for table, options in tuple(self.fixed_options.items()):
             table.set_option(**options)
@@ -247,10 +225,8 @@ class Session:
         Raises the error of a background call of a table, if no other call has, after the end.
         """
         try:
-            self.settle()
             checked.MV_SessionClose(self.handle)
         except BaseException as error:
-            self._stop_exchanges()
             # If the library has not begun to close, the session is still open. Otherwise its handle
             # is stale, and this call only returns an error status.
             lib.MV_SessionLeave(self.handle, describe(error).encode(errors="replace"))
@@ -266,22 +242,11 @@ class Session:
                 "continues without this rank; in others, all ranks call mv.shutdown()"
             )
             raise StateError(msg)
-        self.settle()
         checked.MV_SessionFlush(self.handle, self.options.timeout)
         self.leave("it called mv.leave()")
 
-    def settle(self) -> None:
-        """Wait for the exchanges in flight, with which a collective call must not overlap."""
-        for exchange in tuple(self.exchanges):
-            exchange.wait()
-
-    def _stop_exchanges(self) -> None:
-        for exchange in tuple(self.exchanges):
-            exchange.stop()
-
     def leave(self, reason: str) -> None:
         """End the session on this rank at once; ranks that wait for this one receive the reason."""
-        self._stop_exchanges()
         lib.MV_SessionLeave(self.handle, reason.encode(errors="replace"))
         self._end()
 
@@ -290,7 +255,6 @@ class Session:
         self.ended.set()
         if lib.MV_HasLostRanks():
             skip_mpi_finalize()
-        self._stop_exchanges()
         self.companions.clear()
         self._communicator = None
         _log.debug("ended the session")

@@ -3,7 +3,6 @@
 import logging
 import math
 from ctypes import byref
-from typing import Final
 
 from multiverso._local.job import find_local_job
 from multiverso._local.segments import has_session, join_targets
@@ -15,9 +14,6 @@ from multiverso.errors import LauncherError, StateError
 
 _log = logging.getLogger("multiverso")
 
-#: Waits outside the main thread return after this many milliseconds, so that they can be aborted.
-_WAIT_SLICE_MS: Final = 100
-
 
 def raw_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Communicator | None]:
     """Return the options for the library, and the communicator, which they refer to."""
@@ -28,7 +24,6 @@ def raw_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Commun
     raw.role = ROLES[options.role]
     raw.on_loss = LOSSES[options.on_peer_lost]
     raw.timeout_ms = math.ceil(options.timeout * 1000)
-    raw.wait_slice_ms = _WAIT_SLICE_MS
     raw.name = None if options.name is None else options.name.encode()
     raw.peer_timeout_ms = math.ceil(options.peer_timeout * 1000)
     raw.elastic, raw.max_workers = options.elastic, options.max_workers

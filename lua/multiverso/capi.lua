@@ -15,8 +15,9 @@ const char* MV_BuildInfo(void);
 const char* MV_StatusName(int32_t status);
 const char* MV_LastError(void);
 
-int32_t MV_Wait(void);
-int32_t MV_Cancel(const char* reason);
+typedef const char* (*MV_InterruptCheck)(void* argument);
+int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument);
+const char* MV_CheckLuaHook(void* argument);
 
 int32_t MV_ClaimRank(int32_t opens, int32_t* launchers);
 
@@ -28,7 +29,6 @@ typedef struct MV_SessionOptions {
   int32_t on_loss;
   int64_t staleness;
   int64_t timeout_ms;
-  int64_t wait_slice_ms;
   const void* mpi_comm;
   const char* mpi_path;
   int64_t peer_timeout_ms;
@@ -104,12 +104,14 @@ int32_t MV_TableFetchAdd(MV_Table table, int64_t row, int64_t col, const void* d
 int32_t MV_TableCompareSwap(MV_Table table, int64_t row, int64_t col, const void* expected,
                             const void* desired, void* before);
 ]]
-if not pcall(ffi.typeof, 'MV_SessionOptions') then ffi.cdef(DECLARATIONS) end
+if not pcall(ffi.typeof, 'MV_SessionOptions') then
+  ffi.cdef(DECLARATIONS)
+  ffi.cdef 'void* lua_gethook(void* state);'  -- a function of LuaJIT
+end
 
 local capi = {
-  MV_ABI_VERSION = 6,
+  MV_ABI_VERSION = 7,
   MV_OK = 0,
-  MV_PENDING = 1,
   MV_MODE_ASYNC = 0,
   MV_MODE_SYNC = 1,
   MV_MODE_STALE = 2,
@@ -223,37 +225,27 @@ if abi ~= capi.MV_ABI_VERSION then
 end
 capi.lib = lib
 
-local PENDING = capi.MV_PENDING
-
---- Waits until a pending call is complete, and returns its status. It must not be compiled, because
--- compiled code ignores the hook by which LuaJIT reports Ctrl-C.
-local function wait()
-  local status
-  repeat
-    status = lib.MV_Wait()
-  until status ~= PENDING
-  return status
-end
-jit.off(wait)
-
-local function run(f, ...)
-  local status = f(...)
-  if status == PENDING then status = wait() end
-  return status
+-- Ctrl-C sets a hook, by which a waiting call notices it. Any coroutine has the program's hook.
+capi.coroutine = coroutine.create(function() end)
+local watched = ffi.new('void*[3]')
+local is_watched, get_hook = pcall(function() return ffi.C.lua_gethook end)
+if is_watched then
+  watched[0] = ffi.cast('void*', get_hook)
+  watched[1] = ffi.cast('void*', tonumber(tostring(capi.coroutine):match('0x%x+')))
+  lib.MV_SetInterrupt(lib.MV_CheckLuaHook, watched)
 end
 
---- Calls a function of the library and waits until it is complete; raises a Lua error on failure.
--- An interrupted wait (Ctrl-C, a hook) aborts the call on all participating ranks.
+--- Calls a function of the library; raises a Lua error on failure. Ctrl-C ends a wait, and aborts
+-- the call on all participating ranks. It must not be compiled, because compiled code ignores the
+-- hook, which raises the error here.
 function capi.call(f, ...)
-  local ok, status = pcall(run, f, ...)
-  if not ok then
-    lib.MV_Cancel(tostring(status))
-    error(status, 0)
-  end
+  if is_watched then watched[2] = get_hook(watched[1]) end
+  local status = f(...)
   if status ~= 0 then
     error(ffi.string(lib.MV_StatusName(status)) .. ': ' .. ffi.string(lib.MV_LastError()), 0)
   end
 end
+jit.off(capi.call)
 
 --- Raises an error for an invalid argument, in the form of the library's own errors.
 function capi.reject(status, argument, expected, received)

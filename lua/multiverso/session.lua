@@ -10,9 +10,6 @@ local session = {}
 local ROLES = { all = capi.MV_ROLE_ALL, worker = capi.MV_ROLE_WORKER, server = capi.MV_ROLE_SERVER }
 local OPTION_NAMES = { staleness = true, role = true, timeout = true, mpi = true }
 
--- A wait returns to Lua at this interval, so that Lua can react to Ctrl-C.
-local WAIT_SLICE_MS = 100
-
 local SIZEOF_DESCRIPTION = ffi.sizeof('MV_SessionDescription')
 
 local current -- { handle, description, key, path } while a session is open; there is at most one
@@ -80,7 +77,6 @@ local function parse_options(sync, options)
   end
   c_options.role = ROLES[role]
   c_options.timeout_ms = math.ceil(timeout * 1000)
-  c_options.wait_slice_ms = WAIT_SLICE_MS
   if options.mpi ~= nil then
     check_type('mpi', options.mpi, 'string')
     c_options.mpi_path = options.mpi

@@ -7,10 +7,10 @@ and a test compares each of them with the header.
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
 from typing import Any, Final
 
-MV_ABI_VERSION: Final = 6
+MV_ABI_VERSION: Final = 7
 
 MV_OK: Final = 0
-MV_PENDING: Final = 1
+MV_OUTDATED: Final = 1
 MV_ERR_VALUE: Final = -1
 MV_ERR_TYPE: Final = -2
 MV_ERR_INDEX: Final = -3
@@ -255,7 +255,6 @@ class MV_SessionOptions(Structure):
         ("on_loss", c_int32),
         ("staleness", c_int64),
         ("timeout_ms", c_int64),
-        ("wait_slice_ms", c_int64),
         ("mpi_comm", c_void_p),
         ("mpi_path", c_char_p),
         ("peer_timeout_ms", c_int64),
@@ -339,9 +338,9 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_BuildInfo": (c_char_p, ()),
     "MV_StatusName": (c_char_p, (c_int32,)),
     "MV_LastError": (c_char_p, ()),
-    "MV_Wait": (c_int32, ()),
-    "MV_Cancel": (c_int32, (c_char_p,)),
     "MV_SetInterrupt": (c_int32, (MV_InterruptCheck, c_void_p)),
+    "MV_SetDefaultInterrupt": (c_int32, (MV_InterruptCheck, c_void_p)),
+    "MV_CheckLuaHook": (c_char_p, (c_void_p,)),
     "MV_ExitDeadlineBegin": (c_int32, (c_char_p, c_int64)),
     "MV_ExitDeadlineEnd": (c_int32, ()),
     "MV_ExitMeet": (c_int32, (c_int64,)),
@@ -420,6 +419,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     ),
     "MV_ParamSyncSetScale": (c_int32, (MV_ParamSync, c_double)),
     "MV_ParamSyncRun": (c_int32, (MV_ParamSync, c_void_p, c_int64)),
+    "MV_ParamSyncStart": (c_int32, (MV_ParamSync, c_void_p, c_int64, POINTER(MV_Future))),
     "MV_ParamSyncFree": (c_int32, (MV_ParamSync,)),
     "MV_LastErrorFile": (c_int32, (POINTER(MV_FileError),)),
     "MV_LastErrorPeer": (c_int32, (POINTER(MV_PeerError),)),

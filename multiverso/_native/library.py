@@ -1,7 +1,8 @@
 """Finds, loads and calls the C library, and converts its statuses to exceptions."""
 
-import contextlib
+import atexit
 import ctypes
+import functools
 import os
 import sys
 import threading
@@ -113,7 +114,7 @@ class _Results(dict[int, Any]):
         self.used = used  # The function keeps these objects alive.
 
     def __missing__(self, status: int) -> Any:
-        _complete(status)
+        complete(status)
         return self[capi.MV_OK]
 
 
@@ -142,97 +143,78 @@ def _load_checked() -> ctypes.CDLL:
 
 #: The library, whose functions return None instead of MV_OK, and raise exceptions for errors.
 #:
-#: Signal handlers run during a wait in the main thread, so that Ctrl-C works. An exception that a
-#: handler raises ends the call, and aborts the session if other ranks take part in the call.
+#: Python runs during a wait, so that Ctrl-C works. An exception that a signal handler raises, or
+#: another thread in this one, ends the call, and the session if other ranks take part in the call.
 checked: Final = _load_checked()
 
 
-class _Signals:
-    """Runs signal handlers while the main thread, which alone runs them, waits in the library.
+class _Interrupts:
+    """Runs Python code in threads that wait in the library, so that exceptions can reach them.
 
-    Attributes
-    ----------
-    error : BaseException or None
-        The exception that a signal handler raised during a wait, until `take` returns it.
-
+    Signal handlers raise them, in the main thread, and other threads with
+    ``PyThreadState_SetAsyncExc``.
     """
 
-    error: BaseException | None = None
-    _check: object = None
+    def __init__(self) -> None:
+        self._raised = threading.local()
+        self._checks: list[object] = []  # A child may be forked while one of them runs.
+        self.enable()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.enable)
+        # A thread that calls Python while the interpreter ends would be ended in the library.
+        atexit.register(lib.MV_SetDefaultInterrupt, capi.MV_InterruptCheck(), None)
 
     def enable(self) -> None:
-        """In the main thread, let waits in the library run pending handlers about every 20 ms."""
-        if self._check is None and threading.current_thread() is threading.main_thread():
-            handlers = self._run_handlers()
-            next(handlers)
-            self._check = capi.MV_InterruptCheck(handlers.send)
-            lib.MV_SetInterrupt(self._check, None)
+        """Let waits in the library run Python about every 20 ms."""
+        run = self._run()
+        next(run)
+        # An exception in the function of a callback would leave its result undefined.
+        self._checks.append(capi.MV_InterruptCheck(functools.partial(next, run)))
+        lib.MV_SetDefaultInterrupt(self._checks[-1], None)
 
     def take(self) -> BaseException | None:
-        """Return the error of this thread's last call, if any, and prepare for the next wait."""
-        if self.error is None or threading.current_thread() is not threading.main_thread():
-            return None
-        error, self.error, self._check = self.error, None, None
-        self.enable()
+        """Return the exception that ended this thread's last call, if any, and forget it."""
+        error: BaseException | None = getattr(self._raised, "error", None)
+        self._raised.error = None
         return error
 
-    def _run_handlers(self) -> Generator[int | None, None, None]:
-        # This is a generator because Python runs the handler of a pending signal as soon as this
-        # code is entered. A function is entered before its `try`, so its exception would be lost in
-        # ctypes; a generator is entered at its `yield`, inside the `try`.
-        text = _INTERRUPTED
-        try:
-            while True:
-                yield None
-        except BaseException as error:
-            self.error = error
-            with contextlib.suppress(BaseException):  # A second Ctrl-C may interrupt `describe`.
-                text = ctypes.create_string_buffer(_reason(error))
-        yield ctypes.addressof(text)
-
-
-def _reason(error: BaseException) -> bytes:
-    """Return the reason that other ranks receive when an exception ends a call."""
-    return describe(error).encode(errors="replace")
+    def _run(self) -> Generator[int | None, None, None]:
+        # This is a generator because Python raises an exception as soon as this code is entered. A
+        # function is entered before its `try`, so the exception would be lost in ctypes; a
+        # generator is entered at its `yield`, inside the `try`.
+        reason = None
+        while True:
+            try:
+                while True:
+                    yield reason
+                    reason = None
+            except GeneratorExit:
+                return
+            except BaseException as error:
+                self._raised.error = error
+                reason = _INTERRUPTED_ADDRESS
+                # A second Ctrl-C may be raised here, but nowhere else, since only calls raise it.
+                try:
+                    # Who clears the frames of a traceback would end the generator.
+                    traceback = error.__traceback__
+                    error.__traceback__ = None if traceback is None else traceback.tb_next
+                    text = ctypes.create_string_buffer(describe(error).encode(errors="replace"))
+                    self._raised.text = text  # It stays valid until this thread's next exception.
+                    reason = ctypes.addressof(text)
+                except BaseException:
+                    pass
 
 
 _INTERRUPTED: Final = ctypes.create_string_buffer(b"interrupted")
-_signals: Final = _Signals()
-#: Called on import, and again by each session, because another thread may run the import.
-enable_signals: Final = _signals.enable
-enable_signals()
+_INTERRUPTED_ADDRESS: Final = ctypes.addressof(_INTERRUPTED)
+_interrupts: Final = _Interrupts()
 
 
-def _complete(status: int) -> None:
-    """Wait for the end of a call that returned `status`, and raise its exception, if any."""
-    try:
-        while status == capi.MV_PENDING:  # Outside the main thread MV_Wait waits one slice.
-            status = lib.MV_Wait()
-    except BaseException as error:  # Another thread can raise an exception in this one.
-        lib.MV_Cancel(_reason(error))
-        raise
-    raised = _signals.take()
-    if raised is not None:
-        raise raised
+def complete(status: int) -> None:
+    """Raise the exception of a call of this thread that returned `status`, if any."""
     if status:
-        raise exception_for(status)
-
-
-def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
-    """Call a function of `lib` as one of `checked`; another thread cancels it by setting `stop`.
-
-    Within one slice, the ``wait_slice_ms`` of the session, AbortedError is then raised. In the main
-    thread `stop` has no effect, because the library divides only waits of other threads in slices.
-    """
-    status = function(*arguments)
-    while status == capi.MV_PENDING:
-        if stop.is_set():
-            msg = "the session was left"
-            lib.MV_Cancel(msg.encode())
-            raise errors.AbortedError(msg)
-        status = lib.MV_Wait()
-    if status:
-        raise exception_for(status)
+        raised = _interrupts.take()
+        raise exception_for(status) if raised is None else raised
 
 
 def exception_for(status: int) -> Exception:

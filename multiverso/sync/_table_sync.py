@@ -4,7 +4,6 @@ The native pass is a call of `MV_ParamSyncRun`, which adds the deltas of all ten
 and writes the new values to the tensors, in one pass over the memory.
 """
 
-import threading
 import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_int64, c_void_p
@@ -14,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arrays, capi
-from multiverso._native.library import call_until, checked, lib
+from multiverso._native.library import checked, lib
 from multiverso.sync._overlap import Snapshot
 from multiverso.sync._tensor import Tensor, TensorGroup
 from multiverso.tables import ArrayTableHandler
+from multiverso.tables._background import Future
 
 
 class TableSync:
@@ -32,7 +32,7 @@ class TableSync:
     table : ArrayTableHandler
         A table with as many elements as all tensors together.
     overlap : bool
-        Whether the exchanges run in another thread, on a copy of the tensors.
+        Whether the exchanges run in the background, on a copy of the tensors.
     alpha : float or None
         As for `Snapshot`.
 
@@ -73,7 +73,8 @@ class TableSync:
     def _create(self, values: NDArray[Any]) -> None:
         """Create the native object, which measures the deltas of the tensors from `values`."""
         self._snapshot = Snapshot(values, self._alpha) if self._overlap else None
-        self._resumes = False  # Whether the next exchange resumes the last one.
+        self._is_exchanging = False  # Whether an exchange has begun and has not succeeded.
+        self._future: Future | None = None  # Its last attempt, unless that has failed.
         sizes = [values.size] if self._overlap else self._sizes
         self._handle = capi.MV_ParamSync()
         checked.MV_ParamSyncCreate(
@@ -135,20 +136,34 @@ class TableSync:
         checked.MV_ParamSyncSetScale(self._handle, factor)
 
     def begin(self) -> None:
-        """Let the next `exchange` not resume, but send the values of the last `apply`."""
-        self._resumes = False
-
-    def exchange(self, stop: threading.Event) -> None:
-        """Make the native pass over the copy of the tensors, in another thread.
-
-        After an exchange that failed, the next exchange resumes the failed one.
-        """
+        """Begin to exchange the values of the last `apply` in the background."""
         assert self._snapshot is not None
-        if not self._resumes:
-            self._snapshot.begin()
-            self._resumes = True
+        self._snapshot.begin()
+        self._is_exchanging = True
+        self._start()
+
+    def _start(self) -> None:
+        assert self._snapshot is not None
+        handle = capi.MV_Future()
         addresses = (c_void_p * 1)(arrays.address(self._snapshot.received))
-        call_until(stop, lib.MV_ParamSyncRun, self._handle, addresses, c_int64(1))
+        checked.MV_ParamSyncStart(self._handle, addresses, 1, byref(handle))
+        future = Future(handle, "sync", self._snapshot, None)
+        self._future = self._table._background.keep(future)
+
+    def wait(self) -> None:
+        """Wait for the exchange that has begun; if its last attempt failed, resume it first."""
+        if not self._is_exchanging:
+            return
+        if self._future is None:
+            self._start()
+        assert self._future is not None
+        future = self._future
+        try:
+            future.wait()
+        finally:
+            if future.done():
+                self._future = None
+        self._is_exchanging = False
 
     def apply(self, is_sent: bool) -> None:
         """Set the tensors to the result of the last exchange plus their delta since its start.

@@ -4,7 +4,6 @@ A `Tensor` is an array of parameters in the form in which NumPy or a framework k
 """
 
 import contextlib
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -16,7 +15,6 @@ from multiverso._native import arrays
 from multiverso._native.arguments import choice, finite, flag, integer
 from multiverso.errors import StateError
 from multiverso.sync._layout import groups_of, tables_of
-from multiverso.sync._overlap import Exchange
 from multiverso.sync._table_sync import TableSync, joined
 from multiverso.sync._tensor import Tensor, TensorGroup, Tensors
 from multiverso.sync._weighted_merge import Weight, WeightedMerge
@@ -45,7 +43,7 @@ class TensorSync:
     name : str or None
         The name in messages, "parameters" by default.
     overlap : bool, optional
-        Whether a background thread makes the exchanges, see `_overlap`.
+        Whether the exchanges are made in the background, see `_overlap`.
     average : bool, optional
         Whether each delta is divided by the number of workers. `make_tensors` then returns no
         parameters of integers; integer statistics are not divided.
@@ -137,14 +135,13 @@ class TensorSync:
             if averages:  # A checkpoint has the rate of the job that wrote it.
                 session.fixed_options[table] = {"learning_rate": rate}
         self._merge = None if weight is None else WeightedMerge(weight, name)
+        self._overlaps = overlap or self._merges
         self._fragments: list[list[TableSync]] | None = None
         if session.worker_id >= 0:
             tables = iter(self.tables)
             self._fragments = [
                 [
-                    TableSync(
-                        part, next(tables), overlap or self._merges, alpha if self._merges else None
-                    )
+                    TableSync(part, next(tables), self._overlaps, alpha if self._merges else None)
                     for _, part in fragment
                 ]
                 for fragment in by_fragment
@@ -152,12 +149,9 @@ class TensorSync:
             for group in self._groups:
                 group.scatter()
         self._steps = 0  # Since all fragments were synchronized.
-        self._sent: list[TableSync] = []  # In the exchange of a background thread.
-        self._exchange: Exchange | None = None
+        self._sent: list[TableSync] = []  # In the exchange in the background.
         self._successor: str | None = None
         self._replace_earlier()
-        if (overlap or self._merges) and self._fragments is not None:
-            self._exchange = Exchange(lambda stop: _exchange(self._sent, stop), name)
 
     def _replace_earlier(self) -> None:
         """Let earlier syncs of the same parameters raise an error: both would add the deltas."""
@@ -214,7 +208,7 @@ class TensorSync:
         self._sync([sync for fragment in fragments for sync in fragment])
 
     def _sync(self, syncs: list[TableSync]) -> None:
-        if self._exchange is not None:
+        if self._overlaps:
             self._begin(syncs)
             if self._merges:
                 self.wait()
@@ -247,27 +241,25 @@ class TensorSync:
 
     def _begin(self, syncs: list[TableSync]) -> None:
         """Complete the exchange of the last sync, and begin that of `syncs`."""
-        assert self._exchange is not None
         self._prepare()
         if self._session.closed:
             msg = f"{self.name}: the session in which it was made has been shut down"
             raise StateError(msg)
-        self._wait_for(self._exchange)
+        self._await_exchange()
         if others := [sync for sync in self._sent if self._merges or sync not in syncs]:
             self._apply(others, is_sent=False)
         self._scale(syncs)
         self._apply(syncs, is_sent=True)
+        self._sent = syncs
         for sync in syncs:
             sync.begin()
-        self._sent = syncs
-        self._exchange.start()
 
     def wait(self) -> None:
         """Wait for the exchange of the last sync, and apply its result to the tensors."""
         self._require_fragments()
-        if self._exchange is not None:
+        if self._overlaps:
             self._follow()
-            self._wait_for(self._exchange)
+            self._await_exchange()
             self._apply(self._sent, is_sent=False)
             if self._merges:  # A second application would give the result more weight.
                 self._sent = []
@@ -282,12 +274,9 @@ class TensorSync:
             if sync.is_float:  # Integers are neither weighted nor averaged.
                 sync.scale(scale)
 
-    def _wait_for(self, exchange: Exchange) -> None:
-        exchange.wait()
-        if (error := exchange.take_error()) is not None:
-            # Resume the exchange, because the caller may handle the error and continue.
-            exchange.start()
-            raise error
+    def _await_exchange(self) -> None:
+        for sync in self._sent:
+            sync.wait()
 
     def _apply(self, syncs: list[TableSync], is_sent: bool) -> None:
         for group in self._groups:
@@ -326,11 +315,6 @@ class TensorSync:
             msg = f"{self.name}: this rank is a server and not a worker"
             raise StateError(msg)
         return self._fragments
-
-
-def _exchange(syncs: list[TableSync], stop: threading.Event) -> None:
-    for sync in syncs:
-        sync.exchange(stop)
 
 
 @contextlib.contextmanager

@@ -176,7 +176,10 @@ class BackgroundCalls:
             0 if buffer is None else buffer.size,
             byref(handle),
         )
-        future = Future(handle, operation.decode(), result, finish)
+        return self.keep(Future(handle, operation.decode(), result, finish))
+
+    def keep(self, future: Future) -> Future:
+        """Keep the arrays of a call on the table until the call has ended."""
         self._calls.append(future)
         return future
 

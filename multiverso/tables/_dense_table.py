@@ -19,7 +19,7 @@ from multiverso._native.library import checked, undeclared
 from multiverso.tables._background import Future
 from multiverso.tables._parts import element_of, part_of
 from multiverso.tables._shared_arrays import SharedArrays
-from multiverso.tables._table import Table, copier
+from multiverso.tables._table import COLLECTIVE, Table, copier
 
 # Globals, because looking up attributes would slow down the calls on small tables.
 _ndarray: Final = np.ndarray
@@ -100,7 +100,7 @@ class DenseTable(Table):
 
     def _sync_flags(self, sync: object) -> c_int32:
         """Return the flags of a get with this `sync`."""
-        return self._collective_flags() if checked_sync(sync) else c_int32(0)
+        return COLLECTIVE if checked_sync(sync) else c_int32(0)
 
     def _get(self, sync: bool, out: Any) -> Any:
         flags = _NO_FLAGS if sync is False else self._sync_flags(sync)

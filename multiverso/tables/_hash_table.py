@@ -20,7 +20,7 @@ from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._changes import CELL, Changes
 from multiverso.tables._ids import as_ids
-from multiverso.tables._table import Table, copier
+from multiverso.tables._table import COLLECTIVE, Table, copier
 
 _run: Final = checked.MV_TableRun
 _EVICT: Final = {"lru": capi.MV_EVICT_LRU, "lfu": capi.MV_EVICT_LFU}
@@ -186,7 +186,7 @@ class HashTableHandler(Table):
         if np.may_share_memory(ids, buffer):  # The library reads `ids` while it writes to `buffer`.
             ids = ids.copy()
         operation = _operation(insert)
-        flags = self._collective_flags() if sync is not False and flag(sync, "sync") else 0
+        flags = COLLECTIVE if sync is not False and flag(sync, "sync") else 0
         keys_pin, sink = arrays.pointer(ids), arrays.pin(buffer)
         _run(self._handle, operation, keys_pin, len(ids), None, sink, buffer.size, flags)
         arrays.copy_out(buffer, target)

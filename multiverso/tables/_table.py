@@ -32,7 +32,8 @@ _log = logging.getLogger("multiverso")
 #: The folder of the package, with a separator at its end.
 _PACKAGE: Final = str(Path(_session.__file__).parent / "_")[:-1]
 
-_COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
+#: The flags of a collective get.
+COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
 _NUMA: Final = {"interleave": capi.MV_NUMA_INTERLEAVE}
 _WIRE: Final = {
     "float32": capi.MV_WIRE_FLOAT32,
@@ -74,7 +75,6 @@ class Table:
         `configure` sets the size and returns the initial values, or raises if they are invalid.
         """
         session = _session.current()
-        session.settle()
         self._initializer: Initializer | None = None
         raw = capi.MV_TableOptions()
         checked.MV_TableOptionsInit(byref(raw))
@@ -200,7 +200,6 @@ class Table:
         and never incremental.
         The checkpoint can also be loaded into a table of another name.
         """
-        self._settle()
         raw = checkpoint_calls.save_options(directory, step, keep)
         checked.MV_TableSave(self._handle, byref(raw))
 
@@ -210,7 +209,6 @@ class Table:
         Parameters, result and errors are those of `multiverso.load`. From a checkpoint of several
         tables, the one with the name of this table is loaded; the only table may have any name.
         """
-        self._settle()
         step: int | None = checkpoint_calls.load(
             checked.MV_TableLoad, self._handle, directory, missing_ok
         )
@@ -221,16 +219,6 @@ class Table:
         raw = capi.MV_TableDescription(struct_size=sizeof(capi.MV_TableDescription))
         checked.MV_TableDescribe(self._handle, byref(raw))
         return raw
-
-    def _settle(self) -> None:
-        """Wait for the exchanges in flight, which a collective call must not overlap."""
-        if (session := _session.find()) is not None:
-            session.settle()
-
-    def _collective_flags(self) -> c_int32:
-        """Return the flags of a collective get, when no exchange is in flight any more."""
-        self._settle()
-        return _COLLECTIVE
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until this worker's background calls on the table have ended.

@@ -12,10 +12,12 @@
 
 namespace multiverso {
 
-// The numbers equal those of the C API (MV_OK, MV_PENDING, MV_ERR_...), as library_api.cc asserts.
+// Except kPending, which no call of the C API returns, the numbers equal those there (MV_OK,
+// MV_OUTDATED, MV_ERR_...), as library_api.cc asserts.
 enum class Code : int32_t {
   kOk = 0,
-  kPending = 1,  // not an error: more time is needed
+  kOutdated = 1,  // not an error: the caller begins again with the last version
+  kPending = 2,   // not an error: more time is needed
   kValue = -1,
   kType = -2,
   kIndex = -3,
@@ -40,8 +42,10 @@ inline const char* NameOf(Code code) {
   switch (code) {
     case Code::kOk:
       return "MV_OK";
+    case Code::kOutdated:
+      return "MV_OUTDATED";
     case Code::kPending:
-      return "MV_PENDING";
+      return "pending";
     case Code::kValue:
       return "MV_ERR_VALUE";
     case Code::kType:
@@ -109,11 +113,8 @@ class [[nodiscard]] Status {
         content_(std::make_shared<const Content>(Content{std::move(text), std::move(file), {}})) {}
 
   static Status Ok() { return Status(); }
-  static Status Pending() {
-    Status status;
-    status.code_ = Code::kPending;
-    return status;
-  }
+  static Status Pending() { return Status(Code::kPending); }
+  static Status Outdated() { return Status(Code::kOutdated); }
 
   bool ok() const { return code_ == Code::kOk; }
   bool pending() const { return code_ == Code::kPending; }
@@ -155,6 +156,7 @@ class [[nodiscard]] Status {
     PeerFault peer;
   };
 
+  explicit Status(Code code) : code_(code) {}
   Status(Code code, Content content)
       : code_(code), content_(std::make_shared<const Content>(std::move(content))) {}
 

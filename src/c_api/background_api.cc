@@ -9,7 +9,6 @@
 #include "c_api/background.h"
 #include "c_api/call_recording.h"
 #include "c_api/guard.h"
-#include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
 #include "multiverso/c_api.h"
@@ -19,57 +18,37 @@ namespace {
 
 // A request with its own copies of the row ids and of the delta.
 struct OwnedRequest {
-  std::unique_ptr<TableUse> use;
   Request request;
-  int64_t count = 0;
   std::unique_ptr<int64_t[]> ids;
   std::unique_ptr<char[]> delta;
 
-  void CopyArguments() {
-    const auto id_bytes = static_cast<size_t>(request.num_ids) * sizeof(int64_t);
-    if (id_bytes > 0) {
+  OwnedRequest(const Request& wanted, int64_t delta_bytes) : request(wanted) {
+    if (request.num_ids > 0) {
       ids.reset(new int64_t[static_cast<size_t>(request.num_ids)]);
-      std::memcpy(ids.get(), request.row_ids, id_bytes);
+      std::memcpy(ids.get(), request.row_ids,
+                  static_cast<size_t>(request.num_ids) * sizeof(int64_t));
       request.row_ids = ids.get();
     }
     if (request.delta != nullptr) {
-      const auto bytes = static_cast<size_t>(delta_bytes());
-      delta.reset(new char[bytes]);
-      std::memcpy(delta.get(), request.delta, bytes);
+      delta.reset(new char[static_cast<size_t>(delta_bytes)]);
+      std::memcpy(delta.get(), request.delta, static_cast<size_t>(delta_bytes));
       request.delta = delta.get();
     }
   }
-  int64_t delta_bytes() const {
-    return request.delta == nullptr ? 0 : count * SizeOf((*use)->table->spec().value_type());
-  }
-  int64_t bytes() const {
-    return delta_bytes() + request.num_ids * static_cast<int64_t>(sizeof(int64_t));
-  }
 
-  Status Run() {
-    Table* const table = (*use)->table;
-    const std::optional<std::string> left = LeaveReason((*use)->owner);
-    if (left.has_value()) {
-      return Status(Code::kAborted, *left).In(table->Where(NameOf(request.kind)));
-    }
-    FlightRecorder::Entry* const record = RecordCall(*table, request.kind, count);
-    SessionEntry* const session = (*use)->owner;
-    Interrupt interrupt([session] { return LeaveReason(session); });
-    const WaitLimit limit = WaitLimit::Until(session->session->NextDeadline(), &interrupt);
+  Status Run(Table* table, const WaitLimit& limit) {
     const auto rows = table->MustArrange(request)
                           ? table->ArrangeRows(&request)
                           : Result<std::shared_ptr<const ArrangedRows>>(nullptr);
+    MV_RETURN_IF_NOT_OK(rows.status());
     Progress progress;
-    const Status status = rows.ok() ? table->Run(request, &progress, limit) : rows.status();
-    record->End(status.code());
-    return status.ok() ? status : status.In(table->Where(NameOf(request.kind)));
+    return table->Run(request, &progress, limit);
   }
 };
 
 struct FutureEntry {
   std::shared_ptr<BackgroundQueue> queue;
   std::shared_ptr<BackgroundQueue::Call> call;
-  std::chrono::milliseconds slice;  // of the session
 };
 
 using FutureUse = HandleTable<FutureEntry>::Use;
@@ -88,36 +67,18 @@ Status Publish(std::unique_ptr<FutureEntry> entry, MV_Future* future) {
   return Status::Ok();
 }
 
-Status Start(MV_Table handle, Request request, int64_t count, MV_Future* future) {
-  MV_RETURN_IF_NOT_OK(CheckNothingPending());
-  if (future == nullptr) return Status(Code::kValue, "MV_TableStart: received null");
-  TableUse use = Using(handle);
-  if (!use) return StaleHandleError("table");
-  MV_RETURN_IF_NOT_OK(use->table->Check(request, count));
-  const auto owned = std::make_shared<OwnedRequest>();
-  owned->use = std::make_unique<TableUse>(std::move(use));
-  owned->request = request;
-  owned->count = count;
-  TableEntry* const table = owned->use->get();
-  const auto start = [owned, table, future](Interrupt* interrupt) -> Status {
-    const std::shared_ptr<BackgroundQueue> queue = table->background;
-    const Status waited =
-        queue->WaitForRoom(owned->bytes(), WaitLimit::Until(Instant::max(), interrupt));
-    if (!waited.ok()) return waited.In(table->table->Where(NameOf(owned->request.kind)));
-    // A call of another thread must not run between two background calls of a round.
-    const CallGuard guard(table->table->has_rounds() ? &table->in_round_call : nullptr);
-    MV_RETURN_IF_NOT_OK(guard.Check("table"));
-    owned->CopyArguments();
-    auto entry = std::make_unique<FutureEntry>();
-    entry->queue = queue;
-    entry->slice = table->owner->wait_slice;
-    FutureEntry* const published = entry.get();
-    MV_RETURN_IF_NOT_OK(Publish(std::move(entry), future));
-    published->call = queue->Start(owned->bytes(), [owned] { return owned->Run(); });
-    return Status::Ok();
-  };
-  const bool may_wait = !table->background->HasRoom(owned->bytes());
-  return RunCall(may_wait ? table->owner->wait_slice : std::chrono::milliseconds(0), start);
+// Runs in the background thread of the table.
+Status RunInBackground(const TableEntry& entry, RequestKind kind, int64_t count,
+                       const BackgroundBody& body) {
+  const Table& table = *entry.table;
+  SessionEntry* const session = entry.owner;
+  const std::optional<std::string> left = LeaveReason(session);
+  if (left.has_value()) return Status(Code::kAborted, *left).In(table.Where(NameOf(kind)));
+  FlightRecorder::Entry* const record = RecordCall(table, kind, count);
+  Interrupt interrupt([session] { return LeaveReason(session); });
+  const Status status = body(WaitLimit::Until(session->session->NextDeadline(), &interrupt));
+  record->End(status.code());
+  return status.ok() ? status : status.In(table.Where(NameOf(kind)));
 }
 
 // Returns the deadline of a wait of that many seconds; BackgroundQueue limits the wait itself if
@@ -130,6 +91,31 @@ Instant DeadlineOf(double seconds) {
 }
 
 }  // namespace
+
+Status StartCall(TableUse use, RequestKind kind, int64_t count, int64_t bytes,
+                 const std::function<BackgroundBody()>& take_arguments, MV_Future* future) {
+  return RunCall([&](Interrupt* interrupt) -> Status {
+    const Table& table = *use->table;
+    const std::shared_ptr<BackgroundQueue> queue = use->background;
+    const Status waited = queue->WaitForRoom(bytes, WaitLimit::Until(Instant::max(), interrupt));
+    if (!waited.ok()) return waited.In(table.Where(NameOf(kind)));
+    // A call of another thread must not run between two background calls of a round.
+    const CallGuard guard(table.has_rounds() ? &use->in_round_call : nullptr);
+    MV_RETURN_IF_NOT_OK(guard.Check("table"));
+    const BackgroundBody body = take_arguments();
+    auto entry = std::make_unique<FutureEntry>();
+    entry->queue = queue;
+    FutureEntry* const published = entry.get();
+    MV_RETURN_IF_NOT_OK(Publish(std::move(entry), future));
+    // The use is shared, since a std::function must be copyable.
+    const auto held = std::make_shared<TableUse>(std::move(use));
+    published->call = queue->Start(bytes, [held, kind, count, body] {
+      return RunInBackground(*held->get(), kind, count, body);
+    });
+    return Status::Ok();
+  });
+}
+
 }  // namespace multiverso::c_api
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
@@ -141,26 +127,35 @@ int32_t MV_TableStart(MV_Table table, const char* operation, const int64_t* row_
   return Guard([&]() -> Status {
     const Result<RequestKind> kind = KindOf(operation);
     if (!kind.ok()) return kind.status();
-    return Start(table, Request::Of(kind.value(), row_ids, num_ids, delta, out), count, future);
+    if (future == nullptr) return Status(Code::kValue, "MV_TableStart: received null");
+    TableUse use = Using(table);
+    if (!use) return StaleHandleError("table");
+    Table* const used = use->table;
+    const Request request = Request::Of(kind.value(), row_ids, num_ids, delta, out);
+    MV_RETURN_IF_NOT_OK(used->Check(request, count));
+    const int64_t delta_bytes =
+        request.delta == nullptr ? 0 : count * SizeOf(used->spec().value_type());
+    const int64_t id_bytes = request.num_ids * static_cast<int64_t>(sizeof(int64_t));
+    const auto take_arguments = [&]() -> BackgroundBody {
+      const auto owned = std::make_shared<OwnedRequest>(request, delta_bytes);
+      return [owned, used](const WaitLimit& limit) { return owned->Run(used, limit); };
+    };
+    return StartCall(std::move(use), request.kind, count, delta_bytes + id_bytes, take_arguments,
+                     future);
   });
 }
 
 int32_t MV_FutureWait(MV_Future future, double seconds, int32_t* done) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
     MV_RETURN_IF_NOT_OK(CheckNotForked());
     if (done == nullptr) return Status(Code::kValue, "MV_FutureWait: received null");
-    const auto use = std::make_shared<FutureUse>(&Futures(), HandleNumber(future));
-    if (!*use) return StaleHandleError("future");
-    const Instant deadline = DeadlineOf(seconds);
-    const bool may_wait = seconds != 0 && !(*use)->queue->HasEnded(*(*use)->call);
-    const auto wait = [use, deadline, seconds, done](Interrupt* interrupt) {
-      FutureEntry* const entry = use->get();
+    const FutureUse use(&Futures(), HandleNumber(future));
+    if (!use) return StaleHandleError("future");
+    return RunCall([&](Interrupt* interrupt) {
       const Status status =
-          entry->queue->WaitFor(entry->call, WaitLimit::Until(deadline, interrupt), done);
+          use->queue->WaitFor(use->call, WaitLimit::Until(DeadlineOf(seconds), interrupt), done);
       return *done == 0 && status.code() == Code::kTimeout && seconds >= 0 ? Status::Ok() : status;
-    };
-    return RunCall(may_wait ? (*use)->slice : std::chrono::milliseconds(0), wait);
+    });
   });
 }
 
@@ -183,29 +178,17 @@ int32_t MV_FutureRelease(MV_Future future) {
 }
 
 int32_t MV_TableFlush(MV_Table table, double seconds) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    const auto use = std::make_shared<TableUse>(Using(table));
-    if (!*use) return StaleHandleError("table");
-    const SessionEntry& owner = *(*use)->owner;
-    const Instant deadline = DeadlineOf(seconds);
-    return RunCall((*use)->background->IsIdle() ? std::chrono::milliseconds(0) : owner.wait_slice,
-                   [use, deadline](Interrupt* interrupt) {
-                     return FlushTable(use->get(), WaitLimit::Until(deadline, interrupt));
-                   });
+  return WithTable(table, [&](TableEntry* entry) {
+    return RunCall([&](Interrupt* interrupt) {
+      return FlushTable(entry, WaitLimit::Until(DeadlineOf(seconds), interrupt));
+    });
   });
 }
 
 int32_t MV_SessionFlush(MV_Session session, double seconds) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    const auto use = std::make_shared<SessionUse>(Using(session));
-    if (!*use) return StaleHandleError("session");
-    const Instant deadline = DeadlineOf(seconds);
-    const auto slice =
-        HasBackgroundCalls(*use->get()) ? (*use)->wait_slice : std::chrono::milliseconds(0);
-    return RunCall(slice, [use, deadline](Interrupt* interrupt) {
-      return FlushTables(use->get(), WaitLimit::Until(deadline, interrupt));
+  return WithSession(session, [&](SessionEntry* entry) {
+    return RunCall([&](Interrupt* interrupt) {
+      return FlushTables(entry, WaitLimit::Until(DeadlineOf(seconds), interrupt));
     });
   });
 }

@@ -2,14 +2,12 @@
 #ifndef MULTIVERSO_C_API_CALL_RECORDING_H_
 #define MULTIVERSO_C_API_CALL_RECORDING_H_
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
-#include <utility>
 
 #include "base/status.h"
-#include "c_api/pending.h"
+#include "c_api/call_guard.h"
 #include "c_api/registry.h"
+#include "c_api/waiting.h"
 #include "node/flight_recorder.h"
 #include "table/table.h"
 
@@ -37,32 +35,23 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, i
   return recorder->Begin(CallOf(kind), table.id(), bytes);
 }
 
-// Returns the slice of a collective call, or 0 if the call waits for no other rank and no file.
-inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind call) {
-  const bool uses_files = call == CallKind::kSave || call == CallKind::kSaveWait ||
-                          call == CallKind::kLoad ||
-                          (call == CallKind::kClose && entry.session->IsSaving());
-  return uses_files || entry.session->members().size() > 1 || HasBackgroundCalls(entry)
-             ? entry.wait_slice
-             : std::chrono::milliseconds(0);
-}
-
-// Runs `body`, a collective call of the session, with RunCall, and records it. Returns StateError
-// if this thread has a pending call or another thread is in a collective call of the session.
-inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
-                            std::function<Status(SessionEntry*, Interrupt*)> body) {
-  MV_RETURN_IF_NOT_OK(CheckNothingPending());
-  auto collective_use = UseForCollectiveCall(session);
-  if (!collective_use.ok()) return collective_use.status();
-  SessionEntry* const entry = collective_use.value()->use.get();
-  FlightRecorder::Entry* const record = RecordCall(*entry, call, bytes);
-  return RunCall(SliceOf(*entry, call), [held = collective_use.value(), entry, record,
-                                         body = std::move(body)](Interrupt* interrupt) {
-    Status status = FlushTables(entry, WaitLimit::Until(Instant::max(), interrupt));
-    if (status.ok()) status = body(entry, interrupt);
-    record->End(status.code());
-    return status;
+// Runs `body`, a Status(SessionEntry*, Interrupt*), which makes a collective call of the session,
+// and records it. Background calls end first. Returns StateError if another thread is in a
+// collective call of the session.
+template <class Body>
+Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Body& body) {
+  MV_RETURN_IF_NOT_OK(CheckNotAsking());
+  const SessionUse use = Using(session);
+  if (!use) return StaleHandleError("session");
+  const CallGuard guard(&use->in_collective_call);
+  MV_RETURN_IF_NOT_OK(guard.Check("session"));
+  FlightRecorder::Entry* const record = RecordCall(*use.get(), call, bytes);
+  const Status status = RunCall([&](Interrupt* interrupt) -> Status {
+    MV_RETURN_IF_NOT_OK(FlushTables(use.get(), WaitLimit::Until(Instant::max(), interrupt)));
+    return body(use.get(), interrupt);
   });
+  record->End(status.code());
+  return status;
 }
 
 }  // namespace multiverso::c_api

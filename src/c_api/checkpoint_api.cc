@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "c_api/call_recording.h"
 #include "c_api/guard.h"
-#include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
 
@@ -46,10 +45,9 @@ Status Save(MV_Session session, const MV_SaveOptions* options, int64_t table) {
   Result<CheckpointRequest> request = RequestOf(options);
   if (!request.ok()) return request.status();
   request->table = table;
-  return RunCollective(session, CallKind::kSave, 0,
-                       [wanted = request.value()](SessionEntry* entry, Interrupt* interrupt) {
-                         return entry->session->Save(wanted, interrupt);
-                       });
+  return RunCollective(session, CallKind::kSave, 0, [&](SessionEntry* entry, Interrupt* interrupt) {
+    return entry->session->Save(request.value(), interrupt);
+  });
 }
 
 Status Load(MV_Session session, const char* directory, int32_t flags, int64_t table,
@@ -64,12 +62,11 @@ Status Load(MV_Session session, const char* directory, int32_t flags, int64_t ta
   request.folder = folder.value();
   request.missing_ok = (flags & MV_MISSING_OK) != 0;
   request.table = table;
-  return RunCollective(session, CallKind::kLoad, 0,
-                       [request, step](SessionEntry* entry, Interrupt* interrupt) {
-                         const Result<int64_t> loaded = entry->session->Load(request, interrupt);
-                         if (loaded.ok()) *step = loaded.value();
-                         return loaded.status();
-                       });
+  return RunCollective(session, CallKind::kLoad, 0, [&](SessionEntry* entry, Interrupt* interrupt) {
+    const Result<int64_t> loaded = entry->session->Load(request, interrupt);
+    if (loaded.ok()) *step = loaded.value();
+    return loaded.status();
+  });
 }
 
 // Finds the session of a table, and the id of the table in the session.
@@ -98,10 +95,7 @@ int32_t MV_SaveOptionsInit(MV_SaveOptions* options) {
 }
 
 int32_t MV_SessionSave(MV_Session session, const MV_SaveOptions* options) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    return Save(session, options, -1);
-  });
+  return Guard([&] { return Save(session, options, -1); });
 }
 
 int32_t MV_SessionPublish(MV_Session session, int64_t step, int64_t* version) {
@@ -109,13 +103,12 @@ int32_t MV_SessionPublish(MV_Session session, int64_t step, int64_t* version) {
     if (version == nullptr || step < 0) {
       return Status(Code::kValue, StrCat("step: expected 0 or more, received ", step));
     }
-    return RunCollective(session, CallKind::kPublish, 0,
-                         [step, version](SessionEntry* entry, Interrupt* interrupt) -> Status {
-                           const Result<int64_t> published =
-                               entry->session->Publish(step, interrupt);
-                           if (published.ok()) *version = published.value();
-                           return published.status();
-                         });
+    return RunCollective(
+        session, CallKind::kPublish, 0, [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
+          const Result<int64_t> published = entry->session->Publish(step, interrupt);
+          if (published.ok()) *version = published.value();
+          return published.status();
+        });
   });
 }
 
@@ -129,15 +122,11 @@ int32_t MV_SessionSaveWait(MV_Session session) {
 }
 
 int32_t MV_SessionLoad(MV_Session session, const char* directory, int32_t flags, int64_t* step) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    return Load(session, directory, flags, -1, step);
-  });
+  return Guard([&] { return Load(session, directory, flags, -1, step); });
 }
 
 int32_t MV_TableSave(MV_Table table, const MV_SaveOptions* options) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
     MV_Session session = nullptr;
     int64_t id = 0;
     MV_RETURN_IF_NOT_OK(FindSession(table, &session, &id));
@@ -147,7 +136,6 @@ int32_t MV_TableSave(MV_Table table, const MV_SaveOptions* options) {
 
 int32_t MV_TableLoad(MV_Table table, const char* directory, int32_t flags, int64_t* step) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
     MV_Session session = nullptr;
     int64_t id = 0;
     MV_RETURN_IF_NOT_OK(FindSession(table, &session, &id));

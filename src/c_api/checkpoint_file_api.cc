@@ -10,8 +10,8 @@
 
 #include "base/text.h"
 #include "c_api/guard.h"
-#include "c_api/pending.h"
 #include "c_api/registry.h"
+#include "c_api/waiting.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/memory_save.h"
 #include "checkpoint/reader.h"

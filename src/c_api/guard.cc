@@ -23,7 +23,7 @@ PeerFault& ErrorPeer() {
 }  // namespace
 
 int32_t Report(const Status& status) noexcept {
-  if (status.ok() || status.pending()) return static_cast<int32_t>(status.code());
+  if (status.ok() || status.code() == Code::kOutdated) return static_cast<int32_t>(status.code());
   (void)Report(status.code(), status.text().c_str());
   try {
     if (status.file() != nullptr) ErrorFile() = *status.file();

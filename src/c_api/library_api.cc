@@ -8,7 +8,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "c_api/guard.h"
-#include "c_api/pending.h"
+#include "c_api/waiting.h"
 #include "multiverso/c_api.h"
 #include "session/version.h"
 #include "shard/kernels.h"
@@ -28,7 +28,7 @@ std::atomic<ExitDeadline*> exit_deadline{nullptr};
 // The internal status codes equal the codes of the public header.
 #define MV_ASSERT_EQUAL(name, code) static_assert(name == static_cast<int32_t>(Code::code))
 MV_ASSERT_EQUAL(MV_OK, kOk);
-MV_ASSERT_EQUAL(MV_PENDING, kPending);
+MV_ASSERT_EQUAL(MV_OUTDATED, kOutdated);
 MV_ASSERT_EQUAL(MV_ERR_VALUE, kValue);
 MV_ASSERT_EQUAL(MV_ERR_TYPE, kType);
 MV_ASSERT_EQUAL(MV_ERR_INDEX, kIndex);
@@ -88,7 +88,7 @@ const char* MV_StatusName(int32_t status) {
     return #name
   switch (status) {
     MV_NAME(MV_OK);
-    MV_NAME(MV_PENDING);
+    MV_NAME(MV_OUTDATED);
     MV_NAME(MV_ERR_VALUE);
     MV_NAME(MV_ERR_TYPE);
     MV_NAME(MV_ERR_INDEX);
@@ -141,20 +141,20 @@ int32_t MV_LastErrorPeer(MV_PeerError* error) {
 
 const char* MV_LastError(void) { return multiverso::c_api::LastError(); }
 
-int32_t MV_Wait(void) {
-  return Guard([] { return multiverso::c_api::WaitForPending(); });
-}
-
-int32_t MV_Cancel(const char* reason) {
-  return Guard(
-      [&] { return multiverso::c_api::CancelPending(reason == nullptr ? "cancelled" : reason); });
-}
-
 int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument) {
-  return Guard([&] {
-    multiverso::c_api::SetInterrupt(check, argument);
-    return Status::Ok();
-  });
+  multiverso::c_api::SetInterrupt(check, argument);
+  return MV_OK;
+}
+
+int32_t MV_SetDefaultInterrupt(MV_InterruptCheck check, void* argument) {
+  multiverso::c_api::SetDefaultInterrupt(check, argument);
+  return MV_OK;
+}
+
+const char* MV_CheckLuaHook(void* argument) {
+  void** const watched = static_cast<void**>(argument);
+  auto* const get_hook = reinterpret_cast<void* (*)(void*)>(watched[0]);
+  return get_hook(watched[1]) == watched[2] ? nullptr : "interrupted!";
 }
 
 int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms) {

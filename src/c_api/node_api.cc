@@ -40,11 +40,9 @@ int32_t MV_NodeDescribe(const char* path, char* json, int64_t room, int64_t* len
 }
 
 int32_t MV_SessionStats(MV_Session session, char* json, int64_t room, int64_t* length) {
-  return Guard([&]() -> Status {
+  return WithSession(session, [&](SessionEntry* entry) -> Status {
     MV_RETURN_IF_NOT_OK(CheckRoom("MV_SessionStats", json, room, length));
-    const SessionUse use = Using(session);
-    if (!use) return StaleHandleError("session");
-    const Segment& control = use->session->context()->memory()->segment();
+    const Segment& control = entry->session->context()->memory()->segment();
     return Describe(NodeSnapshot::Of(control.data(), control.bytes()), json, room, length);
   });
 }

@@ -1,11 +1,10 @@
 // The part of the C API that synchronizes the tensors of a model with a table.
 #include <atomic>
 #include <memory>
-#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "c_api/guard.h"
-#include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
 #include "multiverso/c_api.h"
@@ -26,32 +25,31 @@ HandleTable<ParamSyncEntry>& ParamSyncs() {
   return *syncs;
 }
 
-// A sync that one thread uses. The guard is destroyed before `entry`, which has the guard's flag.
-struct ExclusiveSync {
-  HandleTable<ParamSyncEntry>::Use entry;
-  CallGuard guard;
-};
+using ParamSyncUse = HandleTable<ParamSyncEntry>::Use;
 
-Status Run(MV_ParamSync handle, void* const* tensors, int64_t num_tensors) {
-  MV_RETURN_IF_NOT_OK(CheckNothingPending());
-  HandleTable<ParamSyncEntry>::Use entry(&ParamSyncs(), HandleNumber(handle));
-  if (!entry) return StaleHandleError("synchronization");
-  TableUse use = Using(entry->table);
-  if (!use) return StaleHandleError("table");
-  CallGuard guard(&entry->is_running);
-  if (!guard.Check("sync").ok()) {
-    return Status(Code::kState, "another thread is at a sync of the same parameters");
+// A sync and its table in use by one call. The guard is destroyed before `entry`, which has its
+// flag.
+struct RunningSync {
+  explicit RunningSync(MV_ParamSync handle)
+      : entry(&ParamSyncs(), HandleNumber(handle)),
+        table(Using(entry ? entry->table : nullptr)),
+        guard(entry ? &entry->is_running : nullptr) {}
+
+  // Checks and prepares a sync.
+  Status Begin(void* const* data, int64_t num_tensors) const {
+    if (!entry) return StaleHandleError("synchronization");
+    if (!table) return StaleHandleError("table");
+    if (!guard.Check("sync").ok()) {
+      return Status(Code::kState, "another thread is at a sync of the same parameters");
+    }
+    return entry->sync->Begin(*table->table, data, num_tensors);
   }
-  ParamSync* const sync = entry->sync.get();
-  Table* const table = use->table;
-  MV_RETURN_IF_NOT_OK(sync->Begin(*table, tensors, num_tensors));
-  const auto held =
-      std::make_shared<ExclusiveSync>(ExclusiveSync{std::move(entry), std::move(guard)});
-  return RunTableCall(&use, RequestKind::kExchange, table->spec().count(),
-                      [held, sync, table](Progress* progress, const WaitLimit& limit) {
-                        return sync->Run(table, progress, limit);
-                      });
-}
+
+  ParamSyncUse entry;
+  TableUse table;
+  CallGuard guard;
+  std::vector<void*> tensors;  // of a sync in the background, which outlives the caller's array
+};
 
 }  // namespace
 
@@ -85,28 +83,56 @@ int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_te
 
 int32_t MV_ParamSyncSetScale(MV_ParamSync sync, double scale) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    const HandleTable<ParamSyncEntry>::Use entry(&ParamSyncs(), HandleNumber(sync));
+    const ParamSyncUse entry(&ParamSyncs(), HandleNumber(sync));
     if (!entry) return StaleHandleError("synchronization");
     const TableUse use = Using(entry->table);
     if (!use) return StaleHandleError("table");
-    CallGuard guard(&entry->is_running);
+    const CallGuard guard(&entry->is_running);
     MV_RETURN_IF_NOT_OK(guard.Check("sync"));
     return entry->sync->SetScale(*use->table, scale);
   });
 }
 
 int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_tensors) {
-  return Guard([&] { return Run(sync, tensors, num_tensors); });
+  return Guard([&]() -> Status {
+    RunningSync running(sync);
+    MV_RETURN_IF_NOT_OK(running.Begin(tensors, num_tensors));
+    Table* const table = running.table->table;
+    return RunTableCall(running.table.get(), RequestKind::kExchange, table->spec().count(),
+                        [&](Progress* progress, const WaitLimit& limit) {
+                          return running.entry->sync->Run(table, progress, limit);
+                        });
+  });
+}
+
+int32_t MV_ParamSyncStart(MV_ParamSync sync, void* const* tensors, int64_t num_tensors,
+                          MV_Future* future) {
+  return Guard([&]() -> Status {
+    if (future == nullptr) return Status(Code::kValue, "MV_ParamSyncStart: received null");
+    const auto running = std::make_shared<RunningSync>(sync);
+    if (tensors != nullptr && num_tensors > 0) {
+      running->tensors.assign(tensors, tensors + num_tensors);
+    }
+    MV_RETURN_IF_NOT_OK(running->Begin(running->tensors.data(), num_tensors));
+    Table* const table = running->table->table;
+    const auto take_arguments = [&]() -> BackgroundBody {
+      return [running, table](const WaitLimit& limit) {
+        Progress progress;
+        return running->entry->sync->Run(table, &progress, limit);
+      };
+    };
+    return StartCall(Using(running->entry->table), RequestKind::kExchange, table->spec().count(),
+                     /*bytes=*/0, take_arguments, future);
+  });
 }
 
 int32_t MV_ParamSyncFree(MV_ParamSync sync) {
   return GuardRelease([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    MV_RETURN_IF_NOT_OK(CheckNotAsking());
     const std::unique_ptr<ParamSyncEntry> entry(
         ParamSyncs().Close(HandleNumber(sync), Clock::now() + kCloseTimeout));
     if (entry != nullptr) return Status::Ok();
-    if (!HandleTable<ParamSyncEntry>::Use(&ParamSyncs(), HandleNumber(sync))) {
+    if (!ParamSyncUse(&ParamSyncs(), HandleNumber(sync))) {
       return StaleHandleError("synchronization");
     }
     return Status(Code::kTimeout, "another thread is still at a sync of these parameters");

@@ -34,6 +34,15 @@ Status StaleReaderError(MV_Reader reader) {
                 "alone can use that view: attach after the fork");
 }
 
+// Runs `body`, a Status(JobReader*), in Guard, while the handle is in use.
+template <class Body>
+int32_t WithReader(MV_Reader reader, const Body& body) {
+  return Guard([&]() -> Status {
+    const ReaderUse use(&Readers(), HandleNumber(reader));
+    return use ? body(use.get()) : StaleReaderError(reader);
+  });
+}
+
 }  // namespace
 
 void ForgetReaders() {
@@ -62,13 +71,11 @@ int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader) {
 }
 
 int32_t MV_ReaderDescribe(MV_Reader reader, char* json, int64_t room, int64_t* length) {
-  return Guard([&]() -> Status {
-    const ReaderUse use(&Readers(), HandleNumber(reader));
-    if (!use) return StaleReaderError(reader);
+  return WithReader(reader, [&](JobReader* used) -> Status {
     if (length == nullptr || room < 0 || (room > 0 && json == nullptr)) {
       return Status(Code::kValue, "MV_ReaderDescribe: expected room and a length");
     }
-    const Result<std::string> text = use->Json();
+    const Result<std::string> text = used->Json();
     if (!text.ok()) return text.status();
     *length = static_cast<int64_t>(text.value().size());
     if (*length <= room) std::memcpy(json, text.value().data(), text.value().size());
@@ -78,39 +85,45 @@ int32_t MV_ReaderDescribe(MV_Reader reader, char* json, int64_t room, int64_t* l
 
 int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version, const char* operation,
                      const int64_t* row_ids, int64_t num_ids, void* out, int64_t count) {
-  return Guard([&]() -> Status {
-    const ReaderUse use(&Readers(), HandleNumber(reader));
-    if (!use) return StaleReaderError(reader);
+  return WithReader(reader, [&](JobReader* used) -> Status {
     const Result<RequestKind> kind = KindOf(operation);
     if (!kind.ok()) return kind.status();
     if (version < 0 || num_ids < 0 || (out == nullptr && count > 0) ||
         (row_ids == nullptr && num_ids > 0)) {
       return Status(Code::kValue, "MV_ReaderRun: expected a version, row ids and a buffer");
     }
-    return use->Run(table, static_cast<uint64_t>(version),
-                    Request::Of(kind.value(), row_ids, num_ids, nullptr, out), count,
-                    WaitLimit::For(kReadTimeout));
+    const Instant deadline = Clock::now() + kReadTimeout;
+    return RunCall([&](Interrupt* interrupt) {
+      return used->Run(table, static_cast<uint64_t>(version),
+                       Request::Of(kind.value(), row_ids, num_ids, nullptr, out), count,
+                       WaitLimit::Until(deadline, interrupt));
+    });
   });
 }
 
 int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms, int64_t* published,
                       int64_t* step) {
-  return Guard([&]() -> Status {
-    const ReaderUse use(&Readers(), HandleNumber(reader));
-    if (!use) return StaleReaderError(reader);
+  return WithReader(reader, [&](JobReader* used) -> Status {
     if (published == nullptr || step == nullptr || version < 0 || timeout_ms < 0) {
       return Status(Code::kValue, "MV_ReaderWait: expected a version, a timeout and results");
     }
-    uint64_t last = 0;
-    const Status status = use->Wait(static_cast<uint64_t>(version), &last, step,
-                                    WaitLimit::For(std::chrono::milliseconds(timeout_ms)));
-    *published = static_cast<int64_t>(last);
-    return status;
+    const Instant deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    return RunCall([&](Interrupt* interrupt) {
+      uint64_t last = 0;
+      const Status status = used->Wait(static_cast<uint64_t>(version), &last, step,
+                                       WaitLimit::Until(deadline, interrupt));
+      *published = static_cast<int64_t>(last);
+      return status;
+    });
   });
 }
 
 int32_t MV_ReaderClose(MV_Reader reader) {
   return GuardRelease([&]() -> Status {
+    {
+      const ReaderUse use(&Readers(), HandleNumber(reader));
+      if (use) use->EndWaits();
+    }
     const std::unique_ptr<JobReader> closed(
         Readers().Close(HandleNumber(reader), Clock::now() + kCloseTimeout));
     if (closed != nullptr) return Status::Ok();

@@ -8,7 +8,7 @@
 
 #include "base/process.h"
 #include "base/text.h"
-#include "c_api/pending.h"
+#include "c_api/waiting.h"
 #include "transport/mpi_communicator.h"
 #include "transport/mpi_files.h"
 #include "transport/rank_claim.h"
@@ -22,9 +22,8 @@ std::atomic<bool> has_lost_ranks{false};
 
 void AfterForkInChild() {
   ReleaseHeldRank();
-  // num_open_sessions does not count a session that the pending call of this thread opens.
-  const bool was_pending = ForgetPending();
-  if (num_open_sessions.load() != 0 || was_pending) was_forked.store(true);
+  ForgetAskingThread();
+  if (num_open_sessions.load() != 0) was_forked.store(true);
   Tables().Forget([](TableEntry* entry) { entry->table->here()->segment()->ForgetInChild(); });
   // This also closes the descriptor of the control segment, because the marks of the parent's ranks
   // must end with the parent (MarkPresent).
@@ -135,15 +134,8 @@ bool HasBackgroundCalls(const SessionEntry& session) {
   });
 }
 
-Result<std::shared_ptr<CollectiveUse>> UseForCollectiveCall(MV_Session session) {
-  SessionUse use = Using(session);
-  if (!use) return StaleHandleError("session");
-  SessionEntry* const entry = use.get();
-  auto collective_use = std::make_shared<CollectiveUse>(
-      CollectiveUse{std::move(use), CallGuard(&entry->in_collective_call)});
-  MV_RETURN_IF_NOT_OK(collective_use->guard.Check("session"));
-  return collective_use;
-}
+SessionOpening::SessionOpening() { num_open_sessions.fetch_add(1); }
+SessionOpening::~SessionOpening() { num_open_sessions.fetch_sub(1); }
 
 Status CheckNotForked() {
   if (!was_forked.load(std::memory_order_relaxed)) return Status::Ok();

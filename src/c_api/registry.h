@@ -4,7 +4,6 @@
 #define MULTIVERSO_C_API_REGISTRY_H_
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,7 +12,7 @@
 
 #include "base/status.h"
 #include "c_api/background.h"
-#include "c_api/call_guard.h"
+#include "c_api/guard.h"
 #include "c_api/handles.h"
 #include "multiverso/c_api.h"
 #include "session/session.h"
@@ -23,7 +22,6 @@ namespace multiverso::c_api {
 struct SessionEntry {
   std::unique_ptr<Session> session;
   MV_Session handle = nullptr;
-  std::chrono::milliseconds wait_slice{0};  // longer waits return pending, unless it is 0
   std::atomic<bool> in_collective_call{false};
   mutable std::mutex tables_mutex;  // protects the following members
   std::vector<uintptr_t> table_handles;
@@ -56,13 +54,24 @@ void ForgetReaders();
 SessionUse Using(MV_Session session);
 TableUse Using(MV_Table table);
 
-// A session in use for a collective call, which one thread at a time makes. The guard is the last
-// member, since it must be destroyed while the use keeps the SessionEntry, which has its flag.
-struct CollectiveUse {
-  SessionUse use;
-  CallGuard guard;
-};
-Result<std::shared_ptr<CollectiveUse>> UseForCollectiveCall(MV_Session session);
+// Returns the error for an invalid handle: closed, never valid, or from before a fork.
+Status StaleHandleError(const char* what);
+
+// Run `body`, a Status(SessionEntry*) or Status(TableEntry*), in Guard, while the handle is in use.
+template <class Body>
+int32_t WithSession(MV_Session session, const Body& body) {
+  return Guard([&]() -> Status {
+    const SessionUse use = Using(session);
+    return use ? body(use.get()) : StaleHandleError("session");
+  });
+}
+template <class Body>
+int32_t WithTable(MV_Table table, const Body& body) {
+  return Guard([&]() -> Status {
+    const TableUse use = Using(table);
+    return use ? body(use.get()) : StaleHandleError("table");
+  });
+}
 
 // Wait for the background calls of a table, or of all tables of the session, and return their first
 // failure that has not been reported.
@@ -75,9 +84,6 @@ void LeaveSession(SessionEntry* session, const std::string& reason);
 std::optional<std::string> LeaveReason(SessionEntry* session);
 // Returns whether a table of the session has background calls in flight.
 bool HasBackgroundCalls(const SessionEntry& session);
-
-// Returns the error for an invalid handle: closed, never valid, or from before a fork.
-Status StaleHandleError(const char* what);
 
 // Creates a handle for a new session or table.
 Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry);
@@ -101,8 +107,16 @@ void LeaveSessionsAtExit();
 void RecordLosses(const Session& session);
 bool HasLostRanks();
 
-// Returns ForkedError in a child that was forked while a session was open, or by a thread that had
-// a pending call to open one.
+// Counts a session as open while it is being opened, for CheckNotForked.
+class SessionOpening {
+ public:
+  SessionOpening();
+  ~SessionOpening();
+  SessionOpening(const SessionOpening&) = delete;
+  SessionOpening& operator=(const SessionOpening&) = delete;
+};
+
+// Returns ForkedError in a child that was forked while a session was open or being opened.
 Status CheckNotForked();
 // Lets CheckNotForked, and the handles, notice forks from now on. Called before anything is opened
 // that a forked child cannot use.

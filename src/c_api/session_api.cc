@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "c_api/call_recording.h"
 #include "c_api/guard.h"
-#include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "memory/segment.h"
 #include "multiverso/c_api.h"
@@ -34,11 +33,10 @@ static_assert(MV_LAUNCHER_TORCHRUN == kLauncherOfTorchrun);
 static_assert(MV_LOSS_FAILS == static_cast<int32_t>(OnLoss::kFail));
 static_assert(MV_LOSS_CONTINUES == static_cast<int32_t>(OnLoss::kContinue));
 
-Status CheckMilliseconds(const char* name, int64_t value, int64_t least) {
+Status CheckMilliseconds(const char* name, int64_t value) {
   constexpr int64_t kYear = int64_t{365} * 24 * 3600 * 1000;  // practically forever
-  if (value >= least && value <= kYear) return Status::Ok();
-  return Status(Code::kValue,
-                StrCat(name, ": expected ", least, " to ", kYear, ", received ", value));
+  if (value >= 1 && value <= kYear) return Status::Ok();
+  return Status(Code::kValue, StrCat(name, ": expected 1 to ", kYear, ", received ", value));
 }
 
 Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session) {
@@ -94,9 +92,8 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
   if (options->join != nullptr && options->elastic == 0) {
     return Status(Code::kValue, "join: expected elastic to be 1, received 0");
   }
-  MV_RETURN_IF_NOT_OK(CheckMilliseconds("timeout_ms", options->timeout_ms, 1));
-  MV_RETURN_IF_NOT_OK(CheckMilliseconds("peer_timeout_ms", options->peer_timeout_ms, 1));
-  return CheckMilliseconds("wait_slice_ms", options->wait_slice_ms, 0);
+  MV_RETURN_IF_NOT_OK(CheckMilliseconds("timeout_ms", options->timeout_ms));
+  return CheckMilliseconds("peer_timeout_ms", options->peer_timeout_ms);
 }
 
 Result<std::unique_ptr<Transport>> OpenOver(Result<std::unique_ptr<Communicator>> communicator) {
@@ -123,11 +120,9 @@ Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& option
   }
 }
 
-Status PublishSession(std::unique_ptr<Session> opened, std::chrono::milliseconds slice,
-                      MV_Session* session) {
+Status PublishSession(std::unique_ptr<Session> opened, MV_Session* session) {
   auto entry = std::make_unique<SessionEntry>();
   entry->session = std::move(opened);
-  entry->wait_slice = slice;
   const Result<MV_Session> handle = Publish(std::move(entry));
   if (handle.ok()) *session = handle.value();
   return handle.status();
@@ -171,7 +166,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(WatchForks());
     MV_RETURN_IF_NOT_OK(CheckNotForked());
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    MV_RETURN_IF_NOT_OK(CheckNotAsking());
     MV_RETURN_IF_NOT_OK(CheckOptions(options, session));
     SessionOptions wanted;
     wanted.is_elastic = options->elastic != 0;
@@ -183,57 +178,49 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     if (options->name != nullptr) wanted.name = options->name;
     wanted.timeout = std::chrono::milliseconds(options->timeout_ms);
     wanted.peer_timeout = std::chrono::milliseconds(options->peer_timeout_ms);
-    const auto slice = std::chrono::milliseconds(options->wait_slice_ms);
+    const SessionOpening opening;
     if (options->join != nullptr) {
       if (!Segment::CanBeFound()) {
         return Status(Code::kUnsupported, "joining a session needs Linux");
       }
-      return RunCall(slice,
-                     [wanted, slice, session,
-                      job = std::string(options->join)](Interrupt* interrupt) -> Status {
-                       auto joined = JoinSession(wanted, job, interrupt);
-                       if (!joined.ok()) return joined.status();
-                       LeaveSessionsAtExit();
-                       return PublishSession(std::move(joined.value()), slice, session);
-                     });
+      return RunCall([&](Interrupt* interrupt) -> Status {
+        auto joined = JoinSession(wanted, options->join, interrupt);
+        if (!joined.ok()) return joined.status();
+        LeaveSessionsAtExit();
+        return PublishSession(std::move(joined.value()), session);
+      });
     }
     auto transport = OpenTransport(*options);
     if (!transport.ok()) return transport.status();
-    const bool has_peers = options->transport != MV_TRANSPORT_SINGLE;
-    // The transport is held by a shared_ptr, since the body of a call must be copyable.
-    auto held_transport =
-        std::make_shared<std::unique_ptr<Transport>>(std::move(transport.value()));
-    return RunCall(
-        (*held_transport)->size() > 1 ? slice : std::chrono::milliseconds(0),
-        [wanted, held_transport, slice, session, has_peers](Interrupt* interrupt) -> Status {
-          auto opened = OpenSession(wanted, std::move(*held_transport), interrupt);
-          // All ranks get a MismatchError. After another error, ranks may wait for this one in MPI.
-          const bool is_agreed = opened.ok() || opened.status().code() == Code::kMismatch;
-          if (!HasLostRanks()) MpiCommunicator::SkipFinalizeAtExit(!is_agreed);
-          if (!opened.ok()) return opened.status();
-          if (has_peers || wanted.is_elastic) LeaveSessionsAtExit();
-          return PublishSession(std::move(opened.value()), slice, session);
-        });
+    return RunCall([&](Interrupt* interrupt) -> Status {
+      auto opened = OpenSession(wanted, std::move(transport.value()), interrupt);
+      // All ranks get a MismatchError. After another error, ranks may wait for this one in MPI.
+      const bool is_agreed = opened.ok() || opened.status().code() == Code::kMismatch;
+      if (!HasLostRanks()) MpiCommunicator::SkipFinalizeAtExit(!is_agreed);
+      if (!opened.ok()) return opened.status();
+      const bool has_peers = options->transport != MV_TRANSPORT_SINGLE;
+      if (has_peers || wanted.is_elastic) LeaveSessionsAtExit();
+      return PublishSession(std::move(opened.value()), session);
+    });
   });
 }
 
 int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description) {
-  return Guard([&]() -> Status {
+  return WithSession(session, [&](SessionEntry* entry) -> Status {
     MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_SessionDescription"));
-    const SessionUse use = Using(session);
-    if (!use) return StaleHandleError("session");
-    const Membership& members = use->session->members();
+    const RankContext& context = *entry->session->context();
+    const Membership& members = context.members();
     description->rank = members.rank();
     description->size = members.size();
     description->worker_id = members.worker_id();
     description->server_id = members.server_id();
     description->num_workers = members.num_workers();
     if (members.is_elastic()) {
-      const auto ended = use->session->context()->peers()->EndedRanks().size();
+      const auto ended = context.peers()->EndedRanks().size();
       description->num_workers -= static_cast<int64_t>(ended);
     }
     description->num_servers = members.num_servers();
-    description->master_rank = use->session->context()->peers()->CurrentMaster();
+    description->master_rank = context.peers()->CurrentMaster();
     description->node = members.node();
     description->num_nodes = members.num_nodes();
     description->local_rank = members.local_rank();
@@ -243,14 +230,12 @@ int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* descriptio
 }
 
 int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t* count) {
-  return Guard([&]() -> Status {
+  return WithSession(session, [&](SessionEntry* entry) -> Status {
     if (count == nullptr || room < 0 || (room > 0 && ranks == nullptr)) {
       return Status(Code::kValue, "MV_SessionLost: expected room for ranks, and a count");
     }
-    const SessionUse use = Using(session);
-    if (!use) return StaleHandleError("session");
     // In an elastic session, the others also continue without ranks that have shut down.
-    const std::vector<int> lost = use->session->context()->peers()->EndedRanks();
+    const std::vector<int> lost = entry->session->context()->peers()->EndedRanks();
     for (size_t i = 0; i < lost.size() && static_cast<int64_t>(i) < room; ++i) ranks[i] = lost[i];
     *count = static_cast<int64_t>(lost.size());
     return Status::Ok();
@@ -270,14 +255,6 @@ int32_t MV_SessionBarrier(MV_Session session) {
 
 int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    {
-      const SessionUse use = Using(session);
-      if (!use) return StaleHandleError("session");
-      if (!use->session->members().is_worker()) {
-        return Status(Code::kState, "aggregate: expected a worker, this rank is a server");
-      }
-    }
     if (!IsDType(dtype) || IsHalf(static_cast<DType>(dtype))) {
       return Status(Code::kType,
                     StrCat("aggregate: expected a dtype from 0 to 3, received ", dtype));
@@ -288,66 +265,55 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
     }
     const auto type = static_cast<DType>(dtype);
     return RunCollective(session, CallKind::kAggregate, count * SizeOf(type),
-                         [type, data, count](SessionEntry* entry, Interrupt* interrupt) {
+                         [&](SessionEntry* entry, Interrupt* interrupt) {
                            return entry->session->Aggregate(type, data, count, interrupt);
                          });
   });
 }
 
 int32_t MV_SessionFinish(MV_Session session) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    // The body of a waiting call must be copyable.
-    const auto use = std::make_shared<SessionUse>(Using(session));
-    if (!*use) return StaleHandleError("session");
-    const bool may_wait = HasBackgroundCalls(*use->get());
-    return RunCall(
-        may_wait ? (*use)->wait_slice : std::chrono::milliseconds(0),
-        [use](Interrupt* interrupt) -> Status {
-          // An add in the background would otherwise come after the last round.
-          MV_RETURN_IF_NOT_OK(FlushTables(use->get(), WaitLimit::Until(Instant::max(), interrupt)));
-          (*use)->session->Finish();
-          return Status::Ok();
-        });
+  return WithSession(session, [&](SessionEntry* entry) {
+    return RunCall([&](Interrupt* interrupt) -> Status {
+      // An add in the background would otherwise come after the last round.
+      MV_RETURN_IF_NOT_OK(FlushTables(entry, WaitLimit::Until(Instant::max(), interrupt)));
+      entry->session->Finish();
+      return Status::Ok();
+    });
   });
 }
 
 int32_t MV_SessionClose(MV_Session session) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    auto collective_use = UseForCollectiveCall(session);
-    if (!collective_use.ok()) return collective_use.status();
-    SessionEntry* const entry = collective_use.value()->use.get();
-    FlightRecorder::Entry* const record = RecordCall(*entry, CallKind::kClose);
-    return RunCall(
-        SliceOf(*entry, CallKind::kClose),
-        [held = std::move(collective_use.value()), session, record](Interrupt* interrupt) mutable {
-          SessionEntry* const closing = held->use.get();
-          const Status failure = FlushTables(closing, WaitLimit::Until(Instant::max(), interrupt));
-          Status status;
-          if (HasBackgroundCalls(*closing)) {
-            // The wait has failed. The other ranks must not wait for a rank whose calls are stuck.
-            LeaveSession(closing, failure.text());
-            status = failure;
-          } else {
-            status = closing->session->Close(interrupt);
-          }
-          record->End(status.code());
-          RecordLosses(*held->use->session);
-          // Withdraw waits until no call uses the handle, so this call ends its use first. Keep
-          // ensures that no other collective call follows.
-          held->guard.Keep();
-          held.reset();
-          const Status withdrawn = Withdraw(session);
-          if (!status.ok()) return status;
-          return withdrawn.ok() ? failure : withdrawn;
-        });
+    MV_RETURN_IF_NOT_OK(CheckNotAsking());
+    Status failure;
+    Status status;
+    {
+      const SessionUse use = Using(session);
+      if (!use) return StaleHandleError("session");
+      CallGuard guard(&use->in_collective_call);
+      MV_RETURN_IF_NOT_OK(guard.Check("session"));
+      FlightRecorder::Entry* const record = RecordCall(*use.get(), CallKind::kClose);
+      status = RunCall([&](Interrupt* interrupt) {
+        failure = FlushTables(use.get(), WaitLimit::Until(Instant::max(), interrupt));
+        if (!HasBackgroundCalls(*use.get())) return use->session->Close(interrupt);
+        // The wait has failed. The other ranks must not wait for a rank whose calls are stuck.
+        LeaveSession(use.get(), failure.text());
+        return failure;
+      });
+      record->End(status.code());
+      RecordLosses(*use->session);
+      guard.Keep();  // No other collective call follows.
+    }
+    // Withdraw waits until no call uses the handle.
+    const Status withdrawn = Withdraw(session);
+    if (!status.ok()) return status;
+    return withdrawn.ok() ? failure : withdrawn;
   });
 }
 
 int32_t MV_SessionLeave(MV_Session session, const char* reason) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CancelPending(reason == nullptr ? "left" : reason));
+    MV_RETURN_IF_NOT_OK(CheckNotAsking());
     {
       const SessionUse use = Using(session);
       if (!use) return StaleHandleError("session");

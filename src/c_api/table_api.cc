@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "c_api/call_recording.h"
 #include "c_api/guard.h"
-#include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
 #include "multiverso/c_api.h"
@@ -84,37 +83,18 @@ Status CheckFlags(RequestKind kind, int32_t flags) {
                        ", received ", flags, " for ", NameOf(kind)));
 }
 
-// The body of a call that runs a request on a table.
-struct RequestCall {
-  RequestCall(const Request& wanted) : request(wanted) {}  // NOLINT: meant to convert
-
-  Request request;
-  Table* table = nullptr;
-  std::shared_ptr<const ArrangedRows> rows;  // to which the request refers, or null
-
-  Status operator()(Progress* progress, const WaitLimit& limit) const {
-    return table->Run(request, progress, limit);
-  }
-  Status ArrangeRows() {
-    auto arranged = table->ArrangeRows(&request);
-    if (arranged.ok()) rows = std::move(arranged.value());
-    return arranged.status();
-  }
-};
-
 // Runs `body`, a Status(Table*, Progress*, const WaitLimit&), as a call of that kind which passes
 // no data. `result` is the caller's pointer to a pointer.
 template <class Result, class Body>
-Status RunWithoutData(MV_Table handle, RequestKind kind, Result* result, const Body& body) {
-  MV_RETURN_IF_NOT_OK(CheckNothingPending());
-  TableUse use = Using(handle);
-  if (!use) return StaleHandleError("table");
-  Table* const table = use->table;
-  const int64_t count = table->spec().count();
-  // A get into `result` passes the checks that these calls need: a worker, and a pointer.
-  MV_RETURN_IF_NOT_OK(table->Check(Request::Get(result), count));
-  return RunTableCall(&use, kind, count, [table, body](Progress* progress, const WaitLimit& limit) {
-    return body(table, progress, limit);
+int32_t RunWithoutData(MV_Table handle, RequestKind kind, Result* result, const Body& body) {
+  return WithTable(handle, [&](TableEntry* entry) -> Status {
+    Table* const table = entry->table;
+    const int64_t count = table->spec().count();
+    // A get into `result` passes the checks that these calls need: a worker, and a pointer.
+    MV_RETURN_IF_NOT_OK(table->Check(Request::Get(result), count));
+    return RunTableCall(entry, kind, count, [&](Progress* progress, const WaitLimit& limit) {
+      return body(table, progress, limit);
+    });
   });
 }
 
@@ -130,36 +110,47 @@ HandleTable<MemoryEntry>& Memories() {
 
 // Runs a request whose delta or result has `count` elements in the caller's memory, or, with a
 // `part`, as many elements as the part. `expected` is that of kCompareSwap.
-Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flags = 0,
+Status RunRequest(TableEntry* entry, Request request, int64_t count, int32_t flags = 0,
                   const TablePart* part = nullptr, const void* expected = nullptr) {
-  MV_RETURN_IF_NOT_OK(CheckNothingPending());
-  TableUse use = Using(handle);
-  if (!use) return StaleHandleError("table");
-  call.table = use->table;
+  Table* const table = entry->table;
   if (part == nullptr) {
-    MV_RETURN_IF_NOT_OK(call.table->Check(call.request, count));
+    MV_RETURN_IF_NOT_OK(table->Check(request, count));
   } else {
-    MV_RETURN_IF_NOT_OK(call.table->PlacePart(*part, &call.request));
-    count = call.request.count;
-    const auto bytes = static_cast<size_t>(SizeOf(call.table->spec().value_type()));
-    if (expected != nullptr) std::memcpy(&call.request.expected, expected, bytes);
+    MV_RETURN_IF_NOT_OK(table->PlacePart(*part, &request));
+    count = request.count;
+    const auto bytes = static_cast<size_t>(SizeOf(table->spec().value_type()));
+    if (expected != nullptr) std::memcpy(&request.expected, expected, bytes);
   }
   if (flags != 0) {
-    MV_RETURN_IF_NOT_OK(CheckFlags(call.request.kind, flags));
+    MV_RETURN_IF_NOT_OK(CheckFlags(request.kind, flags));
     if (flags == MV_PEEK) {
-      call.request.worker = Request::kNoWorker;
-    } else if (!call.table->EveryGetIsCollective()) {
-      return RunCollectiveGet(std::move(use), call.request, count);
+      request.worker = Request::kNoWorker;
+    } else if (!table->EveryGetIsCollective()) {
+      return RunCollectiveGet(entry, request, count);
     }
   }
-  if (call.table->MustArrange(call.request)) MV_RETURN_IF_NOT_OK(call.ArrangeRows());
-  return RunTableCall(&use, call.request.kind, count, call, flags == MV_PEEK);
+  Result<std::shared_ptr<const ArrangedRows>> rows(nullptr);  // to which the request refers
+  if (table->MustArrange(request)) rows = table->ArrangeRows(&request);
+  MV_RETURN_IF_NOT_OK(rows.status());
+  return RunTableCall(
+      entry, request.kind, count,
+      [&](Progress* progress, const WaitLimit& limit) {
+        return table->Run(request, progress, limit);
+      },
+      flags == MV_PEEK);
+}
+
+int32_t RunRequest(MV_Table table, const Request& request, int64_t count, int32_t flags = 0) {
+  return WithTable(table,
+                   [&](TableEntry* entry) { return RunRequest(entry, request, count, flags); });
 }
 
 // Runs a request for a part.
-Status RunPart(MV_Table handle, RequestKind kind, const TablePart& part, const void* delta,
-               void* out, int32_t flags = 0, const void* expected = nullptr) {
-  return RunRequest(handle, Request::Of(kind, nullptr, 0, delta, out), 0, flags, &part, expected);
+int32_t RunPart(MV_Table table, RequestKind kind, const TablePart& part, const void* delta,
+                void* out, int32_t flags = 0, const void* expected = nullptr) {
+  return WithTable(table, [&](TableEntry* entry) {
+    return RunRequest(entry, Request::Of(kind, nullptr, 0, delta, out), 0, flags, &part, expected);
+  });
 }
 
 Result<TableSpec> SpecOf(const MV_TableOptions* options) {
@@ -237,14 +228,13 @@ int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater) {
 
 int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Table* table) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
     if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
     const Result<TableSpec> spec = SpecOf(options);
     if (!spec.ok()) return spec.status();
     return RunCollective(session, CallKind::kCreateTable, 0,
-                         [table, wanted = spec.value(), init_value = options->init_value](
-                             SessionEntry* entry, Interrupt* interrupt) -> Status {
-                           auto made = entry->session->CreateTable(wanted, init_value, interrupt);
+                         [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
+                           auto made = entry->session->CreateTable(spec.value(),
+                                                                   options->init_value, interrupt);
                            if (!made.ok()) return made.status();
                            const Result<MV_Table> handle = Publish(entry, std::move(made.value()));
                            if (handle.ok()) *table = handle.value();
@@ -254,35 +244,31 @@ int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Ta
 }
 
 int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description) {
-  return Guard([&]() -> Status {
+  return WithTable(table, [&](TableEntry* entry) -> Status {
     MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_TableDescription"));
-    const TableUse use = Using(table);
-    if (!use) return StaleHandleError("table");
-    const TableSpec& spec = use->table->spec();
+    const TableSpec& spec = entry->table->spec();
     description->kind = spec.kind;
     description->dtype = spec.dtype;
     description->num_row = spec.num_row;
     description->num_col = spec.num_col;
     description->updater = spec.updater;
     description->reserved = 0;
-    for (int i = 0; i < kHyperCount; ++i) description->hyper[i] = use->table->GetHyper(i);
-    description->id = use->table->id();
+    for (int i = 0; i < kHyperCount; ++i) description->hyper[i] = entry->table->GetHyper(i);
+    description->id = entry->table->id();
     description->bytes = spec.bytes();
-    description->max_changes = use->table->MaxChanges();
+    description->max_changes = entry->table->MaxChanges();
     return Status::Ok();
   });
 }
 
 int32_t MV_TableKeyCounts(MV_Table table, int64_t* counts) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    TableUse use = Using(table);
-    if (!use) return StaleHandleError("table");
+  return WithTable(table, [&](TableEntry* entry) -> Status {
     if (counts == nullptr) return Status(Code::kValue, "MV_TableKeyCounts: received null");
     constexpr RequestKind kKind = RequestKind::kCountsOfRows;
-    MV_RETURN_IF_NOT_OK(use->table->Check(Request::Of(kKind, nullptr, 0, nullptr, counts), 0));
-    return RunTableCall(&use, kKind, MV_KEY_COUNTS,
-                        [used = use->table, counts](Progress*, const WaitLimit& limit) -> Status {
+    Table* const used = entry->table;
+    MV_RETURN_IF_NOT_OK(used->Check(Request::Of(kKind, nullptr, 0, nullptr, counts), 0));
+    return RunTableCall(entry, kKind, MV_KEY_COUNTS,
+                        [&](Progress*, const WaitLimit& limit) -> Status {
                           const Result<KeyCounts> summed = used->CountKeys(limit);
                           if (summed.ok()) std::memcpy(counts, &summed.value(), sizeof(KeyCounts));
                           return summed.status();
@@ -292,67 +278,59 @@ int32_t MV_TableKeyCounts(MV_Table table, int64_t* counts) {
 
 int32_t MV_TableFree(MV_Table table) {
   return GuardRelease([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    MV_RETURN_IF_NOT_OK(CheckNotAsking());
     return Withdraw(table);
   });
 }
 
 int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids, int64_t num_ids,
                     const void* delta, void* out, int64_t count, int32_t flags) {
-  return Guard([&]() -> Status {
+  return WithTable(table, [&](TableEntry* entry) -> Status {
     const Result<RequestKind> kind = KindOf(operation);
     if (!kind.ok()) return kind.status();
-    return RunRequest(table, Request::Of(kind.value(), row_ids, num_ids, delta, out), count, flags);
+    return RunRequest(entry, Request::Of(kind.value(), row_ids, num_ids, delta, out), count, flags);
   });
 }
 
 int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags) {
-  return Guard([&] { return RunRequest(table, Request::Get(out), count, flags); });
+  return RunRequest(table, Request::Get(out), count, flags);
 }
 
 int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count) {
-  return Guard([&] { return RunRequest(table, Request::Add(delta), count); });
+  return RunRequest(table, Request::Add(delta), count);
 }
 
 int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count) {
-  return Guard([&] { return RunRequest(table, Request::AddGet(delta, out), count); });
+  return RunRequest(table, Request::AddGet(delta, out), count);
 }
 
 int32_t MV_TableDeltaBuffer(MV_Table table, void** buffer) {
-  return Guard([&] {
-    return RunWithoutData(table, RequestKind::kAdd, buffer,
-                          [buffer](Table* used, Progress*, const WaitLimit& limit) {
-                            return used->consistency()->DeltaBuffer(buffer, limit);
-                          });
-  });
+  return RunWithoutData(table, RequestKind::kAdd, buffer,
+                        [&](Table* used, Progress*, const WaitLimit& limit) {
+                          return used->consistency()->DeltaBuffer(buffer, limit);
+                        });
 }
 
 int32_t MV_TableView(MV_Table table, const void** values) {
-  return Guard([&] {
-    return RunWithoutData(table, RequestKind::kGet, values,
-                          [values](Table* used, Progress* progress, const WaitLimit& limit) {
-                            return used->consistency()->View(values, progress, limit);
-                          });
-  });
+  return RunWithoutData(table, RequestKind::kGet, values,
+                        [&](Table* used, Progress* progress, const WaitLimit& limit) {
+                          return used->consistency()->View(values, progress, limit);
+                        });
 }
 
 int32_t MV_TableMemory(MV_Table table, const void** memory) {
-  return Guard([&]() -> Status {
+  return WithTable(table, [&](TableEntry* entry) -> Status {
     if (memory == nullptr) return Status(Code::kValue, "MV_TableMemory: received null");
-    const TableUse use = Using(table);
-    if (!use) return StaleHandleError("table");
-    const Result<const void*> found = use->table->Memory();
+    const Result<const void*> found = entry->table->Memory();
     if (found.ok()) *memory = found.value();
     return found.status();
   });
 }
 
 int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory) {
-  return Guard([&]() -> Status {
+  return WithTable(table, [&](TableEntry* kept) -> Status {
     if (memory == nullptr) return Status(Code::kValue, "MV_TableKeepMemory: received null");
-    const TableUse use = Using(table);
-    if (!use) return StaleHandleError("table");
-    auto entry = std::make_unique<MemoryEntry>(MemoryEntry{use->table->here()->segment()});
+    auto entry = std::make_unique<MemoryEntry>(MemoryEntry{kept->table->here()->segment()});
     const uintptr_t handle = Memories().Open(entry.get());
     if (handle == 0) return Status(Code::kMemory, "too many memories are kept");
     (void)entry.release();  // NOLINT: MV_MemoryRelease deletes it
@@ -371,92 +349,76 @@ int32_t MV_MemoryRelease(MV_Memory memory) {
 
 int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, void* out,
                         int64_t count, int32_t flags) {
-  return Guard(
-      [&] { return RunRequest(table, Request::GetRows(row_ids, num_ids, out), count, flags); });
+  return RunRequest(table, Request::GetRows(row_ids, num_ids, out), count, flags);
 }
 
 int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, const void* delta,
                         int64_t count) {
-  return Guard([&] { return RunRequest(table, Request::AddRows(row_ids, num_ids, delta), count); });
+  return RunRequest(table, Request::AddRows(row_ids, num_ids, delta), count);
 }
 
 int32_t MV_TableGetPart(MV_Table table, int64_t first_row, int64_t num_row, int64_t first_col,
                         int64_t num_col, void* out, int32_t flags) {
-  return Guard([&] {
-    return RunPart(table, RequestKind::kGet, TablePart{first_row, num_row, first_col, num_col},
-                   nullptr, out, flags);
-  });
+  return RunPart(table, RequestKind::kGet, TablePart{first_row, num_row, first_col, num_col},
+                 nullptr, out, flags);
 }
 
 int32_t MV_TableAddPart(MV_Table table, int64_t first_row, int64_t num_row, int64_t first_col,
                         int64_t num_col, const void* delta) {
-  return Guard([&] {
-    return RunPart(table, RequestKind::kAdd, TablePart{first_row, num_row, first_col, num_col},
-                   delta, nullptr);
-  });
+  return RunPart(table, RequestKind::kAdd, TablePart{first_row, num_row, first_col, num_col}, delta,
+                 nullptr);
 }
 
 int32_t MV_TableFetchAdd(MV_Table table, int64_t row, int64_t col, const void* delta,
                          void* before) {
-  return Guard([&] {
-    return RunPart(table, RequestKind::kFetchAdd, TablePart{row, 1, col, 1}, delta, before);
-  });
+  return RunPart(table, RequestKind::kFetchAdd, TablePart{row, 1, col, 1}, delta, before);
 }
 
 int32_t MV_TableCompareSwap(MV_Table table, int64_t row, int64_t col, const void* expected,
                             const void* desired, void* before) {
-  return Guard([&]() -> Status {
-    if (expected == nullptr) return Status(Code::kValue, "expected: received null");
-    return RunPart(table, RequestKind::kCompareSwap, TablePart{row, 1, col, 1}, desired, before,
-                   /*flags=*/0, expected);
-  });
+  if (expected == nullptr) return Report(Code::kValue, "expected: received null");
+  return RunPart(table, RequestKind::kCompareSwap, TablePart{row, 1, col, 1}, desired, before,
+                 /*flags=*/0, expected);
 }
 
 int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges, int64_t* num_ranges,
                             int64_t* version) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    TableUse use = Using(table);
-    if (!use) return StaleHandleError("table");
+  return WithTable(table, [&](TableEntry* entry) -> Status {
+    Table* const used = entry->table;
     if (ranges == nullptr || num_ranges == nullptr || version == nullptr) {
       return Status(Code::kValue, "MV_TableListChanges: received null");
     }
     if (since < 0) {
       return Status(Code::kValue, StrCat("since: expected 0 or more, received ", since));
     }
-    if (use->table->spec().is_hash()) {
-      return Status(Code::kValue,
-                    StrCat(use->table->Where("get_changed"), ": ", use->table->spec().Describe(),
-                           " does not have this operation"));
+    if (used->spec().is_hash()) {
+      return Status(Code::kValue, StrCat(used->Where("get_changed"), ": ", used->spec().Describe(),
+                                         " does not have this operation"));
     }
     constexpr RequestKind kKind = RequestKind::kVersionsOfRows;
     int64_t dummy = 0;
-    MV_RETURN_IF_NOT_OK(use->table->Check(Request::Of(kKind, nullptr, 0, nullptr, &dummy), 0));
-    return RunTableCall(&use, kKind, 0,
-                        [used = use->table, since, ranges, num_ranges, version](
-                            Progress*, const WaitLimit& limit) -> Status {
-                          std::vector<RowRange> rows;
-                          const Result<int64_t> listed = used->ListChanges(since, &rows, limit);
-                          if (!listed.ok()) return listed.status();
-                          for (size_t i = 0; i < rows.size(); ++i) {
-                            ranges[2 * i] = rows[i].first;
-                            ranges[2 * i + 1] = rows[i].end;
-                          }
-                          *num_ranges = static_cast<int64_t>(rows.size());
-                          *version = listed.value();
-                          return Status::Ok();
-                        });
+    MV_RETURN_IF_NOT_OK(used->Check(Request::Of(kKind, nullptr, 0, nullptr, &dummy), 0));
+    return RunTableCall(entry, kKind, 0, [&](Progress*, const WaitLimit& limit) -> Status {
+      std::vector<RowRange> rows;
+      const Result<int64_t> listed = used->ListChanges(since, &rows, limit);
+      if (!listed.ok()) return listed.status();
+      for (size_t i = 0; i < rows.size(); ++i) {
+        ranges[2 * i] = rows[i].first;
+        ranges[2 * i + 1] = rows[i].end;
+      }
+      *num_ranges = static_cast<int64_t>(rows.size());
+      *version = listed.value();
+      return Status::Ok();
+    });
   });
 }
 
 int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value) {
-  return Guard([&]() -> Status {
-    const TableUse use = Using(table);
-    if (!use) return StaleHandleError("table");
-    return CheckHyper(use->table->spec().updater_kind(), hyper, value);
+  return WithTable(table, [&](TableEntry* entry) {
+    return CheckHyper(entry->table->spec().updater_kind(), hyper, value);
   });
 }
 
 int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value) {
-  return Guard([&] { return RunRequest(table, Request::SetHyper(hyper, value), 0); });
+  return RunRequest(table, Request::SetHyper(hyper, value), 0);
 }

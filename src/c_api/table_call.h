@@ -1,10 +1,10 @@
-// How the C API makes a call on a table: at once, or as a waiting call (pending.h).
+// How the C API makes a call on a table: at once, as a waiting call (waiting.h), or in the
+// background.
 #ifndef MULTIVERSO_C_API_TABLE_CALL_H_
 #define MULTIVERSO_C_API_TABLE_CALL_H_
 
 #include <cstdint>
 #include <functional>
-#include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -16,17 +16,24 @@
 
 namespace multiverso::c_api {
 
-// A call that may wait. The guard is destroyed before `use`, which keeps the guard's flag alive.
-struct WaitingCall {
-  TableUse use;
-  CallGuard guard;
-  const char* name;
-  FlightRecorder::Entry* record;
-  bool is_collective;  // other ranks cannot continue without this call
-};
-
-// Runs `body`, which owns its arguments, with RunCall, and ends the record of the call.
-Status RunWaiting(WaitingCall call, std::function<Status(const WaitLimit&)> body);
+// Runs `body`, a Status(WaitLimit), which makes a call on the table until the session's timeout,
+// and ends the record of the call. If the call is collective, the others cannot continue without
+// it.
+template <class Body>
+Status RunWaiting(const TableEntry& entry, const char* name, FlightRecorder::Entry* record,
+                  bool is_collective, const Body& body) {
+  const Table& table = *entry.table;
+  const Instant deadline = entry.owner->session->NextDeadline();
+  const Status status = RunCall([&](Interrupt* interrupt) {
+    if (is_collective) {
+      interrupt->OnAbort(
+          [&table](const Status& reason) { table.context()->state()->Abort(reason); });
+    }
+    return body(WaitLimit::Until(deadline, interrupt));
+  });
+  record->End(status.code());
+  return status.ok() ? status : status.In(table.Where(name));
+}
 
 // Returns the kind of request that MV_TableRun and MV_TableStart call `operation`.
 Result<RequestKind> KindOf(const char* operation);
@@ -39,22 +46,23 @@ inline Status Drain(const TableEntry& entry, WaitLimit* limit) {
 }
 
 // Makes a collective get, which Table::Check has accepted.
-Status RunCollectiveGet(TableUse use, const Request& get, int64_t count);
+Status RunCollectiveGet(TableEntry* entry, const Request& get, int64_t count);
 
 // Runs `body`, a Status(Progress*, const WaitLimit&), which makes a call of kind `kind` that
-// Table::Check has accepted. A call that need not wait reads no clock, allocates no memory and does
-// not copy `body`. No other worker waits for a peek (Request::IsPeek).
+// Table::Check has accepted. A call that need not wait reads no clock and allocates no memory. No
+// other worker waits for a peek (Request::IsPeek).
 template <class Body>
-Status RunTableCall(TableUse* use, RequestKind kind, int64_t count, const Body& body,
+Status RunTableCall(TableEntry* entry, RequestKind kind, int64_t count, const Body& body,
                     bool is_peek = false) {
-  const Table& table = *(*use)->table;
+  MV_RETURN_IF_NOT_OK(CheckNotAsking());
+  const Table& table = *entry->table;
   const bool is_in_round = table.has_rounds() && kind != RequestKind::kSetHyper;
-  CallGuard guard(is_in_round ? &(*use)->in_round_call : nullptr);
+  const CallGuard guard(is_in_round ? &entry->in_round_call : nullptr);
   MV_RETURN_IF_NOT_OK(guard.Check("table"));
   FlightRecorder::Entry* const record = RecordCall(table, kind, count);
   Progress progress;
   // A worker's calls on a table run in the order in which they were made.
-  const bool must_drain = !(*use)->background->IsIdle();
+  const bool must_drain = !entry->background->IsIdle();
   if (!must_drain && table.RunsHere(kind)) {
     // The slice has ended before the call, so the call returns pending where it would have to wait.
     const Status status = body(&progress, WaitLimit{Instant::max(), Instant::min()});
@@ -67,14 +75,20 @@ Status RunTableCall(TableUse* use, RequestKind kind, int64_t count, const Body& 
       return status.In(table.Where(NameOf(kind)));
     }
   }
-  const TableEntry* const entry = must_drain ? use->get() : nullptr;
-  return RunWaiting(
-      WaitingCall{std::move(*use), std::move(guard), NameOf(kind), record, is_in_round && !is_peek},
-      [body, progress, entry](WaitLimit limit) mutable -> Status {
-        if (entry != nullptr) MV_RETURN_IF_NOT_OK(Drain(*entry, &limit));
-        return body(&progress, limit);
-      });
+  return RunWaiting(*entry, NameOf(kind), record, is_in_round && !is_peek,
+                    [&](WaitLimit limit) -> Status {
+                      if (must_drain) MV_RETURN_IF_NOT_OK(Drain(*entry, &limit));
+                      return body(&progress, limit);
+                    });
 }
+
+// Makes a call that the background thread of a table runs. It owns its arguments.
+using BackgroundBody = std::function<Status(const WaitLimit&)>;
+
+// Starts a call of kind `kind`, with `bytes` of arguments, in the background. Waits until there is
+// room for the arguments, before `take_arguments` is called.
+Status StartCall(TableUse use, RequestKind kind, int64_t count, int64_t bytes,
+                 const std::function<BackgroundBody()>& take_arguments, MV_Future* future);
 
 }  // namespace multiverso::c_api
 

@@ -271,12 +271,12 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
       return Status(Code::kValue, StrCat("version: expected at most ", control_->published.load(),
                                          ", received ", version));
     }
-    return Status::Pending();
+    return Status::Outdated();
   }
   MV_RETURN_IF_NOT_OK(view->copies[version % 2]->Run(request, &progress, limit));
   std::atomic_thread_fence(std::memory_order_acquire);
   return control_->publishing.load(std::memory_order_relaxed) < version + 2 ? Status::Ok()
-                                                                            : Status::Pending();
+                                                                            : Status::Outdated();
 }
 
 Status JobReader::Wait(uint64_t number, uint64_t* published, int64_t* step,
@@ -294,6 +294,9 @@ Status JobReader::Wait(uint64_t number, uint64_t* published, int64_t* step,
     if (control_->published.load(std::memory_order_acquire) != *published) continue;
     if (*published >= number) return Status::Ok();
     MV_RETURN_IF_NOT_OK(CheckRunning());
+    if (is_closing_.load(std::memory_order_relaxed)) {
+      return Status(Code::kState, "another thread has closed the reader");
+    }
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
       return Status(Code::kTimeout,

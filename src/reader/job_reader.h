@@ -6,6 +6,7 @@
 #ifndef MULTIVERSO_READER_JOB_READER_H_
 #define MULTIVERSO_READER_JOB_READER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -38,13 +39,15 @@ class JobReader final : private OwnerProbe {
   // Returns the tables and the last publication as a JSON object.
   Result<std::string> Json();
   // Runs a request that gets values or cells. `version` is 0 for the table as it is now, or the
-  // number of a publication. Returns pending if the session has published too much since then for
-  // this version to be complete.
+  // number of a publication. Returns outdated if the session has published too much since then
+  // for this version to be complete.
   Status Run(int64_t table, uint64_t version, const Request& request, int64_t count,
              const WaitLimit& limit);
   // Waits for publication `number`. Sets *published to the last publication, and *step to its step.
   // Returns OperationTimeout after the deadline, and StateError if the session ends before.
   Status Wait(uint64_t number, uint64_t* published, int64_t* step, const WaitLimit& limit);
+  // Ends the waits of other threads soon, with StateError.
+  void EndWaits() { is_closing_.store(true, std::memory_order_relaxed); }
 
  private:
   // Return how many ranks have joined on this machine, and the rank of one of them.
@@ -71,6 +74,7 @@ class JobReader final : private OwnerProbe {
   std::vector<int> ranks_;  // of this machine, by local rank, unless the session is elastic
   std::mutex mutex_;
   bool has_ended_ = false;
+  std::atomic<bool> is_closing_{false};
   Instant last_check_{};
   uint32_t tables_seen_ = 0;
   std::vector<std::shared_ptr<TableView>> tables_;

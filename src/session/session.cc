@@ -236,6 +236,9 @@ SyncPointCheck Session::ReachSyncPoint(CollectiveKind call) {
 }
 
 Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* interrupt) {
+  if (!members_.is_worker()) {
+    return Status(Code::kState, "aggregate: expected a worker, this rank is a server");
+  }
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kAggregate);
   const Result<bool> takes_part = call.Enter(limit);

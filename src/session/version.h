@@ -10,7 +10,7 @@
 namespace multiverso {
 
 constexpr char kVersion[] = MULTIVERSO_VERSION;
-constexpr int kAbi = 6;  // MV_ABI_VERSION, which the C API checks
+constexpr int kAbi = 7;  // MV_ABI_VERSION, which the C API checks
 
 }  // namespace multiverso
 

@@ -1,17 +1,14 @@
 /* Multiverso: the parameter server's C API. Every binding (Python, Lua, your own) goes through it.
  *
  * Conventions
- * - A function that can fail returns an int32_t status: MV_OK, MV_PENDING, or an MV_ERR_ code.
+ * - A function that can fail returns an int32_t status: MV_OK, or an MV_ERR_ code.
  *   Results come back through out pointers. What these point to is valid only on MV_OK.
  * - MV_LastError() explains the calling thread's last error in a text.
  * - Sizes, counts, row ids and milliseconds are int64_t; counts are elements, never bytes.
  * - Nothing exits, aborts, throws or installs a signal handler. A stale handle is a status.
- * - Waiting. With MV_SessionOptions.wait_slice_ms == 0 a call blocks until it is done or its
- *   deadline passes. With a positive slice, a call that has to wait longer than the slice returns
- *   MV_PENDING: its arguments must then stay valid, and the same thread calls MV_Wait() until it
- *   no longer returns MV_PENDING, or MV_Cancel(). A thread that has set a function with
- *   MV_SetInterrupt blocks whatever the slice, and the function is called during the wait. With a
- *   slice or a function a binding stays responsive to signals, which the library does not handle.
+ * - A call blocks until it is done or its deadline passes. While it waits, it calls the function
+ *   of MV_SetInterrupt, if there is one, which can abort the call. So a program stays responsive to
+ *   signals, which the library does not handle.
  * - Every function may be called from any thread. Collective calls of one session must be made in
  *   the same order on every rank, so one thread at a time makes them; with MV_MODE_SYNC and
  *   MV_MODE_STALE one thread at a time calls a table. A second thread gets MV_ERR_STATE.
@@ -36,11 +33,11 @@ extern "C" {
 #endif
 
 /* Increased when a function or a struct below changes incompatibly. */
-#define MV_ABI_VERSION 6
+#define MV_ABI_VERSION 7
 
 /* ---- Status codes. The numbers never change. ------------------------------------------------ */
 #define MV_OK 0
-#define MV_PENDING 1           /* not done yet: call MV_Wait() to continue, or MV_Cancel() */
+#define MV_OUTDATED 1          /* of MV_ReaderRun only: begin again with the last version */
 #define MV_ERR_VALUE (-1)      /* an argument has the wrong value, size or shape */
 #define MV_ERR_TYPE (-2)       /* an argument has the wrong type */
 #define MV_ERR_INDEX (-3)      /* a row id or another index is out of range; nothing was changed */
@@ -211,18 +208,22 @@ typedef struct MV_PeerError {
 MV_EXPORT int32_t MV_LastErrorPeer(MV_PeerError* error);
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
-/* Continues the calling thread's pending call for one more slice. MV_ERR_STATE if there is none. */
-MV_EXPORT int32_t MV_Wait(void);
-/* Cancels the calling thread's pending call, if there is one. If other ranks take part in the call,
- * the session is aborted with this reason, since they can no longer complete the call. */
-MV_EXPORT int32_t MV_Cancel(const char* reason);
 /* Called about every 20 ms by a thread that waits in a call. If it returns NULL, the call
- * continues. Otherwise the result is the reason for which the call is cancelled, as by MV_Cancel;
- * the call returns MV_ERR_ABORTED, and the text must stay valid until then. Inside the function
- * all calls on sessions and tables fail with MV_ERR_STATE, except descriptions. */
+ * continues. Otherwise the result is the reason for which the call is aborted: the call returns
+ * MV_ERR_ABORTED, and the text must stay valid until then. If other ranks take part in the call,
+ * the session is aborted with this reason, since they can no longer complete the call. Inside the
+ * function all calls on sessions and tables fail with MV_ERR_STATE, except descriptions. */
 typedef const char* (*MV_InterruptCheck)(void* argument);
 /* Sets the function that later waits of the calling thread call. NULL, the default, means none. */
 MV_EXPORT int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument);
+/* Sets the function for all threads that have set none. One thread at a time calls it, and others
+ * call it later. */
+MV_EXPORT int32_t MV_SetDefaultInterrupt(MV_InterruptCheck check, void* argument);
+/* An MV_InterruptCheck for LuaJIT, where Ctrl-C sets a hook that then raises an error. A function
+ * in Lua could not be the check, because Lua errors cannot pass through this library. The argument
+ * is an array of three pointers: lua_gethook, a lua_State of the program, and the hook at the start
+ * of the call, which a change of the hook aborts. */
+MV_EXPORT const char* MV_CheckLuaHook(void* argument);
 /* Sets a deadline for a call of other libraries that cannot be interrupted, such as MPI_Init. After
  * 10 s a warning says that this process waits in `call`. Unless MV_ExitDeadlineEnd is called within
  * timeout_ms, the process prints an error and ends with exit code 1. One deadline at a time;
@@ -257,7 +258,6 @@ typedef struct MV_SessionOptions {
   int32_t on_loss;         /* MV_LOSS_ */
   int64_t staleness;       /* of MV_MODE_STALE: rounds, >= 1 (0 would be MV_MODE_SYNC) */
   int64_t timeout_ms;      /* of any call; saves and loads get more; default 120 000 */
-  int64_t wait_slice_ms;   /* see "Waiting" above; default 0 */
   const void* mpi_comm;    /* address of an MPI_Comm, or NULL for MPI_COMM_WORLD */
   const char* mpi_path;    /* MPI library to load if none is loaded yet, or NULL to search */
   int64_t peer_timeout_ms; /* how long a rank may send no heartbeat; default 30 000 */
@@ -349,9 +349,8 @@ MV_EXPORT int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader
 MV_EXPORT int32_t MV_ReaderDescribe(MV_Reader reader, char* json, int64_t room, int64_t* length);
 /* Runs the operation "get", "get_rows", "get_keys" or "cells" (MV_TableRun) on the table with that
  * id. `version` is 0 for the table as it is now, of which each stripe is read at another moment, or
- * the number of a publication. MV_PENDING, with undefined content of `out`, if the session has
- * published too much since that version: then begin again with the last one. There is nothing to
- * wait for. */
+ * the number of a publication. MV_OUTDATED, with undefined content of `out`, if the session has
+ * published too much since that version: then begin again with the last one. */
 MV_EXPORT int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version,
                                const char* operation, const int64_t* row_ids, int64_t num_ids,
                                void* out, int64_t count);
@@ -549,6 +548,10 @@ MV_EXPORT int32_t MV_ParamSyncSetScale(MV_ParamSync sync, double scale);
  * or added twice. In MV_MODE_SYNC, and for a table on several nodes, no call can follow a failed
  * one (MV_ERR_STATE), and a failed call leaves the tensors unchanged. */
 MV_EXPORT int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_tensors);
+/* Starts a sync as MV_ParamSyncRun makes it, in the background, as MV_TableStart starts an
+ * operation. The tensors must stay valid, and unused, until the sync has ended. */
+MV_EXPORT int32_t MV_ParamSyncStart(MV_ParamSync sync, void* const* tensors, int64_t num_tensors,
+                                    MV_Future* future);
 /* Not collective. The table is not freed. */
 MV_EXPORT int32_t MV_ParamSyncFree(MV_ParamSync sync);
 

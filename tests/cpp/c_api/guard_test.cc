@@ -14,7 +14,7 @@ int32_t NumberOf(Code code) { return static_cast<int32_t>(code); }
 
 TEST(Guard, ReturnsTheCode) {
   EXPECT_EQ(Guard([] { return Status::Ok(); }), 0);
-  EXPECT_EQ(Guard([] { return Status::Pending(); }), 1);
+  EXPECT_EQ(Guard([] { return Status::Outdated(); }), 1);
   EXPECT_EQ(Guard([] { return Status(Code::kIndex, "row 9"); }), NumberOf(Code::kIndex));
   EXPECT_STREQ(LastError(), "row 9");
 }
@@ -31,7 +31,7 @@ TEST(Guard, TurnsExceptionsIntoStatuses) {
 TEST(LastError, StaysUntilTheNextError) {
   Report(Status(Code::kValue, "first"));
   EXPECT_EQ(Guard([] { return Status::Ok(); }), 0);
-  EXPECT_EQ(Guard([] { return Status::Pending(); }), 1);
+  EXPECT_EQ(Guard([] { return Status::Outdated(); }), 1);
   EXPECT_STREQ(LastError(), "first");
   Report(Status(Code::kValue, "second"));
   EXPECT_STREQ(LastError(), "second");

@@ -31,7 +31,7 @@ TEST(Library, DescribesItsBuildAsJson) {
 
 TEST(Library, NamesEveryStatus) {
   std::set<std::string> names;
-  for (int32_t status = MV_ERR_CHECKPOINT_CORRUPT; status <= MV_PENDING; ++status) {
+  for (int32_t status = MV_ERR_CHECKPOINT_CORRUPT; status <= MV_OUTDATED; ++status) {
     const std::string name = MV_StatusName(status);
     EXPECT_EQ(name.find("MV_"), 0U) << status;
     EXPECT_TRUE(names.insert(name).second) << name << " is the name of two";
@@ -42,7 +42,7 @@ TEST(Library, NamesEveryStatus) {
 }
 
 TEST(LastErrorPeer, IsEmptyIfTheErrorIsAboutNoRank) {
-  EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
+  EXPECT_EQ(MV_ExitDeadlineBegin(nullptr, 1), MV_ERR_VALUE);
   MV_PeerError peer{};
   EXPECT_EQ(MV_LastErrorPeer(&peer), MV_ERR_VALUE);
   EXPECT_EQ(MV_LastErrorPeer(nullptr), MV_ERR_VALUE);
@@ -55,14 +55,7 @@ TEST(LastErrorPeer, IsEmptyIfTheErrorIsAboutNoRank) {
   EXPECT_EQ(peer.table, nullptr);
   EXPECT_EQ(peer.checkpoint, nullptr);
   // MV_LastErrorPeer does not replace the last error.
-  EXPECT_TRUE(Contains(std::string(MV_LastError()), "no pending call"));
-}
-
-TEST(Wait, NeedsAPendingCall) {
-  EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
-  EXPECT_TRUE(Contains(std::string(MV_LastError()), "no pending call"));
-  EXPECT_EQ(MV_Cancel("whatever"), MV_OK);
-  EXPECT_EQ(MV_Cancel(nullptr), MV_OK);
+  EXPECT_TRUE(Contains(std::string(MV_LastError()), "MV_ExitDeadlineBegin"));
 }
 
 }  // namespace

@@ -14,8 +14,6 @@ constexpr float kZeros[6] = {};
 
 class ParamSyncApi : public AloneTest {
  protected:
-  ParamSyncApi() : AloneTest(/*wait_slice_ms=*/1) {}
-
   static MV_ParamSync Create(MV_Table table, const int64_t* counts = kCounts, int64_t tensors = 2) {
     MV_ParamSync sync = nullptr;
     EXPECT_EQ(MV_ParamSyncCreate(table, counts, tensors, kZeros, &sync), MV_OK) << MV_LastError();
@@ -84,24 +82,55 @@ TEST_F(ParamSyncApi, OutlivesItsTableAndSession) {
   EXPECT_EQ(MV_ParamSyncFree(sync), MV_OK);
 }
 
-TEST_F(ParamSyncApi, IsPendingWhileALockIsHeldAndThenResumes) {
+const char* Tired(void* /*argument*/) { return "tired"; }
+
+TEST_F(ParamSyncApi, DoesTheRestAfterAnAbortedCall) {
   const MV_ParamSync sync = Create(table_);
   float a[] = {1, 1};
   float b[] = {1, 1, 1};
   void* const tensors[] = {a, b};
   RobustLock* const lock = FirstLockOf(table_);
   ASSERT_TRUE(lock->TryTake(0));
-  ASSERT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_PENDING);
-  EXPECT_EQ(MV_ParamSyncFree(sync), MV_ERR_STATE);
-  ASSERT_EQ(MV_Cancel("tired"), MV_OK);
+  MV_SetInterrupt(&Tired, nullptr);
+  EXPECT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_ERR_ABORTED);
+  MV_SetInterrupt(nullptr, nullptr);
   EXPECT_EQ(b[2], 1);
-  ASSERT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_PENDING);
   lock->Leave();
-  ASSERT_EQ(WaitToEnd(MV_PENDING), MV_OK) << MV_LastError();
+  ASSERT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_OK) << MV_LastError();
   float out[5];
   ASSERT_EQ(MV_TableGet(table_, out, 5, 0), MV_OK);
   EXPECT_EQ(out[4], 1);
   EXPECT_EQ(MV_ParamSyncFree(sync), MV_OK);
+}
+
+TEST_F(ParamSyncApi, RunsInTheBackground) {
+  const MV_ParamSync sync = Create(table_);
+  float a[] = {1, 2};
+  float b[] = {3, 4, 5};
+  RobustLock* const lock = FirstLockOf(table_);
+  ASSERT_TRUE(lock->TryTake(0));
+  MV_Future future = nullptr;
+  {
+    void* const tensors[] = {a, b};
+    ASSERT_EQ(MV_ParamSyncStart(sync, tensors, 2, &future), MV_OK) << MV_LastError();
+    EXPECT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_ERR_STATE);
+    EXPECT_TRUE(LastErrorHas("another thread"));
+  }
+  int32_t done = -1;
+  ASSERT_EQ(MV_FutureDone(future, &done), MV_OK);
+  EXPECT_EQ(done, 0);
+  lock->Leave();
+  // A get comes after the sync, as after other calls in the background.
+  float out[5];
+  ASSERT_EQ(MV_TableGet(table_, out, 5, 0), MV_OK);
+  EXPECT_EQ(std::vector<float>(out, out + 5), (std::vector<float>{1, 2, 3, 4, 5}));
+  ASSERT_EQ(MV_FutureWait(future, -1, &done), MV_OK) << MV_LastError();
+  EXPECT_EQ(done, 1);
+  EXPECT_EQ(MV_FutureRelease(future), MV_OK);
+  EXPECT_EQ(MV_ParamSyncStart(sync, nullptr, 2, &future), MV_ERR_VALUE);
+  EXPECT_EQ(MV_ParamSyncStart(sync, nullptr, 2, nullptr), MV_ERR_VALUE);
+  EXPECT_EQ(MV_ParamSyncFree(sync), MV_OK);
+  EXPECT_EQ(MV_ParamSyncStart(sync, nullptr, 2, &future), MV_ERR_HANDLE);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "multiverso/c_api.h"
@@ -47,8 +48,6 @@ void ExpectWorking(MV_Session session, MV_Table table, float expected) {
 
 class Fork : public AloneTest {
  protected:
-  Fork() : AloneTest(/*wait_slice_ms=*/2) {}
-
   MV_Table table_ = CreateArray(session_, 3);
 };
 
@@ -147,22 +146,40 @@ TEST(ForkWithoutASession, DoesNotRestrictTheChild) {
   EXPECT_EQ(child.Wait(), 0);
 }
 
-TEST_F(Fork, LeavesAPendingCallToTheParent) {
-  RobustLock* const lock = FirstLockOf(table_);
-  ASSERT_TRUE(lock->TryTake(0));
-  const float ones[] = {1, 1, 1};
-  ASSERT_EQ(MV_TableAdd(table_, ones, 3), MV_PENDING);
-  for (int i = 0; i < 2; ++i) {
-    Child child([&] {
-      if (MV_Wait() != MV_ERR_STATE) return 101;
-      if (MV_Cancel("child") != MV_OK) return 102;
-      return TryEverything(session_, table_);
-    });
-    EXPECT_EQ(child.Wait(), 0);
+// Forks while another thread waits for the lock of a table, and then releases the lock.
+struct ForkWhileWaiting {
+  MV_Session session;
+  MV_Table table;
+  RobustLock* lock;
+
+  static const char* Run(void* argument) {
+    auto* const test = static_cast<ForkWhileWaiting*>(argument);
+    std::thread([test] {
+      Child child([test] { return TryEverything(test->session, test->table); });
+      EXPECT_EQ(child.Wait(), 0);
+    }).join();
+    if (test->lock != nullptr) test->lock->Leave();
+    test->lock = nullptr;
+    return nullptr;
   }
-  lock->Leave();
-  EXPECT_EQ(WaitToEnd(MV_PENDING), MV_OK) << MV_LastError();
+};
+
+TEST_F(Fork, LeavesAWaitingCallToTheParent) {
+  ForkWhileWaiting test{session_, table_, FirstLockOf(table_)};
+  ASSERT_TRUE(test.lock->TryTake(0));
+  MV_SetInterrupt(&ForkWhileWaiting::Run, &test);
+  const float ones[] = {1, 1, 1};
+  EXPECT_EQ(MV_TableAdd(table_, ones, 3), MV_OK) << MV_LastError();
+  MV_SetInterrupt(nullptr, nullptr);
+  EXPECT_EQ(test.lock, nullptr);
   ExpectWorking(session_, table_, 2);
+}
+
+TEST(ForkDuringOpening, IsNoticed) {
+  ASSERT_TRUE(c_api::WatchForks().ok());
+  const c_api::SessionOpening opening;
+  Child child([] { return c_api::CheckNotForked().code() == Code::kForked ? 0 : 1; });
+  EXPECT_EQ(child.Wait(), 0);
 }
 
 }  // namespace

@@ -18,7 +18,6 @@ TEST(SessionOptions, HaveTheDefaultsOfTheHeader) {
   EXPECT_EQ(options.role, MV_ROLE_ALL);
   EXPECT_EQ(options.transport, MV_TRANSPORT_SINGLE);
   EXPECT_EQ(options.timeout_ms, 120000);
-  EXPECT_EQ(options.wait_slice_ms, 0);
   EXPECT_EQ(options.mpi_comm, nullptr);
   EXPECT_EQ(MV_SessionOptionsInit(nullptr), MV_ERR_VALUE);
 }
@@ -42,8 +41,6 @@ TEST(SessionOpen, RejectsInvalidOptionsAndDoesNotWriteTheHandle) {
   expect_rejected([](auto* options) { options->transport = MV_TRANSPORT_LOCAL; }, "job_name");
   expect_rejected([](auto* options) { options->timeout_ms = 0; }, "timeout_ms");
   expect_rejected([](auto* options) { options->timeout_ms = INT64_MAX; }, "timeout_ms");
-  expect_rejected([](auto* options) { options->wait_slice_ms = -1; }, "wait_slice_ms");
-  expect_rejected([](auto* options) { options->wait_slice_ms = INT64_MAX; }, "wait_slice_ms");
   // A job needs a worker and a server, so the only rank must be both.
   expect_rejected([](auto* options) { options->role = MV_ROLE_WORKER; }, "1 workers and 0 servers");
   expect_rejected([](auto* options) { options->role = MV_ROLE_SERVER; }, "0 workers and 1 servers");

@@ -42,7 +42,7 @@ TEST_F(TableApi, MemoryOfADeltaAndAViewOutlivesTheTable) {
   EXPECT_EQ(MV_TableFree(table), MV_OK);
   EXPECT_EQ(MV_TableDeltaBuffer(table, &buffer), MV_ERR_HANDLE);
 
-  MV_SessionOptions sync = SessionOptionsOf(/*wait_slice_ms=*/0);
+  MV_SessionOptions sync = SessionOptionsOf();
   sync.mode = MV_MODE_SYNC;
   MV_Session session = nullptr;
   ASSERT_EQ(MV_SessionOpen(&sync, &session), MV_OK) << MV_LastError();

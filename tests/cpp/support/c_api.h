@@ -14,25 +14,18 @@
 
 namespace multiverso::testing {
 
-inline MV_SessionOptions SessionOptionsOf(int64_t wait_slice_ms = 0) {
+inline MV_SessionOptions SessionOptionsOf() {
   MV_SessionOptions options;
   EXPECT_EQ(MV_SessionOptionsInit(&options), MV_OK);
   options.timeout_ms = std::chrono::milliseconds(kPatience).count();
-  options.wait_slice_ms = wait_slice_ms;
   return options;
 }
 
-inline MV_Session OpenAlone(int64_t wait_slice_ms = 0) {
-  const MV_SessionOptions options = SessionOptionsOf(wait_slice_ms);
+inline MV_Session OpenAlone() {
+  const MV_SessionOptions options = SessionOptionsOf();
   MV_Session session = nullptr;
   EXPECT_EQ(MV_SessionOpen(&options, &session), MV_OK) << MV_LastError();
   return session;
-}
-
-// Returns the final status of a call that has returned `status`. Waits while the call is pending.
-inline int32_t WaitToEnd(int32_t status) {
-  while (status == MV_PENDING) status = MV_Wait();
-  return status;
 }
 
 inline MV_TableOptions ArrayOptions(int64_t size) {
@@ -44,7 +37,7 @@ inline MV_TableOptions ArrayOptions(int64_t size) {
 
 inline MV_Table CreateTable(MV_Session session, const MV_TableOptions& options) {
   MV_Table table = nullptr;
-  EXPECT_EQ(WaitToEnd(MV_TableCreate(session, &options, &table)), MV_OK) << MV_LastError();
+  EXPECT_EQ(MV_TableCreate(session, &options, &table), MV_OK) << MV_LastError();
   return table;
 }
 
@@ -68,10 +61,9 @@ inline void AwaitAbort(MV_Session session) { AwaitAbort(c_api::Using(session)->s
 // Opens a session of one rank before each test and closes the session afterwards.
 class AloneTest : public ::testing::Test {
  protected:
-  explicit AloneTest(int64_t wait_slice_ms = 0) : session_(OpenAlone(wait_slice_ms)) {}
   void TearDown() override { EXPECT_EQ(MV_SessionClose(session_), MV_OK) << MV_LastError(); }
 
-  MV_Session session_;
+  MV_Session session_ = OpenAlone();
 };
 
 // Returns the lock of the first stripe of a float32 table.
@@ -86,13 +78,11 @@ inline RobustLock* FirstLockOf(MV_Table table) {
 
 // Runs body(session, rank) on a thread for each rank of a job. Each rank then leaves its session.
 template <class Body>
-void RunApiJob(int ranks, std::chrono::milliseconds slice, std::chrono::milliseconds timeout,
-               const Body& body) {
+void RunApiJob(int ranks, std::chrono::milliseconds timeout, const Body& body) {
   const auto hub = std::make_shared<ThreadHub>(ranks);
   OnThreads(ranks, [&](int rank) {
     auto entry = std::make_unique<c_api::SessionEntry>();
     entry->session = ValueOf(OpenSession(hub, rank, OptionsOf(Role::kAll, timeout)));
-    entry->wait_slice = slice;
     const MV_Session handle = ValueOf(c_api::Publish(std::move(entry)));
     body(handle, rank);
     MV_SessionLeave(handle, "end of the test");

@@ -12,7 +12,9 @@ HEADER = (ROOT / "src" / "include" / "multiverso" / "c_api.h").read_text("utf-8"
 ERRORS_PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")
 PROTOTYPE = re.compile(r"^MV_EXPORT\b[^;(]*?\b(MV_\w+)\(([^)]*)\);", re.MULTILINE)
 ERROR_ROWS = re.findall(r"^\| (-?\d+) \| `(\w+)` \| (?:`(\w+)` )?\|", ERRORS_PAGE, re.MULTILINE)
-STATUSES = re.findall(r"^#define (MV_OK|MV_PENDING|MV_ERR_\w+) \(?(-?\d+)\)?", HEADER, re.MULTILINE)
+STATUSES = re.findall(
+    r"^#define (MV_OK|MV_OUTDATED|MV_ERR_\w+) \(?(-?\d+)\)?", HEADER, re.MULTILINE
+)
 
 
 def functions_in(header):

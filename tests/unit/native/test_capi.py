@@ -132,7 +132,7 @@ class TestHeader(unittest.TestCase):
 class TestLibrary(FolderTestCase):
     def test_status_names_match_the_header(self):
         for name, value in TestHeader.header.constants.items():
-            if name.startswith("MV_ERR_") or name in ("MV_OK", "MV_PENDING"):
+            if name.startswith("MV_ERR_") or name in ("MV_OK", "MV_OUTDATED"):
                 self.assertEqual(library.lib.MV_StatusName(value).decode(), name)
         self.assertEqual(library.lib.MV_StatusName(-999), b"unknown")
 

@@ -1,6 +1,5 @@
 """ParamSync with overlap=True delays updates, loses no delta, and reports errors later."""
 
-import threading
 import unittest
 from unittest import mock
 
@@ -9,12 +8,8 @@ from folders import FolderTestCase
 from sessions import SessionTestCase
 
 import multiverso as mv
-from multiverso._native import library
 from multiverso.sync import ParamSync
-
-
-def exchange_threads():
-    return [t for t in threading.enumerate() if t.name.startswith("multiverso: ")]
+from multiverso.tables._background import BackgroundCalls, Future
 
 
 class TestOverlap(FolderTestCase, SessionTestCase):
@@ -82,7 +77,6 @@ class TestOverlap(FolderTestCase, SessionTestCase):
             mv.barrier,
             lambda: mv.ArrayTableHandler(1),
             lambda: sync.tables[0].get(sync=True),
-            lambda: matrix.get([0], sync=True),
             lambda: mv.save(self.folder),
             lambda: mv.load(self.folder),
             mv.wait_for_save,
@@ -92,9 +86,12 @@ class TestOverlap(FolderTestCase, SessionTestCase):
             mv.shutdown,
         ):
             weights += 1
-            sync.sync()
+            with mock.patch.object(BackgroundCalls, "keep", autospec=True) as keep:
+                keep.side_effect = lambda _, future: future
+                sync.sync()
+            (future,) = (arguments[0][1] for arguments in keep.call_args_list)
             call()
-            self.assertEqual(exchange_threads(), [])
+            self.assertTrue(future.done())
 
     def test_rejects_sync_after_shutdown(self):
         sync = ParamSync([np.zeros(3)], overlap=True)
@@ -118,15 +115,16 @@ class TestOverlap(FolderTestCase, SessionTestCase):
 
 class TestErrors(SessionTestCase):
     def failing(self, error):
-        """Return a patch with which the next native call of an exchange fails."""
+        """Return a patch with which the next wait for an exchange fails."""
         errors = [error]
+        wait = Future.wait
 
-        def run(*arguments):
+        def fail_once(future):
+            wait(future)
             if errors:
                 raise errors.pop()
-            library.call_until(*arguments)
 
-        return mock.patch("multiverso.sync._table_sync.call_until", run)
+        return mock.patch.object(Future, "wait", fail_once)
 
     def test_error_surfaces_in_the_next_call_and_no_delta_is_lost(self):
         for next_call in ("sync", "wait"):
@@ -149,7 +147,7 @@ class TestErrors(SessionTestCase):
         sync = ParamSync([weights], overlap=True)
         weights += 1
         sync.sync()
-        interrupt = mock.patch("threading.Thread.is_alive", side_effect=KeyboardInterrupt)
+        interrupt = mock.patch.object(Future, "wait", side_effect=KeyboardInterrupt)
         with interrupt, self.assertRaises(KeyboardInterrupt):
             sync.wait()
         sync.sync()

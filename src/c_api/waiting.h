@@ -1,0 +1,39 @@
+// Waiting calls: how a caller keeps control while a call waits for other ranks.
+//
+// A call blocks until it is done. Meanwhile it asks periodically whether to abort: the function
+// that its thread has set, or else the one that the program has set for all other threads. A
+// program needs the latter if it does not make its threads itself, as a binding.
+#ifndef MULTIVERSO_C_API_WAITING_H_
+#define MULTIVERSO_C_API_WAITING_H_
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "multiverso/c_api.h"
+
+namespace multiverso::c_api {
+
+// Sets the function that this thread's waiting calls ask whether to abort; null removes it.
+void SetInterrupt(MV_InterruptCheck check, void* argument);
+// Sets the function for the threads that have set none.
+void SetDefaultInterrupt(MV_InterruptCheck check, void* argument);
+// Lets a forked child ask the default function again, which a thread of the parent may be running.
+void ForgetAskingThread();
+
+// Returns StateError if this thread is in the middle of a call, which runs one of the functions.
+Status CheckNotAsking();
+
+// Returns the interrupt of a call that this thread makes.
+Interrupt InterruptOfThisThread();
+
+// Runs `body`, a Status(Interrupt*). If the caller aborts the call, the reason is the result.
+template <class Body>
+Status RunCall(const Body& body) {
+  MV_RETURN_IF_NOT_OK(CheckNotAsking());
+  Interrupt interrupt = InterruptOfThisThread();
+  const Status status = body(&interrupt);
+  return interrupt.status().ok() ? status : interrupt.status();
+}
+
+}  // namespace multiverso::c_api
+
+#endif  // MULTIVERSO_C_API_WAITING_H_
