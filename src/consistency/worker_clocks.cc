@@ -22,7 +22,8 @@ WorkerClocks::WorkerClocks(char* base, RankContext* context, std::string name)
       is_elastic_(context->members().is_elastic()),
       name_(std::move(name)),
       words_(reinterpret_cast<Words*>(base)),
-      slots_(reinterpret_cast<Slot*>(base + sizeof(Words))) {
+      slots_(reinterpret_cast<Slot*>(base + sizeof(Words))),
+      watch_(&context->members(), context->peers(), context->state()) {
   const Membership& members = context_->members();
   for (int rank = 0; rank < members.capacity(); ++rank) {
     if (!members.is_worker(rank)) continue;
@@ -41,7 +42,7 @@ void WorkerClocks::Attach() {
     uint64_t slowest = UINT64_MAX;
     for (int worker = 0; worker < workers(); ++worker) {
       if (worker == me_ || has_finished(worker)) continue;
-      if (!context_->peers()->ExitReason(rank_of(worker)).empty()) continue;
+      if (context_->peers()->IsLost(rank_of(worker))) continue;
       slowest = std::min(slowest, adds(worker));
     }
     if (slowest != UINT64_MAX && slowest > my_adds()) mine.adds.store(slowest);
@@ -319,14 +320,6 @@ bool WorkerClocks::EarlierMessagesMayArrive() {
   return now < *abort_noticed_ + kDelay;
 }
 
-bool WorkerClocks::MessagesHaveArrived(bool of_this_node) {
-  constexpr auto kDelay = std::chrono::milliseconds(500);  // much longer than a message takes
-  if (of_this_node) return true;
-  const Instant now = Clock::now();
-  if (!loss_noticed_.has_value()) loss_noticed_ = now;
-  return now >= *loss_noticed_ + kDelay;
-}
-
 Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
                                   const std::function<Need(int)>& need_of) {
   if (context_->state()->IsAborted() && !aborted_before_ && EarlierMessagesMayArrive()) {
@@ -337,16 +330,11 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
   std::vector<int> working;  // ranks whose work is needed, reported if no worker is late
   // The round of the slowest late worker, which is not always the round of this worker.
   uint64_t round = my_adds();
-  std::string needed_losses;     // names the lost workers that the wait needs
-  bool is_loss_certain = false;  // whether no message of one of them can still arrive
-  int lost_rank = -1;
-  std::string other_losses;  // names the lost workers that have done their part of the wait
-  int other_lost_rank = -1;
-  int elsewhere = me_;  // the worker that waits in another call
+  std::vector<int> needed_losses;  // the lost ranks that the wait needs
+  bool is_loss_certain = false;    // whether no message of one of them can still arrive
+  std::vector<int> other_losses;   // the lost workers that have done their part of the wait
+  int elsewhere = me_;             // the worker that waits in another call
   const char* call_there = nullptr;
-  const auto append = [&](int rank, const std::string& reason, std::string* losses) {
-    *losses += StrCat(losses->empty() ? "" : ", ", context_->members().NameRank(rank), " ", reason);
-  };
   for (int worker = 0; worker < workers(); ++worker) {
     if (worker == me_) continue;
     const int rank = rank_of(worker);
@@ -356,10 +344,7 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     const std::string reason = context_->peers()->ExitReason(rank);
     const Need need = need_of(worker);
     if (need == Need::kNothing) {
-      if (!reason.empty() && !has_finished(worker) && !is_elastic_) {
-        append(rank, reason, &other_losses);
-        other_lost_rank = rank;
-      }
+      if (!reason.empty() && !has_finished(worker) && !is_elastic_) other_losses.push_back(rank);
       continue;
     }
     (need == Need::kCall ? late : working).push_back(rank);
@@ -373,9 +358,8 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     // All lost workers are named, because one of them may have ended only after it was told of the
     // loss of another.
     if (!reason.empty()) {
-      is_loss_certain = MessagesHaveArrived(is_here(worker)) || is_loss_certain;
-      append(rank, reason, &needed_losses);
-      lost_rank = rank;
+      is_loss_certain = is_here(worker) || watch_.MessagesHaveArrived() || is_loss_certain;
+      needed_losses.push_back(rank);
     } else if (is_here(worker) && context_->failure_detector()->IsSilent(rank)) {
       return context_->state()->ExcludeSilentRank(rank, StrCat(call, ", ", RoundName(round)));
     } else if (need == Need::kCall && awaited_call != nullptr) {
@@ -385,40 +369,26 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
   }
   for (const int rank : also_needed_) {
     working.push_back(rank);
-    const std::string reason = context_->peers()->ExitReason(rank);
-    if (reason.empty()) continue;
-    is_loss_certain = MessagesHaveArrived(/*of_this_node=*/false) || is_loss_certain;
-    append(rank, reason, &needed_losses);
-    lost_rank = rank;
+    if (!context_->peers()->IsLost(rank)) continue;
+    is_loss_certain = watch_.MessagesHaveArrived() || is_loss_certain;
+    needed_losses.push_back(rank);
   }
-  if (is_loss_certain) {
-    context_->peers()->LogLastCalls(lost_rank);
-    return context_->state()->ReportLost(
-        lost_rank,
-        StrCat(needed_losses, " while rank ", context_->members().rank(), " waited for it in ",
-               call, ", ", RoundName(round), context_->peers()->Trace(lost_rank)));
-  }
+  const std::string here = StrCat(call, ", ", RoundName(round));
+  if (is_loss_certain) return watch_.Lost(needed_losses, watch_.WhileWaiting(here));
   // A late worker may have ended because it was told of the loss of a worker that was not late.
-  if (!other_losses.empty() && MessagesHaveArrived(/*of_this_node=*/false)) {
-    return context_->state()->ReportLost(
-        other_lost_rank,
-        StrCat(other_losses, " while rank ", context_->members().rank(), " waited in ", call, ", ",
-               RoundName(round), ", for ", NameRanks(late.empty() ? working : late)));
+  if (late.empty()) late = working;
+  if (!other_losses.empty() && watch_.MessagesHaveArrived()) {
+    return watch_.Lost(other_losses, StrCat(" while rank ", context_->members().rank(),
+                                            " waited in ", here, ", for ", NameRanks(late)));
   }
   if (call_there != nullptr) {
     return AbortWithMismatch(ticks(elsewhere), adds(elsewhere), me_, call, elsewhere, call_there);
   }
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
-    if (late.empty()) late = working;
-    Status timeout(Code::kTimeout,
-                   StrCat("rank ", context_->members().rank(), " waited ",
-                          TimeText(SecondsBetween(waiting_since_, now)), " in ", call, ", ",
-                          RoundName(round), ", for ", NameRanks(late), ", which did not join it",
-                          late.empty() ? "" : context_->peers()->Trace(late[0])));
-    if (!late.empty()) timeout = context_->peers()->About(late[0], timeout);
-    context_->state()->Abort(timeout);
-    return timeout;
+    return watch_.AbortLate(StrCat(" in ", here, ","),
+                            StrCat(NameRanks(late), ", which did not join it"),
+                            late.empty() ? -1 : late[0]);
   }
   return limit.Check(now);
 }

@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "consistency/consistency.h"
+#include "group/peer_watch.h"
 #include "group/rank_context.h"
 #include "memory/futex.h"
 
@@ -205,9 +206,6 @@ class WorkerClocks {
   uint64_t RoundOf(int worker, uint64_t tick) const;
   // Returns whether messages sent before the abort, which can overtake them, may still arrive.
   bool EarlierMessagesMayArrive();
-  // Returns whether the lost rank's last messages have had enough time to arrive since this worker
-  // detected the loss.
-  bool MessagesHaveArrived(bool of_this_node);
 
   RankContext* context_;
   bool is_elastic_;
@@ -218,12 +216,10 @@ class WorkerClocks {
   std::vector<int> also_needed_;
   Words* words_;
   Slot* slots_;
-  // When the current wait began, and whether the session was aborted by then. A call that returns
-  // pending does not end its wait.
-  Instant waiting_since_{};
+  PeerWatch watch_;  // of the current wait, which a call that returns pending does not end
   bool waiting_ = false;
+  // Whether the session was aborted when the wait began.
   bool aborted_before_ = false;
-  std::optional<Instant> loss_noticed_;
   std::optional<Instant> abort_noticed_;
   // Digests of the kinds of all ticks of this worker, and of its ticks up to its latest add.
   uint64_t digest_ = 0;
@@ -238,9 +234,8 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, 
   }
   if (!waiting_) {
     waiting_ = true;
-    waiting_since_ = Clock::now();
+    watch_.Begin();
     aborted_before_ = context_->state()->IsAborted();
-    loss_noticed_.reset();
     abort_noticed_.reset();
     WakeLeader();
   }

@@ -17,8 +17,6 @@ namespace {
 
 // The longest sleep of a leader that waits for other nodes.
 constexpr auto kLongestNap = std::chrono::milliseconds(5);
-// How long the last messages of a lost rank may need to arrive.
-constexpr auto kMessageDelay = std::chrono::milliseconds(500);
 
 // Returns whether `word`, the number of a collective modulo 2^32, has reached `sequence`.
 bool HasReached(const std::atomic<uint32_t>& word, uint64_t sequence) {
@@ -37,7 +35,8 @@ Group::Group(int index, std::vector<int> ranks, const Membership* members, const
       peers_(peers),
       state_(state),
       channel_(channel),
-      group_state_(&memory->control()->groups[index]) {
+      group_state_(&memory->control()->groups[index]),
+      watch_(members, peers, state) {
   for (const int rank : ranks_) num_members_here_ += members->is_local(rank) ? 1 : 0;
   if (num_members_here_ == ranks_.size()) return;
   exchange_ = std::make_unique<LeaderExchange>(index, ranks_, members, memory, peers, channel);
@@ -73,14 +72,13 @@ Status Group::Allgather(CollectiveKind kind, const Status& mine, const WaitLimit
 
 void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes) {
   (void)MV_FAILPOINT("group.begin");
-  began_ = Clock::now();
+  watch_.Begin();
   // In an aborted session, no rank will wait for this rank. But ranks that have not noticed the
   // abort may still be reading its slots, so this rank must not write into them.
   was_refused_ = state_->IsAborted() || !state_->CheckNotExcluded().ok();
   if (was_refused_) return;
   ++sequence_;
   inquiry_.reset();
-  loss_noticed_.reset();
   RankSlot::GroupProgress& mine = memory_->own_slot().groups[index_];
   mine.SlotFor(sequence_).Write(sequence_, kind, data, static_cast<size_t>(bytes));
   mine.sequence.store(sequence_, std::memory_order_release);
@@ -135,13 +133,7 @@ Status Group::Wait(const WaitLimit& limit) {
     std::string late_text;
     int first = -1;
     if (now >= limit.deadline && DescribeLate(&late_text, &first)) {
-      Status timeout(Code::kTimeout, StrCat("rank ", members_->rank(), " waited ",
-                                            TimeText(SecondsBetween(began_, now)), " in ",
-                                            NameOf(OwnKind()), " for ", late_text));
-      if (first >= 0) timeout = peers_->About(first, timeout);
-      // Without the abort, a rank that begins later would wait for this rank in vain.
-      state_->Abort(timeout);
-      return timeout;
+      return watch_.AbortLate(StrCat(" in ", NameOf(OwnKind())), late_text, first);
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
@@ -159,7 +151,7 @@ Status Group::ExchangeAsLeader(Instant until) {
       !LateMembers(/*only_here=*/true).empty()) {
     return Status::Pending();
   }
-  MV_RETURN_IF_NOT_OK(PollUntil(until, Backoff(kLongestNap, began_),
+  MV_RETURN_IF_NOT_OK(PollUntil(until, Backoff(kLongestNap, watch_.began()),
                                 [&] { return exchange_->Exchange(sequence_); }));
   (void)MV_FAILPOINT("group.exchanged");
   Announce(&group_state_->completed, &group_state_->sleepers);
@@ -179,10 +171,6 @@ std::vector<int> Group::participants() const {
 }
 
 CollectiveKind Group::OwnKind() const { return payload(members_->rank()).kind(); }
-
-std::string Group::WaitText() const {
-  return StrCat(" while rank ", members_->rank(), " waited for it in ", NameOf(OwnKind()));
-}
 
 std::vector<int> Group::LateMembers(bool only_here) const {
   std::vector<int> late;
@@ -214,17 +202,12 @@ bool Group::DescribeLate(std::string* text, int* first) {
   *text += StrCat(text->empty() ? "" : ", and for ", NameRanks(late), ", which did not call it");
   if (late.empty()) return true;
   *first = late.front();
-  *text += peers_->Trace(late.front());
   return true;
 }
 
 Status Group::CheckTookPart(const std::vector<int>& ranks, const std::string& consequence) const {
   for (const int rank : ranks) {
-    if (HasBegun(rank)) continue;
-    const std::string reason = peers_->ExitReason(rank);
-    return peers_->About(
-        rank, Status(Code::kPeerLost, StrCat(members_->NameRank(rank), " ",
-                                             reason.empty() ? "was lost" : reason, consequence)));
+    if (!HasBegun(rank)) return peers_->LossOf(rank, consequence);
   }
   return Status::Ok();
 }
@@ -262,9 +245,7 @@ Status Group::CheckPeers(const std::vector<int>& late) {
       any_excluded = true;
       if (peers_->IsExcluded(rank)) continue;
     }
-    peers_->LogLastCalls(rank);
-    return state_->ReportLost(
-        rank, StrCat(members_->NameRank(rank), " ", reason, WaitText(), peers_->Trace(rank)));
+    return watch_.Lost({rank}, WaitText());
   }
   if (any_excluded) return Status::Pending();
   if (!spans_nodes()) return Status::Ok();
@@ -277,8 +258,7 @@ Status Group::CheckOwnLeader() {
   if (leader < 0 || leader == members_->rank()) return Status::Ok();
   const std::string reason = peers_->ExitReason(leader);
   if (!members_->survives_losses()) {
-    if (reason.empty()) return Status::Ok();
-    return ReportLostLater(leader, StrCat(reason, WaitText()));
+    return reason.empty() ? Status::Ok() : CheckLost(leader);
   }
   // Once a leader is excluded, the next member becomes the leader.
   if (!reason.empty()) {
@@ -294,22 +274,18 @@ Status Group::CheckNodes() {
     if (members_->survives_losses()) {
       const int lost = peers_->FirstRankOfLostNode(node);
       if (lost < 0) continue;
-      return ReportLostLater(
-          lost, StrCat(peers_->ExitReason(lost), WaitText(), peers_->Trace(lost), "; ",
-                       members_->NameNode(node), " is lost, and the rows that were there"));
+      return CheckLost(
+          lost, StrCat("; ", members_->NameNode(node), " is lost, and the rows that were there"));
     }
     const int leader = exchange_->LeaderOf(node);
-    const std::string reason = peers_->ExitReason(leader);
-    if (!reason.empty()) return ReportLostLater(leader, StrCat(reason, WaitText()));
+    if (peers_->IsLost(leader)) return CheckLost(leader);
   }
   return Status::Ok();
 }
 
-Status Group::ReportLostLater(int rank, const std::string& text) {
-  const Instant now = Clock::now();
-  if (!loss_noticed_.has_value()) loss_noticed_ = now;
-  if (now < *loss_noticed_ + kMessageDelay || IsCompleted()) return Status::Ok();
-  return state_->ReportLost(rank, StrCat(members_->NameRank(rank), " ", text));
+Status Group::CheckLost(int rank, const std::string& consequence) {
+  if (!watch_.MessagesHaveArrived() || IsCompleted()) return Status::Ok();
+  return watch_.Lost({rank}, WaitText(), consequence);
 }
 
 Status Group::CheckOtherGroups(const std::vector<int>& late) const {

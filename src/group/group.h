@@ -30,6 +30,7 @@
 #include "base/status.h"
 #include "group/control_channel.h"
 #include "group/leader_exchange.h"
+#include "group/peer_watch.h"
 #include "group/session_state.h"
 #include "liveness/peer_status.h"
 #include "node/membership.h"
@@ -104,10 +105,9 @@ class Group {
   // rank if there is one. Returns false while answers from other nodes are outstanding.
   bool DescribeLate(std::string* text, int* first);
   // Returns ok while the last messages of the lost rank may still arrive, since they may complete
-  // the collective. Reports the loss afterwards.
-  Status ReportLostLater(int rank, const std::string& text);
-  // Returns the end of an error message about a lost rank: for what this rank waited.
-  std::string WaitText() const;
+  // the collective, and then PeerLost.
+  Status CheckLost(int rank, const std::string& consequence = "");
+  std::string WaitText() const { return watch_.WhileWaiting(NameOf(OwnKind())); }
 
   const int index_;
   std::vector<int> ranks_;
@@ -120,10 +120,9 @@ class Group {
   std::unique_ptr<LeaderExchange> exchange_;  // null if all members are on this node
   NodeControl::GroupState* group_state_;
   uint64_t sequence_ = 0;  // of the latest collective that this rank has begun
-  Instant began_{};
+  PeerWatch watch_;
   bool was_refused_ = false;  // the session was aborted, or this rank excluded, before it began
   std::optional<LateInquiry> inquiry_;
-  std::optional<Instant> loss_noticed_;
 };
 
 }  // namespace multiverso

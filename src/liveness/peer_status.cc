@@ -58,9 +58,18 @@ std::string PeerStatus::ExitReason(int rank) const {
   return IsAlive(members_->local_rank_of(rank)) ? "" : StrCat("(process ", peer.pid, ") died");
 }
 
+std::string PeerStatus::EndOf(int rank) const {
+  const std::string reason = ExitReason(rank);
+  return StrCat(members_->NameRank(rank), " ", reason.empty() ? "was lost" : reason);
+}
+
+Status PeerStatus::LossOf(int rank, const std::string& consequence) const {
+  return About(rank, Status(Code::kPeerLost, EndOf(rank) + consequence));
+}
+
 bool PeerStatus::AnyLost() const {
   for (int rank = 0; rank < members_->size(); ++rank) {
-    if (rank != members_->rank() && !ExitReason(rank).empty()) return true;
+    if (rank != members_->rank() && IsLost(rank)) return true;
   }
   return false;
 }
@@ -83,7 +92,7 @@ int PeerStatus::FirstRankOfLostNode(int node) const {
   int first = -1;
   for (int rank = 0; rank < members_->size(); ++rank) {
     if (members_->node_of(rank) != node) continue;
-    if (ExitReason(rank).empty()) return -1;
+    if (!IsLost(rank)) return -1;
     if (first < 0) first = rank;
   }
   return first;

@@ -40,6 +40,12 @@ class PeerStatus final : public OwnerProbe {
   // this node that closed also "died" once its process has ended. The loss of a silent rank of
   // another node is recorded here, so that the rank stays lost if it resumes.
   std::string ExitReason(int rank) const;
+  bool IsLost(int rank) const { return !ExitReason(rank).empty(); }
+  // Returns the rank's name and how it was lost: "rank 1 (process 12) died", or "rank 1 was lost"
+  // if this node does not know yet.
+  std::string EndOf(int rank) const;
+  // Returns PeerLost about a lost rank; its text is EndOf and `consequence`.
+  Status LossOf(int rank, const std::string& consequence) const;
   // Returns whether any other rank of the session has an ExitReason.
   bool AnyLost() const;
   // Returns whether any other rank has died, as far as this rank can tell, or its node is

@@ -13,7 +13,7 @@ std::map<int64_t, Segment> FindTables(const RankContext& context) {
   const NodeMemory& memory = *context.memory();
   std::map<int64_t, Segment> tables;
   for (int rank = 0; rank < context.members().size(); ++rank) {
-    if (rank == context.members().rank() || !context.peers()->ExitReason(rank).empty()) continue;
+    if (rank == context.members().rank() || context.peers()->IsLost(rank)) continue;
     const int64_t pid = memory.slot(rank).pid;
     for (const std::string& path :
          SegmentsOf(pid, TableHeader::kMagic, ShardStorage::kLabelOffset)) {

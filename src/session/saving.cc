@@ -241,12 +241,9 @@ Status Saving::StartJob(Instant deadline) {
   plan.num_files = static_cast<uint32_t>(writers.size());
   RankContext* const context = this->context();
   plan.why_never = [context, writers](uint32_t file) {
-    const std::string reason = context->peers()->ExitReason(writers[file]);
-    if (reason.empty()) return Status::Ok();
-    return context->peers()->About(
-        writers[file],
-        Status(Code::kPeerLost, StrCat(context->members().NameRank(writers[file]), " ", reason,
-                                       " before it had written its rows")));
+    const PeerStatus& peers = *context->peers();
+    if (!peers.IsLost(writers[file])) return Status::Ok();
+    return peers.LossOf(writers[file], " before it had written its rows");
   };
   std::unique_ptr<BlockSource> source;
   if (request().in_background) {

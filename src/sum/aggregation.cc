@@ -23,6 +23,8 @@ constexpr int64_t kBytesAtATime = int64_t{8} << 10;
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
 // A leader polls for this long before it sleeps, because a short wait takes about as long.
 constexpr std::chrono::microseconds kEager{1000};
+// Follows the end of a lost rank in an error.
+constexpr char kCutOff[] = " in the middle of aggregate: a part of the array has been summed";
 
 // The payload with which a worker announces an aggregate.
 struct Call {
@@ -65,7 +67,8 @@ Aggregation::Aggregation(RankContext* context, AggregationState* state, DType dt
       count_(count),
       in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
       chunks_(std::max(DivideUp(count, in_chunk_), int64_t{1})),
-      began_(Clock::now()) {
+      watch_(&context->members(), context->peers(), context->state()) {
+  watch_.Begin();
   std::vector<int> ranks;
   for (const int rank : context_->workers()->members()) {
     if (!context_->peers()->IsExcluded(rank)) ranks.push_back(rank);
@@ -152,8 +155,7 @@ bool Aggregation::AllStagedFor(const std::vector<int>& present) const {
 }
 
 Status Aggregation::CheckAllCame() const {
-  return context_->workers()->CheckTookPart(
-      ranks_, " in the middle of aggregate: a part of the array has been summed");
+  return context_->workers()->CheckTookPart(ranks_, kCutOff);
 }
 
 // ---- On one node --------------------------------------------------------------------------------
@@ -258,15 +260,12 @@ Status Aggregation::WaitHere(const WaitLimit& limit) {
 
 Status Aggregation::CheckForLosses() {
   for (const int rank : ranks_) {
-    const std::string reason = context_->peers()->ExitReason(rank);
-    if (reason.empty()) continue;
-    if (context_->members().survives_losses()) {
-      lost_ = rank;
-      return Status::Ok();
+    if (!context_->peers()->IsLost(rank)) continue;
+    if (!context_->members().survives_losses()) {
+      return watch_.Lost({rank}, watch_.WhileWaiting("aggregate"));
     }
-    return context_->state()->ReportLost(
-        rank, StrCat(context_->members().NameRank(rank), " ", reason, " while rank ",
-                     context_->members().rank(), " waited for it in aggregate"));
+    lost_ = rank;
+    return Status::Ok();
   }
   return Status::Ok();
 }
@@ -277,14 +276,7 @@ Status Aggregation::AgreeOnLosses(const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(workers->Wait(limit));
   for (const int rank : workers->participants()) {
     const int lost = workers->payload(rank).Read<int>();
-    if (lost < 0) continue;
-    // The control message about the loss may still be in flight.
-    const std::string reason = context_->peers()->ExitReason(lost);
-    return context_->peers()->About(
-        lost,
-        Status(Code::kPeerLost,
-               StrCat(context_->members().NameRank(lost), " ", reason.empty() ? "was lost" : reason,
-                      " in the middle of aggregate: a part of the array has been summed")));
+    if (lost >= 0) return context_->peers()->LossOf(lost, kCutOff);
   }
   return Status::Ok();
 }
@@ -357,15 +349,9 @@ Status Aggregation::SumAsLeader(const WaitLimit& limit) {
       continue;
     }
     if (now >= limit.deadline) {
-      std::vector<int> awaited = sum_->Awaited();
-      Status timeout(
-          Code::kTimeout,
-          StrCat("rank ", members.rank(), " waited ", TimeText(SecondsBetween(began_, now)),
-                 " in aggregate for the sums of ", NameRanks(awaited),
-                 awaited.empty() ? "" : context_->peers()->Trace(awaited[0])));
-      if (!awaited.empty()) timeout = context_->peers()->About(awaited[0], timeout);
-      context_->state()->Abort(timeout);
-      return timeout;
+      const std::vector<int> awaited = sum_->Awaited();
+      return watch_.AbortLate(" in aggregate", StrCat("the sums of ", NameRanks(awaited)),
+                              awaited.empty() ? -1 : awaited[0]);
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     const auto nap = backoff.Next(now, kEager);

@@ -27,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "group/peer_watch.h"
 #include "group/rank_context.h"
 #include "sum/node_sum.h"
 #include "sum/pairwise_sum.h"
@@ -122,7 +123,7 @@ class Aggregation final : private NodeSum::Values {
   uint64_t rounds_ = 0;     // the number of chunks that it has begun
   DeferredFailure failure_;
   int lost_ = -1;  // the lost rank that ended the sum, or -1 if this rank knows none
-  Instant began_;
+  PeerWatch watch_;
 };
 
 }  // namespace multiverso

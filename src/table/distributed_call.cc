@@ -20,8 +20,6 @@ constexpr auto kWindDown = std::chrono::seconds(2);
 // The time for that after a loss or a timeout, when a receiver may never poll again, and after an
 // interrupt, which the caller wants to take effect.
 constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
-// The time in which a round to which all workers have added is applied in spite of a loss.
-constexpr auto kRoundMayEnd = std::chrono::milliseconds(500);
 // The time in which the death of a server becomes known after messages to the server fail.
 constexpr auto kDeathKnownWithin = std::chrono::seconds(2);
 
@@ -44,9 +42,10 @@ DistributedCall::DistributedCall(TableShard* table_shard, ShardService* service,
       messenger_(rank_context->control_channel()->messenger()),
       call_(rank_context->control_channel()->tags()->Take()),
       is_opened_(call_.tag >= 0),
-      began_(Clock::now()),
+      watch_(&rank_context->members(), rank_context->peers(), rank_context->state()),
       backoff_(kMaxNap),
-      last_check_(began_) {
+      last_check_(Clock::now()) {
+  watch_.Begin();
   if (is_opened_) OpenPipelines();
 }
 
@@ -63,7 +62,7 @@ void DistributedCall::AddPipeline(int server, ChunkSource source, RowRange rows)
   if (survives_losses()) {
     ControlChannel* const control_channel = rank_context_->control_channel();
     failover.node = rank_context_->members().node_of(server);
-    if (!rank_context_->peers()->ExitReason(server).empty()) {
+    if (rank_context_->peers()->IsLost(server)) {
       // Another pipeline may use the tag with the same rank, so this pipeline takes its own.
       server = control_channel->ServiceRankOf(failover.node);
       call = control_channel->tags()->Take();
@@ -199,7 +198,7 @@ Status DistributedCall::Replace(ServerPipeline* pipeline) {
   ControlChannel* const control_channel = rank_context_->control_channel();
   const int node = rank_context_->members().node_of(pipeline->server());
   const int replacement = control_channel->ServiceRankOf(node);
-  if (!rank_context_->peers()->ExitReason(replacement).empty()) return Status::Pending();
+  if (rank_context_->peers()->IsLost(replacement)) return Status::Pending();
   const CallNumber call = control_channel->tags()->Take();
   if (call.tag < 0) return TooManyCalls();
   if (pipeline->tag() != call_.tag) control_channel->tags()->GiveBack(pipeline->tag());
@@ -262,8 +261,7 @@ Status DistributedCall::CheckServers() {
     if (answered_[i]) continue;
     ServerPipeline* const pipeline = &pipelines_[i];
     const int server = pipeline->server();
-    const std::string reason = rank_context_->peers()->ExitReason(server);
-    if (reason.empty()) {
+    if (!rank_context_->peers()->IsLost(server)) {
       if (pipeline->stall().ok()) continue;
       if (!stalled_at_.has_value()) stalled_at_ = Clock::now();
       if (Clock::now() >= *stalled_at_ + kDeathKnownWithin) return pipeline->stall();
@@ -276,9 +274,7 @@ Status DistributedCall::CheckServers() {
       if (!replaced.pending()) return replaced;
     }
     const RowRange rows = pipeline->rows();
-    return rank_context_->state()->ReportLost(
-        server, StrCat(rank_context_->members().NameRank(server), " ", reason, " with rows ",
-                       rows.first, " to ", rows.end - 1, rank_context_->peers()->Trace(server)));
+    return watch_.Lost({server}, StrCat(" with rows ", rows.first, " to ", rows.end - 1));
   }
   return CheckRound();
 }
@@ -286,16 +282,13 @@ Status DistributedCall::CheckServers() {
 Status DistributedCall::CheckRound() {
   const PeerStatus* const peers = rank_context_->peers();
   if (request_.rounds == 0 || survives_losses() || !peers->HasRecordedLoss()) return Status::Ok();
-  const Instant now = Clock::now();
-  if (!loss_noticed_.has_value()) loss_noticed_ = now;
-  if (now < *loss_noticed_ + kRoundMayEnd) return Status::Ok();
+  // A round to which all workers have added is applied in spite of a loss.
+  if (!watch_.MessagesHaveArrived()) return Status::Ok();
   const Membership& members = rank_context_->members();
   for (int rank = 0; rank < members.size(); ++rank) {
-    const std::string reason = rank == members.rank() ? "" : peers->ExitReason(rank);
-    if (reason.empty()) continue;
-    return rank_context_->state()->ReportLost(
-        rank, StrCat(members.NameRank(rank), " ", reason, " while rank ", members.rank(),
-                     " waited for other ranks to apply a round", peers->Trace(rank)));
+    if (rank == members.rank() || !peers->IsLost(rank)) continue;
+    return watch_.Lost(
+        {rank}, StrCat(" while rank ", members.rank(), " waited for other ranks to apply a round"));
   }
   return Status::Ok();
 }
@@ -305,12 +298,8 @@ Status DistributedCall::TimeoutStatus() const {
   for (size_t i = 0; i < pipelines_.size(); ++i) {
     if (!answered_[i]) unanswered.push_back(pipelines_[i].server());
   }
-  const Status timeout(
-      Code::kTimeout,
-      StrCat("waited ", TimeText(SecondsBetween(began_, Clock::now())), " for ",
-             NameRanks(unanswered), " to answer",
-             unanswered.empty() ? "" : rank_context_->peers()->Trace(unanswered[0])));
-  return unanswered.empty() ? timeout : rank_context_->peers()->About(unanswered[0], timeout);
+  return watch_.Late("", StrCat(NameRanks(unanswered), " to answer"),
+                     unanswered.empty() ? -1 : unanswered[0]);
 }
 
 void DistributedCall::WindDown(const Status& failure) {
@@ -327,8 +316,7 @@ void DistributedCall::WindDown(const Status& failure) {
   }
   for (ServerPipeline& pipeline : pipelines_) pipeline.Abandon();
   const auto has_left = [&](ServerPipeline& pipeline) {
-    return pipeline.HasLeftMemory() ||
-           !rank_context_->peers()->ExitReason(pipeline.server()).empty();
+    return pipeline.HasLeftMemory() || rank_context_->peers()->IsLost(pipeline.server());
   };
   (void)PollUntil(Clock::now() + rank_context_->members().peer_timeout(), Backoff(kMaxNap), [&] {
     (void)service_->Poll();

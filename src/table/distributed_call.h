@@ -14,6 +14,7 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "group/peer_watch.h"
 #include "group/rank_context.h"
 #include "table/chunk_source.h"
 #include "table/server_pipeline.h"
@@ -79,14 +80,13 @@ class DistributedCall {
   Messenger* messenger_;
   CallNumber call_;
   bool is_opened_;
-  Instant began_;
+  PeerWatch watch_;
   Backoff backoff_;
   Instant last_check_;
   std::vector<ServerPipeline> pipelines_;
   std::vector<bool> answered_;
   DeferredFailure failure_;
   std::optional<Instant> stalled_at_;
-  std::optional<Instant> loss_noticed_;
   // The chunks of this node's rows, and the chunk that has begun; null when all have run.
   std::unique_ptr<ChunkSource> local_source_;
   Chunk local_chunk_;

@@ -392,8 +392,7 @@ Status ShardService::Claim(Job* job, bool* done) {
   }
   const int owner = rank_context_->members().rank_of(
       rank_context_->memory()->request_record(header.sender, header.slot)->owner());
-  const Status broken(Code::kPeerLost, StrCat(rank_context_->members().NameRank(owner), " ",
-                                              rank_context_->peers()->ExitReason(owner),
+  const Status broken(Code::kPeerLost, StrCat(rank_context_->peers()->EndOf(owner),
                                               " in the middle of an add of rank ", header.sender,
                                               " to table '", job->table->spec().name,
                                               "': a part of it may be there, all else is exact"));
@@ -504,7 +503,7 @@ void ShardService::CleanUp() {
   last_clean_up_ = now;
   for (std::list<Job>* jobs : {&jobs_, &waiting_}) {
     for (auto job = jobs->begin(); job != jobs->end();) {
-      if (rank_context_->peers()->ExitReason(job->header.sender).empty()) {
+      if (!rank_context_->peers()->IsLost(job->header.sender)) {
         ++job;
         continue;
       }

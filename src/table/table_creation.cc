@@ -215,16 +215,11 @@ Status TableCreation::CauseOf(const Status& failure) const {
   constexpr auto kLongestEnd = std::chrono::seconds(2);
   constexpr auto kLongestNap = std::chrono::milliseconds(5);
   const PeerStatus& peers = *context_.rank->peers();
-  std::string end;
-  (void)PollUntil(Clock::now() + kLongestEnd, Backoff(kLongestNap), [&] {
-    end = peers.ExitReason(maker_);
-    return end.empty() ? Status::Pending() : Status::Ok();
+  const Status lost = PollUntil(Clock::now() + kLongestEnd, Backoff(kLongestNap), [&] {
+    return peers.IsLost(maker_) ? Status::Ok() : Status::Pending();
   });
-  if (end.empty()) return failure;
-  return peers.About(maker_,
-                     Status(Code::kPeerLost,
-                            StrCat(context_.members->NameRank(maker_), " ", end,
-                                   " before it had shared the memory: the table was not created")));
+  if (lost.pending()) return failure;
+  return peers.LossOf(maker_, " before it had shared the memory: the table was not created");
 }
 
 void TableCreation::MakeTable() {
