@@ -57,7 +57,7 @@ struct OwnedRequest {
     Interrupt interrupt([session] { return LeaveReason(session); });
     const WaitLimit limit = WaitLimit::Until(session->session->NextDeadline(), &interrupt);
     const auto rows = table->MustArrange(request)
-                          ? table->ArrangeRows(&request)
+                          ? table->Arrange(&request)
                           : Result<std::shared_ptr<const ArrangedRows>>(nullptr);
     Progress progress;
     const Status status = rows.ok() ? table->Run(request, &progress, limit) : rows.status();

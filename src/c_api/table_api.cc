@@ -54,6 +54,7 @@ static_assert(MV_HYPER_INITIAL_ACCUMULATOR_VALUE == kInitialAccumulatorValue);
 static_assert(MV_HYPER_ELASTIC_FORCE == kElasticForce);
 static_assert(MV_HYPER_OUTER_EPSILON == kOuterEpsilon);
 static_assert(MV_HYPER_VARIANCE_CONTROL == kVarianceControl);
+static_assert(MV_HYPER_CLIPNORM == kClipNorm);
 static_assert(MV_HYPER_LEARNING_RATE_POWER == kLearningRatePower);
 static_assert(MV_HYPER_L1_REGULARIZATION == kL1);
 static_assert(MV_HYPER_L2_REGULARIZATION == kL2);
@@ -95,8 +96,8 @@ struct RequestCall {
   Status operator()(Progress* progress, const WaitLimit& limit) const {
     return table->Run(request, progress, limit);
   }
-  Status ArrangeRows() {
-    auto arranged = table->ArrangeRows(&request);
+  Status Arrange() {
+    auto arranged = table->Arrange(&request);
     if (arranged.ok()) rows = std::move(arranged.value());
     return arranged.status();
   }
@@ -152,7 +153,7 @@ Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flag
       return RunCollectiveGet(std::move(use), call.request, count);
     }
   }
-  if (call.table->MustArrange(call.request)) MV_RETURN_IF_NOT_OK(call.ArrangeRows());
+  if (call.table->MustArrange(call.request)) MV_RETURN_IF_NOT_OK(call.Arrange());
   return RunTableCall(&use, call.request.kind, count, call, flags == MV_PEEK);
 }
 
@@ -453,7 +454,7 @@ int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value) {
   return Guard([&]() -> Status {
     const TableUse use = Using(table);
     if (!use) return StaleHandleError("table");
-    return CheckHyper(use->table->spec().updater_kind(), hyper, value);
+    return use->table->Check(Request::SetHyper(hyper, value), 0);
   });
 }
 
