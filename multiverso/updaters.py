@@ -89,6 +89,7 @@ def from_keras(optimizer: Any) -> tuple[str, dict[str, float]]:
     Where an add names every row, the table's parameters are those of the optimizer, up to rounding.
     A row that an add does not name stays as it is, while Keras also moves parameters whose gradient
     is zero. Later changes of the optimizer are not seen: change the table with ``set_option``.
+    In sync mode, no table has the ``clipnorm`` of an optimizer.
 
     Parameters
     ----------
@@ -122,7 +123,6 @@ def from_keras(optimizer: Any) -> tuple[str, dict[str, float]]:
     if optimizer._learning_rate is not optimizer.learning_rate:
         _differs(what, "its learning rate follows a schedule; give a number, and use set_option")
     for option, difference in (
-        ("clipnorm", "the norm of all rows, which the servers do not know"),
         ("global_clipnorm", "the norm of all parameters, which a table does not know"),
         ("use_ema", "averages of the parameters, which a table does not keep"),
         ("loss_scale_factor", "gradients that are scaled; pass the factor to the layer's step"),
@@ -140,7 +140,7 @@ def from_keras(optimizer: Any) -> tuple[str, dict[str, float]]:
     if name == "AdamW" and updater == "adam":
         updater = "adamw"
     options = {"learning_rate": _number(optimizer.learning_rate)} | options
-    for option in ("weight_decay", "clipvalue"):
+    for option in ("weight_decay", "clipnorm", "clipvalue"):
         value = _number(getattr(optimizer, option) or 0)
         if value or (option == "weight_decay" and updater == "adamw"):
             options[option] = value

@@ -237,9 +237,9 @@ def _warn_of_clipping(optimizer: Any, layers: list[Embedding]) -> None:
         tables = [layer.table for layer in layers if layer.table.options.get(option) != value]
         if value and tables:
             advice = (
-                f"create the table with clipvalue={value!r} too"
-                if option == "clipvalue"
-                else "limit them with the table's clipvalue"
+                "limit them with the table's clipnorm or clipvalue"
+                if option == "global_clipnorm"
+                else f"create the table with {option}={value!r} too"
             )
             warnings.warn(
                 f"the optimizer's {option}={value!r} does not clip the gradients of the rows of "

@@ -42,7 +42,7 @@ _INSTEAD: Final = {
     ),
     **dict.fromkeys(
         ("embeddings_regularizer", "embeddings_constraint"),
-        "the table's updater changes the rows; it has weight_decay and clipvalue",
+        "the table's updater changes the rows; it has weight_decay, clipnorm and clipvalue",
     ),
     **dict.fromkeys(
         ("lora_rank", "lora_alpha", "quantization_config"),

@@ -77,7 +77,7 @@ class ArrayTableHandler(DenseTable):
         beta_2 (0.999), epsilon (1e-7), variance_control (0.04 for "dcasgd", 2 for "dcasgda"),
         learning_rate_power (-0.5), l1_regularization_strength, l2_regularization_strength,
         l2_shrinkage_regularization_strength and beta (0), elastic_force (0.1), outer_epsilon
-        (0), weight_decay (0; 0.004 for "adamw") and clipvalue (0, for none).
+        (0), weight_decay (0; 0.004 for "adamw"), clipnorm and clipvalue (0, for none).
 
     Raises
     ------

@@ -155,8 +155,8 @@ class Table:
     def options(self) -> dict[str, float]:
         """The current options of the updater, which are the same for all ranks.
 
-        ``weight_decay``, ``clipvalue`` and ``outer_epsilon`` are left out while they are 0 and have
-        no effect.
+        ``weight_decay``, ``clipnorm``, ``clipvalue`` and ``outer_epsilon`` are left out while they
+        are 0 and have no effect.
         """
         hyper = self._description().hyper
         indices = UPDATERS[self._updater][1]

@@ -18,6 +18,7 @@ _VARIANCE_CONTROL: Final = {"variance_control": capi.MV_HYPER_VARIANCE_CONTROL}
 _BETAS: Final = {"beta_1": capi.MV_HYPER_BETA_1, "beta_2": capi.MV_HYPER_BETA_2}
 _DECAY_AND_CLIPPING: Final = {
     "weight_decay": capi.MV_HYPER_WEIGHT_DECAY,
+    "clipnorm": capi.MV_HYPER_CLIPNORM,
     "clipvalue": capi.MV_HYPER_CLIPVALUE,
 }
 #: Options that have no effect while they are 0.

@@ -78,7 +78,7 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
         if max_norm is not None:
             msg = (
                 "max_norm: expected None, because all workers share the rows, and a layer only "
-                "reads them; to limit the steps, give the table clipvalue= or weight_decay="
+                "reads them; to limit the steps, give the table clipnorm= or clipvalue="
             )
             raise ValueError(msg)
         if flag(scale_grad_by_freq, "scale_grad_by_freq"):

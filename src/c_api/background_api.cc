@@ -38,7 +38,7 @@ struct OwnedRequest {
 
   Status Run(Table* table, const WaitLimit& limit) {
     const auto rows = table->MustArrange(request)
-                          ? table->ArrangeRows(&request)
+                          ? table->Arrange(&request)
                           : Result<std::shared_ptr<const ArrangedRows>>(nullptr);
     MV_RETURN_IF_NOT_OK(rows.status());
     Progress progress;

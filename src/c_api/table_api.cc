@@ -53,6 +53,7 @@ static_assert(MV_HYPER_INITIAL_ACCUMULATOR_VALUE == kInitialAccumulatorValue);
 static_assert(MV_HYPER_ELASTIC_FORCE == kElasticForce);
 static_assert(MV_HYPER_OUTER_EPSILON == kOuterEpsilon);
 static_assert(MV_HYPER_VARIANCE_CONTROL == kVarianceControl);
+static_assert(MV_HYPER_CLIPNORM == kClipNorm);
 static_assert(MV_HYPER_LEARNING_RATE_POWER == kLearningRatePower);
 static_assert(MV_HYPER_L1_REGULARIZATION == kL1);
 static_assert(MV_HYPER_L2_REGULARIZATION == kL2);
@@ -130,7 +131,7 @@ Status RunRequest(TableEntry* entry, Request request, int64_t count, int32_t fla
     }
   }
   Result<std::shared_ptr<const ArrangedRows>> rows(nullptr);  // to which the request refers
-  if (table->MustArrange(request)) rows = table->ArrangeRows(&request);
+  if (table->MustArrange(request)) rows = table->Arrange(&request);
   MV_RETURN_IF_NOT_OK(rows.status());
   return RunTableCall(
       entry, request.kind, count,
@@ -415,7 +416,7 @@ int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges, int6
 
 int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value) {
   return WithTable(table, [&](TableEntry* entry) {
-    return CheckHyper(entry->table->spec().updater_kind(), hyper, value);
+    return entry->table->Check(Request::SetHyper(hyper, value), 0);
   });
 }
 

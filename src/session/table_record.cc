@@ -264,7 +264,11 @@ Status CheckFits(const std::string& path, const SavedTable& saved, const Table& 
                " numbers per row, and counts its updates like that"));
   }
   const Status hypers = CheckHypers(spec.updater_kind(), saved.hyper);
-  if (hypers.ok()) return hypers;
+  if (hypers.ok()) {
+    if (!table.EveryGetIsCollective()) return hypers;
+    return CheckHyperOfRounds(spec.updater_kind(), kClipNorm, saved.hyper[kClipNorm])
+        .In(StrCat("the checkpoint ", path, " does not fit: table '", saved.name, "'"));
+  }
   return CorruptionFailure(path, 0, StrCat("table '", saved.name, "': ", hypers.text()));
 }
 

@@ -49,7 +49,8 @@ Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const Read
                 const WaitLimit& limit);
 
 // Checks that the saved table of the checkpoint `path` can be loaded into `table`. Returns a
-// MismatchError that names both, or CheckpointCorruptError if no table can have such a description.
+// MismatchError that names both, CheckpointCorruptError if no table can have such a description, or
+// ValueError if no table of the session's mode can have the saved options.
 Status CheckFits(const std::string& path, const SavedTable& saved, const Table& table);
 
 }  // namespace multiverso

@@ -157,15 +157,17 @@ void RoundToNearest(DType dtype, const float* from, int64_t count, uint16_t* to)
 void RoundStochastically(DType dtype, const float* from, int64_t count, int64_t first, int64_t step,
                          uint16_t* to) {
   const auto round = dtype == DType::kBFloat16 ? BFloat16Stochastic : Float16Stochastic;
-  const int64_t end = first + count;
-  while (first < end) {
-    const int64_t block = first / kRoundingBlock;
-    const int64_t elements = std::min(end, (block + 1) * kRoundingBlock) - first;
-    const uint64_t key = Mix64(Mix64(static_cast<uint64_t>(block)) + static_cast<uint64_t>(step));
-    round(from, elements, static_cast<uint32_t>(first - block * kRoundingBlock), key, to);
+  // The elements of a key may be the last that an int64 can count, so their end may be no int64.
+  auto number = static_cast<uint64_t>(first);
+  while (count > 0) {
+    const uint64_t in_block = number % kRoundingBlock;
+    const int64_t elements = std::min(count, kRoundingBlock - static_cast<int64_t>(in_block));
+    const uint64_t key = Mix64(Mix64(number / kRoundingBlock) + static_cast<uint64_t>(step));
+    round(from, elements, static_cast<uint32_t>(in_block), key, to);
     from += elements;
     to += elements;
-    first += elements;
+    number += static_cast<uint64_t>(elements);
+    count -= elements;
   }
 }
 

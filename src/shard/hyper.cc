@@ -46,14 +46,16 @@ constexpr HyperInfo kFtrlLearningRate = {"learning_rate", kSmallestEpsilon, kLar
                                          "a finite number of at least 1e-37"};
 constexpr HyperInfo kOuterEpsilonInfo = {"outer_epsilon", 0, kLargest,
                                          "a finite number of at least 0"};
+constexpr HyperInfo kClipNormInfo = {"clipnorm", 0, kLargest, "a finite number of at least 0"};
 
 const HyperInfo& HyperOf(UpdaterKind kind, int index) {
   if (kind == UpdaterKind::kFtrl && index == kLearningRate) return kFtrlLearningRate;
   if (kind != UpdaterKind::kEasgd && index == kOuterEpsilon) return kOuterEpsilonInfo;
+  if (index == kClipNorm && ClipsGradients(kind)) return kClipNormInfo;
   return kHypers[index];
 }
 
-constexpr int kMaxHypersOfUpdater = 9;
+constexpr int kMaxHypersOfUpdater = 10;
 constexpr int kNoHyper = -1;
 
 struct DefaultValue {
@@ -72,14 +74,17 @@ struct UpdaterInfo {
 // The elastic force suits up to ten workers, since their forces should add up to at most 1.
 constexpr UpdaterInfo kUpdaters[] = {
     {"add", {}},
-    {"sgd", {{kLearningRate, 0.01}, {kWeightDecay, 0}, {kClipValue, 0}}},
-    {"momentum", {{kLearningRate, 0.01}, {kMomentum, 0.9}, {kWeightDecay, 0}, {kClipValue, 0}}},
-    {"nesterov", {{kLearningRate, 0.01}, {kMomentum, 0.9}, {kWeightDecay, 0}, {kClipValue, 0}}},
+    {"sgd", {{kLearningRate, 0.01}, {kClipNorm, 0}, {kWeightDecay, 0}, {kClipValue, 0}}},
+    {"momentum",
+     {{kLearningRate, 0.01}, {kMomentum, 0.9}, {kClipNorm, 0}, {kWeightDecay, 0}, {kClipValue, 0}}},
+    {"nesterov",
+     {{kLearningRate, 0.01}, {kMomentum, 0.9}, {kClipNorm, 0}, {kWeightDecay, 0}, {kClipValue, 0}}},
     {"adagrad",
      {{kLearningRate, 0.001},
       {kEpsilon, 1e-7},
       {kInitialAccumulatorValue, 0.1},
       {kOuterEpsilon, 0},
+      {kClipNorm, 0},
       {kWeightDecay, 0},
       {kClipValue, 0}}},
     {"rmsprop",
@@ -88,16 +93,23 @@ constexpr UpdaterInfo kUpdaters[] = {
       {kRho, 0.9},
       {kEpsilon, 1e-7},
       {kOuterEpsilon, 0},
+      {kClipNorm, 0},
       {kWeightDecay, 0},
       {kClipValue, 0}}},
     {"adadelta",
-     {{kLearningRate, 0.001}, {kRho, 0.95}, {kEpsilon, 1e-7}, {kWeightDecay, 0}, {kClipValue, 0}}},
+     {{kLearningRate, 0.001},
+      {kRho, 0.95},
+      {kEpsilon, 1e-7},
+      {kClipNorm, 0},
+      {kWeightDecay, 0},
+      {kClipValue, 0}}},
     {"adam",
      {{kLearningRate, 0.001},
       {kEpsilon, 1e-7},
       {kBeta1, 0.9},
       {kBeta2, 0.999},
       {kOuterEpsilon, 0},
+      {kClipNorm, 0},
       {kWeightDecay, 0},
       {kClipValue, 0}}},
     {"easgd", {{kElasticForce, 0.1}}},
@@ -105,6 +117,7 @@ constexpr UpdaterInfo kUpdaters[] = {
     {"ftrl",
      {{kLearningRate, 0.001},
       {kInitialAccumulatorValue, 0.1},
+      {kClipNorm, 0},
       {kLearningRatePower, -0.5},
       {kL1, 0},
       {kL2, 0},
@@ -119,15 +132,21 @@ constexpr UpdaterInfo kUpdaters[] = {
       {kBeta1, 0.9},
       {kBeta2, 0.999},
       {kOuterEpsilon, 0},
+      {kClipNorm, 0},
       {kWeightDecay, 0.004},
       {kClipValue, 0}}},
     {"rowwise_adagrad",
-     {{kLearningRate, 0.001}, {kEpsilon, 1e-7}, {kWeightDecay, 0}, {kClipValue, 0}}},
+     {{kLearningRate, 0.001},
+      {kEpsilon, 1e-7},
+      {kClipNorm, 0},
+      {kWeightDecay, 0},
+      {kClipValue, 0}}},
     {"rowwise_adam",
      {{kLearningRate, 0.001},
       {kEpsilon, 1e-7},
       {kBeta1, 0.9},
       {kBeta2, 0.999},
+      {kClipNorm, 0},
       {kWeightDecay, 0},
       {kClipValue, 0}}},
     {"amsgrad",
@@ -136,6 +155,7 @@ constexpr UpdaterInfo kUpdaters[] = {
       {kBeta1, 0.9},
       {kBeta2, 0.999},
       {kOuterEpsilon, 0},
+      {kClipNorm, 0},
       {kWeightDecay, 0},
       {kClipValue, 0}}},
 };
@@ -158,7 +178,8 @@ void ForEachHyper(UpdaterKind kind, Body body) {
 
 bool HasNoEffectAtZero(UpdaterKind kind, int index) {
   return index == kWeightDecay || index == kClipValue ||
-         (index == kOuterEpsilon && kind != UpdaterKind::kEasgd);
+         (index == kOuterEpsilon && kind != UpdaterKind::kEasgd) ||
+         (index == kClipNorm && ClipsGradients(kind));
 }
 
 std::string HyperNames(UpdaterKind kind) {
@@ -174,6 +195,12 @@ std::string HyperNames(UpdaterKind kind) {
 const char* NameOf(UpdaterKind kind) {
   const UpdaterInfo* const info = InfoOf(kind);
   return info == nullptr ? "unknown" : info->name;
+}
+
+bool ClipsGradients(UpdaterKind kind) {
+  bool clips = false;
+  ForEachHyper(kind, [&](int index, double /*value*/) { clips = clips || index == kClipValue; });
+  return clips;
 }
 
 void SetDefaultHypers(UpdaterKind kind, double* values) {

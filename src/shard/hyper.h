@@ -48,6 +48,8 @@ constexpr int kElasticForce = 7;
 // and the C API have room for 16.
 constexpr int kOuterEpsilon = 7;
 constexpr int kVarianceControl = 8;
+// Updaters with a variance control clip nothing, so these two share a number, too.
+constexpr int kClipNorm = 8;
 constexpr int kLearningRatePower = 9;
 constexpr int kL1 = 10;
 constexpr int kL2 = 11;
@@ -64,6 +66,9 @@ struct Hyper {
 
   double Get(int index) const { return values[index].load(std::memory_order_relaxed); }
 };
+
+// Returns whether the updater has kClipNorm and kClipValue.
+bool ClipsGradients(UpdaterKind kind);
 
 // Sets `values` to the updater's defaults, and to 0 where the updater has no such hyper-parameter.
 void SetDefaultHypers(UpdaterKind kind, double* values);

@@ -40,6 +40,24 @@ inline MV_ALWAYS_INLINE T Gap(T w, T seen) {
   return remembered == remembered ? w - remembered : T{0};
 }
 
+// The sum is of the type Sum, which may be more precise than that of the numbers.
+template <class Sum, class T>
+inline MV_ALWAYS_INLINE Sum SumSquares(const T* g, int64_t n) {
+  constexpr int64_t kSums = 16;
+  Sum sums[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+    for (int64_t j = 0; j < kSums; ++j) {
+      sums[j] += static_cast<Sum>(g[i + j]) * static_cast<Sum>(g[i + j]);
+    }
+  }
+  for (int64_t j = 0; i < n; ++i, ++j) sums[j] += static_cast<Sum>(g[i]) * static_cast<Sum>(g[i]);
+  for (int64_t half = kSums / 2; half > 0; half /= 2) {
+    for (int64_t j = 0; j < half; ++j) sums[j] += sums[j + half];
+  }
+  return sums[0];
+}
+
 template <bool kIsSquareRoot, class T>
 inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
                                      const FtrlOptions<T>& options, int64_t n) {
@@ -156,20 +174,13 @@ inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
     }                                                                                       \
   }
 
+#define MV_DEFINE_SQUARES(T)                               \
+  MV_VECTOR_VERSIONS T MeanSquare(const T* g, int64_t n) { \
+    return SumSquares<T>(g, n) / static_cast<T>(n);        \
+  }                                                        \
+  MV_VECTOR_VERSIONS double SquareSum(const T* g, int64_t n) { return SumSquares<double>(g, n); }
+
 #define MV_DEFINE_ROWWISE(T)                                                           \
-  MV_VECTOR_VERSIONS T MeanSquare(const T* g, int64_t n) {                             \
-    constexpr int64_t kSums = 16;                                                      \
-    T sums[kSums] = {};                                                                \
-    int64_t i = 0;                                                                     \
-    for (; i + kSums <= n; i += kSums) {                                               \
-      for (int64_t j = 0; j < kSums; ++j) sums[j] += g[i + j] * g[i + j];              \
-    }                                                                                  \
-    for (int64_t j = 0; i < n; ++i, ++j) sums[j] += g[i] * g[i];                       \
-    for (int64_t half = kSums / 2; half > 0; half /= 2) {                              \
-      for (int64_t j = 0; j < half; ++j) sums[j] += sums[j + half];                    \
-    }                                                                                  \
-    return sums[0] / static_cast<T>(n);                                                \
-  }                                                                                    \
   MV_VECTOR_VERSIONS void RowwiseAdam(T* w, T* mean, const T* g, T take_mean, T scale, \
                                       int64_t n) {                                     \
     MV_INDEPENDENT                                                                     \
@@ -191,6 +202,10 @@ inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
       const T value = g[i];                                               \
       out[i] = value > limit ? limit : (value < -limit ? -limit : value); \
     }                                                                     \
+  }                                                                       \
+  MV_VECTOR_VERSIONS void Scale(T* out, const T* g, T scale, int64_t n) { \
+    MV_INDEPENDENT                                                        \
+    for (int64_t i = 0; i < n; ++i) out[i] = g[i] * scale;                \
   }
 
 #define MV_DEFINE_FTRL(T)                                                                          \
@@ -238,6 +253,7 @@ inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
   MV_DEFINE_ADADELTA(T)         \
   MV_DEFINE_ADAM(T)             \
   MV_DEFINE_AMSGRAD(T)          \
+  MV_DEFINE_SQUARES(T)          \
   MV_DEFINE_ROWWISE(T)          \
   MV_DEFINE_DECAY(T)            \
   MV_DEFINE_FTRL(T)             \

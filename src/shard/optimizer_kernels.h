@@ -69,6 +69,9 @@ void Amsgrad(double* w, double* mean, double* square, double* largest, const dou
 // partial sums is added to the lower half, until one is left, which is divided by n.
 float MeanSquare(const float* g, int64_t n);
 double MeanSquare(const double* g, int64_t n);
+// Returns the sum of g * g, which is added in the same order in double precision.
+double SquareSum(const float* g, int64_t n);
+double SquareSum(const double* g, int64_t n);
 
 // mean += (g - mean) * take_mean; w -= mean * scale
 void RowwiseAdam(float* w, float* mean, const float* g, float take_mean, float scale, int64_t n);
@@ -82,6 +85,10 @@ void Decay(double* w, double decay, double rate, int64_t n);
 // out = g clipped to -limit ... limit
 void Clip(float* out, const float* g, float limit, int64_t n);
 void Clip(double* out, const double* g, double limit, int64_t n);
+
+// out = g * scale
+void Scale(float* out, const float* g, float scale, int64_t n);
+void Scale(double* out, const double* g, double scale, int64_t n);
 
 // The options of Ftrl.
 template <class T>

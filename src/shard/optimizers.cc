@@ -80,7 +80,8 @@ class SgdOptimizer final : public Optimizer<T, 0> {
  public:
   // A row decays once in an add, and clipping is not linear.
   Updater::Duplicates duplicates(const Hyper& hyper) const override {
-    const bool is_linear = hyper.Get(kWeightDecay) == 0 && hyper.Get(kClipValue) == 0;
+    const bool is_linear =
+        hyper.Get(kWeightDecay) == 0 && hyper.Get(kClipValue) == 0 && hyper.Get(kClipNorm) == 0;
     return is_linear ? Updater::Duplicates::kOneByOne : Updater::Duplicates::kSummed;
   }
   // ParamSync averages with this updater, so it is as fast as `add`.

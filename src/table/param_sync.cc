@@ -9,6 +9,17 @@
 #include "shard/tensor_exchange.h"
 
 namespace multiverso {
+namespace {
+
+Status CheckDoesNotClip(const Table& table) {
+  if (table.clipnorm() == 0) return Status::Ok();
+  return Status(Code::kValue,
+                StrCat("clipnorm: expected 0 for a sync, since its tensors, which travel as one "
+                       "delta, have norms of their own, received ",
+                       table.clipnorm()));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ParamSync>> ParamSync::Make(const Table& table, const int64_t* counts,
                                                    int64_t tensors, const void* values) {
@@ -22,6 +33,7 @@ Result<std::unique_ptr<ParamSync>> ParamSync::Make(const Table& table, const int
     return Status(Code::kValue, StrCat("expected an updater without state per row, received '",
                                        NameOf(spec.updater_kind()), "'"));
   }
+  MV_RETURN_IF_NOT_OK(CheckDoesNotClip(table));
   int64_t sum = 0;
   for (int64_t i = 0; i < tensors; ++i) {
     if (counts[i] < 0 || !CheckedAdd(sum, counts[i], &sum)) {
@@ -61,6 +73,7 @@ Status ParamSync::SetScale(const Table& table, double scale) {
 
 Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) {
   MV_RETURN_IF_NOT_OK(table.Check(Request::Exchange(tensors_, last_.data()), tensors_.count()));
+  MV_RETURN_IF_NOT_OK(CheckDoesNotClip(table).In(table.Where("sync")));
   if (tensors != tensors_.tensors() || data == nullptr) {
     return Status(Code::kValue, StrCat(table.Where("sync"), ": expected ", tensors_.tensors(),
                                        " tensors, received ", data == nullptr ? 0 : tensors));

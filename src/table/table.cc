@@ -68,7 +68,9 @@ Status CheckRows(const Table& table, const Request& request, int64_t count) {
 MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64_t count) {
   const TableSpec& spec = table.spec();
   if (request.kind == RequestKind::kSetHyper) {
-    return CheckHyper(spec.updater_kind(), request.hyper, request.value);
+    MV_RETURN_IF_NOT_OK(CheckHyper(spec.updater_kind(), request.hyper, request.value));
+    if (!table.EveryGetIsCollective()) return Status::Ok();
+    return CheckHyperOfRounds(spec.updater_kind(), request.hyper, request.value);
   }
   const char* const call = NameOf(request.kind);
   if (!table.members().is_worker()) {
@@ -113,7 +115,7 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     of_rows.worker = request.worker;
     std::shared_ptr<const ArrangedRows> arranged;
     if (is_add) {
-      auto rows = table->ArrangeRows(&of_rows);
+      auto rows = table->Arrange(&of_rows);
       if (!rows.ok()) return rows.status();
       arranged = std::move(rows.value());
     }
@@ -179,7 +181,8 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
     : here_(std::move(here)),
       context_(context),
       has_rounds_(here_->consistency()->HasRounds()),
-      spans_nodes_(context.service != nullptr && context.mode.mode != Mode::kSync) {
+      spans_nodes_(context.service != nullptr && context.mode.mode != Mode::kSync),
+      clips_gradients_(ClipsGradients(spec().updater_kind())) {
   if (context.service == nullptr) return;
   // Listing the changes of a small table would take longer than transferring it.
   constexpr int64_t kMinRemoteBytes = int64_t{1} << 20;
@@ -469,8 +472,8 @@ Result<KeyCounts> Table::CountKeys(const WaitLimit& limit) {
   return sum;
 }
 
-Result<std::shared_ptr<const ArrangedRows>> Table::ArrangeRows(Request* request) const {
-  using Arranged = Result<std::shared_ptr<const ArrangedRows>>;
+Result<std::shared_ptr<ArrangedRows>> Table::ArrangeRows(Request* request) const {
+  using Arranged = Result<std::shared_ptr<ArrangedRows>>;
   const Updater::Duplicates duplicates = shard()->updater().duplicates(*shard()->hyper());
   // Staging a round's delta merges the rows.
   const bool is_staged = context_.mode.mode == Mode::kSync;
@@ -481,6 +484,7 @@ Result<std::shared_ptr<const ArrangedRows>> Table::ArrangeRows(Request* request)
                            : RowOrder(request->row_ids, request->num_ids, spec().num_row);
   if (rows->order.is_of_list()) return Arranged(nullptr);
   const bool is_in_place = !is_staged && !spans_nodes_;
+  bool must_merge = false;
   if (duplicates != Updater::Duplicates::kOneByOne || !is_in_place) {
     const int64_t position = rows->order.FirstRepeated(request->row_ids);
     if (position >= 0 && duplicates == Updater::Duplicates::kRefused) {
@@ -490,10 +494,11 @@ Result<std::shared_ptr<const ArrangedRows>> Table::ArrangeRows(Request* request)
                                          request->row_ids[position], " more than once"));
     }
     // The servers of other nodes get the rows in the order of the list.
-    const bool must_merge = position >= 0 && duplicates == Updater::Duplicates::kSummed;
+    must_merge = position >= 0 && duplicates == Updater::Duplicates::kSummed;
     if (!is_in_place && !must_merge) return Arranged(nullptr);
   }
-  if (is_in_place) {
+  // The shard sums the deltas of a row itself, but the norm is that of the sums.
+  if (is_in_place && !(must_merge && clipnorm() != 0)) {
     request->order = &rows->order;
     return Arranged(std::move(rows));
   }

@@ -32,7 +32,7 @@ struct TableContext {
   RoundService* rounds = nullptr;   // null if the session has one node
 };
 
-// What an add of rows refers to while it runs.
+// What an add refers to while it runs: merged rows, or values that have been clipped.
 struct ArrangedRows {
   RowOrder order;
   MergedRows merged;
@@ -81,15 +81,16 @@ class Table {
   bool has_rounds() const { return has_rounds_; }
   // Runs a checked request to its end without the mode, so that it never waits for other workers.
   Status RunWithoutMode(const Request& request, const WaitLimit& limit);
-  // Returns whether ArrangeRows must prepare a request. In sync mode, the rows of keys are found
-  // first.
+  // Returns whether Arrange must prepare a request. In sync mode, the rows of keys are found first.
   bool MustArrange(const Request& request) const {
     return request.kind == RequestKind::kAddRows ||
-           (request.kind == RequestKind::kAddKeys && context_.mode.mode != Mode::kSync);
+           (request.kind == RequestKind::kAddKeys && context_.mode.mode != Mode::kSync) ||
+           (clips_gradients_ && IsAdd(request.kind) && clipnorm() != 0);
   }
-  // Prepares a checked add of rows in any order. The result, which may be null, must outlive the
-  // request. Returns ValueError if a row is named twice and the updater does not allow it.
-  Result<std::shared_ptr<const ArrangedRows>> ArrangeRows(Request* request) const;
+  // Prepares a checked add, of rows in any order, or of a gradient that may have to be clipped
+  // (table_clip.cc). The result, which may be null, must outlive the request. Returns ValueError if
+  // a row is named twice and the updater does not allow it.
+  Result<std::shared_ptr<const ArrangedRows>> Arrange(Request* request) const;
 
   // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
   bool RunsExchange() const { return consistency()->RunsExchange(); }
@@ -125,6 +126,8 @@ class Table {
   Result<KeyCounts> CountKeys(const WaitLimit& limit);
 
   double GetHyper(int32_t index) const { return shard()->hyper()->Get(index); }
+  // Returns the norm to which the gradient of each call is clipped, or 0.
+  double clipnorm() const { return clips_gradients_ ? GetHyper(kClipNorm) : 0; }
 
   // Touches the rows of an add on all nodes, if the rows are lazy and there are several nodes, so
   // that no node runs out of memory in the middle of the add. It asks only about rows of which this
@@ -140,6 +143,8 @@ class Table {
   // rows. Only for tables on several nodes.
   Status RunOnRows(const Request& request, const std::vector<RowRange>& rows,
                    const WaitLimit& limit);
+  // Prepares an add of rows, without clipping.
+  Result<std::shared_ptr<ArrangedRows>> ArrangeRows(Request* request) const;
   // Returns the rows that a request for a part touches.
   RowRange RowsOf(const Request& part) const;
   // Runs a get or an add of a part in sync mode as one of whole rows. An add is for the updater
@@ -155,6 +160,7 @@ class Table {
   TableContext context_;
   bool has_rounds_;
   bool spans_nodes_;
+  bool clips_gradients_;  // whether the updater has the option clipnorm
   bool may_exchange_changes_ = false;
   // What this rank knows about lazy rows on all nodes: a bit for each row that has been touched,
   // and whether all have.

@@ -87,6 +87,10 @@ Status TableCreation::CheckSpec() const {
                   "evict, admit, ttl: expected none in sync mode, because they depend on the "
                   "order of the workers' calls");
   }
+  if (context_.mode.mode == Mode::kSync) {
+    MV_RETURN_IF_NOT_OK(
+        CheckHyperOfRounds(spec_.updater_kind(), kClipNorm, spec_.hyper[kClipNorm]));
+  }
   const bool has_slots_of_workers =
       spec_.updater_kind() == UpdaterKind::kDcasgd || spec_.updater_kind() == UpdaterKind::kDcasgda;
   if (has_slots_of_workers && context_.members->is_elastic()) {

@@ -139,6 +139,14 @@ bool TableSpec::operator==(const TableSpec& other) const {
   return std::memcmp(this, &other, sizeof(*this)) == 0;
 }
 
+Status CheckHyperOfRounds(UpdaterKind updater, int32_t index, double value) {
+  if (index != kClipNorm || value == 0 || !ClipsGradients(updater)) return Status::Ok();
+  return Status(Code::kValue,
+                StrCat("clipnorm: expected 0 in sync mode, where no rank knows the norm of the sum "
+                       "of the workers' gradients, received ",
+                       value, "; use clipvalue, or clip each gradient before its add"));
+}
+
 std::string TableSpec::Describe() const {
   const bool is_array = kind == static_cast<int32_t>(TableKind::kArray);
   std::string text = StrCat(is_array    ? "array '"

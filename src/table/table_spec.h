@@ -76,6 +76,10 @@ struct TableSpec {
   Status CheckKeys() const;
 };
 
+// Returns ValueError if a table in sync mode cannot have the value. The sum of the workers'
+// gradients is computed and applied in parts, so no rank knows its norm.
+Status CheckHyperOfRounds(UpdaterKind updater, int32_t index, double value);
+
 }  // namespace multiverso
 
 #endif  // MULTIVERSO_TABLE_TABLE_SPEC_H_

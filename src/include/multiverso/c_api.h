@@ -122,7 +122,8 @@ extern "C" {
 #define MV_HYPER_INITIAL_ACCUMULATOR_VALUE 6 /* at least 0 */
 #define MV_HYPER_ELASTIC_FORCE 7             /* 0 to 1; of MV_UPDATER_EASGD only */
 #define MV_HYPER_OUTER_EPSILON 7             /* at least 0; of updaters with an epsilon */
-#define MV_HYPER_VARIANCE_CONTROL 8          /* at least 0 */
+#define MV_HYPER_VARIANCE_CONTROL 8          /* at least 0; of MV_UPDATER_DCASGD and DCASGDA only */
+#define MV_HYPER_CLIPNORM 8                  /* at least 0; 0 clips nothing; 0 in sync mode */
 #define MV_HYPER_LEARNING_RATE_POWER 9       /* at most 0 */
 #define MV_HYPER_L1_REGULARIZATION 10        /* at least 0 */
 #define MV_HYPER_L2_REGULARIZATION 11        /* at least 0 */

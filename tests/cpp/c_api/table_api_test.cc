@@ -266,6 +266,23 @@ TEST_F(TableApi, HyperParametersCanBeChanged) {
   EXPECT_EQ(MV_TableSetHyper(table, 0, std::numeric_limits<double>::infinity()), MV_ERR_VALUE);
 }
 
+TEST_F(TableApi, GradientsAreClippedToANorm) {
+  MV_TableOptions options = ArrayOptions(2);
+  ASSERT_EQ(MV_TableOptionsSetUpdater(&options, MV_UPDATER_SGD), MV_OK);
+  options.hyper[MV_HYPER_LEARNING_RATE] = 1;
+  options.hyper[MV_HYPER_CLIPNORM] = 5;
+  const MV_Table table = CreateTable(session_, options);
+  const float gradient[2] = {6, 8};
+  float out[2];
+  ASSERT_EQ(MV_TableAddGet(table, gradient, out, 2), MV_OK);
+  EXPECT_EQ((std::vector<float>(out, out + 2)), (std::vector<float>{-3, -4}));
+  EXPECT_EQ(gradient[0], 6);  // The caller's memory does not change.
+  EXPECT_EQ(MV_TableCheckHyper(table, MV_HYPER_CLIPNORM, -1), MV_ERR_VALUE);
+  ASSERT_EQ(MV_TableSetHyper(table, MV_HYPER_CLIPNORM, 0), MV_OK);
+  ASSERT_EQ(MV_TableAddGet(table, gradient, out, 2), MV_OK);
+  EXPECT_EQ((std::vector<float>(out, out + 2)), (std::vector<float>{-9, -12}));
+}
+
 TEST_F(TableApi, UpdatersComeWithTheirDefaults) {
   MV_TableOptions options = ArrayOptions(1);
   ASSERT_EQ(MV_TableOptionsSetUpdater(&options, MV_UPDATER_ADAM), MV_OK);

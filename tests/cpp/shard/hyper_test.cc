@@ -54,6 +54,20 @@ TEST(Hyper, DescribesTheHyperParametersOfAnUpdater) {
   EXPECT_EQ(DescribeHypers(UpdaterKind::kAdd, values), "");
 }
 
+TEST(Hyper, ClipNormAndVarianceControlShareANumber) {
+  double values[kHyperCount];
+  SetDefaultHypers(UpdaterKind::kSgd, values);
+  values[kClipNorm] = 2;
+  EXPECT_EQ(DescribeHypers(UpdaterKind::kSgd, values), "learning_rate 0.01, clipnorm 2");
+  SetDefaultHypers(UpdaterKind::kDcasgd, values);
+  values[kVarianceControl] = 0;
+  EXPECT_EQ(DescribeHypers(UpdaterKind::kDcasgd, values), "learning_rate 0.01, variance_control 0");
+  EXPECT_TRUE(ClipsGradients(UpdaterKind::kFtrl));
+  for (const auto kind : {UpdaterKind::kAdd, UpdaterKind::kEasgd, UpdaterKind::kDcasgda}) {
+    EXPECT_FALSE(ClipsGradients(kind)) << NameOf(kind);
+  }
+}
+
 TEST(CheckHyper, AllowsEveryFiniteLearningRate) {
   for (const double rate : {0.0, -1.0, 1e-300, 1e300}) {
     EXPECT_TRUE(CheckHyper(UpdaterKind::kSgd, kLearningRate, rate).ok()) << rate;

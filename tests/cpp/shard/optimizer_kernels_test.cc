@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <random>
 #include <vector>
@@ -107,6 +108,16 @@ TYPED_TEST(OptimizerKernels, AdagradStartsWithTheInitialValueIfTheSumIsZero) {
   EXPECT_EQ(sum[2], 7);
   EXPECT_EQ(w[0], T{-3} / 4);
   EXPECT_EQ(w[2], 0);
+}
+
+TYPED_TEST(OptimizerKernels, SumsSquaresInDoublePrecision) {
+  using T = TypeParam;
+  std::vector<T> g(100, T{1});
+  g[3] = static_cast<T>(1 << 20);  // Its square plus 1 is not a float.
+  for (int64_t n = 0; n <= 100; ++n) {
+    const double large = n > 3 ? std::ldexp(1.0, 40) - 1 : 0;
+    ASSERT_EQ(SquareSum(g.data(), n), static_cast<double>(n) + large) << n;
+  }
 }
 
 TYPED_TEST(OptimizerKernels, FtrlIsZeroInsideTheL1StrengthAndWithoutSquares) {

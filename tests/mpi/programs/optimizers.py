@@ -14,6 +14,7 @@ from updater_model import ARRAY_OPTIONS, OPTIONS, Model, accepts  # noqa: E402
 
 import multiverso as mv  # noqa: E402
 from multiverso.sync import ParamSync  # noqa: E402
+from multiverso.tables._updaters import UPDATERS  # noqa: E402
 
 CASES = {}
 
@@ -49,9 +50,12 @@ def rows_of(delta, start):
 
 
 @case()
-def workers_taking_turns_match_one_program_bitwise(initializer=None, stored=None):
+def workers_taking_turns_match_one_program_bitwise(initializer=None, stored=None, **more):
     rng = np.random.default_rng(SEED)  # the same on every rank
     for name, options in (HALF_OPTIONS if stored else OPTIONS).items():
+        if not more.keys() <= UPDATERS[name][1].keys():
+            continue
+        options = options | more
         for index, shape in enumerate(VARIANT_SHAPES if initializer or stored else SHAPES):
             if not accepts(name, shape):
                 continue
@@ -117,6 +121,43 @@ def turns_with_bounded_staleness_on_lazy_rows_match_one_program_bitwise():
 @case(staleness=2)
 def turns_with_bounded_staleness_match_one_program_bitwise():
     workers_taking_turns_match_one_program_bitwise()
+
+
+@case()
+def gradients_of_workers_taking_turns_are_clipped_to_a_norm():
+    workers_taking_turns_match_one_program_bitwise(clipnorm=3)
+
+
+@case(staleness=2)
+def gradients_for_lazy_16_bit_rows_are_clipped_to_a_norm():
+    workers_taking_turns_match_one_program_bitwise(
+        mv.initializers.RandomNormal(seed=SEED), stored="bfloat16", clipnorm=3
+    )
+
+
+@case()
+def gradients_of_keys_are_clipped_to_a_norm_as_those_of_rows():
+    rng = np.random.default_rng(SEED)  # the same on every rank
+    keys = rng.permutation(np.unique(rng.integers(-(2**63), 2**63, 60)))
+    options = OPTIONS["adam"] | {"clipnorm": 3}
+    table = mv.HashTableHandler(5, 60, mv.initializers.Zeros(), updater="adam", **options)
+    model = Model("adam", np.zeros((60, 5), np.float32), **options)
+    for turn in range(4 * mv.num_workers()):
+        ids = rng.choice(60, (1, 7, 90)[turn % 3])
+        # The sums of squares of these numbers are exact, in any order of the keys.
+        delta = rng.integers(-8, 9, (len(ids), 5)).astype(np.float32) / 8
+        if turn % mv.num_workers() == mv.worker_id():
+            table.add(delta, keys[ids])
+        model.add(delta, ids)
+        mv.barrier()
+    same_bits(table.get(keys, insert=False), model.values)
+
+
+@case(sync=True)
+def clipnorm_is_refused_on_every_rank_in_sync_mode():
+    raises(ValueError, lambda: table_of("sgd", np.zeros(4), clipnorm=1), "clipnorm: expected 0")
+    table = table_of("sgd", np.zeros(4))
+    raises(ValueError, lambda: table.set_option(clipnorm=1), "clipnorm: expected 0 in sync mode")
 
 
 @case()

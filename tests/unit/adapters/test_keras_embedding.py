@@ -47,14 +47,14 @@ def fit(model, *callbacks, epochs=2):
 
 class TestEmbedding(FolderTestCase, KerasTestCase):
     def check_like_keras(
-        self, make_optimizer=lambda: None, tolerance=1e-5, clipped=None, **options
+        self, make_optimizer=lambda: None, tolerance=1e-5, of_table=None, **options
     ):
         """Compare a training with that of Keras' own layer with the same optimizer."""
         own = keras.layers.Embedding(ROWS, COLUMNS)
         reference = model_of(own, make_optimizer(), **options)
         own.set_weights([START])
         expected = fit(reference)
-        table = table_of(clipvalue=clipped)
+        table = table_of(**(of_table or {}))
         model = model_of(Embedding(table), make_optimizer(), **options)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "the optimizer's")
@@ -316,13 +316,15 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
         for options in ({"clipnorm": 0.5}, {"global_clipnorm": 0.5}, {"clipvalue": 0.5}):
             model = model_of(Embedding(table_of(clipvalue=0.25)), keras.optimizers.SGD(**options))
             (option,) = options
-            with self.assertWarnsRegex(UserWarning, f"{option}=0.5 does not clip .*clipvalue"):
+            advice = "table's clipnorm or" if "global" in option else f"with {option}=0.5 too"
+            with self.assertWarnsRegex(UserWarning, f"{option}=0.5 does not clip .*{advice}"):
                 fit(model, MVCallback(model), epochs=1)
         # TensorFlow clips the gradient of each occurrence of a row, and the table their sum.
         if keras.backend.backend() != "tensorflow":
-            self.check_like_keras(
-                lambda: keras.optimizers.SGD(0.1, clipvalue=2.0**-7), clipped=2.0**-7
-            )
+            for clipped in ({"clipvalue": 2.0**-7}, {"clipnorm": 2.0**-4}):
+                self.check_like_keras(
+                    lambda clipped=clipped: keras.optimizers.SGD(0.1, **clipped), of_table=clipped
+                )
 
     def test_options_and_inputs_of_keras_that_a_table_does_not_have_are_explained(self):
         table = table_of()

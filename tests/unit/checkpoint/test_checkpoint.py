@@ -117,6 +117,27 @@ class TestSaving(FolderTestCase):
                     self.assertEqual(pair[0].options["learning_rate"], 0.125)
                     np.testing.assert_array_equal(train(*pair, 3), expected)
 
+    def test_clipnorm_is_kept_but_sync_mode_refuses_it(self):
+        def table():
+            return mv.ArrayTableHandler(2, updater="sgd", learning_rate=1, name="w")
+
+        with mv.session():
+            saving = table()
+            saving.set_option(clipnorm=5)
+            mv.save(self.folder)
+        with checkpoints.Checkpoint(self.folder) as saved:
+            self.assertEqual(saved.tables[0].options["clipnorm"], 5)
+        with mv.session():
+            loaded = table()
+            mv.load(self.folder)
+            self.assertEqual(loaded.options["clipnorm"], 5)
+            self.assertEqual(loaded.add_get([6, 8]).tolist(), [-3, -4])
+        with mv.session(sync=True):
+            loaded = table()
+            with self.assertRaisesRegex(ValueError, "not fit: table 'w': clipnorm: expected 0"):
+                mv.load(self.folder)
+            self.assertEqual(loaded.options, {"learning_rate": 1})
+
     def test_checkpoints_are_numbered_and_keep_removes_the_oldest(self):
         with mv.session():
             table = mv.ArrayTableHandler(3)

@@ -51,15 +51,19 @@ OPTIONS = {
 ARRAY_OPTIONS = {name: options for name, options in OPTIONS.items() if "rowwise" not in name}
 
 
-def mean_square(row):
-    """Return the mean of the squares of a row, summed in the order of the library."""
-    sums = np.zeros(16, row.dtype)
-    for first in range(0, len(row), 16):
-        part = row[first : first + 16]
-        sums[: len(part)] += part * part
+def square_sum(values, dtype):
+    """Return the sum of the squares of numbers, in a dtype and in the order of the library."""
+    squares = np.zeros((len(values) // 16 + 1, 16), dtype)
+    squares.flat[: len(values)] = np.square(values, dtype=dtype)
+    sums = np.add.accumulate(squares)[-1]
     while len(sums) > 1:
         sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
-    return sums[0] / row.dtype.type(len(row))
+    return sums[0]
+
+
+def mean_square(row):
+    """Return the mean of the squares of a row."""
+    return square_sum(row, row.dtype) / row.dtype.type(len(row))
 
 
 def accepts(updater, shape):
@@ -93,7 +97,9 @@ class Model:
     def add(self, delta, rows=None, worker=0, terms=1):
         """Apply the delta of a worker, or the sum of `terms` deltas if `worker` is None."""
         rows = range(len(self.values)) if rows is None else rows
-        is_linear = not (self.options.get("weight_decay") or self.options.get("clipvalue"))
+        is_linear = not any(
+            self.options.get(option) for option in ("weight_decay", "clipnorm", "clipvalue")
+        )
         if self.updater in ("add", "sgd") and is_linear:
             for position, row in enumerate(rows):
                 self._update(row, delta[position], worker, terms)
@@ -101,8 +107,20 @@ class Model:
         total = {}
         for position, row in enumerate(rows):
             total[row] = total[row] + delta[position] if row in total else delta[position]
-        for row, values in total.items():
+        for row, values in self._clip_norm(total, is_sorted=len(total) < len(rows)).items():
             self._update(row, values, worker, terms)
+
+    def _clip_norm(self, total, is_sorted):
+        """Return the gradients of rows, clipped to a norm of all of them."""
+        limit = self.options.get("clipnorm")
+        if not limit or not total:
+            return total
+        # The library sorts rows where it sums them.
+        named = sorted(total) if is_sorted else total
+        norm = square_sum(np.concatenate([total[row] for row in named]), np.float64) ** 0.5
+        if norm <= limit:
+            return total
+        return {row: values * values.dtype.type(limit / norm) for row, values in total.items()}
 
     def _update(self, row, d, worker, terms):
         real = self.values.dtype.type  # converts to the table's dtype, as the library does

@@ -267,7 +267,7 @@ class TestUpdaters(SessionTestCase):
         with self.assertRaisesRegex(TypeError, "'add' has no options, received learning_rate"):
             mv.ArrayTableHandler(1, learning_rate=0.1)
         with self.assertRaisesRegex(
-            TypeError, "'sgd' has learning_rate, weight_decay, clipvalue, received momentum"
+            TypeError, "'sgd' has learning_rate, weight_decay, clipnorm, clipvalue, received mom"
         ):
             mv.ArrayTableHandler(1, updater="sgd").set_option(momentum=0.9)
         self.assertEqual(mv.ArrayTableHandler(1).options, {})

@@ -143,10 +143,11 @@ class TestFormulas(SessionTestCase):
     def test_weight_decay_and_clipping_are_those_of_every_gradient(self):
         rng = np.random.default_rng(8)
         settings = {"weight_decay": 0.25, "clipvalue": 0.75}
+        norms = ({"clipnorm": 2}, settings | {"clipnorm": 2}, {"clipnorm": 1e6})
         for name in OPTIONS:
             if "weight_decay" not in UPDATERS[name][1]:
                 continue
-            for options in (settings, {"weight_decay": 0.25}, {"clipvalue": 0.75}):
+            for options in (settings, {"weight_decay": 0.25}, {"clipvalue": 0.75}, *norms):
                 options = OPTIONS[name] | {"weight_decay": 0, "clipvalue": 0} | options
                 start = rng.standard_normal((90, 70)).astype("float32")
                 matrix = mv.MatrixTableHandler(90, 70, start, updater=name, **options)
@@ -156,6 +157,67 @@ class TestFormulas(SessionTestCase):
                     model.add(delta)
                     with self.subTest(updater=name, options=options):
                         assert_same_bits(matrix.add_get(delta), model.get())
+
+    def test_clipnorm_is_the_norm_of_the_whole_gradient_of_a_call(self):
+        rng = np.random.default_rng(11)
+        for name, dtype, size in itertools.product(("sgd", "adam"), FLOATS, (1, 37, 40_003)):
+            options = OPTIONS[name] | {"clipnorm": 0.5}
+            start = rng.standard_normal(size).astype(dtype)
+            table = mv.ArrayTableHandler(size, start, dtype=dtype, updater=name, **options)
+            model = Model(name, start[None], **options)
+            delta, out = np.empty(size, dtype), np.empty(size, dtype)
+            prepared = table.prepare_add(delta), table.prepare_add_get(delta, out)
+            adds = (
+                *prepared,
+                lambda table=table, delta=delta: table.add(delta),
+                lambda table=table, delta=delta: table.add_get(delta, out=delta),
+                lambda table=table, delta=delta: table.add_async(delta).result(),
+            )
+            for number, add in enumerate(adds * 2):
+                delta[:] = rng.standard_normal(size)
+                # The second half is within the limit.
+                delta *= (2 if number < len(adds) else 0.25) / np.linalg.norm(delta)
+                model.add(delta[None].copy())
+                add()
+                with self.subTest(updater=name, dtype=dtype, size=size, number=number):
+                    assert_same_bits(table.get(), model.get()[0])
+
+    def test_clipnorm_of_rows_is_the_norm_of_all_rows_of_a_call(self):
+        rng = np.random.default_rng(12)
+        for name, dtype in itertools.product(OPTIONS, FLOATS):
+            if "clipnorm" not in UPDATERS[name][1]:
+                continue
+            options = OPTIONS[name] | {"clipnorm": 2.5}
+            start = rng.standard_normal((50, 8)).astype(dtype)
+            table = mv.MatrixTableHandler(50, 8, start, dtype=dtype, updater=name, **options)
+            model = Model(name, start, **options)
+            for count in (0, 1, 5, 30, 300):
+                for replace in (False, True) if count <= 50 else (True,):
+                    ids = rng.choice(50, count, replace=replace)
+                    delta = rng.standard_normal((count, 8)).astype(dtype)
+                    model.add(delta, ids)
+                    table.add(delta, ids)
+            with self.subTest(updater=name, dtype=dtype):
+                assert_same_bits(table.get(), model.get())
+
+    def test_clipnorm_of_a_part_is_its_norm(self):
+        table = mv.MatrixTableHandler(3, 4, updater="sgd", learning_rate=1, clipnorm=5)
+        table.add([[6, 8]], index=np.s_[1:2, 2:4])
+        self.assertEqual(table.get([1]).tolist(), [[0, 0, -3, -4]])
+
+    def test_clipnorm_of_keys_is_the_norm_of_all_keys_of_a_call(self):
+        initial = mv.initializers.Zeros()
+        for dtype in (*FLOATS, "bfloat16"):
+            table = mv.HashTableHandler(
+                2, 9, initial, dtype=dtype, updater="sgd", learning_rate=1, clipnorm=5
+            )
+            table.add([[6, 0], [0, 4], [0, 4]], [-7, 2**40, 2**40])
+            self.assertEqual(table.get([-7, 2**40]).tolist(), [[-3, 0], [0, -4]], dtype)
+
+    def test_norm_that_is_not_finite_makes_the_gradient_that_of_keras(self):
+        for value, expected in ((math.nan, [math.nan] * 2), (math.inf, [math.nan, 0])):
+            table = mv.ArrayTableHandler(2, updater="sgd", clipnorm=1)
+            np.testing.assert_array_equal(table.add_get([value, 1]), expected)
 
     def test_row_wise_updaters_need_a_matrix_of_short_rows(self):
         for name in ("rowwise_adagrad", "rowwise_adam"):
@@ -240,6 +302,8 @@ class TestOptions(SessionTestCase):
     def test_out_of_range_options_change_nothing(self):
         ranges = {
             "outer_epsilon": ("rmsprop", (-1, -1e-300), "at least 0"),
+            "clipnorm": ("adam", (-1, -1e-300), "at least 0"),
+            "clipvalue": ("adam", (-1, -1e-300), "at least 0"),
             "momentum": ("momentum", (-0.1, 1.1), "0 to 1"),
             "rho": ("rmsprop", (-0.1, 1), "0 to less than 1"),
             "beta_1": ("adam", (-0.1, 1), "0 to less than 1"),
@@ -267,6 +331,16 @@ class TestOptions(SessionTestCase):
                     table.set_option(**(other | {option: value}))
                 self.assertEqual(table.options, before)
 
+    def test_clipnorm_changes_with_the_next_add(self):
+        table = mv.ArrayTableHandler(2, updater="sgd", learning_rate=1)
+        self.assertEqual(table.add_get([6, 8]).tolist(), [-6, -8])
+        table.set_option(clipnorm=5)
+        self.assertEqual(table.options, {"learning_rate": 1, "clipnorm": 5})
+        self.assertEqual(table.add_get([-6, -8]).tolist(), [-3, -4])
+        table.set_option(clipnorm=0)
+        self.assertEqual(table.options, {"learning_rate": 1})
+        self.assertEqual(table.add_get([-3, -4]).tolist(), [0, 0])
+
     def test_misspelled_names_are_corrected(self):
         for options, meant in (
             ({"updater": "sdg"}, "sgd"),
@@ -286,7 +360,7 @@ class TestOptions(SessionTestCase):
     def test_rejects_options_of_another_updater(self):
         with self.assertRaisesRegex(TypeError, "'adam' has learning_rate, beta_1, .*momentum=0.9"):
             mv.ArrayTableHandler(1, updater="adam", momentum=0.9)
-        message = "decay: updater 'sgd' has learning_rate, weight_decay, clipvalue, received"
+        message = "decay: updater 'sgd' has learning_rate, weight_decay, clipnorm, clipvalue, rec"
         with self.assertRaisesRegex(TypeError, message):
             mv.MatrixTableHandler(1, 1, updater="sgd", decay=0.9)
 
@@ -366,7 +440,7 @@ class TestDuplicateRows(SessionTestCase):
         for name in OPTIONS:
             if "weight_decay" not in UPDATERS[name][1]:
                 continue
-            for option in ({"weight_decay": 0.5}, {"clipvalue": 1}):
+            for option in ({"weight_decay": 0.5}, {"clipvalue": 1}, {"clipnorm": 1}):
                 options = OPTIONS[name] | {"weight_decay": 0, "clipvalue": 0} | option
                 table = mv.MatrixTableHandler(4, 2, 1, updater=name, **options)
                 keys = mv.HashTableHandler(
@@ -407,8 +481,36 @@ class TestModes(unittest.TestCase):
             assert_same_bits(values[1], values[0])
             assert_same_bits(values[2], values[0])
 
+    def test_clipnorm_in_sync_mode_is_refused(self):
+        with mv.session(sync=True):
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode.*ved 2"):
+                mv.ArrayTableHandler(2, updater="adam", clipnorm=2)
+            table = mv.ArrayTableHandler(2, updater="adam", clipnorm=0)
+            before = table.options
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode.*ved 2"):
+                table.set_option(learning_rate=7, clipnorm=2)
+            self.assertEqual(table.options, before)
+            mv.ArrayTableHandler(2, updater="dcasgd", variance_control=2)
+        with mv.session(staleness=1):
+            table = mv.ArrayTableHandler(2, updater="sgd", learning_rate=1, clipnorm=5)
+            self.assertEqual(table.add_get([6, 8]).tolist(), [-3, -4])
+
 
 class TestParamSync(unittest.TestCase):
+    def test_clipnorm_is_refused(self):
+        array = np.zeros(2, np.float32)
+        with mv.session():
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 for a sync.*received 5"):
+                ParamSync([array], updater="sgd", clipnorm=5)
+            sync = ParamSync([array], updater="sgd", learning_rate=1)
+            array += 8
+            sync.tables[0].set_option(clipnorm=5)
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 for a sync.*received 5"):
+                sync.sync()
+            sync.tables[0].set_option(clipnorm=0)
+            sync.sync()
+            self.assertEqual(sync.tables[0].get().tolist(), [8, 8])
+
     def test_optimizers_take_the_negative_change_as_gradient(self):
         rng = np.random.default_rng(5)
         for name in OPTIMIZERS:
@@ -441,7 +543,7 @@ class TestParamSync(unittest.TestCase):
     def test_param_sync_rejects_invalid_options(self):
         with mv.session():
             with self.assertRaisesRegex(
-                TypeError, "'nesterov' has learning_rate, momentum, weight_decay, clipvalue, rec"
+                TypeError, "'nesterov' has learning_rate, momentum, weight_decay, clipnorm, clipv"
             ):
                 ParamSync([np.zeros(2)], updater="nesterov", rho=0.5)
             with self.assertRaisesRegex(TypeError, "'adam' works on tables of floating-point"):
