@@ -70,6 +70,13 @@ Status Group::Allgather(CollectiveKind kind, const Status& mine, const WaitLimit
   return Wait(limit);
 }
 
+Status Group::Agree(CollectiveKind kind, const Status& mine, const std::vector<int>& ranks,
+                    const std::string& consequence, const WaitLimit& limit, const void* data,
+                    int64_t bytes) {
+  MV_RETURN_IF_NOT_OK(Allgather(kind, mine, limit, data, bytes));
+  return CheckTookPart(ranks, consequence);
+}
+
 void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes) {
   (void)MV_FAILPOINT("group.begin");
   watch_.Begin();

@@ -63,6 +63,12 @@ class Group {
   // Begins the next collective, with a failure if `mine` is one, and waits.
   Status Allgather(CollectiveKind kind, const Status& mine, const WaitLimit& limit,
                    const void* data = nullptr, int64_t bytes = 0);
+  // Makes an allgather to which `ranks` have to come, because each of them has done something
+  // before that the call needs. Returns PeerLost if one did not come: "rank 1 died" and
+  // `consequence`.
+  Status Agree(CollectiveKind kind, const Status& mine, const std::vector<int>& ranks,
+               const std::string& consequence, const WaitLimit& limit, const void* data = nullptr,
+               int64_t bytes = 0);
   // Returns whether the last collective is complete. An error that Wait has returned is then the
   // result of all participants.
   bool IsCompleted() const;

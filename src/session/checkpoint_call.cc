@@ -22,9 +22,8 @@ Status CheckpointCall::Begin(Tables tables, int64_t num_created, const WaitLimit
 Status CheckpointCall::ExchangeVotes(const Status& mine, const std::vector<int>& ranks,
                                      const std::string& task, const WaitLimit& limit,
                                      const MasterMessage& from_master) {
-  CastVote(world(), kind_, mine, request_.folder, from_master);
-  MV_RETURN_IF_NOT_OK(AwaitVotes(world(), request_.folder, limit));
-  return world()->CheckTookPart(ranks, StrCat(" before it had ", task));
+  return multiverso::ExchangeVotes(world(), kind_, mine, request_.folder, ranks,
+                                   StrCat(" before it had ", task), limit, from_master);
 }
 
 }  // namespace multiverso

@@ -25,13 +25,11 @@ void Remember(Checkpointing* state, LastSave&& save) {
   saves.push_back(std::move(save));
 }
 
-// Exchanges votes about the save.
 Status ExchangeVotes(const Checkpointing& state, const Status& mine, const WaitLimit& limit) {
-  Group* const world = state.context->world();
-  CastVote(world, CollectiveKind::kSaveWait, mine, state.job->folder());
-  MV_RETURN_IF_NOT_OK(AwaitVotes(world, state.job->folder(), limit));
-  return world->CheckTookPart(
-      {state.committer}, StrCat(" before it had said that it had completed ", state.job->saving()));
+  const SaveJob& job = *state.job;
+  return ExchangeVotes(state.context->world(), CollectiveKind::kSaveWait, mine, job.folder(),
+                       {state.committer},
+                       StrCat(" before it had said that it had completed ", job.saving()), limit);
 }
 
 // Returns whether this rank is the first of its node among the participants of the last collective.

@@ -44,8 +44,8 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
           publications.back().Copy(static_cast<int>(share), static_cast<int>(here.size()), limit);
     }
   }
-  MV_RETURN_IF_NOT_OK(world->Allgather(CollectiveKind::kPublish, status, limit));
-  MV_RETURN_IF_NOT_OK(world->CheckTookPart(copiers, " before it had copied the tables"));
+  MV_RETURN_IF_NOT_OK(world->Agree(CollectiveKind::kPublish, status, copiers,
+                                   " before it had copied the tables", limit));
   // Every rank does this, since one of them may die before it. All ranks of the node have copied to
   // the same buffers, and no later publication begins before this rank takes part in it. All nodes
   // complete the same publications, so the numbers agree.

@@ -29,17 +29,15 @@ Status Changed(const Status& failure, const Change& change) {
 
 }  // namespace
 
-void CastVote(Group* world, CollectiveKind kind, const Status& status, const std::string& folder,
-              const MasterMessage& from_master) {
-  if (status.ok()) return world->BeginAllgather(kind, &from_master, sizeof(from_master));
-  world->BeginFailure(
-      kind, Changed(status, [&](const std::string& text) { return WithoutFolder(text, folder); }));
-}
-
-Status AwaitVotes(Group* world, const std::string& folder, const WaitLimit& limit) {
-  const Status status = world->Wait(limit);
-  if (status.ok() || !world->IsCompleted()) return status;
-  return Changed(status, [&](const std::string& text) { return WithFolder(text, folder); });
+Status ExchangeVotes(Group* world, CollectiveKind kind, const Status& mine,
+                     const std::string& folder, const std::vector<int>& ranks,
+                     const std::string& consequence, const WaitLimit& limit,
+                     const MasterMessage& from_master) {
+  const auto shorten = [&](const std::string& text) { return WithoutFolder(text, folder); };
+  const auto lengthen = [&](const std::string& text) { return WithFolder(text, folder); };
+  const Status status = world->Agree(kind, mine.ok() ? mine : Changed(mine, shorten), ranks,
+                                     consequence, limit, &from_master, sizeof(from_master));
+  return status.ok() || !world->IsCompleted() ? status : Changed(status, lengthen);
 }
 
 MasterMessage MasterMessageOf(const Group& world, int master) {

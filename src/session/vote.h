@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -17,13 +18,13 @@ struct MasterMessage {
   int64_t values[4] = {};
 };
 
-// Begins the allgather of the votes. `folder`, which all ranks know, is cut off the beginning of
+// Makes an allgather as Group::Agree. `folder`, which all ranks know, is cut off the beginning of
 // texts and paths, since a long path would not fit.
-void CastVote(Group* world, CollectiveKind kind, const Status& status, const std::string& folder,
-              const MasterMessage& from_master = MasterMessage());
-// Waits for the votes. Returns the first failure among them in rank order, on all ranks.
-Status AwaitVotes(Group* world, const std::string& folder, const WaitLimit& limit);
-// Returns the message of the master, after AwaitVotes has returned ok.
+Status ExchangeVotes(Group* world, CollectiveKind kind, const Status& mine,
+                     const std::string& folder, const std::vector<int>& ranks,
+                     const std::string& consequence, const WaitLimit& limit,
+                     const MasterMessage& from_master = MasterMessage());
+// Returns the message of the master, after ExchangeVotes has returned ok.
 MasterMessage MasterMessageOf(const Group& world, int master);
 
 }  // namespace multiverso

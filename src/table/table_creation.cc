@@ -107,8 +107,8 @@ Status TableCreation::Fill(const WaitLimit& limit) {
     stored = table_->RunWithoutMode(Request::Store(init_value_), limit);
     (void)MV_FAILPOINT("table.filled");
   }
-  MV_RETURN_IF_NOT_OK(context_.rank->world()->Allgather(CollectiveKind::kFillTable, stored, limit));
-  return CheckTookPart({master_}, "stored the initial value");
+  return context_.rank->world()->Agree(CollectiveKind::kFillTable, stored, {master_},
+                                       Before("stored the initial value"), limit);
 }
 
 void TableCreation::SendSpec(const SyncPointArrival& arrival) {
@@ -146,18 +146,16 @@ Status TableCreation::CompareSpecs() {
   return Status::Ok();
 }
 
-Status TableCreation::CheckTookPart(const std::vector<int>& ranks, const char* task) const {
-  return context_.rank->world()->CheckTookPart(
-      ranks,
-      StrCat(" before it had ", task, " of ", spec_.Describe(), ": the table was not created"));
+std::string TableCreation::Before(const char* task) const {
+  return StrCat(" before it had ", task, " of ", spec_.Describe(), ": the table was not created");
 }
 
 Status TableCreation::MakeSegments(const WaitLimit& limit) {
   const Status made = is_maker() ? MakeSegmentHere() : Status::Ok();
   const SegmentLocator locator = is_maker() && made.ok() ? segment_.locator() : SegmentLocator();
-  MV_RETURN_IF_NOT_OK(context_.rank->world()->Allgather(
-      CollectiveKind::kMapTable, made.In(spec_.Describe()), limit, &locator, sizeof(locator)));
-  return CheckTookPart(makers_, "made the memory");
+  return context_.rank->world()->Agree(CollectiveKind::kMapTable, made.In(spec_.Describe()),
+                                       makers_, Before("made the memory"), limit, &locator,
+                                       sizeof(locator));
 }
 
 Status TableCreation::MakeSegmentHere() {
@@ -186,7 +184,7 @@ Status TableCreation::MapSegments(const WaitLimit& limit) {
       world->Allgather(CollectiveKind::kMapTable, mapped.In(spec_.Describe()), limit);
   if (all_mapped.ok() || !world->IsCompleted()) return all_mapped;
   // A segment can be opened only while its maker lives, so a maker's death is the cause.
-  MV_RETURN_IF_NOT_OK(CheckTookPart(makers_, "shared the memory"));
+  MV_RETURN_IF_NOT_OK(world->CheckTookPart(makers_, Before("shared the memory")));
   return all_mapped;
 }
 
@@ -223,7 +221,7 @@ Status TableCreation::CauseOf(const Status& failure) const {
     return peers.IsLost(maker_) ? Status::Ok() : Status::Pending();
   });
   if (lost.pending()) return failure;
-  return peers.LossOf(maker_, " before it had shared the memory: the table was not created");
+  return peers.LossOf(maker_, Before("shared the memory"));
 }
 
 void TableCreation::MakeTable() {

@@ -43,8 +43,8 @@ class TableCreation {
   void SendSpec(const SyncPointArrival& arrival);
   Status CompareSpecs();
   bool is_maker() const { return maker_ == context_.members->rank(); }
-  // Returns PeerLost, on all ranks, if one of `ranks` did not join the last collective.
-  Status CheckTookPart(const std::vector<int>& ranks, const char* task) const;
+  // Returns what follows the end of a lost rank in an error: what it had not done.
+  std::string Before(const char* task) const;
   // Makes the segment on the first rank of the node, and exchanges the locators of the segments.
   Status MakeSegments(const WaitLimit& limit);
   Status MakeSegmentHere();
