@@ -24,7 +24,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 CORE_LAYOUTS = {(1, 1), (2, 2), (3, 3), (4, 4), (4, 2)}
 
 #: The files that take longest for their number of tests.
-LONG_FILES = {"test_docs.py", "test_lasagne_example.py", "test_learn.py", "test_windows.py"}
+LONG_FILES = {
+    *("test_docs.py", "test_install.py", "test_lasagne_example.py", "test_learn.py"),
+    *("test_theano_cnn.py", "test_windows.py"),
+}
 
 
 # This hook must run before that of pytest, which evaluates -m.

@@ -16,7 +16,25 @@ namespace fs = std::filesystem;
 // The most bytes of one call, which takes a 32-bit count.
 constexpr int64_t kMaxBytesPerCall = int64_t{1} << 30;
 
-fs::path PathOf(const std::string& path) { return fs::path(windows::ToUtf16(path)); }
+// Convert between UTF-8, which this library uses for paths, and UTF-16, which Windows uses.
+std::wstring ToUtf16(const std::string& text) {
+  const int length = static_cast<int>(text.size());
+  const int needed = MultiByteToWideChar(CP_UTF8, 0, text.data(), length, nullptr, 0);
+  std::wstring utf16(static_cast<size_t>(needed), L'\0');
+  MultiByteToWideChar(CP_UTF8, 0, text.data(), length, utf16.data(), needed);
+  return utf16;
+}
+
+std::string ToUtf8(const std::wstring& text) {
+  const int length = static_cast<int>(text.size());
+  const int needed =
+      WideCharToMultiByte(CP_UTF8, 0, text.data(), length, nullptr, 0, nullptr, nullptr);
+  std::string utf8(static_cast<size_t>(needed), '\0');
+  WideCharToMultiByte(CP_UTF8, 0, text.data(), length, utf8.data(), needed, nullptr, nullptr);
+  return utf8;
+}
+
+fs::path PathOf(const std::string& path) { return fs::path(ToUtf16(path)); }
 
 // Returns the errno that is closest to an error of Windows.
 int ErrnoOf(const std::error_code& error) {
@@ -95,9 +113,9 @@ class WindowsReadableFile final : public ReadableFile {
 class WindowsFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    HANDLE const file = CreateFileW(windows::ToUtf16(path).c_str(), GENERIC_WRITE,
-                                    FILE_SHARE_READ | FILE_SHARE_DELETE, nullptr, CREATE_NEW,
-                                    FILE_ATTRIBUTE_NORMAL, nullptr);
+    HANDLE const file =
+        CreateFileW(ToUtf16(path).c_str(), GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_DELETE,
+                    nullptr, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, nullptr);
     if (file == INVALID_HANDLE_VALUE) return IoFailure(path, "create", LastErrno());
     return std::unique_ptr<WritableFile>(std::make_unique<WindowsWritableFile>(path, file));
   }
@@ -105,9 +123,9 @@ class WindowsFileSystem final : public FileSystem {
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
     std::error_code error;
     if (fs::is_directory(PathOf(path), error)) return IoFailure(path, "read", EISDIR);
-    HANDLE const file = CreateFileW(windows::ToUtf16(path).c_str(), GENERIC_READ,
-                                    FILE_SHARE_READ | FILE_SHARE_DELETE, nullptr, OPEN_EXISTING,
-                                    FILE_ATTRIBUTE_NORMAL, nullptr);
+    HANDLE const file =
+        CreateFileW(ToUtf16(path).c_str(), GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_DELETE,
+                    nullptr, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, nullptr);
     if (file == INVALID_HANDLE_VALUE) return IoFailure(path, "open", LastErrno());
     LARGE_INTEGER size{};
     if (GetFileType(file) != FILE_TYPE_DISK || GetFileSizeEx(file, &size) == 0) {
@@ -132,7 +150,7 @@ class WindowsFileSystem final : public FileSystem {
     std::error_code error;
     fs::directory_iterator entry(PathOf(path), error);
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-      names.push_back(windows::ToUtf8(entry->path().filename().wstring().c_str()));
+      names.push_back(ToUtf8(entry->path().filename().wstring()));
     }
     if (error) return IoFailure(path, "list", ErrnoOf(error));
     return names;
@@ -156,8 +174,7 @@ class WindowsFileSystem final : public FileSystem {
 
   Status Rename(const std::string& from, const std::string& to) override {
     // MOVEFILE_WRITE_THROUGH makes the call return only when the rename is on the disk.
-    if (MoveFileExW(windows::ToUtf16(from).c_str(), windows::ToUtf16(to).c_str(),
-                    MOVEFILE_WRITE_THROUGH) == 0) {
+    if (MoveFileExW(ToUtf16(from).c_str(), ToUtf16(to).c_str(), MOVEFILE_WRITE_THROUGH) == 0) {
       return IoFailure(to, "rename to", LastErrno());
     }
     return Status::Ok();
@@ -176,7 +193,7 @@ class WindowsFileSystem final : public FileSystem {
 
   Status RemoveFolder(const std::string& path,
                       bool (*is_removed)(const std::string& name)) override {
-    const DWORD attributes = GetFileAttributesW(windows::ToUtf16(path).c_str());
+    const DWORD attributes = GetFileAttributesW(ToUtf16(path).c_str());
     if (attributes == INVALID_FILE_ATTRIBUTES) {
       const int error_number = LastErrno();
       return error_number == ENOENT ? Status::Ok() : IoFailure(path, "remove", error_number);

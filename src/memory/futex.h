@@ -1,5 +1,5 @@
 // Futexes: waiting for a change of a word of shared memory, first by polling, then asleep.
-// Only futex_linux.cc, futex_posix.cc and futex_windows.cc make the system calls.
+// Only futex_linux.cc and futex_other.cc make the system calls.
 #ifndef MULTIVERSO_MEMORY_FUTEX_H_
 #define MULTIVERSO_MEMORY_FUTEX_H_
 
@@ -19,9 +19,8 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free, "words are shared betw
 // a signal), so the caller checks its condition again.
 void SleepOnWord(std::atomic<uint32_t>* word, uint32_t expected, Instant until);
 
-// Wakes up to `count` sleepers of any process. On Windows it wakes one or all sleepers of this
-// process, and sleepers of other processes wake up by themselves every millisecond. On systems
-// other than these and Linux, all sleepers do, more often at first.
+// Wakes up to `count` sleepers of any process. On systems other than Linux, all sleepers wake up by
+// themselves at least every millisecond.
 void WakeWord(std::atomic<uint32_t>* word, int count);
 constexpr int kWakeAll = 1 << 30;
 

@@ -12,16 +12,16 @@
 namespace multiverso {
 
 struct NamedFile {
-  int fd = -1;  // the value of a handle on Windows
+  int fd = -1;
   std::string path;
 };
 
-// Returns the folders for such files, in the order in which they are tried. Not on Windows.
+// Returns the folders for such files, in the order in which they are tried.
 std::vector<std::string> SegmentFolders();
 
-// Creates an empty file for a segment of `bytes` bytes: on Windows in the temporary folder,
-// elsewhere in the first folder with enough room. Except on Windows, a creator locks its file while
-// it has the file open, and this function removes older files that are not locked.
+// Creates an empty file for a segment of `bytes` bytes, in the first folder with enough room. A
+// creator locks its file while it has the file open, and this function removes older files that are
+// not locked.
 Result<NamedFile> CreateNamedFile(int64_t bytes);
 
 }  // namespace multiverso

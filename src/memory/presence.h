@@ -5,7 +5,7 @@
 // it when the process ends for any reason, so the holder of a lock is alive. Opening and closing
 // the same file elsewhere in the process, as readers do, does not drop it. A POSIX record lock
 // would be lost then. Presence needs no heartbeat, no signal and no process ids, which differ
-// between containers. Windows uses LockFileEx.
+// between containers.
 //
 // A child that was forked past the C library (clone) keeps the open file, and with it the lock.
 // Linux can tell then whether the process itself has ended, if both are in one namespace of process
@@ -43,7 +43,7 @@ Status MarkPresent(int fd, int index);
 void ClearPresent(int fd, int index);
 
 // Returns whether another process is marked present as number `index`, or true if the system cannot
-// tell. Do not ask for this process's own index: Linux reports it absent, Windows present.
+// tell. Do not ask for this process's own index, which the system reports absent.
 bool IsPresent(int fd, int index);
 
 }  // namespace multiverso

@@ -12,7 +12,6 @@ Segment& Segment::operator=(Segment&& other) noexcept {
     data_ = std::exchange(other.data_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
     fd_ = std::exchange(other.fd_, -1);
-    is_view_ = std::exchange(other.is_view_, false);
     path_ = std::exchange(other.path_, std::string());
   }
   return *this;

@@ -5,8 +5,7 @@
 // size of /dev/shm. The other ranks of the node open it through /proc/<pid>/fd. If the kernel has
 // no memfd, or if MULTIVERSO_SEGMENTS=file is set because ranks cannot open /proc/<pid>/fd, a
 // shared segment is a file (CreateNamedFile) that is unlinked as soon as every rank has mapped it.
-// On other POSIX systems a shared segment is always such a file. On Windows it is a temporary file
-// that disappears with its last handle.
+// On other POSIX systems a shared segment is always such a file. Windows has only private segments.
 #ifndef MULTIVERSO_MEMORY_SEGMENT_H_
 #define MULTIVERSO_MEMORY_SEGMENT_H_
 
@@ -46,7 +45,8 @@ class Segment {
   // few of them, or checks before it touches them.
   static Result<Segment> CreatePrivate(int64_t bytes, int64_t spare = 0,
                                        PageSize pages = PageSize::kHuge);
-  // Creates zero-filled memory that other ranks of the node can open by its locator.
+  // Creates zero-filled memory that other ranks of the node can open by its locator. Returns
+  // UnsupportedError on Windows.
   static Result<Segment> CreateShared(int64_t bytes, int64_t spare = 0,
                                       PageSize pages = PageSize::kHuge);
   static Result<Segment> OpenShared(const SegmentLocator& locator);
@@ -55,13 +55,13 @@ class Segment {
   // joining an elastic session, readers and observers require (reader/find_segments.h).
   static bool CanBeFound();
   // Maps an existing segment of unknown size. `path` is a descriptor of another process,
-  // /proc/<pid>/fd/<fd>. Unless it is writable, this process cannot change it. Not on Windows.
+  // /proc/<pid>/fd/<fd>. Unless it is writable, this process cannot change it.
   static Result<Segment> OpenFound(const std::string& path, bool is_writable = false);
 
   bool is_mapped() const { return data_ != nullptr; }
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  int fd() const { return fd_; }  // the value of a handle on Windows
+  int fd() const { return fd_; }
   SegmentLocator locator() const;
 
   // Spreads the pages over the NUMA nodes of the machine, for all processes that map the segment.
@@ -69,8 +69,7 @@ class Segment {
   // system forbids it, and on systems other than Linux.
   void Interleave();
 
-  // Removes the segment's name, if it has one; Windows does that by itself. Call it when every rank
-  // has mapped the segment.
+  // Removes the segment's name, if it has one. Call it when every rank has mapped the segment.
   void Unlink();
   // Unlinks the segment and closes its descriptor. Call it when no rank will open the segment or
   // query presence on it any more.
@@ -99,8 +98,7 @@ class Segment {
   char* data_ = nullptr;
   int64_t bytes_ = 0;
   int fd_ = -1;
-  bool is_view_ = false;  // a view of a file, which Windows releases differently
-  std::string path_;      // of a file that this process created and has not unlinked yet
+  std::string path_;  // of a file that this process created and has not unlinked yet
 };
 
 }  // namespace multiverso

@@ -166,7 +166,8 @@ Status TableCreation::MakeSegmentHere() {
   if (!bytes.ok()) return bytes.status();
   // A rank alone on its node does not share the memory, unless there may be readers. Private memory
   // is faster to map.
-  const bool is_private = rank->members().num_ranks_here() == 1 && context_.members->name().empty();
+  const bool may_be_read = !context_.members->name().empty() && Segment::CanBeFound();
+  const bool is_private = rank->members().num_ranks_here() == 1 && !may_be_read;
   const auto create = is_private ? Segment::CreatePrivate : Segment::CreateShared;
   Result<Segment> made = create(bytes.value().needed, bytes.value().spare, bytes.value().pages);
   if (!made.ok()) return made.status();

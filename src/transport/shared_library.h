@@ -7,8 +7,7 @@
 
 namespace multiverso {
 
-// Returns the MPI libraries that this process has loaded: their paths on Linux, their file names on
-// Windows.
+// Returns the paths of the MPI libraries that this process has loaded.
 std::vector<std::string> LoadedMpiLibraries();
 
 // Returns the usual file names of MPI libraries on this platform, the most likely first.

@@ -1,5 +1,3 @@
-#include <sched.h>
-
 #include <algorithm>
 #include <thread>
 
@@ -8,8 +6,8 @@
 namespace multiverso {
 namespace {
 
-// POSIX has no wait for a word that several processes map, so a sleeper polls. A sleep is as long
-// as a quarter of the wait so far, so that a short wait ends soon and a long wait costs little.
+// Only Linux lets threads of several processes wait for a word, so a sleeper polls. A sleep takes a
+// quarter of the time since the wait began: a short wait ends soon, and a long wait costs little.
 constexpr auto kMinSleep = std::chrono::microseconds(50);
 constexpr auto kMaxSleep = std::chrono::milliseconds(1);
 
@@ -25,7 +23,7 @@ void SleepOnWord(std::atomic<uint32_t>* word, uint32_t expected, Instant until) 
 
 void WakeWord(std::atomic<uint32_t>* /*word*/, int /*count*/) {}
 
-void YieldCore() { sched_yield(); }
+void YieldCore() { std::this_thread::yield(); }
 
 void SleepPrecisely() {}
 

@@ -1,9 +1,8 @@
-#include "transport/mpi_library.h"
-
 #include <vector>
 
 #include "base/text.h"
 #include "transport/launcher.h"
+#include "transport/mpi_library.h"
 #include "transport/shared_library.h"
 
 namespace multiverso {

@@ -1,11 +1,10 @@
-#include "liveness/connection_plan.h"
-
 #include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "base/process.h"
 #include "base/text.h"
+#include "liveness/connection_plan.h"
 #include "node/place.h"
 
 namespace multiverso {

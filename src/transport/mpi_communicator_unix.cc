@@ -1,5 +1,3 @@
-#include "transport/mpi_communicator.h"
-
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +11,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "transport/exit_meeting.h"
+#include "transport/mpi_communicator.h"
 #include "transport/mpi_files.h"
 #include "transport/mpi_functions.h"
 #include "transport/mpi_messenger.h"

@@ -1,11 +1,10 @@
-#include "liveness/peer_connections.h"
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "liveness/peer_connections.h"
 
 namespace multiverso {
 namespace {
