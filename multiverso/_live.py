@@ -90,14 +90,14 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
         except StateError as error:
             waited = time.monotonic() - start
             awaited = f"multiverso.init(name={job!r})" if name else f"a session of process {pid}"
-            if waited >= limit:
-                if limit == 0:
-                    raise
-                msg = f"{error}; waited {limit:g} s for {awaited} in another process of this user"
-                raise StateError(msg) from None
+            if limit == 0:
+                raise
             if waited >= _LOG_SECONDS and not is_logged:
                 is_logged = True
                 _log.warning("attach: waits for %s in another process of this user", awaited)
+            if waited >= limit:
+                msg = f"{error}; waited {limit:g} s for {awaited} in another process of this user"
+                raise StateError(msg) from None
             time.sleep(_ATTACH_SECONDS)
         else:
             return View(handle)
