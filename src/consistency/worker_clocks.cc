@@ -341,23 +341,23 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     // The awaited call is read before need_of, because the worker made its adds before it entered
     // the awaited call.
     const char* const awaited_call = context_->peers()->CollectiveAwaitedBy(rank);
-    const std::string reason = context_->peers()->ExitReason(rank);
+    const bool is_lost = context_->peers()->IsLost(rank);
     const Need need = need_of(worker);
     if (need == Need::kNothing) {
-      if (!reason.empty() && !has_finished(worker) && !is_elastic_) other_losses.push_back(rank);
+      if (is_lost && !has_finished(worker) && !is_elastic_) other_losses.push_back(rank);
       continue;
     }
     (need == Need::kCall ? late : working).push_back(rank);
     round = std::min(round, adds(worker));
-    if (!reason.empty() && is_elastic_) {
-      context_->peers()->Exclude(rank, reason);
+    if (is_elastic_ && is_lost) {
+      (void)context_->peers()->ExcludeIfLost(rank);
       slots_[worker].finished.store(1, std::memory_order_release);
       Wake();
       continue;
     }
     // All lost workers are named, because one of them may have ended only after it was told of the
     // loss of another.
-    if (!reason.empty()) {
+    if (is_lost) {
       is_loss_certain = is_here(worker) || watch_.MessagesHaveArrived() || is_loss_certain;
       needed_losses.push_back(rank);
     } else if (is_here(worker) && context_->failure_detector()->IsSilent(rank)) {

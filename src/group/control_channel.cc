@@ -127,9 +127,8 @@ void ControlChannel::WarnIfStuck() {
 std::string ControlChannel::LostRankNames() const {
   std::string names;
   for (int rank = 0; rank < members_->size(); ++rank) {
-    const std::string reason = peers_->ExitReason(rank);
-    if (rank == members_->rank() || reason.empty()) continue;
-    names += StrCat(names.empty() ? ". Lost: " : ", ", members_->NameRank(rank), " ", reason);
+    if (rank == members_->rank() || !peers_->IsLost(rank)) continue;
+    names += StrCat(names.empty() ? ". Lost: " : ", ", peers_->EndOf(rank));
   }
   return names;
 }
@@ -343,7 +342,7 @@ void ControlChannel::SendHeartbeat(bool is_last) {
 int ControlChannel::ServiceRankOf(int node) const {
   const std::vector<int>& ranks = service_ranks_[static_cast<size_t>(node)];
   for (const int rank : ranks) {
-    if (peers_->ExitReason(rank).empty()) return rank;
+    if (!peers_->IsLost(rank)) return rank;
   }
   return ranks.front();
 }

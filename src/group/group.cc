@@ -239,16 +239,16 @@ Status Group::AgreedResult() const {
 Status Group::CheckPeers(const std::vector<int>& late) {
   bool any_excluded = false;
   for (const int rank : late) {
-    const std::string reason = peers_->ExitReason(rank);
-    if (reason.empty() && members_->is_local(rank) && peers_->IsSilent(rank) && !HasBegun(rank)) {
+    const bool is_lost = peers_->IsLost(rank);
+    if (!is_lost && members_->is_local(rank) && peers_->IsSilent(rank) && !HasBegun(rank)) {
       const Status timeout = state_->ExcludeSilentRank(rank, NameOf(OwnKind()));
       if (!peers_->IsExcluded(rank)) return timeout;
       any_excluded = true;
     }
     // The rank may have begun after LateMembers looked, and then ended.
-    if (reason.empty() || HasBegun(rank)) continue;
+    if (!is_lost || HasBegun(rank)) continue;
     if (members_->survives_losses()) {
-      peers_->Exclude(rank, reason);
+      (void)peers_->ExcludeIfLost(rank);
       any_excluded = true;
       if (peers_->IsExcluded(rank)) continue;
     }
@@ -263,14 +263,11 @@ Status Group::CheckPeers(const std::vector<int>& late) {
 Status Group::CheckOwnLeader() {
   const int leader = exchange_->leader();
   if (leader < 0 || leader == members_->rank()) return Status::Ok();
-  const std::string reason = peers_->ExitReason(leader);
   if (!members_->survives_losses()) {
-    return reason.empty() ? Status::Ok() : CheckLost(leader);
+    return peers_->IsLost(leader) ? CheckLost(leader) : Status::Ok();
   }
   // Once a leader is excluded, the next member becomes the leader.
-  if (!reason.empty()) {
-    peers_->Exclude(leader, reason);
-  } else if (peers_->IsSilent(leader)) {
+  if (!peers_->ExcludeIfLost(leader) && peers_->IsSilent(leader)) {
     (void)state_->ExcludeSilentRank(leader, NameOf(OwnKind()));
   }
   return Status::Ok();

@@ -79,9 +79,7 @@ void SessionState::RecordDeath(int rank, const std::string& how, int known_loss)
   if (memory_->slot(rank).state.load(std::memory_order_acquire) != RankSlot::kAbsent) return;
   std::string reason = how;
   if (known_loss >= 0 && known_loss < members_->size() && known_loss != rank) {
-    const std::string cause = peers_->ExitReason(known_loss);
-    reason +=
-        StrCat(", after ", members_->NameRank(known_loss), " ", cause.empty() ? "was lost" : cause);
+    reason += StrCat(", after ", peers_->EndOf(known_loss));
   }
   const uint64_t unknown[kGroups] = {};
   peers_->RecordExit(rank, RankSlot::kDied, reason, unknown);

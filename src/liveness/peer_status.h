@@ -68,6 +68,8 @@ class PeerStatus final : public OwnerProbe {
   // Records and logs that the session continues without that rank of this node. `reason` has the
   // form of ExitReason. RecordExit excludes ranks of other nodes.
   void Exclude(int rank, const std::string& reason) const;
+  // Excludes a rank if it is lost, and returns whether it is.
+  bool ExcludeIfLost(int rank) const;
   // Excludes the ranks of this node that have ended, and returns all excluded ranks, in order.
   // Returns none in a session that does not survive losses.
   std::vector<int> EndedRanks() const;

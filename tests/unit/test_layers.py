@@ -49,6 +49,11 @@ CHECK_INTERVAL = re.compile(r"\b(k\w*CheckInterval)\s*=")
 # A waiting call checks as often as `WaitLimit` says; these threads check for all calls of a node.
 INTERVAL_OWNERS = ("base/clock.h", "consistency/clock_exchange.cc", "group/control_channel.cc")
 
+#: How a rank was lost, and the report of it. Other folders ask `PeerStatus` whether a rank is lost,
+#: and get the errors about it from `PeerStatus`, `PeerWatch` and `Group`.
+LOSS = re.compile(r"\b(ExitReason|ReportLost)\b")
+LOSS_OWNERS = ("liveness", "group")
+
 
 def code_of(path: Path) -> str:
     """Return the text of a file without its comments, which may mention anything; strings stay."""
@@ -122,6 +127,16 @@ def interval_faults(src: Path) -> list[str]:
         for path in core_files(src)
         if path.relative_to(src).as_posix() not in INTERVAL_OWNERS
         for name in CHECK_INTERVAL.findall(code_of(path))
+    ]
+
+
+def loss_faults(src: Path) -> list[str]:
+    """Return a line for each place that composes errors about lost ranks by itself."""
+    return [
+        f"{path.relative_to(src)}: {name}"
+        for path in core_files(src)
+        if core_layer(path, src) not in LOSS_OWNERS
+        for name in LOSS.findall(code_of(path))
     ]
 
 
@@ -215,6 +230,9 @@ class TestTheTree(unittest.TestCase):
     def test_no_call_has_a_check_interval_of_its_own(self):
         self.assertEqual(interval_faults(ROOT / "src"), [])
 
+    def test_errors_about_lost_ranks_have_their_owners(self):
+        self.assertEqual(loss_faults(ROOT / "src"), [])
+
     def test_no_units_include_each_other_in_a_cycle(self):
         self.assertEqual(cycles(unit_graph(ROOT / "src")), [])
 
@@ -305,6 +323,12 @@ class TestTheChecks(FolderTestCase):
         self.write("src/base/clock.h", "constexpr auto kCheckInterval = milliseconds(20);")
         self.write("src/table/call.cc", "constexpr auto kPeerCheckInterval = milliseconds(20);")
         self.assertEqual(interval_faults(src), ["table/call.cc: kPeerCheckInterval"])
+
+    def test_finds_an_error_about_a_lost_rank(self):
+        src = self.valid_core()
+        self.write("src/group/watch.cc", "state->ReportLost(peers->ExitReason(rank));")
+        self.write("src/table/call.cc", "return peers->IsLost(rank) ? peers->ExitReason(rank) : 0;")
+        self.assertEqual(loss_faults(src), ["table/call.cc: ExitReason"])
 
     def valid_package(self):
         for name, *lines in (
