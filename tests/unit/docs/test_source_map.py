@@ -14,6 +14,8 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 ROW = re.compile(r"^\| `([\w/]+\.h)` \| (\S.*) \|$", re.MULTILINE)
 #: A member of a C++ class, in the form that the call paths use.
 MEMBER = re.compile(r"`([A-Z]\w+)::(\w+)[()`]")
+#: A method of a Python class.
+METHOD = re.compile(r"`(_?[A-Z]\w+)\.(\w+)[()`]")
 NAMED_TEST = re.compile(r"`(tests/[\w/.]+)::(\w+)`")
 
 
@@ -34,6 +36,15 @@ class TestSourceMap(unittest.TestCase):
             with self.subTest(f"{name}::{member}"):
                 self.assertRegex(code, rf"(class|struct) [^;{{]*\b{name}\b")
                 self.assertRegex(code, rf"\b{member}\b")
+
+    def test_call_paths_name_methods_that_exist(self):
+        modules = [path.read_text("utf-8") for path in (ROOT / "multiverso").rglob("*.py")]
+        methods = {(name, method) for name, method in METHOD.findall(MAP) if method != "h"}
+        self.assertGreater(len(methods), 5)
+        for name, method in sorted(methods):
+            with self.subTest(f"{name}.{method}"):
+                having = [code for code in modules if re.search(rf"^class {name}\b", code, re.M)]
+                self.assertTrue(any(re.search(rf"^    def {method}\(", c, re.M) for c in having))
 
 
 class TestPromises(unittest.TestCase):

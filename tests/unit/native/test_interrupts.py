@@ -116,12 +116,16 @@ class TestInterrupts(unittest.TestCase):
 
     def test_program_ends_while_a_thread_waits(self):
         program = """
-import os, threading, multiverso as mv
+import contextlib, os, threading, multiverso as mv
 mv.init(name="interrupts")
 view = mv.attach(os.getpid())
-thread = threading.Thread(target=lambda: view.wait(1, timeout=600), daemon=True)
-thread.start()
-while not thread.is_alive(): pass
+is_waiting = threading.Event()
+def wait():
+    with contextlib.suppress(mv.StateError):  # The end of the program closes the view.
+        is_waiting.set()
+        view.wait(1, timeout=600)
+threading.Thread(target=wait, daemon=True).start()
+is_waiting.wait()
 print("end")
 """
         self.assertEqual(run_program(program), (0, "end\n", ""))
