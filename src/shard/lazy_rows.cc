@@ -10,7 +10,6 @@
 namespace multiverso {
 namespace {
 
-constexpr auto kLongestWaitForRoom = std::chrono::seconds(5);
 constexpr auto kLongestNap = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -141,7 +140,7 @@ Status LazyRows::MakeRoom(int64_t rows, int64_t bytes, Room* room) const {
 template <class Attempt>
 Status LazyRows::WaitForRoom(const WaitLimit& limit, Room* room, const Attempt& attempt) const {
   Status made;
-  const Instant until = std::min(limit.earliest(), Clock::now() + kLongestWaitForRoom);
+  const Instant until = std::min(limit.earliest(), Clock::now() + kLongestWait);
   const Status waited = PollUntil(until, Backoff(kLongestNap), [&]() -> Status {
     // This is read before the attempt counts untouched rows. So if it equals the rows in use, no
     // other call has room, and none has touched a row that the attempt has counted.

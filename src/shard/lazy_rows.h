@@ -86,10 +86,13 @@ class LazyRows {
     int64_t touched_ = 0;
     int64_t in_use_ = 0;  // the rows in use when there was no room
   };
+  // How long a call waits for room that other calls have. A rank that has died never gives it back.
+  static constexpr auto kLongestWait = std::chrono::seconds(5);
+
   // Take room for the untouched rows in a list of rows of the table, or in a range of rows of the
   // shard. Return MemoryError if there is none. While other calls have room that they may give
-  // back, these wait for it: at most for some seconds, because a rank that has died never gives it
-  // back, and at most until the limit's slice ends, when they return pending.
+  // back, these wait for it: at most for kLongestWait, and at most until the limit's slice ends,
+  // when they return pending.
   Status MakeRoomForIds(const int64_t* row_ids, int64_t count, const WaitLimit& limit,
                         Room* room) const;
   Status MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& limit, Room* room) const;
@@ -98,6 +101,8 @@ class LazyRows {
                          Room* room) const;
   // Takes room for at most `rows` rows, and possibly for none.
   void TakeRoom(int64_t rows, Room* room) const;
+  // Returns whether rows are touched, or calls have room for some.
+  bool HasRowsInUse() const { return counts_->rows_in_use.load(std::memory_order_relaxed) > 0; }
 
  private:
   static constexpr int64_t kWordBits = 64;

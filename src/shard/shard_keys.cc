@@ -1,6 +1,7 @@
 // The operations of a shard on rows that are named by keys.
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "base/text.h"
@@ -10,6 +11,9 @@
 
 namespace multiverso {
 namespace {
+
+// How long a call sleeps that has found no key to evict.
+constexpr auto kVictimNap = std::chrono::microseconds(100);
 
 // The places of the next keys of a list, each computed once, some keys before it is needed.
 class UpcomingPlaces {
@@ -271,6 +275,7 @@ Status Shard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint3
   // Different keys look for a victim at different places, so that no row is spared.
   const auto start = static_cast<int64_t>(KeyHash(key) & 0xFFFF);
   int64_t victim_stripe = stripe;
+  Instant gives_up_at = limit.deadline;
   for (;;) {
     {
       MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
@@ -324,7 +329,21 @@ Status Shard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint3
     // No key of this stripe can make room for the new one, so a key of another stripe does.
     victim_stripe = (victim_stripe + 1) % layout_.stripes();
     if (victim_stripe == stripe) {
-      return Status(Code::kMemory, StrCat("cannot hold key ", key, ": no key can be evicted"));
+      // Other calls may have rows that they have not given to keys yet.
+      const Instant now = Clock::now();
+      gives_up_at = std::min(gives_up_at, now + LazyRows::kLongestWait);
+      LazyRows::Room more;
+      lazy_->TakeRoom(1, &more);
+      if (more.left() > 0) {
+        more.Count(1);
+        ++*freed;
+      } else if (!lazy_->HasRowsInUse() || now >= gives_up_at) {
+        return Status(Code::kMemory, StrCat("cannot hold key ", key, ": no key can be evicted"));
+      } else {
+        MV_RETURN_IF_NOT_OK(limit.Check(now));
+        std::this_thread::sleep_for(kVictimNap);
+      }
+      continue;
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(victim_stripe, limit));
     const StripeGuard<kWriting> holding(storage_.lock(victim_stripe), *storage_.version());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -132,6 +133,30 @@ TEST_F(WaitingAdd, DoesNotEndTheSessionWhenInterrupted) {
   EXPECT_EQ(MV_TableGet(table_, out.data(), 40000, 0), MV_OK);
   EXPECT_EQ(out.back(), 1);
   EXPECT_EQ(MV_SessionBarrier(session_), MV_OK);
+}
+
+TEST_F(AloneTest, EvictionWaitsForRowsThatOtherCallsHaveNotGivenToKeysYet) {
+  MV_TableOptions options = ArrayOptions(0);
+  options.kind = MV_TABLE_HASH;
+  options.capacity = 10;
+  options.evict = MV_EVICT_LRU;
+  options.initializer = MV_INITIALIZER_ZEROS;
+  const MV_Table table = CreateTable(session_, options);
+  auto others = std::make_unique<LazyRows::Room>();
+  c_api::Using(table)->table->here()->shard()->lazy()->TakeRoom(10, others.get());
+  ASSERT_EQ(others->left(), 10);
+  const int64_t key = 7;
+  float value = -1;
+  {
+    const WhileWaiting waiting([&]() -> const char* {
+      others.reset();
+      return nullptr;
+    });
+    EXPECT_EQ(MV_TableRun(table, "fetch_keys", &key, 1, nullptr, &value, 1, 0), MV_OK)
+        << MV_LastError();
+  }
+  EXPECT_EQ(others, nullptr);
+  EXPECT_EQ(value, 0);
 }
 
 TEST(Interrupted, CallEndsTheCallsOfTheOtherRanksWithItsReason) {
