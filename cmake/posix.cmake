@@ -5,7 +5,8 @@ file(GLOB MULTIVERSO_POSIX_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}
      ${CMAKE_CURRENT_SOURCE_DIR}/src/*/*_other.cc)
 add_library(posix_objects OBJECT ${MULTIVERSO_POSIX_SOURCES})
 set_target_properties(posix_objects PROPERTIES POSITION_INDEPENDENT_CODE ON UNITY_BUILD OFF)
-target_include_directories(posix_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
+target_include_directories(posix_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src
+                                                 ${CMAKE_CURRENT_SOURCE_DIR}/src/include)
 target_link_libraries(posix_objects PRIVATE multiverso_options Threads::Threads)
 set(MULTIVERSO_POSIX_OBJECTS
     $<TARGET_OBJECTS:posix_objects>

@@ -4,16 +4,17 @@
 
 #include <cstdint>
 
+#include "multiverso/constants.h"
+
 namespace multiverso {
 
-// The numbers are those of the C API (MV_FLOAT32, ...).
 enum class DType : int32_t {
-  kFloat32 = 0,
-  kFloat64 = 1,
-  kInt32 = 2,
-  kInt64 = 3,
-  kFloat16 = 4,
-  kBFloat16 = 5,
+  kFloat32 = MV_FLOAT32,
+  kFloat64 = MV_FLOAT64,
+  kInt32 = MV_INT32,
+  kInt64 = MV_INT64,
+  kFloat16 = MV_FLOAT16,
+  kBFloat16 = MV_BFLOAT16,
 };
 
 inline bool IsDType(int32_t number) { return number >= 0 && number <= 5; }

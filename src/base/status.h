@@ -10,31 +10,32 @@
 #include <string>
 #include <utility>
 
+#include "multiverso/constants.h"
+
 namespace multiverso {
 
-// Except kPending, which no call of the C API returns, the numbers equal those there (MV_OK,
-// MV_OUTDATED, MV_ERR_...), as library_api.cc asserts.
+// No call of the C API returns kPending.
 enum class Code : int32_t {
-  kOk = 0,
-  kOutdated = 1,  // not an error: the caller begins again with the last version
-  kPending = 2,   // not an error: more time is needed
-  kValue = -1,
-  kType = -2,
-  kIndex = -3,
-  kMemory = -4,
-  kState = -5,
-  kHandle = -6,
-  kForked = -7,
-  kMismatch = -8,
-  kTimeout = -9,
-  kPeerLost = -10,
-  kAborted = -11,
-  kTransport = -12,
-  kLauncher = -13,
-  kUnsupported = -14,
-  kInternal = -15,
-  kCheckpointIo = -16,
-  kCheckpointCorrupt = -17,
+  kOk = MV_OK,
+  kOutdated = MV_OUTDATED,  // not an error: the caller begins again with the last version
+  kPending = 2,             // not an error: more time is needed
+  kValue = MV_ERR_VALUE,
+  kType = MV_ERR_TYPE,
+  kIndex = MV_ERR_INDEX,
+  kMemory = MV_ERR_MEMORY,
+  kState = MV_ERR_STATE,
+  kHandle = MV_ERR_HANDLE,
+  kForked = MV_ERR_FORKED,
+  kMismatch = MV_ERR_MISMATCH,
+  kTimeout = MV_ERR_TIMEOUT,
+  kPeerLost = MV_ERR_PEER_LOST,
+  kAborted = MV_ERR_ABORTED,
+  kTransport = MV_ERR_TRANSPORT,
+  kLauncher = MV_ERR_LAUNCHER,
+  kUnsupported = MV_ERR_UNSUPPORTED,
+  kInternal = MV_ERR_INTERNAL,
+  kCheckpointIo = MV_ERR_CHECKPOINT_IO,
+  kCheckpointCorrupt = MV_ERR_CHECKPOINT_CORRUPT,
 };
 
 // Returns the name of a code in the C API, such as "MV_ERR_TIMEOUT".
@@ -81,7 +82,7 @@ inline const char* NameOf(Code code) {
     case Code::kCheckpointCorrupt:
       return "MV_ERR_CHECKPOINT_CORRUPT";
   }
-  return "an unknown code";
+  return "unknown";
 }
 
 // The file that an error is about.

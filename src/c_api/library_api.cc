@@ -25,30 +25,6 @@ using multiverso::c_api::Guard;
 // may be what has the deadline.
 std::atomic<ExitDeadline*> exit_deadline{nullptr};
 
-// The internal status codes equal the codes of the public header.
-#define MV_ASSERT_EQUAL(name, code) static_assert(name == static_cast<int32_t>(Code::code))
-MV_ASSERT_EQUAL(MV_OK, kOk);
-MV_ASSERT_EQUAL(MV_OUTDATED, kOutdated);
-MV_ASSERT_EQUAL(MV_ERR_VALUE, kValue);
-MV_ASSERT_EQUAL(MV_ERR_TYPE, kType);
-MV_ASSERT_EQUAL(MV_ERR_INDEX, kIndex);
-MV_ASSERT_EQUAL(MV_ERR_MEMORY, kMemory);
-MV_ASSERT_EQUAL(MV_ERR_STATE, kState);
-MV_ASSERT_EQUAL(MV_ERR_HANDLE, kHandle);
-MV_ASSERT_EQUAL(MV_ERR_FORKED, kForked);
-MV_ASSERT_EQUAL(MV_ERR_MISMATCH, kMismatch);
-MV_ASSERT_EQUAL(MV_ERR_TIMEOUT, kTimeout);
-MV_ASSERT_EQUAL(MV_ERR_PEER_LOST, kPeerLost);
-MV_ASSERT_EQUAL(MV_ERR_ABORTED, kAborted);
-MV_ASSERT_EQUAL(MV_ERR_TRANSPORT, kTransport);
-MV_ASSERT_EQUAL(MV_ERR_LAUNCHER, kLauncher);
-MV_ASSERT_EQUAL(MV_ERR_UNSUPPORTED, kUnsupported);
-MV_ASSERT_EQUAL(MV_ERR_INTERNAL, kInternal);
-MV_ASSERT_EQUAL(MV_ERR_CHECKPOINT_IO, kCheckpointIo);
-MV_ASSERT_EQUAL(MV_ERR_CHECKPOINT_CORRUPT, kCheckpointCorrupt);
-#undef MV_ASSERT_EQUAL
-static_assert(MV_ABI_VERSION == multiverso::kAbi);
-
 #if defined(__clang__)
 constexpr char kCompiler[] = "Clang " __clang_version__;
 #elif defined(__GNUC__)
@@ -83,33 +59,8 @@ const char* MV_BuildInfo(void) {
 }
 
 const char* MV_StatusName(int32_t status) {
-#define MV_NAME(name) \
-  case name:          \
-    return #name
-  switch (status) {
-    MV_NAME(MV_OK);
-    MV_NAME(MV_OUTDATED);
-    MV_NAME(MV_ERR_VALUE);
-    MV_NAME(MV_ERR_TYPE);
-    MV_NAME(MV_ERR_INDEX);
-    MV_NAME(MV_ERR_MEMORY);
-    MV_NAME(MV_ERR_STATE);
-    MV_NAME(MV_ERR_HANDLE);
-    MV_NAME(MV_ERR_FORKED);
-    MV_NAME(MV_ERR_MISMATCH);
-    MV_NAME(MV_ERR_TIMEOUT);
-    MV_NAME(MV_ERR_PEER_LOST);
-    MV_NAME(MV_ERR_ABORTED);
-    MV_NAME(MV_ERR_TRANSPORT);
-    MV_NAME(MV_ERR_LAUNCHER);
-    MV_NAME(MV_ERR_UNSUPPORTED);
-    MV_NAME(MV_ERR_INTERNAL);
-    MV_NAME(MV_ERR_CHECKPOINT_IO);
-    MV_NAME(MV_ERR_CHECKPOINT_CORRUPT);
-    default:
-      return "unknown";
-  }
-#undef MV_NAME
+  const auto code = static_cast<Code>(status);
+  return code == Code::kPending ? "unknown" : multiverso::NameOf(code);
 }
 
 int32_t MV_LastErrorFile(MV_FileError* error) {

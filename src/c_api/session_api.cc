@@ -21,18 +21,6 @@
 namespace multiverso::c_api {
 namespace {
 
-static_assert(MV_MODE_ASYNC == static_cast<int32_t>(Mode::kAsync));
-static_assert(MV_MODE_SYNC == static_cast<int32_t>(Mode::kSync));
-static_assert(MV_MODE_STALE == static_cast<int32_t>(Mode::kStale));
-static_assert(MV_ROLE_ALL == static_cast<int32_t>(Role::kAll));
-static_assert(MV_ROLE_WORKER == static_cast<int32_t>(Role::kWorker));
-static_assert(MV_ROLE_SERVER == static_cast<int32_t>(Role::kServer));
-static_assert(MV_LAUNCHER_MULTIVERSO == kLauncherOfMultiverso);
-static_assert(MV_LAUNCHER_MPI == kLauncherOfMpi);
-static_assert(MV_LAUNCHER_TORCHRUN == kLauncherOfTorchrun);
-static_assert(MV_LOSS_FAILS == static_cast<int32_t>(OnLoss::kFail));
-static_assert(MV_LOSS_CONTINUES == static_cast<int32_t>(OnLoss::kContinue));
-
 Status CheckMilliseconds(const char* name, int64_t value) {
   constexpr int64_t kYear = int64_t{365} * 24 * 3600 * 1000;  // practically forever
   if (value >= 1 && value <= kYear) return Status::Ok();

@@ -16,65 +16,6 @@
 namespace multiverso::c_api {
 namespace {
 
-static_assert(MV_TABLE_ARRAY == static_cast<int32_t>(TableKind::kArray));
-static_assert(MV_TABLE_MATRIX == static_cast<int32_t>(TableKind::kMatrix));
-static_assert(MV_TABLE_HASH == static_cast<int32_t>(TableKind::kHash));
-static_assert(MV_EVICT_NONE == static_cast<int32_t>(Eviction::kNone));
-static_assert(MV_EVICT_LRU == static_cast<int32_t>(Eviction::kLeastRecent));
-static_assert(MV_EVICT_LFU == static_cast<int32_t>(Eviction::kLeastFrequent));
-static_assert(MV_KEY_COUNTS == KeyCounts::kFields);
-static_assert(MV_FLOAT32 == static_cast<int32_t>(DType::kFloat32));
-static_assert(MV_FLOAT64 == static_cast<int32_t>(DType::kFloat64));
-static_assert(MV_INT32 == static_cast<int32_t>(DType::kInt32));
-static_assert(MV_INT64 == static_cast<int32_t>(DType::kInt64));
-static_assert(MV_UPDATER_ADD == static_cast<int32_t>(UpdaterKind::kAdd));
-static_assert(MV_UPDATER_SGD == static_cast<int32_t>(UpdaterKind::kSgd));
-static_assert(MV_UPDATER_MOMENTUM == static_cast<int32_t>(UpdaterKind::kMomentum));
-static_assert(MV_UPDATER_NESTEROV == static_cast<int32_t>(UpdaterKind::kNesterov));
-static_assert(MV_UPDATER_ADAGRAD == static_cast<int32_t>(UpdaterKind::kAdagrad));
-static_assert(MV_UPDATER_RMSPROP == static_cast<int32_t>(UpdaterKind::kRmsprop));
-static_assert(MV_UPDATER_ADADELTA == static_cast<int32_t>(UpdaterKind::kAdadelta));
-static_assert(MV_UPDATER_ADAM == static_cast<int32_t>(UpdaterKind::kAdam));
-static_assert(MV_UPDATER_EASGD == static_cast<int32_t>(UpdaterKind::kEasgd));
-static_assert(MV_UPDATER_DCASGD == static_cast<int32_t>(UpdaterKind::kDcasgd));
-static_assert(MV_UPDATER_FTRL == static_cast<int32_t>(UpdaterKind::kFtrl));
-static_assert(MV_UPDATER_DCASGDA == static_cast<int32_t>(UpdaterKind::kDcasgda));
-static_assert(MV_UPDATER_ADAMW == static_cast<int32_t>(UpdaterKind::kAdamw));
-static_assert(MV_UPDATER_ROWWISE_ADAGRAD == static_cast<int32_t>(UpdaterKind::kRowwiseAdagrad));
-static_assert(MV_UPDATER_ROWWISE_ADAM == static_cast<int32_t>(UpdaterKind::kRowwiseAdam));
-static_assert(MV_UPDATER_AMSGRAD == static_cast<int32_t>(UpdaterKind::kAmsgrad));
-static_assert(MV_HYPER_LEARNING_RATE == kLearningRate);
-static_assert(MV_HYPER_MOMENTUM == kMomentum);
-static_assert(MV_HYPER_RHO == kRho);
-static_assert(MV_HYPER_EPSILON == kEpsilon);
-static_assert(MV_HYPER_BETA_1 == kBeta1);
-static_assert(MV_HYPER_BETA_2 == kBeta2);
-static_assert(MV_HYPER_INITIAL_ACCUMULATOR_VALUE == kInitialAccumulatorValue);
-static_assert(MV_HYPER_ELASTIC_FORCE == kElasticForce);
-static_assert(MV_HYPER_OUTER_EPSILON == kOuterEpsilon);
-static_assert(MV_HYPER_VARIANCE_CONTROL == kVarianceControl);
-static_assert(MV_HYPER_CLIPNORM == kClipNorm);
-static_assert(MV_HYPER_LEARNING_RATE_POWER == kLearningRatePower);
-static_assert(MV_HYPER_L1_REGULARIZATION == kL1);
-static_assert(MV_HYPER_L2_REGULARIZATION == kL2);
-static_assert(MV_HYPER_L2_SHRINKAGE == kL2Shrinkage);
-static_assert(MV_HYPER_BETA == kBeta);
-static_assert(MV_HYPER_WEIGHT_DECAY == kWeightDecay);
-static_assert(MV_HYPER_CLIPVALUE == kClipValue);
-static_assert(MV_HYPER_COUNT == kHyperCount);
-static_assert(MV_INITIALIZER_NONE == static_cast<int32_t>(InitializerKind::kNone));
-static_assert(MV_INITIALIZER_ZEROS == static_cast<int32_t>(InitializerKind::kZeros));
-static_assert(MV_INITIALIZER_CONSTANT == static_cast<int32_t>(InitializerKind::kConstant));
-static_assert(MV_INITIALIZER_UNIFORM == static_cast<int32_t>(InitializerKind::kUniform));
-static_assert(MV_INITIALIZER_NORMAL == static_cast<int32_t>(InitializerKind::kNormal));
-static_assert(MV_INITIALIZER_TRUNCATED_NORMAL ==
-              static_cast<int32_t>(InitializerKind::kTruncatedNormal));
-static_assert(MV_NUMA_LOCAL == static_cast<int32_t>(NumaPolicy::kLocal));
-static_assert(MV_WIRE_FLOAT32 == static_cast<int32_t>(WireFormat::kFloat32));
-static_assert(MV_WIRE_BFLOAT16 == static_cast<int32_t>(WireFormat::kBFloat16));
-static_assert(MV_WIRE_INT8 == static_cast<int32_t>(WireFormat::kInt8));
-static_assert(MV_NUMA_INTERLEAVE == static_cast<int32_t>(NumaPolicy::kInterleave));
-
 Status CheckFlags(RequestKind kind, int32_t flags) {
   const bool is_flag =
       flags == MV_COLLECTIVE || (flags == MV_PEEK && kind != RequestKind::kFetchKeys);

@@ -12,12 +12,13 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "multiverso/constants.h"
 #include "shard/shard.h"
 
 namespace multiverso {
 
 // The mode of a session. The numbers are those of the C API (MV_MODE_ASYNC, ...).
-enum class Mode : int32_t { kAsync = 0, kSync = 1, kStale = 2 };
+enum class Mode : int32_t { kAsync = MV_MODE_ASYNC, kSync = MV_MODE_SYNC, kStale = MV_MODE_STALE };
 
 struct ModeOptions {
   Mode mode = Mode::kAsync;

@@ -15,15 +15,20 @@
 #include <vector>
 
 #include "base/status.h"
+#include "multiverso/constants.h"
 
 namespace multiverso {
 
 // The numbers are those of the C API (MV_ROLE_ALL, ...).
-enum class Role : int32_t { kAll = 0, kWorker = 1, kServer = 2 };
+enum class Role : int32_t {
+  kAll = MV_ROLE_ALL,
+  kWorker = MV_ROLE_WORKER,
+  kServer = MV_ROLE_SERVER
+};
 
 // Whether a session that has lost a rank fails or continues. The numbers are those of the C API
 // (MV_LOSS_FAILS, ...).
-enum class OnLoss : int32_t { kFail = 0, kContinue = 1 };
+enum class OnLoss : int32_t { kFail = MV_LOSS_FAILS, kContinue = MV_LOSS_CONTINUES };
 
 // The description of a joining rank. It is sent to all ranks.
 struct Hello {

@@ -13,6 +13,7 @@
 #include "group/collective_call.h"
 #include "liveness/peer_connections.h"
 #include "memory/segment.h"
+#include "multiverso/constants.h"
 #include "session/heartbeat.h"
 #include "session/node_service.h"
 #include "session/version.h"
@@ -128,7 +129,7 @@ Result<std::vector<Report>> Opening::Exchange(const Status& mine, const SegmentL
 Status Opening::MakeHello(std::string* bytes) const {
   Hello hello;
   CopyText(hello.version, kVersion);
-  hello.abi = kAbi;
+  hello.abi = MV_ABI_VERSION;
   hello.mode = static_cast<int32_t>(options_.mode.mode);
   hello.staleness = options_.mode.staleness;
   hello.role = static_cast<int32_t>(options_.role);

@@ -1,4 +1,4 @@
-// The versions of this library and of its C ABI.
+// The version of this library.
 #ifndef MULTIVERSO_SESSION_VERSION_H_
 #define MULTIVERSO_SESSION_VERSION_H_
 
@@ -10,7 +10,6 @@
 namespace multiverso {
 
 constexpr char kVersion[] = MULTIVERSO_VERSION;
-constexpr int kAbi = 7;  // MV_ABI_VERSION, which the C API checks
 
 }  // namespace multiverso
 

@@ -8,56 +8,56 @@
 #include <string>
 
 #include "base/status.h"
+#include "multiverso/constants.h"
 
 namespace multiverso {
 
-// The numbers are those of the C API (MV_UPDATER_ADD, ...).
 enum class UpdaterKind : int32_t {
-  kAdd = 0,
-  kSgd = 1,
-  kMomentum = 2,
-  kNesterov = 3,
-  kAdagrad = 4,
-  kRmsprop = 5,
-  kAdadelta = 6,
-  kAdam = 7,
-  kEasgd = 8,
-  kDcasgd = 9,
-  kFtrl = 10,
-  kDcasgda = 11,
-  kAdamw = 12,
-  kRowwiseAdagrad = 13,
-  kRowwiseAdam = 14,
-  kAmsgrad = 15,
+  kAdd = MV_UPDATER_ADD,
+  kSgd = MV_UPDATER_SGD,
+  kMomentum = MV_UPDATER_MOMENTUM,
+  kNesterov = MV_UPDATER_NESTEROV,
+  kAdagrad = MV_UPDATER_ADAGRAD,
+  kRmsprop = MV_UPDATER_RMSPROP,
+  kAdadelta = MV_UPDATER_ADADELTA,
+  kAdam = MV_UPDATER_ADAM,
+  kEasgd = MV_UPDATER_EASGD,
+  kDcasgd = MV_UPDATER_DCASGD,
+  kFtrl = MV_UPDATER_FTRL,
+  kDcasgda = MV_UPDATER_DCASGDA,
+  kAdamw = MV_UPDATER_ADAMW,
+  kRowwiseAdagrad = MV_UPDATER_ROWWISE_ADAGRAD,
+  kRowwiseAdam = MV_UPDATER_ROWWISE_ADAM,
+  kAmsgrad = MV_UPDATER_AMSGRAD,
 };
 constexpr int kUpdaterKinds = static_cast<int>(UpdaterKind::kAmsgrad) + 1;
 
 // Returns a name such as "adam", or "unknown" for an undefined number.
 const char* NameOf(UpdaterKind kind);
 
-// Indices into Hyper::values: the numbers of the C API (MV_HYPER_LEARNING_RATE, ...).
-constexpr int kLearningRate = 0;
-constexpr int kMomentum = 1;
-constexpr int kRho = 2;
-constexpr int kEpsilon = 3;
-constexpr int kBeta1 = 4;
-constexpr int kBeta2 = 5;
-constexpr int kInitialAccumulatorValue = 6;
-constexpr int kElasticForce = 7;
+// Indices into Hyper::values.
+constexpr int kLearningRate = MV_HYPER_LEARNING_RATE;
+constexpr int kMomentum = MV_HYPER_MOMENTUM;
+constexpr int kRho = MV_HYPER_RHO;
+constexpr int kEpsilon = MV_HYPER_EPSILON;
+constexpr int kBeta1 = MV_HYPER_BETA_1;
+constexpr int kBeta2 = MV_HYPER_BETA_2;
+constexpr int kInitialAccumulatorValue = MV_HYPER_INITIAL_ACCUMULATOR_VALUE;
+constexpr int kElasticForce = MV_HYPER_ELASTIC_FORCE;
 // Only `easgd` has an elastic force, and it has no epsilon, so the two share a number: checkpoints
 // and the C API have room for 16.
-constexpr int kOuterEpsilon = 7;
-constexpr int kVarianceControl = 8;
+constexpr int kOuterEpsilon = MV_HYPER_OUTER_EPSILON;
+constexpr int kVarianceControl = MV_HYPER_VARIANCE_CONTROL;
 // Updaters with a variance control clip nothing, so these two share a number, too.
-constexpr int kClipNorm = 8;
-constexpr int kLearningRatePower = 9;
-constexpr int kL1 = 10;
-constexpr int kL2 = 11;
-constexpr int kL2Shrinkage = 12;
-constexpr int kBeta = 13;
-constexpr int kWeightDecay = 14;
-constexpr int kClipValue = 15;
-constexpr int kHyperCount = 16;  // length of every array of values
+constexpr int kClipNorm = MV_HYPER_CLIPNORM;
+constexpr int kLearningRatePower = MV_HYPER_LEARNING_RATE_POWER;
+constexpr int kL1 = MV_HYPER_L1_REGULARIZATION;
+constexpr int kL2 = MV_HYPER_L2_REGULARIZATION;
+constexpr int kL2Shrinkage = MV_HYPER_L2_SHRINKAGE;
+constexpr int kBeta = MV_HYPER_BETA;
+constexpr int kWeightDecay = MV_HYPER_WEIGHT_DECAY;
+constexpr int kClipValue = MV_HYPER_CLIPVALUE;
+constexpr int kHyperCount = MV_HYPER_COUNT;  // length of every array of values
 
 // The values lie in the table's shared memory: when one rank sets a value, the next adds of all
 // ranks of the node use it. Each value is read and written atomically.

@@ -16,17 +16,18 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "multiverso/constants.h"
 
 namespace multiverso {
 
-// The numbers are those of the C API (MV_INITIALIZER_ZEROS, ...) and of checkpoints.
 enum class InitializerKind : int32_t {
-  kNone = 0,  // the rows are zero, and not tracked
-  kZeros = 1,
-  kConstant = 2,
-  kUniform = 3,
-  kNormal = 4,
-  kTruncatedNormal = 5,  // a normal value at most two standard deviations from the mean
+  kNone = MV_INITIALIZER_NONE,  // the rows are zero, and not tracked
+  kZeros = MV_INITIALIZER_ZEROS,
+  kConstant = MV_INITIALIZER_CONSTANT,
+  kUniform = MV_INITIALIZER_UNIFORM,
+  kNormal = MV_INITIALIZER_NORMAL,
+  kTruncatedNormal = MV_INITIALIZER_TRUNCATED_NORMAL,  // a normal value at most two standard
+                                                       // deviations from the mean
 };
 
 // Ranks send a spec as bytes and compare it, so every field is plain and unused ones are zero.

@@ -18,13 +18,18 @@
 #include <cstdint>
 
 #include "base/compiler.h"
+#include "multiverso/constants.h"
 #include "shard/key_hash.h"
 #include "shard/lazy_rows.h"
 
 namespace multiverso {
 
 // Which keys have rows. The numbers are those of the C API (MV_EVICT_NONE, ...).
-enum class Eviction : int32_t { kNone = 0, kLeastRecent = 1, kLeastFrequent = 2 };
+enum class Eviction : int32_t {
+  kNone = MV_EVICT_NONE,
+  kLeastRecent = MV_EVICT_LRU,
+  kLeastFrequent = MV_EVICT_LFU
+};
 
 // Ranks send it as a part of a TableSpec, so every field is plain.
 struct KeyPolicy {
@@ -42,7 +47,7 @@ struct KeyPolicy {
 
 // What has happened to the keys of a node. The order is that of the C API.
 struct KeyCounts {
-  static constexpr int kFields = 8;
+  static constexpr int kFields = MV_KEY_COUNTS;
 
   int64_t keys = 0;
   int64_t hits = 0;        // keys of gets that had a row

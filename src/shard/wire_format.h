@@ -10,10 +10,16 @@
 
 #include <cstdint>
 
+#include "multiverso/constants.h"
+
 namespace multiverso {
 
 // The numbers are those of the C API (MV_WIRE_FLOAT32, ...), and travel between nodes.
-enum class WireFormat : int32_t { kFloat32 = 0, kBFloat16 = 1, kInt8 = 2 };
+enum class WireFormat : int32_t {
+  kFloat32 = MV_WIRE_FLOAT32,
+  kBFloat16 = MV_WIRE_BFLOAT16,
+  kInt8 = MV_WIRE_INT8
+};
 
 constexpr bool IsWireFormat(int32_t number) { return number >= 0 && number <= 2; }
 // Returns "float32", "bfloat16" or "int8".

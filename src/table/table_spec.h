@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "multiverso/constants.h"
 #include "shard/hyper.h"
 #include "shard/initializer.h"
 #include "shard/key_index.h"
@@ -17,9 +18,13 @@ namespace multiverso {
 
 // The numbers equal those of the C API (MV_TABLE_ARRAY, ...). A hash table has a row for each key,
 // in any row.
-enum class TableKind : int32_t { kArray = 0, kMatrix = 1, kHash = 2 };
+enum class TableKind : int32_t {
+  kArray = MV_TABLE_ARRAY,
+  kMatrix = MV_TABLE_MATRIX,
+  kHash = MV_TABLE_HASH
+};
 // The numbers are those of the C API (MV_NUMA_LOCAL, ...).
-enum class NumaPolicy : int32_t { kLocal = 0, kInterleave = 1 };
+enum class NumaPolicy : int32_t { kLocal = MV_NUMA_LOCAL, kInterleave = MV_NUMA_INTERLEAVE };
 
 // Ranks send a spec as bytes, so every field is plain and of fixed size. A spec keeps a caller's
 // invalid values, so that Check() can name them.

@@ -16,13 +16,15 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "multiverso/constants.h"
 
 namespace multiverso {
 
 // The launchers, by their variables. A set of them is a sum.
-inline constexpr int32_t kLauncherOfMultiverso = 1;  // `multiverso run`, or a user's own launcher
-inline constexpr int32_t kLauncherOfMpi = 2;         // mpirun, srun
-inline constexpr int32_t kLauncherOfTorchrun = 4;
+inline constexpr int32_t kLauncherOfMultiverso =
+    MV_LAUNCHER_MULTIVERSO;  // `multiverso run`, or a user's own launcher
+inline constexpr int32_t kLauncherOfMpi = MV_LAUNCHER_MPI;  // mpirun, srun
+inline constexpr int32_t kLauncherOfTorchrun = MV_LAUNCHER_TORCHRUN;
 
 // Returns the launchers whose variables are about this process, after marking them.
 int32_t ClaimRank();

@@ -103,6 +103,7 @@ class TestInstall(unittest.TestCase):
         # The folder of the package is an install prefix for C programs.
         for name in (
             "include/multiverso/c_api.h",
+            "include/multiverso/constants.h",
             "share/cmake/multiverso/multiverso-config.cmake",
             "share/cmake/multiverso/multiverso-targets.cmake",
             "share/pkgconfig/multiverso.pc",

@@ -15,8 +15,10 @@ CORE_LAYERS = (
     *("base", "memory", "shard", "transport", "node", "liveness", "group", "sum", "consistency"),
     *("checkpoint", "table", "reader", "session", "c_api"),
 )
-# The folder of the public header, which belongs to the layer that implements it: c_api.
+# The folder of the public header, which belongs to the layer that implements it, c_api, and of its
+# constants, which all layers use.
 PUBLIC = "include"
+CONSTANTS = "constants.h"
 
 # The modules and packages of multiverso/ from the lowest layer to the highest. Those on one line
 # may import each other, if that makes no cycle. `__init__` is the public interface, which the
@@ -69,7 +71,9 @@ def core_files(src: Path) -> Iterator[Path]:
 def core_layer(path: Path, src: Path) -> str:
     """Return the layer of a file of the core."""
     folder = path.relative_to(src).parts[0]
-    return "c_api" if folder == PUBLIC else folder
+    if folder == PUBLIC:
+        return "base" if path.name == CONSTANTS else "c_api"
+    return folder
 
 
 def includes(path: Path, src: Path) -> Iterator[tuple[str, Path | None]]:

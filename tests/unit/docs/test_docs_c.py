@@ -4,11 +4,13 @@ import re
 import unittest
 from pathlib import Path
 
+import c_header
+
 from multiverso._native import library
 
 ROOT = Path(__file__).resolve().parents[3]
 C_PAGE = (ROOT / "docs" / "c.md").read_text("utf-8")
-HEADER = (ROOT / "src" / "include" / "multiverso" / "c_api.h").read_text("utf-8")
+HEADER = c_header.TEXT
 ERRORS_PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")
 PROTOTYPE = re.compile(r"^MV_EXPORT\b[^;(]*?\b(MV_\w+)\(([^)]*)\);", re.MULTILINE)
 ERROR_ROWS = re.findall(r"^\| (-?\d+) \| `(\w+)` \| (?:`(\w+)` )?\|", ERRORS_PAGE, re.MULTILINE)

@@ -9,6 +9,7 @@ import re
 import unittest
 from pathlib import Path
 
+import c_header
 from project import PYPROJECT
 
 import multiverso
@@ -19,7 +20,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "src/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-HEADER = (ROOT / "src" / "include" / "multiverso" / "c_api.h").read_text("utf-8")
+HEADER = c_header.TEXT
 
 # `mv.x.y` and `multiverso.x.y`; FILE_NAME finds those that are files, such as multiverso.git.
 PYTHON_NAME = re.compile(r"(?<![\w./:-])(?:mv|multiverso)\.[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")

@@ -7,6 +7,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import c_header
 from folders import FolderTestCase
 from programs import run_program
 
@@ -14,7 +15,6 @@ from multiverso import errors
 from multiverso._native import capi, library
 
 ROOT = Path(__file__).resolve().parents[3]
-HEADER = ROOT / "src" / "include" / "multiverso" / "c_api.h"
 
 SCALARS = {
     "int32_t": ctypes.c_int32,
@@ -35,7 +35,7 @@ SCALARS = {
 
 
 class Header:
-    """Finds the declarations in c_api.h with a minimal parser."""
+    """Finds the declarations in the C header with a minimal parser."""
 
     def __init__(self, text):
         text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
@@ -82,7 +82,7 @@ class Header:
 
 
 class TestHeader(unittest.TestCase):
-    header = Header(HEADER.read_text("utf-8"))
+    header = Header(c_header.TEXT)
 
     def test_parser_finds_every_declaration_of_the_header(self):
         self.assertEqual(len(self.header.functions), self.header.exports)
@@ -125,7 +125,7 @@ class TestHeader(unittest.TestCase):
             ("#define MV_OK 0", "#define MV_OK 2", "constants"),
             ("int64_t timeout_ms;", "int32_t timeout_ms;", "structs"),
         ):
-            changed = Header(HEADER.read_text("utf-8").replace(old, new))
+            changed = Header(c_header.TEXT.replace(old, new))
             self.assertNotEqual(getattr(changed, kind), getattr(self.header, kind))
 
 
