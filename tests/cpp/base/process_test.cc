@@ -40,7 +40,9 @@ TEST(ProcessStart, IsZeroOnlyForProcessesThatHaveEnded) {
   siginfo_t info;
   // The child stays a zombie, which counts as ended where the system can tell.
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
-  if (std::string(PlatformName()) == "linux") EXPECT_EQ(ProcessStart(child), 0);
+  if (std::string(PlatformName()) == "linux") {
+    EXPECT_EQ(ProcessStart(child), 0);
+  }
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_EQ(ProcessStart(child), 0);
 #endif
