@@ -193,9 +193,9 @@ class _Interrupts:
             except BaseException as error:
                 self._raised.error = error
                 reason = _INTERRUPTED_ADDRESS
-                # A second Ctrl-C may be raised here, but nowhere else, since only calls raise it.
+                # A second Ctrl-C is raised at a call, as a rule, and all calls are in this block.
                 try:
-                    # Who clears the frames of a traceback would end the generator.
+                    # Programs may clear the frames of a traceback, which would end this generator.
                     traceback = error.__traceback__
                     error.__traceback__ = None if traceback is None else traceback.tb_next
                     text = ctypes.create_string_buffer(describe(error).encode(errors="replace"))

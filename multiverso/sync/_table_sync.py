@@ -136,13 +136,13 @@ class TableSync:
         checked.MV_ParamSyncSetScale(self._handle, factor)
 
     def begin(self) -> None:
-        """Begin to exchange the values of the last `apply` in the background."""
+        """Take the values of the last `apply` for an exchange, which `start` and `wait` make."""
         assert self._snapshot is not None
         self._snapshot.begin()
         self._is_exchanging = True
-        self._start()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the exchange, or what is left of it, in the background."""
         assert self._snapshot is not None
         handle = capi.MV_Future()
         addresses = (c_void_p * 1)(arrays.address(self._snapshot.received))
@@ -151,11 +151,11 @@ class TableSync:
         self._future = self._table._background.keep(future)
 
     def wait(self) -> None:
-        """Wait for the exchange that has begun; if its last attempt failed, resume it first."""
+        """Wait for the exchange, if one has begun; start it if it is not in flight."""
         if not self._is_exchanging:
             return
         if self._future is None:
-            self._start()
+            self.start()
         assert self._future is not None
         future = self._future
         try:

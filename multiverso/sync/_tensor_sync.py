@@ -253,6 +253,8 @@ class TensorSync:
         self._sent = syncs
         for sync in syncs:
             sync.begin()
+        for sync in syncs:  # If this fails for one, `wait` starts the others.
+            sync.start()
 
     def wait(self) -> None:
         """Wait for the exchange of the last sync, and apply its result to the tensors."""

@@ -17,7 +17,7 @@
 
 namespace multiverso {
 
-// The mode of a session. The numbers are those of the C API (MV_MODE_ASYNC, ...).
+// The mode of a session.
 enum class Mode : int32_t { kAsync = MV_MODE_ASYNC, kSync = MV_MODE_SYNC, kStale = MV_MODE_STALE };
 
 struct ModeOptions {

@@ -30,7 +30,8 @@ class PeerWatch {
 
   Instant began() const { return began_; }
 
-  // Returns the rank's part of a sentence about a lost rank that a wait in `call` needs.
+  // Returns what follows the end of a lost rank in an error: that this rank waited for it in
+  // `call`.
   std::string WhileWaiting(const std::string& call) const;
   // Returns whether all messages have arrived that ranks of other nodes sent before they were lost.
   // The first call begins to count, so a rank must be lost then.
@@ -42,7 +43,8 @@ class PeerWatch {
   // Returns a timeout, whose text is how long this rank has waited, `call` and `awaited`, and the
   // known facts about rank `first`, unless it is -1.
   Status Late(const std::string& call, const std::string& awaited, int first) const;
-  // The same, and aborts the session, since ranks that come later would wait for this rank.
+  // Aborts the session with the timeout that Late returns, since ranks that come later would wait
+  // for this rank, and returns it.
   Status AbortLate(const std::string& call, const std::string& awaited, int first) const;
 
  private:

@@ -24,7 +24,7 @@
 
 namespace multiverso {
 
-// Which keys have rows. The numbers are those of the C API (MV_EVICT_NONE, ...).
+// Which key loses its row if another one needs it.
 enum class Eviction : int32_t {
   kNone = MV_EVICT_NONE,
   kLeastRecent = MV_EVICT_LRU,

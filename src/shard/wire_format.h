@@ -14,7 +14,7 @@
 
 namespace multiverso {
 
-// The numbers are those of the C API (MV_WIRE_FLOAT32, ...), and travel between nodes.
+// The numbers travel between nodes.
 enum class WireFormat : int32_t {
   kFloat32 = MV_WIRE_FLOAT32,
   kBFloat16 = MV_WIRE_BFLOAT16,

@@ -1,7 +1,7 @@
 /* Multiverso: the parameter server's C API. Every binding (Python, Lua, your own) goes through it.
  *
  * Conventions
- * - A function that can fail returns an int32_t status: MV_OK, or an MV_ERR_ code.
+ * - A function that can fail returns an int32_t status: MV_OK, MV_OUTDATED or an MV_ERR_ code.
  *   Results come back through out pointers. What these point to is valid only on MV_OK.
  * - MV_LastError() explains the calling thread's last error in a text.
  * - Sizes, counts, row ids and milliseconds are int64_t; counts are elements, never bytes.
@@ -418,7 +418,7 @@ MV_EXPORT int32_t MV_ParamSyncSetScale(MV_ParamSync sync, double scale);
  * without further memory. If the table lies on this node and the mode is not MV_MODE_SYNC, the sync
  * is one pass over the memory. tensors[i] is the current address of tensor i; the tensors do not
  * overlap, and no other thread writes to them. Workers only. In MV_MODE_ASYNC and MV_MODE_STALE you
- * can repeat a call that failed or was cancelled: the next call does the rest, and nothing is lost
+ * can repeat a call that failed or was aborted: the next call does the rest, and nothing is lost
  * or added twice. In MV_MODE_SYNC, and for a table on several nodes, no call can follow a failed
  * one (MV_ERR_STATE), and a failed call leaves the tensors unchanged. */
 MV_EXPORT int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_tensors);

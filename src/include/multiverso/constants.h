@@ -19,7 +19,7 @@
 #define MV_ERR_MISMATCH (-8)   /* the ranks did not make the same call; the message names both */
 #define MV_ERR_TIMEOUT (-9)    /* the deadline passed; the message names the late ranks */
 #define MV_ERR_PEER_LOST (-10) /* a rank died or left; the message names it */
-#define MV_ERR_ABORTED (-11)   /* the call was cancelled, or a rank aborted the session */
+#define MV_ERR_ABORTED (-11)   /* its caller aborted the call, or a rank the session */
 #define MV_ERR_TRANSPORT (-12) /* MPI reported an error */
 #define MV_ERR_LAUNCHER (-13)  /* no MPI, two MPIs, or a launcher of another MPI */
 #define MV_ERR_UNSUPPORTED (-14) /* this build or machine cannot; the message says what can */
