@@ -9,6 +9,7 @@ from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso.sync import ParamSync
+from multiverso.sync._table_sync import TableSync
 from multiverso.tables._background import BackgroundCalls, Future
 
 
@@ -141,6 +142,28 @@ class TestErrors(SessionTestCase):
                     sync.wait()
                 np.testing.assert_array_equal(weights, 2)
                 np.testing.assert_array_equal(sync.tables[0].get(), 2)
+
+    def test_exchange_of_one_table_that_cannot_start_loses_no_delta(self):
+        arrays = [np.zeros(3), np.zeros(4, np.float32), np.zeros(5, np.int64)]
+        sync = ParamSync(arrays, overlap=True)
+        start = TableSync.start
+        for failing in range(3):
+            for array in arrays:
+                array += 1
+            starts = [start] * 3
+            starts[failing] = mock.Mock(side_effect=mv.OperationTimeout("too late"))
+            with (
+                mock.patch.object(TableSync, "start", lambda t, s=starts: s.pop(0)(t)),
+                self.assertRaisesRegex(mv.OperationTimeout, "too late"),
+            ):
+                sync.sync()
+            for array in arrays:
+                array += 1
+            sync.sync()
+            sync.wait()
+            for array, table in zip(arrays, sync.tables, strict=True):
+                np.testing.assert_array_equal(array, 2 * failing + 2)
+                np.testing.assert_array_equal(table.get(), 2 * failing + 2)
 
     def test_interrupted_wait_leaves_the_sync_usable(self):
         weights = np.zeros(3)
