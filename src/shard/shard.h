@@ -42,10 +42,20 @@
 
 namespace multiverso {
 
+// How far a get that gives rows to keys has come, so that a get that is continued counts no key
+// twice.
+struct KeyFetch {
+  std::vector<int64_t> missing;  // the positions of the keys that had no row
+  size_t counted = 0;            // of the missing keys, for admission
+  std::vector<int64_t> admitted;
+  size_t noted = 0;  // of the missing keys, whose values the updater notes again
+};
+
 // How far an operation has come: the number of stripes or row ids that are done.
 struct Progress {
   int64_t done = 0;
-  int32_t phase = 0;  // for callers that build one operation from several
+  int32_t phase = 0;                // for callers that build one operation from several
+  std::unique_ptr<KeyFetch> fetch;  // null unless a get of keys has to be continued
 };
 
 // The process that runs operations: its mark in locks, the probe that tells whether another holder
@@ -187,14 +197,13 @@ class Shard {
   Status GetKeys(const Request& request, Progress* progress, const WaitLimit& limit,
                  std::vector<int64_t>* missing) const;
   Status FetchKeys(const Request& request, Progress* progress, const WaitLimit& limit) const;
-  // Gives rows to the keys that have none, as the policy says. If the table is full, returns
+  Status ContinueFetch(const Request& request, Progress* progress, KeyFetch* fetch,
+                       const WaitLimit& limit) const;
+  // Gives rows to the keys that have none, unless they have to be admitted first. If the table is full, returns
   // MemoryError before the first key gets a row. `rows`, unless null, gets the row of each key in
   // that order, or -1 if the key had none.
   Status TouchKeys(const Request& request, const RowOrder& order, std::vector<int64_t>* rows,
                    const WaitLimit& limit) const;
-  // Leaves only those keys that the policy admits.
-  Status Admit(bool is_get, std::vector<int64_t>* keys, KeyCounts* counts,
-               const WaitLimit& limit) const;
   Status InsertKeys(const std::vector<int64_t>& keys, LazyRows::Room* room, uint32_t call,
                     KeyCounts* counts, const WaitLimit& limit) const;
   Status InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint32_t call,

@@ -119,36 +119,52 @@ Status Shard::GetKeys(const Request& request, Progress* progress, const WaitLimi
 }
 
 Status Shard::FetchKeys(const Request& request, Progress* progress, const WaitLimit& limit) const {
-  std::vector<int64_t> missing;
-  Status status = GetKeys(request, progress, limit, &missing);
-  if (status.ok() && !missing.empty()) {
-    std::vector<int64_t> keys;
-    keys.reserve(missing.size());
-    for (const int64_t i : missing) keys.push_back(request.row_ids[i]);
-    Request touch = request;
-    touch.row_ids = keys.data();
-    touch.num_ids = static_cast<int64_t>(keys.size());
-    status = TouchKeys(touch, RowOrder(), nullptr, limit);
-  }
+  KeyFetch fetch;
+  if (progress->fetch != nullptr) fetch = std::move(*progress->fetch);
+  Status status = ContinueFetch(request, progress, &fetch, limit);
   if (!status.ok()) {
-    // The call is repeated from the beginning, since it must note again which keys are missing.
-    progress->done = 0;
+    progress->fetch = std::make_unique<KeyFetch>(std::move(fetch));
     return status;
   }
   KeyCounts counts;
-  counts.misses = static_cast<int64_t>(missing.size());
+  counts.misses = static_cast<int64_t>(fetch.missing.size());
   counts.hits = request.num_ids - counts.misses;
+  counts.rejections = counts.misses - static_cast<int64_t>(fetch.admitted.size());
   keys_->Count(counts);
+  return status;
+}
+
+Status Shard::ContinueFetch(const Request& request, Progress* progress, KeyFetch* fetch,
+                            const WaitLimit& limit) const {
+  MV_RETURN_IF_NOT_OK(GetKeys(request, progress, limit, &fetch->missing));
+  for (; fetch->counted < fetch->missing.size(); ++fetch->counted) {
+    const int64_t key = request.row_ids[fetch->missing[fetch->counted]];
+    bool is_admitted = true;
+    if (keys_->policy().admit > 1) {
+      const int64_t stripe = keys_->StripeOf(key);
+      MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+      const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
+      is_admitted = keys_->Admit(stripe, key);
+    }
+    if (is_admitted) fetch->admitted.push_back(key);
+  }
+  if (!fetch->admitted.empty()) {
+    Request touch = request;
+    touch.row_ids = fetch->admitted.data();
+    touch.num_ids = static_cast<int64_t>(fetch->admitted.size());
+    MV_RETURN_IF_NOT_OK(TouchKeys(touch, RowOrder(), nullptr, limit));
+  }
   if (!notes_gets_) return Status::Ok();
   // The updater notes the values of rows only.
-  for (const int64_t i : missing) {
+  for (; fetch->noted < fetch->missing.size(); ++fetch->noted) {
+    const int64_t i = fetch->missing[fetch->noted];
     Request get = request;
     get.row_ids += i;
     get.num_ids = 1;
     get.out = static_cast<char*>(request.out) + i * columns_ * value_bytes_;
     std::vector<int64_t> still_missing;
     Progress again;
-    MV_RETURN_IF_NOT_OK(GetKeys(get, &again, WaitLimit::Until(limit.deadline), &still_missing));
+    MV_RETURN_IF_NOT_OK(GetKeys(get, &again, limit, &still_missing));
   }
   return Status::Ok();
 }
@@ -203,9 +219,9 @@ Status Shard::TouchKeys(const Request& request, const RowOrder& order, std::vect
       keys_->CountUse(row, call);
     }
   }
-  if (missing.empty()) return Status::Ok();
-  MV_RETURN_IF_NOT_OK(
-      Admit(request.kind == RequestKind::kFetchKeys, &missing, &counting.counts, limit));
+  // With admission, only gets give rows to keys.
+  const bool may_insert = request.kind == RequestKind::kFetchKeys || keys_->policy().admit <= 1;
+  if (missing.empty() || !may_insert) return Status::Ok();
   // In the order of the stripes, as adds are, in which repeated keys are adjacent.
   const RowOrder by_hash = RowOrder::OfKeys(missing.data(), static_cast<int64_t>(missing.size()));
   std::vector<int64_t> sorted(missing.size());
@@ -214,7 +230,6 @@ Status Shard::TouchKeys(const Request& request, const RowOrder& order, std::vect
   }
   missing.swap(sorted);
   missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-  if (missing.empty()) return Status::Ok();
   LazyRows::Room room;
   if (keys_->policy().evict != 0) {
     lazy_->TakeRoom(static_cast<int64_t>(missing.size()), &room);
@@ -233,28 +248,6 @@ Status Shard::TouchKeys(const Request& request, const RowOrder& order, std::vect
   }
   MV_RETURN_IF_NOT_OK(made);
   return InsertKeys(missing, &room, call, &counting.counts, limit);
-}
-
-Status Shard::Admit(bool is_get, std::vector<int64_t>* keys, KeyCounts* counts,
-                    const WaitLimit& limit) const {
-  if (keys_->policy().admit <= 1) return Status::Ok();
-  std::vector<int64_t> admitted;
-  for (const int64_t key : *keys) {
-    bool is_admitted = false;
-    if (is_get) {
-      const int64_t stripe = keys_->StripeOf(key);
-      MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-      const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
-      is_admitted = keys_->Admit(stripe, key);
-    }
-    if (is_admitted) {
-      admitted.push_back(key);
-    } else if (is_get) {
-      ++counts->rejections;
-    }
-  }
-  keys->swap(admitted);
-  return Status::Ok();
 }
 
 Status Shard::InsertKeys(const std::vector<int64_t>& keys, LazyRows::Room* room, uint32_t call,

@@ -11,22 +11,14 @@ LAST = worker.SIZE - 1
 SHORT_TIMEOUT, LONG_TIMEOUT = 4.0, 600.0
 
 
-def init_with_short_timeout():
-    """Open a session whose short timeout does not count while the ranks start, which is slow."""
-    import multiverso as mv
-
-    mv.init(timeout=LONG_TIMEOUT)
-    mv.shutdown()
-    mv.init(timeout=SHORT_TIMEOUT)
-
-
 def elsewhere(how, where, absent):
     """End, except on rank `absent`, which waits in a call of mpi4py for a message."""
     if where == "imports_mpi4py_first":
         from mpi4py import MPI  # noqa: F401
     import multiverso as mv
 
-    init_with_short_timeout()
+    worker.await_start()
+    mv.init(timeout=SHORT_TIMEOUT)
     if where != "in_session":
         mv.shutdown()
     if worker.RANK == int(absent):
@@ -56,7 +48,8 @@ def loses_after_shutdown():
     """End, after the test has killed the last rank, which had shut down, too."""
     import multiverso as mv
 
-    init_with_short_timeout()
+    worker.await_start()
+    mv.init(timeout=SHORT_TIMEOUT)
     mv.shutdown()
     worker.announce("ready")
     worker.wait_for("killed")

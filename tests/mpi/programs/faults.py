@@ -16,7 +16,7 @@ import multiverso as mv
 from multiverso import api
 
 #: The timeout, in seconds, of sessions whose calls must time out.
-SHORT_TIMEOUT = 1.0
+SHORT_TIMEOUT = 2.0
 
 LAST = worker.SIZE - 1
 
@@ -79,6 +79,7 @@ def _sessions(*calls, **options):
 
 def late(*calls):
     """All ranks but the last make each call; the last arrives after the others have timed out."""
+    worker.await_start()
     for call, table in _sessions(*calls, timeout=SHORT_TIMEOUT):
         if worker.RANK == LAST:
             for rank in range(LAST):
@@ -94,6 +95,7 @@ def late(*calls):
 
 def deadlocks_over_two_tables():
     """Each of two ranks waits in one table for the other rank, which waits in the other table."""
+    worker.await_start()
     first = _open_session("add_get", timeout=SHORT_TIMEOUT)
     second = mv.ArrayTableHandler(3, name="biases")
     for table in (first, second) if worker.RANK == LAST else (second, first):

@@ -58,7 +58,7 @@ def finalizes_early():
     """Finalize MPI while the session is open, which makes the session unusable."""
     from mpi4py import MPI
 
-    mv.init(timeout=5)
+    mv.init(timeout=60)
     table = mv.ArrayTableHandler(4)
     mv.barrier()
     MPI.Finalize()

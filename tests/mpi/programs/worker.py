@@ -109,6 +109,14 @@ def meet(name, timeout=WAIT_TIMEOUT):
         wait_for(name, rank, timeout)
 
 
+def await_start():
+    """Wait until all ranks have started, which is slow, so that a short timeout can follow."""
+    import multiverso as mv
+
+    mv.init(timeout=WAIT_TIMEOUT)
+    mv.shutdown()
+
+
 def wait_for_library_call():
     """Wait until the main thread waits inside a call of the library."""
     main_thread = threading.main_thread().ident
