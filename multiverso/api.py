@@ -94,7 +94,7 @@ def init(
         the lost rank get `PeerLostError`. With "continue", in async mode, the other ranks continue,
         and keep every add that has returned; collective calls such as `barrier`, `save` and
         `shutdown` do not wait for the lost rank. Every node needs a remaining rank. An add that a
-        dying rank was serving to another node raises `PeerLostError` on the add's caller only.
+        dying rank was serving to another node is continued by another rank, and made once.
     peer_timeout : float, optional
         Seconds that a rank may be without a heartbeat, because its process is suspended or its
         machine is unreachable. After a third of the time the rank is logged. After all of it, ranks

@@ -4,8 +4,9 @@
 //
 // The requests of a call to one server are numbered, and executed in order of number. Each such
 // sequence has its own slot in the log (assigned by SequenceNumbers), with the number and owner of
-// the request claimed last, and the number of the request finished last. The owner of a request is
-// the rank that executes it. A request whose owner was lost may have been executed in part.
+// the request claimed last, how far its owners have come with it, and the number of the request
+// finished last. The owner of a request is the rank that executes it. If it is lost, the next owner
+// continues where it ended.
 #ifndef MULTIVERSO_NODE_REQUEST_LOG_H_
 #define MULTIVERSO_NODE_REQUEST_LOG_H_
 
@@ -20,13 +21,14 @@ class RequestRecord {
     kMine,    // only the claiming rank executes the request
     kDone,    // the request has been executed
     kInHand,  // another rank is executing the request
-    kBroken,  // the request's owner was lost before it finished the request
+    kBroken,  // the request failed, and a later one has begun
   };
 
   // Claims request `number`, from 1, for that rank of this node. `is_alive(owner)` returns whether
-  // a rank of this node is alive. A request that may be repeated is never broken.
-  template <class IsAlive>
-  Claim Take(uint64_t number, int local_rank, bool may_repeat, const IsAlive& is_alive) {
+  // a rank of this node is alive, and `position_of(owner)` how far a lost owner has come.
+  template <class IsAlive, class PositionOf>
+  Claim Take(uint64_t number, int local_rank, const IsAlive& is_alive,
+             const PositionOf& position_of) {
     uint64_t begun = begun_.load(std::memory_order_acquire);
     if (done_.load(std::memory_order_acquire) >= number) return Claim::kDone;
     if (NumberOf(begun) >= number) {
@@ -34,10 +36,23 @@ class RequestRecord {
       if (is_alive(OwnerOf(begun))) return Claim::kInHand;
       // The owner may have finished the request after the first check, just before it ended.
       if (done_.load(std::memory_order_acquire) >= number) return Claim::kDone;
-      if (!may_repeat) return Claim::kBroken;
+      // Before the claim, since its next owner looks here if this rank dies just after the claim.
+      SetPosition(number, position_of(OwnerOf(begun)));
     }
     const uint64_t mine = number << kOwnerBits | static_cast<uint64_t>(local_rank);
     return begun_.compare_exchange_strong(begun, mine) ? Claim::kMine : Claim::kInHand;
+  }
+
+  // The position of a request (Progress::done) never decreases.
+  void SetPosition(uint64_t number, int64_t position) {
+    const uint64_t later = number << kPositionBits | static_cast<uint64_t>(position);
+    uint64_t before = position_.load(std::memory_order_relaxed);
+    while (before < later && !position_.compare_exchange_weak(before, later)) {
+    }
+  }
+  int64_t PositionOf(uint64_t number) const {
+    const uint64_t position = position_.load(std::memory_order_acquire);
+    return position >> kPositionBits == number ? position & ((1U << kPositionBits) - 1) : 0;
   }
 
   // Called by the owner of the request. `result` is what an atomic request returns (kIsAtomic).
@@ -45,20 +60,24 @@ class RequestRecord {
     result_.store(result, std::memory_order_relaxed);
     done_.store(number, std::memory_order_release);
   }
-  // Returns the result of the request finished last, which Take has returned as done.
+  // Keeps the result of a request whose lost owner had executed but not finished it.
+  void KeepResult(uint64_t result) { result_.store(result, std::memory_order_relaxed); }
+  // Returns the result of the request that was finished, or kept, last.
   uint64_t result() const { return result_.load(std::memory_order_relaxed); }
   // Returns the local rank that made the last claim.
   int owner() const { return OwnerOf(begun_.load(std::memory_order_acquire)); }
 
  private:
   static constexpr int kOwnerBits = 16;
+  static constexpr int kPositionBits = 24;  // a chunk has fewer elements
   static uint64_t NumberOf(uint64_t begun) { return begun >> kOwnerBits; }
   static int OwnerOf(uint64_t begun) {
     return static_cast<int>(begun & ((uint64_t{1} << kOwnerBits) - 1));
   }
 
-  std::atomic<uint64_t> begun_;  // the number of the request claimed last, and its owner
-  std::atomic<uint64_t> done_;   // the number of the request finished last
+  std::atomic<uint64_t> begun_;     // the number of the request claimed last, and its owner
+  std::atomic<uint64_t> position_;  // the number of a request, and how far it has come
+  std::atomic<uint64_t> done_;      // the number of the request finished last
   std::atomic<uint64_t> result_;
 };
 

@@ -142,6 +142,12 @@ constexpr RequestKind RangeKindOf(RequestKind kind) {
   return ReturnsData(kind) ? RequestKind::kAddGet : RequestKind::kAdd;
 }
 
+// Which change of another node a request makes, if that node numbers it (RequestLog).
+struct ChangeId {
+  uint64_t sender = 0;  // the rank and the sequence of its requests
+  uint64_t number = 0;  // from 1
+};
+
 // The memory is the caller's and stays valid until the call ends. Rows and elements are counted
 // from the first row of the table.
 struct Request {
@@ -184,6 +190,7 @@ struct Request {
   uint64_t version = 0;
   // Of kCompareSwap: the bytes of the value that the element must have.
   uint64_t expected = 0;
+  ChangeId change;
 
   // Returns whether a get takes part in no round: it reads the values after the last complete one,
   // and neither counts for this worker nor waits for another worker's call.

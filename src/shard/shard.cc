@@ -20,6 +20,7 @@ Shard::Shard(const StripeLayout& layout, int64_t columns, DType dtype, const Sha
       value_bytes_(SizeOf(ValueType(dtype))),
       first_row_(first_row),
       storage_(storage),
+      saver_(storage, layout, columns),
       updater_(std::move(updater)),
       counts_steps_(is_half_ || updater_->counts_steps()),
       notes_gets_(updater_->notes_gets()),
@@ -39,16 +40,16 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
     switch (lock->Take(user_.local_rank, *user_.probe, until)) {
       case RobustLock::Outcome::kTaken:
         return Status::Ok();
-      case RobustLock::Outcome::kRecovered:
-        if (keys_ != nullptr) {
-          const StripeWrite writing(lock, *storage_.version());
-          keys_->Rebuild(stripe);
-        }
-        LogWarning(StrCat(rows(),
-                          " of a table: a rank died in the middle of an operation; an add "
-                          "it was making there, which was never acknowledged, may be there "
-                          "in part"));
+      case RobustLock::Outcome::kRecovered: {
+        const StripeWrite writing(lock, *storage_.version());
+        if (keys_ != nullptr) keys_->Rebuild(stripe);
+        const bool is_restored = saver_.Restore(stripe);
+        LogWarning(StrCat(rows(), " of a table: a rank died in the middle of an operation; ",
+                          is_restored ? "another rank makes the add of the other node instead"
+                                      : "an add it was making there, which was never acknowledged, "
+                                        "may be there in part"));
         return Status::Ok();
+      }
       case RobustLock::Outcome::kTimedOut:
         break;
     }

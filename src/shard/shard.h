@@ -34,6 +34,7 @@
 #include "shard/key_index.h"
 #include "shard/lazy_rows.h"
 #include "shard/request.h"
+#include "shard/row_saver.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
 #include "shard/tensor_list.h"
@@ -124,6 +125,8 @@ class Shard {
   void CopyInitial(int64_t key, char* out) const;
   // Returns null if the shard's rows have no keys.
   const KeyIndex* keys() const { return keys_.get(); }
+  // Returns null if the ranks of this node save no rows.
+  const RowSaver* saver() const { return storage_.savers() > 0 ? &saver_ : nullptr; }
   // Touches the rows that a request names, so that it can change them. Returns MemoryError, and
   // touches none, if there is not enough memory for them. A call that returns pending begins again.
   Status Touch(const Request& request, const WaitLimit& limit) const;
@@ -167,6 +170,8 @@ class Shard {
     int64_t count;
     bool may_read_unlocked = false;  // a body that reads may run on torn values, and then again
     int64_t width = 0;               // Request::width
+    ChangeId change = {};            // Request::change
+    const void* result = nullptr;    // of an atomic request: where the body writes it
   };
 
   // Calls body(first element in the shard, the same in the range, elements) for each stripe, or for
@@ -185,6 +190,12 @@ class Shard {
   Status ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step, Progress* progress,
                      const WaitLimit& limit, Body body);
   Status TakeStripe(int64_t stripe, const WaitLimit& limit) const;
+  static Elements ElementsOf(const Request& request) {
+    return Elements{request.first, request.count,  /*may_read_unlocked=*/true,
+                    request.width, request.change, IsAtomic(request.kind) ? request.out : nullptr};
+  }
+  // Returns whether the steps of a change are saved.
+  bool Saves(const ChangeId& change) const { return change.number != 0 && storage_.savers() > 0; }
   // Runs read(), which copies from a stripe, again and again until no writer interferes.
   Status ReadRepeatedly(int64_t stripe, const WaitLimit& limit,
                         const std::function<void()>& read) const;
@@ -199,9 +210,9 @@ class Shard {
   Status FetchKeys(const Request& request, Progress* progress, const WaitLimit& limit) const;
   Status ContinueFetch(const Request& request, Progress* progress, KeyFetch* fetch,
                        const WaitLimit& limit) const;
-  // Gives rows to the keys that have none, unless they have to be admitted first. If the table is full, returns
-  // MemoryError before the first key gets a row. `rows`, unless null, gets the row of each key in
-  // that order, or -1 if the key had none.
+  // Gives rows to the keys that have none, unless they have to be admitted first. If the table is
+  // full, returns MemoryError before the first key gets a row. `rows`, unless null, gets the row of
+  // each key in that order, or -1 if the key had none.
   Status TouchKeys(const Request& request, const RowOrder& order, std::vector<int64_t>* rows,
                    const WaitLimit& limit) const;
   Status InsertKeys(const std::vector<int64_t>& keys, LazyRows::Room* room, uint32_t call,
@@ -264,6 +275,7 @@ class Shard {
   int64_t value_bytes_;  // of an element in requests and state
   int64_t first_row_;
   ShardStorage storage_;
+  RowSaver saver_;
   std::unique_ptr<const Updater> updater_;
   bool counts_steps_;
   bool notes_gets_;

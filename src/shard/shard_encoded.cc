@@ -39,7 +39,7 @@ Status Shard::RunEncoded(const Request& request, WireFormat delta_format, WireFo
       *fits = EncodeNearest(out_format, values, elements, to) && *fits;
     }
   };
-  const Elements range{request.first, request.count, /*may_read_unlocked=*/true, request.width};
+  const Elements range = ElementsOf(request);
   return IsAdd(request.kind) ? ForEachStripe<kWriting>(range, progress, limit, body)
                              : ForEachStripe<kReading>(range, progress, limit, body);
 }

@@ -151,6 +151,7 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
   const int64_t delta_bytes = columns_ * value_bytes_;
   const int64_t count = request.num_ids;
   const int64_t slots = storage_.state_slots();
+  const bool saves = Saves(request.change);
   const bool has_cell_per_row = counts_steps_ && storage_.step_cells().HasCellPerRow();
   const auto delta_at = [&](int64_t place) MV_ALWAYS_INLINE {
     return static_cast<const char*>(request.delta) + order.PositionAt(place) * delta_bytes;
@@ -193,6 +194,7 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
       progress->done = place;
       if (row < 0) continue;
       places.CountChange(row);
+      if (saves) saver_.Save(user_.local_rank, request.change, first, row, 1);
       Update update = UpdateAt(row * columns_, delta, nullptr, columns_, worker);
       update.rates = &rates;
       if (has_cell_per_row || !counts_steps_) {
@@ -200,6 +202,8 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
       } else {
         ApplyUpdate(row * columns_, update);
       }
+      (void)MV_FAILPOINT("shard.write_row");
+      if (saves) saver_.Commit(user_.local_rank, place, nullptr, 0);
     } while (progress->done < end && places.StripeAt(progress->done) == stripe);
   }
   return Status::Ok();
@@ -350,7 +354,7 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
   }
   const auto* const delta = static_cast<const char*>(request.delta);
   auto* const out = static_cast<char*>(request.out);
-  const Elements range{request.first, request.count, /*may_read_unlocked=*/true, request.width};
+  const Elements range = ElementsOf(request);
   const RowOrder order_of_list;
   const RowOrder& order = request.order == nullptr ? order_of_list : *request.order;
   std::vector<int64_t> rows_of_keys;

@@ -31,9 +31,11 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
       is_whole ? layout_.stripes() : layout_.stripe_of((end - 1) / columns_) + 1;
   const int64_t stripes = end_stripe - first_stripe;
   // Local rank r starts r eighths into the stripes, so the workers follow each other instead of
-  // queueing for the first stripe.
-  const int64_t start =
-      stripes == 1 ? first_stripe : first_stripe + user_.local_rank * stripes / 8 % stripes;
+  // queueing for the first stripe. A change that another rank may finish has one order.
+  const bool saves = kUse == kWriting && Saves(range.change);
+  const int64_t start = stripes == 1 || saves
+                            ? first_stripe
+                            : first_stripe + user_.local_rank * stripes / 8 % stripes;
   for (; progress->done < stripes; ++progress->done) {
     int64_t stripe = start + progress->done;
     if (stripe >= end_stripe) stripe -= stripes;
@@ -69,8 +71,16 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeGuard<kUse> holding(storage_.lock(stripe), *storage_.version());
+    if (saves) {
+      const int64_t first_row = first / columns_;
+      saver_.Save(user_.local_rank, range.change, progress->done, first_row,
+                  DivideUp(first + count, columns_) - first_row);
+    }
     if (kUse == kWriting) (void)MV_FAILPOINT("shard.write");
     work();
+    if (kUse == kWriting) (void)MV_FAILPOINT("shard.changed");
+    if (saves) saver_.Commit(user_.local_rank, progress->done + 1, range.result, value_bytes_);
+    if (kUse == kWriting) (void)MV_FAILPOINT("shard.wrote");
   }
   return Status::Ok();
 }

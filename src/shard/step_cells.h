@@ -57,6 +57,16 @@ class StepCells {
     return CountInCell(cells_ + row, cell_elements_, cell_elements_);
   }
 
+  // Returns the cells that hold any of these elements (`count` > 0).
+  struct Range {
+    StepCell* first;
+    int64_t count;
+  };
+  Range RangeOf(int64_t first, int64_t count) const {
+    const int64_t cell = CellOf(first);
+    return Range{cells_ + cell, CellOf(first + count - 1) - cell + 1};
+  }
+
   // For checkpoints: return the largest step count among these elements (`count` > 0); set the
   // count of every cell that holds any of these elements.
   uint32_t MaxSteps(int64_t first, int64_t count) const;

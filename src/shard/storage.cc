@@ -1,5 +1,7 @@
 #include "shard/storage.h"
 
+#include <algorithm>
+
 #include "base/checked.h"
 #include "base/text.h"
 
@@ -28,9 +30,11 @@ static_assert(ShardStorage::kLabelOffset + ShardStorage::kLabelBytes <= kLocksOf
 Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t value_row_bytes,
                                         int64_t state_slots, const StepCells& step_cells,
                                         int64_t row_state_bytes, bool tracks_rows,
-                                        int64_t key_bytes) {
+                                        int64_t key_bytes, int savers) {
   // The sum of all parts stays far below 2^63 if none exceeds 2^59.
   constexpr int64_t kLimit = int64_t{1} << 59;
+  const Status too_large(Code::kMemory, StrCat("cannot hold ", layout.rows(), " rows of ",
+                                               SizeText(layout.row_bytes())));
   int64_t slot_bytes = 0;
   int64_t state_bytes = 0;
   int64_t lock_bytes = 0;
@@ -43,8 +47,7 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t valu
       cell_bytes > kLimit ||
       !CheckedMultiply(layout.rows(), row_state_bytes, &all_row_state_bytes) ||
       all_row_state_bytes > kLimit || key_bytes > kLimit) {
-    return Status(Code::kMemory,
-                  StrCat("cannot hold ", layout.rows(), " rows of ", SizeText(layout.row_bytes())));
+    return too_large;
   }
   ShardStorage storage;
   storage.step_cells_ = step_cells;
@@ -66,7 +69,24 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t valu
   storage.row_state_offset_ = storage.state_offset_ + state_slots * storage.state_stride_;
   storage.row_state_bytes_ = row_state_bytes;
   storage.key_index_offset_ = RoundUp(storage.row_state_offset_ + all_row_state_bytes, kCacheLine);
+  storage.saved_rows_offset_ = RoundUp(storage.key_index_offset_ + key_bytes, kCacheLine);
   storage.segment_bytes_ = storage.key_index_offset_ + key_bytes;
+  if (savers == 0) return storage;
+  storage.savers_ = savers;
+  // The rows of a stripe with their state. Their step cells are among their bytes, except those of
+  // an array, which belong to the stripe.
+  const int64_t rows = std::min(layout.rows(), layout.rows_per_stripe());
+  const int64_t cells = rows == 0 ? 0 : DivideUp(step_cells.count(), layout.stripes());
+  int64_t saved_bytes = 0;
+  if (!CheckedMultiply(rows, storage.bytes_per_row_, &saved_bytes) || saved_bytes > kLimit) {
+    return too_large;
+  }
+  saved_bytes += kSavedHeaderBytes + cells * static_cast<int64_t>(sizeof(StepCell));
+  storage.saver_bytes_ = RoundUp(saved_bytes, kCacheLine);
+  if (!CheckedMultiply(storage.saver_bytes_, savers, &saved_bytes) || saved_bytes > kLimit) {
+    return too_large;
+  }
+  storage.segment_bytes_ = storage.saved_rows_offset_ + saved_bytes;
   return storage;
 }
 
@@ -91,6 +111,7 @@ void ShardStorage::Attach(char* base) {
   state_ = base + state_offset_;
   row_state_ = base + row_state_offset_;
   key_index_ = base + key_index_offset_;
+  saved_rows_ = base + saved_rows_offset_;
 }
 
 }  // namespace multiverso

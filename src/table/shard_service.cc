@@ -374,13 +374,23 @@ Status ShardService::Claim(Job* job, bool* done) {
                    ->slot(rank_context_->members().rank_of(local_rank))
                    .was_excluded.load() == 0;
   };
-  const auto claim = rank_context_->memory()
-                         ->request_record(header.sender, header.slot)
-                         ->Take(header.number, rank_context_->members().local_rank(),
-                                IsIdempotent(header.kind), is_alive);
-  switch (claim) {
+  RequestRecord* const record = rank_context_->memory()->request_record(header.sender, header.slot);
+  const ChangeId change{
+      static_cast<uint64_t>(header.sender) << 32 | static_cast<uint64_t>(header.slot),
+      header.number};
+  const RowSaver* const saver = job->table->shard()->saver();
+  const auto position_of = [&](int local_rank) -> int64_t {
+    const int64_t position = saver->PositionOf(local_rank, change);
+    if (position > 0 && IsAtomic(header.kind)) record->KeepResult(saver->ResultOf(local_rank));
+    return position;
+  };
+  switch (
+      record->Take(header.number, rank_context_->members().local_rank(), is_alive, position_of)) {
     case RequestRecord::Claim::kMine:
       job->is_claimed = true;
+      job->request.change = change;
+      job->progress.done = record->PositionOf(header.number);
+      job->is_continued = job->progress.done > 0;
       return Status::Ok();
     case RequestRecord::Claim::kDone:
       *done = true;
@@ -390,42 +400,49 @@ Status ShardService::Claim(Job* job, bool* done) {
     case RequestRecord::Claim::kBroken:
       break;
   }
-  const int owner = rank_context_->members().rank_of(
-      rank_context_->memory()->request_record(header.sender, header.slot)->owner());
-  const Status broken(Code::kPeerLost, StrCat(rank_context_->peers()->EndOf(owner),
-                                              " in the middle of an add of rank ", header.sender,
-                                              " to table '", job->table->spec().name,
-                                              "': a part of it may be there, all else is exact"));
-  LogWarning(broken.text());
-  return broken;
+  const int owner = rank_context_->members().rank_of(record->owner());
+  return Status(Code::kPeerLost,
+                StrCat(rank_context_->peers()->EndOf(owner), " before it could tell rank ",
+                       header.sender, " why its add to table '", job->table->spec().name,
+                       "' has failed: the add has not been made"));
 }
 
 Status ShardService::ClaimAndRun(Job* job) {
   const RequestHeader& header = job->header;
   bool is_done = false;
   MV_RETURN_IF_NOT_OK(Claim(job, &is_done));
-  if (is_done) {
-    if (!ReturnsData(header.kind)) return Status::Ok();
-    if (IsAtomic(header.kind)) {
-      const uint64_t result =
-          rank_context_->memory()->request_record(header.sender, header.slot)->result();
-      std::memcpy(job->request.out, &result, static_cast<size_t>(header.bytes));
-      return Status::Ok();
-    }
-    // The answer of the rank that applied the add is lost; the current values include the add.
-    job->request.kind = RequestKind::kGet;
+  if (!job->is_claimed && !is_done) return Run(job);
+  RequestRecord* const record = rank_context_->memory()->request_record(header.sender, header.slot);
+  const bool is_atomic = IsAtomic(header.kind);
+  if (is_atomic && (is_done || job->progress.done > 0)) {
+    const uint64_t result = record->result();
+    std::memcpy(job->request.out, &result, static_cast<size_t>(header.bytes));
   }
-  const Status status = Run(job);
-  if (status.ok() && job->is_claimed) {
+  if (!is_done) {
+    const Status status = Run(job);
+    if (status.pending()) {
+      // This rank may save the rows of another request before it continues with this one.
+      const int local_rank = rank_context_->members().local_rank();
+      record->SetPosition(
+          header.number, job->table->shard()->saver()->PositionOf(local_rank, job->request.change));
+    }
+    if (!status.ok()) return status;
     uint64_t result = 0;
-    if (IsAtomic(header.kind)) {
-      std::memcpy(&result, job->request.out, static_cast<size_t>(header.bytes));
-    }
-    rank_context_->memory()
-        ->request_record(header.sender, header.slot)
-        ->Finish(header.number, result);
+    if (is_atomic) std::memcpy(&result, job->request.out, static_cast<size_t>(header.bytes));
+    record->Finish(header.number, result);
   }
-  return status;
+  if (is_atomic || !ReturnsData(header.kind) || (!is_done && !job->is_continued)) {
+    return Status::Ok();
+  }
+  // What a lost rank has computed of the answer is lost with it. The current values, which include
+  // the add, are an answer, too.
+  if (!is_done) {
+    job->is_claimed = false;
+    job->progress = Progress();
+    job->fits = true;
+  }
+  job->request.kind = RequestKind::kGet;
+  return Run(job);
 }
 
 Status ShardService::Run(Job* job) {

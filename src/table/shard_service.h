@@ -67,7 +67,8 @@ class ShardService {
 
     RequestHeader header;
     Phase phase = Phase::kReceive;
-    bool is_claimed = false;  // by this rank, in the RequestLog
+    bool is_claimed = false;    // by this rank, in the RequestLog
+    bool is_continued = false;  // a lost rank has made a part of the change
     std::shared_ptr<TableShard> table;
     Status failure;
     // The row ids, the values as they travel, and room for as many more.
@@ -112,8 +113,8 @@ class ShardService {
   Status Run(Job* job);
   Status RunOnShard(Job* job);
   // Claims a numbered change in the RequestLog, so that one rank of the node applies it. Returns ok
-  // if this rank may run the job, or if *done says that a rank has run it, pending while another
-  // rank runs it, and an error if that rank died meanwhile.
+  // if this rank may run or continue the job, or if *done says that a rank has run it, and pending
+  // while another rank runs it.
   Status Claim(Job* job, bool* done);
   Status SendReply(Job* job);
   // Returns whether an earlier request of the same call is unanswered.

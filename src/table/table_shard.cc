@@ -86,6 +86,11 @@ int64_t MostKeysOf(const TableSpec& spec, RowRange rows) {
                   static_cast<int64_t>(std::ceil(share + kDeviations * std::sqrt(share))));
 }
 
+// Returns how many ranks of this node save the rows that they change for other nodes.
+int SaversOf(const Membership& members) {
+  return members.survives_losses() && members.spans_nodes() ? members.num_ranks_here() : 0;
+}
+
 // A touched row of a lazy table takes whole pages. So only a small part of the memory may be in
 // huge pages that are hardly used.
 PageSize PagesOf(const TableSpec& spec, int64_t shard_bytes) {
@@ -109,7 +114,7 @@ StripeLayout TableShard::LayoutOf(const TableSpec& spec, int64_t rows) {
 }
 
 Result<ShardStorage> TableShard::StorageOf(const TableSpec& spec, const StripeLayout& layout,
-                                           int workers) {
+                                           int workers, int savers) {
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
   const bool is_array = spec.kind == static_cast<int32_t>(TableKind::kArray);
@@ -118,7 +123,7 @@ Result<ShardStorage> TableShard::StorageOf(const TableSpec& spec, const StripeLa
       layout, ValueBytesOfRow(spec), updater.value()->state_slots(workers),
       counts_steps ? StepCells(layout, spec.num_col, /*row_by_row=*/!is_array) : StepCells(),
       updater.value()->row_slots() * SizeOf(spec.value_type()), spec.is_lazy(),
-      spec.is_hash() ? KeyIndex::BytesOf(layout.stripes(), spec.keys) : 0);
+      spec.is_hash() ? KeyIndex::BytesOf(layout.stripes(), spec.keys) : 0, savers);
 }
 
 namespace {
@@ -150,8 +155,8 @@ Result<int64_t> BufferBytesOf(const TableSpec& spec, const Partition& partition)
 Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& members,
                                        const ModeOptions& mode) {
   const Partition partition = PartitionOf(spec, members, mode);
-  Result<ShardStorage> storage =
-      StorageOf(spec, LayoutOf(spec, partition.node_rows().count()), members.num_workers());
+  Result<ShardStorage> storage = StorageOf(spec, LayoutOf(spec, partition.node_rows().count()),
+                                           members.num_workers(), SaversOf(members));
   if (!storage.ok()) return storage.status();
   Result<int64_t> consistency = ConsistencyBytes(mode, ShapeOf(spec), members);
   if (!consistency.ok()) return consistency.status();
@@ -185,9 +190,9 @@ void TableShard::SizeForKeys(const Membership& members, TableSpec* spec) {
 
 Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowRange rows,
                                                      int workers, char* base, const ShardUser& user,
-                                                     std::atomic<int64_t>* key_counts) {
+                                                     std::atomic<int64_t>* key_counts, int savers) {
   const StripeLayout layout = LayoutOf(spec, rows.count());
-  Result<ShardStorage> storage = StorageOf(spec, layout, workers);
+  Result<ShardStorage> storage = StorageOf(spec, layout, workers, savers);
   if (!storage.ok()) return storage.status();
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
@@ -219,13 +224,14 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   const Partition partition = PartitionOf(spec, members, mode);
   const RowRange rows = partition.node_rows();
   const StripeLayout layout = LayoutOf(spec, rows.count());
-  Result<ShardStorage> storage = StorageOf(spec, layout, members.num_workers());
+  const int savers = SaversOf(members);
+  Result<ShardStorage> storage = StorageOf(spec, layout, members.num_workers(), savers);
   if (!storage.ok()) return storage.status();
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
   Result<std::unique_ptr<Shard>> shard_here = MakeShard(
       spec, rows, members.num_workers(), created->segment_->data(),
       ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
-      rank_context->memory()->KeyCountsOf(id));
+      rank_context->memory()->KeyCountsOf(id), savers);
   if (!shard_here.ok()) return shard_here.status();
   created->shard_ = std::move(shard_here.value());
   storage->Attach(created->segment_->data());

@@ -22,16 +22,43 @@ def test_lock_of_a_rank_that_died_in_an_add_is_recovered():
     assert "a rank died in the middle of an operation" in result.output
 
 
-def reports_of_survivors(function, failpoint, victim=0):
-    """Run a function of losses.py in which the victim dies at a failpoint, on two nodes."""
-    variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **launch.on_nodes(4, 2)}
-    arguments = (function, f"{failpoint}=kill")
-    with launch.Job("losses.py", *arguments, np=4, survives=True, **variables) as job:
+def reports_of_survivors(function, *kills, victims=(0,), np=4, per_node=2):
+    """Run a function of losses.py in which each victim dies at its failpoint, on two nodes."""
+    variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **launch.on_nodes(np, per_node)}
+    arguments = (function, *(f"{kill}=kill" for kill in kills))
+    with launch.Job("losses.py", *arguments, np=np, survives=True, **variables) as job:
         result = job.finish().check_clean()
-    reports = [result.reports.get(rank, {}) for rank in range(4) if rank != victim]
+    reports = [result.reports.get(rank, {}) for rank in range(np) if rank not in victims]
     assert all(report.get("ended") for report in reports), result.output
-    assert [report["lost"] for report in reports] == [[victim]] * 3
+    assert [report["lost"] for report in reports] == [list(victims)] * len(reports)
     return reports
+
+
+@failpoints.needs_failpoints
+@pytest.mark.parametrize(
+    "kills",
+    [
+        ("shard.write@3",),
+        ("shard.changed@5",),
+        ("shard.changed@8",),
+        ("shard.wrote@4",),
+        ("shard.wrote@9",),
+        ("shard.write_row@20",),
+        ("shard.write_row@150",),
+        ("shard.write_row@300",),
+        ("service.reply@14",),
+        # The rank that continues what the first one has begun dies, too.
+        ("shard.write@3", "shard.write@2"),
+        ("shard.wrote@3", "shard.changed@1"),
+        ("shard.write@3", "shard.wrote@1"),
+    ],
+    ids="-".join,
+)
+@launch.again_where_mpi_is_stuck
+def test_changes_are_made_once_though_their_servers_die_in_them(kills):
+    options = {"victims": tuple(range(len(kills))), "np": 5, "per_node": 3}
+    for report in reports_of_survivors("changes_with_dying_servers", *kills, **options):
+        assert report["are_equal"] == [True] * 7
 
 
 @failpoints.needs_failpoints
@@ -66,6 +93,6 @@ def test_encoded_adds_are_made_once_though_their_server_dies_before_it_answers(n
 @launch.again_where_mpi_is_stuck
 def test_aggregates_continue_though_a_leader_dies_while_it_sends_a_piece(number):
     reports = reports_of_survivors(
-        "aggregates_with_a_dying_leader", f"piece.sent@{number}", victim=2
+        "aggregates_with_a_dying_leader", f"piece.sent@{number}", victims=(2,)
     )
     assert [report["sums"] for report in reports] == [[[3, 3]] * 3] * 3

@@ -53,15 +53,13 @@ def check_survivors(result, adds, np, folder):
         f"MULTIVERSO_TEST_SEED={SEED}\n{result.output}\n{result.reports}"
     )
     assert len({report["digest"] for report in reports}) == 1
-    maybe_partial = {rank: result.reports[rank]["maybe_partial"] for rank in survivors}
     for rank, report in zip(survivors, reports, strict=True):
         assert report["lost"] == sorted(adds)
         assert report["master"] == (rank == survivors[0])
         assert report["new_table"] == [5.0 + len(survivors)] * 10
         for other in survivors:
-            at_least = ADDS - maybe_partial[other][0]
-            assert at_least <= report["min_counts"][other] <= report["max_counts"][other] <= ADDS
-            assert 2 * (ADDS - maybe_partial[other][1]) <= report["row_counts"][other] <= 2 * ADDS
+            assert report["min_counts"][other] == report["max_counts"][other] == ADDS
+            assert report["row_counts"][other] == 2 * ADDS
         for victim, (whole, rows) in adds.items():
             # The last add may have been in flight, and applied in part.
             least, most = report["min_counts"][victim], report["max_counts"][victim]

@@ -13,60 +13,71 @@ using Claim = RequestRecord::Claim;
 
 bool Alive(int /*local_rank*/) { return true; }
 bool Dead(int /*local_rank*/) { return false; }
+int64_t AtTheBeginning(int /*local_rank*/) { return 0; }
 
 TEST(RequestRecord, GrantsEachRequestOnce) {
   RequestRecord record{};
-  EXPECT_EQ(record.Take(1, 0, false, Alive), Claim::kMine);
+  EXPECT_EQ(record.Take(1, 0, Alive, AtTheBeginning), Claim::kMine);
   record.Finish(1);
-  EXPECT_EQ(record.Take(1, 1, false, Dead), Claim::kDone);
-  EXPECT_EQ(record.Take(2, 1, false, Dead), Claim::kMine);
+  EXPECT_EQ(record.Take(1, 1, Dead, AtTheBeginning), Claim::kDone);
+  EXPECT_EQ(record.Take(2, 1, Dead, AtTheBeginning), Claim::kMine);
   record.Finish(2);
-  EXPECT_EQ(record.Take(1, 0, false, Alive), Claim::kDone);
-  EXPECT_EQ(record.Take(2, 0, false, Alive), Claim::kDone);
+  EXPECT_EQ(record.Take(1, 0, Alive, AtTheBeginning), Claim::kDone);
+  EXPECT_EQ(record.Take(2, 0, Alive, AtTheBeginning), Claim::kDone);
 }
 
 TEST(RequestRecord, KeepsTheResultOfTheRequestFinishedLast) {
   RequestRecord record{};
-  ASSERT_EQ(record.Take(1, 0, false, Alive), Claim::kMine);
+  ASSERT_EQ(record.Take(1, 0, Alive, AtTheBeginning), Claim::kMine);
   record.Finish(1, 70);
-  ASSERT_EQ(record.Take(1, 1, false, Dead), Claim::kDone);
+  ASSERT_EQ(record.Take(1, 1, Dead, AtTheBeginning), Claim::kDone);
   EXPECT_EQ(record.result(), 70U);
 }
 
 TEST(RequestRecord, IsInHandWhileALiveRankExecutesIt) {
   RequestRecord record{};
-  ASSERT_EQ(record.Take(7, 5, false, Alive), Claim::kMine);
+  ASSERT_EQ(record.Take(7, 5, Alive, AtTheBeginning), Claim::kMine);
   EXPECT_EQ(record.owner(), 5);
-  EXPECT_EQ(record.Take(7, 1, false, Alive), Claim::kInHand);
+  EXPECT_EQ(record.Take(7, 1, Alive, AtTheBeginning), Claim::kInHand);
   record.Finish(7);
-  EXPECT_EQ(record.Take(7, 1, false, Alive), Claim::kDone);
+  EXPECT_EQ(record.Take(7, 1, Alive, AtTheBeginning), Claim::kDone);
 }
 
-TEST(RequestRecord, IsBrokenIfItsRankDied) {
+TEST(RequestRecord, IsContinuedIfItsRankDied) {
   RequestRecord record{};
-  ASSERT_EQ(record.Take(7, 5, false, Alive), Claim::kMine);
-  EXPECT_EQ(record.Take(7, 1, false, Dead), Claim::kBroken);
-  EXPECT_EQ(record.Take(7, 1, false, Dead), Claim::kBroken);
-  EXPECT_EQ(record.Take(8, 1, false, Dead), Claim::kMine);
-  EXPECT_EQ(record.Take(7, 5, false, Alive), Claim::kBroken);
+  ASSERT_EQ(record.Take(7, 5, Alive, AtTheBeginning), Claim::kMine);
+  EXPECT_EQ(record.PositionOf(7), 0);
+  record.SetPosition(7, 30);
+  const auto at_forty = [](int owner) {
+    EXPECT_EQ(owner, 5);
+    return int64_t{40};
+  };
+  EXPECT_EQ(record.Take(7, 1, Dead, at_forty), Claim::kMine);
+  EXPECT_EQ(record.PositionOf(7), 40);
+  EXPECT_EQ(record.owner(), 1);
+  // This owner dies before it makes a step.
+  EXPECT_EQ(record.Take(7, 2, Dead, AtTheBeginning), Claim::kMine);
+  EXPECT_EQ(record.PositionOf(7), 40);
+  record.Finish(7);
+  EXPECT_EQ(record.Take(8, 1, Dead, AtTheBeginning), Claim::kMine);
+  EXPECT_EQ(record.PositionOf(8), 0);
 }
 
-TEST(RequestRecord, RepeatsIdempotentRequests) {
+TEST(RequestRecord, IsBrokenIfALaterOneHasBegun) {
   RequestRecord record{};
-  ASSERT_EQ(record.Take(1, 0, true, Alive), Claim::kMine);
-  EXPECT_EQ(record.Take(1, 2, true, Alive), Claim::kInHand);
-  EXPECT_EQ(record.Take(1, 2, true, Dead), Claim::kMine);
-  EXPECT_EQ(record.owner(), 2);
+  ASSERT_EQ(record.Take(7, 5, Alive, AtTheBeginning), Claim::kMine);
+  ASSERT_EQ(record.Take(8, 5, Alive, AtTheBeginning), Claim::kMine);
+  EXPECT_EQ(record.Take(7, 1, Dead, AtTheBeginning), Claim::kBroken);
 }
 
 TEST(RequestRecord, SeesARequestFinishedJustBeforeTheDeath) {
   RequestRecord record{};
-  ASSERT_EQ(record.Take(1, 0, false, Alive), Claim::kMine);
+  ASSERT_EQ(record.Take(1, 0, Alive, AtTheBeginning), Claim::kMine);
   const auto finishes_and_dies = [&](int /*local_rank*/) {
     record.Finish(1);
     return false;
   };
-  EXPECT_EQ(record.Take(1, 2, false, finishes_and_dies), Claim::kDone);
+  EXPECT_EQ(record.Take(1, 2, finishes_and_dies, AtTheBeginning), Claim::kDone);
 }
 
 TEST(SequenceNumbers, GivesEachSequenceItsOwnSlot) {

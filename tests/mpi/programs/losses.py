@@ -22,6 +22,7 @@ ADDS = 400
 ADDS_BETWEEN_CALLS = 40
 #: The number of bits of an element that count the adds of one worker; the lowest are worker 0's.
 BITS = 60 // worker.SIZE
+LAST = worker.SIZE - 1
 #: What an encoded add of a worker adds to the elements of this worker. As the largest magnitude of
 #: a block it makes the step of int8 1, so that all values are exact.
 UNIT = 127
@@ -54,27 +55,25 @@ def continues(folder, leaver="-1", wire="float32"):
     delta = _delta_of(SIZE, wire)
     row_delta = _delta_of((2, 100), wire)
     acknowledged = Acknowledged()
-    maybe_partial = [0, 0]
     worker.announce("busy")
     for step in range(ADDS):
         if step == ADDS // 3 and worker.RANK == int(leaver):
             sys.exit(3)  # without a message
-        if _add(lambda: whole.add(delta), maybe_partial, 0):
-            acknowledged.count(0)
+        whole.add(delta)
+        acknowledged.count(0)
         ids = [step % ROWS, (step + ROWS // 2) % ROWS]
-        if _add(lambda ids=ids: rows.add(row_delta, ids), maybe_partial, 1):
-            acknowledged.count(1)
+        rows.add(row_delta, ids)
+        acknowledged.count(1)
         if step % ADDS_BETWEEN_CALLS == 0:
             make_collective_call(step // ADDS_BETWEEN_CALLS, min_workers=1, sync=True)
             # Other gets of encoded tables are rounded.
             values = whole.get(sync=is_encoded)
             for choose in (np.min, np.max):
-                own = _counts_in(values, wire, choose)[worker.RANK]
-                assert acknowledged.counts[0] <= own <= acknowledged.counts[0] + maybe_partial[0]
+                assert _counts_in(values, wire, choose)[worker.RANK] == acknowledged.counts[0]
     worker.announce("added")
     worker.wait_for("killed")
     mv.barrier()
-    worker.report(lost=mv.lost_ranks(), master=mv.is_master_worker(), maybe_partial=maybe_partial)
+    worker.report(lost=mv.lost_ranks(), master=mv.is_master_worker())
     values = whole.get(sync=True)
     sums = rows.get(sync=is_encoded).sum(axis=0)
     worker.report(
@@ -228,16 +227,68 @@ def aggregates_with_a_dying_leader(failpoint):
     worker.report(ended=True)
 
 
-def _add(call, maybe_partial, table):
-    """Make an add; return whether it is acknowledged, else count it as one that may be partial."""
-    try:
-        call()
-    except mv.PeerLostError as error:
-        if "may be there" not in str(error) or error.rank is None:
-            raise
-        maybe_partial[table] += 1
-        return False
-    return True
+class _Tables:
+    """Tables with state, steps and rounding, and calls on them whose order matters."""
+
+    def __init__(self):
+        size = 3 * SIZE
+        self.tables = [
+            mv.ArrayTableHandler(size, updater="adam"),
+            mv.ArrayTableHandler(size, dtype="bfloat16"),
+            mv.MatrixTableHandler(300, 100, updater="momentum"),
+            mv.MatrixTableHandler(300, 100, mv.initializers.Constant(3), updater="adagrad"),
+            mv.HashTableHandler(10, 5000, updater="rmsprop"),
+            mv.ArrayTableHandler(size, wire="int8"),
+            mv.ArrayTableHandler(8, dtype="int64"),
+        ]
+
+    def change(self, seed):
+        """Make one call on each table; return the values of the call that is atomic."""
+        rng = np.random.default_rng(seed)
+        adam, rounded, rows, lazy, keyed, encoded, counters = self.tables
+        adam.add(rng.random(adam.shape))
+        rounded.add_get(rng.random(rounded.shape))
+        rows.add(rng.random((90, 100)), rng.integers(0, 300, 90))
+        lazy.add(rng.random((90, 100)), rng.integers(0, 300, 90))
+        keyed.add(rng.random((200, 10)), rng.integers(0, 1000, 200))
+        delta = rng.integers(-127, 128, encoded.shape)
+        delta[::128] = 127  # The step of each block is 1, so the values are exact.
+        encoded.add(delta)
+        return [int(counters.fetch_add(i)) for i in range(8)]
+
+    def values(self):
+        """Return what the tables contain."""
+        *dense, keyed, encoded, counters = self.tables
+        keys = np.arange(1000)
+        arrays = [table.get(sync=True) for table in (*dense, encoded, counters)]
+        return [*arrays, keyed.get(keys, insert=False)]
+
+
+def changes_with_dying_servers(*failpoints):
+    """Two ranks change tables by turns; the first ranks of the other node die while they serve."""
+    mv.init(on_peer_lost="continue")
+    tables = [_Tables(), _Tables()]
+    adders = [LAST - 1, LAST]
+    mv.barrier()
+    if worker.RANK < len(failpoints):
+        os.environ["MULTIVERSO_FAILPOINTS"] = failpoints[worker.RANK]
+        worker.wait_for("nothing", timeout=60)  # the failpoint kills this process
+    for number, same in enumerate(tables):
+        for turn in range(6) if worker.RANK in adders else ():
+            adder = adders[turn % 2]
+            if worker.RANK != adder:
+                worker.wait_for(f"turn-{number}-{turn}", adder)
+                continue
+            assert same.change(turn) == [turn] * 8
+            worker.announce(f"turn-{number}-{turn}")
+        mv.barrier()
+        # Only the first tables change while ranks die, so that the second are the expected ones.
+        if number == 0:
+            worker.report(lost=mv.lost_ranks())
+    equal = [a.tobytes() == b.tobytes() for a, b in zip(*(t.values() for t in tables), strict=True)]
+    worker.report(are_equal=equal)
+    mv.shutdown()
+    worker.report(ended=True)
 
 
 def names_the_dead():

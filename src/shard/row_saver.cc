@@ -1,0 +1,111 @@
+#include "shard/row_saver.h"
+
+#include <cstring>
+
+namespace multiverso {
+
+// Zero-filled memory is the header of a rank that has saved nothing.
+struct alignas(ShardStorage::kSavedHeaderBytes) RowSaver::Header {
+  // The position, and whether the step is under way, in one word, since its end must make the step
+  // both complete and not to be put back.
+  std::atomic<uint64_t> state;
+  std::atomic<uint64_t> sender;  // with `number`, the ChangeId
+  std::atomic<uint64_t> number;
+  std::atomic<int64_t> first_row;
+  std::atomic<int64_t> rows;
+  std::atomic<uint64_t> result;
+
+  static constexpr uint64_t kUnderWay = 1;
+  static uint64_t StateAt(int64_t position) { return static_cast<uint64_t>(position) << 1; }
+};
+
+bool RowSaver::IsOf(const Header& header, const ChangeId& change) {
+  return header.sender.load(std::memory_order_relaxed) == change.sender &&
+         header.number.load(std::memory_order_relaxed) == change.number;
+}
+
+RowSaver::Header* RowSaver::HeaderOf(int local_rank) const {
+  static_assert(sizeof(Header) == ShardStorage::kSavedHeaderBytes);
+  return reinterpret_cast<Header*>(storage_.saved_rows(local_rank));
+}
+
+template <class Visit>
+void RowSaver::VisitParts(int64_t first_row, int64_t rows, const Visit& visit) const {
+  visit(storage_.parameters() + first_row * layout_.row_bytes(), rows * layout_.row_bytes());
+  const int64_t state_bytes = storage_.value_row_bytes();
+  for (int64_t slot = 0; slot < storage_.state_slots(); ++slot) {
+    visit(storage_.state() + slot * storage_.state_stride() + first_row * state_bytes,
+          rows * state_bytes);
+  }
+  if (storage_.row_state_bytes() > 0) {
+    visit(storage_.row_state(first_row), rows * storage_.row_state_bytes());
+  }
+  const StepCells& cells = storage_.step_cells();
+  if (cells.count() == 0) return;
+  const StepCells::Range range = cells.RangeOf(first_row * columns_, rows * columns_);
+  visit(reinterpret_cast<char*>(range.first), range.count * static_cast<int64_t>(sizeof(StepCell)));
+}
+
+void RowSaver::Save(int local_rank, const ChangeId& change, int64_t position, int64_t first_row,
+                    int64_t rows) const {
+  Header* const header = HeaderOf(local_rank);
+  if (!IsOf(*header, change)) {
+    // At no time may the header have the position of one change and the id of another.
+    header->state.store(0, std::memory_order_relaxed);
+    header->sender.store(change.sender, std::memory_order_release);
+    header->number.store(change.number, std::memory_order_release);
+  }
+  header->first_row.store(first_row, std::memory_order_relaxed);
+  header->rows.store(rows, std::memory_order_relaxed);
+  char* to = reinterpret_cast<char*>(header + 1);
+  VisitParts(first_row, rows, [&](const char* from, int64_t bytes) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    to += bytes;
+  });
+  header->state.store(Header::StateAt(position) | Header::kUnderWay, std::memory_order_release);
+  // The first change of a row must not come before.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void RowSaver::Commit(int local_rank, int64_t position, const void* result,
+                      int64_t result_bytes) const {
+  Header* const header = HeaderOf(local_rank);
+  if (result != nullptr) {
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, result, static_cast<size_t>(result_bytes));
+    header->result.store(bytes, std::memory_order_relaxed);
+  }
+  header->state.store(Header::StateAt(position), std::memory_order_release);
+}
+
+bool RowSaver::Restore(int64_t stripe) const {
+  bool was_restored = false;
+  // Nobody but the dead holder of the lock can have been making a step in this stripe.
+  for (int local_rank = 0; local_rank < storage_.savers(); ++local_rank) {
+    Header* const header = HeaderOf(local_rank);
+    const uint64_t state = header->state.load(std::memory_order_acquire);
+    const int64_t first_row = header->first_row.load(std::memory_order_relaxed);
+    if ((state & Header::kUnderWay) == 0 || layout_.stripe_of(first_row) != stripe) continue;
+    const char* from = reinterpret_cast<const char*>(header + 1);
+    VisitParts(first_row, header->rows.load(std::memory_order_relaxed),
+               [&](char* to, int64_t bytes) {
+                 std::memcpy(to, from, static_cast<size_t>(bytes));
+                 from += bytes;
+               });
+    header->state.store(state & ~Header::kUnderWay, std::memory_order_release);
+    was_restored = true;
+  }
+  return was_restored;
+}
+
+int64_t RowSaver::PositionOf(int local_rank, const ChangeId& change) const {
+  const Header* const header = HeaderOf(local_rank);
+  if (!IsOf(*header, change)) return 0;
+  return static_cast<int64_t>(header->state.load(std::memory_order_acquire) >> 1);
+}
+
+uint64_t RowSaver::ResultOf(int local_rank) const {
+  return HeaderOf(local_rank)->result.load(std::memory_order_relaxed);
+}
+
+}  // namespace multiverso
