@@ -24,9 +24,9 @@ class AdmittingShard : public ::testing::Test {
   AdmittingShard() {
     policy_.capacity = 1;
     policy_.admit = 2;
-    storage_ = ValueOf(ShardStorage::Plan(layout_, layout_.row_bytes(), 0, StepCells(), 0,
-                                          /*tracks_rows=*/true,
-                                          KeyIndex::BytesOf(kStripes, policy_)));
+    storage_ =
+        ValueOf(ShardStorage::Plan(layout_, layout_.row_bytes(), 0, StepCells(), 0,
+                                   /*tracks_rows=*/true, KeyIndex::BytesOf(kStripes, policy_)));
     segment_ = ValueOf(Segment::CreatePrivate(storage_.segment_bytes()));
     storage_.Attach(segment_.data());
     InitializerSpec sevens;
