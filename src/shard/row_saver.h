@@ -23,7 +23,8 @@ class RowSaver {
   RowSaver(const ShardStorage& storage, const StripeLayout& layout, int64_t columns)
       : storage_(storage), layout_(layout), columns_(columns) {}
 
-  // Begins the step of a change that has come to `position`, which changes these rows of one stripe.
+  // Begins the step of a change that has come to `position`, which changes these rows of one
+  // stripe.
   void Save(int local_rank, const ChangeId& change, int64_t position, int64_t first_row,
             int64_t rows) const;
   // Ends the step, after which the change has come to `position`. `result`, unless null, is the
