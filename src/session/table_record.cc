@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "checkpoint/file_system.h"
+#include "shard/keyed_shard.h"
 
 namespace multiverso {
 namespace {
@@ -45,7 +46,7 @@ Status CopyRows(Table* table, uint32_t area, int64_t first_row, int64_t offset, 
     const int64_t first = first_row - table->partition().node_rows().first + offset / kKeyBytes;
     auto* const cells = reinterpret_cast<KeyIndex::SavedCell*>(out);
     for (int64_t i = 0; i < bytes / kKeyBytes; ++i) {
-      cells[i] = table->shard()->keys()->Save(first + i);
+      cells[i] = table->shard()->AsKeyed()->keys().Save(first + i);
     }
     return Status::Ok();
   }
@@ -172,7 +173,7 @@ Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const Read
   const int64_t end_stripe = rows.end / kRowsPerStripeOfKeys;
   const int64_t node_stripe = table->partition().node_rows().first / kRowsPerStripeOfKeys;
   MV_RETURN_IF_NOT_OK(
-      shard->ClearKeys(first_stripe - node_stripe, end_stripe - node_stripe, limit));
+      shard->AsKeyed()->ClearKeys(first_stripe - node_stripe, end_stripe - node_stripe, limit));
   if (rows.count() == 0) return Status::Ok();
   // Stripes divide the range of the hashes, so those of the saved table are near the same place.
   const int64_t saved_stripes = saved.num_row / kRowsPerStripeOfKeys;
@@ -196,7 +197,7 @@ Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const Read
       std::memcpy(&cell, data + i * kKeyBytes, sizeof(cell));
       const int64_t stripe = StripeOfKey(cell.key, table_stripes);
       if (stripe < first_stripe || stripe >= end_stripe) continue;
-      const Result<int64_t> row = shard->RestoreKey(cell, limit);
+      const Result<int64_t> row = shard->AsKeyed()->RestoreKey(cell, limit);
       if (!row.ok()) return row.status();
       if (row.value() == KeyIndex::kNone) {
         return Status(Code::kCheckpointCorrupt,
@@ -210,7 +211,7 @@ Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const Read
   // In a full table, later keys have taken the rows of earlier ones.
   const int64_t node_row = node_stripe * kRowsPerStripeOfKeys;
   const auto is_gone = [&](const Move& move) {
-    return !shard->keys()->IsRowOf(move.row - node_row, move.key);
+    return !shard->AsKeyed()->keys().IsRowOf(move.row - node_row, move.key);
   };
   moves.erase(std::remove_if(moves.begin(), moves.end(), is_gone), moves.end());
   const auto is_before = [](const Move& a, const Move& b) { return a.saved_row < b.saved_row; };

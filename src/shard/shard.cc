@@ -8,11 +8,10 @@
 #include "memory/futex.h"
 
 namespace multiverso {
-namespace {}  // namespace
 
 Shard::Shard(const StripeLayout& layout, int64_t columns, DType dtype, const ShardStorage& storage,
              std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row,
-             std::unique_ptr<const LazyRows> lazy, std::unique_ptr<KeyIndex> keys)
+             std::unique_ptr<const LazyRows> lazy)
     : layout_(layout),
       columns_(columns),
       dtype_(dtype),
@@ -25,8 +24,7 @@ Shard::Shard(const StripeLayout& layout, int64_t columns, DType dtype, const Sha
       counts_steps_(is_half_ || updater_->counts_steps()),
       notes_gets_(updater_->notes_gets()),
       user_(user),
-      lazy_(std::move(lazy)),
-      keys_(std::move(keys)) {}
+      lazy_(std::move(lazy)) {}
 
 Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
   StripeLock* const lock = storage_.lock(stripe);
@@ -42,8 +40,7 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
         return Status::Ok();
       case RobustLock::Outcome::kRecovered: {
         const StripeWrite writing(lock, *storage_.version());
-        if (keys_ != nullptr) keys_->Rebuild(stripe);
-        const bool is_restored = saver_.Restore(stripe);
+        const bool is_restored = Recover(stripe);
         LogWarning(StrCat(rows(), " of a table: a rank died in the middle of an operation; ",
                           is_restored ? "another rank makes the add of the other node instead"
                                       : "an add it was making there, which was never acknowledged, "

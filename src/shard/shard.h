@@ -13,8 +13,7 @@
 // A reader (ShardUser) has mapped the memory read-only. It never takes a lock, and repeats a read
 // that a writer interfered with. It may only run requests that get values.
 //
-// The shard of a hash table also has a KeyIndex. Requests name rows by keys, whose rows have been
-// taken under the locks of their stripes (shard_keys.cc), or by their numbers.
+// The shard of a hash table is a KeyedShard, whose requests also name rows by keys.
 //
 // A shard with lazy rows (lazy_rows.h) touches the rows of a request before the request changes
 // them. Apply and ApplySum need rows that Touch has touched before.
@@ -31,7 +30,6 @@
 #include "base/status.h"
 #include "memory/robust_lock.h"
 #include "memory/streaming_copy.h"
-#include "shard/key_index.h"
 #include "shard/lazy_rows.h"
 #include "shard/request.h"
 #include "shard/row_saver.h"
@@ -68,16 +66,22 @@ struct ShardUser {
   bool is_reader = false;
 };
 
+class KeyedShard;
+
 class Shard {
  public:
   // `storage` is attached to a segment. The segment and the probe must outlive the shard.
   // `first_row` is the table's row at which the shard begins. Requests count from the table's first
-  // row. `lazy` is null if the rows begin with what the parameters contain, and `keys` if the rows
-  // have no keys. Parameters are stored as `dtype`; everything else, as in requests, has its value
-  // type.
+  // row. `lazy` is null if the rows begin with what the parameters contain. Parameters are stored
+  // as `dtype`; everything else, as in requests, has its value type.
   Shard(const StripeLayout& layout, int64_t columns, DType dtype, const ShardStorage& storage,
         std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row = 0,
-        std::unique_ptr<const LazyRows> lazy = nullptr, std::unique_ptr<KeyIndex> keys = nullptr);
+        std::unique_ptr<const LazyRows> lazy = nullptr);
+  virtual ~Shard() = default;
+  Shard(Shard&&) = default;
+
+  // Returns this shard if its rows have keys, and null otherwise.
+  virtual KeyedShard* AsKeyed() { return nullptr; }
 
   const StripeLayout& layout() const { return layout_; }
   Hyper* hyper() const { return storage_.hyper(); }
@@ -87,7 +91,7 @@ class Shard {
   Holders* holders() const { return storage_.holders(); }
 
   // Executes a checked request, or continues it from *progress.
-  Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
+  virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
   // Executes or continues a get, add or add_get of a range of float32 values, of which `delta` and
   // `out` have other formats; that of `out` is not int8. Values are encoded and decoded in pieces
   // that stay in the first-level cache. Sets *fits to false if the format cannot represent all
@@ -121,10 +125,6 @@ class Shard {
 
   // Returns null if the shard has no lazy rows.
   const LazyRows* lazy() const { return lazy_.get(); }
-  // Copies the values of a key without a row.
-  void CopyInitial(int64_t key, char* out) const;
-  // Returns null if the shard's rows have no keys.
-  const KeyIndex* keys() const { return keys_.get(); }
   // Returns null if the ranks of this node save no rows.
   const RowSaver* saver() const { return storage_.savers() > 0 ? &saver_ : nullptr; }
   // Touches the rows that a request names, so that it can change them. Returns MemoryError, and
@@ -156,14 +156,49 @@ class Shard {
   // values differ from those of the untouched rows, it touches these, too.
   Status Restart(int64_t first_row, int64_t count, const Initializer& initializer,
                  Progress* progress, const WaitLimit& limit);
-  // The same for hash tables: removes the keys of some stripes, and gives a key a row, and returns
-  // the row's number in the table, or KeyIndex::kNone if the key has a row already.
-  Status ClearKeys(int64_t first_stripe, int64_t end_stripe, const WaitLimit& limit) const;
-  Result<int64_t> RestoreKey(const KeyIndex::SavedCell& cell, const WaitLimit& limit) const;
+
+ protected:
+  Status TakeStripe(int64_t stripe, const WaitLimit& limit) const;
+  // Runs read(), which copies from a stripe, again and again until no writer interferes.
+  Status ReadRepeatedly(int64_t stripe, const WaitLimit& limit,
+                        const std::function<void()>& read) const;
+  // Adds the rows in their order (RowOrder). A lock is held for some rows of a stripe at a time.
+  template <class Places>
+  Status AddRows(const Request& request, const Places& places, Progress* progress,
+                 const WaitLimit& limit) const;
+  void ClearState(int64_t row) const;
+  void CopyStored(int64_t row, char* out) const;
+  // Passes the parameters that `worker` received to the updater, if the updater notes gets.
+  void NoteGet(int64_t first, const void* values, int64_t count, int worker) const;
+  bool MayReadUnlocked(int64_t count) const;
+
+  // What a KeyedShard does besides:
+  // Notes a change of elements without the locks of their stripes.
+  virtual void NoteChanges(int64_t first, int64_t count) const;
+  // Returns the number of an element for stochastic rounding.
+  virtual int64_t NumberOf(int64_t first) const { return first_row_ * columns_ + first; }
+  // Makes a stripe consistent whose lock a dead rank held. Returns whether another rank will make
+  // the change that the dead rank was making.
+  virtual bool Recover(int64_t stripe) const { return saver_.Restore(stripe); }
+  // Copies what CopyStripeTo copies besides the rows.
+  virtual void CopyIndexTo(int64_t /*stripe*/, const ShardStorage& /*to*/) const {}
+
+  StripeLayout layout_;
+  int64_t columns_;
+  DType dtype_;
+  bool is_half_;
+  int64_t value_bytes_;  // of an element in requests and state
+  int64_t first_row_;
+  ShardStorage storage_;
+  RowSaver saver_;
+  std::unique_ptr<const Updater> updater_;
+  bool counts_steps_;
+  bool notes_gets_;
+  ShardUser user_;
+  std::unique_ptr<const LazyRows> lazy_;
 
  private:
   struct PlacesOfRows;
-  struct PlacesOfKeys;
 
   struct Elements {
     int64_t first;
@@ -180,58 +215,22 @@ class Shard {
   Status ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
                        Body body);
   Status GetRows(const Request& request, Progress* progress, const WaitLimit& limit) const;
-  // Adds the rows in their order (RowOrder). A lock is held for some rows of a stripe at a time.
-  template <class Places>
-  Status AddRows(const Request& request, const Places& places, Progress* progress,
-                 const WaitLimit& limit) const;
   // Calls body(first row in the shard, count, index of their update count) for each run of rows
   // that share a stripe and an update count, under the stripe's lock.
   template <StripeUse kUse, class Body>
   Status ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step, Progress* progress,
                      const WaitLimit& limit, Body body);
-  Status TakeStripe(int64_t stripe, const WaitLimit& limit) const;
   static Elements ElementsOf(const Request& request) {
     return Elements{request.first, request.count,  /*may_read_unlocked=*/true,
                     request.width, request.change, IsAtomic(request.kind) ? request.out : nullptr};
   }
   // Returns whether the steps of a change are saved.
   bool Saves(const ChangeId& change) const { return change.number != 0 && storage_.savers() > 0; }
-  // Runs read(), which copies from a stripe, again and again until no writer interferes.
-  Status ReadRepeatedly(int64_t stripe, const WaitLimit& limit,
-                        const std::function<void()>& read) const;
   Status TouchIds(const Request& request, LazyRows::Room* room, const WaitLimit& limit) const;
   Status TouchRange(int64_t first, int64_t end, LazyRows::Room* room, const WaitLimit& limit) const;
   // Returns whether a request changes rows or, if the updater notes gets, the state of rows.
   bool MustTouch(const Request& request, int worker) const;
-  // Get the values of keys, which are initial values if a key has no row. `missing` gets the
-  // positions of such keys if it is not null, and the uses of the others are counted.
-  Status GetKeys(const Request& request, Progress* progress, const WaitLimit& limit,
-                 std::vector<int64_t>* missing) const;
-  Status FetchKeys(const Request& request, Progress* progress, const WaitLimit& limit) const;
-  Status ContinueFetch(const Request& request, Progress* progress, KeyFetch* fetch,
-                       const WaitLimit& limit) const;
-  // Gives rows to the keys that have none, unless they have to be admitted first. If the table is
-  // full, returns MemoryError before the first key gets a row. `rows`, unless null, gets the row of
-  // each key in that order, or -1 if the key had none.
-  Status TouchKeys(const Request& request, const RowOrder& order, std::vector<int64_t>* rows,
-                   const WaitLimit& limit) const;
-  Status InsertKeys(const std::vector<int64_t>& keys, LazyRows::Room* room, uint32_t call,
-                    KeyCounts* counts, const WaitLimit& limit) const;
-  Status InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint32_t call,
-                   KeyCounts* counts, const WaitLimit& limit) const;
-  // Takes the row of a key away, under the stripe's lock, without GiveBack.
-  void DropRow(int64_t stripe, int64_t row, KeyCounts* counts) const;
-  // Takes the rows of the keys of some stripes away: of all keys, or of those that have expired.
-  Status DropRows(int64_t first_stripe, int64_t end_stripe, bool expired_only, KeyCounts* counts,
-                  const WaitLimit& limit) const;
-  Status RemoveKeys(const Request& request, Progress* progress, const WaitLimit& limit) const;
-  Status FindKeys(const Request& request, const WaitLimit& limit) const;
-  Status FindRow(const KeyIndex::Place& place, int64_t key, int64_t* row,
-                 const WaitLimit& limit) const;
-  Status CopyCells(const Request& request, const WaitLimit& limit) const;
-  Status CopyCounts(const Request& request) const;
   Status CopyVersions(const Request& request, const WaitLimit& limit) const;
-  void ClearState(int64_t row) const;
   // Returns the address and the bytes of elements in an area.
   char* AreaAt(int64_t area, int64_t first) const;
   int64_t AreaBytes(int64_t area, int64_t count) const;
@@ -239,11 +238,8 @@ class Shard {
   void CopyRow(int64_t row, char* out) const;
   // Copies the initial values of a row.
   void CopyUntouched(int64_t row, char* out) const;
-  void CopyStored(int64_t row, char* out) const;
   // Copies parameters to `out` and notes that `worker` has received them.
   void CopyToWorker(int64_t first, void* out, int64_t count, int worker) const;
-  // Passes the parameters that `worker` received to the updater, if the updater notes gets.
-  void NoteGet(int64_t first, const void* values, int64_t count, int worker) const;
   // Returns an update of elements from element `first` on; without weights if they are 16 bits.
   Update UpdateAt(int64_t first, const void* delta, void* out, int64_t count, int worker) const;
   // Passes the update to the updater, row by row if rows have state of their own, and split where
@@ -251,11 +247,6 @@ class Shard {
   void ApplyUpdate(int64_t first, const Update& update) const;
   // Passes the update of a row to the updater; the shard counts no steps or has a count per row.
   void ApplyRow(int64_t row, Update* update) const;
-  // Notes a change of elements without the locks of their stripes.
-  void NoteChanges(int64_t first, int64_t count) const;
-  // Returns the number of an element for stochastic rounding. In a hash table it depends on the key
-  // and not on the row, so that it is the same in every run.
-  int64_t NumberOf(int64_t first) const;
   // Passes an update with the same step to the updater, and rounds the new parameters if they are
   // stored in 16 bits.
   void ApplyStep(int64_t first, const Update& update) const;
@@ -266,22 +257,6 @@ class Shard {
   // Returns the longest part of a run of elements that an update may be split into.
   int64_t PieceOf(int64_t count) const;
   void ExchangeStripe(const Request& request, int64_t first, int64_t count) const;
-  bool MayReadUnlocked(int64_t count) const;
-
-  StripeLayout layout_;
-  int64_t columns_;
-  DType dtype_;
-  bool is_half_;
-  int64_t value_bytes_;  // of an element in requests and state
-  int64_t first_row_;
-  ShardStorage storage_;
-  RowSaver saver_;
-  std::unique_ptr<const Updater> updater_;
-  bool counts_steps_;
-  bool notes_gets_;
-  ShardUser user_;
-  std::unique_ptr<const LazyRows> lazy_;
-  std::unique_ptr<KeyIndex> keys_;
 };
 
 }  // namespace multiverso

@@ -151,7 +151,7 @@ Status Shard::CopyStripeTo(int64_t stripe, const ShardStorage& to, const WaitLim
     to.touched_bits()[row / kWordBits].fetch_or(bits & mask);
     row = begin + kWordBits;
   }
-  if (keys_ != nullptr) keys_->CopyStripeTo(stripe, to.key_index());
+  CopyIndexTo(stripe, to);
   return Status::Ok();
 }
 

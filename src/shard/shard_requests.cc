@@ -10,6 +10,7 @@
 #include "shard/half.h"
 #include "shard/kernels.h"
 #include "shard/prefetch.h"
+#include "shard/shard_rows.h"
 #include "shard/shard_stripes.h"
 #include "shard/tensor_exchange.h"
 
@@ -20,45 +21,6 @@ namespace {
 constexpr int64_t kMaxUnlockedBytes = int64_t{8} << 10;
 
 }  // namespace
-
-// The rows of an add, in the order in which it visits them.
-struct Shard::PlacesOfRows {
-  const RowOrder& order;
-  const int64_t* ids;
-  const StripeLayout& layout;
-  int64_t first_row;
-
-  int64_t RowAt(int64_t place) const { return order.IdAt(ids, place) - first_row; }
-  int64_t StripeAt(int64_t place) const { return layout.stripe_of(RowAt(place)); }
-  bool AreSame(int64_t a, int64_t b) const { return RowAt(a) == RowAt(b); }
-  int64_t GuessAt(int64_t place) const { return RowAt(place); }
-  void CountChange(int64_t /*row*/) const {}
-};
-
-// The rows of an add to keys, in the order in which it visits them. A key without a row has row -1.
-// RowAt requires the stripe's lock. `rows` are those that the keys had before, or empty.
-struct Shard::PlacesOfKeys {
-  const RowOrder& order;
-  const int64_t* ids;
-  const KeyIndex& keys;
-  const std::vector<int64_t>& rows;
-
-  int64_t KeyAt(int64_t place) const { return ids[order.PositionAt(place)]; }
-  int64_t StripeAt(int64_t place) const {
-    const int64_t row = GuessAt(place);
-    return row >= 0 ? row / KeyIndex::kRowsPerStripe : keys.StripeOf(KeyAt(place));
-  }
-  int64_t RowAt(int64_t place) const {
-    const int64_t key = KeyAt(place);
-    const int64_t row = GuessAt(place);
-    return row >= 0 && keys.IsRowOf(row, key) ? row : keys.Find(key);
-  }
-  bool AreSame(int64_t a, int64_t b) const { return KeyAt(a) == KeyAt(b); }
-  int64_t GuessAt(int64_t place) const {
-    return rows.empty() ? KeyIndex::kNone : rows[static_cast<size_t>(place)];
-  }
-  void CountChange(int64_t row) const { keys.CountChange(row); }
-};
 
 inline void Shard::CopyRow(int64_t row, char* out) const {
   if (lazy_ != nullptr && !lazy_->IsTouched(row)) return CopyUntouched(row, out);
@@ -140,75 +102,6 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
   return Status::Ok();
 }
 
-template <class Places>
-Status Shard::AddRows(const Request& request, const Places& places, Progress* progress,
-                      const WaitLimit& limit) const {
-  const RowOrder& order = places.order;
-  const bool sums =
-      request.order != nullptr && updater_->duplicates(*hyper()) == Updater::Duplicates::kSummed;
-  const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
-  const int64_t row_bytes = layout_.row_bytes();
-  const int64_t delta_bytes = columns_ * value_bytes_;
-  const int64_t count = request.num_ids;
-  const int64_t slots = storage_.state_slots();
-  const bool saves = Saves(request.change);
-  const bool has_cell_per_row = counts_steps_ && storage_.step_cells().HasCellPerRow();
-  const auto delta_at = [&](int64_t place) MV_ALWAYS_INLINE {
-    return static_cast<const char*>(request.delta) + order.PositionAt(place) * delta_bytes;
-  };
-  const auto prefetch = [&](int64_t place) MV_ALWAYS_INLINE {
-    if (place >= count) return;
-    const int64_t row = places.GuessAt(place);
-    if (row < 0) return;
-    MV_PREFETCH(storage_.lock(layout_.stripe_of(row)), 1);
-    Prefetch<true>(storage_.parameters() + row * row_bytes, row_bytes);
-    for (int64_t slot = 0; slot < slots; ++slot) {
-      Prefetch<true>(storage_.state() + slot * storage_.state_stride() + row * delta_bytes,
-                     delta_bytes);
-    }
-    if (storage_.row_state_bytes() > 0) MV_PREFETCH(storage_.row_state(row), 1);
-    if (has_cell_per_row) MV_PREFETCH(storage_.step_cells().CellOfRow(row), 1);
-    Prefetch<false>(delta_at(place), delta_bytes);
-  };
-  std::vector<char> sum;
-  StepRates rates;
-  while (progress->done < count) {
-    const int64_t stripe = places.StripeAt(progress->done);
-    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
-    const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
-    do {
-      int64_t place = progress->done;
-      const int64_t first = place;
-      const int64_t row = places.RowAt(place);
-      prefetch(place + kPrefetchDistance);
-      const char* delta = delta_at(place++);
-      while (sums && place < count && places.AreSame(first, place)) {
-        prefetch(place + kPrefetchDistance);
-        if (delta != sum.data()) {
-          sum.assign(delta, delta + delta_bytes);
-          delta = sum.data();
-        }
-        updater_->AddDelta(sum.data(), delta_at(place++), columns_);
-      }
-      progress->done = place;
-      if (row < 0) continue;
-      places.CountChange(row);
-      if (saves) saver_.Save(user_.local_rank, request.change, first, row, 1);
-      Update update = UpdateAt(row * columns_, delta, nullptr, columns_, worker);
-      update.rates = &rates;
-      if (has_cell_per_row || !counts_steps_) {
-        ApplyRow(row, &update);
-      } else {
-        ApplyUpdate(row * columns_, update);
-      }
-      (void)MV_FAILPOINT("shard.write_row");
-      if (saves) saver_.Commit(user_.local_rank, place, nullptr, 0);
-    } while (progress->done < end && places.StripeAt(progress->done) == stripe);
-  }
-  return Status::Ok();
-}
-
 bool Shard::MayReadUnlocked(int64_t count) const {
   return count * value_bytes_ <= kMaxUnlockedBytes && !notes_gets_;
 }
@@ -235,16 +128,6 @@ void Shard::NoteChanges(int64_t first, int64_t count) const {
   for (int64_t stripe = layout_.stripe_of(first / columns_); stripe <= last_stripe; ++stripe) {
     storage_.lock(stripe)->NoteChange(*storage_.version());
   }
-  if (keys_ == nullptr) return;
-  const int64_t end = DivideUp(first + count, columns_);
-  for (int64_t row = first / columns_; row < end; ++row) keys_->CountChange(row);
-}
-
-int64_t Shard::NumberOf(int64_t first) const {
-  if (keys_ == nullptr) return first_row_ * columns_ + first;
-  const auto key = static_cast<uint64_t>(keys_->KeyOf(first / columns_));
-  const uint64_t number = key * static_cast<uint64_t>(columns_) + first % columns_;
-  return static_cast<int64_t>(number & INT64_MAX);
 }
 
 void Shard::ApplyStep(int64_t first, const Update& update) const {
@@ -348,8 +231,7 @@ bool Shard::ApplySum(int64_t first, const void* a, const void* b, void* out, int
 Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
   const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
   // A request that has begun has touched its rows.
-  if (lazy_ != nullptr && progress->done == 0 && !IsOfKeys(request.kind) &&
-      MustTouch(request, worker)) {
+  if (lazy_ != nullptr && progress->done == 0 && MustTouch(request, worker)) {
     MV_RETURN_IF_NOT_OK(Touch(request, limit));
   }
   const auto* const delta = static_cast<const char*>(request.delta);
@@ -357,7 +239,6 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
   const Elements range = ElementsOf(request);
   const RowOrder order_of_list;
   const RowOrder& order = request.order == nullptr ? order_of_list : *request.order;
-  std::vector<int64_t> rows_of_keys;
   // `at` is an element of the shard, and `buffer_at` one of the request's buffers.
   switch (request.kind) {
     case RequestKind::kGet:
@@ -409,32 +290,9 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
     case RequestKind::kTouch:
     case RequestKind::kTouchRows:
       return Status::Ok();
-    case RequestKind::kGetKeys:
-      return GetKeys(request, progress, limit, nullptr);
-    case RequestKind::kFetchKeys:
-      return FetchKeys(request, progress, limit);
-    case RequestKind::kAddKeys:
-      // A request that has begun has given rows to its keys.
-      if (progress->done == 0) MV_RETURN_IF_NOT_OK(TouchKeys(request, order, &rows_of_keys, limit));
-      return AddRows(request, PlacesOfKeys{order, request.row_ids, *keys_, rows_of_keys}, progress,
-                     limit);
-    case RequestKind::kTouchKeys:
-      return TouchKeys(request, order, nullptr, limit);
-    case RequestKind::kLocateKeys:
-      MV_RETURN_IF_NOT_OK(TouchKeys(request, order, nullptr, limit));
-      [[fallthrough]];
-    case RequestKind::kFindKeys:
-      return FindKeys(request, limit);
-    case RequestKind::kRemoveKeys:
-      return RemoveKeys(request, progress, limit);
-    case RequestKind::kCellsOfRows:
-      return CopyCells(request, limit);
-    case RequestKind::kCountsOfRows:
-      return CopyCounts(request);
     case RequestKind::kVersionsOfRows:
       return CopyVersions(request, limit);
-    case RequestKind::kReleased:
-    case RequestKind::kEnd:
+    default:
       break;
   }
   return Status(Code::kInternal, StrCat("a shard cannot run '", NameOf(request.kind), "'"));

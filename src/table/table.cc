@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/compiler.h"
 #include "base/text.h"
+#include "shard/keyed_shard.h"
 #include "table/changed_exchange.h"
 #include "table/distributed_call.h"
 
@@ -162,7 +163,7 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
   const char* next = values.data();
   for (size_t i = 0; i < count; ++i) {
     if (rows[i] < 0) {
-      table->shard()->CopyInitial(request.row_ids[i], out + i * row_bytes);
+      table->shard()->AsKeyed()->CopyInitial(request.row_ids[i], out + i * row_bytes);
     } else {
       std::memcpy(out + i * row_bytes, next, row_bytes);
       next += row_bytes;

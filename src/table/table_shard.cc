@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "consistency/make_consistency.h"
 #include "memory/limits.h"
+#include "shard/keyed_shard.h"
 #include "shard/make_updater.h"
 
 namespace multiverso {
@@ -205,16 +206,17 @@ Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowR
                                       spec.max_bytes, is_huge ? kHugePageBytes : PageBytes(),
                                       spec.is_hash() ? MostKeysOf(spec, rows) : 0);
   }
-  std::unique_ptr<KeyIndex> keys;
-  if (spec.is_hash()) {
-    keys = std::make_unique<KeyIndex>(storage->key_index(), layout.stripes(),
-                                      rows.first / KeyIndex::kRowsPerStripe, spec.key_stripes(),
-                                      spec.keys, lazy.get());
-    keys->PublishTo(key_counts);
+  if (!spec.is_hash()) {
+    return std::make_unique<Shard>(layout, spec.num_col, spec.type(), storage.value(),
+                                   std::move(updater.value()), user, rows.first, std::move(lazy));
   }
-  return std::make_unique<Shard>(layout, spec.num_col, spec.type(), storage.value(),
-                                 std::move(updater.value()), user, rows.first, std::move(lazy),
-                                 std::move(keys));
+  auto keys = std::make_unique<KeyIndex>(storage->key_index(), layout.stripes(),
+                                         rows.first / KeyIndex::kRowsPerStripe, spec.key_stripes(),
+                                         spec.keys, lazy.get());
+  keys->PublishTo(key_counts);
+  return std::unique_ptr<Shard>(std::make_unique<KeyedShard>(
+      layout, spec.num_col, spec.type(), storage.value(), std::move(updater.value()), user,
+      rows.first, std::move(lazy), std::move(keys)));
 }
 
 Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,

@@ -1,4 +1,6 @@
 // Calls on a shard of a hash table that have to wait for a stripe, and are then continued.
+#include "shard/keyed_shard.h"
+
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -8,7 +10,6 @@
 
 #include "memory/segment.h"
 #include "shard/make_updater.h"
-#include "shard/shard.h"
 #include "support/calls.h"
 #include "support/status.h"
 
@@ -36,7 +37,8 @@ class AdmittingShard : public ::testing::Test {
                                            Initializer(sevens, DType::kFloat32), 0, 0);
     auto keys = std::make_unique<KeyIndex>(storage_.key_index(), kStripes, 0, kStripes, policy_,
                                            rows.get());
-    shard_ = std::make_unique<Shard>(layout_, 1, DType::kFloat32, storage_,
+    shard_ =
+        std::make_unique<KeyedShard>(layout_, 1, DType::kFloat32, storage_,
                                      ValueOf(MakeUpdater(UpdaterKind::kAdd, DType::kFloat32)),
                                      ShardUser{0, &probe_}, 0, std::move(rows), std::move(keys));
     std::iota(keys_.begin(), keys_.end(), 100);
@@ -54,7 +56,7 @@ class AdmittingShard : public ::testing::Test {
   StripeLayout layout_{kStripes * KeyIndex::kRowsPerStripe, 4, KeyIndex::kRowsPerStripe * 4};
   ShardStorage storage_;
   Segment segment_;
-  std::unique_ptr<Shard> shard_;
+  std::unique_ptr<KeyedShard> shard_;
   std::vector<int64_t> keys_ = std::vector<int64_t>(kKeys);
   std::vector<float> values_ = std::vector<float>(kKeys);
 };
@@ -71,13 +73,13 @@ TEST_F(AdmittingShard, CountsAGetOnceThatIsContinued) {
       storage_.lock(stripe)->Leave();
     }
     ASSERT_TRUE(shard_->Run(Fetch(), &progress, WithoutWaiting()).ok());
-    const KeyCounts counts = shard_->keys()->Counts();
+    const KeyCounts counts = shard_->keys().Counts();
     EXPECT_EQ(counts.misses, is_admitted ? 2 * kKeys : kKeys);
     EXPECT_EQ(counts.hits, 0);
     EXPECT_EQ(counts.rejections, kKeys);
     EXPECT_EQ(counts.admissions, is_admitted ? kKeys : 0);
     EXPECT_EQ(values_, std::vector<float>(kKeys, 7));
-    for (const int64_t key : keys_) EXPECT_EQ(shard_->keys()->Find(key) >= 0, is_admitted);
+    for (const int64_t key : keys_) EXPECT_EQ(shard_->keys().Find(key) >= 0, is_admitted);
   }
 }
 

@@ -1,0 +1,257 @@
+// How keys of a KeyedShard get their rows and lose them.
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "base/text.h"
+#include "shard/keyed_shard.h"
+#include "shard/prefetch.h"
+#include "shard/shard_stripes.h"
+#include "shard/upcoming_places.h"
+
+namespace multiverso {
+namespace {
+
+// How long a call sleeps that has found no key to evict.
+constexpr auto kVictimNap = std::chrono::microseconds(100);
+
+// Adds what a call has done to the counts of the table, also if the call ends early.
+class CountAtEnd {
+ public:
+  explicit CountAtEnd(const KeyIndex* keys) : keys_(keys) {}
+  ~CountAtEnd() { keys_->Count(counts); }
+  CountAtEnd(const CountAtEnd&) = delete;
+  CountAtEnd& operator=(const CountAtEnd&) = delete;
+
+  KeyCounts counts;
+
+ private:
+  const KeyIndex* keys_;
+};
+
+}  // namespace
+
+Status KeyedShard::TouchKeys(const Request& request, const RowOrder& order,
+                             std::vector<int64_t>* rows, const WaitLimit& limit) const {
+  CountAtEnd counting(keys_.get());
+  const uint32_t call = keys_->BeginCall();
+  const int64_t count = request.num_ids;
+  const auto key_at = [&](int64_t place) { return request.row_ids[order.PositionAt(place)]; };
+  std::vector<int64_t> missing;
+  if (rows != nullptr) rows->resize(static_cast<size_t>(count));
+  UpcomingPlaces places(keys_.get());
+  for (int64_t i = 0; i < std::min(count, 2 * kPrefetchDistance); ++i) places.Begin(i, key_at(i));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t next = i + 2 * kPrefetchDistance;
+    if (next < count) places.Begin(next, key_at(next));
+    if (i + kPrefetchDistance < count) (void)keys_->Guess(places.At(i + kPrefetchDistance));
+    const int64_t key = key_at(i);
+    int64_t row = KeyIndex::kNone;
+    MV_RETURN_IF_NOT_OK(FindRow(places.At(i), key, &row, limit));
+    if (rows != nullptr) (*rows)[static_cast<size_t>(i)] = row;
+    if (row < 0) {
+      missing.push_back(key);
+    } else {
+      keys_->CountUse(row, call);
+    }
+  }
+  // With admission, only gets give rows to keys.
+  const bool may_insert = request.kind == RequestKind::kFetchKeys || keys_->policy().admit <= 1;
+  if (missing.empty() || !may_insert) return Status::Ok();
+  // In the order of the stripes, as adds are, in which repeated keys are adjacent.
+  const RowOrder by_hash = RowOrder::OfKeys(missing.data(), static_cast<int64_t>(missing.size()));
+  std::vector<int64_t> sorted(missing.size());
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    sorted[i] = missing[static_cast<size_t>(by_hash.PositionAt(static_cast<int64_t>(i)))];
+  }
+  missing.swap(sorted);
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  LazyRows::Room room;
+  if (keys_->policy().evict != 0) {
+    lazy_->TakeRoom(static_cast<int64_t>(missing.size()), &room);
+    return InsertKeys(missing, &room, call, &counting.counts, limit);
+  }
+  const auto count_absent = [&] {
+    return std::count_if(missing.begin(), missing.end(), [&](int64_t key) {
+      return keys_->Find(key) < 0;  // an expired key has a row
+    });
+  };
+  Status made = lazy_->MakeRoomForRows(count_absent, limit, &room);
+  if (made.code() == Code::kMemory && keys_->policy().ttl > 0) {
+    MV_RETURN_IF_NOT_OK(
+        DropRows(0, layout_.stripes(), /*expired_only=*/true, &counting.counts, limit));
+    made = lazy_->MakeRoomForRows(count_absent, limit, &room);
+  }
+  MV_RETURN_IF_NOT_OK(made);
+  return InsertKeys(missing, &room, call, &counting.counts, limit);
+}
+
+Status KeyedShard::InsertKeys(const std::vector<int64_t>& keys, LazyRows::Room* room, uint32_t call,
+                              KeyCounts* counts, const WaitLimit& limit) const {
+  int64_t freed = 0;
+  Status status;
+  for (size_t i = 0; i < keys.size() && status.ok(); ++i) {
+    status = InsertKey(keys[i], room, &freed, call, counts, limit);
+  }
+  lazy_->GiveBack(freed);
+  return status;
+}
+
+Status KeyedShard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint32_t call,
+                             KeyCounts* counts, const WaitLimit& limit) const {
+  const int64_t stripe = keys_->StripeOf(key);
+  const bool evicts = keys_->policy().evict != 0;
+  // Different keys look for a victim at different places, so that no row is spared.
+  const auto start = static_cast<int64_t>(KeyHash(key) & 0xFFFF);
+  int64_t victim_stripe = stripe;
+  Instant gives_up_at = limit.deadline;
+  for (;;) {
+    {
+      MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+      const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
+      int64_t row = keys_->Find(key);
+      if (row >= 0 && keys_->IsExpired(row)) {
+        DropRow(stripe, row, counts);
+        ++*freed;
+        row = KeyIndex::kNone;
+      }
+      if (row >= 0) return Status::Ok();  // another rank has inserted it
+      const bool has_room = *freed > 0 || room->left() > 0;
+      bool is_reused = false;
+      row = has_room ? keys_->TakeRow(stripe, key, &is_reused) : KeyIndex::kNone;
+      if (row < 0 && (evicts || keys_->policy().ttl > 0)) {
+        const int64_t victim = keys_->VictimOf(stripe, start);
+        if (victim >= 0) {
+          DropRow(stripe, victim, counts);
+          ++*freed;
+          row = keys_->TakeRow(stripe, key, &is_reused);
+        }
+      }
+      if (row >= 0) {
+        if (is_reused) ClearState(row);
+        (void)lazy_->Touch(row, key);
+        keys_->Link(stripe, row);
+        keys_->CountChange(row);
+        keys_->CountUse(row, call);
+        ++counts->admissions;
+        if (*freed > 0) {
+          --*freed;
+        } else {
+          room->Count(1);
+        }
+        return Status::Ok();
+      }
+      if (has_room) {
+        return Status(Code::kMemory,
+                      StrCat("cannot hold key ", key, ": the ", KeyIndex::kRowsPerStripe,
+                             " rows for keys with similar hashes are in use"));
+      }
+    }
+    if (!evicts) {
+      // Another rank has removed a key for which this call has made no room.
+      LazyRows::Room more;
+      MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForRows([] { return int64_t{1}; }, limit, &more));
+      more.Count(1);
+      ++*freed;
+      continue;
+    }
+    // No key of this stripe can make room for the new one, so a key of another stripe does.
+    victim_stripe = (victim_stripe + 1) % layout_.stripes();
+    if (victim_stripe == stripe) {
+      // Other calls may have rows that they have not given to keys yet.
+      const Instant now = Clock::now();
+      gives_up_at = std::min(gives_up_at, now + LazyRows::kLongestWait);
+      LazyRows::Room more;
+      lazy_->TakeRoom(1, &more);
+      if (more.left() > 0) {
+        more.Count(1);
+        ++*freed;
+      } else if (!lazy_->HasRowsInUse() || now >= gives_up_at) {
+        return Status(Code::kMemory, StrCat("cannot hold key ", key, ": no key can be evicted"));
+      } else {
+        MV_RETURN_IF_NOT_OK(limit.Check(now));
+        std::this_thread::sleep_for(kVictimNap);
+      }
+      continue;
+    }
+    MV_RETURN_IF_NOT_OK(TakeStripe(victim_stripe, limit));
+    const StripeGuard<kWriting> holding(storage_.lock(victim_stripe), *storage_.version());
+    const int64_t victim = keys_->VictimOf(victim_stripe, start);
+    if (victim < 0) continue;
+    DropRow(victim_stripe, victim, counts);
+    ++*freed;
+  }
+}
+
+void KeyedShard::DropRow(int64_t stripe, int64_t row, KeyCounts* counts) const {
+  if (keys_->IsExpired(row)) {
+    ++counts->expirations;
+  } else {
+    ++counts->evictions;
+  }
+  keys_->Unlink(stripe, row);
+  lazy_->Untouch(row);
+}
+
+Status KeyedShard::DropRows(int64_t first_stripe, int64_t end_stripe, bool expired_only,
+                            KeyCounts* counts, const WaitLimit& limit) const {
+  for (int64_t stripe = first_stripe; stripe < end_stripe; ++stripe) {
+    const int64_t end = layout_.end_row(stripe);
+    int64_t row = lazy_->NextTouched(layout_.first_row(stripe), end);
+    if (row == end) continue;
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
+    int64_t dropped = 0;
+    for (; row < end; row = lazy_->NextTouched(row + 1, end)) {
+      if (expired_only && !keys_->IsExpired(row)) continue;
+      DropRow(stripe, row, counts);
+      ++dropped;
+    }
+    lazy_->GiveBack(dropped);
+  }
+  return Status::Ok();
+}
+
+Status KeyedShard::RemoveKeys(const Request& request, Progress* progress,
+                              const WaitLimit& limit) const {
+  CountAtEnd counting(keys_.get());
+  for (; progress->done < request.num_ids; ++progress->done) {
+    const int64_t key = request.row_ids[progress->done];
+    const int64_t stripe = keys_->StripeOf(key);
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
+    const int64_t row = keys_->Find(key);
+    if (row < 0) continue;
+    keys_->Unlink(stripe, row);
+    lazy_->Untouch(row);
+    lazy_->GiveBack(1);
+    ++counting.counts.removals;
+  }
+  return Status::Ok();
+}
+
+Status KeyedShard::ClearKeys(int64_t first_stripe, int64_t end_stripe,
+                             const WaitLimit& limit) const {
+  KeyCounts not_counted;
+  return DropRows(first_stripe, end_stripe, /*expired_only=*/false, &not_counted, limit);
+}
+
+Result<int64_t> KeyedShard::RestoreKey(const KeyIndex::SavedCell& cell,
+                                       const WaitLimit& limit) const {
+  LazyRows::Room room;
+  if (keys_->policy().evict != 0) {
+    lazy_->TakeRoom(1, &room);
+  } else {
+    MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForRows([] { return int64_t{1}; }, limit, &room));
+  }
+  int64_t freed = 0;
+  KeyCounts counts;
+  MV_RETURN_IF_NOT_OK(InsertKey(cell.key, &room, &freed, 0, &counts, limit));
+  if (counts.admissions == 0) return int64_t{KeyIndex::kNone};
+  const int64_t row = keys_->Find(cell.key);
+  keys_->Restore(row, cell);
+  keys_->Count(KeyCounts());
+  return first_row_ + row;
+}
+
+}  // namespace multiverso

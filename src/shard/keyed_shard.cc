@@ -1,0 +1,274 @@
+#include "shard/keyed_shard.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "shard/half.h"
+#include "shard/prefetch.h"
+#include "shard/shard_rows.h"
+#include "shard/shard_stripes.h"
+#include "shard/upcoming_places.h"
+
+namespace multiverso {
+KeyedShard::KeyedShard(const StripeLayout& layout, int64_t columns, DType dtype,
+                       const ShardStorage& storage, std::unique_ptr<const Updater> updater,
+                       ShardUser user, int64_t first_row, std::unique_ptr<const LazyRows> lazy,
+                       std::unique_ptr<KeyIndex> keys)
+    : Shard(layout, columns, dtype, storage, std::move(updater), user, first_row, std::move(lazy)),
+      keys_(std::move(keys)) {}
+
+// The rows of an add to keys, in the order in which it visits them. A key without a row has row -1.
+// RowAt requires the stripe's lock. `rows` are those that the keys had before, or empty.
+struct KeyedShard::PlacesOfKeys {
+  const RowOrder& order;
+  const int64_t* ids;
+  const KeyIndex& keys;
+  const std::vector<int64_t>& rows;
+
+  int64_t KeyAt(int64_t place) const { return ids[order.PositionAt(place)]; }
+  int64_t StripeAt(int64_t place) const {
+    const int64_t row = GuessAt(place);
+    return row >= 0 ? row / KeyIndex::kRowsPerStripe : keys.StripeOf(KeyAt(place));
+  }
+  int64_t RowAt(int64_t place) const {
+    const int64_t key = KeyAt(place);
+    const int64_t row = GuessAt(place);
+    return row >= 0 && keys.IsRowOf(row, key) ? row : keys.Find(key);
+  }
+  bool AreSame(int64_t a, int64_t b) const { return KeyAt(a) == KeyAt(b); }
+  int64_t GuessAt(int64_t place) const {
+    return rows.empty() ? KeyIndex::kNone : rows[static_cast<size_t>(place)];
+  }
+  void CountChange(int64_t row) const { keys.CountChange(row); }
+};
+
+Status KeyedShard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
+  const RowOrder order_of_list;
+  const RowOrder& order = request.order == nullptr ? order_of_list : *request.order;
+  std::vector<int64_t> rows;
+  switch (request.kind) {
+    case RequestKind::kGetKeys:
+      return GetKeys(request, progress, limit, nullptr);
+    case RequestKind::kFetchKeys:
+      return FetchKeys(request, progress, limit);
+    case RequestKind::kAddKeys:
+      // A request that has begun has given rows to its keys.
+      if (progress->done == 0) MV_RETURN_IF_NOT_OK(TouchKeys(request, order, &rows, limit));
+      return AddRows(request, PlacesOfKeys{order, request.row_ids, *keys_, rows}, progress, limit);
+    case RequestKind::kTouchKeys:
+      return TouchKeys(request, order, nullptr, limit);
+    case RequestKind::kLocateKeys:
+      MV_RETURN_IF_NOT_OK(TouchKeys(request, order, nullptr, limit));
+      [[fallthrough]];
+    case RequestKind::kFindKeys:
+      return FindKeys(request, limit);
+    case RequestKind::kRemoveKeys:
+      return RemoveKeys(request, progress, limit);
+    case RequestKind::kCellsOfRows:
+      return CopyCells(request, limit);
+    case RequestKind::kCountsOfRows:
+      return CopyCounts(request);
+    default:
+      return Shard::Run(request, progress, limit);
+  }
+}
+
+bool KeyedShard::Recover(int64_t stripe) const {
+  keys_->Rebuild(stripe);
+  return Shard::Recover(stripe);
+}
+
+void KeyedShard::CopyIndexTo(int64_t stripe, const ShardStorage& to) const {
+  keys_->CopyStripeTo(stripe, to.key_index());
+}
+
+void KeyedShard::NoteChanges(int64_t first, int64_t count) const {
+  Shard::NoteChanges(first, count);
+  const int64_t end = DivideUp(first + count, columns_);
+  for (int64_t row = first / columns_; row < end; ++row) keys_->CountChange(row);
+}
+
+int64_t KeyedShard::NumberOf(int64_t first) const {
+  const auto key = static_cast<uint64_t>(keys_->KeyOf(first / columns_));
+  const uint64_t number = key * static_cast<uint64_t>(columns_) + first % columns_;
+  return static_cast<int64_t>(number & INT64_MAX);
+}
+
+void KeyedShard::CopyInitial(int64_t key, char* out) const {
+  if (!is_half_) return lazy_->FillOf(key, out);
+  std::vector<uint16_t> stored(static_cast<size_t>(columns_));
+  lazy_->FillOf(key, stored.data());
+  half::ToFloat(dtype_, stored.data(), columns_, reinterpret_cast<float*>(out));
+}
+
+Status KeyedShard::GetKeys(const Request& request, Progress* progress, const WaitLimit& limit,
+                           std::vector<int64_t>* missing) const {
+  const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
+  const int64_t row_bytes = layout_.row_bytes();
+  const int64_t out_bytes = columns_ * value_bytes_;
+  const int64_t count = request.num_ids;
+  const bool may_read_unlocked = MayReadUnlocked(columns_);
+  const uint32_t call = missing == nullptr ? 0 : keys_->BeginCall();
+  auto* const out = static_cast<char*>(request.out);
+  // Local copies, since the compiler must assume that writing to `out` changes the members.
+  const int64_t* const ids = request.row_ids;
+  const char* const parameters = storage_.parameters();
+  const KeyIndex* const keys = keys_.get();
+  UpcomingPlaces places(keys);
+  const auto guess = [&](int64_t i) MV_ALWAYS_INLINE {
+    if (i >= count) return;
+    MV_PREFETCH(storage_.lock(places.At(i).stripe), 0);
+    const int64_t row = keys->Guess(places.At(i));
+    if (row >= 0) Prefetch<false>(parameters + row * row_bytes, row_bytes);
+  };
+  const int64_t first = progress->done;
+  for (int64_t i = first; i < std::min(count, first + 2 * kPrefetchDistance); ++i) {
+    places.Begin(i, ids[i]);
+  }
+  for (int64_t i = first; i < first + kPrefetchDistance; ++i) guess(i);
+  for (; progress->done < count; ++progress->done) {
+    const int64_t i = progress->done;
+    const int64_t next = i + 2 * kPrefetchDistance;
+    if (next < count) places.Begin(next, ids[next]);
+    guess(i + kPrefetchDistance);
+    const KeyIndex::Place& place = places.At(i);
+    const int64_t stripe = place.stripe;
+    StripeLock* const lock = storage_.lock(stripe);
+    int64_t row = KeyIndex::kNone;
+    const auto copy = [&] {
+      row = keys->Find(place, ids[i]);
+      if (row >= 0 && keys->IsExpired(row)) row = KeyIndex::kNone;
+      if (row >= 0) CopyStored(row, out + i * out_bytes);
+    };
+    if (may_read_unlocked && lock->ReadUnlocked(copy)) {
+      // The values have been copied.
+    } else if (user_.is_reader) {
+      MV_RETURN_IF_NOT_OK(ReadRepeatedly(stripe, limit, copy));
+    } else {
+      MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+      const StripeGuard<kReading> holding(lock, *storage_.version());
+      copy();
+      if (row >= 0 && missing != nullptr) {
+        NoteGet(row * columns_, out + i * out_bytes, columns_, worker);
+      }
+    }
+    if (row >= 0) {
+      if (missing != nullptr) keys->CountUse(row, call);
+      continue;
+    }
+    CopyInitial(ids[i], out + i * out_bytes);
+    if (missing != nullptr) missing->push_back(i);
+  }
+  return Status::Ok();
+}
+
+Status KeyedShard::FetchKeys(const Request& request, Progress* progress,
+                             const WaitLimit& limit) const {
+  KeyFetch fetch;
+  if (progress->fetch != nullptr) fetch = std::move(*progress->fetch);
+  Status status = ContinueFetch(request, progress, &fetch, limit);
+  if (!status.ok()) {
+    progress->fetch = std::make_unique<KeyFetch>(std::move(fetch));
+    return status;
+  }
+  KeyCounts counts;
+  counts.misses = static_cast<int64_t>(fetch.missing.size());
+  counts.hits = request.num_ids - counts.misses;
+  counts.rejections = counts.misses - static_cast<int64_t>(fetch.admitted.size());
+  keys_->Count(counts);
+  return status;
+}
+
+Status KeyedShard::ContinueFetch(const Request& request, Progress* progress, KeyFetch* fetch,
+                                 const WaitLimit& limit) const {
+  MV_RETURN_IF_NOT_OK(GetKeys(request, progress, limit, &fetch->missing));
+  for (; fetch->counted < fetch->missing.size(); ++fetch->counted) {
+    const int64_t key = request.row_ids[fetch->missing[fetch->counted]];
+    bool is_admitted = true;
+    if (keys_->policy().admit > 1) {
+      const int64_t stripe = keys_->StripeOf(key);
+      MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+      const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
+      is_admitted = keys_->Admit(stripe, key);
+    }
+    if (is_admitted) fetch->admitted.push_back(key);
+  }
+  if (!fetch->admitted.empty()) {
+    Request touch = request;
+    touch.row_ids = fetch->admitted.data();
+    touch.num_ids = static_cast<int64_t>(fetch->admitted.size());
+    MV_RETURN_IF_NOT_OK(TouchKeys(touch, RowOrder(), nullptr, limit));
+  }
+  if (!notes_gets_) return Status::Ok();
+  // The updater notes the values of rows only.
+  for (; fetch->noted < fetch->missing.size(); ++fetch->noted) {
+    const int64_t i = fetch->missing[fetch->noted];
+    Request get = request;
+    get.row_ids += i;
+    get.num_ids = 1;
+    get.out = static_cast<char*>(request.out) + i * columns_ * value_bytes_;
+    std::vector<int64_t> still_missing;
+    Progress again;
+    MV_RETURN_IF_NOT_OK(GetKeys(get, &again, limit, &still_missing));
+  }
+  return Status::Ok();
+}
+
+Status KeyedShard::FindRow(const KeyIndex::Place& place, int64_t key, int64_t* row,
+                           const WaitLimit& limit) const {
+  const int64_t stripe = place.stripe;
+  const auto find = [&] {
+    *row = keys_->Find(place, key);
+    if (*row >= 0 && keys_->IsExpired(*row)) *row = KeyIndex::kNone;
+  };
+  if (storage_.lock(stripe)->ReadUnlocked(find)) return Status::Ok();
+  if (user_.is_reader) return ReadRepeatedly(stripe, limit, find);
+  MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+  const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
+  find();
+  return Status::Ok();
+}
+
+Status KeyedShard::FindKeys(const Request& request, const WaitLimit& limit) const {
+  auto* const rows = static_cast<int64_t*>(request.out);
+  for (int64_t i = 0; i < request.num_ids; ++i) {
+    int64_t row = KeyIndex::kNone;
+    const int64_t key = request.row_ids[i];
+    MV_RETURN_IF_NOT_OK(FindRow(keys_->PlaceOf(key), key, &row, limit));
+    rows[i] = row < 0 ? KeyIndex::kNone : first_row_ + row;
+  }
+  return Status::Ok();
+}
+
+Status KeyedShard::CopyCells(const Request& request, const WaitLimit& limit) const {
+  auto* const cells = static_cast<KeyIndex::RowOfKey*>(request.out);
+  for (int64_t i = 0; i < request.num_ids;) {
+    const int64_t stripe = layout_.stripe_of(request.row_ids[i] - first_row_);
+    if (user_.is_reader) {
+      MV_RETURN_IF_NOT_OK(ReadRepeatedly(
+          stripe, limit, [&] { cells[i] = keys_->Describe(request.row_ids[i] - first_row_); }));
+      ++i;
+      continue;
+    }
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
+    for (; i < request.num_ids; ++i) {
+      const int64_t row = request.row_ids[i] - first_row_;
+      if (layout_.stripe_of(row) != stripe) break;
+      cells[i] = keys_->Describe(row);
+    }
+  }
+  return Status::Ok();
+}
+
+Status KeyedShard::CopyCounts(const Request& request) const {
+  auto* const counts = static_cast<KeyCounts*>(request.out);
+  for (int64_t i = 0; i < request.num_ids; ++i) counts[i] = keys_->Counts();
+  return Status::Ok();
+}
+
+}  // namespace multiverso

@@ -1,0 +1,86 @@
+// KeyedShard: the shard of a hash table, whose rows belong to keys.
+//
+// Requests name rows by keys, or by their numbers. A number never leaves the lock of its stripe,
+// since the row may belong to another key afterwards. In sync mode, keys keep their rows, and
+// requests by number, which name the rows that keys have taken, run as they do in any shard.
+#ifndef MULTIVERSO_SHARD_KEYED_SHARD_H_
+#define MULTIVERSO_SHARD_KEYED_SHARD_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "shard/key_index.h"
+#include "shard/lazy_rows.h"
+#include "shard/request.h"
+#include "shard/row_order.h"
+#include "shard/shard.h"
+
+namespace multiverso {
+
+class KeyedShard final : public Shard {
+ public:
+  // As for Shard. `keys` refers to `lazy`.
+  KeyedShard(const StripeLayout& layout, int64_t columns, DType dtype, const ShardStorage& storage,
+             std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row,
+             std::unique_ptr<const LazyRows> lazy, std::unique_ptr<KeyIndex> keys);
+
+  KeyedShard* AsKeyed() override { return this; }
+  const KeyIndex& keys() const { return *keys_; }
+
+  Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
+  // Copies the values of a key without a row.
+  void CopyInitial(int64_t key, char* out) const;
+
+  // For loads: removes the keys of some stripes.
+  Status ClearKeys(int64_t first_stripe, int64_t end_stripe, const WaitLimit& limit) const;
+  // For loads: gives a key a row. Returns the row's number in the table, or KeyIndex::kNone if the
+  // key has a row already.
+  Result<int64_t> RestoreKey(const KeyIndex::SavedCell& cell, const WaitLimit& limit) const;
+
+ protected:
+  void NoteChanges(int64_t first, int64_t count) const override;
+  // The number depends on the key and not on the row, so that it is the same in every run.
+  int64_t NumberOf(int64_t first) const override;
+  bool Recover(int64_t stripe) const override;
+  void CopyIndexTo(int64_t stripe, const ShardStorage& to) const override;
+
+ private:
+  struct PlacesOfKeys;
+
+  // Get the values of keys, which are initial values if a key has no row. `missing` gets the
+  // positions of such keys if it is not null, and the uses of the others are counted.
+  Status GetKeys(const Request& request, Progress* progress, const WaitLimit& limit,
+                 std::vector<int64_t>* missing) const;
+  Status FetchKeys(const Request& request, Progress* progress, const WaitLimit& limit) const;
+  Status ContinueFetch(const Request& request, Progress* progress, KeyFetch* fetch,
+                       const WaitLimit& limit) const;
+  // Gives rows to the keys that have none, unless they have to be admitted first. If the table is
+  // full, returns MemoryError before the first key gets a row. `rows`, unless null, gets the row of
+  // each key in that order, or -1 if the key had none.
+  Status TouchKeys(const Request& request, const RowOrder& order, std::vector<int64_t>* rows,
+                   const WaitLimit& limit) const;
+  Status InsertKeys(const std::vector<int64_t>& keys, LazyRows::Room* room, uint32_t call,
+                    KeyCounts* counts, const WaitLimit& limit) const;
+  Status InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint32_t call,
+                   KeyCounts* counts, const WaitLimit& limit) const;
+  // Takes the row of a key away, under the stripe's lock, without GiveBack.
+  void DropRow(int64_t stripe, int64_t row, KeyCounts* counts) const;
+  // Takes the rows of the keys of some stripes away: of all keys, or of those that have expired.
+  Status DropRows(int64_t first_stripe, int64_t end_stripe, bool expired_only, KeyCounts* counts,
+                  const WaitLimit& limit) const;
+  Status RemoveKeys(const Request& request, Progress* progress, const WaitLimit& limit) const;
+  Status FindKeys(const Request& request, const WaitLimit& limit) const;
+  Status FindRow(const KeyIndex::Place& place, int64_t key, int64_t* row,
+                 const WaitLimit& limit) const;
+  Status CopyCells(const Request& request, const WaitLimit& limit) const;
+  Status CopyCounts(const Request& request) const;
+
+  std::unique_ptr<KeyIndex> keys_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SHARD_KEYED_SHARD_H_
