@@ -6,6 +6,7 @@ import unittest
 from collections.abc import Iterator
 from pathlib import Path
 
+from core_files import code_of, core_files
 from folders import FolderTestCase
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,12 +38,6 @@ PACKAGE_LAYERS = (
     ("jax_ext", "keras_ext", "lasagne_ext", "learn", "theano_ext", "torch_ext"),
 )
 
-# Literals are matched too, so that comment marks in a literal do not begin a comment. A quote after
-# a digit, as in 1'000, does not begin a literal.
-COMMENT_OR_LITERAL = re.compile(
-    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'""",
-    re.DOTALL,
-)
 INCLUDE = re.compile(
     r'^[ \t]*#[ \t]*include[ \t]*(?P<bracket>["<])(?P<path>[^">]+)[">]', re.MULTILINE
 )
@@ -55,17 +50,6 @@ INTERVAL_OWNERS = ("base/clock.h", "consistency/clock_exchange.cc", "group/contr
 #: and get the errors about it from `PeerStatus`, `PeerWatch` and `Group`.
 LOSS = re.compile(r"\b(ExitReason|ReportLost)\b")
 LOSS_OWNERS = ("liveness", "group")
-
-
-def code_of(path: Path) -> str:
-    """Return the text of a file without its comments, which may mention anything; strings stay."""
-    return COMMENT_OR_LITERAL.sub(lambda m: " " if m["comment"] else m[0], path.read_text("utf-8"))
-
-
-def core_files(src: Path) -> Iterator[Path]:
-    """Yield every C and C++ file under `src`, sorted by path."""
-    suffixes = {".h", ".hpp", ".c", ".cc", ".cpp", ".inc"}
-    yield from sorted(path for path in src.rglob("*") if path.suffix in suffixes)
 
 
 def core_layer(path: Path, src: Path) -> str:
