@@ -1,0 +1,321 @@
+#include "table/served_request.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/failpoint.h"
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+// The time for which a request may wait for a lock before other requests continue.
+constexpr auto kTimeSlice = std::chrono::milliseconds(25);
+
+bool IsEncoded(const RequestHeader& header) {
+  return header.wire != WireFormat::kFloat32 || header.reply != WireFormat::kFloat32;
+}
+
+// Returns the bytes up to a whole number of cache lines.
+int64_t Aligned(int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  return DivideUp(bytes, kLine) * kLine;
+}
+
+}  // namespace
+
+ServedRequest::ServedRequest(const RequestHeader& header, std::shared_ptr<TableShard> table,
+                             RankContext* rank_context, BufferPool* buffers)
+    : header_(header),
+      table_(std::move(table)),
+      rank_context_(rank_context),
+      messenger_(rank_context->control_channel()->messenger()),
+      buffers_(buffers) {}
+
+Status ServedRequest::BeginReceive(const char* payload) {
+  const int64_t id_bytes = header_.id_bytes();
+  PlaceValues(CarriesData(header_.kind) ? header_.bytes : 0);
+  char* const ids = buffer_->data();
+  char* const values = ids + id_bytes;
+  request_.kind = header_.kind;
+  request_.worker = header_.worker == Request::kNoWorker
+                        ? Request::kNoWorker
+                        : rank_context_->members().worker_id(header_.sender);
+  request_.first = header_.first;
+  request_.count = header_.count;
+  request_.num_ids = header_.count;
+  request_.width = header_.width;
+  request_.expected = header_.expected;
+  request_.hyper = static_cast<int32_t>(header_.first);
+  request_.value = header_.value;
+  request_.rounds = header_.rounds;
+  request_.version = header_.version;
+  received_ = header_.inline_bytes();
+  if (received_ > 0) {
+    std::memcpy(ids, payload, static_cast<size_t>(id_bytes));
+    std::memcpy(values, payload + id_bytes, static_cast<size_t>(header_.value_bytes()));
+    return Status::Ok();
+  }
+  // Even an invalid request's values are received, so that no later request takes them for its own.
+  if (id_bytes > 0) {
+    MV_RETURN_IF_NOT_OK(
+        messenger_->Receive(header_.sender, ValuesTag(header_.tag), ids, id_bytes, &receives_[0]));
+  }
+  if (!CarriesData(header_.kind)) return Status::Ok();
+  return messenger_->Receive(header_.sender, ValuesTag(header_.tag), values, header_.value_bytes(),
+                             &receives_[1]);
+}
+
+bool ServedRequest::IsEncodedRange() const { return !IsOfRows(header_.kind) && IsEncoded(header_); }
+
+char* ServedRequest::SecondValues() const {
+  return buffer_->data() + header_.id_bytes() + Aligned(header_.bytes);
+}
+
+void ServedRequest::PlaceValues(int64_t bytes) {
+  const int64_t id_bytes = header_.id_bytes();
+  const bool has_second = IsEncoded(header_) && bytes > 0;
+  buffers_->MakeRoom(id_bytes + (has_second ? Aligned(bytes) : 0) + bytes, &buffer_);
+  char* const ids = buffer_->data();
+  request_.row_ids = reinterpret_cast<const int64_t*>(ids);
+  request_.delta = request_.out = ids + id_bytes;
+  if (!has_second) return;
+  if (IsOfRows(header_.kind)) {
+    if (header_.wire != WireFormat::kFloat32) request_.delta = SecondValues();
+  } else if (header_.wire != header_.reply) {
+    // Values of one format can replace each other in pieces.
+    request_.out = SecondValues();
+  }
+}
+
+Status ServedRequest::TestAll(Messenger::Ticket* tickets, bool* done) {
+  *done = true;
+  Status failure;
+  for (int i = 0; i < 2; ++i) {
+    if (!tickets[i].is_open) continue;
+    bool is_over = false;
+    int64_t bytes = 0;
+    const Status status = messenger_->Test(&tickets[i], &is_over, &bytes);
+    // After a failure the loop continues: the other message may still be written to the buffer.
+    if (!status.ok() && failure.ok()) failure = status;
+    if (is_over) received_ += bytes;
+    *done = *done && (is_over || !status.ok());
+  }
+  return failure;
+}
+
+void ServedRequest::BeginWork() {
+  if (failure_.ok()) CheckValues();
+  phase_ = Phase::kWork;
+}
+
+void ServedRequest::DecodeRows() {
+  if (header_.wire == WireFormat::kFloat32) return;
+  const Instant began = Clock::now();
+  Decode(header_.wire, buffer_->data() + header_.id_bytes(), FloatsIn(header_.bytes),
+         reinterpret_cast<float*>(SecondValues()));
+  CountEncoding(began);
+}
+
+int64_t ServedRequest::EncodeReply(const char** values) const {
+  *values = static_cast<const char*>(request_.out);
+  if (!IsOfRows(header_.kind) || header_.reply == WireFormat::kFloat32) {
+    return header_.BytesIn(header_.reply);
+  }
+  const Instant began = Clock::now();
+  char* const encoded = SecondValues();
+  const bool is_encoded = EncodeNearest(header_.reply, static_cast<const float*>(request_.out),
+                                        FloatsIn(header_.bytes), encoded);
+  CountEncoding(began);
+  if (is_encoded) *values = encoded;
+  return is_encoded ? header_.BytesIn(header_.reply) : header_.bytes;
+}
+
+void ServedRequest::CountEncoding(Instant began) const {
+  MessageCounts counts;
+  counts.encoding = Clock::now() - began;
+  rank_context_->memory()->recorder()->CountMessages(header_.table, counts);
+}
+
+void ServedRequest::CheckValues() {
+  const int64_t expected = header_.payload_bytes();
+  if (received_ != expected) {
+    failure_ =
+        Status(Code::kTransport, StrCat("a request of ", received_, " bytes, expected ", expected));
+    return;
+  }
+  if (IsOfRows(header_.kind)) {
+    DecodeRows();
+    failure_ = table_->CheckRows(header_.kind, request_.row_ids, request_.num_ids);
+  }
+}
+
+Status ServedRequest::Execute() {
+  const Status worked = failure_.ok() ? ClaimAndRun() : failure_;
+  if (worked.pending()) return worked;
+  failure_ = worked;
+  phase_ = Phase::kReply;
+  return SendReply();
+}
+
+Status ServedRequest::Claim(bool* done) {
+  *done = false;
+  const bool is_numbered = header_.slot >= 0 && rank_context_->members().survives_losses();
+  if (!is_numbered || is_claimed_ || !IsChange(header_.kind)) return Status::Ok();
+  // An excluded rank must apply no change, since other ranks of the node have taken over.
+  MV_RETURN_IF_NOT_OK(rank_context_->state()->CheckNotExcluded());
+  const auto is_alive = [&](int local_rank) {
+    return rank_context_->peers()->IsAlive(local_rank) &&
+           rank_context_->memory()
+                   ->slot(rank_context_->members().rank_of(local_rank))
+                   .was_excluded.load() == 0;
+  };
+  RequestRecord* const record =
+      rank_context_->memory()->request_record(header_.sender, header_.slot);
+  const ChangeId change{
+      static_cast<uint64_t>(header_.sender) << 32 | static_cast<uint64_t>(header_.slot),
+      header_.number};
+  const RowSaver* const saver = table_->shard()->saver();
+  const auto position_of = [&](int local_rank) -> int64_t {
+    const int64_t position = saver->PositionOf(local_rank, change);
+    if (position > 0 && IsAtomic(header_.kind)) record->KeepResult(saver->ResultOf(local_rank));
+    return position;
+  };
+  switch (
+      record->Take(header_.number, rank_context_->members().local_rank(), is_alive, position_of)) {
+    case RequestRecord::Claim::kMine:
+      is_claimed_ = true;
+      request_.change = change;
+      progress_.done = record->PositionOf(header_.number);
+      is_continued_ = progress_.done > 0;
+      return Status::Ok();
+    case RequestRecord::Claim::kDone:
+      *done = true;
+      return Status::Ok();
+    case RequestRecord::Claim::kInHand:
+      return Status::Pending();
+    case RequestRecord::Claim::kBroken:
+      break;
+  }
+  const int owner = rank_context_->members().rank_of(record->owner());
+  return Status(Code::kPeerLost,
+                StrCat(rank_context_->peers()->EndOf(owner), " before it could tell rank ",
+                       header_.sender, " why its add to table '", table_->spec().name,
+                       "' has failed: the add has not been made"));
+}
+
+Status ServedRequest::ClaimAndRun() {
+  bool is_done = false;
+  MV_RETURN_IF_NOT_OK(Claim(&is_done));
+  if (!is_claimed_ && !is_done) return Run();
+  RequestRecord* const record =
+      rank_context_->memory()->request_record(header_.sender, header_.slot);
+  const bool is_atomic = IsAtomic(header_.kind);
+  if (is_atomic && (is_done || progress_.done > 0)) {
+    const uint64_t result = record->result();
+    std::memcpy(request_.out, &result, static_cast<size_t>(header_.bytes));
+  }
+  if (!is_done) {
+    const Status status = Run();
+    if (status.pending()) {
+      // This rank may save the rows of another request before it continues with this one.
+      const int local_rank = rank_context_->members().local_rank();
+      record->SetPosition(header_.number,
+                          table_->shard()->saver()->PositionOf(local_rank, request_.change));
+    }
+    if (!status.ok()) return status;
+    uint64_t result = 0;
+    if (is_atomic) std::memcpy(&result, request_.out, static_cast<size_t>(header_.bytes));
+    record->Finish(header_.number, result);
+  }
+  if (is_atomic || !ReturnsData(header_.kind) || (!is_done && !is_continued_)) {
+    return Status::Ok();
+  }
+  // What a lost rank has computed of the answer is lost with it. The current values, which include
+  // the add, are an answer, too.
+  if (!is_done) {
+    is_claimed_ = false;
+    progress_ = Progress();
+    fits_ = true;
+  }
+  request_.kind = RequestKind::kGet;
+  return Run();
+}
+
+Status ServedRequest::Run() {
+  // In sync mode, a get returns the values after a number of rounds, and a change of a
+  // hyper-parameter waits for the rounds that use the old value.
+  if (WaitsForRound()) return Status::Pending();
+  const RequestKind kind = request_.kind;
+  if (ReturnsData(kind) && !IsAdd(kind)) PlaceValues(header_.bytes);
+  const Status status = RunOnShard();
+  if (status.code() == Code::kMemory) {
+    const Membership& members = rank_context_->members();
+    return status.In(StrCat("the node of ", members.NameRank(members.rank())));
+  }
+  MV_RETURN_IF_NOT_OK(status);
+  if (IsGet(kind) && table_->consistency()->HasBegun(request_.rounds)) {
+    return Status(Code::kState,
+                  StrCat("the values after ", request_.rounds, " rounds have been changed"));
+  }
+  return Status::Ok();
+}
+
+Status ServedRequest::RunOnShard() {
+  Shard* const shard = table_->shard();
+  const Instant began = Clock::now();
+  const WaitLimit limit{Instant::max(), began + kTimeSlice};
+  if (!IsEncodedRange()) return shard->Run(request_, &progress_, limit);
+  const Status status =
+      shard->RunEncoded(request_, header_.wire, header_.reply, &progress_, limit, &fits_);
+  CountEncoding(began);
+  if (!status.ok() || fits_) return status;
+  // The values, which include the add, travel as they are.
+  header_.wire = header_.reply = WireFormat::kFloat32;
+  fits_ = true;
+  progress_ = Progress();
+  request_.kind = RequestKind::kGet;
+  PlaceValues(header_.bytes);
+  return RunOnShard();
+}
+
+Status ServedRequest::SendReply() {
+  (void)MV_FAILPOINT("service.reply");
+  if (!ReturnsData(header_.kind)) {
+    const Reply reply = Reply::Of(header_.call, failure_);
+    reply_.assign(reinterpret_cast<const char*>(&reply), sizeof(reply));
+    return messenger_->Send(header_.sender, header_.tag, reply_.data(),
+                            static_cast<int64_t>(reply_.size()), &sends_[0]);
+  }
+  if (failure_.ok()) {
+    const char* values = nullptr;
+    const int64_t bytes = EncodeReply(&values);
+    return messenger_->Send(header_.sender, header_.tag, values, bytes, &sends_[0]);
+  }
+  const Reply error = Reply::Of(header_.call, failure_);
+  reply_.assign(reinterpret_cast<const char*>(&error), sizeof(error));
+  MV_RETURN_IF_NOT_OK(messenger_->Send(header_.sender, ErrorTag(header_.tag), reply_.data(),
+                                       static_cast<int64_t>(reply_.size()), &sends_[0]));
+  return messenger_->Send(header_.sender, header_.tag, reply_.data(), 0, &sends_[1]);
+}
+
+void ServedRequest::Abandon() {
+  bool in_use = sends_[0].is_open || sends_[1].is_open;
+  for (Messenger::Ticket& ticket : receives_) {
+    in_use = messenger_->Withdraw(&ticket) == Messenger::Withdrawn::kArriving || in_use;
+  }
+  if (!in_use) return;
+  // The transport may still use the memory, so the memory is leaked rather than reused.
+  (void)buffer_.release();                   // NOLINT: see above
+  (void)new std::string(std::move(reply_));  // NOLINT
+}
+
+bool ServedRequest::WaitsForRound() const {
+  const RequestKind kind = request_.kind;
+  const bool is_of_round =
+      IsGet(kind) || kind == RequestKind::kSetHyper || kind == RequestKind::kVersionsOfRows;
+  return failure_.ok() && is_of_round && !table_->consistency()->HasApplied(request_.rounds);
+}
+
+}  // namespace multiverso

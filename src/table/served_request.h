@@ -1,0 +1,103 @@
+// ServedRequest: a request of another node, from the arrival of its header until its answer has
+// left.
+#ifndef MULTIVERSO_TABLE_SERVED_REQUEST_H_
+#define MULTIVERSO_TABLE_SERVED_REQUEST_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "group/rank_context.h"
+#include "memory/buffer_pool.h"
+#include "shard/shard.h"
+#include "table/request_message.h"
+#include "table/table_shard.h"
+#include "transport/messenger.h"
+
+namespace multiverso {
+
+class ServedRequest {
+ public:
+  enum class Phase { kReceive, kWork, kReply };
+
+  // `table` may be null if the request Fails.
+  ServedRequest(const RequestHeader& header, std::shared_ptr<TableShard> table,
+                RankContext* rank_context, BufferPool* buffers);
+  ServedRequest(const ServedRequest&) = delete;
+  ServedRequest& operator=(const ServedRequest&) = delete;
+
+  const RequestHeader& header() const { return header_; }
+  Phase phase() const { return phase_; }
+  const Status& failure() const { return failure_; }
+  // Makes the failure the answer, unless there is an earlier one.
+  void Fail(const Status& failure) {
+    if (failure_.ok()) failure_ = failure;
+  }
+
+  // Begins to receive what follows the header. `payload` has header.inline_bytes().
+  Status BeginReceive(const char* payload);
+  // Sets *done if all has been received.
+  void TestReceives(bool* done) { Fail(TestAll(receives_, done)); }
+  // Begins phase kWork, after all has been received.
+  void BeginWork();
+  // Returns whether the request needs more rounds of sync mode than have been applied.
+  bool WaitsForRound() const;
+  // Runs or continues the request, and sends its answer, with which phase kReply begins. Returns
+  // pending if the request has to be continued.
+  Status Execute();
+  // Sets *done if the answer has left.
+  Status TestReply(bool* done) { return TestAll(sends_, done); }
+  // Releases, or leaks, the memory of a request that will not be answered.
+  void Abandon();
+
+ private:
+  // Makes room in the buffer for that many bytes of values after the row ids and, if values are
+  // encoded, once more.
+  void PlaceValues(int64_t bytes);
+  // Returns where the second values are.
+  char* SecondValues() const;
+  // Returns whether the shard encodes and decodes the values. Those of rows are decoded before and
+  // encoded after the shard runs the request.
+  bool IsEncodedRange() const;
+  void DecodeRows();
+  // Returns the bytes of the values to send, and sets *values to their address.
+  int64_t EncodeReply(const char** values) const;
+  void CountEncoding(Instant began) const;
+  // Fails if the received message is incomplete or names rows of other nodes.
+  void CheckValues();
+  // Claims a numbered change in the RequestLog, so that one rank of the node applies it. Returns ok
+  // if this rank may run or continue it, or if *done says that a rank has run it, and pending while
+  // another rank runs it.
+  Status Claim(bool* done);
+  Status ClaimAndRun();
+  Status Run();
+  Status RunOnShard();
+  Status SendReply();
+  // Tests two messages. The failure of one message does not end the wait for the other.
+  Status TestAll(Messenger::Ticket* tickets, bool* done);
+
+  RequestHeader header_;
+  std::shared_ptr<TableShard> table_;
+  RankContext* rank_context_;
+  Messenger* messenger_;
+  BufferPool* buffers_;
+  Phase phase_ = Phase::kReceive;
+  bool is_claimed_ = false;    // by this rank, in the RequestLog
+  bool is_continued_ = false;  // a lost rank has made a part of the change
+  Status failure_;
+  // The row ids, the values as they travel, and room for as many more.
+  BufferPool::Buffer buffer_;
+  Messenger::Ticket receives_[2];
+  int64_t received_ = 0;
+  Request request_;  // refers to the buffer
+  Progress progress_;
+  bool fits_ = true;  // the format of the answer can represent the values
+  std::string reply_;
+  Messenger::Ticket sends_[2];
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TABLE_SERVED_REQUEST_H_
