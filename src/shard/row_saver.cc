@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/checked.h"
+
 namespace multiverso {
 
 // Zero-filled memory is the header of a rank that has saved nothing.
@@ -11,8 +13,8 @@ struct alignas(ShardStorage::kSavedHeaderBytes) RowSaver::Header {
   std::atomic<uint64_t> state;
   std::atomic<uint64_t> sender;  // with `number`, the ChangeId
   std::atomic<uint64_t> number;
-  std::atomic<int64_t> first_row;
-  std::atomic<int64_t> rows;
+  std::atomic<int64_t> first;
+  std::atomic<int64_t> count;
   std::atomic<uint64_t> result;
 
   static constexpr uint64_t kUnderWay = 1;
@@ -30,24 +32,27 @@ RowSaver::Header* RowSaver::HeaderOf(int local_rank) const {
 }
 
 template <class Visit>
-void RowSaver::VisitParts(int64_t first_row, int64_t rows, const Visit& visit) const {
-  visit(storage_.parameters() + first_row * layout_.row_bytes(), rows * layout_.row_bytes());
-  const int64_t state_bytes = storage_.value_row_bytes();
+void RowSaver::VisitParts(int64_t first, int64_t count, const Visit& visit) const {
+  const int64_t stored_bytes = layout_.row_bytes() / columns_;
+  visit(storage_.parameters() + first * stored_bytes, count * stored_bytes);
+  const int64_t state_bytes = storage_.value_row_bytes() / columns_;
   for (int64_t slot = 0; slot < storage_.state_slots(); ++slot) {
-    visit(storage_.state() + slot * storage_.state_stride() + first_row * state_bytes,
-          rows * state_bytes);
+    visit(storage_.state() + slot * storage_.state_stride() + first * state_bytes,
+          count * state_bytes);
   }
   if (storage_.row_state_bytes() > 0) {
-    visit(storage_.row_state(first_row), rows * storage_.row_state_bytes());
+    const int64_t row = first / columns_;
+    visit(storage_.row_state(row),
+          (DivideUp(first + count, columns_) - row) * storage_.row_state_bytes());
   }
   const StepCells& cells = storage_.step_cells();
   if (cells.count() == 0) return;
-  const StepCells::Range range = cells.RangeOf(first_row * columns_, rows * columns_);
+  const StepCells::Range range = cells.RangeOf(first, count);
   visit(reinterpret_cast<char*>(range.first), range.count * static_cast<int64_t>(sizeof(StepCell)));
 }
 
-void RowSaver::Save(int local_rank, const ChangeId& change, int64_t position, int64_t first_row,
-                    int64_t rows) const {
+void RowSaver::Save(int local_rank, const ChangeId& change, int64_t position, int64_t first,
+                    int64_t count) const {
   Header* const header = HeaderOf(local_rank);
   if (!IsOf(*header, change)) {
     // At no time may the header have the position of one change and the id of another.
@@ -55,15 +60,15 @@ void RowSaver::Save(int local_rank, const ChangeId& change, int64_t position, in
     header->sender.store(change.sender, std::memory_order_release);
     header->number.store(change.number, std::memory_order_release);
   }
-  header->first_row.store(first_row, std::memory_order_relaxed);
-  header->rows.store(rows, std::memory_order_relaxed);
+  header->first.store(first, std::memory_order_relaxed);
+  header->count.store(count, std::memory_order_relaxed);
   char* to = reinterpret_cast<char*>(header + 1);
-  VisitParts(first_row, rows, [&](const char* from, int64_t bytes) {
+  VisitParts(first, count, [&](const char* from, int64_t bytes) {
     std::memcpy(to, from, static_cast<size_t>(bytes));
     to += bytes;
   });
   header->state.store(Header::StateAt(position) | Header::kUnderWay, std::memory_order_release);
-  // The first change of a row must not come before.
+  // The first change must not come before.
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
@@ -84,14 +89,13 @@ bool RowSaver::Restore(int64_t stripe) const {
   for (int local_rank = 0; local_rank < storage_.savers(); ++local_rank) {
     Header* const header = HeaderOf(local_rank);
     const uint64_t state = header->state.load(std::memory_order_acquire);
-    const int64_t first_row = header->first_row.load(std::memory_order_relaxed);
-    if ((state & Header::kUnderWay) == 0 || layout_.stripe_of(first_row) != stripe) continue;
+    const int64_t first = header->first.load(std::memory_order_relaxed);
+    if ((state & Header::kUnderWay) == 0 || layout_.stripe_of(first / columns_) != stripe) continue;
     const char* from = reinterpret_cast<const char*>(header + 1);
-    VisitParts(first_row, header->rows.load(std::memory_order_relaxed),
-               [&](char* to, int64_t bytes) {
-                 std::memcpy(to, from, static_cast<size_t>(bytes));
-                 from += bytes;
-               });
+    VisitParts(first, header->count.load(std::memory_order_relaxed), [&](char* to, int64_t bytes) {
+      std::memcpy(to, from, static_cast<size_t>(bytes));
+      from += bytes;
+    });
     header->state.store(state & ~Header::kUnderWay, std::memory_order_release);
     was_restored = true;
   }

@@ -1,10 +1,10 @@
 // RowSaver: lets another rank of the node finish a change that a rank died in the middle of.
 //
 // A rank that makes a change for another node makes it in steps: a stripe of a range, or a row of a
-// list. It saves the rows of each step before it changes them, under the lock of their stripe, in
-// memory that the ranks of the node share. If it dies in a step, the rank that takes the lock over
-// puts the rows back. So each step has been made or not, and the rank that takes the request over
-// continues with the first one that has not been made.
+// list. It saves the elements of each step, and the state that belongs to them, before it changes
+// them, under the lock of their stripe, in memory that the ranks of the node share. If it dies in a
+// step, the rank that takes the lock over puts them back. So each step has been made or not, and
+// the rank that takes the request over continues with the first one that has not been made.
 #ifndef MULTIVERSO_SHARD_ROW_SAVER_H_
 #define MULTIVERSO_SHARD_ROW_SAVER_H_
 
@@ -23,10 +23,10 @@ class RowSaver {
   RowSaver(const ShardStorage& storage, const StripeLayout& layout, int64_t columns)
       : storage_(storage), layout_(layout), columns_(columns) {}
 
-  // Begins the step of a change that has come to `position`, which changes these rows of one
-  // stripe.
-  void Save(int local_rank, const ChangeId& change, int64_t position, int64_t first_row,
-            int64_t rows) const;
+  // Begins the step of a change that has come to `position`, which changes these elements of the
+  // shard, in one stripe: at most kMostSavedBytes.
+  void Save(int local_rank, const ChangeId& change, int64_t position, int64_t first,
+            int64_t count) const;
   // Ends the step, after which the change has come to `position`. `result`, unless null, is the
   // element before an atomic change (IsAtomic).
   void Commit(int local_rank, int64_t position, const void* result, int64_t result_bytes) const;
@@ -44,9 +44,9 @@ class RowSaver {
 
   static bool IsOf(const Header& header, const ChangeId& change);
   Header* HeaderOf(int local_rank) const;
-  // Calls visit(address, bytes) for each part of the storage that belongs to these rows.
+  // Calls visit(address, bytes) for each part of the storage that belongs to these elements.
   template <class Visit>
-  void VisitParts(int64_t first_row, int64_t rows, const Visit& visit) const;
+  void VisitParts(int64_t first, int64_t count, const Visit& visit) const;
 
   ShardStorage storage_;
   StripeLayout layout_;

@@ -83,7 +83,7 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
       progress->done = place;
       if (row < 0) continue;
       places.CountChange(row);
-      if (saves) saver_.Save(user_.local_rank, request.change, first, row, 1);
+      if (saves) saver_.Save(user_.local_rank, request.change, first, row * columns_, columns_);
       Update update = UpdateAt(row * columns_, delta, nullptr, columns_, worker);
       update.rates = &rates;
       if (has_cell_per_row || !counts_steps_) {

@@ -72,9 +72,12 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeGuard<kUse> holding(storage_.lock(stripe), *storage_.version());
     if (saves) {
-      const int64_t first_row = first / columns_;
-      saver_.Save(user_.local_rank, range.change, progress->done, first_row,
-                  DivideUp(first + count, columns_) - first_row);
+      // From the beginning of the first run to the end of the last one.
+      const int64_t from = width == 0 ? first : RoundUp(first - begin, columns_) + begin;
+      const int64_t to =
+          width == 0 ? first + count
+                     : (DivideUp(first + count - begin, columns_) - 1) * columns_ + begin + width;
+      saver_.Save(user_.local_rank, range.change, progress->done, from, to - from);
     }
     if (kUse == kWriting) (void)MV_FAILPOINT("shard.write");
     work();

@@ -73,15 +73,14 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t valu
   storage.segment_bytes_ = storage.key_index_offset_ + key_bytes;
   if (savers == 0) return storage;
   storage.savers_ = savers;
-  // The rows of a stripe with their state. Their step cells are among their bytes, except those of
-  // an array, which belong to the stripe.
+  // The elements of a request in a stripe, of which those that are stored are not larger than the
+  // values, with the state and the step cells of their rows.
   const int64_t rows = std::min(layout.rows(), layout.rows_per_stripe());
-  const int64_t cells = rows == 0 ? 0 : DivideUp(step_cells.count(), layout.stripes());
-  int64_t saved_bytes = 0;
-  if (!CheckedMultiply(rows, storage.bytes_per_row_, &saved_bytes) || saved_bytes > kLimit) {
-    return too_large;
-  }
-  saved_bytes += kSavedHeaderBytes + cells * static_cast<int64_t>(sizeof(StepCell));
+  const int64_t cells = std::max(rows * cells_per_row,
+                                 rows == 0 ? 0 : DivideUp(step_cells.count(), layout.stripes()));
+  int64_t saved_bytes = std::min(kMostSavedBytes, rows * value_row_bytes) * (1 + state_slots) +
+                        rows * row_state_bytes + cells * static_cast<int64_t>(sizeof(StepCell)) +
+                        kSavedHeaderBytes;
   storage.saver_bytes_ = RoundUp(saved_bytes, kCacheLine);
   if (!CheckedMultiply(storage.saver_bytes_, savers, &saved_bytes) || saved_bytes > kLimit) {
     return too_large;

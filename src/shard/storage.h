@@ -80,6 +80,7 @@ class ShardStorage {
   int64_t value_row_bytes() const { return value_row_bytes_; }
   // Returns the number of local ranks that save rows, and where one of them does.
   int savers() const { return savers_; }
+  static constexpr int64_t kMostSavedBytes = int64_t{1} << 19;  // of values
   static constexpr int64_t kSavedHeaderBytes = 64;
   char* saved_rows(int local_rank) const { return saved_rows_ + local_rank * saver_bytes_; }
 

@@ -239,13 +239,14 @@ class _Tables:
             mv.MatrixTableHandler(300, 100, mv.initializers.Constant(3), updater="adagrad"),
             mv.HashTableHandler(10, 5000, updater="rmsprop"),
             mv.ArrayTableHandler(size, wire="int8"),
+            mv.MatrixTableHandler(2, 300_000, updater="adagrad"),
             mv.ArrayTableHandler(8, dtype="int64"),
         ]
 
     def change(self, seed):
         """Make one call on each table; return the values of the call that is atomic."""
         rng = np.random.default_rng(seed)
-        adam, rounded, rows, lazy, keyed, encoded, counters = self.tables
+        adam, rounded, rows, lazy, keyed, encoded, wide, counters = self.tables
         adam.add(rng.random(adam.shape))
         rounded.add_get(rng.random(rounded.shape))
         rows.add(rng.random((90, 100)), rng.integers(0, 300, 90))
@@ -254,14 +255,20 @@ class _Tables:
         delta = rng.integers(-127, 128, encoded.shape)
         delta[::128] = 127  # The step of each block is 1, so the values are exact.
         encoded.add(delta)
+        wide.add(rng.random(wide.shape))
+        wide.add(rng.random((2, 40_000)), index=np.s_[:, 5:40_005])
+        rows.add(rng.random((300, 7)), index=np.s_[:, 3:10])
         return [int(counters.fetch_add(i)) for i in range(8)]
 
     def values(self):
         """Return what the tables contain."""
-        *dense, keyed, encoded, counters = self.tables
         keys = np.arange(1000)
-        arrays = [table.get(sync=True) for table in (*dense, encoded, counters)]
-        return [*arrays, keyed.get(keys, insert=False)]
+        return [
+            table.get(keys, insert=False)
+            if isinstance(table, mv.HashTableHandler)
+            else table.get(sync=True)
+            for table in self.tables
+        ]
 
 
 def changes_with_dying_servers(*failpoints):
