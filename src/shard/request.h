@@ -2,8 +2,9 @@
 // travels through the table and its consistency mode to the shard that executes it, in this process
 // or, as messages (table/request_message.h), on another node.
 //
-// A new operation is a RequestKind with its traits here and a case in Shard::Run; MV_TableRun then
-// accepts its name. CONTRIBUTING.md lists the steps.
+// A new operation is a RequestKind with its traits here and a case in Shard::Run, or in
+// KeyedShard::Run if only hash tables have it; MV_TableRun then accepts its name. CONTRIBUTING.md
+// lists the steps.
 #ifndef MULTIVERSO_SHARD_REQUEST_H_
 #define MULTIVERSO_SHARD_REQUEST_H_
 

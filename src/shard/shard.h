@@ -172,7 +172,7 @@ class Shard {
   void NoteGet(int64_t first, const void* values, int64_t count, int worker) const;
   bool MayReadUnlocked(int64_t count) const;
 
-  // What a KeyedShard does besides:
+  // A KeyedShard does more in each of these four:
   // Notes a change of elements without the locks of their stripes.
   virtual void NoteChanges(int64_t first, int64_t count) const;
   // Returns the number of an element for stochastic rounding.
