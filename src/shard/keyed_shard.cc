@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/checked.h"
-#include "base/text.h"
 #include "shard/half.h"
 #include "shard/prefetch.h"
 #include "shard/shard_rows.h"
@@ -14,6 +13,7 @@
 #include "shard/upcoming_places.h"
 
 namespace multiverso {
+
 KeyedShard::KeyedShard(const StripeLayout& layout, int64_t columns, DType dtype,
                        const ShardStorage& storage, std::unique_ptr<const Updater> updater,
                        ShardUser user, int64_t first_row, std::unique_ptr<const LazyRows> lazy,

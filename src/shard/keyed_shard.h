@@ -1,8 +1,8 @@
 // KeyedShard: the shard of a hash table, whose rows belong to keys.
 //
-// Requests name rows by keys, or by their numbers. A number never leaves the lock of its stripe,
-// since the row may belong to another key afterwards. In sync mode, keys keep their rows, and
-// requests by number, which name the rows that keys have taken, run as they do in any shard.
+// Requests name rows by keys, or by their numbers. After a call has released the lock of a stripe,
+// a row there may belong to another key, so the number of a row is only a guess. In sync mode keys
+// keep their rows, and requests that name rows by number run as they do in any shard.
 #ifndef MULTIVERSO_SHARD_KEYED_SHARD_H_
 #define MULTIVERSO_SHARD_KEYED_SHARD_H_
 

@@ -161,8 +161,9 @@ Status ServedRequest::Execute() {
 
 Status ServedRequest::Claim(bool* done) {
   *done = false;
-  const bool is_numbered = header_.slot >= 0 && rank_context_->members().survives_losses();
-  if (!is_numbered || is_claimed_ || !IsChange(header_.kind)) return Status::Ok();
+  const RowSaver* const saver = table_->shard()->saver();
+  const bool may_be_continued = header_.slot >= 0 && saver != nullptr;
+  if (!may_be_continued || is_claimed_ || !IsChange(header_.kind)) return Status::Ok();
   // An excluded rank must apply no change, since other ranks of the node have taken over.
   MV_RETURN_IF_NOT_OK(rank_context_->state()->CheckNotExcluded());
   const auto is_alive = [&](int local_rank) {
@@ -176,7 +177,6 @@ Status ServedRequest::Claim(bool* done) {
   const ChangeId change{
       static_cast<uint64_t>(header_.sender) << 32 | static_cast<uint64_t>(header_.slot),
       header_.number};
-  const RowSaver* const saver = table_->shard()->saver();
   const auto position_of = [&](int local_rank) -> int64_t {
     const int64_t position = saver->PositionOf(local_rank, change);
     if (position > 0 && IsAtomic(header_.kind)) record->KeepResult(saver->ResultOf(local_rank));
@@ -202,7 +202,7 @@ Status ServedRequest::Claim(bool* done) {
   return Status(Code::kPeerLost,
                 StrCat(rank_context_->peers()->EndOf(owner), " before it could tell rank ",
                        header_.sender, " why its add to table '", table_->spec().name,
-                       "' has failed: the add has not been made"));
+                       "' has failed: a part of the add has not been made"));
 }
 
 Status ServedRequest::ClaimAndRun() {
