@@ -9,6 +9,7 @@
 #include "base/compiler.h"
 #include "base/text.h"
 #include "shard/keyed_shard.h"
+#include "table/changed_exchange.h"
 #include "table/distributed_call.h"
 
 namespace multiverso {
