@@ -1,5 +1,6 @@
 #include "shard/hyper.h"
 
+#include <algorithm>
 #include <iterator>
 #include <limits>
 
@@ -55,7 +56,7 @@ const HyperInfo& HyperOf(UpdaterKind kind, int index) {
   return kHypers[index];
 }
 
-constexpr int kMaxHypersOfUpdater = 10;
+constexpr int kMaxDefaults = 7;
 constexpr int kNoHyper = -1;
 
 struct DefaultValue {
@@ -65,99 +66,70 @@ struct DefaultValue {
 
 struct UpdaterInfo {
   const char* name;
-  DefaultValue hypers[kMaxHypersOfUpdater];  // ascending, then kNoHyper
+  bool clips_gradients;  // and decays weights: has further options, whose defaults are 0
+  DefaultValue defaults[kMaxDefaults];
 };
+constexpr bool kClips = true;
 
 // By number of the UpdaterKind. Optimizers that Keras 3 has use the defaults of Keras, except for
 // the momentum of `momentum` and `nesterov`, which is 0 in Keras. The variance controls, and the
 // rho and the epsilon of `dcasgda`, are the constants of the experiments of Zheng et al. (2017).
 // The elastic force suits up to ten workers, since their forces should add up to at most 1.
 constexpr UpdaterInfo kUpdaters[] = {
-    {"add", {}},
-    {"sgd", {{kLearningRate, 0.01}, {kClipNorm, 0}, {kWeightDecay, 0}, {kClipValue, 0}}},
-    {"momentum",
-     {{kLearningRate, 0.01}, {kMomentum, 0.9}, {kClipNorm, 0}, {kWeightDecay, 0}, {kClipValue, 0}}},
-    {"nesterov",
-     {{kLearningRate, 0.01}, {kMomentum, 0.9}, {kClipNorm, 0}, {kWeightDecay, 0}, {kClipValue, 0}}},
+    {"add", !kClips, {}},
+    {"sgd", kClips, {{kLearningRate, 0.01}}},
+    {"momentum", kClips, {{kLearningRate, 0.01}, {kMomentum, 0.9}}},
+    {"nesterov", kClips, {{kLearningRate, 0.01}, {kMomentum, 0.9}}},
     {"adagrad",
+     kClips,
      {{kLearningRate, 0.001},
       {kEpsilon, 1e-7},
       {kInitialAccumulatorValue, 0.1},
-      {kOuterEpsilon, 0},
-      {kClipNorm, 0},
-      {kWeightDecay, 0},
-      {kClipValue, 0}}},
+      {kOuterEpsilon, 0}}},
     {"rmsprop",
-     {{kLearningRate, 0.001},
-      {kMomentum, 0},
-      {kRho, 0.9},
-      {kEpsilon, 1e-7},
-      {kOuterEpsilon, 0},
-      {kClipNorm, 0},
-      {kWeightDecay, 0},
-      {kClipValue, 0}}},
-    {"adadelta",
-     {{kLearningRate, 0.001},
-      {kRho, 0.95},
-      {kEpsilon, 1e-7},
-      {kClipNorm, 0},
-      {kWeightDecay, 0},
-      {kClipValue, 0}}},
+     kClips,
+     {{kLearningRate, 0.001}, {kMomentum, 0}, {kRho, 0.9}, {kEpsilon, 1e-7}, {kOuterEpsilon, 0}}},
+    {"adadelta", kClips, {{kLearningRate, 0.001}, {kRho, 0.95}, {kEpsilon, 1e-7}}},
     {"adam",
+     kClips,
      {{kLearningRate, 0.001},
       {kEpsilon, 1e-7},
       {kBeta1, 0.9},
       {kBeta2, 0.999},
-      {kOuterEpsilon, 0},
-      {kClipNorm, 0},
-      {kWeightDecay, 0},
-      {kClipValue, 0}}},
-    {"easgd", {{kElasticForce, 0.1}}},
-    {"dcasgd", {{kLearningRate, 0.01}, {kVarianceControl, 0.04}}},
+      {kOuterEpsilon, 0}}},
+    {"easgd", !kClips, {{kElasticForce, 0.1}}},
+    {"dcasgd", !kClips, {{kLearningRate, 0.01}, {kVarianceControl, 0.04}}},
     {"ftrl",
+     kClips,
      {{kLearningRate, 0.001},
       {kInitialAccumulatorValue, 0.1},
-      {kClipNorm, 0},
       {kLearningRatePower, -0.5},
       {kL1, 0},
       {kL2, 0},
       {kL2Shrinkage, 0},
-      {kBeta, 0},
-      {kWeightDecay, 0},
-      {kClipValue, 0}}},
-    {"dcasgda", {{kLearningRate, 0.01}, {kRho, 0.95}, {kEpsilon, 1e-7}, {kVarianceControl, 2}}},
+      {kBeta, 0}}},
+    {"dcasgda",
+     !kClips,
+     {{kLearningRate, 0.01}, {kRho, 0.95}, {kEpsilon, 1e-7}, {kVarianceControl, 2}}},
     {"adamw",
+     kClips,
      {{kLearningRate, 0.001},
       {kEpsilon, 1e-7},
       {kBeta1, 0.9},
       {kBeta2, 0.999},
       {kOuterEpsilon, 0},
-      {kClipNorm, 0},
-      {kWeightDecay, 0.004},
-      {kClipValue, 0}}},
-    {"rowwise_adagrad",
-     {{kLearningRate, 0.001},
-      {kEpsilon, 1e-7},
-      {kClipNorm, 0},
-      {kWeightDecay, 0},
-      {kClipValue, 0}}},
+      {kWeightDecay, 0.004}}},
+    {"rowwise_adagrad", kClips, {{kLearningRate, 0.001}, {kEpsilon, 1e-7}}},
     {"rowwise_adam",
-     {{kLearningRate, 0.001},
-      {kEpsilon, 1e-7},
-      {kBeta1, 0.9},
-      {kBeta2, 0.999},
-      {kClipNorm, 0},
-      {kWeightDecay, 0},
-      {kClipValue, 0}}},
+     kClips,
+     {{kLearningRate, 0.001}, {kEpsilon, 1e-7}, {kBeta1, 0.9}, {kBeta2, 0.999}}},
     {"amsgrad",
+     kClips,
      {{kLearningRate, 0.001},
       {kEpsilon, 1e-7},
       {kBeta1, 0.9},
       {kBeta2, 0.999},
-      {kOuterEpsilon, 0},
-      {kClipNorm, 0},
-      {kWeightDecay, 0},
-      {kClipValue, 0}}},
+      {kOuterEpsilon, 0}}},
 };
 static_assert(std::size(kUpdaters) == kUpdaterKinds);
 
@@ -166,13 +138,21 @@ const UpdaterInfo* InfoOf(UpdaterKind kind) {
   return number >= 0 && number < kUpdaterKinds ? &kUpdaters[number] : nullptr;
 }
 
-// Calls body(index, default value) for each hyper-parameter of the updater.
+// Calls body(index, default value) for each hyper-parameter of the updater, in index order.
 template <class Body>
 void ForEachHyper(UpdaterKind kind, Body body) {
   const UpdaterInfo* const info = InfoOf(kind);
   if (info == nullptr) return;
-  for (const DefaultValue& hyper : info->hypers) {
-    if (hyper.index != kNoHyper) body(hyper.index, hyper.value);
+  for (int index = 0; index < kHyperCount; ++index) {
+    const auto* const found =
+        std::find_if(std::begin(info->defaults), std::end(info->defaults),
+                     [&](const DefaultValue& value) { return value.index == index; });
+    if (found != std::end(info->defaults)) {
+      body(index, found->value);
+    } else if (info->clips_gradients &&
+               (index == kClipNorm || index == kWeightDecay || index == kClipValue)) {
+      body(index, 0.0);
+    }
   }
 }
 
@@ -198,9 +178,8 @@ const char* NameOf(UpdaterKind kind) {
 }
 
 bool ClipsGradients(UpdaterKind kind) {
-  bool clips = false;
-  ForEachHyper(kind, [&](int index, double /*value*/) { clips = clips || index == kClipValue; });
-  return clips;
+  const UpdaterInfo* const info = InfoOf(kind);
+  return info != nullptr && info->clips_gradients;
 }
 
 void SetDefaultHypers(UpdaterKind kind, double* values) {
