@@ -5,7 +5,6 @@
 
 #include "base/text.h"
 #include "shard/kernels.h"
-#include "shard/optimizers.h"
 
 namespace multiverso {
 namespace {

@@ -10,6 +10,10 @@
 
 namespace multiverso {
 
+// Returns null if `kind` is not an optimizer. T is float or double.
+template <class T>
+std::unique_ptr<const Updater> MakeOptimizer(UpdaterKind kind);
+
 // Returns TypeError if the updater does not support the dtype, ValueError if `kind` is undefined.
 Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype);
 

@@ -1,10 +1,10 @@
-#include "shard/optimizers.h"
-
+// The updaters that take gradients or positions.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "shard/kernels.h"
+#include "shard/make_updater.h"
 #include "shard/optimizer_kernels.h"
 
 namespace multiverso {

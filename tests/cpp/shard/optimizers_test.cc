@@ -1,8 +1,8 @@
-#include "shard/optimizers.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "shard/make_updater.h"
 
 namespace multiverso {
 namespace {
