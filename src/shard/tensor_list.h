@@ -15,12 +15,16 @@ namespace multiverso {
 class TensorList {
  public:
   // `counts` are numbers of elements, each >= 0, whose sum does not overflow.
-  TensorList(DType dtype, const int64_t* counts, int64_t tensors);
+  TensorList(DType dtype, const int64_t* counts, int64_t tensors) : dtype_(dtype), begins_{0} {
+    for (int64_t i = 0; i < tensors; ++i) begins_.push_back(begins_.back() + counts[i]);
+  }
 
   DType dtype() const { return dtype_; }
   int64_t tensors() const { return static_cast<int64_t>(begins_.size()) - 1; }
   int64_t count() const { return begins_.back(); }
-  int64_t count_of(int64_t tensor) const;
+  int64_t count_of(int64_t tensor) const {
+    return begins_[static_cast<size_t>(tensor) + 1] - begins_[static_cast<size_t>(tensor)];
+  }
 
   // The addresses of empty tensors may be null.
   void SetAddresses(void* const* data) { data_ = data; }
