@@ -3,7 +3,7 @@
 # themselves or in a header, and then all objects of the library.
 set(MULTIVERSO_FAILPOINT_NAMES base/failpoint checkpoint/file_system_unix
                                group/control_channel group/group group/leader_exchange
-                               session/publishing shard/shard_copies shard/shard_encoded
+                               session/publishing shard/shard_copies
                                shard/shard_requests sum/piece_link table/publication
                                table/shard_service table/table_creation)
 

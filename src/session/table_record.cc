@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "checkpoint/file_system.h"
 #include "shard/keyed_shard.h"
+#include "shard/shard_copies.h"
 
 namespace multiverso {
 namespace {
@@ -37,10 +38,10 @@ std::string Describe(const SavedTable& saved) {
 Status CopyRows(Table* table, uint32_t area, int64_t first_row, int64_t offset, int64_t bytes,
                 char* out, NextRead next_read, const WaitLimit& limit) {
   const TableSpec& spec = table->spec();
-  Progress progress;
+  const ShardCopies copies(table->shard());
   if (area == kStepsArea) {
-    return table->shard()->CopyStepsOut(first_row + offset / kStepBytes, bytes / kStepBytes, 1,
-                                        reinterpret_cast<uint32_t*>(out), &progress, limit);
+    return copies.CopyStepsOut(first_row + offset / kStepBytes, bytes / kStepBytes, 1,
+                               reinterpret_cast<uint32_t*>(out), limit);
   }
   if (area == kKeysArea) {
     const int64_t first = first_row - table->partition().node_rows().first + offset / kKeyBytes;
@@ -53,11 +54,11 @@ Status CopyRows(Table* table, uint32_t area, int64_t first_row, int64_t offset, 
   const int64_t element_bytes = SizeOf(area == kParameterArea ? spec.type() : spec.value_type());
   if (area == kRowStateArea) {
     const int64_t row_bytes = table->shard()->updater().row_slots() * element_bytes;
-    return table->shard()->CopyRowStateOut(first_row + offset / row_bytes, bytes / row_bytes, out,
-                                           &progress, limit);
+    return copies.CopyOut(copies.row_state(), (first_row + offset / row_bytes) * spec.num_col,
+                          bytes / row_bytes * spec.num_col, out, next_read, limit);
   }
-  return table->shard()->CopyOut(area, first_row * spec.num_col + offset / element_bytes,
-                                 bytes / element_bytes, out, &progress, limit, next_read);
+  return copies.CopyOut(area, first_row * spec.num_col + offset / element_bytes,
+                        bytes / element_bytes, out, next_read, limit);
 }
 
 StepCounting CountingOf(const Table& table) {
@@ -101,9 +102,8 @@ std::shared_ptr<const std::vector<int64_t>> TouchedRows(const Table& table, RowR
 
 Status RestartRows(Table* table, RowRange rows, const InitializerSpec& initializer,
                    const WaitLimit& limit) {
-  Progress progress;
-  return table->shard()->Restart(rows.first, rows.count(),
-                                 Initializer(initializer, table->spec().type()), &progress, limit);
+  const Initializer restarted(initializer, table->spec().type());
+  return ShardCopies(table->shard()).Restart(rows.first, rows.count(), restarted, limit);
 }
 
 Status CopySection(Table* table, const Section& section, int64_t offset, int64_t bytes, char* out,
@@ -137,32 +137,33 @@ Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLi
   *steps = 0;
   if (CountingOf(*table) != StepCounting::kPerSection) return Status::Ok();
   uint32_t most = 0;
-  Progress progress;
-  MV_RETURN_IF_NOT_OK(table->shard()->CopyStepsOut(rows.first, rows.count(), rows.count(), &most,
-                                                   &progress, limit));
+  MV_RETURN_IF_NOT_OK(ShardCopies(table->shard())
+                          .CopyStepsOut(rows.first, rows.count(), rows.count(), &most, limit));
   *steps = most;
   return Status::Ok();
 }
 
 Status LoadPart(Table* table, uint32_t area, int64_t first, int64_t count, const char* data,
                 const WaitLimit& limit) {
-  Progress progress;
+  const ShardCopies copies(table->shard());
+  if (area == kStepsArea) {
+    return copies.CopyStepsIn(first, count, 1, reinterpret_cast<const uint32_t*>(data), limit);
+  }
   if (area == kRowStateArea) {
     const int64_t slots = table->shard()->updater().row_slots();
-    return table->shard()->CopyRowStateIn(first / slots, count / slots, data, &progress, limit);
+    const int64_t columns = table->spec().num_col;
+    return copies.CopyIn(copies.row_state(), first / slots * columns, count / slots * columns, data,
+                         limit);
   }
-  if (area != kStepsArea) return table->shard()->CopyIn(area, first, count, data, &progress, limit);
-  return table->shard()->CopyStepsIn(first, count, 1, reinterpret_cast<const uint32_t*>(data),
-                                     &progress, limit);
+  return copies.CopyIn(area, first, count, data, limit);
 }
 
 Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const WaitLimit& limit) {
   if (CountingOf(*table) != StepCounting::kPerSection || rows.count() == 0) return Status::Ok();
   constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
   const auto counted = static_cast<uint32_t>(std::min(steps, kMost));
-  Progress progress;
-  return table->shard()->CopyStepsIn(rows.first, rows.count(), rows.count(), &counted, &progress,
-                                     limit);
+  return ShardCopies(table->shard())
+      .CopyStepsIn(rows.first, rows.count(), rows.count(), &counted, limit);
 }
 
 Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "checkpoint/format.h"
+#include "memory/streaming_copy.h"
 #include "table/table.h"
 
 namespace multiverso {
@@ -21,8 +22,8 @@ SavedTable RecordOf(const Table& table);
 // Returns those of the rows, which are on this node, that have been touched, or null if the table
 // has no lazy rows and stores all.
 std::shared_ptr<const std::vector<int64_t>> TouchedRows(const Table& table, RowRange rows);
-// Gives rows of this node the values of a saved initializer and no state (Shard::Restart), before
-// the rows that a checkpoint stores are loaded.
+// Gives rows of this node the values of a saved initializer and no state (ShardCopies::Restart),
+// before the rows that a checkpoint stores are loaded.
 Status RestartRows(Table* table, RowRange rows, const InitializerSpec& initializer,
                    const WaitLimit& limit);
 

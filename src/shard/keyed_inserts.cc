@@ -68,7 +68,7 @@ Status KeyedShard::TouchKeys(const Request& request, const RowOrder& order,
   missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
   LazyRows::Room room;
   if (keys_->policy().evict != 0) {
-    lazy_->TakeRoom(static_cast<int64_t>(missing.size()), &room);
+    lazy()->TakeRoom(static_cast<int64_t>(missing.size()), &room);
     return InsertKeys(missing, &room, call, &counting.counts, limit);
   }
   const auto count_absent = [&] {
@@ -76,11 +76,11 @@ Status KeyedShard::TouchKeys(const Request& request, const RowOrder& order,
       return keys_->Find(key) < 0;  // an expired key has a row
     });
   };
-  Status made = lazy_->MakeRoomForRows(count_absent, limit, &room);
+  Status made = lazy()->MakeRoomForRows(count_absent, limit, &room);
   if (made.code() == Code::kMemory && keys_->policy().ttl > 0) {
     MV_RETURN_IF_NOT_OK(
         DropRows(0, layout_.stripes(), /*expired_only=*/true, &counting.counts, limit));
-    made = lazy_->MakeRoomForRows(count_absent, limit, &room);
+    made = lazy()->MakeRoomForRows(count_absent, limit, &room);
   }
   MV_RETURN_IF_NOT_OK(made);
   return InsertKeys(missing, &room, call, &counting.counts, limit);
@@ -93,7 +93,7 @@ Status KeyedShard::InsertKeys(const std::vector<int64_t>& keys, LazyRows::Room* 
   for (size_t i = 0; i < keys.size() && status.ok(); ++i) {
     status = InsertKey(keys[i], room, &freed, call, counts, limit);
   }
-  lazy_->GiveBack(freed);
+  lazy()->GiveBack(freed);
   return status;
 }
 
@@ -111,8 +111,7 @@ Status KeyedShard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, 
       const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
       int64_t row = keys_->Find(key);
       if (row >= 0 && keys_->IsExpired(row)) {
-        DropRow(stripe, row, counts);
-        ++*freed;
+        DropRow(stripe, row, counts, freed);
         row = KeyIndex::kNone;
       }
       if (row >= 0) return Status::Ok();  // another rank has inserted it
@@ -122,14 +121,13 @@ Status KeyedShard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, 
       if (row < 0 && (evicts || keys_->policy().ttl > 0)) {
         const int64_t victim = keys_->VictimOf(stripe, start);
         if (victim >= 0) {
-          DropRow(stripe, victim, counts);
-          ++*freed;
+          DropRow(stripe, victim, counts, freed);
           row = keys_->TakeRow(stripe, key, &is_reused);
         }
       }
       if (row >= 0) {
-        if (is_reused) ClearState(row);
-        (void)lazy_->Touch(row, key);
+        if (is_reused) values_.ClearState(row);
+        (void)lazy()->Touch(row, key);
         keys_->Link(stripe, row);
         keys_->CountChange(row);
         keys_->CountUse(row, call);
@@ -150,7 +148,7 @@ Status KeyedShard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, 
     if (!evicts) {
       // Another rank has removed a key for which this call has made no room.
       LazyRows::Room more;
-      MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForRows([] { return int64_t{1}; }, limit, &more));
+      MV_RETURN_IF_NOT_OK(lazy()->MakeRoomForRows([] { return int64_t{1}; }, limit, &more));
       more.Count(1);
       ++*freed;
       continue;
@@ -162,11 +160,11 @@ Status KeyedShard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, 
       const Instant now = Clock::now();
       gives_up_at = std::min(gives_up_at, now + LazyRows::kLongestWait);
       LazyRows::Room more;
-      lazy_->TakeRoom(1, &more);
+      lazy()->TakeRoom(1, &more);
       if (more.left() > 0) {
         more.Count(1);
         ++*freed;
-      } else if (!lazy_->HasRowsInUse() || now >= gives_up_at) {
+      } else if (!lazy()->HasRowsInUse() || now >= gives_up_at) {
         return Status(Code::kMemory, StrCat("cannot hold key ", key, ": no key can be evicted"));
       } else {
         MV_RETURN_IF_NOT_OK(limit.Check(now));
@@ -178,36 +176,35 @@ Status KeyedShard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, 
     const StripeGuard<kWriting> holding(storage_.lock(victim_stripe), *storage_.version());
     const int64_t victim = keys_->VictimOf(victim_stripe, start);
     if (victim < 0) continue;
-    DropRow(victim_stripe, victim, counts);
-    ++*freed;
+    DropRow(victim_stripe, victim, counts, freed);
   }
 }
 
-void KeyedShard::DropRow(int64_t stripe, int64_t row, KeyCounts* counts) const {
+void KeyedShard::DropRow(int64_t stripe, int64_t row, KeyCounts* counts, int64_t* dropped) const {
   if (keys_->IsExpired(row)) {
     ++counts->expirations;
   } else {
     ++counts->evictions;
   }
   keys_->Unlink(stripe, row);
-  lazy_->Untouch(row);
+  lazy()->Untouch(row);
+  ++*dropped;
 }
 
 Status KeyedShard::DropRows(int64_t first_stripe, int64_t end_stripe, bool expired_only,
                             KeyCounts* counts, const WaitLimit& limit) const {
   for (int64_t stripe = first_stripe; stripe < end_stripe; ++stripe) {
     const int64_t end = layout_.end_row(stripe);
-    int64_t row = lazy_->NextTouched(layout_.first_row(stripe), end);
+    int64_t row = lazy()->NextTouched(layout_.first_row(stripe), end);
     if (row == end) continue;
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
     int64_t dropped = 0;
-    for (; row < end; row = lazy_->NextTouched(row + 1, end)) {
+    for (; row < end; row = lazy()->NextTouched(row + 1, end)) {
       if (expired_only && !keys_->IsExpired(row)) continue;
-      DropRow(stripe, row, counts);
-      ++dropped;
+      DropRow(stripe, row, counts, &dropped);
     }
-    lazy_->GiveBack(dropped);
+    lazy()->GiveBack(dropped);
   }
   return Status::Ok();
 }
@@ -223,8 +220,8 @@ Status KeyedShard::RemoveKeys(const Request& request, Progress* progress,
     const int64_t row = keys_->Find(key);
     if (row < 0) continue;
     keys_->Unlink(stripe, row);
-    lazy_->Untouch(row);
-    lazy_->GiveBack(1);
+    lazy()->Untouch(row);
+    lazy()->GiveBack(1);
     ++counting.counts.removals;
   }
   return Status::Ok();
@@ -240,9 +237,9 @@ Result<int64_t> KeyedShard::RestoreKey(const KeyIndex::SavedCell& cell,
                                        const WaitLimit& limit) const {
   LazyRows::Room room;
   if (keys_->policy().evict != 0) {
-    lazy_->TakeRoom(1, &room);
+    lazy()->TakeRoom(1, &room);
   } else {
-    MV_RETURN_IF_NOT_OK(lazy_->MakeRoomForRows([] { return int64_t{1}; }, limit, &room));
+    MV_RETURN_IF_NOT_OK(lazy()->MakeRoomForRows([] { return int64_t{1}; }, limit, &room));
   }
   int64_t freed = 0;
   KeyCounts counts;

@@ -1,12 +1,10 @@
 #include "shard/keyed_shard.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/checked.h"
-#include "shard/half.h"
 #include "shard/prefetch.h"
 #include "shard/shard_rows.h"
 #include "shard/shard_stripes.h"
@@ -14,12 +12,8 @@
 
 namespace multiverso {
 
-KeyedShard::KeyedShard(const StripeLayout& layout, int64_t columns, DType dtype,
-                       const ShardStorage& storage, std::unique_ptr<const Updater> updater,
-                       ShardUser user, int64_t first_row, std::unique_ptr<const LazyRows> lazy,
-                       std::unique_ptr<KeyIndex> keys)
-    : Shard(layout, columns, dtype, storage, std::move(updater), user, first_row, std::move(lazy)),
-      keys_(std::move(keys)) {}
+KeyedShard::KeyedShard(ShardValues values, const ShardUser& user, std::unique_ptr<KeyIndex> keys)
+    : Shard(std::move(values), user), keys_(std::move(keys)) {}
 
 // The rows of an add to keys, in the order in which it visits them. A key without a row has row -1.
 // RowAt requires the stripe's lock. `rows` are those that the keys had before, or empty.
@@ -82,36 +76,19 @@ bool KeyedShard::Recover(int64_t stripe) const {
   return Shard::Recover(stripe);
 }
 
-void KeyedShard::CopyIndexTo(int64_t stripe, const ShardStorage& to) const {
-  keys_->CopyStripeTo(stripe, to.key_index());
-}
-
 void KeyedShard::NoteChanges(int64_t first, int64_t count) const {
   Shard::NoteChanges(first, count);
   const int64_t end = DivideUp(first + count, columns_);
   for (int64_t row = first / columns_; row < end; ++row) keys_->CountChange(row);
 }
 
-int64_t KeyedShard::NumberOf(int64_t first) const {
-  const auto key = static_cast<uint64_t>(keys_->KeyOf(first / columns_));
-  const uint64_t number = key * static_cast<uint64_t>(columns_) + first % columns_;
-  return static_cast<int64_t>(number & INT64_MAX);
-}
-
-void KeyedShard::CopyInitial(int64_t key, char* out) const {
-  if (!is_half_) return lazy_->FillOf(key, out);
-  std::vector<uint16_t> stored(static_cast<size_t>(columns_));
-  lazy_->FillOf(key, stored.data());
-  half::ToFloat(dtype_, stored.data(), columns_, reinterpret_cast<float*>(out));
-}
-
 Status KeyedShard::GetKeys(const Request& request, Progress* progress, const WaitLimit& limit,
                            std::vector<int64_t>* missing) const {
-  const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
+  const int worker = missing == nullptr ? Request::kNoWorker : WorkerOf(request);
   const int64_t row_bytes = layout_.row_bytes();
-  const int64_t out_bytes = columns_ * value_bytes_;
+  const int64_t out_bytes = columns_ * values_.value_bytes();
   const int64_t count = request.num_ids;
-  const bool may_read_unlocked = MayReadUnlocked(columns_);
+  const bool may_read_unlocked = MayReadUnlocked(columns_, worker);
   const uint32_t call = missing == nullptr ? 0 : keys_->BeginCall();
   auto* const out = static_cast<char*>(request.out);
   // Local copies, since the compiler must assume that writing to `out` changes the members.
@@ -136,26 +113,13 @@ Status KeyedShard::GetKeys(const Request& request, Progress* progress, const Wai
     if (next < count) places.Begin(next, ids[next]);
     guess(i + kPrefetchDistance);
     const KeyIndex::Place& place = places.At(i);
-    const int64_t stripe = place.stripe;
-    StripeLock* const lock = storage_.lock(stripe);
     int64_t row = KeyIndex::kNone;
     const auto copy = [&] {
       row = keys->Find(place, ids[i]);
       if (row >= 0 && keys->IsExpired(row)) row = KeyIndex::kNone;
-      if (row >= 0) CopyStored(row, out + i * out_bytes);
+      if (row >= 0) values_.GetTouchedRow(row, out + i * out_bytes, worker);
     };
-    if (may_read_unlocked && lock->ReadUnlocked(copy)) {
-      // The values have been copied.
-    } else if (user_.is_reader) {
-      MV_RETURN_IF_NOT_OK(ReadRepeatedly(stripe, limit, copy));
-    } else {
-      MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-      const StripeGuard<kReading> holding(lock, *storage_.version());
-      copy();
-      if (row >= 0 && missing != nullptr) {
-        NoteGet(row * columns_, out + i * out_bytes, columns_, worker);
-      }
-    }
+    MV_RETURN_IF_NOT_OK(ReadStripe(place.stripe, may_read_unlocked, limit, copy));
     if (row >= 0) {
       if (missing != nullptr) keys->CountUse(row, call);
       continue;
@@ -203,14 +167,14 @@ Status KeyedShard::ContinueFetch(const Request& request, Progress* progress, Key
     touch.num_ids = static_cast<int64_t>(fetch->admitted.size());
     MV_RETURN_IF_NOT_OK(TouchKeys(touch, RowOrder(), nullptr, limit));
   }
-  if (!notes_gets_) return Status::Ok();
+  if (!values_.NotesGetsOf(WorkerOf(request))) return Status::Ok();
   // The updater notes the values of rows only.
   for (; fetch->noted < fetch->missing.size(); ++fetch->noted) {
     const int64_t i = fetch->missing[fetch->noted];
     Request get = request;
     get.row_ids += i;
     get.num_ids = 1;
-    get.out = static_cast<char*>(request.out) + i * columns_ * value_bytes_;
+    get.out = static_cast<char*>(request.out) + i * columns_ * values_.value_bytes();
     std::vector<int64_t> still_missing;
     Progress again;
     MV_RETURN_IF_NOT_OK(GetKeys(get, &again, limit, &still_missing));
@@ -220,17 +184,10 @@ Status KeyedShard::ContinueFetch(const Request& request, Progress* progress, Key
 
 Status KeyedShard::FindRow(const KeyIndex::Place& place, int64_t key, int64_t* row,
                            const WaitLimit& limit) const {
-  const int64_t stripe = place.stripe;
-  const auto find = [&] {
+  return ReadStripe(place.stripe, /*may_read_unlocked=*/true, limit, [&] {
     *row = keys_->Find(place, key);
     if (*row >= 0 && keys_->IsExpired(*row)) *row = KeyIndex::kNone;
-  };
-  if (storage_.lock(stripe)->ReadUnlocked(find)) return Status::Ok();
-  if (user_.is_reader) return ReadRepeatedly(stripe, limit, find);
-  MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-  const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
-  find();
-  return Status::Ok();
+  });
 }
 
 Status KeyedShard::FindKeys(const Request& request, const WaitLimit& limit) const {
@@ -248,19 +205,15 @@ Status KeyedShard::CopyCells(const Request& request, const WaitLimit& limit) con
   auto* const cells = static_cast<KeyIndex::RowOfKey*>(request.out);
   for (int64_t i = 0; i < request.num_ids;) {
     const int64_t stripe = layout_.stripe_of(request.row_ids[i] - first_row_);
-    if (user_.is_reader) {
-      MV_RETURN_IF_NOT_OK(ReadRepeatedly(
-          stripe, limit, [&] { cells[i] = keys_->Describe(request.row_ids[i] - first_row_); }));
-      ++i;
-      continue;
-    }
-    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
-    for (; i < request.num_ids; ++i) {
-      const int64_t row = request.row_ids[i] - first_row_;
-      if (layout_.stripe_of(row) != stripe) break;
-      cells[i] = keys_->Describe(row);
-    }
+    int64_t next = i;
+    MV_RETURN_IF_NOT_OK(ReadStripe(stripe, /*may_read_unlocked=*/false, limit, [&] {
+      for (next = i; next < request.num_ids; ++next) {
+        const int64_t row = request.row_ids[next] - first_row_;
+        if (layout_.stripe_of(row) != stripe) break;
+        cells[next] = keys_->Describe(row);
+      }
+    }));
+    i = next;
   }
   return Status::Ok();
 }

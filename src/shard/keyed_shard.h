@@ -22,17 +22,15 @@ namespace multiverso {
 
 class KeyedShard final : public Shard {
  public:
-  // As for Shard. `keys` refers to `lazy`.
-  KeyedShard(const StripeLayout& layout, int64_t columns, DType dtype, const ShardStorage& storage,
-             std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row,
-             std::unique_ptr<const LazyRows> lazy, std::unique_ptr<KeyIndex> keys);
+  // `values` have the same keys.
+  KeyedShard(ShardValues values, const ShardUser& user, std::unique_ptr<KeyIndex> keys);
 
   KeyedShard* AsKeyed() override { return this; }
   const KeyIndex& keys() const { return *keys_; }
 
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
   // Copies the values of a key without a row.
-  void CopyInitial(int64_t key, char* out) const;
+  void CopyInitial(int64_t key, char* out) const { values_.CopyInitial(key, out); }
 
   // For loads: removes the keys of some stripes.
   Status ClearKeys(int64_t first_stripe, int64_t end_stripe, const WaitLimit& limit) const;
@@ -42,10 +40,7 @@ class KeyedShard final : public Shard {
 
  protected:
   void NoteChanges(int64_t first, int64_t count) const override;
-  // The number depends on the key and not on the row, so that it is the same in every run.
-  int64_t NumberOf(int64_t first) const override;
   bool Recover(int64_t stripe) const override;
-  void CopyIndexTo(int64_t stripe, const ShardStorage& to) const override;
 
  private:
   struct PlacesOfKeys;
@@ -66,8 +61,8 @@ class KeyedShard final : public Shard {
                     KeyCounts* counts, const WaitLimit& limit) const;
   Status InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint32_t call,
                    KeyCounts* counts, const WaitLimit& limit) const;
-  // Takes the row of a key away, under the stripe's lock, without GiveBack.
-  void DropRow(int64_t stripe, int64_t row, KeyCounts* counts) const;
+  // Takes the row of a key away, under the stripe's lock. *dropped counts the rows for GiveBack.
+  void DropRow(int64_t stripe, int64_t row, KeyCounts* counts, int64_t* dropped) const;
   // Takes the rows of the keys of some stripes away: of all keys, or of those that have expired.
   Status DropRows(int64_t first_stripe, int64_t end_stripe, bool expired_only, KeyCounts* counts,
                   const WaitLimit& limit) const;

@@ -74,7 +74,7 @@ void LazyRows::Copy(int64_t byte_offset, int64_t bytes, void* out) const {
 
 bool LazyRows::Touch(int64_t row, int64_t id) const {
   if (IsTouched(row)) return false;
-  FillOf(id, storage_.parameters() + row * layout_.row_bytes());
+  initializer_.Fill(id, 0, columns_, storage_.parameters() + row * layout_.row_bytes());
   WordOf(row)->fetch_or(uint64_t{1} << (row % kWordBits), std::memory_order_release);
   return true;
 }
@@ -151,16 +151,6 @@ Status LazyRows::WaitForRoom(const WaitLimit& limit, Room* room, const Attempt& 
   return waited.pending() && Clock::now() < limit.slice_end ? made : waited;
 }
 
-Status LazyRows::MakeRoomForIds(const int64_t* row_ids, int64_t count, const WaitLimit& limit,
-                                Room* room) const {
-  return WaitForRoom(limit, room, [&] { return TryMakeRoomForIds(row_ids, count, room); });
-}
-
-Status LazyRows::MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& limit,
-                                  Room* room) const {
-  return WaitForRoom(limit, room, [&] { return TryMakeRoomForRange(first, end, room); });
-}
-
 Status LazyRows::MakeRoomForRows(const std::function<int64_t()>& count_rows, const WaitLimit& limit,
                                  Room* room) const {
   return WaitForRoom(limit, room, [&] {
@@ -181,6 +171,11 @@ void LazyRows::TakeRoom(int64_t rows, Room* room) const {
     if (rows <= 0 || MakeRoom(rows, 2 * rows * storage_.bytes_per_row(), room).ok()) return;
     rows /= 2;
   }
+}
+
+Status LazyRows::MakeRoomForIds(const int64_t* row_ids, int64_t count, const WaitLimit& limit,
+                                Room* room) const {
+  return WaitForRoom(limit, room, [&] { return TryMakeRoomForIds(row_ids, count, room); });
 }
 
 Status LazyRows::TryMakeRoomForIds(const int64_t* row_ids, int64_t count, Room* room) const {
@@ -209,16 +204,19 @@ Status LazyRows::TryMakeRoomForIds(const int64_t* row_ids, int64_t count, Room* 
   return MakeRoom(static_cast<int64_t>(untouched.size()), bytes, room);
 }
 
-Status LazyRows::TryMakeRoomForRange(int64_t first, int64_t end, Room* room) const {
-  int64_t rows = 0;
-  int64_t bytes = 0;
-  for (int64_t row = NextUntouched(first, end); row < end; row = NextUntouched(row, end)) {
-    const int64_t run_end = NextTouched(row, end);
-    rows += run_end - row;
-    bytes += storage_.page_bytes_of(run_end - row, page_bytes_);
-    row = run_end;
-  }
-  return rows == 0 ? Status::Ok() : MakeRoom(rows, bytes, room);
+Status LazyRows::MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& limit,
+                                  Room* room) const {
+  return WaitForRoom(limit, room, [&] {
+    int64_t rows = 0;
+    int64_t bytes = 0;
+    for (int64_t row = NextUntouched(first, end); row < end; row = NextUntouched(row, end)) {
+      const int64_t run_end = NextTouched(row, end);
+      rows += run_end - row;
+      bytes += storage_.page_bytes_of(run_end - row, page_bytes_);
+      row = run_end;
+    }
+    return rows == 0 ? Status::Ok() : MakeRoom(rows, bytes, room);
+  });
 }
 
 }  // namespace multiverso

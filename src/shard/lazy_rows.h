@@ -52,9 +52,10 @@ class LazyRows {
   // Copies parameters from a byte offset on. Changes of the rows must be excluded, or the copy
   // repeated, as for a plain copy.
   void Copy(int64_t byte_offset, int64_t bytes, void* out) const;
-  // Writes the initial values of a row, or of a key, to `out`.
-  void Fill(int64_t row, void* out) const { FillOf(first_row_ + row, out); }
-  void FillOf(int64_t id, void* out) const { initializer_.Fill(id, 0, columns_, out); }
+  // Writes initial values of row `id` of the table, or of the key `id`, to `out`.
+  void Fill(int64_t id, int64_t column, int64_t count, void* out) const {
+    initializer_.Fill(id, column, count, out);
+  }
   int64_t touched() const { return counts_->touched.load(std::memory_order_acquire); }
   // Touches a row, under its stripe's lock. Returns false if the row was touched before. The
   // initial values are those of the row, or those of the key `id`.
@@ -113,7 +114,6 @@ class LazyRows {
   template <class Attempt>
   Status WaitForRoom(const WaitLimit& limit, Room* room, const Attempt& attempt) const;
   Status TryMakeRoomForIds(const int64_t* row_ids, int64_t count, Room* room) const;
-  Status TryMakeRoomForRange(int64_t first, int64_t end, Room* room) const;
   Status MakeRoom(int64_t rows, int64_t bytes, Room* room) const;
   int64_t max_rows() const;
 

@@ -9,39 +9,38 @@
 
 namespace multiverso {
 
-Shard::Shard(const StripeLayout& layout, int64_t columns, DType dtype, const ShardStorage& storage,
-             std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row,
-             std::unique_ptr<const LazyRows> lazy)
-    : layout_(layout),
-      columns_(columns),
-      dtype_(dtype),
-      is_half_(IsHalf(dtype)),
-      value_bytes_(SizeOf(ValueType(dtype))),
-      first_row_(first_row),
-      storage_(storage),
-      saver_(storage, layout, columns),
-      updater_(std::move(updater)),
-      counts_steps_(is_half_ || updater_->counts_steps()),
-      notes_gets_(updater_->notes_gets()),
-      user_(user),
-      lazy_(std::move(lazy)) {}
+Shard::Shard(ShardValues values, const ShardUser& user)
+    : values_(std::move(values)),
+      layout_(values_.layout()),
+      columns_(values_.columns()),
+      first_row_(values_.first_row()),
+      storage_(values_.storage()),
+      undo_log_(storage_, layout_, columns_),
+      user_(user) {}
+
+int Shard::WorkerOf(const Request& request) const {
+  return request.worker == Request::kThisWorker ? user_.worker : request.worker;
+}
+
+std::string Shard::RowsOf(int64_t stripe) const {
+  return StrCat("rows ", first_row_ + layout_.first_row(stripe), " to ",
+                first_row_ + layout_.end_row(stripe) - 1);
+}
 
 Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
   StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
-  const auto rows = [&] {
-    return StrCat("rows ", first_row_ + layout_.first_row(stripe), " to ",
-                  first_row_ + layout_.end_row(stripe) - 1);
-  };
   for (;;) {
     const Instant until = limit.NextCheck(Clock::now());
     switch (lock->Take(user_.local_rank, *user_.probe, until)) {
       case RobustLock::Outcome::kTaken:
         return Status::Ok();
       case RobustLock::Outcome::kRecovered: {
-        const StripeWrite writing(lock, *storage_.version());
+        lock->BeginWrite(*storage_.version());
         const bool is_restored = Recover(stripe);
-        LogWarning(StrCat(rows(), " of a table: a rank died in the middle of an operation; ",
+        lock->EndWrite();
+        LogWarning(StrCat(RowsOf(stripe),
+                          " of a table: a rank died in the middle of an operation; ",
                           is_restored ? "another rank makes the add of the other node instead"
                                       : "an add it was making there, which was never acknowledged, "
                                         "may be there in part"));
@@ -54,7 +53,7 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
     if (now >= limit.deadline) break;
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
-  return Status(Code::kTimeout, StrCat("the lock of ", rows(), " is held by local rank ",
+  return Status(Code::kTimeout, StrCat("the lock of ", RowsOf(stripe), " is held by local rank ",
                                        lock->Holder(), ", which is alive but makes no progress"));
 }
 
@@ -76,10 +75,8 @@ Status Shard::ReadRepeatedly(int64_t stripe, const WaitLimit& limit,
       if (lock.sequence.load(std::memory_order_relaxed) == sequence) return Status::Ok();
     }
     if (now >= limit.deadline) {
-      return Status(Code::kTimeout,
-                    StrCat("local rank ", holder, " has been changing rows ",
-                           first_row_ + layout_.first_row(stripe), " to ",
-                           first_row_ + layout_.end_row(stripe) - 1, " all the time"));
+      return Status(Code::kTimeout, StrCat("local rank ", holder, " has been changing ",
+                                           RowsOf(stripe), " all the time"));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }

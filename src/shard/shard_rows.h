@@ -34,14 +34,14 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
                       const WaitLimit& limit) const {
   const RowOrder& order = places.order;
   const bool sums =
-      request.order != nullptr && updater_->duplicates(*hyper()) == Updater::Duplicates::kSummed;
-  const int worker = request.worker == Request::kThisWorker ? user_.worker : request.worker;
+      request.order != nullptr && updater().duplicates(*hyper()) == Updater::Duplicates::kSummed;
+  const int worker = WorkerOf(request);
+  const int64_t delta_bytes = columns_ * values_.value_bytes();
   const int64_t row_bytes = layout_.row_bytes();
-  const int64_t delta_bytes = columns_ * value_bytes_;
-  const int64_t count = request.num_ids;
   const int64_t slots = storage_.state_slots();
-  const bool saves = Saves(request.change);
-  const bool has_cell_per_row = counts_steps_ && storage_.step_cells().HasCellPerRow();
+  const bool has_step_per_row = values_.has_step_per_row();
+  const int64_t count = request.num_ids;
+  const bool is_logged = IsLogged(request.change);
   const auto delta_at = [&](int64_t place) MV_ALWAYS_INLINE {
     return static_cast<const char*>(request.delta) + order.PositionAt(place) * delta_bytes;
   };
@@ -56,7 +56,7 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
                      delta_bytes);
     }
     if (storage_.row_state_bytes() > 0) MV_PREFETCH(storage_.row_state(row), 1);
-    if (has_cell_per_row) MV_PREFETCH(storage_.step_cells().CellOfRow(row), 1);
+    if (has_step_per_row) MV_PREFETCH(storage_.step_cells().CellOfRow(row), 1);
     Prefetch<false>(delta_at(place), delta_bytes);
   };
   std::vector<char> sum;
@@ -78,21 +78,16 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
           sum.assign(delta, delta + delta_bytes);
           delta = sum.data();
         }
-        updater_->AddDelta(sum.data(), delta_at(place++), columns_);
+        updater().AddDelta(sum.data(), delta_at(place++), columns_);
       }
       progress->done = place;
       if (row < 0) continue;
       places.CountChange(row);
-      if (saves) saver_.Save(user_.local_rank, request.change, first, row * columns_, columns_);
-      Update update = UpdateAt(row * columns_, delta, nullptr, columns_, worker);
-      update.rates = &rates;
-      if (has_cell_per_row || !counts_steps_) {
-        ApplyRow(row, &update);
-      } else {
-        ApplyUpdate(row * columns_, update);
-      }
+      if (is_logged)
+        undo_log_.Begin(user_.local_rank, request.change, first, row * columns_, columns_);
+      values_.AddRow(row, delta, worker, &rates);
       (void)MV_FAILPOINT("shard.write_row");
-      if (saves) saver_.Commit(user_.local_rank, place, nullptr, 0);
+      if (is_logged) undo_log_.Commit(user_.local_rank, place, nullptr, 0);
     } while (progress->done < end && places.StripeAt(progress->done) == stripe);
   }
   return Status::Ok();

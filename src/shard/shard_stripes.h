@@ -16,15 +16,25 @@ namespace multiverso {
 // workers take the lock.
 constexpr int64_t kMaxRowsPerLock = 256;
 
+template <class Read>
+inline Status Shard::ReadStripe(int64_t stripe, bool may_read_unlocked, const WaitLimit& limit,
+                                const Read& read) const {
+  StripeLock* const lock = storage_.lock(stripe);
+  if (may_read_unlocked && lock->ReadUnlocked(read)) return Status::Ok();
+  if (user_.is_reader) return ReadRepeatedly(stripe, limit, read);
+  MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+  const StripeGuard<kReading> holding(lock, *storage_.version());
+  read();
+  return Status::Ok();
+}
+
 template <StripeUse kUse, class Body>
-Status Shard::ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
-                            Body body) {
+Status Shard::ForEachStripe(const Request& range, Progress* progress, const WaitLimit& limit,
+                            Body body) const {
   const bool is_whole = range.count == Request::kWholeShard;
   const int64_t begin = is_whole ? 0 : range.first - first_row_ * columns_;
   const int64_t width = range.width;
-  const int64_t end = is_whole     ? layout_.rows() * columns_
-                      : width == 0 ? begin + range.count
-                                   : begin + (range.count / width - 1) * columns_ + width;
+  const int64_t end = is_whole ? layout_.rows() * columns_ : begin + range.Span(columns_);
   if (begin >= end) return Status::Ok();
   const int64_t first_stripe = is_whole ? 0 : layout_.stripe_of(begin / columns_);
   const int64_t end_stripe =
@@ -32,8 +42,8 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
   const int64_t stripes = end_stripe - first_stripe;
   // Local rank r starts r eighths into the stripes, so the workers follow each other instead of
   // queueing for the first stripe. A change that another rank may finish has one order.
-  const bool saves = kUse == kWriting && Saves(range.change);
-  const int64_t start = stripes == 1 || saves
+  const bool is_logged = kUse == kWriting && IsLogged(range.change);
+  const int64_t start = stripes == 1 || is_logged
                             ? first_stripe
                             : first_stripe + user_.local_rank * stripes / 8 % stripes;
   for (; progress->done < stripes; ++progress->done) {
@@ -60,30 +70,30 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
         buffer_at += length;
       }
     };
-    if (kUse == kReading && user_.is_reader) {
-      MV_RETURN_IF_NOT_OK(ReadRepeatedly(stripe, limit, work));
-      continue;
-    }
-    const int64_t read = width == 0 ? count : DivideUp(count, columns_) * width;
-    if (kUse == kReading && range.may_read_unlocked && MayReadUnlocked(read) &&
-        storage_.lock(stripe)->ReadUnlocked(work)) {
+    if (kUse == kReading) {
+      const int64_t read = width == 0 ? count : DivideUp(count, columns_) * width;
+      const bool may_read_unlocked = MayReadUnlocked(read, WorkerOf(range));
+      MV_RETURN_IF_NOT_OK(ReadStripe(stripe, may_read_unlocked, limit, work));
       continue;
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kUse> holding(storage_.lock(stripe), *storage_.version());
-    if (saves) {
+    const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
+    if (is_logged) {
       // From the beginning of the first run to the end of the last one.
       const int64_t from = width == 0 ? first : RoundUp(first - begin, columns_) + begin;
       const int64_t to =
           width == 0 ? first + count
                      : (DivideUp(first + count - begin, columns_) - 1) * columns_ + begin + width;
-      saver_.Save(user_.local_rank, range.change, progress->done, from, to - from);
+      undo_log_.Begin(user_.local_rank, range.change, progress->done, from, to - from);
     }
-    if (kUse == kWriting) (void)MV_FAILPOINT("shard.write");
+    (void)MV_FAILPOINT("shard.write");
     work();
-    if (kUse == kWriting) (void)MV_FAILPOINT("shard.changed");
-    if (saves) saver_.Commit(user_.local_rank, progress->done + 1, range.result, value_bytes_);
-    if (kUse == kWriting) (void)MV_FAILPOINT("shard.wrote");
+    (void)MV_FAILPOINT("shard.changed");
+    if (is_logged) {
+      const void* const result = IsAtomic(range.kind) ? range.out : nullptr;
+      undo_log_.Commit(user_.local_rank, progress->done + 1, result, values_.value_bytes());
+    }
+    (void)MV_FAILPOINT("shard.wrote");
   }
   return Status::Ok();
 }

@@ -71,20 +71,6 @@ struct alignas(64) StripeLock : RobustLock {
   }
 };
 
-// Encloses writes by the holder of the lock.
-class StripeWrite {
- public:
-  StripeWrite(StripeLock* lock, const std::atomic<uint64_t>& version) : lock_(lock) {
-    lock_->BeginWrite(version);
-  }
-  ~StripeWrite() { lock_->EndWrite(); }
-  StripeWrite(const StripeWrite&) = delete;
-  StripeWrite& operator=(const StripeWrite&) = delete;
-
- private:
-  StripeLock* lock_;
-};
-
 enum StripeUse { kReading, kWriting };
 
 // Releases a stripe's lock, which the caller has taken, at the end of the guard's scope.

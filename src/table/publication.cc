@@ -5,6 +5,7 @@
 
 #include "base/failpoint.h"
 #include "memory/limits.h"
+#include "shard/shard_copies.h"
 
 namespace multiverso {
 
@@ -41,8 +42,9 @@ Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
   (void)MV_FAILPOINT("publish.copy");
   if (!spec.is_lazy()) return table_->GetRanges(mine, storage->parameters(), limit);
   for (const RowRange& rows : mine) {
-    MV_RETURN_IF_NOT_OK(table_->shard()->CopyStripeTo(
-        layout.stripe_of(rows.first - header_->rows.first), storage.value(), limit));
+    MV_RETURN_IF_NOT_OK(ShardCopies(table_->shard())
+                            .CopyStripeTo(layout.stripe_of(rows.first - header_->rows.first),
+                                          storage.value(), limit));
   }
   return Status::Ok();
 }

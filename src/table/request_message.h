@@ -46,7 +46,7 @@ constexpr int64_t kMostAnswerBytes = kChunkBytes;
 // The most bytes of row ids and delta in a header's message. Copying them takes less time than
 // another message. The limit is low because the server waits for the whole of such a message.
 constexpr int64_t kInlineBytes = int64_t{1} << 14;
-static_assert(kChunkBytes <= ShardStorage::kMostSavedBytes, "the values of a chunk can be saved");
+static_assert(kChunkBytes <= ShardStorage::kMostUndoBytes, "the values of a chunk can be logged");
 static_assert(kChunkBytes % StepCells::kMaxCellBytes == 0, "chunks of a row end with a step cell");
 static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "chunks of an array, with a stripe");
 

@@ -161,8 +161,8 @@ Status ServedRequest::Execute() {
 
 Status ServedRequest::Claim(bool* done) {
   *done = false;
-  const RowSaver* const saver = table_->shard()->saver();
-  const bool may_be_continued = header_.slot >= 0 && saver != nullptr;
+  const UndoLog* const log = table_->shard()->undo_log();
+  const bool may_be_continued = header_.slot >= 0 && log != nullptr;
   if (!may_be_continued || is_claimed_ || !IsChange(header_.kind)) return Status::Ok();
   // An excluded rank must apply no change, since other ranks of the node have taken over.
   MV_RETURN_IF_NOT_OK(rank_context_->state()->CheckNotExcluded());
@@ -178,8 +178,8 @@ Status ServedRequest::Claim(bool* done) {
       static_cast<uint64_t>(header_.sender) << 32 | static_cast<uint64_t>(header_.slot),
       header_.number};
   const auto position_of = [&](int local_rank) -> int64_t {
-    const int64_t position = saver->PositionOf(local_rank, change);
-    if (position > 0 && IsAtomic(header_.kind)) record->KeepResult(saver->ResultOf(local_rank));
+    const int64_t position = log->PositionOf(local_rank, change);
+    if (position > 0 && IsAtomic(header_.kind)) record->KeepResult(log->ResultOf(local_rank));
     return position;
   };
   switch (
@@ -219,10 +219,10 @@ Status ServedRequest::ClaimAndRun() {
   if (!is_done) {
     const Status status = Run();
     if (status.pending()) {
-      // This rank may save the rows of another request before it continues with this one.
+      // This rank may log another request before it continues with this one.
       const int local_rank = rank_context_->members().local_rank();
       record->SetPosition(header_.number,
-                          table_->shard()->saver()->PositionOf(local_rank, request_.change));
+                          table_->shard()->undo_log()->PositionOf(local_rank, request_.change));
     }
     if (!status.ok()) return status;
     uint64_t result = 0;

@@ -87,8 +87,8 @@ int64_t MostKeysOf(const TableSpec& spec, RowRange rows) {
                   static_cast<int64_t>(std::ceil(share + kDeviations * std::sqrt(share))));
 }
 
-// Returns how many ranks of this node save the rows that they change for other nodes.
-int SaversOf(const Membership& members) {
+// Returns how many ranks of this node log what they change for other nodes.
+int UndoLogsOf(const Membership& members) {
   return members.survives_losses() && members.spans_nodes() ? members.num_ranks_here() : 0;
 }
 
@@ -115,7 +115,7 @@ StripeLayout TableShard::LayoutOf(const TableSpec& spec, int64_t rows) {
 }
 
 Result<ShardStorage> TableShard::StorageOf(const TableSpec& spec, const StripeLayout& layout,
-                                           int workers, int savers) {
+                                           int workers, int undo_logs) {
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
   const bool is_array = spec.kind == static_cast<int32_t>(TableKind::kArray);
@@ -124,7 +124,7 @@ Result<ShardStorage> TableShard::StorageOf(const TableSpec& spec, const StripeLa
       layout, ValueBytesOfRow(spec), updater.value()->state_slots(workers),
       counts_steps ? StepCells(layout, spec.num_col, /*row_by_row=*/!is_array) : StepCells(),
       updater.value()->row_slots() * SizeOf(spec.value_type()), spec.is_lazy(),
-      spec.is_hash() ? KeyIndex::BytesOf(layout.stripes(), spec.keys) : 0, savers);
+      spec.is_hash() ? KeyIndex::BytesOf(layout.stripes(), spec.keys) : 0, undo_logs);
 }
 
 namespace {
@@ -157,7 +157,7 @@ Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& 
                                        const ModeOptions& mode) {
   const Partition partition = PartitionOf(spec, members, mode);
   Result<ShardStorage> storage = StorageOf(spec, LayoutOf(spec, partition.node_rows().count()),
-                                           members.num_workers(), SaversOf(members));
+                                           members.num_workers(), UndoLogsOf(members));
   if (!storage.ok()) return storage.status();
   Result<int64_t> consistency = ConsistencyBytes(mode, ShapeOf(spec), members);
   if (!consistency.ok()) return consistency.status();
@@ -191,9 +191,10 @@ void TableShard::SizeForKeys(const Membership& members, TableSpec* spec) {
 
 Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowRange rows,
                                                      int workers, char* base, const ShardUser& user,
-                                                     std::atomic<int64_t>* key_counts, int savers) {
+                                                     std::atomic<int64_t>* key_counts,
+                                                     int undo_logs) {
   const StripeLayout layout = LayoutOf(spec, rows.count());
-  Result<ShardStorage> storage = StorageOf(spec, layout, workers, savers);
+  Result<ShardStorage> storage = StorageOf(spec, layout, workers, undo_logs);
   if (!storage.ok()) return storage.status();
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
@@ -206,17 +207,18 @@ Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowR
                                       spec.max_bytes, is_huge ? kHugePageBytes : PageBytes(),
                                       spec.is_hash() ? MostKeysOf(spec, rows) : 0);
   }
-  if (!spec.is_hash()) {
-    return std::make_unique<Shard>(layout, spec.num_col, spec.type(), storage.value(),
-                                   std::move(updater.value()), user, rows.first, std::move(lazy));
+  std::unique_ptr<KeyIndex> keys;
+  if (spec.is_hash()) {
+    keys = std::make_unique<KeyIndex>(storage->key_index(), layout.stripes(),
+                                      rows.first / KeyIndex::kRowsPerStripe, spec.key_stripes(),
+                                      spec.keys, lazy.get());
+    keys->PublishTo(key_counts);
   }
-  auto keys = std::make_unique<KeyIndex>(storage->key_index(), layout.stripes(),
-                                         rows.first / KeyIndex::kRowsPerStripe, spec.key_stripes(),
-                                         spec.keys, lazy.get());
-  keys->PublishTo(key_counts);
-  return std::unique_ptr<Shard>(std::make_unique<KeyedShard>(
-      layout, spec.num_col, spec.type(), storage.value(), std::move(updater.value()), user,
-      rows.first, std::move(lazy), std::move(keys)));
+  ShardValues values(layout, spec.num_col, spec.type(), storage.value(), std::move(updater.value()),
+                     rows.first, std::move(lazy), keys.get());
+  if (keys == nullptr) return std::make_unique<Shard>(std::move(values), user);
+  return std::unique_ptr<Shard>(
+      std::make_unique<KeyedShard>(std::move(values), user, std::move(keys)));
 }
 
 Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,
@@ -226,14 +228,14 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   const Partition partition = PartitionOf(spec, members, mode);
   const RowRange rows = partition.node_rows();
   const StripeLayout layout = LayoutOf(spec, rows.count());
-  const int savers = SaversOf(members);
-  Result<ShardStorage> storage = StorageOf(spec, layout, members.num_workers(), savers);
+  const int undo_logs = UndoLogsOf(members);
+  Result<ShardStorage> storage = StorageOf(spec, layout, members.num_workers(), undo_logs);
   if (!storage.ok()) return storage.status();
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
   Result<std::unique_ptr<Shard>> shard_here = MakeShard(
       spec, rows, members.num_workers(), created->segment_->data(),
       ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
-      rank_context->memory()->KeyCountsOf(id), savers);
+      rank_context->memory()->KeyCountsOf(id), undo_logs);
   if (!shard_here.ok()) return shard_here.status();
   created->shard_ = std::move(shard_here.value());
   storage->Attach(created->segment_->data());

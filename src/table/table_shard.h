@@ -40,12 +40,12 @@ class TableShard {
   // Returns how `rows` rows of a node are divided into stripes.
   static StripeLayout LayoutOf(const TableSpec& spec, int64_t rows);
   static Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout,
-                                        int workers, int savers = 0);
+                                        int workers, int undo_logs = 0);
   // Returns a shard with `rows` of a table, in memory at `base` that StorageOf describes.
   static Result<std::unique_ptr<Shard>> MakeShard(const TableSpec& spec, RowRange rows, int workers,
                                                   char* base, const ShardUser& user,
                                                   std::atomic<int64_t>* key_counts = nullptr,
-                                                  int savers = 0);
+                                                  int undo_logs = 0);
   // Sets the number of rows of a hash table, and its capacity if only max_bytes limits it.
   static void SizeForKeys(const Membership& members, TableSpec* spec);
   // Attaches to a segment of the size that BytesOf returns. `rank_context` outlives the TableShard.

@@ -15,6 +15,7 @@
 #include "group/control_channel.h"
 #include "session/session.h"
 #include "session/session_opening.h"
+#include "shard/shard_copies.h"
 #include "support/thread_transport.h"
 #include "table/request_message.h"
 #include "target.h"
@@ -219,10 +220,10 @@ class Job {
 
   void CheckModel(const ModeledTable& table) {
     std::vector<int64_t> now(table.model.size());
-    Progress progress;
+    const ShardCopies copies(table.tables[1]->shard());
     const Status status =
-        table.tables[1]->shard()->CopyOut(0, table.first, static_cast<int64_t>(now.size()),
-                                          now.data(), &progress, WaitLimit::For(kPatience));
+        copies.CopyOut(ShardCopies::kParameters, table.first, static_cast<int64_t>(now.size()),
+                       now.data(), NextRead::kSoon, WaitLimit::For(kPatience));
     Require(status.ok(), "the table's values", status.text());
     Require(now == table.model, "the values of the model", "other values");
   }

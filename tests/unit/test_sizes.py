@@ -30,7 +30,6 @@ LONGER_FILES = {
 LARGER_CLASSES = {
     "Aggregation": 30,
     "ControlChannel": 29,
-    "Shard": 45,
     "WorkerClocks": 36,
 }
 

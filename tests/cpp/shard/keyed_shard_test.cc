@@ -37,10 +37,11 @@ class AdmittingShard : public ::testing::Test {
                                            Initializer(sevens, DType::kFloat32), 0, 0);
     auto keys = std::make_unique<KeyIndex>(storage_.key_index(), kStripes, 0, kStripes, policy_,
                                            rows.get());
+    ShardValues values(layout_, 1, DType::kFloat32, storage_,
+                       ValueOf(MakeUpdater(UpdaterKind::kAdd, DType::kFloat32)), 0, std::move(rows),
+                       keys.get());
     shard_ =
-        std::make_unique<KeyedShard>(layout_, 1, DType::kFloat32, storage_,
-                                     ValueOf(MakeUpdater(UpdaterKind::kAdd, DType::kFloat32)),
-                                     ShardUser{0, &probe_}, 0, std::move(rows), std::move(keys));
+        std::make_unique<KeyedShard>(std::move(values), ShardUser{0, &probe_}, std::move(keys));
     std::iota(keys_.begin(), keys_.end(), 100);
   }
 

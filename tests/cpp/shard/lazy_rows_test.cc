@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "shard/shard_copies.h"
 #include "support/memory_shard.h"
 #include "support/threads.h"
 
@@ -222,16 +223,15 @@ TEST(LazyRows, RestartAsIfTheyHadNeverBeenUpdated) {
   };
   ASSERT_TRUE(Call(&shard, AddRowsOf<float>({3, 50, 99}, delta)).ok());
   const auto once = values();
-  Progress progress;
-  ASSERT_TRUE(
-      shard.Restart(0, 100, Initializer(Uniform(), DType::kFloat32), &progress, Patiently()).ok());
+  const ShardCopies copies(&shard);
+  const Initializer own(Uniform(), DType::kFloat32);
+  ASSERT_TRUE(copies.Restart(0, 100, own, Patiently()).ok());
   EXPECT_EQ(values(), InitialValues(100, 4));
   EXPECT_EQ(memory.touched(), 3);
   ASSERT_TRUE(Call(&shard, AddRowsOf<float>({3, 50, 99}, delta)).ok());
   EXPECT_EQ(values(), once);
-  progress = Progress();
-  ASSERT_TRUE(
-      shard.Restart(0, 100, Initializer(Uniform(8), DType::kFloat32), &progress, Patiently()).ok());
+  const Initializer other(Uniform(8), DType::kFloat32);
+  ASSERT_TRUE(copies.Restart(0, 100, other, Patiently()).ok());
   EXPECT_EQ(memory.touched(), 100);
   EXPECT_NE(values(), InitialValues(100, 4));
 }

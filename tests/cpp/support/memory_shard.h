@@ -50,9 +50,9 @@ class MemoryShard {
                                         Initializer(initializer_, DTypeOf<T>()), first_row,
                                         max_bytes_);
     }
-    return Shard(layout_, columns_, DTypeOf<T>(), storage_,
-                 ValueOf(MakeUpdater(kind_, DTypeOf<T>())), ShardUser{local_rank, &probe},
-                 first_row, std::move(lazy));
+    return Shard(ShardValues(layout_, columns_, DTypeOf<T>(), storage_,
+                             ValueOf(MakeUpdater(kind_, DTypeOf<T>())), first_row, std::move(lazy)),
+                 ShardUser{local_rank, &probe});
   }
 
   const StripeLayout& layout() const { return layout_; }

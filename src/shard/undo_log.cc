@@ -1,4 +1,4 @@
-#include "shard/row_saver.h"
+#include "shard/undo_log.h"
 
 #include <cstring>
 
@@ -6,9 +6,9 @@
 
 namespace multiverso {
 
-// Zero-filled memory is the header of a rank that has saved nothing.
-struct alignas(ShardStorage::kSavedHeaderBytes) RowSaver::Header {
-  // The position, and whether the step is under way, in one word, since its end must make the step
+// Zero-filled memory is the header of a rank that has logged nothing.
+struct alignas(ShardStorage::kUndoHeaderBytes) UndoLog::Header {
+  // The position, and whether the part is under way, in one word, since its end must make the part
   // both complete and not to be put back.
   std::atomic<uint64_t> state;
   std::atomic<uint64_t> sender;  // with `number`, the ChangeId
@@ -21,18 +21,18 @@ struct alignas(ShardStorage::kSavedHeaderBytes) RowSaver::Header {
   static uint64_t StateAt(int64_t position) { return static_cast<uint64_t>(position) << 1; }
 };
 
-bool RowSaver::IsOf(const Header& header, const ChangeId& change) {
+bool UndoLog::IsOf(const Header& header, const ChangeId& change) {
   return header.sender.load(std::memory_order_relaxed) == change.sender &&
          header.number.load(std::memory_order_relaxed) == change.number;
 }
 
-RowSaver::Header* RowSaver::HeaderOf(int local_rank) const {
-  static_assert(sizeof(Header) == ShardStorage::kSavedHeaderBytes);
-  return reinterpret_cast<Header*>(storage_.saved_rows(local_rank));
+UndoLog::Header* UndoLog::HeaderOf(int local_rank) const {
+  static_assert(sizeof(Header) == ShardStorage::kUndoHeaderBytes);
+  return reinterpret_cast<Header*>(storage_.undo_log(local_rank));
 }
 
 template <class Visit>
-void RowSaver::VisitParts(int64_t first, int64_t count, const Visit& visit) const {
+void UndoLog::VisitMemory(int64_t first, int64_t count, const Visit& visit) const {
   const int64_t stored_bytes = layout_.row_bytes() / columns_;
   visit(storage_.parameters() + first * stored_bytes, count * stored_bytes);
   const int64_t state_bytes = storage_.value_row_bytes() / columns_;
@@ -51,7 +51,7 @@ void RowSaver::VisitParts(int64_t first, int64_t count, const Visit& visit) cons
   visit(reinterpret_cast<char*>(range.first), range.count * static_cast<int64_t>(sizeof(StepCell)));
 }
 
-void RowSaver::Save(int local_rank, const ChangeId& change, int64_t position, int64_t first,
+void UndoLog::Begin(int local_rank, const ChangeId& change, int64_t position, int64_t first,
                     int64_t count) const {
   Header* const header = HeaderOf(local_rank);
   if (!IsOf(*header, change)) {
@@ -63,7 +63,7 @@ void RowSaver::Save(int local_rank, const ChangeId& change, int64_t position, in
   header->first.store(first, std::memory_order_relaxed);
   header->count.store(count, std::memory_order_relaxed);
   char* to = reinterpret_cast<char*>(header + 1);
-  VisitParts(first, count, [&](const char* from, int64_t bytes) {
+  VisitMemory(first, count, [&](const char* from, int64_t bytes) {
     std::memcpy(to, from, static_cast<size_t>(bytes));
     to += bytes;
   });
@@ -72,8 +72,8 @@ void RowSaver::Save(int local_rank, const ChangeId& change, int64_t position, in
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-void RowSaver::Commit(int local_rank, int64_t position, const void* result,
-                      int64_t result_bytes) const {
+void UndoLog::Commit(int local_rank, int64_t position, const void* result,
+                     int64_t result_bytes) const {
   Header* const header = HeaderOf(local_rank);
   if (result != nullptr) {
     uint64_t bytes = 0;
@@ -83,32 +83,32 @@ void RowSaver::Commit(int local_rank, int64_t position, const void* result,
   header->state.store(Header::StateAt(position), std::memory_order_release);
 }
 
-bool RowSaver::Restore(int64_t stripe) const {
-  bool was_restored = false;
-  // Nobody but the dead holder of the lock can have been making a step in this stripe.
-  for (int local_rank = 0; local_rank < storage_.savers(); ++local_rank) {
+bool UndoLog::Undo(int64_t stripe) const {
+  bool was_undone = false;
+  // Nobody but the dead holder of the lock can have been making a part in this stripe.
+  for (int local_rank = 0; local_rank < storage_.undo_logs(); ++local_rank) {
     Header* const header = HeaderOf(local_rank);
     const uint64_t state = header->state.load(std::memory_order_acquire);
     const int64_t first = header->first.load(std::memory_order_relaxed);
     if ((state & Header::kUnderWay) == 0 || layout_.stripe_of(first / columns_) != stripe) continue;
     const char* from = reinterpret_cast<const char*>(header + 1);
-    VisitParts(first, header->count.load(std::memory_order_relaxed), [&](char* to, int64_t bytes) {
+    VisitMemory(first, header->count.load(std::memory_order_relaxed), [&](char* to, int64_t bytes) {
       std::memcpy(to, from, static_cast<size_t>(bytes));
       from += bytes;
     });
     header->state.store(state & ~Header::kUnderWay, std::memory_order_release);
-    was_restored = true;
+    was_undone = true;
   }
-  return was_restored;
+  return was_undone;
 }
 
-int64_t RowSaver::PositionOf(int local_rank, const ChangeId& change) const {
+int64_t UndoLog::PositionOf(int local_rank, const ChangeId& change) const {
   const Header* const header = HeaderOf(local_rank);
   if (!IsOf(*header, change)) return 0;
   return static_cast<int64_t>(header->state.load(std::memory_order_acquire) >> 1);
 }
 
-uint64_t RowSaver::ResultOf(int local_rank) const {
+uint64_t UndoLog::ResultOf(int local_rank) const {
   return HeaderOf(local_rank)->result.load(std::memory_order_relaxed);
 }
 
