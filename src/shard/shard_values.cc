@@ -36,6 +36,10 @@ int64_t ShardValues::NumberOf(int64_t first) const {
   return static_cast<int64_t>(number & INT64_MAX);
 }
 
+void ShardValues::NoteGet(int64_t first, const void* values, int64_t count, int worker) const {
+  updater_->NoteGet(UpdateAt(first, nullptr, nullptr, count, worker), values);
+}
+
 void ShardValues::ApplyHalfStep(int64_t first, const Update& update) const {
   float weights[kMaxRowElements];
   for (int64_t done = 0; done < update.count;) {
@@ -113,21 +117,15 @@ void ShardValues::ExchangeElement(const Request& request, int64_t at) const {
   });
 }
 
-void ShardValues::Copy(int64_t first, int64_t count, void* out) const {
+void ShardValues::CopyConverted(int64_t first, int64_t count, void* out) const {
   const int64_t stored_bytes = SizeOf(dtype_);
-  const int64_t offset = first * stored_bytes;
-  const int64_t bytes = count * stored_bytes;
-  if (!is_half_) {
-    if (lazy_ != nullptr) return lazy_->Copy(offset, bytes, out);
-    std::memcpy(out, storage_.parameters() + offset, static_cast<size_t>(bytes));
-    return;
-  }
+  if (!is_half_) return lazy_->Copy(first * stored_bytes, count * stored_bytes, out);
   auto* const values = static_cast<float*>(out);
   if (lazy_ == nullptr) return half::ToFloat(dtype_, HalfAt(first), count, values);
   uint16_t stored[kMaxRowElements];
   for (int64_t done = 0; done < count; done += kMaxRowElements) {
     const int64_t part = std::min(count - done, kMaxRowElements);
-    lazy_->Copy(offset + done * stored_bytes, part * stored_bytes, stored);
+    lazy_->Copy((first + done) * stored_bytes, part * stored_bytes, stored);
     half::ToFloat(dtype_, stored, part, values + done);
   }
 }

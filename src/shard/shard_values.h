@@ -71,7 +71,11 @@ class ShardValues {
   void ExchangeElement(const Request& request, int64_t at) const;
 
   // ---- The operations of sync mode
-  void Copy(int64_t first, int64_t count, void* out) const;
+  void Copy(int64_t first, int64_t count, void* out) const {
+    if (is_half_ || lazy_ != nullptr) return CopyConverted(first, count, out);
+    std::memcpy(out, storage_.parameters() + first * value_bytes_,
+                static_cast<size_t>(count * value_bytes_));
+  }
   // Applies `delta`, which is the sum of `terms` workers' deltas. Rows of at most kMaxRowElements
   // are whole. The new parameters are computed in `out`, or in `scratch` if `out` is null or equals
   // `delta`, and then copied: overwriting whole cache lines that other cores have read is much
@@ -91,9 +95,11 @@ class ShardValues {
   uint16_t* HalfAt(int64_t first) const {
     return reinterpret_cast<uint16_t*>(storage_.parameters()) + first;
   }
+  // Copies parameters of 16 bits, or of which some may not be in memory.
+  void CopyConverted(int64_t first, int64_t count, void* out) const;
   // Returns the number of an element for stochastic rounding.
   int64_t NumberOf(int64_t first) const;
-  // Tells the updater, if it notes gets, that `worker` has received `values`.
+  // For NotesGetsOf(worker): tells the updater that the worker has received `values`.
   void NoteGet(int64_t first, const void* values, int64_t count, int worker) const;
   // Returns an update; without weights if they are 16 bits.
   Update UpdateAt(int64_t first, const void* delta, void* out, int64_t count, int worker) const;
@@ -144,12 +150,6 @@ inline Update ShardValues::UpdateAt(int64_t first, const void* delta, void* out,
   return update;
 }
 
-inline void ShardValues::NoteGet(int64_t first, const void* values, int64_t count,
-                                 int worker) const {
-  if (!NotesGetsOf(worker)) return;
-  updater_->NoteGet(UpdateAt(first, nullptr, nullptr, count, worker), values);
-}
-
 inline void ShardValues::GetTouchedRow(int64_t row, char* out, int worker) const {
   if (is_half_) {
     half::ToFloat(dtype_, HalfAt(row * columns_), columns_, reinterpret_cast<float*>(out));
@@ -157,18 +157,18 @@ inline void ShardValues::GetTouchedRow(int64_t row, char* out, int worker) const
     const int64_t row_bytes = layout_.row_bytes();
     std::memcpy(out, storage_.parameters() + row * row_bytes, static_cast<size_t>(row_bytes));
   }
-  NoteGet(row * columns_, out, columns_, worker);
+  if (NotesGetsOf(worker)) NoteGet(row * columns_, out, columns_, worker);
 }
 
 inline void ShardValues::Get(int64_t first, void* out, int64_t count, int worker) const {
   Copy(first, count, out);
-  NoteGet(first, out, count, worker);
+  if (NotesGetsOf(worker)) NoteGet(first, out, count, worker);
 }
 
 inline void ShardValues::Add(int64_t first, const void* delta, void* out, int64_t count,
                              int worker) const {
   ApplyUpdate(first, UpdateAt(first, delta, out, count, worker));
-  if (out != nullptr) NoteGet(first, out, count, worker);
+  if (out != nullptr && NotesGetsOf(worker)) NoteGet(first, out, count, worker);
 }
 
 inline void ShardValues::ApplyRow(int64_t row, Update* update) const {
