@@ -1,7 +1,7 @@
 # Adds the target multiverso_failpoints, which the default build leaves out: the library with
 # failpoints (src/base/failpoint.h), for tests. It links first the sources that have failpoints, in
 # themselves or in a header, and then all objects of the library.
-set(MULTIVERSO_FAILPOINT_NAMES base/failpoint checkpoint/file_system_unix
+set(MULTIVERSO_FAILPOINT_NAMES base/failpoint checkpoint/disk_unix checkpoint/file_system
                                group/control_channel group/group group/leader_exchange
                                session/publishing shard/shard_copies shard/shard_encoded
                                shard/shard_requests sum/piece_link table/publication

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/status.h"
@@ -72,6 +73,7 @@ FileSystem* LocalFileSystem();
 // only if `bytes_done` > 0.
 Status IoFailure(const std::string& path, const char* action, int error_number,
                  int64_t bytes_done = 0);
+Status IoFailure(const std::string& path, const char* action, const std::error_code& error);
 // Returns that the folder `path` cannot be removed because of its entry `name`.
 Status ForeignEntryFailure(const std::string& path, const std::string& name);
 // Returns "PATH, byte 64: ...".
