@@ -1,6 +1,5 @@
 // The part of the C API that reads the tables of a session from other processes.
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -71,16 +70,8 @@ int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader) {
 }
 
 int32_t MV_ReaderDescribe(MV_Reader reader, char* json, int64_t room, int64_t* length) {
-  return WithReader(reader, [&](JobReader* used) -> Status {
-    if (length == nullptr || room < 0 || (room > 0 && json == nullptr)) {
-      return Status(Code::kValue, "MV_ReaderDescribe: expected room and a length");
-    }
-    const Result<std::string> text = used->Json();
-    if (!text.ok()) return text.status();
-    *length = static_cast<int64_t>(text.value().size());
-    if (*length <= room) std::memcpy(json, text.value().data(), text.value().size());
-    return Status::Ok();
-  });
+  return WithReader(reader,
+                    [&](JobReader* used) { return WriteText(used->Json(), json, room, length); });
 }
 
 int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version, const char* operation,

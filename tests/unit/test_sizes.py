@@ -15,7 +15,7 @@ MOST_METHODS = 25
 #: The files that are longer, with their lines. A number may only become smaller.
 LONGER_FILES = {
     "multiverso/_live.py": 433,
-    "multiverso/_native/capi.py": 449,
+    "multiverso/_native/capi.py": 447,
     "multiverso/api.py": 639,
     "multiverso/tables/__init__.py": 672,
     "multiverso/tables/_dense_table.py": 616,
