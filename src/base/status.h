@@ -179,6 +179,11 @@ class [[nodiscard]] Result {
   T& value() { return *value_; }
   const T& value() const { return *value_; }
   T* operator->() { return &*value_; }
+  // Moves the value to *out, unless there is none. Returns the status.
+  Status StoreIn(T* out) {
+    if (ok()) *out = std::move(*value_);
+    return status_;
+  }
 
  private:
   Status status_;

@@ -63,16 +63,14 @@ Status Load(MV_Session session, const char* directory, int32_t flags, int64_t ta
   request.missing_ok = (flags & MV_MISSING_OK) != 0;
   request.table = table;
   return RunCollective(session, CallKind::kLoad, 0, [&](SessionEntry* entry, Interrupt* interrupt) {
-    const Result<int64_t> loaded = entry->session->Load(request, interrupt);
-    if (loaded.ok()) *step = loaded.value();
-    return loaded.status();
+    return entry->session->Load(request, interrupt).StoreIn(step);
   });
 }
 
 // Finds the session of a table, and the id of the table in the session.
 Status FindSession(MV_Table table, MV_Session* session, int64_t* id) {
-  const TableUse use = Using(table);
-  if (!use) return StaleHandleError("table");
+  const TableUse use = OpenTables().Using(table);
+  if (!use) return OpenTables().Stale(table);
   *session = use->owner->handle;
   *id = use->table->id();
   return Status::Ok();
@@ -103,12 +101,10 @@ int32_t MV_SessionPublish(MV_Session session, int64_t step, int64_t* version) {
     if (version == nullptr || step < 0) {
       return Status(Code::kValue, StrCat("step: expected 0 or more, received ", step));
     }
-    return RunCollective(
-        session, CallKind::kPublish, 0, [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
-          const Result<int64_t> published = entry->session->Publish(step, interrupt);
-          if (published.ok()) *version = published.value();
-          return published.status();
-        });
+    return RunCollective(session, CallKind::kPublish, 0,
+                         [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
+                           return entry->session->Publish(step, interrupt).StoreIn(version);
+                         });
   });
 }
 

@@ -27,7 +27,10 @@ const PeerFault& LastPeer();
 template <class Struct>
 Status CheckStruct(const Struct* argument, const char* name) {
   if (argument != nullptr && argument->struct_size == sizeof(Struct)) return Status::Ok();
-  return Status(Code::kValue, StrCat(name, ".struct_size: expected ", sizeof(Struct)));
+  return Status(Code::kValue, argument == nullptr
+                                  ? StrCat(name, ": received null")
+                                  : StrCat(name, ".struct_size: expected ", sizeof(Struct),
+                                           ", received ", argument->struct_size));
 }
 
 // Copies the text to `out` if it fits the `room` there, and its length to *length. Returns

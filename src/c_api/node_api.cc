@@ -22,7 +22,7 @@ int32_t MV_NodeDescribe(const char* path, char* json, int64_t room, int64_t* len
 }
 
 int32_t MV_SessionStats(MV_Session session, char* json, int64_t room, int64_t* length) {
-  return WithSession(session, [&](SessionEntry* entry) -> Status {
+  return OpenSessions().With(session, [&](SessionEntry* entry) -> Status {
     const Segment& control = entry->session->context()->memory()->segment();
     const Result<NodeSnapshot> snapshot = NodeSnapshot::Of(control.data(), control.bytes());
     if (!snapshot.ok()) return snapshot.status();

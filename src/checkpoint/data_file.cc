@@ -63,9 +63,7 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
 
 Result<int64_t> DataFile::ReadBlock(const Section& section, int64_t block, char* out) {
   if (file_ == nullptr) {
-    auto opened = OpenListed(files_, path_);
-    if (!opened.ok()) return opened.status();
-    file_ = std::move(opened.value());
+    MV_RETURN_IF_NOT_OK(OpenListed(files_, path_).StoreIn(&file_));
   }
   const int64_t at = block * kBlockBytes;
   const int64_t bytes = std::min(kBlockBytes, section.padded_bytes() - at);

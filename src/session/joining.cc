@@ -137,12 +137,9 @@ Status Joining::TakeRank() {
   facts.initial_size = session->initial_size;
   facts.joined = &session->joined;
   members_ = Membership::OfJoiner(facts, rank);
-  auto context = RankContext::Join(std::move(*session_->segment()), members_);
-  MV_RETURN_IF_NOT_OK(context.status());
-  context_ = std::move(context.value());
-  auto heartbeat = Heartbeat::Start(context_.get());
-  MV_RETURN_IF_NOT_OK(heartbeat.status());
-  heartbeat_ = std::move(heartbeat.value());
+  MV_RETURN_IF_NOT_OK(
+      RankContext::Join(std::move(*session_->segment()), members_).StoreIn(&context_));
+  MV_RETURN_IF_NOT_OK(Heartbeat::Start(context_.get()).StoreIn(&heartbeat_));
   // From now on the others see this rank.
   session->joined.store(rank + 1, std::memory_order_release);
   return Status::Ok();

@@ -62,9 +62,7 @@ Status Loading::FindCheckpoint(const Status& mine, const WaitLimit& limit) {
 
 Status Loading::OpenAndVerify(const WaitLimit& limit) {
   if (reader_ == nullptr) {
-    auto reader = CheckpointReader::Open(state()->files, checkpoint_path_);
-    if (!reader.ok()) return reader.status();
-    reader_ = std::move(reader.value());
+    MV_RETURN_IF_NOT_OK(CheckpointReader::Open(state()->files, checkpoint_path_).StoreIn(&reader_));
   }
   if (reader_->manifest().id != id_) {
     return CorruptionFailure(ManifestPath(checkpoint_path_), kIdOffset,

@@ -85,9 +85,8 @@ Status Opening::JoinGroup(const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(MakeHello(&hello));
   const Result<std::vector<std::string>> hellos = transport_->Exchange(hello, limit);
   if (!hellos.ok()) return hellos.status();
-  Result<Membership> members = Membership::FromHellos(hellos.value(), transport_->rank());
-  if (!members.ok()) return members.status();
-  members_ = std::move(members.value());
+  MV_RETURN_IF_NOT_OK(
+      Membership::FromHellos(hellos.value(), transport_->rank()).StoreIn(&members_));
 
   const Status made = CreateControl();
   const Result<std::vector<Report>> created = Exchange(made, control_.locator(), OpenPort(), limit);
@@ -96,9 +95,7 @@ Status Opening::JoinGroup(const WaitLimit& limit) {
   const Status mapped = MapControl(created.value());
   std::unique_ptr<Messenger> messenger;
   if (members_.spans_nodes()) {
-    Result<std::unique_ptr<Messenger>> opened = transport_->Connect(limit);
-    if (!opened.ok()) return opened.status();
-    messenger = std::move(opened.value());
+    MV_RETURN_IF_NOT_OK(transport_->Connect(limit).StoreIn(&messenger));
   }
   MV_RETURN_IF_NOT_OK(transport_->PrepareExit(limit));
   const auto all_mapped = Exchange(mapped, SegmentLocator(), ConnectionAddress(), limit);
@@ -203,26 +200,20 @@ Status Opening::MakeGroup(const std::vector<Report>& reports,
   if (port_ != nullptr) {
     std::vector<ConnectionAddress> addresses;
     for (const Report& report : reports) addresses.push_back(report.address);
-    auto opened = PeerConnections::Open(std::move(port_), members_, addresses);
-    if (!opened.ok()) return opened.status();
-    connections = std::move(opened.value());
+    MV_RETURN_IF_NOT_OK(
+        PeerConnections::Open(std::move(port_), members_, addresses).StoreIn(&connections));
   }
   if (members_.is_elastic()) {
     members_.Follow(&reinterpret_cast<NodeControl*>(control_.data())->joined);
   }
-  auto context = RankContext::Join(std::move(control_), members_, std::move(messenger),
-                                   std::move(connections));
-  if (!context.ok()) return context.status();
-  context_ = std::move(context.value());
+  MV_RETURN_IF_NOT_OK(
+      RankContext::Join(std::move(control_), members_, std::move(messenger), std::move(connections))
+          .StoreIn(&context_));
   if (members_.spans_nodes()) {
-    Result<std::unique_ptr<NodeService>> service = NodeService::Start(context_.get());
-    if (!service.ok()) return service.status();
-    service_ = std::move(service.value());
+    MV_RETURN_IF_NOT_OK(NodeService::Start(context_.get()).StoreIn(&service_));
   }
   if (members_.size() > 1 || members_.is_elastic()) {
-    Result<std::unique_ptr<Heartbeat>> heartbeat = Heartbeat::Start(context_.get());
-    if (!heartbeat.ok()) return heartbeat.status();
-    heartbeat_ = std::move(heartbeat.value());
+    MV_RETURN_IF_NOT_OK(Heartbeat::Start(context_.get()).StoreIn(&heartbeat_));
   }
   return Status::Ok();
 }

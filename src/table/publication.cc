@@ -23,10 +23,9 @@ Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
   const int64_t since = buffer_->changed_since.load();
   if (since == 0 && !spec.is_lazy()) MV_RETURN_IF_NOT_OK(CheckIsFree(layout.bytes() / shares));
   std::vector<RowRange> changed;
-  const Result<int64_t> version =
-      table_->ListChangesNow(since, table_->consistency()->rounds_applied(), &changed, limit);
-  if (!version.ok()) return version.status();
-  version_ = version.value();
+  MV_RETURN_IF_NOT_OK(
+      table_->ListChangesNow(since, table_->consistency()->rounds_applied(), &changed, limit)
+          .StoreIn(&version_));
   // Neighbouring stripes go to different ranks, because changes are often close together.
   const int64_t step = layout.rows_per_stripe();
   std::vector<RowRange> mine;

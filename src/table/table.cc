@@ -9,6 +9,7 @@
 #include "base/compiler.h"
 #include "base/text.h"
 #include "shard/keyed_shard.h"
+#include "table/changed_exchange.h"
 #include "table/distributed_call.h"
 
 namespace multiverso {
@@ -113,9 +114,7 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     of_rows.worker = request.worker;
     std::shared_ptr<const ArrangedRows> arranged;
     if (is_add) {
-      auto rows = table->Arrange(&of_rows);
-      if (!rows.ok()) return rows.status();
-      arranged = std::move(rows.value());
+      MV_RETURN_IF_NOT_OK(table->Arrange(&of_rows).StoreIn(&arranged));
     }
     Progress progress;
     return table->consistency()->Run(of_rows, &progress, limit);

@@ -169,9 +169,8 @@ Status TableCreation::MakeSegmentHere() {
   const bool may_be_read = !context_.members->name().empty() && Segment::CanBeFound();
   const bool is_private = rank->members().num_ranks_here() == 1 && !may_be_read;
   const auto create = is_private ? Segment::CreatePrivate : Segment::CreateShared;
-  Result<Segment> made = create(bytes.value().needed, bytes.value().spare, bytes.value().pages);
-  if (!made.ok()) return made.status();
-  segment_ = std::move(made.value());
+  MV_RETURN_IF_NOT_OK(
+      create(bytes.value().needed, bytes.value().spare, bytes.value().pages).StoreIn(&segment_));
   if (spec_.numa == static_cast<int32_t>(NumaPolicy::kInterleave)) segment_.Interleave();
   (void)MV_FAILPOINT("table.made");
   return Status::Ok();
@@ -198,10 +197,8 @@ Status TableCreation::MapSegmentHere() {
     if (!mapped.ok()) return CauseOf(mapped.status());
     segment_ = std::move(mapped.value());
   }
-  Result<std::shared_ptr<TableShard>> here =
-      TableShard::Attach(spec_, id_, std::move(segment_), rank, context_.mode);
-  if (!here.ok()) return here.status();
-  here_ = std::move(here.value());
+  MV_RETURN_IF_NOT_OK(
+      TableShard::Attach(spec_, id_, std::move(segment_), rank, context_.mode).StoreIn(&here_));
   if (context_.service == nullptr) return Status::Ok();
   // The services must keep the table before any rank of another node can send a request.
   is_served_ = true;

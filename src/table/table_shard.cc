@@ -230,12 +230,11 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   Result<ShardStorage> storage = StorageOf(spec, layout, members.num_workers(), savers);
   if (!storage.ok()) return storage.status();
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
-  Result<std::unique_ptr<Shard>> shard_here = MakeShard(
-      spec, rows, members.num_workers(), created->segment_->data(),
-      ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
-      rank_context->memory()->KeyCountsOf(id), savers);
-  if (!shard_here.ok()) return shard_here.status();
-  created->shard_ = std::move(shard_here.value());
+  MV_RETURN_IF_NOT_OK(MakeShard(spec, rows, members.num_workers(), created->segment_->data(),
+                                ShardUser{rank_context->members().local_rank(),
+                                          rank_context->peers(), members.worker_id()},
+                                rank_context->memory()->KeyCountsOf(id), savers)
+                          .StoreIn(&created->shard_));
   storage->Attach(created->segment_->data());
   char* const mode_memory = created->segment_->data() + RoundUp(storage->segment_bytes(), kPage);
   Shard* const shard = created->shard_.get();
