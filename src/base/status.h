@@ -199,4 +199,17 @@ class [[nodiscard]] Result {
     if (!mv_status_.ok()) return mv_status_;  \
   } while (false)
 
+// Assigns the value of a Result to `target`, which may be a declaration, or returns from the
+// enclosing function with the status of the Result. It is two statements.
+//
+//   MV_ASSIGN_OR_RETURN(const int64_t bytes, SizeOf(file));
+#define MV_ASSIGN_OR_RETURN(target, ...) \
+  MV_ASSIGN_OR_RETURN_FROM(target, MV_JOIN_NAMES(mv_result_, __LINE__), __VA_ARGS__)
+#define MV_ASSIGN_OR_RETURN_FROM(target, result, ...) \
+  auto result = (__VA_ARGS__);                        \
+  if (!result.ok()) return result.status();           \
+  target = std::move(result.value())
+#define MV_JOIN_NAMES(first, second) MV_JOIN_EXPANDED(first, second)
+#define MV_JOIN_EXPANDED(first, second) first##second
+
 #endif  // MULTIVERSO_BASE_STATUS_H_

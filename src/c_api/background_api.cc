@@ -37,10 +37,10 @@ struct OwnedRequest {
   }
 
   Status Run(Table* table, const WaitLimit& limit) {
-    const auto rows = table->MustArrange(request)
-                          ? table->Arrange(&request)
-                          : Result<std::shared_ptr<const ArrangedRows>>(nullptr);
-    MV_RETURN_IF_NOT_OK(rows.status());
+    MV_ASSIGN_OR_RETURN(const auto rows,
+                        table->MustArrange(request)
+                            ? table->Arrange(&request)
+                            : Result<std::shared_ptr<const ArrangedRows>>(nullptr));
     Progress progress;
     return table->Run(request, &progress, limit);
   }
@@ -116,13 +116,12 @@ int32_t MV_TableStart(MV_Table table, const char* operation, const int64_t* row_
                       int64_t num_ids, const void* delta, void* out, int64_t count,
                       MV_Future* future) {
   return Guard([&]() -> Status {
-    const Result<RequestKind> kind = KindOf(operation);
-    if (!kind.ok()) return kind.status();
+    MV_ASSIGN_OR_RETURN(const RequestKind kind, KindOf(operation));
     if (future == nullptr) return Status(Code::kValue, "MV_TableStart: received null");
     TableUse use = OpenTables().Using(table);
     if (!use) return OpenTables().Stale(table);
     Table* const used = use->table;
-    const Request request = Request::Of(kind.value(), row_ids, num_ids, delta, out);
+    const Request request = Request::Of(kind, row_ids, num_ids, delta, out);
     MV_RETURN_IF_NOT_OK(used->Check(request, count));
     const int64_t delta_bytes =
         request.delta == nullptr ? 0 : count * SizeOf(used->spec().value_type());

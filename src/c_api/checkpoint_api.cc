@@ -42,11 +42,10 @@ Result<CheckpointRequest> RequestOf(const MV_SaveOptions* options) {
 }
 
 Status Save(MV_Session session, const MV_SaveOptions* options, int64_t table) {
-  Result<CheckpointRequest> request = RequestOf(options);
-  if (!request.ok()) return request.status();
-  request->table = table;
+  MV_ASSIGN_OR_RETURN(CheckpointRequest request, RequestOf(options));
+  request.table = table;
   return RunCollective(session, CallKind::kSave, 0, [&](SessionEntry* entry, Interrupt* interrupt) {
-    return entry->session->Save(request.value(), interrupt);
+    return entry->session->Save(request, interrupt);
   });
 }
 

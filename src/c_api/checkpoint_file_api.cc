@@ -120,10 +120,9 @@ int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
     }
     FileSystem* const files = LocalFileSystem();
     const CheckpointFolder folder(files, directory);
-    const Result<std::string> found = folder.Resolve();
-    if (!found.ok()) return found.status();
-    if (found.value().empty()) return folder.NotFound();
-    auto reader = CheckpointReader::Open(files, found.value());
+    MV_ASSIGN_OR_RETURN(const std::string found, folder.Resolve());
+    if (found.empty()) return folder.NotFound();
+    auto reader = CheckpointReader::Open(files, found);
     if (!reader.ok()) return reader.status();
     auto entry = std::make_unique<CheckpointEntry>();
     entry->reader = std::move(reader.value());
@@ -158,11 +157,10 @@ int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
     MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
     const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
     const auto number = static_cast<uint32_t>(table);
-    const Result<int64_t> rows = RowsToRead(entry->reader.get(), number);
-    if (!rows.ok()) return rows.status();
+    MV_ASSIGN_OR_RETURN(const int64_t rows, RowsToRead(entry->reader.get(), number));
     description->kind = static_cast<int32_t>(saved.kind);
     description->dtype = static_cast<int32_t>(saved.dtype);
-    description->num_row = rows.value();
+    description->num_row = rows;
     description->num_col = saved.num_col;
     description->updater = static_cast<int32_t>(saved.updater);
     description->slots = static_cast<int32_t>(saved.slots);
@@ -227,9 +225,8 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
     }
     const auto area_number = static_cast<uint32_t>(area);
     const auto number = static_cast<uint32_t>(table);
-    const Result<int64_t> rows = RowsToRead(entry->reader.get(), number);
-    if (!rows.ok()) return rows.status();
-    const int64_t expected = rows.value() * saved.row_bytes(area_number);
+    MV_ASSIGN_OR_RETURN(const int64_t rows, RowsToRead(entry->reader.get(), number));
+    const int64_t expected = rows * saved.row_bytes(area_number);
     if (bytes != expected || (out == nullptr && bytes > 0)) {
       return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
     }

@@ -30,7 +30,9 @@ class HandleKind {
   // Sets *handle to a new handle, which owns the object.
   Status Publish(std::unique_ptr<Object> object, Handle* handle) {
     const uintptr_t number = table_.Open(object.get());
-    if (number == 0) return Status(Code::kMemory, StrCat("too many handles: no more ", name_));
+    if (number == 0) {
+      return Status(Code::kMemory, StrCat("too many handles: cannot open another ", name_));
+    }
     (void)object.release();  // NOLINT: Close returns it
     *handle = reinterpret_cast<Handle>(number);
     return Status::Ok();

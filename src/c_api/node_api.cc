@@ -15,17 +15,16 @@ int32_t MV_FindSessions(int64_t pid, char* json, int64_t room, int64_t* length) 
 int32_t MV_NodeDescribe(const char* path, char* json, int64_t room, int64_t* length) {
   return Guard([&]() -> Status {
     if (path == nullptr) return Status(Code::kValue, "MV_NodeDescribe: expected a path");
-    const Result<FoundSession> found = FoundSession::Open(path);
-    if (!found.ok()) return found.status();
-    return WriteText(found.value().snapshot().Json().text, json, room, length);
+    MV_ASSIGN_OR_RETURN(const FoundSession found, FoundSession::Open(path));
+    return WriteText(found.snapshot().Json().text, json, room, length);
   });
 }
 
 int32_t MV_SessionStats(MV_Session session, char* json, int64_t room, int64_t* length) {
   return OpenSessions().With(session, [&](SessionEntry* entry) -> Status {
     const Segment& control = entry->session->context()->memory()->segment();
-    const Result<NodeSnapshot> snapshot = NodeSnapshot::Of(control.data(), control.bytes());
-    if (!snapshot.ok()) return snapshot.status();
-    return WriteText(snapshot.value().Json().text, json, room, length);
+    MV_ASSIGN_OR_RETURN(const NodeSnapshot snapshot,
+                        NodeSnapshot::Of(control.data(), control.bytes()));
+    return WriteText(snapshot.Json().text, json, room, length);
   });
 }

@@ -3,7 +3,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/text.h"
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"

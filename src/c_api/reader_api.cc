@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "base/text.h"
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
@@ -41,9 +40,9 @@ int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader) {
       return Status(Code::kValue, "MV_ReaderOpen: expected a name, or null and a process id");
     }
     MV_RETURN_IF_NOT_OK(WatchForks());
-    auto attached = JobReader::Attach(name == nullptr ? "" : name, name == nullptr ? pid : 0);
-    if (!attached.ok()) return attached.status();
-    return Readers().Publish(std::move(attached.value()), reader);
+    MV_ASSIGN_OR_RETURN(auto attached,
+                        JobReader::Attach(name == nullptr ? "" : name, name == nullptr ? pid : 0));
+    return Readers().Publish(std::move(attached), reader);
   });
 }
 
@@ -55,8 +54,7 @@ int32_t MV_ReaderDescribe(MV_Reader reader, char* json, int64_t room, int64_t* l
 int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version, const char* operation,
                      const int64_t* row_ids, int64_t num_ids, void* out, int64_t count) {
   return Readers().With(reader, [&](JobReader* used) -> Status {
-    const Result<RequestKind> kind = KindOf(operation);
-    if (!kind.ok()) return kind.status();
+    MV_ASSIGN_OR_RETURN(const RequestKind kind, KindOf(operation));
     if (version < 0 || num_ids < 0 || (out == nullptr && count > 0) ||
         (row_ids == nullptr && num_ids > 0)) {
       return Status(Code::kValue, "MV_ReaderRun: expected a version, row ids and a buffer");
@@ -64,7 +62,7 @@ int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version, const cha
     const Instant deadline = Clock::now() + kReadTimeout;
     return RunCall([&](Interrupt* interrupt) {
       return used->Run(table, static_cast<uint64_t>(version),
-                       Request::Of(kind.value(), row_ids, num_ids, nullptr, out), count,
+                       Request::Of(kind, row_ids, num_ids, nullptr, out), count,
                        WaitLimit::Until(deadline, interrupt));
     });
   });

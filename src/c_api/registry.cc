@@ -41,9 +41,8 @@ std::vector<MV_Table> TablesOf(const SessionEntry* owner) {
 
 // Withdraws a table of `owner`, which the caller keeps in use.
 Status WithdrawFrom(SessionEntry* owner, MV_Table table, Instant deadline) {
-  const auto closed = OpenTables().Close(table, deadline);
-  if (!closed.ok()) return closed.status();
-  const TableEntry& entry = *closed.value();
+  MV_ASSIGN_OR_RETURN(const auto closed, OpenTables().Close(table, deadline));
+  const TableEntry& entry = *closed;
   {
     // No call is in flight, because a call in flight uses the table.
     const Status failure = entry.background->Flush(WaitLimit::Until(deadline));
@@ -213,14 +212,13 @@ Status Withdraw(MV_Session session) {
     const Status status = Withdraw(table);
     if (status.code() == Code::kTimeout) return status;
   }
-  auto closed = OpenSessions().Close(session, deadline);
-  if (!closed.ok()) return closed.status();
+  MV_ASSIGN_OR_RETURN(auto closed, OpenSessions().Close(session, deadline));
   num_open_sessions.fetch_sub(1);
   // Another thread may have created a table before the handle was closed.
-  for (const MV_Table table : TablesOf(closed.value().get())) {
-    const Status status = WithdrawFrom(closed.value().get(), table, deadline);
+  for (const MV_Table table : TablesOf(closed.get())) {
+    const Status status = WithdrawFrom(closed.get(), table, deadline);
     if (status.code() == Code::kTimeout) {
-      (void)closed.value().release();  // NOLINT: leaked, since another thread still uses the table
+      (void)closed.release();  // NOLINT: leaked, since another thread still uses the table
       return status;
     }
   }

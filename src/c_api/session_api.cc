@@ -153,16 +153,14 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
         return Status(Code::kUnsupported, "joining a session needs Linux");
       }
       return RunCall([&](Interrupt* interrupt) -> Status {
-        auto joined = JoinSession(wanted, options->join, interrupt);
-        if (!joined.ok()) return joined.status();
+        MV_ASSIGN_OR_RETURN(auto joined, JoinSession(wanted, options->join, interrupt));
         LeaveSessionsAtExit();
-        return Publish(std::move(joined.value()), session);
+        return Publish(std::move(joined), session);
       });
     }
-    auto transport = OpenTransport(*options);
-    if (!transport.ok()) return transport.status();
+    MV_ASSIGN_OR_RETURN(auto transport, OpenTransport(*options));
     return RunCall([&](Interrupt* interrupt) -> Status {
-      auto opened = OpenSession(wanted, std::move(transport.value()), interrupt);
+      auto opened = OpenSession(wanted, std::move(transport), interrupt);
       // All ranks get a MismatchError. After another error, ranks may wait for this one in MPI.
       const bool is_agreed = opened.ok() || opened.status().code() == Code::kMismatch;
       if (!HasLostRanks()) MpiCommunicator::SkipFinalizeAtExit(!is_agreed);

@@ -172,14 +172,13 @@ int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater) {
 int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Table* table) {
   return Guard([&]() -> Status {
     if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
-    const Result<TableSpec> spec = SpecOf(options);
-    if (!spec.ok()) return spec.status();
+    MV_ASSIGN_OR_RETURN(const TableSpec spec, SpecOf(options));
     return RunCollective(session, CallKind::kCreateTable, 0,
                          [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
-                           auto made = entry->session->CreateTable(spec.value(),
-                                                                   options->init_value, interrupt);
-                           if (!made.ok()) return made.status();
-                           return Publish(entry, std::move(made.value()), table);
+                           MV_ASSIGN_OR_RETURN(
+                               auto made,
+                               entry->session->CreateTable(spec, options->init_value, interrupt));
+                           return Publish(entry, std::move(made), table);
                          });
   });
 }
@@ -227,9 +226,8 @@ int32_t MV_TableFree(MV_Table table) {
 int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids, int64_t num_ids,
                     const void* delta, void* out, int64_t count, int32_t flags) {
   return OpenTables().With(table, [&](TableEntry* entry) -> Status {
-    const Result<RequestKind> kind = KindOf(operation);
-    if (!kind.ok()) return kind.status();
-    return RunRequest(entry, Request::Of(kind.value(), row_ids, num_ids, delta, out), count, flags);
+    MV_ASSIGN_OR_RETURN(const RequestKind kind, KindOf(operation));
+    return RunRequest(entry, Request::Of(kind, row_ids, num_ids, delta, out), count, flags);
   });
 }
 
@@ -329,14 +327,13 @@ int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges, int6
     MV_RETURN_IF_NOT_OK(used->Check(Request::Of(kKind, nullptr, 0, nullptr, &dummy), 0));
     return RunTableCall(entry, kKind, 0, [&](Progress*, const WaitLimit& limit) -> Status {
       std::vector<RowRange> rows;
-      const Result<int64_t> listed = used->ListChanges(since, &rows, limit);
-      if (!listed.ok()) return listed.status();
+      MV_ASSIGN_OR_RETURN(const int64_t listed, used->ListChanges(since, &rows, limit));
       for (size_t i = 0; i < rows.size(); ++i) {
         ranges[2 * i] = rows[i].first;
         ranges[2 * i + 1] = rows[i].end;
       }
       *num_ranges = static_cast<int64_t>(rows.size());
-      *version = listed.value();
+      *version = listed;
       return Status::Ok();
     });
   });

@@ -128,11 +128,10 @@ Status RemoveFolder(const std::string& path, bool (*is_removed)(const std::strin
   }
   const OpenFolder folder = OpenFolderAt(dirfd(parent.get()), name, O_NOFOLLOW);
   if (folder == nullptr) return errno == ENOENT ? Status::Ok() : IoFailure(path, "remove", errno);
-  const auto entries = NamesIn(folder.get(), path);
-  if (!entries.ok()) return entries.status();
+  MV_ASSIGN_OR_RETURN(const auto entries, NamesIn(folder.get(), path));
   // A failure does not keep the other files, whose space is freed.
   Status status;
-  for (const std::string& entry : entries.value()) {
+  for (const std::string& entry : entries) {
     const Status removed = is_removed(entry)
                                ? RemoveAt(folder.get(), entry, 0, StrCat(path, "/", entry))
                                : ForeignEntryFailure(path, entry);

@@ -68,11 +68,10 @@ Status RemoveFolder(const std::string& path, bool (*is_removed)(const std::strin
   if (attributes == INVALID_FILE_ATTRIBUTES) return files->Look(path).status();
   // Links and junctions are reparse points, which Remove does not follow.
   if ((attributes & FILE_ATTRIBUTE_REPARSE_POINT) != 0) return files->Remove(path);
-  const auto entries = files->List(path);
-  if (!entries.ok()) return entries.status();
+  MV_ASSIGN_OR_RETURN(const auto entries, files->List(path));
   // A failure does not keep the other files, whose space is freed.
   Status status;
-  for (const std::string& entry : entries.value()) {
+  for (const std::string& entry : entries) {
     const Status removed = is_removed(entry) ? files->Remove(StrCat(path, "/", entry))
                                              : ForeignEntryFailure(path, entry);
     if (status.ok()) status = removed;

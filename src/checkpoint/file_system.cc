@@ -100,10 +100,9 @@ class DiskFileSystem final : public FileSystem {
   }
 
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    const Result<EntryKind> kind = Look(path);
-    if (!kind.ok()) return kind.status();
-    if (kind.value() == EntryKind::kFolder) return IoFailure(path, "read", EISDIR);
-    if (kind.value() == EntryKind::kOther) return IoFailure(path, "read", EINVAL);
+    MV_ASSIGN_OR_RETURN(const EntryKind kind, Look(path));
+    if (kind == EntryKind::kFolder) return IoFailure(path, "read", EISDIR);
+    if (kind == EntryKind::kOther) return IoFailure(path, "read", EINVAL);
     const int file = disk::Open(path);
     if (file < 0) return IoFailure(path, "open", errno);
     return std::unique_ptr<ReadableFile>(std::make_unique<LocalReadableFile>(path, file));

@@ -46,17 +46,16 @@ bool CheckpointName::Parse(const std::string& text, CheckpointName* name) {
 std::string ManifestPath(const std::string& path) { return StrCat(path, "/", kManifestName); }
 
 Result<Manifest> ReadManifest(FileSystem* files, const std::string& path, int64_t* bytes) {
-  auto file = files->Open(ManifestPath(path));
-  if (!file.ok()) return file.status();
-  const int64_t size = file.value()->bytes();
+  MV_ASSIGN_OR_RETURN(auto file, files->Open(ManifestPath(path)));
+  const int64_t size = file->bytes();
   if (bytes != nullptr) *bytes = size;
   if (size > kMaxHeaderBytes) {
-    return CorruptionFailure(file.value()->path(), 0,
+    return CorruptionFailure(file->path(), 0,
                              StrCat("expected a manifest, received ", size, " bytes"));
   }
   std::string content(static_cast<size_t>(size), '\0');
-  MV_RETURN_IF_NOT_OK(file.value()->Read(0, content.data(), size));
-  Result<Manifest> manifest = DecodeManifest(content, file.value()->path());
+  MV_RETURN_IF_NOT_OK(file->Read(0, content.data(), size));
+  Result<Manifest> manifest = DecodeManifest(content, file->path());
   CheckpointName name;
   std::string parent;
   if (!manifest.ok() || !SplitPath(path, &parent, &name)) return manifest;
@@ -65,7 +64,7 @@ Result<Manifest> ReadManifest(FileSystem* files, const std::string& path, int64_
   // A load takes the last checkpoint by its name, so a folder with the name of a later checkpoint
   // would bring an older state.
   return CorruptionFailure(
-      file.value()->path(), kNumberOffset,
+      file->path(), kNumberOffset,
       StrCat("expected ", name.text(), ", as its folder is named, received ", saved.text(),
              "; give the folder that name, or one that is no checkpoint's"));
 }

@@ -59,9 +59,9 @@ Status CheckpointReader::OpenChain() {
 
 Status CheckpointReader::OpenDataFiles(Link* link) {
   for (uint32_t i = 0; i < link->manifest.files.size(); ++i) {
-    auto file = DataFile::Open(files_, StrCat(link->path, "/", DataFileName(i)), link->manifest, i);
-    if (!file.ok()) return file.status();
-    link->files.push_back(std::move(file.value()));
+    MV_ASSIGN_OR_RETURN(auto file, DataFile::Open(files_, StrCat(link->path, "/", DataFileName(i)),
+                                                  link->manifest, i));
+    link->files.push_back(std::move(file));
     DataFile* const opened = link->files.back().get();
     LimitOpenFiles(opened);
     for (const Section& section : opened->header().sections) {
@@ -216,11 +216,10 @@ Status CheckpointReader::ReadRowIds(StoredSection* stored) {
   const Section& section = *stored->section;
   std::vector<int64_t> ids(static_cast<size_t>(section.bytes / kRowIdBytes));
   for (int64_t block = 0; block < section.blocks(); ++block) {
-    const auto data = ReadBlock(stored->file, section, block);
-    if (!data.ok()) return data.status();
-    if (data.value() > 0) {
+    MV_ASSIGN_OR_RETURN(const auto data, ReadBlock(stored->file, section, block));
+    if (data > 0) {
       std::memcpy(reinterpret_cast<char*>(ids.data()) + block * kBlockBytes, buffer_.data(),
-                  static_cast<size_t>(data.value()));
+                  static_cast<size_t>(data));
     }
   }
   int64_t least = section.first_row;
@@ -298,8 +297,7 @@ Status CheckpointReader::Verify(int64_t first, int64_t end, const WaitLimit& lim
         MV_RETURN_IF_NOT_OK(CheckKeys(link.get(), stored));
       }
       for (; first < std::min(end, blocks_before + blocks); ++first) {
-        const auto data = ReadBlock(stored.file, section, first - blocks_before);
-        if (!data.ok()) return data.status();
+        MV_RETURN_IF_NOT_OK(ReadBlock(stored.file, section, first - blocks_before).status());
         MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
       }
       blocks_before += blocks;
@@ -343,10 +341,9 @@ Status CheckpointReader::ReadPart(const StoredSection& stored, int64_t from, int
   const int64_t row_bytes = saved.row_bytes(section.area);
   const int64_t element_bytes = saved.element_bytes(section.area);
   for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {
-    const auto data = ReadBlock(stored.file, section, block);
-    if (!data.ok()) return data.status();
+    MV_ASSIGN_OR_RETURN(const auto data, ReadBlock(stored.file, section, block));
     const int64_t block_begin = block * kBlockBytes;
-    const int64_t part_end = std::min(to, block_begin + data.value());
+    const int64_t part_end = std::min(to, block_begin + data);
     for (int64_t part = std::max(from, block_begin); part < part_end;) {
       // The stored row at `part`, and the run of consecutive rows that begins with it.
       const int64_t place = part / row_bytes;

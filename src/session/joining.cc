@@ -137,9 +137,8 @@ Status Joining::TakeRank() {
   facts.initial_size = session->initial_size;
   facts.joined = &session->joined;
   members_ = Membership::OfJoiner(facts, rank);
-  MV_RETURN_IF_NOT_OK(
-      RankContext::Join(std::move(*session_->segment()), members_).StoreIn(&context_));
-  MV_RETURN_IF_NOT_OK(Heartbeat::Start(context_.get()).StoreIn(&heartbeat_));
+  MV_ASSIGN_OR_RETURN(context_, RankContext::Join(std::move(*session_->segment()), members_));
+  MV_ASSIGN_OR_RETURN(heartbeat_, Heartbeat::Start(context_.get()));
   // From now on the others see this rank.
   session->joined.store(rank + 1, std::memory_order_release);
   return Status::Ok();

@@ -152,11 +152,11 @@ Status Saving::ListSections(const WaitLimit& limit) {
     Table* const table = tables()[i].get();
     const RowRange rows = table->partition().RowsSavedBy(members().rank(), savers_);
     std::vector<RowRange> changed;
-    const Result<int64_t> version =
-        table->ListChangesHere(base == nullptr ? 0 : base->versions[i], rows, &changed, limit);
-    if (!version.ok()) return version.status();
+    MV_ASSIGN_OR_RETURN(
+        const int64_t version,
+        table->ListChangesHere(base == nullptr ? 0 : base->versions[i], rows, &changed, limit));
     this_save_.tables.push_back(table->id());
-    this_save_.versions.push_back(version.value());
+    this_save_.versions.push_back(version);
     if (rows.count() == 0) continue;
     uint64_t steps = 0;
     MV_RETURN_IF_NOT_OK(StepsOfSection(table, rows, &steps, limit));

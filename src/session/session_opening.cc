@@ -83,37 +83,36 @@ Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
 Status Opening::JoinGroup(const WaitLimit& limit) {
   std::string hello;
   MV_RETURN_IF_NOT_OK(MakeHello(&hello));
-  const Result<std::vector<std::string>> hellos = transport_->Exchange(hello, limit);
-  if (!hellos.ok()) return hellos.status();
-  MV_RETURN_IF_NOT_OK(
-      Membership::FromHellos(hellos.value(), transport_->rank()).StoreIn(&members_));
+  MV_ASSIGN_OR_RETURN(const std::vector<std::string> hellos, transport_->Exchange(hello, limit));
+  MV_ASSIGN_OR_RETURN(members_, Membership::FromHellos(hellos, transport_->rank()));
 
   const Status made = CreateControl();
-  const Result<std::vector<Report>> created = Exchange(made, control_.locator(), OpenPort(), limit);
-  if (!created.ok()) return created.status();
+  MV_ASSIGN_OR_RETURN(const std::vector<Report> created,
+                      Exchange(made, control_.locator(), OpenPort(), limit));
 
-  const Status mapped = MapControl(created.value());
+  const Status mapped = MapControl(created);
   std::unique_ptr<Messenger> messenger;
   if (members_.spans_nodes()) {
-    MV_RETURN_IF_NOT_OK(transport_->Connect(limit).StoreIn(&messenger));
+    MV_ASSIGN_OR_RETURN(messenger, transport_->Connect(limit));
   }
   MV_RETURN_IF_NOT_OK(transport_->PrepareExit(limit));
-  const auto all_mapped = Exchange(mapped, SegmentLocator(), ConnectionAddress(), limit);
-  if (!all_mapped.ok()) return all_mapped.status();
+  MV_ASSIGN_OR_RETURN(const auto all_mapped,
+                      Exchange(mapped, SegmentLocator(), ConnectionAddress(), limit));
   control_.Unlink();
-  return MakeGroup(created.value(), std::move(messenger));
+  return MakeGroup(created, std::move(messenger));
 }
 
 Result<std::vector<Report>> Opening::Exchange(const Status& mine, const SegmentLocator& locator,
                                               const ConnectionAddress& address,
                                               const WaitLimit& limit) {
   const Report report{Vote::Of(mine), locator, address};
-  const Result<std::vector<std::string>> received = transport_->Exchange(
-      std::string(reinterpret_cast<const char*>(&report), sizeof(report)), limit);
-  if (!received.ok()) return received.status();
-  std::vector<Report> reports(received.value().size());
+  MV_ASSIGN_OR_RETURN(
+      const std::vector<std::string> received,
+      transport_->Exchange(std::string(reinterpret_cast<const char*>(&report), sizeof(report)),
+                           limit));
+  std::vector<Report> reports(received.size());
   for (size_t i = 0; i < reports.size(); ++i) {
-    const std::string& bytes = received.value()[i];
+    const std::string& bytes = received[i];
     if (bytes.size() != sizeof(Report)) {
       return Status(Code::kTransport, StrCat("rank ", i, " sent a broken startup message"));
     }
@@ -200,20 +199,18 @@ Status Opening::MakeGroup(const std::vector<Report>& reports,
   if (port_ != nullptr) {
     std::vector<ConnectionAddress> addresses;
     for (const Report& report : reports) addresses.push_back(report.address);
-    MV_RETURN_IF_NOT_OK(
-        PeerConnections::Open(std::move(port_), members_, addresses).StoreIn(&connections));
+    MV_ASSIGN_OR_RETURN(connections, PeerConnections::Open(std::move(port_), members_, addresses));
   }
   if (members_.is_elastic()) {
     members_.Follow(&reinterpret_cast<NodeControl*>(control_.data())->joined);
   }
-  MV_RETURN_IF_NOT_OK(
-      RankContext::Join(std::move(control_), members_, std::move(messenger), std::move(connections))
-          .StoreIn(&context_));
+  MV_ASSIGN_OR_RETURN(context_, RankContext::Join(std::move(control_), members_,
+                                                  std::move(messenger), std::move(connections)));
   if (members_.spans_nodes()) {
-    MV_RETURN_IF_NOT_OK(NodeService::Start(context_.get()).StoreIn(&service_));
+    MV_ASSIGN_OR_RETURN(service_, NodeService::Start(context_.get()));
   }
   if (members_.size() > 1 || members_.is_elastic()) {
-    MV_RETURN_IF_NOT_OK(Heartbeat::Start(context_.get()).StoreIn(&heartbeat_));
+    MV_ASSIGN_OR_RETURN(heartbeat_, Heartbeat::Start(context_.get()));
   }
   return Status::Ok();
 }

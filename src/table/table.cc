@@ -114,7 +114,7 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     of_rows.worker = request.worker;
     std::shared_ptr<const ArrangedRows> arranged;
     if (is_add) {
-      MV_RETURN_IF_NOT_OK(table->Arrange(&of_rows).StoreIn(&arranged));
+      MV_ASSIGN_OR_RETURN(arranged, table->Arrange(&of_rows));
     }
     Progress progress;
     return table->consistency()->Run(of_rows, &progress, limit);

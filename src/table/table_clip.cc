@@ -27,7 +27,7 @@ void ClipNorm(double limit, int64_t count, Request* request, std::vector<char>* 
 Result<std::shared_ptr<const ArrangedRows>> Table::Arrange(Request* request) const {
   std::shared_ptr<ArrangedRows> rows;
   if (IsOfRows(request->kind)) {
-    MV_RETURN_IF_NOT_OK(ArrangeRows(request).StoreIn(&rows));
+    MV_ASSIGN_OR_RETURN(rows, ArrangeRows(request));
   }
   const double limit = clipnorm();
   if (limit != 0) {
