@@ -436,7 +436,6 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         (MV_Checkpoint, c_int64, POINTER(MV_CheckpointTable)),
     ),
     "MV_CheckpointClocks": (c_int32, (MV_Checkpoint, c_int64, POINTER(c_int64), c_int64)),
-    "MV_CheckpointBase": (c_int32, (MV_Checkpoint, c_int64, POINTER(c_char_p))),
     "MV_CheckpointVerify": (c_int32, (MV_Checkpoint, c_int64, POINTER(c_int64))),
     "MV_CheckpointRead": (c_int32, (MV_Checkpoint, c_int64, c_int64, c_void_p, c_int64)),
     "MV_CheckpointClose": (c_int32, (MV_Checkpoint,)),

@@ -28,8 +28,7 @@ static_assert(MV_HYPER_COUNT <= kSavedHypers);
 
 struct CheckpointEntry {
   std::unique_ptr<CheckpointReader> reader;
-  std::mutex mutex;  // held while reading
-  std::vector<std::string> bases;
+  std::mutex mutex;      // held while reading
   int64_t verified = 0;  // number of blocks that MV_CheckpointVerify has verified
 };
 
@@ -126,7 +125,6 @@ int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
     if (!reader.ok()) return reader.status();
     auto entry = std::make_unique<CheckpointEntry>();
     entry->reader = std::move(reader.value());
-    entry->bases = entry->reader->bases();
     return Checkpoints().Publish(std::move(entry), checkpoint);
   });
 }
@@ -139,7 +137,7 @@ int32_t MV_CheckpointDescribe(MV_Checkpoint checkpoint, MV_CheckpointDescription
     description->step = manifest.step;
     description->created = manifest.created;
     description->num_tables = static_cast<int64_t>(manifest.tables.size());
-    description->num_files = entry->reader->num_files();
+    description->num_files = static_cast<int64_t>(manifest.files.size());
     description->num_workers = manifest.workers;
     description->bytes = entry->reader->file_bytes();
     description->mode = static_cast<int32_t>(manifest.mode);
@@ -187,17 +185,6 @@ int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* cl
   });
 }
 
-int32_t MV_CheckpointBase(MV_Checkpoint checkpoint, int64_t index, const char** path) {
-  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
-    if (path == nullptr || index < 0) {
-      return Status(Code::kIndex, StrCat("index: expected 0 or more, received ", index));
-    }
-    const auto bases = static_cast<int64_t>(entry->bases.size());
-    *path = index < bases ? entry->bases[static_cast<size_t>(index)].c_str() : nullptr;
-    return Status::Ok();
-  });
-}
-
 int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left) {
   return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
     if (left == nullptr || most_bytes < 1) {
@@ -235,7 +222,7 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
       FillUnstored(saved, area_number, static_cast<char*>(out));
     }
     int64_t done = 0;  // the rows of keys follow each other
-    // An increment may name other keys than the areas of its base have.
+    // An increment may name other keys than the areas of earlier files have.
     const auto other_rows = [&] {
       return CorruptionFailure(ManifestPath(entry->reader->path()), 0,
                                StrCat("table '", saved.name, "': area ", area_number,

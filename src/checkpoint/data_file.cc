@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <utility>
 
@@ -28,10 +29,25 @@ std::string DataFileName(uint32_t index) {
   return name;
 }
 
+std::string DataFileName(const SavedFile& file, int64_t number) {
+  if (file.number == number) return DataFileName(file.index);
+  char name[64];
+  std::snprintf(name, sizeof(name), "shard-%05u-of-%06" PRId64 ".mv", file.index, file.number);
+  return name;
+}
+
+bool IsDataFileName(const std::string& name) {
+  SavedFile file;
+  if (std::sscanf(name.c_str(), "shard-%" SCNu32 "-of-%" SCNd64, &file.index, &file.number) < 1) {
+    return false;
+  }
+  return name == DataFileName(file.index) || name == DataFileName(file, -1);
+}
+
 std::string PartialName(const std::string& data_file) { return data_file + ".part"; }
 
 Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::string& path,
-                                                 const Manifest& manifest, uint32_t index) {
+                                                 const Manifest& manifest, size_t index) {
   MV_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, OpenListed(files, path));
   const int64_t bytes = file->bytes();
   std::string header(static_cast<size_t>(std::min(bytes, kDataPreludeBytes)), '\0');

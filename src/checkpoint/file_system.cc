@@ -148,6 +148,13 @@ class DiskFileSystem final : public FileSystem {
     return disk::Rename(from, to);
   }
 
+  Status Link(const std::string& from, const std::string& to) override {
+    if (MV_FAILPOINT("file.link")) return IoFailure(to, "link", EIO);
+    std::error_code error;
+    fs::create_hard_link(PathOf(from), PathOf(to), error);
+    return Check(to, "link", error);
+  }
+
   Status SyncFolder(const std::string& path) override {
     if (MV_FAILPOINT("folder.sync")) return IoFailure(path, "sync", EIO);
     return disk::SyncFolder(path);

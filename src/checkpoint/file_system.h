@@ -54,6 +54,8 @@ class FileSystem {
   virtual Status MakeFolder(const std::string& path) = 0;
   // Renames an entry, atomically for other processes.
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
+  // Makes `to` a second name of the file `from`, whose content stays until both are removed.
+  virtual Status Link(const std::string& from, const std::string& to) = 0;
   // Flushes the entries of the folder to the disk.
   virtual Status SyncFolder(const std::string& path) = 0;
   // Removes a file. A link itself is removed, and its target stays.

@@ -48,10 +48,11 @@ bool IsNameOfLeftover(const std::string& name) {
 
 // Returns whether a save writes a file of this name to the folder of a checkpoint.
 bool IsFileOfCheckpoint(const std::string& name) {
-  if (name == kManifestName) return true;
-  uint32_t index = 0;
-  if (std::sscanf(name.c_str(), "shard-%" SCNu32, &index) != 1) return false;
-  return name == DataFileName(index) || name == PartialName(DataFileName(index));
+  const std::string partial = PartialName("");
+  const bool is_partial = name.size() > partial.size() &&
+                          name.compare(name.size() - partial.size(), partial.size(), partial) == 0;
+  return name == kManifestName ||
+         IsDataFileName(is_partial ? name.substr(0, name.size() - partial.size()) : name);
 }
 
 }  // namespace
@@ -133,38 +134,18 @@ void CheckpointFolder::Abandon(const std::string& saving) {
   (void)files_->RemoveFolder(saving, &IsFileOfCheckpoint);
 }
 
-Status CheckpointFolder::AddBases(std::string path, std::set<int64_t>* numbers) const {
-  Result<Manifest> manifest = ReadManifest(files_, path);
-  if (!manifest.ok()) return manifest.status();
-  while (manifest->base.has_value() && numbers->insert(manifest->base->number).second) {
-    const std::string base_path = PathOfBase(path, *manifest->base);
-    manifest = ReadBaseManifest(files_, path, Manifest(manifest.value()));
-    if (!manifest.ok()) return manifest.status();
-    path = base_path;
-  }
-  return Status::Ok();
-}
-
 Status CheckpointFolder::Retire(int64_t keep, std::vector<std::string>* retired) {
   MV_ASSIGN_OR_RETURN(const std::vector<CheckpointName> names, List());
-  if (static_cast<int64_t>(names.size()) <= keep) return Status::Ok();
-  const auto first_kept = names.end() - keep;
-  std::set<int64_t> needed;  // the numbers of bases
-  for (auto name = first_kept; name != names.end(); ++name) {
-    MV_RETURN_IF_NOT_OK(AddBases(PathOf(*name), &needed));
-  }
-  // Increments are renamed before their bases, so that every checkpoint that is found is complete.
-  for (auto end = first_kept; end != names.begin(); --end) {
-    const CheckpointName& name = *(end - 1);
-    if (needed.count(name.number) != 0) continue;
+  const int64_t surplus = static_cast<int64_t>(names.size()) - keep;
+  for (int64_t i = 0; i < surplus; ++i) {
+    const CheckpointName& name = names[static_cast<size_t>(i)];
     const std::string removing = kRemoving + name.text();
     const Status renamed = files_->Rename(PathOf(name), StrCat(path_, "/", removing));
     if (renamed.ok()) {
       retired->push_back(removing);
-      continue;
+    } else {
+      LogWarning(StrCat("an old checkpoint stays: ", renamed.text()));
     }
-    LogWarning(StrCat("an old checkpoint stays: ", renamed.text()));
-    MV_RETURN_IF_NOT_OK(AddBases(PathOf(name), &needed));
   }
   return Status::Ok();
 }

@@ -124,7 +124,7 @@ Status SaveJob::CheckMayContinue() const {
 
 Status SaveJob::WriteFile() {
   DataHeader header;
-  header.version = VersionOf(plan_.manifest);
+  header.version = VersionOfData(plan_.manifest);
   header.id = plan_.manifest.id;
   header.index = static_cast<uint32_t>(plan_.file_index);
   header.sections = plan_.sections;
@@ -184,7 +184,12 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
 }
 
 Status SaveJob::CollectFiles() {
-  plan_.manifest.files.assign(plan_.num_files, SavedFile());
+  SavedFile own;
+  own.id = plan_.manifest.id;
+  own.number = plan_.manifest.number;
+  std::vector<SavedFile>& saved = plan_.manifest.files;
+  saved.insert(saved.begin(), plan_.num_files, own);
+  for (uint32_t index = 0; index < plan_.num_files; ++index) saved[index].index = index;
   auto interval = kFirstPollInterval;
   Instant give_up = Instant::max();
   for (uint32_t index = 0; index < plan_.num_files;) {

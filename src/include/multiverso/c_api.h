@@ -516,10 +516,6 @@ MV_EXPORT int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t t
 /* Returns the number of adds of each of the `count` workers to a table. */
 MV_EXPORT int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* clocks,
                                       int64_t count);
-/* Returns in `path` the checkpoint on which this one is built if `index` is 0, that checkpoint's
- * base if it is 1, and so on; null after the last, which is a full checkpoint. The path is valid
- * until `checkpoint` is closed. All functions read an increment together with these checkpoints. */
-MV_EXPORT int32_t MV_CheckpointBase(MV_Checkpoint checkpoint, int64_t index, const char** path);
 /* Checks about `most_bytes` bytes of data, in whole blocks, from the end of the last call on.
  * `left` receives the number of unchecked bytes, rounded up to whole blocks: 0 at the end. */
 MV_EXPORT int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left);
