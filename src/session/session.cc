@@ -242,7 +242,7 @@ Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* int
   }
   // Ranks that joined later must use the same area as the others.
   if (members_.is_elastic()) aggregation_.area = static_cast<int>(call.number() % 2);
-  return Aggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
+  return Aggregation::Run(context_.get(), &aggregation_, dtype, data, count, limit);
 }
 
 void Session::Finish() {
