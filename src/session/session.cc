@@ -10,6 +10,8 @@
 #include "session/loading.h"
 #include "session/publishing.h"
 #include "session/saving.h"
+#include "sum/here_aggregation.h"
+#include "sum/spanning_aggregation.h"
 #include "table/table_creation.h"
 
 namespace multiverso {
@@ -242,7 +244,10 @@ Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* int
   }
   // Ranks that joined later must use the same area as the others.
   if (members_.is_elastic()) aggregation_.area = static_cast<int>(call.number() % 2);
-  return Aggregation::Run(context_.get(), &aggregation_, dtype, data, count, limit);
+  if (members_.spans_nodes()) {
+    return SpanningAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
+  }
+  return HereAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
 }
 
 void Session::Finish() {

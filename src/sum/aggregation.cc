@@ -7,8 +7,6 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "sum/here_aggregation.h"
-#include "sum/spanning_aggregation.h"
 
 namespace multiverso {
 namespace {
@@ -45,22 +43,6 @@ uint64_t DigestOf(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Status Aggregation::Run(RankContext* context, AggregationState* state, DType dtype, void* data,
-                        int64_t count, const WaitLimit& limit) {
-  std::unique_ptr<Aggregation> aggregation;
-  if (context->members().spans_nodes()) {
-    aggregation = std::make_unique<SpanningAggregation>(context, state, dtype, data, count);
-  } else {
-    aggregation = std::make_unique<HereAggregation>(context, state, dtype, data, count);
-  }
-  std::vector<int> ranks;
-  for (const int rank : context->workers()->members()) {
-    if (!context->peers()->IsExcluded(rank)) ranks.push_back(rank);
-  }
-  aggregation->SumOver(std::move(ranks));
-  return aggregation->RunChunks(limit);
-}
-
 Aggregation::Aggregation(RankContext* context, AggregationState* state, DType dtype, void* data,
                          int64_t count)
     : context_(context),
@@ -70,6 +52,15 @@ Aggregation::Aggregation(RankContext* context, AggregationState* state, DType dt
       in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
       chunks_(std::max(DivideUp(count, in_chunk_), int64_t{1})),
       data_(static_cast<char*>(data)) {}
+
+Status Aggregation::Run(const WaitLimit& limit) {
+  std::vector<int> ranks;
+  for (const int rank : context_->workers()->members()) {
+    if (!context_->peers()->IsExcluded(rank)) ranks.push_back(rank);
+  }
+  SumOver(std::move(ranks));
+  return RunChunks(limit);
+}
 
 void Aggregation::SumOver(std::vector<int> ranks) { ranks_ = std::move(ranks); }
 

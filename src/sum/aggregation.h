@@ -36,14 +36,14 @@ struct AggregationState {
 
 class Aggregation {
  public:
-  // Sums the array. `state` outlives the call.
-  static Status Run(RankContext* context, AggregationState* state, DType dtype, void* data,
-                    int64_t count, const WaitLimit& limit);
-
+  // `state` and `data` outlive the aggregation.
   Aggregation(RankContext* context, AggregationState* state, DType dtype, void* data,
               int64_t count);
 
   virtual ~Aggregation() = default;
+
+  // Sums the array. Call this function once.
+  Status Run(const WaitLimit& limit);
 
  protected:
   // Follows the end of a lost rank in an error.
