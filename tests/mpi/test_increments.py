@@ -27,7 +27,8 @@ def contents(path):
             arrays[table.name, "steps"] = opened.read_steps(table.name)
             arrays[table.name, "row state"] = opened.read_row_state(table.name)
             arrays[table.name, "keys"] = opened.read_keys(table.name)
-        return opened.tables, arrays, opened.step, bool(opened.bases)
+        is_increment = any(path.glob("shard-*-of-*.mv"))
+        return opened.tables, arrays, opened.step, is_increment
 
 
 def check_same(left, right):
