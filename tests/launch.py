@@ -104,10 +104,14 @@ class Result:
     leftovers: list[str] = field(default_factory=list)
 
     def check_clean(self) -> Self:
-        """Raise AssertionError if the job hung or left anything behind."""
+        """Raise AssertionError if the job hung, left anything behind or lacks a rank's death."""
         if self.timed_out or self.leftovers:
             how = "timed out" if self.timed_out else "ended"
             msg = f"the job {how} and left {self.leftovers}; it printed:\n{self.output}"
+            raise AssertionError(msg)
+        alive = [rank for rank, report in self.reports.items() if report.get("not_killed")]
+        if alive:
+            msg = f"nothing killed ranks {alive}; the job printed:\n{self.output}"
             raise AssertionError(msg)
         return self
 
