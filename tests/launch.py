@@ -216,7 +216,9 @@ class Job:
 
     def _environ(self, extra: dict[str, str]) -> dict[str, str]:
         package = str(Path(multiverso.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+        # A third of the time in which Keras is imported goes to these packages.
+        hidden = str(PROGRAMS / "absent") if "KERAS_BACKEND" in extra else None
+        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"), hidden)))
         job = {
             "PYTHONPATH": path,
             "PYTHONUNBUFFERED": "1",
