@@ -10,6 +10,9 @@ import launch
 from multiverso import checkpoint as checkpoints
 from multiverso._native import capi
 
+# What differs from a full checkpoint is in the files, which no MPI writes.
+pytestmark = pytest.mark.one_mpi
+
 
 def contents(path):
     """Return everything that a checkpoint holds, but for the times since the uses of keys."""
