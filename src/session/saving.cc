@@ -92,12 +92,12 @@ std::string Saving::LinkLastSave() {
   if (manifest->id != last->id) return StrCat(path, " is not what was saved there");
   const std::vector<SavedFile>& files = manifest->files;
   int64_t increments = 1;
-  int64_t bytes_of_full = 0;
-  int64_t bytes_of_increments = 0;
+  uint64_t bytes_of_full = 0;  // unsigned, since a manifest may contain any numbers
+  uint64_t bytes_of_increments = 0;
   for (size_t i = 0; i < files.size(); ++i) {
     if (i > 0 && files[i].number != files[i - 1].number) ++increments;
     (files[i].number == files.back().number ? bytes_of_full : bytes_of_increments) +=
-        files[i].bytes;
+        static_cast<uint64_t>(files[i].bytes);
   }
   if (increments > kMaxIncrements || bytes_of_increments > bytes_of_full) return kManyIncrements;
   const Status linked = LinkFiles(manifest.value(), path);
