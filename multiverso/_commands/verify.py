@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from multiverso.checkpoint import Checkpoint, saved_in
-from multiverso.errors import CheckpointCorruptError, CheckpointIOError
+from multiverso.errors import CheckpointCorruptError
 
 
 def add_parser(commands: Any) -> None:
@@ -24,8 +24,8 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Verify the checkpoints, the newest first; return 0 if all are undamaged."""
     code = 0
-    # An incremental checkpoint has the files of earlier ones, too. It is read before them, and a
-    # checkpoint whose files have all been read is not read again.
+    # An incremental checkpoint has links to the files of earlier ones. The newest is read first, and
+    # a checkpoint whose files have all been read is not read again.
     verified: set[tuple[int, int]] = set()
     for path in saved_in(options.directory)[::-1] or [options.directory]:
         try:
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
                     checkpoint.verify()
                     verified |= files
             sys.stdout.write("  intact\n")
-        except (CheckpointCorruptError, CheckpointIOError) as error:
+        except (CheckpointCorruptError, OSError) as error:
             sys.stdout.flush()
             sys.stderr.write(f"multiverso: {error}\n")
             code = 1

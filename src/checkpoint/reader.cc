@@ -141,7 +141,7 @@ std::vector<CheckpointReader::Part> CheckpointReader::Overlay(const std::vector<
   };
   for (const Part& part : below) {
     const auto area = area_of(*part.stored);
-    // The rows of the part that have not been replaced or passed on.
+    // The first row of the part that is neither replaced nor in `parts` yet.
     int64_t first = part.first;
     // The last section taken may replace the beginning of this part.
     if (!parts.empty() && area_of(*parts.back().stored) == area) {
@@ -231,7 +231,8 @@ Status CheckpointReader::ReadRowIds(StoredSection* stored) {
   return Status::Ok();
 }
 
-Status CheckpointReader::CheckKeys(Save* save, const StoredSection& stored) {
+Status CheckpointReader::CheckKeys(Save* save, const StoredSection& stored,
+                                   const WaitLimit& limit) {
   const Section& section = *stored.section;
   const SavedTable& saved = manifest().tables[section.table];
   const int64_t stripes = saved.num_row / kRowsPerStripeOfKeys;
@@ -251,8 +252,8 @@ Status CheckpointReader::CheckKeys(Save* save, const StoredSection& stored) {
     }
     return Status::Ok();
   };
-  MV_RETURN_IF_NOT_OK(ReadSection(save, stored, section.first_row, section.first_row + section.rows,
-                                  WaitLimit::Until(Instant::max()), take));
+  MV_RETURN_IF_NOT_OK(
+      ReadSection(save, stored, section.first_row, section.first_row + section.rows, limit, take));
   std::sort(keys.begin(), keys.end());
   const auto repeated = std::adjacent_find(keys.begin(), keys.end());
   return repeated == keys.end() ? Status::Ok() : problem(*repeated, " is in two rows");
@@ -273,7 +274,7 @@ Status CheckpointReader::Verify(int64_t first, int64_t end, const WaitLimit& lim
       const bool has_share = first < std::min(end, blocks_before + blocks);
       if (has_share && section.area == kRowIdsArea) MV_RETURN_IF_NOT_OK(ReadRowIds(&stored));
       if (has_share && section.area == kKeysArea) {
-        MV_RETURN_IF_NOT_OK(CheckKeys(save.get(), stored));
+        MV_RETURN_IF_NOT_OK(CheckKeys(save.get(), stored, limit));
       }
       for (; first < std::min(end, blocks_before + blocks); ++first) {
         MV_RETURN_IF_NOT_OK(ReadBlock(stored.file, section, first - blocks_before).status());

@@ -95,7 +95,7 @@ class CheckpointReader {
   // Reads the row ids of a section of kRowIdsArea, unless they have been read, and checks them.
   Status ReadRowIds(StoredSection* stored);
   // Checks that each key of a section is in a row of its stripe, and in one row only.
-  Status CheckKeys(Save* save, const StoredSection& stored);
+  Status CheckKeys(Save* save, const StoredSection& stored, const WaitLimit& limit);
   // Do what Read does for rows of a section, and for the part of a section from offset `from` to
   // `to`, whose rows are `row_ids` from the section's first stored row on, or consecutive if
   // `row_ids` is null.

@@ -48,6 +48,8 @@ HereSum::HereSum(const StagedShape& shape, char* base, Shard* shard, WorkerClock
   const int workers = clocks_->workers();
   auto* const words = reinterpret_cast<BlockWords*>(base + ClockBytes(workers));
   const int64_t stripes = shape_.layout.stripes();
+  // A worker that has claimed a stripe must not fail for lack of memory, since others wait for it.
+  sources_.reserve(static_cast<size_t>(workers));
   for (int i = 0; i < workers; ++i) {
     const int64_t first = stripes * i / workers;
     blocks_.push_back(Block{first, stripes * (i + 1) / workers - first, words + i});

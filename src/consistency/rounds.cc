@@ -67,13 +67,15 @@ Status Rounds::Add(const Request& request, Progress* progress, const WaitLimit& 
   constexpr char kCall[] = "add";
   if (progress->phase == kEnter) {
     MV_RETURN_IF_NOT_OK(sum_->Touch(request, limit));
-    MV_RETURN_IF_NOT_OK(clocks_->Tick(TickKind::kAdd, kCall, limit));
+    MV_RETURN_IF_NOT_OK(clocks_->MayTick(kCall, limit));
     progress->phase = kStage;
   }
   int buffer = 0;
   const void* const whole = IsOfRows(request.kind) ? nullptr : request.delta;
   MV_RETURN_IF_NOT_OK(WaitForBuffer(whole, kCall, limit, &buffer));
+  // Staging rows takes memory. Without it, the add fails before other workers see its tick.
   Stage(request, buffer);
+  MV_RETURN_IF_NOT_OK(clocks_->Advance(TickKind::kAdd));
   clocks_->CountAdd();
   sum_->NoteAdd();
   return Status::Ok();

@@ -45,7 +45,8 @@ class StagedSum {
   // change meanwhile if a later round needs an add of this worker.
   virtual Status Read(const Request& request, uint64_t rounds, const char* call,
                       const WaitLimit& limit) = 0;
-  // The same for an add_get, after its delta has been staged.
+  // Waits until the first `rounds` rounds have been applied, the last of which has the delta that
+  // this worker has staged in an add_get, and copies the parameters.
   virtual Status ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
                               const WaitLimit& limit) = 0;
   // Returns the parameters if workers may read them in place, or null.

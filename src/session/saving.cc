@@ -21,7 +21,7 @@ namespace {
 // the full save, either, so that loading takes at most about twice as long, and that the space of
 // replaced rows becomes free.
 constexpr int64_t kMaxIncrements = 32;
-// A reason for a full save that the user need not know.
+// Why a save is full after enough increments. That is as it should be, so no warning is logged.
 constexpr char kManyIncrements[] = "the increments are as large as the full checkpoint";
 
 // The indices of MasterMessage::values. The id of the last save is 0 in a full save.
@@ -51,7 +51,14 @@ class TableSource final : public BlockSource {
 Status Saving::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
   Status status;
   MV_RETURN_IF_NOT_OK(Begin(std::move(tables), num_created, limit, &status));
-  MV_RETURN_IF_NOT_OK(Prepare(status, limit));
+  const Status prepared = Prepare(status, limit);
+  if (!prepared.ok()) {
+    // Without the master, a rank that has seen the folder's name cannot complete the save either.
+    if (!saving_path_.empty() && is_master()) {
+      CheckpointFolder(state()->files, request().folder).Abandon(saving_path_);
+    }
+    return prepared;
+  }
   status = ListSections(limit);
   if (status.ok() && request().in_background) status = Copy(limit);
   if (status.ok()) status = StartJob(limit.deadline);
@@ -117,7 +124,8 @@ Status Saving::LinkFiles(const Manifest& last, const std::string& path) {
       made.push_back(to);
       continue;
     }
-    for (const std::string& link : made) MV_RETURN_IF_NOT_OK(files->Remove(link));
+    // A link that stays takes space until the new checkpoint is removed, and does no other harm.
+    for (const std::string& link : made) (void)files->Remove(link);
     return linked;
   }
   return Status::Ok();

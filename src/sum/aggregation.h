@@ -46,7 +46,7 @@ class Aggregation {
   Status Run(const WaitLimit& limit);
 
  protected:
-  // Follows the end of a lost rank in an error.
+  // An error that names the end of a lost rank continues with this text.
   static constexpr char kCutOff[] =
       " in the middle of aggregate: a part of the array has been summed";
 

@@ -45,7 +45,7 @@ PieceLink::Piece NodeSum::Encoded(const PieceLink::Piece& piece, WireFormat form
 
 Status NodeSum::SendSumPiece(const std::vector<int>& nodes, const PieceLink::Piece& piece) {
   if (formats_.sums == WireFormat::kFloat32) return SendTo(nodes, piece);
-  // The seed is the same in a repetition of the job, which makes it reproducible.
+  // The seed depends on nothing but the piece, so that a repetition of the job rounds alike.
   const PieceHeader& header = *piece->header();
   uint64_t seed = static_cast<uint64_t>(table_);
   for (const int64_t number :
@@ -132,8 +132,8 @@ Status NodeSum::Store(const PieceLink::Piece& piece, const PieceLink::Piece& mes
       (begins ? header.round < place.copied : header.round != place.round)) {
     return Invalid(*piece);
   }
-  if (begins) values_->BeginChange(header.round);
   if (header.is_difference != 0 && formats_.results == WireFormat::kFloat32) return Invalid(*piece);
+  if (begins) values_->BeginChange(header.round);
   Copy(piece.get());
   place.round = header.round;
   place.next = header.end;

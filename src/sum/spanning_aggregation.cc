@@ -149,7 +149,8 @@ Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
   if (sum_ == nullptr || sum_count_ != ChunkCount()) {
     sum_count_ = ChunkCount();
     rounds_ = 0;
-    // The first collective of the call is that of no other call. The last chunk may be shorter.
+    // No other call has the number of this call's first collective. Twice that number leaves
+    // another one for the last chunk, which may be shorter and then needs a sum of its own.
     sum_number_ = sum_ == nullptr ? static_cast<int64_t>(context_->workers()->sequence() * 2)
                                   : sum_number_ + 1;
     NodeSum::Values* const values = this;
