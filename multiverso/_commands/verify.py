@@ -24,8 +24,8 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Verify the checkpoints, the newest first; return 0 if all are undamaged."""
     code = 0
-    # An incremental checkpoint has links to the files of earlier ones. The newest is read first, and
-    # a checkpoint whose files have all been read is not read again.
+    # An incremental checkpoint has links to the files of earlier ones. So the newest is read first,
+    # and a checkpoint whose files have all been read is not read again.
     verified: set[tuple[int, int]] = set()
     for path in saved_in(options.directory)[::-1] or [options.directory]:
         try:
