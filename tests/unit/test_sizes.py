@@ -15,8 +15,8 @@ MOST_METHODS = 25
 #: The files that are longer, with their lines. A number may only become smaller.
 LONGER_FILES = {
     "multiverso/_live.py": 433,
-    "multiverso/_native/capi.py": 447,
-    "multiverso/api.py": 639,
+    "multiverso/_native/capi.py": 446,
+    "multiverso/api.py": 638,
     "multiverso/tables/__init__.py": 672,
     "multiverso/tables/_dense_table.py": 616,
     "multiverso/tables/_hash_table.py": 470,
