@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "consistency/staleness_bound.h"
 #include "consistency/rounds.h"
+#include "consistency/staleness_bound.h"
 #include "support/rounds.h"
 
 namespace multiverso::testing {
