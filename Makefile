@@ -124,12 +124,14 @@ test-openmpi: OPTIONS := -m "not one_mpi and not frameworks" tests/mpi tests/hos
 test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
 	$(call run,$(OPENMPI),$(call pytest,openmpi,$(OPTIONS)))
 
-# A job of a framework takes 3.5 GB, and computes more than it waits.
+# A job of a framework takes 3.5 GB, and computes more than it waits. Only files with tests of the
+# backends of Keras are collected for these, because the other files import more frameworks.
+KERAS_TESTS = $(shell grep -rl --include='test_*.py' keras_backend tests)
 test-frameworks: TEST_JOBS := 2
 test-frameworks: $(FRAMEWORKS)/.installed $(JAX)/.installed
 	$(call run,$(FRAMEWORKS),$(call pytest,frameworks,-m "frameworks and not keras_backend"))
-	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-m keras_backend))
-	$(call run,$(FRAMEWORKS),KERAS_BACKEND=torch $(call pytest,torch,-m keras_backend))
+	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-m keras_backend $(KERAS_TESTS)))
+	$(call run,$(FRAMEWORKS),KERAS_BACKEND=torch $(call pytest,torch,-m keras_backend $(KERAS_TESTS)))
 	$(call run,$(JAX),KERAS_BACKEND=jax $(call pytest,jax,-m frameworks))
 
 test-asan: PRESET := address

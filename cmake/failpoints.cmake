@@ -1,15 +1,22 @@
 # Adds the target multiverso_failpoints, which the default build leaves out: the library with
 # failpoints (src/base/failpoint.h), for tests. It links first the sources that have failpoints, in
-# themselves or in a header, and then all objects of the library.
-set(MULTIVERSO_FAILPOINT_NAMES base/failpoint checkpoint/file_system_unix
-                               group/control_channel group/group group/leader_exchange
-                               session/publishing shard/shard_copies
-                               shard/shard_requests sum/piece_link table/publication
-                               table/shard_service table/table_creation)
-
-set(MULTIVERSO_FAILPOINT_SOURCES)
-foreach(source ${MULTIVERSO_FAILPOINT_NAMES})
-  list(APPEND MULTIVERSO_FAILPOINT_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/src/${source}.cc)
+# themselves or in a header that they include, and then all objects of the library.
+file(GLOB MULTIVERSO_HEADERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/*/*.h)
+list(FILTER MULTIVERSO_HEADERS EXCLUDE REGEX "/base/failpoint\\.h$")
+set(MULTIVERSO_FAILPOINT_PATTERN "MV_FAILPOINT\\(")
+foreach(header ${MULTIVERSO_HEADERS})
+  file(STRINGS ${header} found LIMIT_COUNT 1 REGEX "MV_FAILPOINT\\(")
+  if(found)
+    file(RELATIVE_PATH header ${CMAKE_CURRENT_SOURCE_DIR}/src ${header})
+    string(APPEND MULTIVERSO_FAILPOINT_PATTERN "|#include \"${header}\"")
+  endif()
+endforeach()
+set(MULTIVERSO_FAILPOINT_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/src/base/failpoint.cc)
+foreach(source ${MULTIVERSO_SOURCES})
+  file(STRINGS ${source} found LIMIT_COUNT 1 REGEX "${MULTIVERSO_FAILPOINT_PATTERN}")
+  if(found)
+    list(APPEND MULTIVERSO_FAILPOINT_SOURCES ${source})
+  endif()
 endforeach()
 # In a unity build, the compiler could inline a function of these files into another file, and the
 # linker could not replace it there.

@@ -117,7 +117,7 @@ class View:
         # The finalizer must not refer to `self`, so it has a copy of the handle.
         self._close = weakref.finalize(self, lib.MV_ReaderClose, capi.MV_Reader(handle.value))
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> Any:
         return read_description(checked.MV_ReaderDescribe, self._handle)
 
     @property

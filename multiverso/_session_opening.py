@@ -5,7 +5,7 @@ import math
 from ctypes import byref
 
 from multiverso._local.job import find_local_job
-from multiverso._local.segments import has_session, join_targets
+from multiverso._local.processes import has_session, join_targets
 from multiverso._mpi.communicator import Communicator, find_communicator, is_alone
 from multiverso._native import capi, launchers
 from multiverso._native.library import checked

@@ -284,18 +284,17 @@ def save(
     step : int, optional
         The number that `load` returns, such as a count of batches; by default the last step plus 1.
     keep : int, optional
-        The number of checkpoints to keep in the folder, including the new one, and with those that
-        they are built on. Older ones are removed when the new one is complete. By default all are
-        kept.
+        The number of checkpoints to keep in the folder, including the new one. Older ones are
+        removed when the new one is complete. By default all are kept.
     background : bool, optional
         True returns as soon as every rank has copied its part to memory, and writes the files while
         the training continues. The memory for the copies is kept for the next save.
     incremental : bool, optional
         True writes only what has changed, in stripes of about 64 KiB, since this session's last
-        save into the folder, on which the new checkpoint is then built. Without such a save, or if
-        that checkpoint is no longer complete or had other tables, the save is full, which is
-        logged. It is also full after 32 increments, or when these are larger than the full
-        checkpoint.
+        save into the folder, and links the files of that save, so that the checkpoint is complete.
+        Without such a save, or if that checkpoint is gone, had other tables or cannot be linked,
+        the save is full, which is logged. It is also full after 32 increments, or when these are
+        larger than the full checkpoint.
 
     Raises
     ------

@@ -21,13 +21,9 @@ Options = dict[str, object]
 #: The jobs of `make test`, unless a test module names others.
 CORE_JOBS = {"1_ranks", "2_ranks", "4_ranks", "4_ranks_2_per_node"}
 
-#: The jobs that run with each MPI: those on two nodes of two ranks, and on three nodes or more. On
-#: one node, ranks use MPI only to start and to end, which other files test with each MPI.
-JOBS_OF_EACH_MPI = {
-    "3_ranks_1_per_node",
-    "4_ranks_1_per_node",
-    "4_ranks_2_per_node",
-}
+#: The jobs that run with each MPI: on two nodes of two ranks, and on three of one. On one node,
+#: ranks use MPI only to start and to end, which other files test with each MPI.
+JOBS_OF_EACH_MPI = {"3_ranks_1_per_node", "4_ranks_2_per_node"}
 
 
 def on_ranks(*rank_counts: int, **options: object) -> dict[str, Options]:

@@ -1,19 +1,12 @@
-"""Finds the jobs of this user on this node and reads their state, without disturbing them.
+"""Finds the jobs of this user on this node and reads their state, without disturbing them."""
 
-The state is in the control segment, which each rank of a node keeps open.
-"""
-
-import contextlib
-import os
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from multiverso._local import segments
+from multiverso._local import processes
 from multiverso._native.capi import KEY_COUNTS
-from multiverso._native.library import checked
-from multiverso._native.node_calls import read_description
-from multiverso.errors import StateError, UnsupportedError
+from multiverso.errors import StateError
 
 
 @dataclass(frozen=True)
@@ -23,11 +16,12 @@ class JobState:
     Attributes
     ----------
     key : tuple of int
-        The device and inode of the control segment, which identify the job.
+        The numbers of the session and of its node, which identify the job.
     read_at : float
         The moment, in seconds of `time.monotonic`.
     content : dict
         The state from ``MV_NodeDescribe``: ``members``, ``tables``, and facts about the session.
+        A member is ``alive`` if it takes part in the session now.
 
     """
 
@@ -38,16 +32,15 @@ class JobState:
 
 def find_jobs() -> list[JobState]:
     """Return this user's jobs on this node, except one whose only rank here is this process."""
-    found: dict[tuple[int, int], JobState] = {}
-    for path in segments.descriptors():
-        with contextlib.suppress(OSError, UnsupportedError):  # The latter for a table.
-            status = path.stat()
-            key = (status.st_dev, status.st_ino)
-            if key not in found:
-                content = read_description(checked.MV_NodeDescribe, os.fsencode(path))
-                found[key] = JobState(key, time.monotonic(), content)
-    alive = [job for job in found.values() if any(map(is_alive, job.content["members"]))]
-    return sorted(alive, key=lambda job: (job.content["started"], job.key))
+    jobs = []
+    for session in processes.find_sessions():
+        content = session["node"]
+        for member in content["members"]:
+            member["alive"] = member["rank"] in session["alive"]
+        if session["alive"]:
+            key = (content["session"], content["node"])
+            jobs.append(JobState(key, time.monotonic(), content))
+    return sorted(jobs, key=lambda job: (job.content["started"], job.key))
 
 
 def find_elastic_job(target: str) -> str:
@@ -72,13 +65,13 @@ def find_elastic_job(target: str) -> str:
     """
     jobs = find_jobs()
     names = [job.content["name"] for job in jobs]
-    started = segments.descendants(int(target)) if target.isdecimal() else []
+    started = processes.descendants(int(target)) if target.isdecimal() else []
     for job in jobs:
-        pids = [member["pid"] for member in job.content["members"] if is_alive(member)]
+        pids = [member["pid"] for member in job.content["members"] if member["alive"]]
         here = next((pid for pid in pids if pid in started), None)
         if target != job.content["name"] and here is None:
             continue
-        if not job.content.get("elastic", True):
+        if not job.content["elastic"]:
             msg = (
                 f"job {target} is not elastic: expected one that was started with multiverso run "
                 "--elastic or calls mv.init(elastic=True)"
@@ -92,15 +85,10 @@ def find_elastic_job(target: str) -> str:
 
 
 def _describe(job: JobState) -> str:
-    pids = [str(member["pid"]) for member in job.content["members"] if is_alive(member)]
+    pids = [str(member["pid"]) for member in job.content["members"] if member["alive"]]
     name = f"'{job.content['name']}' " if job.content["name"] else ""
-    kind = "" if job.content.get("elastic", True) else " (not elastic)"
+    kind = "" if job.content["elastic"] else " (not elastic)"
     return f"{name}with the processes {', '.join(pids)}{kind}"
-
-
-def is_alive(member: dict[str, Any]) -> bool:
-    """Return whether the process of a member exists."""
-    return (segments.PROC / str(member["pid"])).exists()
 
 
 def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
@@ -123,7 +111,6 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
     members = [
         {
             **member,
-            "alive": is_alive(member),
             "calls_per_second": _rate(
                 member["calls"] - earlier_calls.get(member["rank"], 0), seconds
             ),
@@ -162,12 +149,11 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
         "continues",
         "started",
         "saved",
+        "elastic",
+        "max_workers",
     )
     return {
         **{name: content[name] for name in copied},
-        # Versions without elastic sessions do not describe these.
-        "elastic": content.get("elastic", False),
-        "max_workers": content.get("max_workers", 0),
         "members": members,
         "tables": tables,
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 from multiverso._commands._argument_types import integer, worker_range
 from multiverso._commands._signals import exit_code, noted_signals
-from multiverso._local import guard, ranks, segments
+from multiverso._local import guard, processes, ranks
 from multiverso._local.elastic import ElasticJob
 from multiverso._mpi.mpirun import mpirun_command, mpirun_environment
 from multiverso._mpi.shared_files import SharedFiles
@@ -117,7 +117,7 @@ def _spans_nodes(options: argparse.Namespace) -> bool:
 def _run_mpirun(program: list[str], options: argparse.Namespace) -> tuple[int, bool]:
     """Return the exit code of one job, and whether a signal stopped it."""
     command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
-    files = SharedFiles(lambda: segments.descendants(os.getpid()))
+    files = SharedFiles(lambda: processes.descendants(os.getpid()))
     with noted_signals() as received:
         # mpirun has a process group of its own, so that Ctrl-C reaches only this process directly.
         process = subprocess.Popen(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from multiverso.checkpoint import Checkpoint, saved_in
-from multiverso.errors import CheckpointCorruptError, CheckpointIOError
+from multiverso.errors import CheckpointCorruptError
 
 
 def add_parser(commands: Any) -> None:
@@ -24,20 +24,29 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Verify the checkpoints, the newest first; return 0 if all are undamaged."""
     code = 0
-    verified: set[str] = set()  # names of bases that have been verified with their increments
+    # An incremental checkpoint has links to the files of earlier ones. So the newest is read first,
+    # and a checkpoint whose files have all been read is not read again.
+    verified: set[tuple[int, int]] = set()
     for path in saved_in(options.directory)[::-1] or [options.directory]:
         try:
             with Checkpoint(path) as checkpoint:
                 sys.stdout.write(_description(checkpoint))
-                if path.name not in verified:
+                files = {_identity(file) for file in checkpoint.path.glob("shard-*.mv")}
+                if not files or not files <= verified:
                     checkpoint.verify()
-                    verified.update(base.name for base in checkpoint.bases)
+                    verified |= files
             sys.stdout.write("  intact\n")
-        except (CheckpointCorruptError, CheckpointIOError) as error:
+        except (CheckpointCorruptError, OSError) as error:
             sys.stdout.flush()
             sys.stderr.write(f"multiverso: {error}\n")
             code = 1
     return code
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    """Return the same numbers for all names of a file."""
+    status = file.stat()
+    return status.st_dev, status.st_ino
 
 
 def _description(checkpoint: Checkpoint) -> str:
@@ -48,11 +57,6 @@ def _description(checkpoint: Checkpoint) -> str:
         f"{checkpoint.mode} mode, saved {checkpoint.created:%Y-%m-%d %H:%M:%S} UTC "
         f"by version {checkpoint.library}"
     ]
-    if checkpoint.bases:
-        increments = len(checkpoint.bases)
-        lines.append(
-            f"  with {increments} increment{'s' * (increments != 1)} on {checkpoint.bases[-1].name}"
-        )
     for table in checkpoint.tables:
         shape = " x ".join(map(str, table.shape))
         if table.is_hash_table:

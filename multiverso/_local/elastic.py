@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from multiverso._local import ranks, segments
+from multiverso._local import processes, ranks
 from multiverso._local.job import WorkerRange, joiner_variables
 
 #: A rank that fails within this many seconds of its start, and whose replacements do the same until
@@ -123,7 +123,7 @@ class ElasticJob:
 
     def _look_for_session(self, running: Sequence[subprocess.Popen[bytes]]) -> bool:
         """Return whether a rank that runs has a session, which others can join."""
-        present = [process for process in running if segments.has_session(process.pid)]
+        present = [process for process in running if processes.has_session(process.pid)]
         for process in present:
             self._starts[process.pid].was_in_session = True
         self._was_open = self._was_open or bool(present)

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Collection
 from typing import Final
 
-from multiverso._local import segments
+from multiverso._local import processes
 from multiverso.errors import MultiversoError
 
 #: Seconds that processes have to end after a signal.
@@ -105,7 +105,7 @@ def run_guarded(job: Callable[[], int], received: list[int]) -> int:
     if sys.platform != "linux":
         return job()
     launcher = os.getpid()
-    earlier = set(segments.descendants(launcher))
+    earlier = set(processes.descendants(launcher))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # A parent that ignores the ends of its children passes this on, and no code would be known.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -166,7 +166,7 @@ def _kill_descendants(kept: Collection[int]) -> None:
     """Kill all processes that descend from this one, except some, until none is left."""
     deadline = time.monotonic() + _SHORT_GRACE
     while time.monotonic() < deadline:
-        found = [pid for pid in segments.descendants(os.getpid()) if pid not in kept]
+        found = [pid for pid in processes.descendants(os.getpid()) if pid not in kept]
         if not found:
             return
         for pid in found:

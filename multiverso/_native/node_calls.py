@@ -1,4 +1,4 @@
-"""The description of a node's ranks, as the library writes it."""
+"""Descriptions of sessions, as the library writes them."""
 
 import ctypes
 import json
@@ -18,13 +18,12 @@ def by_name(tables: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def read_description(function: Callable[..., Any], source: object) -> dict[str, Any]:
-    """Return the description that `function` of the library writes about `source`."""
+def read_description(function: Callable[..., Any], source: object) -> Any:
+    """Return the dict or list that `function` of the library writes about `source`."""
     length = ctypes.c_int64(_FIRST_BUFFER_BYTES)
     while True:
         capacity = length.value
         buffer = ctypes.create_string_buffer(capacity)
         function(source, buffer, capacity, ctypes.byref(length))
         if length.value <= capacity:
-            content: dict[str, Any] = json.loads(buffer.raw[: length.value])
-            return content
+            return json.loads(buffer.raw[: length.value])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
-from ctypes import byref, c_char_p, c_int64, sizeof
+from collections.abc import Mapping
+from ctypes import byref, c_int64, sizeof
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,11 +128,9 @@ class Checkpoint:
         The mode of the session: "async", "sync" or "stale".
     library : str
         The version of Multiverso that wrote the checkpoint.
-    bases : tuple of Path
-        The checkpoints on which an incremental one is built, the newest first; the last is full.
-        All methods read them together with this one.
     num_files, num_bytes : int
-        The number of data files, and the number of bytes of all files, with those of `bases`.
+        The number of data files, and the number of bytes of all files. An incremental checkpoint
+        shares some of them with earlier checkpoints of its folder.
     tables : tuple of SavedTable
         The descriptions of the tables.
     records : list of MV_CheckpointTable
@@ -161,19 +158,10 @@ class Checkpoint:
         self.created = datetime.fromtimestamp(min(max(raw.created, 0), 2**37), timezone.utc)
         self.mode = _MODES.get(raw.mode, "stale")
         self.library = raw.library.decode(errors="replace")
-        self.bases = tuple(self._bases())
         self.num_files: int = raw.num_files
         self.num_bytes: int = raw.bytes
         self.records = [self._record(i) for i in range(raw.num_tables)]
         self.tables = tuple(self._saved_table(i, raw.num_workers) for i in range(raw.num_tables))
-
-    def _bases(self) -> Iterator[Path]:
-        path = c_char_p()
-        for index in count():
-            checked.MV_CheckpointBase(self._handle, index, byref(path))
-            if path.value is None:
-                return
-            yield Path(os.fsdecode(path.value))
 
     def _record(self, index: int) -> capi.MV_CheckpointTable:
         raw = capi.MV_CheckpointTable(struct_size=sizeof(capi.MV_CheckpointTable))

@@ -7,7 +7,8 @@ namespace multiverso {
 // A process may start with its standard input, output or error closed, as some ways to start
 // daemons do. The system then gives their numbers to the next files, and what any library of the
 // process prints would be written into the memory or the messages of the session. So each
-// descriptor that this library keeps, or writes to, is opened by these functions. Not on Windows.
+// descriptor of this library is opened by these functions, or while the numbers of the streams are
+// taken. This is not so on Windows.
 
 // While an object lives, the numbers of closed standard streams belong to /dev/null.
 class StreamNumbersTaken {

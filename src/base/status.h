@@ -5,6 +5,7 @@
 
 #include <cassert>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,49 +41,30 @@ enum class Code : int32_t {
 
 // Returns the name of a code in the C API, such as "MV_ERR_TIMEOUT".
 inline const char* NameOf(Code code) {
-  switch (code) {
-    case Code::kOk:
-      return "MV_OK";
-    case Code::kOutdated:
-      return "MV_OUTDATED";
-    case Code::kPending:
-      return "pending";
-    case Code::kValue:
-      return "MV_ERR_VALUE";
-    case Code::kType:
-      return "MV_ERR_TYPE";
-    case Code::kIndex:
-      return "MV_ERR_INDEX";
-    case Code::kMemory:
-      return "MV_ERR_MEMORY";
-    case Code::kState:
-      return "MV_ERR_STATE";
-    case Code::kHandle:
-      return "MV_ERR_HANDLE";
-    case Code::kForked:
-      return "MV_ERR_FORKED";
-    case Code::kMismatch:
-      return "MV_ERR_MISMATCH";
-    case Code::kTimeout:
-      return "MV_ERR_TIMEOUT";
-    case Code::kPeerLost:
-      return "MV_ERR_PEER_LOST";
-    case Code::kAborted:
-      return "MV_ERR_ABORTED";
-    case Code::kTransport:
-      return "MV_ERR_TRANSPORT";
-    case Code::kLauncher:
-      return "MV_ERR_LAUNCHER";
-    case Code::kUnsupported:
-      return "MV_ERR_UNSUPPORTED";
-    case Code::kInternal:
-      return "MV_ERR_INTERNAL";
-    case Code::kCheckpointIo:
-      return "MV_ERR_CHECKPOINT_IO";
-    case Code::kCheckpointCorrupt:
-      return "MV_ERR_CHECKPOINT_CORRUPT";
-  }
-  return "unknown";
+  // The codes are the numbers from kPending down.
+  static constexpr const char* kNames[] = {"pending",
+                                           "MV_OUTDATED",
+                                           "MV_OK",
+                                           "MV_ERR_VALUE",
+                                           "MV_ERR_TYPE",
+                                           "MV_ERR_INDEX",
+                                           "MV_ERR_MEMORY",
+                                           "MV_ERR_STATE",
+                                           "MV_ERR_HANDLE",
+                                           "MV_ERR_FORKED",
+                                           "MV_ERR_MISMATCH",
+                                           "MV_ERR_TIMEOUT",
+                                           "MV_ERR_PEER_LOST",
+                                           "MV_ERR_ABORTED",
+                                           "MV_ERR_TRANSPORT",
+                                           "MV_ERR_LAUNCHER",
+                                           "MV_ERR_UNSUPPORTED",
+                                           "MV_ERR_INTERNAL",
+                                           "MV_ERR_CHECKPOINT_IO",
+                                           "MV_ERR_CHECKPOINT_CORRUPT"};
+  const int64_t index = int64_t{static_cast<int32_t>(Code::kPending)} - static_cast<int32_t>(code);
+  const bool is_known = index >= 0 && index < static_cast<int64_t>(std::size(kNames));
+  return is_known ? kNames[index] : "unknown";
 }
 
 // The file that an error is about.
@@ -179,6 +161,11 @@ class [[nodiscard]] Result {
   T& value() { return *value_; }
   const T& value() const { return *value_; }
   T* operator->() { return &*value_; }
+  // Moves the value to *out, unless there is none. Returns the status.
+  Status StoreIn(T* out) {
+    if (ok()) *out = std::move(*value_);
+    return status_;
+  }
 
  private:
   Status status_;
@@ -193,5 +180,18 @@ class [[nodiscard]] Result {
     ::multiverso::Status mv_status_ = (expr); \
     if (!mv_status_.ok()) return mv_status_;  \
   } while (false)
+
+// Assigns the value of a Result to `target`, which may be a declaration, or returns from the
+// enclosing function with the status of the Result. It is two statements.
+//
+//   MV_ASSIGN_OR_RETURN(const int64_t bytes, SizeOf(file));
+#define MV_ASSIGN_OR_RETURN(target, ...) \
+  MV_ASSIGN_OR_RETURN_FROM(target, MV_JOIN_NAMES(mv_result_, __LINE__), __VA_ARGS__)
+#define MV_ASSIGN_OR_RETURN_FROM(target, result, ...) \
+  auto result = (__VA_ARGS__);                        \
+  if (!result.ok()) return result.status();           \
+  target = std::move(result.value())
+#define MV_JOIN_NAMES(first, second) MV_JOIN_EXPANDED(first, second)
+#define MV_JOIN_EXPANDED(first, second) first##second
 
 #endif  // MULTIVERSO_BASE_STATUS_H_

@@ -37,10 +37,10 @@ struct OwnedRequest {
   }
 
   Status Run(Table* table, const WaitLimit& limit) {
-    const auto rows = table->MustArrange(request)
-                          ? table->Arrange(&request)
-                          : Result<std::shared_ptr<const ArrangedRows>>(nullptr);
-    MV_RETURN_IF_NOT_OK(rows.status());
+    MV_ASSIGN_OR_RETURN(const auto rows,
+                        table->MustArrange(request)
+                            ? table->Arrange(&request)
+                            : Result<std::shared_ptr<const ArrangedRows>>(nullptr));
     Progress progress;
     return table->Run(request, &progress, limit);
   }
@@ -51,20 +51,11 @@ struct FutureEntry {
   std::shared_ptr<BackgroundQueue::Call> call;
 };
 
-using FutureUse = HandleTable<FutureEntry>::Use;
+using FutureHandles = HandleKind<MV_Future, FutureEntry>;
 
-HandleTable<FutureEntry>& Futures() {
-  // The table is never destroyed, since a handle may be used while the process exits.
-  static auto* const futures = new HandleTable<FutureEntry>;
+FutureHandles& Futures() {
+  static auto* const futures = new FutureHandles("future");
   return *futures;
-}
-
-Status Publish(std::unique_ptr<FutureEntry> entry, MV_Future* future) {
-  const uintptr_t handle = Futures().Open(entry.get());
-  if (handle == 0) return Status(Code::kMemory, "too many futures");
-  (void)entry.release();  // NOLINT: MV_FutureRelease deletes it
-  *future = reinterpret_cast<MV_Future>(handle);
-  return Status::Ok();
 }
 
 // Runs in the background thread of the table.
@@ -106,7 +97,7 @@ Status StartCall(TableUse use, RequestKind kind, int64_t count, int64_t bytes,
     auto entry = std::make_unique<FutureEntry>();
     entry->queue = queue;
     FutureEntry* const published = entry.get();
-    MV_RETURN_IF_NOT_OK(Publish(std::move(entry), future));
+    MV_RETURN_IF_NOT_OK(Futures().Publish(std::move(entry), future));
     // The use is shared, since a std::function must be copyable.
     const auto held = std::make_shared<TableUse>(std::move(use));
     published->call = queue->Start(bytes, [held, kind, count, body] {
@@ -125,13 +116,12 @@ int32_t MV_TableStart(MV_Table table, const char* operation, const int64_t* row_
                       int64_t num_ids, const void* delta, void* out, int64_t count,
                       MV_Future* future) {
   return Guard([&]() -> Status {
-    const Result<RequestKind> kind = KindOf(operation);
-    if (!kind.ok()) return kind.status();
+    MV_ASSIGN_OR_RETURN(const RequestKind kind, KindOf(operation));
     if (future == nullptr) return Status(Code::kValue, "MV_TableStart: received null");
-    TableUse use = Using(table);
-    if (!use) return StaleHandleError("table");
+    TableUse use = OpenTables().Using(table);
+    if (!use) return OpenTables().Stale(table);
     Table* const used = use->table;
-    const Request request = Request::Of(kind.value(), row_ids, num_ids, delta, out);
+    const Request request = Request::Of(kind, row_ids, num_ids, delta, out);
     MV_RETURN_IF_NOT_OK(used->Check(request, count));
     const int64_t delta_bytes =
         request.delta == nullptr ? 0 : count * SizeOf(used->spec().value_type());
@@ -146,39 +136,30 @@ int32_t MV_TableStart(MV_Table table, const char* operation, const int64_t* row_
 }
 
 int32_t MV_FutureWait(MV_Future future, double seconds, int32_t* done) {
-  return Guard([&]() -> Status {
+  return Futures().With(future, [&](FutureEntry* entry) -> Status {
     MV_RETURN_IF_NOT_OK(CheckNotForked());
     if (done == nullptr) return Status(Code::kValue, "MV_FutureWait: received null");
-    const FutureUse use(&Futures(), HandleNumber(future));
-    if (!use) return StaleHandleError("future");
     return RunCall([&](Interrupt* interrupt) {
-      const Status status =
-          use->queue->WaitFor(use->call, WaitLimit::Until(DeadlineOf(seconds), interrupt), done);
+      const Status status = entry->queue->WaitFor(
+          entry->call, WaitLimit::Until(DeadlineOf(seconds), interrupt), done);
       return *done == 0 && status.code() == Code::kTimeout && seconds >= 0 ? Status::Ok() : status;
     });
   });
 }
 
 int32_t MV_FutureDone(MV_Future future, int32_t* done) {
-  return Guard([&]() -> Status {
+  return Futures().With(future, [&](FutureEntry* entry) -> Status {
     MV_RETURN_IF_NOT_OK(CheckNotForked());
     if (done == nullptr) return Status(Code::kValue, "MV_FutureDone: received null");
-    const FutureUse use(&Futures(), HandleNumber(future));
-    if (!use) return StaleHandleError("future");
-    *done = use->queue->HasEnded(*use->call) ? 1 : 0;
+    *done = entry->queue->HasEnded(*entry->call) ? 1 : 0;
     return Status::Ok();
   });
 }
 
-int32_t MV_FutureRelease(MV_Future future) {
-  return GuardRelease([&]() -> Status {
-    const std::unique_ptr<FutureEntry> entry(Futures().Close(HandleNumber(future), Clock::now()));
-    return entry != nullptr ? Status::Ok() : StaleHandleError("future");
-  });
-}
+int32_t MV_FutureRelease(MV_Future future) { return Futures().Release(future); }
 
 int32_t MV_TableFlush(MV_Table table, double seconds) {
-  return WithTable(table, [&](TableEntry* entry) {
+  return OpenTables().With(table, [&](TableEntry* entry) {
     return RunCall([&](Interrupt* interrupt) {
       return FlushTable(entry, WaitLimit::Until(DeadlineOf(seconds), interrupt));
     });
@@ -186,7 +167,7 @@ int32_t MV_TableFlush(MV_Table table, double seconds) {
 }
 
 int32_t MV_SessionFlush(MV_Session session, double seconds) {
-  return WithSession(session, [&](SessionEntry* entry) {
+  return OpenSessions().With(session, [&](SessionEntry* entry) {
     return RunCall([&](Interrupt* interrupt) {
       return FlushTables(entry, WaitLimit::Until(DeadlineOf(seconds), interrupt));
     });

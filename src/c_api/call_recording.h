@@ -41,8 +41,8 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, i
 template <class Body>
 Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Body& body) {
   MV_RETURN_IF_NOT_OK(CheckNotAsking());
-  const SessionUse use = Using(session);
-  if (!use) return StaleHandleError("session");
+  const SessionHandles::Use use = OpenSessions().Using(session);
+  if (!use) return OpenSessions().Stale(session);
   const CallGuard guard(&use->in_collective_call);
   MV_RETURN_IF_NOT_OK(guard.Check("session"));
   FlightRecorder::Entry* const record = RecordCall(*use.get(), call, bytes);

@@ -42,11 +42,10 @@ Result<CheckpointRequest> RequestOf(const MV_SaveOptions* options) {
 }
 
 Status Save(MV_Session session, const MV_SaveOptions* options, int64_t table) {
-  Result<CheckpointRequest> request = RequestOf(options);
-  if (!request.ok()) return request.status();
-  request->table = table;
+  MV_ASSIGN_OR_RETURN(CheckpointRequest request, RequestOf(options));
+  request.table = table;
   return RunCollective(session, CallKind::kSave, 0, [&](SessionEntry* entry, Interrupt* interrupt) {
-    return entry->session->Save(request.value(), interrupt);
+    return entry->session->Save(request, interrupt);
   });
 }
 
@@ -63,16 +62,14 @@ Status Load(MV_Session session, const char* directory, int32_t flags, int64_t ta
   request.missing_ok = (flags & MV_MISSING_OK) != 0;
   request.table = table;
   return RunCollective(session, CallKind::kLoad, 0, [&](SessionEntry* entry, Interrupt* interrupt) {
-    const Result<int64_t> loaded = entry->session->Load(request, interrupt);
-    if (loaded.ok()) *step = loaded.value();
-    return loaded.status();
+    return entry->session->Load(request, interrupt).StoreIn(step);
   });
 }
 
 // Finds the session of a table, and the id of the table in the session.
 Status FindSession(MV_Table table, MV_Session* session, int64_t* id) {
-  const TableUse use = Using(table);
-  if (!use) return StaleHandleError("table");
+  const TableUse use = OpenTables().Using(table);
+  if (!use) return OpenTables().Stale(table);
   *session = use->owner->handle;
   *id = use->table->id();
   return Status::Ok();
@@ -103,12 +100,10 @@ int32_t MV_SessionPublish(MV_Session session, int64_t step, int64_t* version) {
     if (version == nullptr || step < 0) {
       return Status(Code::kValue, StrCat("step: expected 0 or more, received ", step));
     }
-    return RunCollective(
-        session, CallKind::kPublish, 0, [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
-          const Result<int64_t> published = entry->session->Publish(step, interrupt);
-          if (published.ok()) *version = published.value();
-          return published.status();
-        });
+    return RunCollective(session, CallKind::kPublish, 0,
+                         [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
+                           return entry->session->Publish(step, interrupt).StoreIn(version);
+                         });
   });
 }
 

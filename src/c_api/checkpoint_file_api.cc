@@ -28,26 +28,24 @@ static_assert(MV_HYPER_COUNT <= kSavedHypers);
 
 struct CheckpointEntry {
   std::unique_ptr<CheckpointReader> reader;
-  std::mutex mutex;  // held while reading
-  std::vector<std::string> bases;
+  std::mutex mutex;      // held while reading
   int64_t verified = 0;  // number of blocks that MV_CheckpointVerify has verified
 };
 
-HandleTable<CheckpointEntry>& Checkpoints() {
-  // The table is never destroyed, since a handle may be used while the process exits.
-  static auto* const checkpoints = new HandleTable<CheckpointEntry>;
+using CheckpointHandles = HandleKind<MV_Checkpoint, CheckpointEntry>;
+
+CheckpointHandles& Checkpoints() {
+  static auto* const checkpoints = new CheckpointHandles("checkpoint");
   return *checkpoints;
 }
 
-using CheckpointUse = HandleTable<CheckpointEntry>::Use;
-
 // Runs body(entry) on an open checkpoint, one thread at a time, since reading uses one buffer.
 template <class Body>
-Status WithCheckpoint(MV_Checkpoint checkpoint, Body body) {
-  const CheckpointUse use(&Checkpoints(), HandleNumber(checkpoint));
-  if (!use) return StaleHandleError("checkpoint");
-  const std::lock_guard<std::mutex> guard(use->mutex);
-  return body(use.get());
+int32_t WithCheckpoint(MV_Checkpoint checkpoint, const Body& body) {
+  return Checkpoints().With(checkpoint, [&](CheckpointEntry* entry) -> Status {
+    const std::lock_guard<std::mutex> guard(entry->mutex);
+    return body(entry);
+  });
 }
 
 Status CheckTable(const CheckpointEntry* entry, int64_t table) {
@@ -121,170 +119,130 @@ int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
     }
     FileSystem* const files = LocalFileSystem();
     const CheckpointFolder folder(files, directory);
-    const Result<std::string> found = folder.Resolve();
-    if (!found.ok()) return found.status();
-    if (found.value().empty()) return folder.NotFound();
-    auto reader = CheckpointReader::Open(files, found.value());
+    MV_ASSIGN_OR_RETURN(const std::string found, folder.Resolve());
+    if (found.empty()) return folder.NotFound();
+    auto reader = CheckpointReader::Open(files, found);
     if (!reader.ok()) return reader.status();
     auto entry = std::make_unique<CheckpointEntry>();
     entry->reader = std::move(reader.value());
-    entry->bases = entry->reader->bases();
-    const uintptr_t handle = Checkpoints().Open(entry.get());
-    if (handle == 0) return Status(Code::kMemory, "too many checkpoints");
-    (void)entry.release();  // NOLINT: MV_CheckpointClose deletes it
-    *checkpoint = reinterpret_cast<MV_Checkpoint>(handle);
-    return Status::Ok();
+    return Checkpoints().Publish(std::move(entry), checkpoint);
   });
 }
 
 int32_t MV_CheckpointDescribe(MV_Checkpoint checkpoint, MV_CheckpointDescription* description) {
-  return Guard([&]() -> Status {
+  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
     MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_CheckpointDescription"));
-    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) {
-      const Manifest& manifest = entry->reader->manifest();
-      description->number = manifest.number;
-      description->step = manifest.step;
-      description->created = manifest.created;
-      description->num_tables = static_cast<int64_t>(manifest.tables.size());
-      description->num_files = entry->reader->num_files();
-      description->num_workers = manifest.workers;
-      description->bytes = entry->reader->file_bytes();
-      description->mode = static_cast<int32_t>(manifest.mode);
-      description->reserved = 0;
-      description->path = entry->reader->path().c_str();
-      description->library = manifest.library.c_str();
-      return Status::Ok();
-    });
+    const Manifest& manifest = entry->reader->manifest();
+    description->number = manifest.number;
+    description->step = manifest.step;
+    description->created = manifest.created;
+    description->num_tables = static_cast<int64_t>(manifest.tables.size());
+    description->num_files = static_cast<int64_t>(manifest.files.size());
+    description->num_workers = manifest.workers;
+    description->bytes = entry->reader->file_bytes();
+    description->mode = static_cast<int32_t>(manifest.mode);
+    description->reserved = 0;
+    description->path = entry->reader->path().c_str();
+    description->library = manifest.library.c_str();
+    return Status::Ok();
   });
 }
 
 int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
                                    MV_CheckpointTable* description) {
-  return Guard([&]() -> Status {
+  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
     MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_CheckpointTable"));
-    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
-      MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
-      const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
-      const auto number = static_cast<uint32_t>(table);
-      const Result<int64_t> rows = RowsToRead(entry->reader.get(), number);
-      if (!rows.ok()) return rows.status();
-      description->kind = static_cast<int32_t>(saved.kind);
-      description->dtype = static_cast<int32_t>(saved.dtype);
-      description->num_row = rows.value();
-      description->num_col = saved.num_col;
-      description->updater = static_cast<int32_t>(saved.updater);
-      description->slots = static_cast<int32_t>(saved.slots);
-      description->counting = static_cast<int32_t>(saved.counting);
-      description->row_slots = static_cast<int32_t>(saved.row_slots);
-      description->steps = static_cast<int64_t>(entry->reader->StepsOf(number, 0, saved.num_row));
-      std::memcpy(description->hyper, saved.hyper, sizeof(description->hyper));
-      description->name = saved.name.c_str();
-      return Status::Ok();
-    });
+    MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
+    const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
+    const auto number = static_cast<uint32_t>(table);
+    MV_ASSIGN_OR_RETURN(const int64_t rows, RowsToRead(entry->reader.get(), number));
+    description->kind = static_cast<int32_t>(saved.kind);
+    description->dtype = static_cast<int32_t>(saved.dtype);
+    description->num_row = rows;
+    description->num_col = saved.num_col;
+    description->updater = static_cast<int32_t>(saved.updater);
+    description->slots = static_cast<int32_t>(saved.slots);
+    description->counting = static_cast<int32_t>(saved.counting);
+    description->row_slots = static_cast<int32_t>(saved.row_slots);
+    description->steps = static_cast<int64_t>(entry->reader->StepsOf(number, 0, saved.num_row));
+    std::memcpy(description->hyper, saved.hyper, sizeof(description->hyper));
+    description->name = saved.name.c_str();
+    return Status::Ok();
   });
 }
 
 int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* clocks,
                             int64_t count) {
-  return Guard([&]() -> Status {
-    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
-      MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
-      const auto& saved = entry->reader->manifest().tables[static_cast<size_t>(table)].clocks;
-      if (count != static_cast<int64_t>(saved.size()) || (count > 0 && clocks == nullptr)) {
-        return Status(Code::kValue,
-                      StrCat("expected room for ", saved.size(), " clocks, received ", count));
-      }
-      for (size_t i = 0; i < saved.size(); ++i) clocks[i] = static_cast<int64_t>(saved[i]);
-      return Status::Ok();
-    });
-  });
-}
-
-int32_t MV_CheckpointBase(MV_Checkpoint checkpoint, int64_t index, const char** path) {
-  return Guard([&]() -> Status {
-    if (path == nullptr || index < 0) {
-      return Status(Code::kIndex, StrCat("index: expected 0 or more, received ", index));
+  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
+    MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
+    const auto& saved = entry->reader->manifest().tables[static_cast<size_t>(table)].clocks;
+    if (count != static_cast<int64_t>(saved.size()) || (count > 0 && clocks == nullptr)) {
+      return Status(Code::kValue,
+                    StrCat("expected room for ", saved.size(), " clocks, received ", count));
     }
-    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) {
-      const auto bases = static_cast<int64_t>(entry->bases.size());
-      *path = index < bases ? entry->bases[static_cast<size_t>(index)].c_str() : nullptr;
-      return Status::Ok();
-    });
+    for (size_t i = 0; i < saved.size(); ++i) clocks[i] = static_cast<int64_t>(saved[i]);
+    return Status::Ok();
   });
 }
 
 int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left) {
-  return Guard([&]() -> Status {
+  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
     if (left == nullptr || most_bytes < 1) {
       return Status(Code::kValue, "MV_CheckpointVerify: expected at least 1 byte");
     }
-    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
-      const int64_t blocks = entry->reader->blocks();
-      const int64_t count = most_bytes / kBlockBytes + 1;
-      const int64_t end = std::min(blocks, entry->verified + count);
-      const WaitLimit no_limit = WaitLimit::Until(Instant::max());
-      MV_RETURN_IF_NOT_OK(entry->reader->Verify(entry->verified, end, no_limit));
-      entry->verified = end;
-      *left = (blocks - end) * kBlockBytes;
-      return Status::Ok();
-    });
+    const int64_t blocks = entry->reader->blocks();
+    const int64_t count = most_bytes / kBlockBytes + 1;
+    const int64_t end = std::min(blocks, entry->verified + count);
+    const WaitLimit no_limit = WaitLimit::Until(Instant::max());
+    MV_RETURN_IF_NOT_OK(entry->reader->Verify(entry->verified, end, no_limit));
+    entry->verified = end;
+    *left = (blocks - end) * kBlockBytes;
+    return Status::Ok();
   });
 }
 
 int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area, void* out,
                           int64_t bytes) {
-  return Guard([&]() -> Status {
-    return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
-      MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
-      const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
-      if (area < 0 || area == static_cast<int32_t>(kRowIdsArea) ||
-          !saved.has_area(static_cast<uint32_t>(area))) {
-        return Status(Code::kIndex, StrCat("area: the table has no area ", area));
-      }
-      const auto area_number = static_cast<uint32_t>(area);
-      const auto number = static_cast<uint32_t>(table);
-      const Result<int64_t> rows = RowsToRead(entry->reader.get(), number);
-      if (!rows.ok()) return rows.status();
-      const int64_t expected = rows.value() * saved.row_bytes(area_number);
-      if (bytes != expected || (out == nullptr && bytes > 0)) {
-        return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
-      }
-      const int64_t element_bytes = saved.element_bytes(area_number);
-      if (saved.is_lazy() && !saved.is_hash()) {
-        FillUnstored(saved, area_number, static_cast<char*>(out));
-      }
-      int64_t done = 0;  // the rows of keys follow each other
-      // An increment may name other keys than the areas of its base have.
-      const auto other_rows = [&] {
-        return CorruptionFailure(ManifestPath(entry->reader->path()), 0,
-                                 StrCat("table '", saved.name, "': area ", area_number,
-                                        " does not have the rows of its keys"));
-      };
-      MV_RETURN_IF_NOT_OK(entry->reader->Read(
-          number, area_number, 0, saved.num_row, WaitLimit::Until(Instant::max()),
-          [&](int64_t first, int64_t count, const char* data) -> Status {
-            const int64_t offset = saved.is_hash() ? done : first * element_bytes;
-            if (offset + count * element_bytes > bytes) return other_rows();
-            std::memcpy(static_cast<char*>(out) + offset, data,
-                        static_cast<size_t>(count * element_bytes));
-            done += count * element_bytes;
-            return Status::Ok();
-          }));
-      return saved.is_hash() && done != bytes ? other_rows() : Status::Ok();
-    });
+  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
+    MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
+    const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
+    if (area < 0 || area == static_cast<int32_t>(kRowIdsArea) ||
+        !saved.has_area(static_cast<uint32_t>(area))) {
+      return Status(Code::kIndex, StrCat("area: the table has no area ", area));
+    }
+    const auto area_number = static_cast<uint32_t>(area);
+    const auto number = static_cast<uint32_t>(table);
+    MV_ASSIGN_OR_RETURN(const int64_t rows, RowsToRead(entry->reader.get(), number));
+    const int64_t expected = rows * saved.row_bytes(area_number);
+    if (bytes != expected || (out == nullptr && bytes > 0)) {
+      return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
+    }
+    const int64_t element_bytes = saved.element_bytes(area_number);
+    if (saved.is_lazy() && !saved.is_hash()) {
+      FillUnstored(saved, area_number, static_cast<char*>(out));
+    }
+    int64_t done = 0;  // the rows of keys follow each other
+    // An increment may name other keys than the areas of earlier files have.
+    const auto other_rows = [&] {
+      return CorruptionFailure(ManifestPath(entry->reader->path()), 0,
+                               StrCat("table '", saved.name, "': area ", area_number,
+                                      " does not have the rows of its keys"));
+    };
+    MV_RETURN_IF_NOT_OK(
+        entry->reader->Read(number, area_number, 0, saved.num_row, WaitLimit::Until(Instant::max()),
+                            [&](int64_t first, int64_t count, const char* data) -> Status {
+                              const int64_t offset = saved.is_hash() ? done : first * element_bytes;
+                              if (offset + count * element_bytes > bytes) return other_rows();
+                              std::memcpy(static_cast<char*>(out) + offset, data,
+                                          static_cast<size_t>(count * element_bytes));
+                              done += count * element_bytes;
+                              return Status::Ok();
+                            }));
+    return saved.is_hash() && done != bytes ? other_rows() : Status::Ok();
   });
 }
 
-int32_t MV_CheckpointClose(MV_Checkpoint checkpoint) {
-  return GuardRelease([&]() -> Status {
-    const std::unique_ptr<CheckpointEntry> entry(
-        Checkpoints().Close(HandleNumber(checkpoint), Clock::now() + kCloseTimeout));
-    if (entry != nullptr) return Status::Ok();
-    if (!CheckpointUse(&Checkpoints(), HandleNumber(checkpoint)))
-      return StaleHandleError("checkpoint");
-    return Status(Code::kTimeout, "another thread is still reading the checkpoint");
-  });
-}
+int32_t MV_CheckpointClose(MV_Checkpoint checkpoint) { return Checkpoints().Release(checkpoint); }
 
 int32_t MV_CheckpointWrite(const MV_SaveOptions* options, const MV_CheckpointTable* tables,
                            int64_t num_tables, const void* const* areas) {

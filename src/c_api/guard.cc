@@ -1,6 +1,6 @@
 #include "c_api/guard.h"
 
-#include <string>
+#include <cstring>
 
 namespace multiverso::c_api {
 namespace {
@@ -45,6 +45,16 @@ int32_t Report(Code code, const char* text) noexcept {
     ErrorText().clear();
   }
   return static_cast<int32_t>(code);
+}
+
+Status WriteText(const Result<std::string>& text, char* out, int64_t room, int64_t* length) {
+  if (length == nullptr || room < 0 || (room > 0 && out == nullptr)) {
+    return Status(Code::kValue, "expected room for a description, and a length");
+  }
+  if (!text.ok()) return text.status();
+  *length = static_cast<int64_t>(text.value().size());
+  if (*length <= room) std::memcpy(out, text.value().data(), text.value().size());
+  return Status::Ok();
 }
 
 const FileFault& LastFile() { return ErrorFile(); }

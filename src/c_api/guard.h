@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <new>
+#include <string>
 
 #include "base/status.h"
 #include "base/text.h"
@@ -26,8 +27,15 @@ const PeerFault& LastPeer();
 template <class Struct>
 Status CheckStruct(const Struct* argument, const char* name) {
   if (argument != nullptr && argument->struct_size == sizeof(Struct)) return Status::Ok();
-  return Status(Code::kValue, StrCat(name, ".struct_size: expected ", sizeof(Struct)));
+  return Status(Code::kValue, argument == nullptr
+                                  ? StrCat(name, ": received null")
+                                  : StrCat(name, ".struct_size: expected ", sizeof(Struct),
+                                           ", received ", argument->struct_size));
 }
+
+// Copies the text to `out` if it fits the `room` there, and its length to *length. Returns
+// ValueError if they are no memory for that.
+Status WriteText(const Result<std::string>& text, char* out, int64_t room, int64_t* length);
 
 // Runs `body`, which returns a Status, and reports the status or the exception that `body` throws.
 template <class Body>

@@ -3,7 +3,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/text.h"
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
@@ -19,33 +18,34 @@ struct ParamSyncEntry {
   std::atomic<bool> is_running{false};
 };
 
-HandleTable<ParamSyncEntry>& ParamSyncs() {
-  // The table is never destroyed, since a handle may be used while the process exits.
-  static auto* const syncs = new HandleTable<ParamSyncEntry>;
+using ParamSyncHandles = HandleKind<MV_ParamSync, ParamSyncEntry>;
+
+ParamSyncHandles& ParamSyncs() {
+  static auto* const syncs = new ParamSyncHandles("synchronization");
   return *syncs;
 }
-
-using ParamSyncUse = HandleTable<ParamSyncEntry>::Use;
 
 // A sync and its table in use by one call. The guard is destroyed before `entry`, which has its
 // flag.
 struct RunningSync {
-  explicit RunningSync(MV_ParamSync handle)
-      : entry(&ParamSyncs(), HandleNumber(handle)),
-        table(Using(entry ? entry->table : nullptr)),
+  explicit RunningSync(MV_ParamSync sync)
+      : handle(sync),
+        entry(ParamSyncs().Using(sync)),
+        table(OpenTables().Using(entry ? entry->table : nullptr)),
         guard(entry ? &entry->is_running : nullptr) {}
 
   // Checks and prepares a sync.
   Status Begin(void* const* data, int64_t num_tensors) const {
-    if (!entry) return StaleHandleError("synchronization");
-    if (!table) return StaleHandleError("table");
+    if (!entry) return ParamSyncs().Stale(handle);
+    if (!table) return OpenTables().Stale(entry->table);
     if (!guard.Check("sync").ok()) {
       return Status(Code::kState, "another thread is at a sync of the same parameters");
     }
     return entry->sync->Begin(*table->table, data, num_tensors);
   }
 
-  ParamSyncUse entry;
+  MV_ParamSync handle;
+  ParamSyncHandles::Use entry;
   TableUse table;
   CallGuard guard;
   std::vector<void*> tensors;  // of a sync in the background, which outlives the caller's array
@@ -64,29 +64,20 @@ using namespace multiverso::c_api;  // NOLINT
 
 int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_tensors,
                            const void* values, MV_ParamSync* sync) {
-  return Guard([&]() -> Status {
+  return OpenTables().With(table, [&](TableEntry* used) -> Status {
     if (sync == nullptr) return Status(Code::kValue, "MV_ParamSyncCreate: received null");
-    const TableUse use = Using(table);
-    if (!use) return StaleHandleError("table");
-    auto created = ParamSync::Make(*use->table, counts, num_tensors, values);
-    if (!created.ok()) return created.status().In("MV_ParamSyncCreate");
     auto entry = std::make_unique<ParamSyncEntry>();
     entry->table = table;
-    entry->sync = std::move(created.value());
-    const uintptr_t handle = ParamSyncs().Open(entry.get());
-    if (handle == 0) return Status(Code::kMemory, "too many synchronizations");
-    (void)entry.release();  // NOLINT: MV_ParamSyncFree deletes it
-    *sync = reinterpret_cast<MV_ParamSync>(handle);
-    return Status::Ok();
+    const Status made =
+        ParamSync::Make(*used->table, counts, num_tensors, values).StoreIn(&entry->sync);
+    return made.ok() ? ParamSyncs().Publish(std::move(entry), sync) : made.In("MV_ParamSyncCreate");
   });
 }
 
 int32_t MV_ParamSyncSetScale(MV_ParamSync sync, double scale) {
-  return Guard([&]() -> Status {
-    const ParamSyncUse entry(&ParamSyncs(), HandleNumber(sync));
-    if (!entry) return StaleHandleError("synchronization");
-    const TableUse use = Using(entry->table);
-    if (!use) return StaleHandleError("table");
+  return ParamSyncs().With(sync, [&](ParamSyncEntry* entry) -> Status {
+    const TableUse use = OpenTables().Using(entry->table);
+    if (!use) return OpenTables().Stale(entry->table);
     const CallGuard guard(&entry->is_running);
     MV_RETURN_IF_NOT_OK(guard.Check("sync"));
     return entry->sync->SetScale(*use->table, scale);
@@ -121,7 +112,8 @@ int32_t MV_ParamSyncStart(MV_ParamSync sync, void* const* tensors, int64_t num_t
         return running->entry->sync->Run(table, &progress, limit);
       };
     };
-    return StartCall(Using(running->entry->table), RequestKind::kExchange, table->spec().count(),
+    return StartCall(OpenTables().Using(running->entry->table), RequestKind::kExchange,
+                     table->spec().count(),
                      /*bytes=*/0, take_arguments, future);
   });
 }
@@ -129,12 +121,6 @@ int32_t MV_ParamSyncStart(MV_ParamSync sync, void* const* tensors, int64_t num_t
 int32_t MV_ParamSyncFree(MV_ParamSync sync) {
   return GuardRelease([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNotAsking());
-    const std::unique_ptr<ParamSyncEntry> entry(
-        ParamSyncs().Close(HandleNumber(sync), Clock::now() + kCloseTimeout));
-    if (entry != nullptr) return Status::Ok();
-    if (!ParamSyncUse(&ParamSyncs(), HandleNumber(sync))) {
-      return StaleHandleError("synchronization");
-    }
-    return Status(Code::kTimeout, "another thread is still at a sync of these parameters");
+    return ParamSyncs().Close(sync, Clock::now() + kCloseTimeout).status();
   });
 }

@@ -1,13 +1,10 @@
 // The part of the C API that reads the tables of a session from other processes.
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "base/text.h"
 #include "c_api/guard.h"
-#include "c_api/handles.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
 #include "multiverso/c_api.h"
@@ -19,28 +16,11 @@ namespace {
 // How long a read may be disturbed by writers.
 constexpr auto kReadTimeout = std::chrono::seconds(30);
 
-HandleTable<JobReader>& Readers() {
-  // The table is never destroyed, since a handle may be used while the process exits.
-  static auto* const readers = new HandleTable<JobReader>;
+using ReaderHandles = HandleKind<MV_Reader, JobReader>;
+
+ReaderHandles& Readers() {
+  static auto* const readers = new ReaderHandles("reader");
   return *readers;
-}
-
-using ReaderUse = HandleTable<JobReader>::Use;
-
-Status StaleReaderError(MV_Reader reader) {
-  if (!Readers().WasForgotten(HandleNumber(reader))) return StaleHandleError("reader");
-  return Status(Code::kForked,
-                "this process was forked from the one that had attached to the session, which "
-                "alone can use that view: attach after the fork");
-}
-
-// Runs `body`, a Status(JobReader*), in Guard, while the handle is in use.
-template <class Body>
-int32_t WithReader(MV_Reader reader, const Body& body) {
-  return Guard([&]() -> Status {
-    const ReaderUse use(&Readers(), HandleNumber(reader));
-    return use ? body(use.get()) : StaleReaderError(reader);
-  });
 }
 
 }  // namespace
@@ -60,34 +40,21 @@ int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader) {
       return Status(Code::kValue, "MV_ReaderOpen: expected a name, or null and a process id");
     }
     MV_RETURN_IF_NOT_OK(WatchForks());
-    auto attached = JobReader::Attach(name == nullptr ? "" : name, name == nullptr ? pid : 0);
-    if (!attached.ok()) return attached.status();
-    const uintptr_t handle = Readers().Open(attached.value().get());
-    if (handle == 0) return Status(Code::kMemory, "too many readers are open");
-    (void)attached.value().release();  // NOLINT: MV_ReaderClose deletes it
-    *reader = reinterpret_cast<MV_Reader>(handle);
-    return Status::Ok();
+    MV_ASSIGN_OR_RETURN(auto attached,
+                        JobReader::Attach(name == nullptr ? "" : name, name == nullptr ? pid : 0));
+    return Readers().Publish(std::move(attached), reader);
   });
 }
 
 int32_t MV_ReaderDescribe(MV_Reader reader, char* json, int64_t room, int64_t* length) {
-  return WithReader(reader, [&](JobReader* used) -> Status {
-    if (length == nullptr || room < 0 || (room > 0 && json == nullptr)) {
-      return Status(Code::kValue, "MV_ReaderDescribe: expected room and a length");
-    }
-    const Result<std::string> text = used->Json();
-    if (!text.ok()) return text.status();
-    *length = static_cast<int64_t>(text.value().size());
-    if (*length <= room) std::memcpy(json, text.value().data(), text.value().size());
-    return Status::Ok();
-  });
+  return Readers().With(
+      reader, [&](JobReader* used) { return WriteText(used->Json(), json, room, length); });
 }
 
 int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version, const char* operation,
                      const int64_t* row_ids, int64_t num_ids, void* out, int64_t count) {
-  return WithReader(reader, [&](JobReader* used) -> Status {
-    const Result<RequestKind> kind = KindOf(operation);
-    if (!kind.ok()) return kind.status();
+  return Readers().With(reader, [&](JobReader* used) -> Status {
+    MV_ASSIGN_OR_RETURN(const RequestKind kind, KindOf(operation));
     if (version < 0 || num_ids < 0 || (out == nullptr && count > 0) ||
         (row_ids == nullptr && num_ids > 0)) {
       return Status(Code::kValue, "MV_ReaderRun: expected a version, row ids and a buffer");
@@ -95,7 +62,7 @@ int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version, const cha
     const Instant deadline = Clock::now() + kReadTimeout;
     return RunCall([&](Interrupt* interrupt) {
       return used->Run(table, static_cast<uint64_t>(version),
-                       Request::Of(kind.value(), row_ids, num_ids, nullptr, out), count,
+                       Request::Of(kind, row_ids, num_ids, nullptr, out), count,
                        WaitLimit::Until(deadline, interrupt));
     });
   });
@@ -103,7 +70,7 @@ int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version, const cha
 
 int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms, int64_t* published,
                       int64_t* step) {
-  return WithReader(reader, [&](JobReader* used) -> Status {
+  return Readers().With(reader, [&](JobReader* used) -> Status {
     if (published == nullptr || step == nullptr || version < 0 || timeout_ms < 0) {
       return Status(Code::kValue, "MV_ReaderWait: expected a version, a timeout and results");
     }
@@ -119,15 +86,9 @@ int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms, int
 }
 
 int32_t MV_ReaderClose(MV_Reader reader) {
-  return GuardRelease([&]() -> Status {
-    {
-      const ReaderUse use(&Readers(), HandleNumber(reader));
-      if (use) use->EndWaits();
-    }
-    const std::unique_ptr<JobReader> closed(
-        Readers().Close(HandleNumber(reader), Clock::now() + kCloseTimeout));
-    if (closed != nullptr) return Status::Ok();
-    if (!ReaderUse(&Readers(), HandleNumber(reader))) return StaleReaderError(reader);
-    return Status(Code::kTimeout, "another thread still uses the reader");
-  });
+  {
+    const ReaderHandles::Use use = Readers().Using(reader);
+    if (use) use->EndWaits();
+  }
+  return Readers().Release(reader);
 }

@@ -24,44 +24,41 @@ void AfterForkInChild() {
   ReleaseHeldRank();
   ForgetAskingThread();
   if (num_open_sessions.load() != 0) was_forked.store(true);
-  Tables().Forget([](TableEntry* entry) { entry->table->here()->segment()->ForgetInChild(); });
+  OpenTables().Forget([](TableEntry* entry) { entry->table->here()->segment()->ForgetInChild(); });
   // This also closes the descriptor of the control segment, because the marks of the parent's ranks
   // must end with the parent (MarkPresent).
-  Sessions().Forget(
+  OpenSessions().Forget(
       [](SessionEntry* entry) { entry->session->context()->memory()->ForgetInChild(); });
   ForgetParamSyncs();
   ForgetMemories();  // Arrays may have outlived their session.
   ForgetReaders();
 }
 
-std::vector<uintptr_t> TablesOf(const SessionEntry* owner) {
+std::vector<MV_Table> TablesOf(const SessionEntry* owner) {
   const std::lock_guard<std::mutex> guard(owner->tables_mutex);
   return owner->table_handles;
 }
 
 // Withdraws a table of `owner`, which the caller keeps in use.
 Status WithdrawFrom(SessionEntry* owner, MV_Table table, Instant deadline) {
-  const std::unique_ptr<TableEntry> entry(Tables().Close(HandleNumber(table), deadline));
-  if (entry == nullptr) {
-    return Using(table) ? Status(Code::kTimeout, "another thread is still using the table")
-                        : StaleHandleError("table");
-  }
+  MV_ASSIGN_OR_RETURN(const auto closed, OpenTables().Close(table, deadline));
+  const TableEntry& entry = *closed;
   {
     // No call is in flight, because a call in flight uses the table.
-    const Status failure = entry->background->Flush(WaitLimit::Until(deadline));
+    const Status failure = entry.background->Flush(WaitLimit::Until(deadline));
     const std::lock_guard<std::mutex> guard(owner->tables_mutex);
     if (owner->background_failure.ok()) owner->background_failure = failure;
     auto& handles = owner->table_handles;
-    handles.erase(std::remove(handles.begin(), handles.end(), HandleNumber(table)), handles.end());
+    handles.erase(std::remove(handles.begin(), handles.end(), table), handles.end());
   }
-  owner->session->ReleaseTable(entry->table);
+  owner->session->ReleaseTable(entry.table);
   return Status::Ok();
 }
 
 // Leaves all sessions without destroying them, since other threads may be in a call.
 void LeaveSessions() {
-  for (const uintptr_t handle : Sessions().OpenHandles()) {
-    const SessionUse use(&Sessions(), handle);
+  for (const MV_Session handle : OpenSessions().OpenHandles()) {
+    const SessionHandles::Use use = OpenSessions().Using(handle);
     if (!use) continue;
     LeaveSession(use.get(), "its program ended without closing the session");
     RecordLosses(*use->session);
@@ -72,18 +69,15 @@ void LeaveSessions() {
 
 void SleepBetweenPolls() { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
 
-HandleTable<SessionEntry>& Sessions() {
-  static auto* const handles = new HandleTable<SessionEntry>;
-  return *handles;
+SessionHandles& OpenSessions() {
+  static auto* const sessions = new SessionHandles("session");
+  return *sessions;
 }
 
-HandleTable<TableEntry>& Tables() {
-  static auto* const handles = new HandleTable<TableEntry>;
-  return *handles;
+TableHandles& OpenTables() {
+  static auto* const tables = new TableHandles("table");
+  return *tables;
 }
-
-SessionUse Using(MV_Session session) { return SessionUse(&Sessions(), HandleNumber(session)); }
-TableUse Using(MV_Table table) { return TableUse(&Tables(), HandleNumber(table)); }
 
 Status WatchForks() {
   static const bool is_registered = CallInForkedChildren(AfterForkInChild);
@@ -103,8 +97,8 @@ Status FlushTable(TableEntry* table, const WaitLimit& limit) {
 
 Status FlushTables(SessionEntry* session, const WaitLimit& limit) {
   Status failure;
-  for (const uintptr_t handle : TablesOf(session)) {
-    const TableUse use = Using(reinterpret_cast<MV_Table>(handle));
+  for (const MV_Table table : TablesOf(session)) {
+    const TableUse use = OpenTables().Using(table);
     if (!use) continue;
     const Status status = FlushTable(use.get(), limit);
     if (failure.ok()) failure = status;
@@ -127,9 +121,9 @@ std::optional<std::string> LeaveReason(SessionEntry* session) {
 }
 
 bool HasBackgroundCalls(const SessionEntry& session) {
-  const std::vector<uintptr_t> handles = TablesOf(&session);
-  return std::any_of(handles.begin(), handles.end(), [](uintptr_t handle) {
-    const TableUse use = Using(reinterpret_cast<MV_Table>(handle));
+  const std::vector<MV_Table> tables = TablesOf(&session);
+  return std::any_of(tables.begin(), tables.end(), [](MV_Table table) {
+    const TableUse use = OpenTables().Using(table);
     return use && !use->background->IsIdle();
   });
 }
@@ -144,10 +138,14 @@ Status CheckNotForked() {
                 "use: open sessions after the fork, or start children with 'spawn'");
 }
 
-Status StaleHandleError(const char* what) {
+Status StaleHandleError(const char* name, bool is_from_before_fork) {
   MV_RETURN_IF_NOT_OK(CheckNotForked());
-  const bool is_session = std::string_view(what) == "session";
-  return Status(Code::kHandle, StrCat("this ", what, " is not open",
+  if (is_from_before_fork) {
+    return Status(Code::kForked, StrCat("this process was forked from the one that had opened the ",
+                                        name, ", which alone can use it: open one after the fork"));
+  }
+  const bool is_session = std::string_view(name) == "session";
+  return Status(Code::kHandle, StrCat("this ", name, " is not open",
                                       is_session ? "" : ": it was closed, or its session ended"));
 }
 
@@ -161,68 +159,66 @@ void RecordLosses(const Session& session) {
 
 bool HasLostRanks() { return has_lost_ranks.load(); }
 
-Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry) {
-  const uintptr_t number = Sessions().Open(entry.get());
-  if (number == 0) return Status(Code::kMemory, "too many sessions");
-  entry->handle = reinterpret_cast<MV_Session>(number);
+Status Publish(std::unique_ptr<Session> session, MV_Session* handle) {
+  auto entry = std::make_unique<SessionEntry>();
+  SessionEntry* const published = entry.get();
+  published->session = std::move(session);
+  MV_RETURN_IF_NOT_OK(OpenSessions().Publish(std::move(entry), handle));
+  published->handle = *handle;
   num_open_sessions.fetch_add(1);
-  return entry.release()->handle;  // NOLINT: Withdraw deletes the entry
+  return Status::Ok();
 }
 
-Result<MV_Table> Publish(SessionEntry* owner, std::shared_ptr<Table> table) {
+Status Publish(SessionEntry* owner, std::shared_ptr<Table> table, MV_Table* handle) {
   auto entry = std::make_unique<TableEntry>();
+  Table* const kept = owner->session->KeepTable(std::move(table));
   entry->owner = owner;
   entry->background = std::make_shared<BackgroundQueue>(owner->session->timeout());
-  entry->table = owner->session->KeepTable(std::move(table));
-  const uintptr_t handle = Tables().Open(entry.get());
-  if (handle == 0) {
-    owner->session->ReleaseTable(entry->table);
-    return Status(Code::kMemory, "too many tables");
+  entry->table = kept;
+  const Status status = OpenTables().Publish(std::move(entry), handle);
+  if (!status.ok()) {
+    owner->session->ReleaseTable(kept);
+    return status;
   }
-  (void)entry.release();  // NOLINT: Withdraw deletes it
   const std::lock_guard<std::mutex> guard(owner->tables_mutex);
-  owner->table_handles.push_back(handle);
-  return reinterpret_cast<MV_Table>(handle);
+  owner->table_handles.push_back(*handle);
+  return Status::Ok();
 }
 
 Status Withdraw(MV_Table table) {
   MV_Session owner_handle = nullptr;
   {
-    const TableUse use = Using(table);
-    if (!use) return StaleHandleError("table");
+    const TableUse use = OpenTables().Using(table);
+    if (!use) return OpenTables().Stale(table);
     owner_handle = use->owner->handle;
   }
   // The session stays in use until this function returns, since another thread may be closing it.
-  const SessionUse owner = Using(owner_handle);
-  if (!owner) return StaleHandleError("table");
+  const SessionHandles::Use owner = OpenSessions().Using(owner_handle);
+  if (!owner) return OpenTables().Stale(table);
   return WithdrawFrom(owner.get(), table, owner->session->NextDeadline());
 }
 
 Status Withdraw(MV_Session session) {
-  std::vector<uintptr_t> tables;
+  std::vector<MV_Table> tables;
   Instant deadline;
   {
-    const SessionUse use = Using(session);
-    if (!use) return StaleHandleError("session");
+    const SessionHandles::Use use = OpenSessions().Using(session);
+    if (!use) return OpenSessions().Stale(session);
     deadline = use->session->NextDeadline();
     tables = TablesOf(use.get());
   }
-  for (const uintptr_t table : tables) {
+  for (const MV_Table table : tables) {
     // Any other failure means that another thread has closed the table.
-    const Status status = Withdraw(reinterpret_cast<MV_Table>(table));
+    const Status status = Withdraw(table);
     if (status.code() == Code::kTimeout) return status;
   }
-  std::unique_ptr<SessionEntry> entry(Sessions().Close(HandleNumber(session), deadline));
-  if (entry == nullptr) {
-    return Using(session) ? Status(Code::kTimeout, "another thread is still using the session")
-                          : StaleHandleError("session");
-  }
+  MV_ASSIGN_OR_RETURN(auto closed, OpenSessions().Close(session, deadline));
   num_open_sessions.fetch_sub(1);
   // Another thread may have created a table before the handle was closed.
-  for (const uintptr_t table : TablesOf(entry.get())) {
-    const Status status = WithdrawFrom(entry.get(), reinterpret_cast<MV_Table>(table), deadline);
+  for (const MV_Table table : TablesOf(closed.get())) {
+    const Status status = WithdrawFrom(closed.get(), table, deadline);
     if (status.code() == Code::kTimeout) {
-      (void)entry.release();  // NOLINT: leaked, since another thread still uses the table
+      (void)closed.release();  // NOLINT: leaked, since another thread still uses the table
       return status;
     }
   }

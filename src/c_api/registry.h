@@ -12,8 +12,7 @@
 
 #include "base/status.h"
 #include "c_api/background.h"
-#include "c_api/guard.h"
-#include "c_api/handles.h"
+#include "c_api/handle_kind.h"
 #include "multiverso/c_api.h"
 #include "session/session.h"
 
@@ -24,7 +23,7 @@ struct SessionEntry {
   MV_Session handle = nullptr;
   std::atomic<bool> in_collective_call{false};
   mutable std::mutex tables_mutex;  // protects the following members
-  std::vector<uintptr_t> table_handles;
+  std::vector<MV_Table> table_handles;
   std::optional<std::string>
       leave_reason;           // set when this rank leaves, which ends background calls
   Status background_failure;  // of a background call on a table that has been freed, not reported
@@ -37,41 +36,17 @@ struct TableEntry {
   std::shared_ptr<BackgroundQueue> background;
 };
 
-using SessionUse = HandleTable<SessionEntry>::Use;
-using TableUse = HandleTable<TableEntry>::Use;
-
-// The handle tables are never destroyed, since a handle may be used while the process exits.
-HandleTable<SessionEntry>& Sessions();
-HandleTable<TableEntry>& Tables();
+using SessionHandles = HandleKind<MV_Session, SessionEntry>;
+using TableHandles = HandleKind<MV_Table, TableEntry>;
+using TableUse = TableHandles::Use;
+SessionHandles& OpenSessions();
+TableHandles& OpenTables();
 
 // Called in a forked child; each is defined beside its handles, which it makes stale. The objects
 // are not destroyed, because that would unmap memory that the child may use for something else.
 void ForgetMemories();
 void ForgetParamSyncs();
 void ForgetReaders();
-
-// Return a use of the handle's entry, which is false if the handle is stale.
-SessionUse Using(MV_Session session);
-TableUse Using(MV_Table table);
-
-// Returns the error for an invalid handle: closed, never valid, or from before a fork.
-Status StaleHandleError(const char* what);
-
-// Run `body`, a Status(SessionEntry*) or Status(TableEntry*), in Guard, while the handle is in use.
-template <class Body>
-int32_t WithSession(MV_Session session, const Body& body) {
-  return Guard([&]() -> Status {
-    const SessionUse use = Using(session);
-    return use ? body(use.get()) : StaleHandleError("session");
-  });
-}
-template <class Body>
-int32_t WithTable(MV_Table table, const Body& body) {
-  return Guard([&]() -> Status {
-    const TableUse use = Using(table);
-    return use ? body(use.get()) : StaleHandleError("table");
-  });
-}
 
 // Wait for the background calls of a table, or of all tables of the session, and return their first
 // failure that has not been reported.
@@ -85,9 +60,9 @@ std::optional<std::string> LeaveReason(SessionEntry* session);
 // Returns whether a table of the session has background calls in flight.
 bool HasBackgroundCalls(const SessionEntry& session);
 
-// Creates a handle for a new session or table.
-Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry);
-Result<MV_Table> Publish(SessionEntry* session, std::shared_ptr<Table> table);
+// Create a handle for a new session or table.
+Status Publish(std::unique_ptr<Session> session, MV_Session* handle);
+Status Publish(SessionEntry* session, std::shared_ptr<Table> table, MV_Table* handle);
 
 // Closes a table's handle and releases the table. Waits until the session's timeout for other
 // threads' calls on the handle. After a timeout returns OperationTimeout, and the table stays open.

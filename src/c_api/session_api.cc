@@ -21,38 +21,30 @@
 namespace multiverso::c_api {
 namespace {
 
+// Returns ValueError unless `value` is from `least` to `most`. `meanings` explains them.
+Status CheckRange(const char* name, int64_t value, int64_t least, int64_t most,
+                  const std::string& meanings) {
+  if (value >= least && value <= most) return Status::Ok();
+  return Status(Code::kValue, StrCat(name, ": expected ", meanings, ", received ", value));
+}
+
 Status CheckMilliseconds(const char* name, int64_t value) {
   constexpr int64_t kYear = int64_t{365} * 24 * 3600 * 1000;  // practically forever
-  if (value >= 1 && value <= kYear) return Status::Ok();
-  return Status(Code::kValue, StrCat(name, ": expected 1 to ", kYear, ", received ", value));
+  return CheckRange(name, value, 1, kYear, StrCat("1 to ", kYear));
 }
 
 Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session) {
-  if (options == nullptr || session == nullptr) {
-    return Status(Code::kValue, "MV_SessionOpen: expected options and session, received null");
+  MV_RETURN_IF_NOT_OK(CheckStruct(options, "MV_SessionOptions"));
+  if (session == nullptr) return Status(Code::kValue, "MV_SessionOpen: received null");
+  MV_RETURN_IF_NOT_OK(CheckRange("mode", options->mode, MV_MODE_ASYNC, MV_MODE_STALE,
+                                 "0 (async), 1 (sync) or 2 (stale)"));
+  if (options->mode == MV_MODE_STALE) {
+    MV_RETURN_IF_NOT_OK(CheckRange("staleness", options->staleness, 1, INT64_MAX, "at least 1"));
   }
-  if (options->struct_size != sizeof(MV_SessionOptions)) {
-    return Status(Code::kValue,
-                  StrCat("MV_SessionOptions.struct_size: expected ", sizeof(MV_SessionOptions),
-                         ", received ", options->struct_size));
-  }
-  if (options->mode < MV_MODE_ASYNC || options->mode > MV_MODE_STALE) {
-    return Status(Code::kValue, StrCat("mode: expected 0 (async), 1 (sync) or 2 (stale), received ",
-                                       options->mode));
-  }
-  if (options->mode == MV_MODE_STALE && options->staleness < 1) {
-    return Status(Code::kValue,
-                  StrCat("staleness: expected at least 1, received ", options->staleness));
-  }
-  if (options->role < MV_ROLE_ALL || options->role > MV_ROLE_SERVER) {
-    return Status(Code::kValue, StrCat("role: expected 0 (all), 1 (worker) or 2 (server), "
-                                       "received ",
-                                       options->role));
-  }
-  if (options->on_loss < MV_LOSS_FAILS || options->on_loss > MV_LOSS_CONTINUES) {
-    return Status(Code::kValue, StrCat("on_loss: expected 0 (fails) or 1 (continues), received ",
-                                       options->on_loss));
-  }
+  MV_RETURN_IF_NOT_OK(CheckRange("role", options->role, MV_ROLE_ALL, MV_ROLE_SERVER,
+                                 "0 (all), 1 (worker) or 2 (server)"));
+  MV_RETURN_IF_NOT_OK(CheckRange("on_loss", options->on_loss, MV_LOSS_FAILS, MV_LOSS_CONTINUES,
+                                 "0 (fails) or 1 (continues)"));
   if (options->on_loss == MV_LOSS_CONTINUES && options->mode != MV_MODE_ASYNC) {
     return Status(
         Code::kValue,
@@ -63,19 +55,16 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
     return Status(Code::kValue, StrCat("name: expected at most ", sizeof(NodeControl::name) - 1,
                                        " bytes, received '", options->name, "'"));
   }
-  if (options->elastic < 0 || options->elastic > 1 || options->max_workers < 0) {
-    return Status(Code::kValue, StrCat("elastic, max_workers: expected 0 or 1, and 0 or more, "
-                                       "received ",
-                                       options->elastic, " and ", options->max_workers));
-  }
+  MV_RETURN_IF_NOT_OK(CheckRange("elastic", options->elastic, 0, 1, "0 or 1"));
+  MV_RETURN_IF_NOT_OK(CheckRange("max_workers", options->max_workers, 0, INT32_MAX, "0 or more"));
   if (options->elastic != 0 && options->mode == MV_MODE_SYNC) {
     return Status(Code::kValue,
                   "elastic: expected async mode or bounded staleness, received sync mode, whose "
                   "rounds need every worker");
   }
-  if (options->elastic != 0 && options->role != MV_ROLE_ALL) {
-    return Status(Code::kValue,
-                  StrCat("role: expected 0 (all) in an elastic session, received ", options->role));
+  if (options->elastic != 0) {
+    MV_RETURN_IF_NOT_OK(CheckRange("role", options->role, MV_ROLE_ALL, MV_ROLE_ALL,
+                                   "0 (all) in an elastic session"));
   }
   if (options->join != nullptr && options->elastic == 0) {
     return Status(Code::kValue, "join: expected elastic to be 1, received 0");
@@ -106,14 +95,6 @@ Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& option
                     StrCat("transport: expected 0 (single), 1 (mpi) or 2 (local), received ",
                            options.transport));
   }
-}
-
-Status PublishSession(std::unique_ptr<Session> opened, MV_Session* session) {
-  auto entry = std::make_unique<SessionEntry>();
-  entry->session = std::move(opened);
-  const Result<MV_Session> handle = Publish(std::move(entry));
-  if (handle.ok()) *session = handle.value();
-  return handle.status();
 }
 
 }  // namespace
@@ -172,29 +153,27 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
         return Status(Code::kUnsupported, "joining a session needs Linux");
       }
       return RunCall([&](Interrupt* interrupt) -> Status {
-        auto joined = JoinSession(wanted, options->join, interrupt);
-        if (!joined.ok()) return joined.status();
+        MV_ASSIGN_OR_RETURN(auto joined, JoinSession(wanted, options->join, interrupt));
         LeaveSessionsAtExit();
-        return PublishSession(std::move(joined.value()), session);
+        return Publish(std::move(joined), session);
       });
     }
-    auto transport = OpenTransport(*options);
-    if (!transport.ok()) return transport.status();
+    MV_ASSIGN_OR_RETURN(auto transport, OpenTransport(*options));
     return RunCall([&](Interrupt* interrupt) -> Status {
-      auto opened = OpenSession(wanted, std::move(transport.value()), interrupt);
+      auto opened = OpenSession(wanted, std::move(transport), interrupt);
       // All ranks get a MismatchError. After another error, ranks may wait for this one in MPI.
       const bool is_agreed = opened.ok() || opened.status().code() == Code::kMismatch;
       if (!HasLostRanks()) MpiCommunicator::SkipFinalizeAtExit(!is_agreed);
       if (!opened.ok()) return opened.status();
       const bool has_peers = options->transport != MV_TRANSPORT_SINGLE;
       if (has_peers || wanted.is_elastic) LeaveSessionsAtExit();
-      return PublishSession(std::move(opened.value()), session);
+      return Publish(std::move(opened.value()), session);
     });
   });
 }
 
 int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description) {
-  return WithSession(session, [&](SessionEntry* entry) -> Status {
+  return OpenSessions().With(session, [&](SessionEntry* entry) -> Status {
     MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_SessionDescription"));
     const RankContext& context = *entry->session->context();
     const Membership& members = context.members();
@@ -218,7 +197,7 @@ int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* descriptio
 }
 
 int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t* count) {
-  return WithSession(session, [&](SessionEntry* entry) -> Status {
+  return OpenSessions().With(session, [&](SessionEntry* entry) -> Status {
     if (count == nullptr || room < 0 || (room > 0 && ranks == nullptr)) {
       return Status(Code::kValue, "MV_SessionLost: expected room for ranks, and a count");
     }
@@ -260,7 +239,7 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
 }
 
 int32_t MV_SessionFinish(MV_Session session) {
-  return WithSession(session, [&](SessionEntry* entry) {
+  return OpenSessions().With(session, [&](SessionEntry* entry) {
     return RunCall([&](Interrupt* interrupt) -> Status {
       // An add in the background would otherwise come after the last round.
       MV_RETURN_IF_NOT_OK(FlushTables(entry, WaitLimit::Until(Instant::max(), interrupt)));
@@ -276,8 +255,8 @@ int32_t MV_SessionClose(MV_Session session) {
     Status failure;
     Status status;
     {
-      const SessionUse use = Using(session);
-      if (!use) return StaleHandleError("session");
+      const SessionHandles::Use use = OpenSessions().Using(session);
+      if (!use) return OpenSessions().Stale(session);
       CallGuard guard(&use->in_collective_call);
       MV_RETURN_IF_NOT_OK(guard.Check("session"));
       FlightRecorder::Entry* const record = RecordCall(*use.get(), CallKind::kClose);
@@ -303,8 +282,8 @@ int32_t MV_SessionLeave(MV_Session session, const char* reason) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNotAsking());
     {
-      const SessionUse use = Using(session);
-      if (!use) return StaleHandleError("session");
+      const SessionHandles::Use use = OpenSessions().Using(session);
+      if (!use) return OpenSessions().Stale(session);
       LeaveSession(use.get(), reason == nullptr ? "left" : reason);
       // The remaining ranks continue without this rank, and MPI_Finalize would wait for them.
       RecordLosses(*use->session);

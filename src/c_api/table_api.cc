@@ -29,7 +29,7 @@ Status CheckFlags(RequestKind kind, int32_t flags) {
 // no data. `result` is the caller's pointer to a pointer.
 template <class Result, class Body>
 int32_t RunWithoutData(MV_Table handle, RequestKind kind, Result* result, const Body& body) {
-  return WithTable(handle, [&](TableEntry* entry) -> Status {
+  return OpenTables().With(handle, [&](TableEntry* entry) -> Status {
     Table* const table = entry->table;
     const int64_t count = table->spec().count();
     // A get into `result` passes the checks that these calls need: a worker, and a pointer.
@@ -44,9 +44,10 @@ struct MemoryEntry {
   std::shared_ptr<Segment> memory;
 };
 
-HandleTable<MemoryEntry>& Memories() {
-  // The table is never destroyed, since a handle may be used while the process exits.
-  static auto* const memories = new HandleTable<MemoryEntry>;
+using MemoryHandles = HandleKind<MV_Memory, MemoryEntry>;
+
+MemoryHandles& Memories() {
+  static auto* const memories = new MemoryHandles("memory");
   return *memories;
 }
 
@@ -83,14 +84,14 @@ Status RunRequest(TableEntry* entry, Request request, int64_t count, int32_t fla
 }
 
 int32_t RunRequest(MV_Table table, const Request& request, int64_t count, int32_t flags = 0) {
-  return WithTable(table,
-                   [&](TableEntry* entry) { return RunRequest(entry, request, count, flags); });
+  return OpenTables().With(
+      table, [&](TableEntry* entry) { return RunRequest(entry, request, count, flags); });
 }
 
 // Runs a request for a part.
 int32_t RunPart(MV_Table table, RequestKind kind, const TablePart& part, const void* delta,
                 void* out, int32_t flags = 0, const void* expected = nullptr) {
-  return WithTable(table, [&](TableEntry* entry) {
+  return OpenTables().With(table, [&](TableEntry* entry) {
     return RunRequest(entry, Request::Of(kind, nullptr, 0, delta, out), 0, flags, &part, expected);
   });
 }
@@ -171,22 +172,19 @@ int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater) {
 int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Table* table) {
   return Guard([&]() -> Status {
     if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
-    const Result<TableSpec> spec = SpecOf(options);
-    if (!spec.ok()) return spec.status();
+    MV_ASSIGN_OR_RETURN(const TableSpec spec, SpecOf(options));
     return RunCollective(session, CallKind::kCreateTable, 0,
                          [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
-                           auto made = entry->session->CreateTable(spec.value(),
-                                                                   options->init_value, interrupt);
-                           if (!made.ok()) return made.status();
-                           const Result<MV_Table> handle = Publish(entry, std::move(made.value()));
-                           if (handle.ok()) *table = handle.value();
-                           return handle.status();
+                           MV_ASSIGN_OR_RETURN(
+                               auto made,
+                               entry->session->CreateTable(spec, options->init_value, interrupt));
+                           return Publish(entry, std::move(made), table);
                          });
   });
 }
 
 int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description) {
-  return WithTable(table, [&](TableEntry* entry) -> Status {
+  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
     MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_TableDescription"));
     const TableSpec& spec = entry->table->spec();
     description->kind = spec.kind;
@@ -204,7 +202,7 @@ int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description) {
 }
 
 int32_t MV_TableKeyCounts(MV_Table table, int64_t* counts) {
-  return WithTable(table, [&](TableEntry* entry) -> Status {
+  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
     if (counts == nullptr) return Status(Code::kValue, "MV_TableKeyCounts: received null");
     constexpr RequestKind kKind = RequestKind::kCountsOfRows;
     Table* const used = entry->table;
@@ -227,10 +225,9 @@ int32_t MV_TableFree(MV_Table table) {
 
 int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids, int64_t num_ids,
                     const void* delta, void* out, int64_t count, int32_t flags) {
-  return WithTable(table, [&](TableEntry* entry) -> Status {
-    const Result<RequestKind> kind = KindOf(operation);
-    if (!kind.ok()) return kind.status();
-    return RunRequest(entry, Request::Of(kind.value(), row_ids, num_ids, delta, out), count, flags);
+  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
+    MV_ASSIGN_OR_RETURN(const RequestKind kind, KindOf(operation));
+    return RunRequest(entry, Request::Of(kind, row_ids, num_ids, delta, out), count, flags);
   });
 }
 
@@ -261,33 +258,21 @@ int32_t MV_TableView(MV_Table table, const void** values) {
 }
 
 int32_t MV_TableMemory(MV_Table table, const void** memory) {
-  return WithTable(table, [&](TableEntry* entry) -> Status {
+  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
     if (memory == nullptr) return Status(Code::kValue, "MV_TableMemory: received null");
-    const Result<const void*> found = entry->table->Memory();
-    if (found.ok()) *memory = found.value();
-    return found.status();
+    return entry->table->Memory().StoreIn(memory);
   });
 }
 
 int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory) {
-  return WithTable(table, [&](TableEntry* kept) -> Status {
+  return OpenTables().With(table, [&](TableEntry* kept) -> Status {
     if (memory == nullptr) return Status(Code::kValue, "MV_TableKeepMemory: received null");
     auto entry = std::make_unique<MemoryEntry>(MemoryEntry{kept->table->here()->segment()});
-    const uintptr_t handle = Memories().Open(entry.get());
-    if (handle == 0) return Status(Code::kMemory, "too many memories are kept");
-    (void)entry.release();  // NOLINT: MV_MemoryRelease deletes it
-    *memory = reinterpret_cast<MV_Memory>(handle);
-    return Status::Ok();
+    return Memories().Publish(std::move(entry), memory);
   });
 }
 
-int32_t MV_MemoryRelease(MV_Memory memory) {
-  return GuardRelease([&]() -> Status {
-    // No call uses the entry of a handle, so there is nothing to wait for.
-    const std::unique_ptr<MemoryEntry> entry(Memories().Close(HandleNumber(memory), Clock::now()));
-    return entry != nullptr ? Status::Ok() : StaleHandleError("memory");
-  });
-}
+int32_t MV_MemoryRelease(MV_Memory memory) { return Memories().Release(memory); }
 
 int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, void* out,
                         int64_t count, int32_t flags) {
@@ -325,7 +310,7 @@ int32_t MV_TableCompareSwap(MV_Table table, int64_t row, int64_t col, const void
 
 int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges, int64_t* num_ranges,
                             int64_t* version) {
-  return WithTable(table, [&](TableEntry* entry) -> Status {
+  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
     Table* const used = entry->table;
     if (ranges == nullptr || num_ranges == nullptr || version == nullptr) {
       return Status(Code::kValue, "MV_TableListChanges: received null");
@@ -342,21 +327,20 @@ int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges, int6
     MV_RETURN_IF_NOT_OK(used->Check(Request::Of(kKind, nullptr, 0, nullptr, &dummy), 0));
     return RunTableCall(entry, kKind, 0, [&](Progress*, const WaitLimit& limit) -> Status {
       std::vector<RowRange> rows;
-      const Result<int64_t> listed = used->ListChanges(since, &rows, limit);
-      if (!listed.ok()) return listed.status();
+      MV_ASSIGN_OR_RETURN(const int64_t listed, used->ListChanges(since, &rows, limit));
       for (size_t i = 0; i < rows.size(); ++i) {
         ranges[2 * i] = rows[i].first;
         ranges[2 * i + 1] = rows[i].end;
       }
       *num_ranges = static_cast<int64_t>(rows.size());
-      *version = listed.value();
+      *version = listed;
       return Status::Ok();
     });
   });
 }
 
 int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value) {
-  return WithTable(table, [&](TableEntry* entry) {
+  return OpenTables().With(table, [&](TableEntry* entry) {
     return entry->table->Check(Request::SetHyper(hyper, value), 0);
   });
 }

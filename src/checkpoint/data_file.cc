@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <utility>
 
@@ -28,44 +29,53 @@ std::string DataFileName(uint32_t index) {
   return name;
 }
 
+std::string DataFileName(const SavedFile& file, int64_t number) {
+  if (file.number == number) return DataFileName(file.index);
+  char name[64];
+  std::snprintf(name, sizeof(name), "shard-%05u-of-%06" PRId64 ".mv", file.index, file.number);
+  return name;
+}
+
+bool IsDataFileName(const std::string& name) {
+  SavedFile file;
+  if (std::sscanf(name.c_str(), "shard-%" SCNu32 "-of-%" SCNd64, &file.index, &file.number) < 1) {
+    return false;
+  }
+  return name == DataFileName(file.index) || name == DataFileName(file, -1);
+}
+
 std::string PartialName(const std::string& data_file) { return data_file + ".part"; }
 
 Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::string& path,
-                                                 const Manifest& manifest, uint32_t index) {
-  auto opened = OpenListed(files, path);
-  if (!opened.ok()) return opened.status();
-  std::unique_ptr<ReadableFile> file = std::move(opened.value());
+                                                 const Manifest& manifest, size_t index) {
+  MV_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, OpenListed(files, path));
   const int64_t bytes = file->bytes();
   std::string header(static_cast<size_t>(std::min(bytes, kDataPreludeBytes)), '\0');
   MV_RETURN_IF_NOT_OK(file->Read(0, header.data(), static_cast<int64_t>(header.size())));
-  const Result<int64_t> header_bytes = HeaderBytesOf(header, bytes, path);
-  if (!header_bytes.ok()) return header_bytes.status();
-  header.resize(static_cast<size_t>(header_bytes.value()));
-  MV_RETURN_IF_NOT_OK(file->Read(0, header.data(), header_bytes.value()));
-  Result<DataHeader> decoded = DecodeDataHeader(header, bytes, manifest, index, path);
-  if (!decoded.ok()) return decoded.status();
+  MV_ASSIGN_OR_RETURN(const int64_t header_bytes, HeaderBytesOf(header, bytes, path));
+  header.resize(static_cast<size_t>(header_bytes));
+  MV_RETURN_IF_NOT_OK(file->Read(0, header.data(), header_bytes));
+  MV_ASSIGN_OR_RETURN(DataHeader decoded, DecodeDataHeader(header, bytes, manifest, index, path));
   if (bytes != manifest.files[index].bytes) {
     return CorruptionFailure(
         path, bytes,
         StrCat("expected a file of ", manifest.files[index].bytes, " bytes, received ", bytes));
   }
   // The file has one checksum per block, followed by the checksum of the checksums.
-  std::vector<uint32_t> checksums(static_cast<size_t>(decoded->checksums) + 1);
-  MV_RETURN_IF_NOT_OK(file->Read(decoded->checksums_offset, checksums.data(),
+  std::vector<uint32_t> checksums(static_cast<size_t>(decoded.checksums) + 1);
+  MV_RETURN_IF_NOT_OK(file->Read(decoded.checksums_offset, checksums.data(),
                                  static_cast<int64_t>(checksums.size()) * 4));
-  if (Crc32c(checksums.data(), decoded->checksums * 4) != checksums.back()) {
-    return CorruptionFailure(path, decoded->checksums_offset,
+  if (Crc32c(checksums.data(), decoded.checksums * 4) != checksums.back()) {
+    return CorruptionFailure(path, decoded.checksums_offset,
                              "the checksum of the checksums does not agree with them");
   }
   return std::unique_ptr<DataFile>(
-      new DataFile(files, std::move(file), std::move(decoded.value()), std::move(checksums)));
+      new DataFile(files, std::move(file), std::move(decoded), std::move(checksums)));
 }
 
 Result<int64_t> DataFile::ReadBlock(const Section& section, int64_t block, char* out) {
   if (file_ == nullptr) {
-    auto opened = OpenListed(files_, path_);
-    if (!opened.ok()) return opened.status();
-    file_ = std::move(opened.value());
+    MV_ASSIGN_OR_RETURN(file_, OpenListed(files_, path_));
   }
   const int64_t at = block * kBlockBytes;
   const int64_t bytes = std::min(kBlockBytes, section.padded_bytes() - at);

@@ -15,6 +15,11 @@ namespace multiverso {
 
 // Returns "shard-00002.mv" for index 2.
 std::string DataFileName(uint32_t index);
+// Returns the name of a file in the folder of checkpoint `number`: "shard-00002.mv", or, if an
+// earlier checkpoint wrote the file, "shard-00002-of-000007.mv".
+std::string DataFileName(const SavedFile& file, int64_t number);
+// Returns whether a save writes a data file of this name.
+bool IsDataFileName(const std::string& name);
 // Returns the name that a data file has while it is written.
 std::string PartialName(const std::string& data_file);
 
@@ -24,7 +29,7 @@ class DataFile {
   // Opens file number `index` of the manifest, and verifies its size, its header and the checksum
   // of its checksums.
   static Result<std::unique_ptr<DataFile>> Open(FileSystem* files, const std::string& path,
-                                                const Manifest& manifest, uint32_t index);
+                                                const Manifest& manifest, size_t index);
 
   const DataHeader& header() const { return header_; }
   const std::string& path() const { return path_; }

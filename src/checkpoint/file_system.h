@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/status.h"
@@ -53,6 +54,8 @@ class FileSystem {
   virtual Status MakeFolder(const std::string& path) = 0;
   // Renames an entry, atomically for other processes.
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
+  // Makes `to` a second name of the file `from`, whose content stays until both are removed.
+  virtual Status Link(const std::string& from, const std::string& to) = 0;
   // Flushes the entries of the folder to the disk.
   virtual Status SyncFolder(const std::string& path) = 0;
   // Removes a file. A link itself is removed, and its target stays.
@@ -72,6 +75,7 @@ FileSystem* LocalFileSystem();
 // only if `bytes_done` > 0.
 Status IoFailure(const std::string& path, const char* action, int error_number,
                  int64_t bytes_done = 0);
+Status IoFailure(const std::string& path, const char* action, const std::error_code& error);
 // Returns that the folder `path` cannot be removed because of its entry `name`.
 Status ForeignEntryFailure(const std::string& path, const std::string& name);
 // Returns "PATH, byte 64: ...".

@@ -48,19 +48,19 @@ bool IsNameOfLeftover(const std::string& name) {
 
 // Returns whether a save writes a file of this name to the folder of a checkpoint.
 bool IsFileOfCheckpoint(const std::string& name) {
-  if (name == kManifestName) return true;
-  uint32_t index = 0;
-  if (std::sscanf(name.c_str(), "shard-%" SCNu32, &index) != 1) return false;
-  return name == DataFileName(index) || name == PartialName(DataFileName(index));
+  const std::string partial = PartialName("");
+  const bool is_partial = name.size() > partial.size() &&
+                          name.compare(name.size() - partial.size(), partial.size(), partial) == 0;
+  return name == kManifestName ||
+         IsDataFileName(is_partial ? name.substr(0, name.size() - partial.size()) : name);
 }
 
 }  // namespace
 
 Result<std::vector<CheckpointName>> CheckpointFolder::List() const {
-  const auto entries = files_->List(path_);
-  if (!entries.ok()) return entries.status();
+  MV_ASSIGN_OR_RETURN(const auto entries, files_->List(path_));
   std::vector<CheckpointName> names;
-  for (const std::string& entry : entries.value()) {
+  for (const std::string& entry : entries) {
     CheckpointName name;
     if (CheckpointName::Parse(entry, &name)) names.push_back(name);
   }
@@ -70,24 +70,20 @@ Result<std::vector<CheckpointName>> CheckpointFolder::List() const {
 }
 
 Result<std::string> CheckpointFolder::Resolve() const {
-  const auto kind = files_->Look(path_);
-  if (!kind.ok()) return kind.status();
-  if (kind.value() == EntryKind::kNone) return std::string();
-  if (kind.value() != EntryKind::kFolder) {
+  MV_ASSIGN_OR_RETURN(const auto kind, files_->Look(path_));
+  if (kind == EntryKind::kNone) return std::string();
+  if (kind != EntryKind::kFolder) {
     std::string prefix;
-    const auto file = files_->Open(path_);
-    if (!file.ok()) return file.status();
-    prefix.resize(static_cast<size_t>(std::min<int64_t>(file.value()->bytes(), 16)));
-    MV_RETURN_IF_NOT_OK(file.value()->Read(0, prefix.data(), static_cast<int64_t>(prefix.size())));
+    MV_ASSIGN_OR_RETURN(const auto file, files_->Open(path_));
+    prefix.resize(static_cast<size_t>(std::min<int64_t>(file->bytes(), 16)));
+    MV_RETURN_IF_NOT_OK(file->Read(0, prefix.data(), static_cast<int64_t>(prefix.size())));
     MV_RETURN_IF_NOT_OK(DecodeManifest(prefix, path_).status());
     return CorruptionFailure(path_, 0, "expected the folder of a checkpoint, received a file");
   }
-  const auto manifest = files_->Look(ManifestPath(path_));
-  if (!manifest.ok()) return manifest.status();
-  if (manifest.value() != EntryKind::kNone) return path_;
-  const auto names = List();
-  if (!names.ok()) return names.status();
-  return names.value().empty() ? std::string() : PathOf(names.value().back());
+  MV_ASSIGN_OR_RETURN(const auto manifest, files_->Look(ManifestPath(path_)));
+  if (manifest != EntryKind::kNone) return path_;
+  MV_ASSIGN_OR_RETURN(const auto names, List());
+  return names.empty() ? std::string() : PathOf(names.back());
 }
 
 Status CheckpointFolder::NotFound() const {
@@ -102,16 +98,14 @@ Status CheckpointFolder::NotFound() const {
 
 Result<std::string> CheckpointFolder::Begin(int64_t step, uint64_t id, CheckpointName* name) {
   MV_RETURN_IF_NOT_OK(files_->MakeFolders(path_));
-  const auto entries = files_->List(path_);
-  if (!entries.ok()) return entries.status();
-  for (const std::string& entry : entries.value()) {
+  MV_ASSIGN_OR_RETURN(const auto entries, files_->List(path_));
+  for (const std::string& entry : entries) {
     if (LooksLikeLeftover(entry)) RemoveLeftover(entry);
   }
-  const auto names = List();
-  if (!names.ok()) return names.status();
+  MV_ASSIGN_OR_RETURN(const auto names, List());
   *name = CheckpointName{1, std::max<int64_t>(step, 0)};
-  if (!names.value().empty()) {
-    const CheckpointName& last = names.value().back();
+  if (!names.empty()) {
+    const CheckpointName& last = names.back();
     if (!CheckedAdd(last.number, 1, &name->number) ||
         (step < 0 && !CheckedAdd(last.step, 1, &name->step))) {
       return Status(Code::kCheckpointIo,
@@ -140,40 +134,18 @@ void CheckpointFolder::Abandon(const std::string& saving) {
   (void)files_->RemoveFolder(saving, &IsFileOfCheckpoint);
 }
 
-Status CheckpointFolder::AddBases(std::string path, std::set<int64_t>* numbers) const {
-  Result<Manifest> manifest = ReadManifest(files_, path);
-  if (!manifest.ok()) return manifest.status();
-  while (manifest->base.has_value() && numbers->insert(manifest->base->number).second) {
-    const std::string base_path = PathOfBase(path, *manifest->base);
-    manifest = ReadBaseManifest(files_, path, Manifest(manifest.value()));
-    if (!manifest.ok()) return manifest.status();
-    path = base_path;
-  }
-  return Status::Ok();
-}
-
 Status CheckpointFolder::Retire(int64_t keep, std::vector<std::string>* retired) {
-  const auto listed = List();
-  if (!listed.ok()) return listed.status();
-  const std::vector<CheckpointName>& names = listed.value();
-  if (static_cast<int64_t>(names.size()) <= keep) return Status::Ok();
-  const auto first_kept = names.end() - keep;
-  std::set<int64_t> needed;  // the numbers of bases
-  for (auto name = first_kept; name != names.end(); ++name) {
-    MV_RETURN_IF_NOT_OK(AddBases(PathOf(*name), &needed));
-  }
-  // Increments are renamed before their bases, so that every checkpoint that is found is complete.
-  for (auto end = first_kept; end != names.begin(); --end) {
-    const CheckpointName& name = *(end - 1);
-    if (needed.count(name.number) != 0) continue;
+  MV_ASSIGN_OR_RETURN(const std::vector<CheckpointName> names, List());
+  const int64_t surplus = static_cast<int64_t>(names.size()) - keep;
+  for (int64_t i = 0; i < surplus; ++i) {
+    const CheckpointName& name = names[static_cast<size_t>(i)];
     const std::string removing = kRemoving + name.text();
     const Status renamed = files_->Rename(PathOf(name), StrCat(path_, "/", removing));
     if (renamed.ok()) {
       retired->push_back(removing);
-      continue;
+    } else {
+      LogWarning(StrCat("an old checkpoint stays: ", renamed.text()));
     }
-    LogWarning(StrCat("an old checkpoint stays: ", renamed.text()));
-    MV_RETURN_IF_NOT_OK(AddBases(PathOf(name), &needed));
   }
   return Status::Ok();
 }

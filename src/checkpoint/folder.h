@@ -8,13 +8,11 @@
 // folder that anyone else has changed does not end the saves of a job. Nothing is removed that no
 // save has made.
 //
-// A checkpoint may be an increment on an earlier one, its base, which stays as long as it.
 // A checkpoint appears and disappears by one rename, so a reader finds all of it or nothing.
 #ifndef MULTIVERSO_CHECKPOINT_FOLDER_H_
 #define MULTIVERSO_CHECKPOINT_FOLDER_H_
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -50,17 +48,14 @@ class CheckpointFolder {
   Status Commit(const std::string& saving, const CheckpointName& name);
   // Removes a folder that Begin created, and ignores failures.
   void Abandon(const std::string& saving);
-  // Renames all checkpoints except for the last `keep` and those that they are built on, so that
-  // readers no longer find them, and adds their new names to `retired`. RemoveLeftover then frees
-  // their space, which takes longer. A checkpoint that cannot be renamed stays, with a warning.
+  // Renames all checkpoints except for the last `keep`, so that readers no longer find them, and
+  // adds their new names to `retired`. RemoveLeftover then frees their space, which takes longer. A
+  // checkpoint that cannot be renamed stays, with a warning.
   Status Retire(int64_t keep, std::vector<std::string>* retired);
   // Removes an entry of the folder that Retire or a killed job has left. A failure is a warning.
   void RemoveLeftover(const std::string& name);
 
  private:
-  // Adds the numbers of the checkpoints on which checkpoint `path` is built.
-  Status AddBases(std::string path, std::set<int64_t>* numbers) const;
-
   FileSystem* files_;
   std::string path_;
 };

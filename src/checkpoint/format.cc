@@ -19,11 +19,11 @@ constexpr char kDataMagic[] = "\x89MVD\r\n\x1a\n";
 constexpr int64_t kMagicBytes = 8;
 constexpr int64_t kCrcBytes = 4;
 
-constexpr int64_t kManifestBytes = 96;  // before the base and the tables
-constexpr int64_t kBaseBytes = 24;      // in version 3
+constexpr int64_t kManifestBytes = 96;  // before the tables
 constexpr int64_t kTableBytes = 232;
 constexpr int64_t kInitializerBytes = 32;  // after each table, from version 2 on
 constexpr int64_t kFileBytes = 16;
+constexpr int64_t kOriginBytes = 16;  // after each file, in version 4
 constexpr int64_t kLibraryBytes = 24;
 constexpr int64_t kSectionBytes = 56;
 
@@ -43,11 +43,12 @@ Status CheckFormat(const std::string& bytes, const char* magic, const char* expe
   }
   ByteReader in(bytes, kMagicBytes);
   const auto version = in.Get<uint32_t>();
-  if (version < kFormatVersion || version > kIncrementFormatVersion) {
+  if (version < kFormatVersion || version > kIncrementFormatVersion ||
+      version == kChainFormatVersion) {
     return CorruptionFailure(
         path, kMagicBytes,
-        StrCat("expected version ", kFormatVersion, " to ", kIncrementFormatVersion,
-               " of the format, received version ", version));
+        StrCat("expected version ", kFormatVersion, ", ", kLazyFormatVersion, " or ",
+               kIncrementFormatVersion, " of the format, received version ", version));
   }
   return Status::Ok();
 }
@@ -92,27 +93,37 @@ int64_t BytesOfTable(uint32_t version) {
   return kTableBytes + (version >= kLazyFormatVersion ? kInitializerBytes : 0);
 }
 
-int64_t BytesBeforeTables(uint32_t version) {
-  return kManifestBytes + (version >= kIncrementFormatVersion ? kBaseBytes : 0);
+int64_t BytesOfFile(uint32_t version) {
+  return kFileBytes + (version >= kIncrementFormatVersion ? kOriginBytes : 0);
+}
+
+// Returns whether file `index` of a manifest comes after the files before it, as Manifest::files
+// demands.
+bool IsInOrder(const Manifest& manifest, size_t index) {
+  const SavedFile& file = manifest.files[index];
+  const bool is_own = file.number == manifest.number;
+  if (is_own != (file.id == manifest.id) || file.number < 0) return false;
+  if (index == 0) return file.index == 0 && file.number <= manifest.number;
+  const SavedFile& before = manifest.files[index - 1];
+  if (file.number < before.number) return file.index == 0;
+  return file.number == before.number && file.id == before.id && file.index == before.index + 1;
 }
 
 }  // namespace
 
-bool SavedTable::HasRowsOf(const SavedTable& other) const {
-  return kind == other.kind && dtype == other.dtype && updater == other.updater &&
-         slots == other.slots && num_row == other.num_row && num_col == other.num_col &&
-         counting == other.counting && row_slots == other.row_slots && name == other.name &&
-         initializer == other.initializer;
-}
-
-int64_t Manifest::data_bytes() const {
-  uint64_t bytes = 0;  // unsigned, since a manifest may contain any numbers
-  for (const SavedFile& file : files) bytes += static_cast<uint64_t>(file.bytes);
-  return static_cast<int64_t>(bytes);
+uint32_t FormatOf(const std::string& manifest) {
+  if (static_cast<int64_t>(manifest.size()) < kFormatBytes ||
+      manifest.compare(0, kMagicBytes, kManifestMagic, kMagicBytes) != 0) {
+    return 0;
+  }
+  return ByteReader(manifest, kMagicBytes).Get<uint32_t>();
 }
 
 uint32_t VersionOf(const Manifest& manifest) {
-  if (manifest.base.has_value()) return kIncrementFormatVersion;
+  return manifest.is_increment() ? kIncrementFormatVersion : VersionOfData(manifest);
+}
+
+uint32_t VersionOfData(const Manifest& manifest) {
   const bool is_lazy = std::any_of(manifest.tables.begin(), manifest.tables.end(),
                                    [](const SavedTable& table) { return table.is_lazy(); });
   return is_lazy ? kLazyFormatVersion : kFormatVersion;
@@ -122,18 +133,15 @@ std::string EncodeManifest(const Manifest& manifest) {
   const uint32_t version = VersionOf(manifest);
   const auto tables = static_cast<int64_t>(manifest.tables.size());
   const auto files = static_cast<int64_t>(manifest.files.size());
-  const int64_t file_size = BytesBeforeTables(version) +
+  const int64_t file_size = kManifestBytes +
                             tables * (BytesOfTable(version) + manifest.workers * 8) +
-                            files * kFileBytes + kCrcBytes;
+                            files * BytesOfFile(version) + kCrcBytes;
   ByteWriter out;
   out.PutText(std::string(kManifestMagic, kMagicBytes), kMagicBytes).Put(version);
   out.Put(static_cast<uint32_t>(tables)).Put(file_size).Put(manifest.id).Put(manifest.number);
   out.Put(manifest.step).Put(static_cast<uint32_t>(files)).Put(manifest.mode);
   out.Put(manifest.workers).Put(uint32_t{0}).Put(manifest.created);
   out.PutText(manifest.library.substr(0, kLibraryBytes - 1), kLibraryBytes);
-  if (manifest.base.has_value()) {
-    out.Put(manifest.base->id).Put(manifest.base->number).Put(manifest.base->step);
-  }
   for (const SavedTable& table : manifest.tables) {
     out.Put(table.kind).Put(table.dtype).Put(table.updater).Put(table.slots);
     out.Put(table.num_row).Put(table.num_col);
@@ -151,7 +159,9 @@ std::string EncodeManifest(const Manifest& manifest) {
     }
   }
   for (const SavedFile& file : manifest.files) {
-    out.Put(file.bytes).Put(file.header_crc).Put(uint32_t{0});
+    const bool has_origin = version >= kIncrementFormatVersion;
+    out.Put(file.bytes).Put(file.header_crc).Put(has_origin ? file.index : uint32_t{0});
+    if (has_origin) out.Put(file.id).Put(file.number);
   }
   out.Put(Crc32c(out.bytes().data(), static_cast<int64_t>(out.bytes().size())));
   return out.Take();
@@ -181,8 +191,8 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
   const std::string library = in.GetBytes(kLibraryBytes);
   int64_t clock_bytes = 0;
   if (!CheckedMultiply(tables * 8, manifest.workers, &clock_bytes) || clock_bytes > size ||
-      BytesBeforeTables(version) + tables * BytesOfTable(version) + clock_bytes +
-              files * kFileBytes + kCrcBytes !=
+      kManifestBytes + tables * BytesOfTable(version) + clock_bytes + files * BytesOfFile(version) +
+              kCrcBytes !=
           size) {
     return CorruptionFailure(path, 12,
                              StrCat(tables, " tables, ", files, " files and ", manifest.workers,
@@ -195,18 +205,6 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
         path, 0, "expected a number and a step of at least 0, and a version that is a text");
   }
   manifest.library = TextOf(library);
-  if (version >= kIncrementFormatVersion) {
-    SavedBase base;
-    base.id = in.Get<uint64_t>();
-    base.number = in.Get<int64_t>();
-    base.step = in.Get<int64_t>();
-    if (base.number < 0 || base.number >= manifest.number || base.step < 0) {
-      return CorruptionFailure(path, kManifestBytes,
-                               StrCat("expected a base before checkpoint ", manifest.number,
-                                      ", received checkpoint ", base.number));
-    }
-    manifest.base = base;
-  }
   // The remaining bytes bound both counts, so decoding needs no more memory than the file.
   manifest.tables.reserve(static_cast<size_t>(tables));
   manifest.files.reserve(static_cast<size_t>(files));
@@ -237,10 +235,6 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
     table.name = TextOf(name);
     manifest.tables.push_back(std::move(table));
   }
-  if (VersionOf(manifest) != version) {
-    return CorruptionFailure(path, kMagicBytes,
-                             StrCat("expected a table with an initializer in version ", version));
-  }
   for (SavedTable& table : manifest.tables) {
     table.clocks.reserve(manifest.workers);
     for (uint32_t i = 0; i < manifest.workers; ++i) table.clocks.push_back(in.Get<uint64_t>());
@@ -249,8 +243,22 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
     SavedFile file;
     file.bytes = in.Get<int64_t>();
     file.header_crc = in.Get<uint32_t>();
-    (void)in.Get<uint32_t>();
+    file.index = in.Get<uint32_t>();
+    if (version < kIncrementFormatVersion) file.index = static_cast<uint32_t>(i);
+    file.id = version < kIncrementFormatVersion ? manifest.id : in.Get<uint64_t>();
+    file.number = version < kIncrementFormatVersion ? manifest.number : in.Get<int64_t>();
     manifest.files.push_back(file);
+    if (IsInOrder(manifest, static_cast<size_t>(i))) continue;
+    return CorruptionFailure(path, in.position() - BytesOfFile(version),
+                             StrCat("expected the files of this checkpoint and then those of "
+                                    "earlier ones, received file ",
+                                    file.index, " of checkpoint ", file.number));
+  }
+  if (VersionOf(manifest) != version) {
+    return CorruptionFailure(
+        path, kMagicBytes,
+        StrCat("expected a table with an initializer in version ", kLazyFormatVersion,
+               ", and a file of an earlier checkpoint in version ", kIncrementFormatVersion));
   }
   return manifest;
 }
@@ -315,22 +323,24 @@ Result<int64_t> HeaderBytesOf(const std::string& prelude, int64_t file_bytes,
 }
 
 Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes,
-                                    const Manifest& manifest, uint32_t index,
+                                    const Manifest& manifest, size_t index,
                                     const std::string& path) {
   MV_RETURN_IF_NOT_OK(CheckCrc(bytes, path));
   ByteReader in(bytes, kMagicBytes + 4);
   DataHeader header;
-  header.version = VersionOf(manifest);
+  header.version = VersionOfData(manifest);
   const auto sections = in.Get<uint32_t>();
   (void)in.Get<int64_t>();
   header.id = in.Get<uint64_t>();
   header.index = in.Get<uint32_t>();
-  if (header.id != manifest.id || header.index != index) {
-    return CorruptionFailure(path, kIdOffset,
-                             StrCat("expected file ", index, " of this checkpoint, received file ",
-                                    header.index, header.id == manifest.id ? "" : " of another"));
+  const SavedFile& file = manifest.files[index];
+  if (header.id != file.id || header.index != file.index) {
+    return CorruptionFailure(
+        path, kIdOffset,
+        StrCat("expected file ", file.index, " of checkpoint ", file.number, ", received file ",
+               header.index, header.id == file.id ? "" : " of another"));
   }
-  if (HeaderCrcOf(bytes) != manifest.files[index].header_crc) {
+  if (HeaderCrcOf(bytes) != file.header_crc) {
     return CorruptionFailure(path, static_cast<int64_t>(bytes.size()) - kCrcBytes,
                              "the header is not the one that the manifest names");
   }

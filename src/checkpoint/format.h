@@ -2,8 +2,8 @@
 //
 // A checkpoint is a folder with a manifest and data files, one for each rank that saves rows. A
 // data file has a header, sections of rows in blocks, and a checksum for each block. An increment
-// is a checkpoint that has only some rows and names an earlier checkpoint, its base, from which
-// readers take the other rows. The base may be an increment, too. All numbers
+// is a checkpoint that wrote only some rows. Its folder also has the data files of earlier
+// checkpoints with the other rows, as hard links, so every folder is complete. All numbers
 // are little-endian, and every offset follows from the counts before it, so a reader computes the
 // offsets and compares them. A checksum covers every byte. A reader trusts no value before
 // comparing it with the size of the file and with the checksum.
@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +23,8 @@ namespace multiverso {
 
 constexpr uint32_t kFormatVersion = 1;
 constexpr uint32_t kLazyFormatVersion = 2;         // of a checkpoint with a table of lazy rows
-constexpr uint32_t kIncrementFormatVersion = 3;    // of an increment, with tables of any kind
+constexpr uint32_t kChainFormatVersion = 3;        // of the increments of 0.2.0; not read
+constexpr uint32_t kIncrementFormatVersion = 4;    // of an increment, with tables of any kind
 constexpr int64_t kBlockBytes = int64_t{1} << 20;  // bytes of a section with one checksum
 constexpr int64_t kDataAlignment = 4096;
 constexpr int64_t kIdOffset = 24;      // of the checkpoint's id in manifests and data files
@@ -101,9 +101,6 @@ struct SavedTable {
            (area == kKeysArea && is_hash());
   }
   bool is_hash() const { return kind == kHashKind; }
-  // Returns whether the rows of `other` can complete those of this table. Hyper-parameters and
-  // clocks may differ.
-  bool HasRowsOf(const SavedTable& other) const;
 
  private:
   static constexpr uint32_t kOtherAreas[] = {kStepsArea, kRowIdsArea, kRowStateArea, kKeysArea};
@@ -112,13 +109,10 @@ struct SavedTable {
 struct SavedFile {
   int64_t bytes = 0;
   uint32_t header_crc = 0;
-};
-
-// The checkpoint, in the same folder, on which an increment is built.
-struct SavedBase {
+  uint32_t index = 0;  // among the files of the checkpoint that wrote it
+  // The id and number of the checkpoint that wrote the file.
   uint64_t id = 0;
   int64_t number = 0;
-  int64_t step = 0;
 };
 
 struct Manifest {
@@ -127,16 +121,26 @@ struct Manifest {
   int64_t step = 0;
   uint32_t mode = 0;
   uint32_t workers = 0;
-  int64_t created = 0;            // seconds since 1970 UTC
-  std::string library;            // version of the writer, at most 23 bytes
-  std::optional<SavedBase> base;  // of an increment
+  int64_t created = 0;  // seconds since 1970 UTC
+  std::string library;  // version of the writer, at most 23 bytes
   std::vector<SavedTable> tables;
+  // The files that this checkpoint wrote come first, then those of earlier ones, the newest first.
+  // Where two files have the same row, the first counts.
   std::vector<SavedFile> files;
 
-  int64_t data_bytes() const;  // bytes of the data files
+  bool is_increment() const { return !files.empty() && files.back().number != number; }
 };
 
-// Returns the oldest version of the format that can describe these tables.
+// The first bytes of a file, which name its format.
+constexpr int64_t kFormatOffset = 8;
+constexpr int64_t kFormatBytes = 12;
+// Returns the version of the format of a manifest that begins with these bytes, or 0 if they are
+// not those of a manifest.
+uint32_t FormatOf(const std::string& manifest);
+
+// Returns the oldest version of the format that can describe these tables, in data files.
+uint32_t VersionOfData(const Manifest& manifest);
+// Returns the oldest version that can describe the checkpoint.
 uint32_t VersionOf(const Manifest& manifest);
 std::string EncodeManifest(const Manifest& manifest);
 // Decodes a manifest. `bytes` is the whole file, and `path` is for messages.
@@ -181,9 +185,9 @@ std::string EncodeDataHeader(const DataHeader& header);
 constexpr int64_t kDataPreludeBytes = 64;
 Result<int64_t> HeaderBytesOf(const std::string& prelude, int64_t file_bytes,
                               const std::string& path);
-// Decodes a header, which must match the manifest. `bytes` is the whole header.
+// Decodes a header, which must match file `index` of the manifest. `bytes` is the whole header.
 Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes,
-                                    const Manifest& manifest, uint32_t index,
+                                    const Manifest& manifest, size_t index,
                                     const std::string& path);
 // Returns the checksum at the end of a header.
 uint32_t HeaderCrcOf(const std::string& header);

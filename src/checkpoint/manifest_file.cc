@@ -27,6 +27,31 @@ bool SplitPath(const std::string& path, std::string* parent, CheckpointName* nam
   return CheckpointName::Parse(path.substr(begin, end - begin), name);
 }
 
+// Refuses an increment of 0.2.0, whose rows are in several folders.
+Status CheckNoChain(FileSystem* files, const std::string& path, const std::string& manifest) {
+  if (FormatOf(manifest) != kChainFormatVersion) return Status::Ok();
+  std::string parent;
+  CheckpointName name;
+  if (!SplitPath(path, &parent, &name)) parent = StrCat(path, "/../");
+  std::string newest = "no complete checkpoint is beside it";
+  int64_t number = -1;
+  const auto entries = files->List(parent.empty() ? "." : parent);
+  for (const std::string& entry : entries.ok() ? entries.value() : std::vector<std::string>()) {
+    if (!CheckpointName::Parse(entry, &name) || name.number <= number) continue;
+    std::string prefix(kFormatBytes, '\0');
+    const auto file = files->Open(ManifestPath(parent + entry));
+    if (!file.ok() || !file.value()->Read(0, prefix.data(), kFormatBytes).ok()) continue;
+    const uint32_t version = FormatOf(prefix);
+    if (version == 0 || version == kChainFormatVersion) continue;
+    number = name.number;
+    newest = StrCat("load ", parent, entry, ", the newest complete checkpoint");
+  }
+  return CorruptionFailure(ManifestPath(path), kFormatOffset,
+                           StrCat("expected a complete checkpoint, received an increment of "
+                                  "Multiverso 0.2.0, which this version does not read; ",
+                                  newest));
+}
+
 }  // namespace
 
 std::string CheckpointName::text() const {
@@ -46,17 +71,17 @@ bool CheckpointName::Parse(const std::string& text, CheckpointName* name) {
 std::string ManifestPath(const std::string& path) { return StrCat(path, "/", kManifestName); }
 
 Result<Manifest> ReadManifest(FileSystem* files, const std::string& path, int64_t* bytes) {
-  auto file = files->Open(ManifestPath(path));
-  if (!file.ok()) return file.status();
-  const int64_t size = file.value()->bytes();
+  MV_ASSIGN_OR_RETURN(auto file, files->Open(ManifestPath(path)));
+  const int64_t size = file->bytes();
   if (bytes != nullptr) *bytes = size;
   if (size > kMaxHeaderBytes) {
-    return CorruptionFailure(file.value()->path(), 0,
+    return CorruptionFailure(file->path(), 0,
                              StrCat("expected a manifest, received ", size, " bytes"));
   }
   std::string content(static_cast<size_t>(size), '\0');
-  MV_RETURN_IF_NOT_OK(file.value()->Read(0, content.data(), size));
-  Result<Manifest> manifest = DecodeManifest(content, file.value()->path());
+  MV_RETURN_IF_NOT_OK(file->Read(0, content.data(), size));
+  MV_RETURN_IF_NOT_OK(CheckNoChain(files, path, content));
+  Result<Manifest> manifest = DecodeManifest(content, file->path());
   CheckpointName name;
   std::string parent;
   if (!manifest.ok() || !SplitPath(path, &parent, &name)) return manifest;
@@ -65,38 +90,9 @@ Result<Manifest> ReadManifest(FileSystem* files, const std::string& path, int64_
   // A load takes the last checkpoint by its name, so a folder with the name of a later checkpoint
   // would bring an older state.
   return CorruptionFailure(
-      file.value()->path(), kNumberOffset,
+      file->path(), kNumberOffset,
       StrCat("expected ", name.text(), ", as its folder is named, received ", saved.text(),
              "; give the folder that name, or one that is no checkpoint's"));
-}
-
-std::string PathOfBase(const std::string& path, const SavedBase& base) {
-  const std::string name = CheckpointName{base.number, base.step}.text();
-  CheckpointName own;
-  std::string parent;
-  // A path such as "." does not say in which folder the checkpoint is.
-  return SplitPath(path, &parent, &own) ? parent + name : StrCat(path, "/../", name);
-}
-
-Result<Manifest> ReadBaseManifest(FileSystem* files, const std::string& path,
-                                  const Manifest& increment, int64_t* bytes) {
-  const std::string base_path = PathOfBase(path, *increment.base);
-  Result<Manifest> base = ReadManifest(files, base_path, bytes);
-  if (!base.ok()) {
-    const FileFault* const fault = base.status().file();
-    if (fault == nullptr || fault->error_number != ENOENT) return base.status();
-    return CorruptionFailure(ManifestPath(base_path), 0,
-                             StrCat("the file is missing, and ", path, " is an increment on it"));
-  }
-  bool fits = base->id == increment.base->id && base->number == increment.base->number &&
-              base->tables.size() == increment.tables.size();
-  for (size_t i = 0; fits && i < base->tables.size(); ++i) {
-    fits = increment.tables[i].HasRowsOf(base->tables[i]);
-  }
-  if (fits) return base;
-  return CorruptionFailure(
-      ManifestPath(base_path), kIdOffset,
-      StrCat("expected the checkpoint on which ", path, " is built, received another one"));
 }
 
 }  // namespace multiverso

@@ -28,13 +28,6 @@ std::string ManifestPath(const std::string& path);
 // Returns CheckpointCorruptError if the folder has the name of another checkpoint.
 Result<Manifest> ReadManifest(FileSystem* files, const std::string& path, int64_t* bytes = nullptr);
 
-// Returns the path of the base of the increment `path`.
-std::string PathOfBase(const std::string& path, const SavedBase& base);
-// Reads the manifest of the base of the increment `path`. Returns CheckpointCorruptError if the
-// base is missing, or is not the checkpoint on which the increment was built.
-Result<Manifest> ReadBaseManifest(FileSystem* files, const std::string& path,
-                                  const Manifest& increment, int64_t* bytes = nullptr);
-
 }  // namespace multiverso
 
 #endif  // MULTIVERSO_CHECKPOINT_MANIFEST_FILE_H_

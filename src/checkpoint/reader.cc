@@ -25,50 +25,45 @@ Status CheckLimit(const WaitLimit& limit, const std::string& path) {
 Result<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(FileSystem* files,
                                                                  const std::string& path) {
   std::unique_ptr<CheckpointReader> reader(new CheckpointReader(files, path));
-  MV_RETURN_IF_NOT_OK(reader->OpenChain());
+  MV_RETURN_IF_NOT_OK(reader->OpenFiles());
   return reader;
 }
 
-Status CheckpointReader::OpenChain() {
-  // A base has a smaller number than the increment, so the loop ends.
-  for (const Link* above = nullptr; above == nullptr || above->manifest.base.has_value();) {
-    auto link = std::make_unique<Link>();
-    link->path = above == nullptr ? path_ : PathOfBase(above->path, *above->manifest.base);
-    Result<Manifest> manifest =
-        above == nullptr
-            ? ReadManifest(files_, link->path, &link->manifest_bytes)
-            : ReadBaseManifest(files_, above->path, above->manifest, &link->manifest_bytes);
-    if (!manifest.ok()) return manifest.status();
-    link->manifest = std::move(manifest.value());
-    links_.push_back(std::move(link));
-    above = links_.back().get();
+Status CheckpointReader::OpenFiles() {
+  MV_ASSIGN_OR_RETURN(manifest_, ReadManifest(files_, path_, &manifest_bytes_));
+  const std::vector<SavedFile>& files = manifest_.files;
+  for (size_t first = 0, end = 0; first < files.size(); first = end) {
+    while (end < files.size() && files[end].number == files[first].number) ++end;
+    MV_RETURN_IF_NOT_OK(OpenSave(first, end));
   }
+  if (saves_.empty()) saves_.push_back(std::make_unique<Save>());
   int64_t max_section_bytes = 0;
-  for (auto link = links_.rbegin(); link != links_.rend(); ++link) {
-    MV_RETURN_IF_NOT_OK(OpenDataFiles(link->get()));
-    MV_RETURN_IF_NOT_OK(CheckCoverage(link->get()));
-    for (const StoredSection& stored : (*link)->sections) {
+  for (auto save = saves_.rbegin(); save != saves_.rend(); ++save) {
+    MV_RETURN_IF_NOT_OK(CheckCoverage(save->get(), /*is_oldest=*/save == saves_.rbegin()));
+    for (const StoredSection& stored : (*save)->sections) {
       blocks_ += stored.section->blocks();
       max_section_bytes = std::max(max_section_bytes, stored.section->padded_bytes());
     }
-    parts_ = Overlay(parts_, link->get());
+    parts_ = Overlay(parts_, save->get());
   }
   buffer_.resize(static_cast<size_t>(std::min(max_section_bytes, kBlockBytes)));
   return Status::Ok();
 }
 
-Status CheckpointReader::OpenDataFiles(Link* link) {
-  for (uint32_t i = 0; i < link->manifest.files.size(); ++i) {
-    auto file = DataFile::Open(files_, StrCat(link->path, "/", DataFileName(i)), link->manifest, i);
-    if (!file.ok()) return file.status();
-    link->files.push_back(std::move(file.value()));
-    DataFile* const opened = link->files.back().get();
+Status CheckpointReader::OpenSave(size_t first, size_t end) {
+  saves_.push_back(std::make_unique<Save>());
+  Save* const save = saves_.back().get();
+  for (size_t i = first; i < end; ++i) {
+    const std::string name = DataFileName(manifest_.files[i], manifest_.number);
+    MV_ASSIGN_OR_RETURN(auto file, DataFile::Open(files_, StrCat(path_, "/", name), manifest_, i));
+    save->files.push_back(std::move(file));
+    DataFile* const opened = save->files.back().get();
     LimitOpenFiles(opened);
     for (const Section& section : opened->header().sections) {
-      link->sections.push_back(StoredSection{opened, &section, {}, false});
+      save->sections.push_back(StoredSection{opened, &section, {}, false});
     }
   }
-  std::sort(link->sections.begin(), link->sections.end(),
+  std::sort(save->sections.begin(), save->sections.end(),
             [](const StoredSection& left, const StoredSection& right) {
               const Section& a = *left.section;
               const Section& b = *right.section;
@@ -90,29 +85,28 @@ Result<int64_t> CheckpointReader::ReadBlock(DataFile* file, const Section& secti
   return file->ReadBlock(section, block, buffer_.data());
 }
 
-Status CheckpointReader::CheckCoverage(Link* link) {
-  const std::string path = ManifestPath(link->path);
-  const bool is_increment = link->manifest.base.has_value();
-  auto stored = link->sections.begin();
-  for (uint32_t i = 0; i < link->manifest.tables.size(); ++i) {
-    const SavedTable& table = link->manifest.tables[i];
+Status CheckpointReader::CheckCoverage(Save* save, bool is_oldest) const {
+  const std::string path = ManifestPath(path_);
+  auto stored = save->sections.begin();
+  for (uint32_t i = 0; i < manifest_.tables.size(); ++i) {
+    const SavedTable& table = manifest_.tables[i];
     for (uint32_t index = 0; index < table.num_areas(); ++index) {
       const uint32_t area = table.area(index);
       const auto is_of_area = [&] {
-        return stored != link->sections.end() && stored->section->table == i &&
+        return stored != save->sections.end() && stored->section->table == i &&
                stored->section->area == area;
       };
       int64_t row = 0;
-      while (is_increment ? is_of_area() : row < table.num_row) {
-        const bool fits = is_of_area() && (is_increment ? stored->section->first_row >= row
-                                                        : stored->section->first_row == row);
+      while (is_oldest ? row < table.num_row : is_of_area()) {
+        const bool fits = is_of_area() && (is_oldest ? stored->section->first_row == row
+                                                     : stored->section->first_row >= row);
         if (!fits) {
           return CorruptionFailure(path, 0,
                                    StrCat("row ", row, " of table '", table.name, "', area ", area,
                                           ", is in no file or in two"));
         }
         const Section& section = *stored->section;
-        const StoredSection* const ids = table.is_lazy() ? RowIdsOf(link, section) : nullptr;
+        const StoredSection* const ids = table.is_lazy() ? RowIdsOf(save, section) : nullptr;
         const bool has_ids =
             ids != nullptr && ids->section->rows == section.rows &&
             ids->section->bytes / kRowIdBytes == section.bytes / table.row_bytes(section.area);
@@ -127,27 +121,27 @@ Status CheckpointReader::CheckCoverage(Link* link) {
       }
     }
   }
-  if (stored == link->sections.end()) return Status::Ok();
+  if (stored == save->sections.end()) return Status::Ok();
   return CorruptionFailure(path, 0, "the files hold rows more than once");
 }
 
 std::vector<CheckpointReader::Part> CheckpointReader::Overlay(const std::vector<Part>& below,
-                                                              Link* link) {
+                                                              Save* save) {
   const auto area_of = [](const StoredSection& stored) {
     return std::make_pair(stored.section->table, stored.section->area);
   };
   std::vector<Part> parts;
-  parts.reserve(below.size() + link->sections.size());
-  auto next = link->sections.begin();
-  const auto end = link->sections.end();
+  parts.reserve(below.size() + save->sections.size());
+  auto next = save->sections.begin();
+  const auto end = save->sections.end();
   const auto take = [&] {
     const Section& section = *next->section;
-    parts.push_back(Part{link, &*next, section.first_row, section.first_row + section.rows});
+    parts.push_back(Part{save, &*next, section.first_row, section.first_row + section.rows});
     ++next;
   };
   for (const Part& part : below) {
     const auto area = area_of(*part.stored);
-    // The rows of the part that have not been replaced or passed on.
+    // The first row of the part that is neither replaced nor in `parts` yet.
     int64_t first = part.first;
     // The last section taken may replace the beginning of this part.
     if (!parts.empty() && area_of(*parts.back().stored) == area) {
@@ -160,13 +154,13 @@ std::vector<CheckpointReader::Part> CheckpointReader::Overlay(const std::vector<
       if (!is_before) break;
       if (next_area == area) {
         if (first < next->section->first_row) {
-          parts.push_back(Part{part.link, part.stored, first, next->section->first_row});
+          parts.push_back(Part{part.save, part.stored, first, next->section->first_row});
         }
         first = std::max(first, next->section->first_row + next->section->rows);
       }
       take();
     }
-    if (first < part.end) parts.push_back(Part{part.link, part.stored, first, part.end});
+    if (first < part.end) parts.push_back(Part{part.save, part.stored, first, part.end});
   }
   while (next != end) take();
   return parts;
@@ -196,15 +190,15 @@ Status CheckpointReader::ForEachPart(uint32_t table, uint32_t area, int64_t firs
   return Status::Ok();
 }
 
-CheckpointReader::StoredSection* CheckpointReader::RowIdsOf(Link* link, const Section& section) {
+CheckpointReader::StoredSection* CheckpointReader::RowIdsOf(Save* save, const Section& section) {
   const auto found = std::lower_bound(
-      link->sections.begin(), link->sections.end(),
+      save->sections.begin(), save->sections.end(),
       std::make_tuple(section.table, kRowIdsArea, section.first_row),
       [](const StoredSection& stored, const std::tuple<uint32_t, uint32_t, int64_t>& wanted) {
         const Section& at = *stored.section;
         return std::tie(at.table, at.area, at.first_row) < wanted;
       });
-  if (found == link->sections.end()) return nullptr;
+  if (found == save->sections.end()) return nullptr;
   const Section& ids = *found->section;
   const bool is_found =
       ids.table == section.table && ids.area == kRowIdsArea && ids.first_row == section.first_row;
@@ -216,11 +210,10 @@ Status CheckpointReader::ReadRowIds(StoredSection* stored) {
   const Section& section = *stored->section;
   std::vector<int64_t> ids(static_cast<size_t>(section.bytes / kRowIdBytes));
   for (int64_t block = 0; block < section.blocks(); ++block) {
-    const auto data = ReadBlock(stored->file, section, block);
-    if (!data.ok()) return data.status();
-    if (data.value() > 0) {
+    MV_ASSIGN_OR_RETURN(const auto data, ReadBlock(stored->file, section, block));
+    if (data > 0) {
       std::memcpy(reinterpret_cast<char*>(ids.data()) + block * kBlockBytes, buffer_.data(),
-                  static_cast<size_t>(data.value()));
+                  static_cast<size_t>(data));
     }
   }
   int64_t least = section.first_row;
@@ -238,7 +231,8 @@ Status CheckpointReader::ReadRowIds(StoredSection* stored) {
   return Status::Ok();
 }
 
-Status CheckpointReader::CheckKeys(Link* link, const StoredSection& stored) {
+Status CheckpointReader::CheckKeys(Save* save, const StoredSection& stored,
+                                   const WaitLimit& limit) {
   const Section& section = *stored.section;
   const SavedTable& saved = manifest().tables[section.table];
   const int64_t stripes = saved.num_row / kRowsPerStripeOfKeys;
@@ -258,48 +252,32 @@ Status CheckpointReader::CheckKeys(Link* link, const StoredSection& stored) {
     }
     return Status::Ok();
   };
-  MV_RETURN_IF_NOT_OK(ReadSection(link, stored, section.first_row, section.first_row + section.rows,
-                                  WaitLimit::Until(Instant::max()), take));
+  MV_RETURN_IF_NOT_OK(
+      ReadSection(save, stored, section.first_row, section.first_row + section.rows, limit, take));
   std::sort(keys.begin(), keys.end());
   const auto repeated = std::adjacent_find(keys.begin(), keys.end());
   return repeated == keys.end() ? Status::Ok() : problem(*repeated, " is in two rows");
 }
 
-std::vector<std::string> CheckpointReader::bases() const {
-  std::vector<std::string> paths;
-  for (size_t i = 1; i < links_.size(); ++i) paths.push_back(links_[i]->path);
-  return paths;
-}
-
 int64_t CheckpointReader::file_bytes() const {
-  int64_t total = 0;
-  for (const auto& link : links_) {
-    total += link->manifest_bytes;
-    for (const auto& file : link->files) total += file->header().file_bytes;
-  }
+  int64_t total = manifest_bytes_;
+  for (const SavedFile& file : manifest_.files) total += file.bytes;
   return total;
-}
-
-int64_t CheckpointReader::num_files() const {
-  size_t total = 0;
-  for (const auto& link : links_) total += link->files.size();
-  return static_cast<int64_t>(total);
 }
 
 Status CheckpointReader::Verify(int64_t first, int64_t end, const WaitLimit& limit) {
   int64_t blocks_before = 0;
-  for (const auto& link : links_) {
-    for (StoredSection& stored : link->sections) {
+  for (const auto& save : saves_) {
+    for (StoredSection& stored : save->sections) {
       const Section& section = *stored.section;
       const int64_t blocks = section.blocks();
       const bool has_share = first < std::min(end, blocks_before + blocks);
       if (has_share && section.area == kRowIdsArea) MV_RETURN_IF_NOT_OK(ReadRowIds(&stored));
       if (has_share && section.area == kKeysArea) {
-        MV_RETURN_IF_NOT_OK(CheckKeys(link.get(), stored));
+        MV_RETURN_IF_NOT_OK(CheckKeys(save.get(), stored, limit));
       }
       for (; first < std::min(end, blocks_before + blocks); ++first) {
-        const auto data = ReadBlock(stored.file, section, first - blocks_before);
-        if (!data.ok()) return data.status();
+        MV_RETURN_IF_NOT_OK(ReadBlock(stored.file, section, first - blocks_before).status());
         MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
       }
       blocks_before += blocks;
@@ -312,11 +290,11 @@ Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, 
                               const WaitLimit& limit, const TakeBlock& take) {
   return ForEachPart(table, area, first_row, end_row,
                      [&](const Part& part, int64_t begin, int64_t end) {
-                       return ReadSection(part.link, *part.stored, begin, end, limit, take);
+                       return ReadSection(part.save, *part.stored, begin, end, limit, take);
                      });
 }
 
-Status CheckpointReader::ReadSection(Link* link, const StoredSection& stored, int64_t first_row,
+Status CheckpointReader::ReadSection(Save* save, const StoredSection& stored, int64_t first_row,
                                      int64_t end_row, const WaitLimit& limit,
                                      const TakeBlock& take) {
   const Section& section = *stored.section;
@@ -326,7 +304,7 @@ Status CheckpointReader::ReadSection(Link* link, const StoredSection& stored, in
     return ReadPart(stored, (first_row - section.first_row) * row_bytes,
                     (end_row - section.first_row) * row_bytes, nullptr, limit, take);
   }
-  StoredSection* const ids = RowIdsOf(link, section);
+  StoredSection* const ids = RowIdsOf(save, section);
   MV_RETURN_IF_NOT_OK(ReadRowIds(ids));
   const auto place_of = [&](int64_t row) {
     return std::lower_bound(ids->row_ids.begin(), ids->row_ids.end(), row) - ids->row_ids.begin();
@@ -343,10 +321,9 @@ Status CheckpointReader::ReadPart(const StoredSection& stored, int64_t from, int
   const int64_t row_bytes = saved.row_bytes(section.area);
   const int64_t element_bytes = saved.element_bytes(section.area);
   for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {
-    const auto data = ReadBlock(stored.file, section, block);
-    if (!data.ok()) return data.status();
+    MV_ASSIGN_OR_RETURN(const auto data, ReadBlock(stored.file, section, block));
     const int64_t block_begin = block * kBlockBytes;
-    const int64_t part_end = std::min(to, block_begin + data.value());
+    const int64_t part_end = std::min(to, block_begin + data);
     for (int64_t part = std::max(from, block_begin); part < part_end;) {
       // The stored row at `part`, and the run of consecutive rows that begins with it.
       const int64_t place = part / row_bytes;

@@ -1,8 +1,7 @@
 // CheckpointReader: reads a checkpoint. Opening a checkpoint verifies everything except the data.
 //
-// An increment is read together with the checkpoints on which it is built, its chain. Each row of
-// each area has the content of the newest checkpoint of the chain that contains it. For callers the
-// chain is one checkpoint.
+// The files of an increment were written by several saves. Each row of each area has the content of
+// the newest save that wrote it.
 #ifndef MULTIVERSO_CHECKPOINT_READER_H_
 #define MULTIVERSO_CHECKPOINT_READER_H_
 
@@ -25,17 +24,13 @@ namespace multiverso {
 // CheckpointIOError.
 class CheckpointReader {
  public:
-  // Opens the checkpoint in folder `path` and its bases, and verifies that their files hold each
-  // row of each area of each table: those of one checkpoint at most once, and those of a checkpoint
-  // without a base exactly once.
+  // Opens the checkpoint in folder `path`, and verifies that its files hold each row of each area
+  // of each table: those of one save at most once, and those of the oldest save exactly once.
   static Result<std::unique_ptr<CheckpointReader>> Open(FileSystem* files, const std::string& path);
 
   const std::string& path() const { return path_; }
-  const Manifest& manifest() const { return links_.front()->manifest; }
-  // Returns the paths of the checkpoints on which this one is built, the newest first.
-  std::vector<std::string> bases() const;
-  int64_t file_bytes() const;  // bytes of all files of the chain
-  int64_t num_files() const;   // data files of the chain
+  const Manifest& manifest() const { return manifest_; }
+  int64_t file_bytes() const;  // bytes of all files
 
   int64_t blocks() const { return blocks_; }
   // Reads and verifies blocks first to end - 1, which include those that newer ones replace.
@@ -63,17 +58,14 @@ class CheckpointReader {
     std::vector<int64_t> row_ids;  // of a section of kRowIdsArea that has been read
     bool has_row_ids = false;
   };
-  // A checkpoint of the chain.
-  struct Link {
-    std::string path;
-    Manifest manifest;
-    int64_t manifest_bytes = 0;
+  // What one save wrote.
+  struct Save {
     std::vector<std::unique_ptr<DataFile>> files;
     std::vector<StoredSection> sections;  // sorted by table, area and first row
   };
   // Rows of a section that no newer section replaces.
   struct Part {
-    Link* link;
+    Save* save;
     StoredSection* stored;
     int64_t first;
     int64_t end;
@@ -81,11 +73,13 @@ class CheckpointReader {
 
   CheckpointReader(FileSystem* files, std::string path) : files_(files), path_(std::move(path)) {}
 
-  Status OpenChain();
-  Status OpenDataFiles(Link* link);
-  static Status CheckCoverage(Link* link);
-  // Returns the parts in `below` that the sections of a newer link do not replace, and its own.
-  static std::vector<Part> Overlay(const std::vector<Part>& below, Link* link);
+  Status OpenFiles();
+  // Opens the data files `first` to `end` - 1 of the manifest, which one save wrote.
+  Status OpenSave(size_t first, size_t end);
+  // Returns an error unless a save has each row at most once, and the oldest save each row.
+  Status CheckCoverage(Save* save, bool is_oldest) const;
+  // Returns the parts in `below` that the sections of a newer save do not replace, and its own.
+  static std::vector<Part> Overlay(const std::vector<Part>& below, Save* save);
   // Returns the first part with rows of the area from `row` on.
   std::vector<Part>::const_iterator FirstPart(uint32_t table, uint32_t area, int64_t row) const;
   // Calls body(part, first row, end row) for each part with some of these rows, in ascending order.
@@ -97,22 +91,24 @@ class CheckpointReader {
   // Closes another file if `file` is one too many that is open.
   void LimitOpenFiles(DataFile* file);
   // Returns the section with the row ids of a section of another area, or null.
-  static StoredSection* RowIdsOf(Link* link, const Section& section);
+  static StoredSection* RowIdsOf(Save* save, const Section& section);
   // Reads the row ids of a section of kRowIdsArea, unless they have been read, and checks them.
   Status ReadRowIds(StoredSection* stored);
   // Checks that each key of a section is in a row of its stripe, and in one row only.
-  Status CheckKeys(Link* link, const StoredSection& stored);
+  Status CheckKeys(Save* save, const StoredSection& stored, const WaitLimit& limit);
   // Do what Read does for rows of a section, and for the part of a section from offset `from` to
   // `to`, whose rows are `row_ids` from the section's first stored row on, or consecutive if
   // `row_ids` is null.
-  Status ReadSection(Link* link, const StoredSection& stored, int64_t first_row, int64_t end_row,
+  Status ReadSection(Save* save, const StoredSection& stored, int64_t first_row, int64_t end_row,
                      const WaitLimit& limit, const TakeBlock& take);
   Status ReadPart(const StoredSection& stored, int64_t from, int64_t to, const int64_t* row_ids,
                   const WaitLimit& limit, const TakeBlock& take);
 
   FileSystem* files_;
   std::string path_;
-  std::vector<std::unique_ptr<Link>> links_;  // this checkpoint, then its bases
+  Manifest manifest_;
+  int64_t manifest_bytes_ = 0;
+  std::vector<std::unique_ptr<Save>> saves_;  // the newest first
   std::vector<Part> parts_;                   // sorted by table, area and first row
   std::vector<DataFile*> open_files_;
   size_t next_to_close_ = 0;

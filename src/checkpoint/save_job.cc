@@ -124,18 +124,17 @@ Status SaveJob::CheckMayContinue() const {
 
 Status SaveJob::WriteFile() {
   DataHeader header;
-  header.version = VersionOf(plan_.manifest);
+  header.version = VersionOfData(plan_.manifest);
   header.id = plan_.manifest.id;
   header.index = static_cast<uint32_t>(plan_.file_index);
   header.sections = plan_.sections;
   if (!LayOut(&header)) return Status(Code::kMemory, StrCat(plan_.saving, ": too large"));
   const std::string path = StrCat(plan_.saving, "/", DataFileName(header.index));
   const std::string partial_path = PartialName(path);
-  auto file = files_->Create(partial_path);
-  if (!file.ok()) return file.status();
-  Status status = WriteData(file.value().get(), header);
-  if (status.ok()) status = file.value()->Sync();
-  file.value().reset();
+  MV_ASSIGN_OR_RETURN(auto file, files_->Create(partial_path));
+  Status status = WriteData(file.get(), header);
+  if (status.ok()) status = file->Sync();
+  file.reset();
   if (status.ok()) status = files_->Rename(partial_path, path);
   // The removal of the partial file frees space on a full disk.
   if (!status.ok()) (void)files_->Remove(partial_path);
@@ -165,9 +164,8 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
         filled = 0;
       }
       char* const buffer = buffers[current].data() + filled;
-      const auto fetched = source_->Fetch(i, at, bytes, buffer);
-      if (!fetched.ok()) return fetched.status();
-      const char* data = fetched.value();
+      MV_ASSIGN_OR_RETURN(const auto fetched, source_->Fetch(i, at, bytes, buffer));
+      const char* data = fetched;
       if (data != buffer && padded == kBlockBytes && bytes == padded) {
         checksums.push_back(Crc32c(data, padded));
         MV_RETURN_IF_NOT_OK(writer.Write(data, padded));
@@ -186,7 +184,12 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
 }
 
 Status SaveJob::CollectFiles() {
-  plan_.manifest.files.assign(plan_.num_files, SavedFile());
+  SavedFile own;
+  own.id = plan_.manifest.id;
+  own.number = plan_.manifest.number;
+  std::vector<SavedFile>& saved = plan_.manifest.files;
+  saved.insert(saved.begin(), plan_.num_files, own);
+  for (uint32_t index = 0; index < plan_.num_files; ++index) saved[index].index = index;
   auto interval = kFirstPollInterval;
   Instant give_up = Instant::max();
   for (uint32_t index = 0; index < plan_.num_files;) {
@@ -220,19 +223,16 @@ Status SaveJob::CollectFiles() {
 
 Status SaveJob::CollectFile(uint32_t index) {
   const std::string path = StrCat(plan_.saving, "/", DataFileName(index));
-  const auto kind = files_->Look(path);
-  if (!kind.ok()) return kind.status();
-  if (kind.value() == EntryKind::kNone) return Status::Pending();
-  const auto file = files_->Open(path);
-  if (!file.ok()) return file.status();
+  MV_ASSIGN_OR_RETURN(const auto kind, files_->Look(path));
+  if (kind == EntryKind::kNone) return Status::Pending();
+  MV_ASSIGN_OR_RETURN(const auto file, files_->Open(path));
   SavedFile& saved = plan_.manifest.files[index];
-  saved.bytes = file.value()->bytes();
+  saved.bytes = file->bytes();
   std::string header(static_cast<size_t>(kDataPreludeBytes), '\0');
-  MV_RETURN_IF_NOT_OK(file.value()->Read(0, header.data(), kDataPreludeBytes));
-  const Result<int64_t> bytes = HeaderBytesOf(header, saved.bytes, path);
-  if (!bytes.ok()) return bytes.status();
-  header.resize(static_cast<size_t>(bytes.value()));
-  MV_RETURN_IF_NOT_OK(file.value()->Read(0, header.data(), bytes.value()));
+  MV_RETURN_IF_NOT_OK(file->Read(0, header.data(), kDataPreludeBytes));
+  MV_ASSIGN_OR_RETURN(const int64_t bytes, HeaderBytesOf(header, saved.bytes, path));
+  header.resize(static_cast<size_t>(bytes));
+  MV_RETURN_IF_NOT_OK(file->Read(0, header.data(), bytes));
   saved.header_crc = HeaderCrcOf(header);
   return DecodeDataHeader(header, saved.bytes, plan_.manifest, index, path).status();
 }
@@ -240,10 +240,9 @@ Status SaveJob::CollectFile(uint32_t index) {
 Status SaveJob::Commit() {
   const std::string bytes = EncodeManifest(plan_.manifest);
   {
-    auto file = files_->Create(ManifestPath(plan_.saving));
-    if (!file.ok()) return file.status();
-    MV_RETURN_IF_NOT_OK(file.value()->Write(bytes.data(), static_cast<int64_t>(bytes.size())));
-    MV_RETURN_IF_NOT_OK(file.value()->Sync());
+    MV_ASSIGN_OR_RETURN(auto file, files_->Create(ManifestPath(plan_.saving)));
+    MV_RETURN_IF_NOT_OK(file->Write(bytes.data(), static_cast<int64_t>(bytes.size())));
+    MV_RETURN_IF_NOT_OK(file->Sync());
   }
   MV_RETURN_IF_NOT_OK(CheckMayContinue());
   CheckpointFolder folder(files_, plan_.folder);

@@ -58,7 +58,9 @@ struct SavePlan {
   int32_t file_index = -1;        // of this rank's file; -1 if this rank saves no rows
   std::vector<Section> sections;  // of this rank's file, with Section::bytes set
   bool commits = false;           // whether this rank commits the checkpoint
-  Manifest manifest;              // without the files; other ranks use only its id
+  // With the files of earlier checkpoints only, which the folder has already. Ranks that do not
+  // commit use only its id and its tables.
+  Manifest manifest;
   // Only the rank that commits uses the following fields.
   uint32_t num_files = 0;
   int64_t keep = 0;  // number of checkpoints to keep; 0 for all

@@ -1,7 +1,7 @@
 // Consistency: decides which adds of other workers a worker's get may see.
 //
-// Each table passes its calls through a Consistency object. AsyncMode runs a call at once.
-// SyncRounds and SpanningRounds (sync mode) and StalenessBound (bounded staleness) may wait.
+// Each table passes its calls through a Consistency object. AsyncMode runs a call at once. Rounds
+// (sync mode) and StalenessBound (bounded staleness) may wait.
 #ifndef MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 #define MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 
@@ -40,8 +40,8 @@ struct CallDigest {
 };
 
 // One thread of a worker at a time makes the calls on a table. Like the shard's functions, a call
-// returns pending rather than wait past its time slice, and continues from its progress. Only sync
-// mode overrides the functions about sync points.
+// returns pending rather than wait past its time slice, and continues from its progress. What a
+// function does by default is what async mode does.
 class Consistency {
  public:
   virtual ~Consistency() = default;
@@ -71,10 +71,10 @@ class Consistency {
     return Status::Ok();
   }
 
-  // Returns whether calls are parts of rounds, for which other workers wait: not in async mode.
-  virtual bool HasRounds() const { return true; }
+  // Returns whether calls are parts of rounds, for which other workers wait.
+  virtual bool HasRounds() const { return false; }
   // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
-  virtual bool RunsExchange() const { return false; }
+  virtual bool RunsExchange() const { return true; }
   // Sets the function with which sync mode gets values from the servers of other nodes, after
   // Request::rounds rounds. It waits to its end. A server that has begun a later round answers with
   // a state error.
@@ -119,8 +119,6 @@ class AsyncMode final : public Consistency {
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override {
     return shard_->Run(request, progress, limit);
   }
-  bool HasRounds() const override { return false; }
-  bool RunsExchange() const override { return true; }
 
  private:
   Shard* shard_;

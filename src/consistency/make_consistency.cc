@@ -3,9 +3,10 @@
 #include <utility>
 
 #include "base/text.h"
-#include "consistency/spanning_rounds.h"
+#include "consistency/here_sum.h"
+#include "consistency/rounds.h"
+#include "consistency/spanning_sum.h"
 #include "consistency/staleness_bound.h"
-#include "consistency/sync_rounds.h"
 #include "consistency/worker_clocks.h"
 
 namespace multiverso {
@@ -18,7 +19,7 @@ Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& 
   int64_t bytes = 0;
   const bool fits = members.spans_nodes() ? SpanningMemory::BytesFor(
                                                 shape, workers, members.num_workers_here(), &bytes)
-                                          : SyncRounds::BytesFor(shape, workers, &bytes);
+                                          : HereSum::BytesFor(shape, workers, &bytes);
   if (fits) return bytes;
   return Status(Code::kMemory,
                 StrCat("sync mode cannot address deltas of ", shape.layout.bytes(),
@@ -33,17 +34,22 @@ std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const S
   const bool has_part =
       members.is_worker() || (options.mode == Mode::kSync && members.spans_nodes());
   if (options.mode == Mode::kAsync || !has_part) return std::make_unique<AsyncMode>(shard);
-  WorkerClocks clocks(memory, context, table_name);
+  auto clocks = std::make_unique<WorkerClocks>(memory, context, table_name);
   if (options.mode == Mode::kStale) {
     return std::make_unique<StalenessBound>(static_cast<uint64_t>(options.staleness), shard,
-                                            std::move(clocks));
+                                            std::move(*clocks));
   }
   if (!members.spans_nodes()) {
-    return std::make_unique<SyncRounds>(shape, memory, shard, std::move(clocks));
+    auto sum = std::make_unique<HereSum>(shape, memory, shard, clocks.get());
+    const Staging staging = sum->staging();
+    const int index = clocks->me();
+    return std::make_unique<Rounds>(std::move(clocks), staging, index, std::move(sum));
   }
-  const SpanningMemory spanning(shape, memory, clocks);
-  return std::make_unique<SpanningRounds>(shape, first_row, spanning, shard, std::move(clocks),
-                                          *context);
+  const SpanningMemory spanning(shape, memory, *clocks);
+  const int index = clocks->me() < 0 ? -1 : spanning.local_index_of(clocks->me());
+  auto sum =
+      std::make_unique<SpanningSum>(shape, first_row, spanning, shard, clocks.get(), members);
+  return std::make_unique<Rounds>(std::move(clocks), spanning.staging(), index, std::move(sum));
 }
 
 }  // namespace multiverso

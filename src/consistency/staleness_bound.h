@@ -24,7 +24,7 @@ class StalenessBound final : public Consistency {
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
   Status Enter(RequestKind kind, Progress* progress, const WaitLimit& limit) override;
   void Leave(RequestKind kind) override;
-  bool RunsExchange() const override { return true; }
+  bool HasRounds() const override { return true; }
   void Finish() override { clocks_.Finish(); }
   void ReachSyncPoint(const SyncPoint& point) override;
   void Depart() override { clocks_.Depart(); }

@@ -121,7 +121,7 @@ class WorkerClocks {
     return me_ < 0 ? 0 : slots_[me_].adds.load(std::memory_order_relaxed);
   }
   uint64_t my_ticks() const { return slots_[me_].ticks.load(std::memory_order_relaxed); }
-  bool i_have_finished() const { return slots_[me_].finished.load(std::memory_order_relaxed) != 0; }
+  bool i_have_finished() const { return me_ >= 0 && slots_[me_].finished.load() != 0; }
 
   // Waits while this worker is too far ahead, then makes a tick and compares it with the same tick
   // of the other workers. If they differ, aborts the session with a mismatch, and returns it.

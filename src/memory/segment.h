@@ -52,7 +52,7 @@ class Segment {
   static Result<Segment> OpenShared(const SegmentLocator& locator);
 
   // Returns whether processes that are not ranks can find the shared segments of this system, which
-  // joining an elastic session, readers and observers require (reader/find_segments.h).
+  // joining an elastic session, readers and observers require (node/find_sessions.h).
   static bool CanBeFound();
   // Maps an existing segment of unknown size. `path` is a descriptor of another process,
   // /proc/<pid>/fd/<fd>. Unless it is writable, this process cannot change it.

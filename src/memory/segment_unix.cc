@@ -75,7 +75,9 @@ Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
 
 Result<Segment> Segment::OpenFound(const std::string& path, bool is_writable) {
   Segment segment;
-  segment.fd_ = OpenDescriptor(path.c_str(), is_writable ? O_RDWR : O_RDONLY);
+  // A pipe at the path must not block this call.
+  const int flags = (is_writable ? O_RDWR : O_RDONLY) | O_NONBLOCK;
+  segment.fd_ = OpenDescriptor(path.c_str(), flags);
   struct stat info{};
   if (segment.fd_ < 0 || fstat(segment.fd_, &info) != 0) {
     return Status(Code::kMemory,

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -191,7 +190,7 @@ std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
   return awaited;
 }
 
-std::string NodeSnapshot::Json() const {
+JsonValue NodeSnapshot::Json() const {
   const int64_t now = NanosecondsNow();
   std::vector<int> node_ranks;
   for (int rank = 0; rank < size(); ++rank) {
@@ -247,12 +246,14 @@ std::string NodeSnapshot::Json() const {
   node.Add("max_workers", control_->max_workers).Add("nodes", control_->num_nodes);
   node.Add("node", control_->node).Add("mode", control_->mode);
   node.Add("continues", control_->survives_losses != 0).Add("started", control_->started);
-  node.Add("nanoseconds", now).Add("name", TextOf(control_->name));
+  node.Add("nanoseconds", now)
+      .Add("session", control_->session)
+      .Add("name", TextOf(control_->name));
   node.Add("published", control_->published.load());
   node.Add("saved", control_->has_checkpoint.load() != 0 ? ToJson(TextOf(control_->checkpoint))
                                                          : JsonValue());
   node.Add("members", JsonList(node_ranks, describe_rank));
-  return node.Add("tables", JsonList(tables, describe_table)).Take().text;
+  return node.Add("tables", JsonList(tables, describe_table)).Take();
 }
 
 }  // namespace multiverso

@@ -5,10 +5,10 @@
 #define MULTIVERSO_NODE_NODE_SNAPSHOT_H_
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/status.h"
 #include "node/control_segment.h"
 
@@ -20,9 +20,6 @@ class NodeSnapshot {
   // UnsupportedError unless its header and size are those of a control segment of this version.
   static Result<NodeSnapshot> Of(const char* data, int64_t bytes);
 
-  // Reads a copy of a file. The file is never mapped, so truncating it cannot crash the reader.
-  static Result<NodeSnapshot> OfFile(const std::string& path);
-
   // Returns a text such as "add of table 'w' (400 bytes), 0.31 s ago"; empty if no call of the rank
   // is known, as for ranks of other nodes.
   std::string LastCall(int rank) const;
@@ -31,10 +28,10 @@ class NodeSnapshot {
   // Returns up to `max_calls` of the last calls, the latest first, one per line.
   std::string LastCalls(int rank, int max_calls) const;
   // Returns all facts about this node's ranks and the tables as one JSON object.
-  std::string Json() const;
+  JsonValue Json() const;
 
  private:
-  // The largest valid number of ranks, so that a damaged file cannot make the reader copy more.
+  // The largest valid number of ranks, whose memory has a size that can be computed.
   static constexpr int32_t kMaxRanks = 65536;
 
   explicit NodeSnapshot(const NodeControl* control)
@@ -46,9 +43,6 @@ class NodeSnapshot {
   int size() const;
 
   struct Call;
-  struct alignas(64) Line {  // as aligned as NodeControl
-    char bytes[64];
-  };
   std::vector<Call> CallsOf(int rank, int max_calls) const;
   std::string Describe(const Call& call) const;
   std::string NameOfTable(int64_t table) const;  // empty if it is unknown
@@ -56,8 +50,7 @@ class NodeSnapshot {
   std::vector<int> AwaitedBy(int rank) const;
 
   const NodeControl* control_;
-  int num_ranks_;                                  // for which the memory is laid out
-  std::shared_ptr<const std::vector<Line>> copy_;  // null unless it was read from a file
+  int num_ranks_;  // for which the memory is laid out
 };
 
 }  // namespace multiverso

@@ -10,48 +10,28 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "memory/futex.h"
-#include "memory/presence.h"
-#include "node/node_snapshot.h"
-#include "reader/find_segments.h"
 #include "table/table_shard.h"
 
 namespace multiverso {
-namespace {}  // namespace
-
-JobReader::JobReader(Segment control)
-    : control_segment_(std::move(control)),
-      control_(reinterpret_cast<NodeControl*>(control_segment_.data())) {
-  for (int rank = 0; rank < control_->num_ranks; ++rank) {
-    if (control_->slots()[rank].pid != 0) ranks_.push_back(rank);
-  }
-}
-
 Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, int64_t pid) {
   if (!Segment::CanBeFound()) {
     return Status(Code::kUnsupported, "readers need Linux, where they can find a session");
   }
   std::unique_ptr<JobReader> found;
   bool is_unnamed = false;
-  const std::vector<int64_t> processes = pid != 0 ? std::vector<int64_t>{pid} : OtherProcesses();
-  for (const int64_t process : processes) {
-    for (const std::string& path : SegmentsOf(process, NodeControl::kMagic)) {
-      Result<Segment> control = Segment::OpenFound(path);
-      // A process may end, and its segments with it, at any time.
-      if (!control.ok() || !NodeSnapshot::Of(control->data(), control->bytes()).ok()) continue;
-      std::unique_ptr<JobReader> reader(new JobReader(std::move(control.value())));
-      const NodeControl& job = *reader->control_;
-      is_unnamed = is_unnamed || job.name[0] == '\0';
-      if (job.name[0] == '\0' || (pid == 0 && TextOf(job.name) != name)) continue;
-      if (!reader->CheckRunning().ok()) continue;
-      // The nodes of a session on one machine have a segment each; the reader takes the first node.
-      const bool is_same = found != nullptr && found->control_->session == job.session;
-      if (is_same && found->control_->node <= job.node) continue;
-      if (found != nullptr && !is_same) {
-        return Status(Code::kState, StrCat("there are several sessions named '", name,
-                                           "' on this machine: pass the process id of a rank"));
-      }
-      found = std::move(reader);
+  for (FoundSession& session : FindSessions(pid)) {
+    is_unnamed = is_unnamed || session.name().empty();
+    if (session.name().empty() || (pid == 0 && session.name() != name)) continue;
+    if (session.CountAlive() == 0) continue;
+    const NodeControl& job = *session.control();
+    // The nodes of a session on one machine have a segment each; the reader takes the first node.
+    const bool is_same = found != nullptr && found->control_->session == job.session;
+    if (is_same && found->control_->node < job.node) continue;
+    if (found != nullptr && !is_same) {
+      return Status(Code::kState, StrCat("there are several sessions named '", name,
+                                         "' on this machine: pass the process id of a rank"));
     }
+    found.reset(new JobReader(std::move(session)));
   }
   if (found != nullptr) {
     found->FindTables();
@@ -67,28 +47,12 @@ Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, in
                        is_unnamed ? " with a name: pass name= to multiverso.init" : ""));
 }
 
-int JobReader::RanksHere() const {
-  return control_->initial_size > 0 ? control_->joined.load(std::memory_order_acquire)
-                                    : static_cast<int>(ranks_.size());
-}
-
-int JobReader::RankOf(int local_rank) const {
-  return control_->initial_size > 0 ? local_rank : ranks_[static_cast<size_t>(local_rank)];
-}
-
-bool JobReader::IsAlive(int owner) const {
-  if (owner < 0 || owner >= RanksHere()) return false;
-  const RankSlot& slot = control_->slots()[RankOf(owner)];
-  return slot.state.load() == RankSlot::kAlive && IsPresent(control_segment_.fd(), owner) &&
-         !HasEnded(slot.process);
-}
-
 std::string JobReader::EndReason() const {
   if (control_->abort.load(std::memory_order_acquire) == NodeControl::kSet) {
     return TextOf(control_->abort_reason);
   }
-  for (int local_rank = 0; local_rank < RanksHere(); ++local_rank) {
-    const int rank = RankOf(local_rank);
+  for (int local_rank = 0; local_rank < session_.RanksHere(); ++local_rank) {
+    const int rank = session_.RankOf(local_rank);
     const RankSlot& slot = control_->slots()[rank];
     const uint32_t state = slot.state.load(std::memory_order_acquire);
     if (state == RankSlot::kLeft) {
@@ -100,7 +64,7 @@ std::string JobReader::EndReason() const {
 }
 
 void JobReader::ForgetInChild() {
-  control_segment_.ForgetInChild();
+  session_.segment()->ForgetInChild();
   // Another thread may have been changing the list at the moment of the fork.
   if (!mutex_.try_lock()) return;
   for (const auto& table : tables_) table->segment.ForgetInChild();
@@ -112,13 +76,13 @@ Status JobReader::CheckRunning() {
   if (!has_ended_) {
     const Instant now = Clock::now();
     bool is_any_joined = false;
-    for (int local_rank = 0; local_rank < RanksHere(); ++local_rank) {
-      const uint32_t state = control_->slots()[RankOf(local_rank)].state.load();
+    for (int local_rank = 0; local_rank < session_.RanksHere(); ++local_rank) {
+      const uint32_t state = control_->slots()[session_.RankOf(local_rank)].state.load();
       is_any_joined = is_any_joined || state == RankSlot::kAlive;
     }
     if (is_any_joined && now < last_check_ + WaitLimit::kCheckInterval) return Status::Ok();
     last_check_ = now;
-    for (int local_rank = 0; local_rank < RanksHere(); ++local_rank) {
+    for (int local_rank = 0; local_rank < session_.RanksHere(); ++local_rank) {
       if (IsAlive(local_rank)) return Status::Ok();
     }
     has_ended_ = true;
@@ -168,9 +132,9 @@ void JobReader::FindTables() {
   };
   tables_.erase(std::remove_if(tables_.begin(), tables_.end(), is_gone), tables_.end());
   if (created == tables_seen_) return;
-  for (int local_rank = 0; local_rank < RanksHere(); ++local_rank) {
+  for (int local_rank = 0; local_rank < session_.RanksHere(); ++local_rank) {
     if (!IsAlive(local_rank)) continue;
-    const int64_t pid = control_->slots()[RankOf(local_rank)].pid;
+    const int64_t pid = control_->slots()[session_.RankOf(local_rank)].pid;
     for (const std::string& path :
          SegmentsOf(pid, TableHeader::kMagic, ShardStorage::kLabelOffset)) {
       const std::shared_ptr<TableView> opened = Open(path);

@@ -11,13 +11,14 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "memory/robust_lock.h"
 #include "memory/segment.h"
-#include "node/control_segment.h"
+#include "node/find_sessions.h"
 #include "shard/shard.h"
 #include "table/table_header.h"
 
@@ -50,9 +51,6 @@ class JobReader final : private OwnerProbe {
   void EndWaits() { is_closing_.store(true, std::memory_order_relaxed); }
 
  private:
-  // Return how many ranks have joined on this machine, and the rank of one of them.
-  int RanksHere() const;
-  int RankOf(int local_rank) const;
   struct TableView {
     Segment segment;
     TableHeader* header = nullptr;
@@ -60,18 +58,18 @@ class JobReader final : private OwnerProbe {
     std::unique_ptr<Shard> copies[2];  // the buffers of publications
   };
 
-  explicit JobReader(Segment control);
+  explicit JobReader(FoundSession session)
+      : session_(std::move(session)), control_(session_.control()) {}
 
-  bool IsAlive(int owner) const override;
+  bool IsAlive(int owner) const override { return session_.IsAlive(owner); }
   // Looks for tables that have been created since the last call.
   void FindTables();
   std::shared_ptr<TableView> Open(const std::string& path) const;
   std::shared_ptr<TableView> Find(int64_t table);
   std::string EndReason() const;
 
-  Segment control_segment_;
+  FoundSession session_;
   NodeControl* control_;
-  std::vector<int> ranks_;  // of this machine, by local rank, unless the session is elastic
   std::mutex mutex_;
   bool has_ended_ = false;
   std::atomic<bool> is_closing_{false};

@@ -18,10 +18,11 @@
 
 namespace multiverso {
 
-// A save of this session, on which an incremental save into the same folder can be built.
+// A save of this session, whose files an incremental save into the same folder can use.
 struct LastSave {
   std::string folder;
-  SavedBase checkpoint;
+  uint64_t id = 0;
+  CheckpointName name;
   std::vector<int64_t> tables;    // ids
   std::vector<int64_t> versions;  // of the tables on this node, for Table::ListChangesHere
 };

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "reader/find_segments.h"
+#include "node/find_sessions.h"
 #include "shard/storage.h"
 #include "table/table_header.h"
 

@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
+#include <optional>
 #include <utility>
-#include <vector>
 
 #include "base/backoff.h"
 #include "base/text.h"
 #include "group/collective_call.h"
 #include "memory/presence.h"
-#include "node/node_snapshot.h"
-#include "reader/find_segments.h"
+#include "node/find_sessions.h"
 #include "session/heartbeat.h"
 #include "session/version.h"
 #include "transport/single_transport.h"
@@ -21,8 +19,6 @@ namespace {
 
 // The longest pause between two attempts to take the lock, which is held for microseconds.
 constexpr auto kLongestNap = std::chrono::milliseconds(1);
-
-std::string TextOf(const char* text, size_t room) { return std::string(text, strnlen(text, room)); }
 
 // Returns the number in a text of digits, or 0.
 int64_t NumberIn(const std::string& text) {
@@ -38,11 +34,7 @@ class Joining {
   Result<std::unique_ptr<Session>> Run(Interrupt* interrupt);
 
  private:
-  NodeControl* control() const { return reinterpret_cast<NodeControl*>(control_.data()); }
-  bool IsActive(int rank) const;
-  // Returns how many ranks take part.
-  int CountActive() const;
-  // Maps the control segment.
+  NodeControl* control() const { return session_->control(); }
   Status FindSession();
   Status CheckOptions() const;
   // Takes the next rank. The caller holds the lock.
@@ -50,44 +42,27 @@ class Joining {
 
   SessionOptions options_;
   std::string job_;
-  Segment control_;
+  std::optional<FoundSession> session_;
   Membership members_;
   std::unique_ptr<RankContext> context_;
   std::unique_ptr<Heartbeat> heartbeat_;
 };
 
-bool Joining::IsActive(int rank) const {
-  const RankSlot& slot = control()->slots()[rank];
-  return slot.state.load(std::memory_order_acquire) == RankSlot::kAlive &&
-         IsPresent(control_.fd(), rank) && !HasEnded(slot.process);
-}
-
-int Joining::CountActive() const {
-  int active = 0;
-  const int joined = control()->joined.load(std::memory_order_acquire);
-  for (int rank = 0; rank < joined; ++rank) active += IsActive(rank) ? 1 : 0;
-  return active;
-}
-
 Status Joining::FindSession() {
   const int64_t pid = NumberIn(job_);
   std::string others;  // the sessions that exist
   bool is_fixed = false;
-  for (const int64_t process : pid > 0 ? std::vector<int64_t>{pid} : OtherProcesses()) {
-    for (const std::string& path : SegmentsOf(process, NodeControl::kMagic)) {
-      Result<Segment> found = Segment::OpenFound(path, /*is_writable=*/true);
-      // A process may end, and its segments with it, at any time.
-      if (!found.ok() || !NodeSnapshot::Of(found->data(), found->bytes()).ok()) continue;
-      const Segment before = std::exchange(control_, std::move(found.value()));
-      const std::string name = TextOf(control()->name, sizeof(control()->name));
-      const bool is_wanted = pid > 0 || name == job_;
-      if (is_wanted && control()->initial_size > 0 && CountActive() > 0) return Status::Ok();
-      is_fixed = is_fixed || (is_wanted && control()->initial_size == 0);
-      const std::string quoted = StrCat("'", name, "'");
-      if (!name.empty() && CountActive() > 0 && others.find(quoted) == std::string::npos) {
-        others += StrCat(others.empty() ? "" : ", ", quoted);
-      }
-      control_ = Segment();
+  for (FoundSession& found : FindSessions(pid, /*is_writable=*/true)) {
+    const bool is_wanted = pid > 0 || found.name() == job_;
+    const bool is_alive = found.CountAlive() > 0;
+    if (is_wanted && found.is_elastic() && is_alive) {
+      session_ = std::move(found);
+      return Status::Ok();
+    }
+    is_fixed = is_fixed || (is_wanted && !found.is_elastic());
+    const std::string quoted = StrCat("'", found.name(), "'");
+    if (!found.name().empty() && is_alive && others.find(quoted) == std::string::npos) {
+      others += StrCat(others.empty() ? "" : ", ", quoted);
     }
   }
   if (is_fixed) {
@@ -107,7 +82,7 @@ Status Joining::CheckOptions() const {
     return Status(Code::kMismatch, StrCat("the ranks differ in ", what, ": the session has ",
                                           theirs, ", this rank, which joins it, has ", mine));
   };
-  const std::string version = TextOf(session.version, sizeof(session.version));
+  const std::string version = TextOf(session.version);
   if (version != kVersion) return differ("the version of Multiverso", version, kVersion);
   const int mode = static_cast<int>(options_.mode.mode);
   if (session.mode != mode || session.staleness != options_.mode.staleness) {
@@ -126,7 +101,7 @@ Status Joining::CheckOptions() const {
     return differ("peer_timeout", StrCat(session.peer_timeout_ms, " ms"),
                   StrCat(options_.peer_timeout.count(), " ms"));
   }
-  const std::string name = TextOf(session.name, sizeof(session.name));
+  const std::string name = TextOf(session.name);
   if (!options_.name.empty() && options_.name != name) {
     return differ("name", StrCat("'", name, "'"), StrCat("'", options_.name, "'"));
   }
@@ -137,39 +112,33 @@ Status Joining::TakeRank() {
   NodeControl* const session = control();
   if (session->abort.load(std::memory_order_acquire) == NodeControl::kSet) {
     return Status(Code::kState,
-                  StrCat("the session has been aborted: ",
-                         TextOf(session->abort_reason, sizeof(session->abort_reason))));
+                  StrCat("the session has been aborted: ", TextOf(session->abort_reason)));
   }
-  const int active = CountActive();
+  const int active = session_->CountAlive();
   if (active == 0) return Status(Code::kState, StrCat("the session '", job_, "' has ended"));
   if (session->max_workers > 0 && active >= session->max_workers) {
-    return Status(
-        Code::kState,
-        StrCat("the session '", TextOf(session->name, sizeof(session->name)),
-               "' has no free place: it has ", active, " workers, the most that it may have"));
+    return Status(Code::kState,
+                  StrCat("the session '", TextOf(session->name), "' has no free place: it has ",
+                         active, " workers, the most that it may have"));
   }
   const int rank = session->joined.load(std::memory_order_acquire);
   if (rank >= session->num_ranks) {
     return Status(Code::kState,
-                  StrCat("the session '", TextOf(session->name, sizeof(session->name)),
-                         "' has no free place: ", rank, " ranks have joined it since it began"));
+                  StrCat("the session '", TextOf(session->name), "' has no free place: ", rank,
+                         " ranks have joined it since it began"));
   }
   ElasticSession facts;
   facts.version = kVersion;
   facts.mode = session->mode;
-  facts.name = TextOf(session->name, sizeof(session->name));
+  facts.name = TextOf(session->name);
   facts.session = session->session;
   facts.peer_timeout = std::chrono::milliseconds(session->peer_timeout_ms);
-  facts.host = TextOf(session->host, sizeof(session->host));
+  facts.host = TextOf(session->host);
   facts.initial_size = session->initial_size;
   facts.joined = &session->joined;
   members_ = Membership::OfJoiner(facts, rank);
-  auto context = RankContext::Join(std::move(control_), members_);
-  MV_RETURN_IF_NOT_OK(context.status());
-  context_ = std::move(context.value());
-  auto heartbeat = Heartbeat::Start(context_.get());
-  MV_RETURN_IF_NOT_OK(heartbeat.status());
-  heartbeat_ = std::move(heartbeat.value());
+  MV_ASSIGN_OR_RETURN(context_, RankContext::Join(std::move(*session_->segment()), members_));
+  MV_ASSIGN_OR_RETURN(heartbeat_, Heartbeat::Start(context_.get()));
   // From now on the others see this rank.
   session->joined.store(rank + 1, std::memory_order_release);
   return Status::Ok();
@@ -180,7 +149,7 @@ Result<std::unique_ptr<Session>> Joining::Run(Interrupt* interrupt) {
   MV_RETURN_IF_NOT_OK(FindSession());
   MV_RETURN_IF_NOT_OK(CheckOptions());
   // The lock is a mark behind those of the ranks, which ends with this process.
-  const int fd = control_.fd();
+  const int fd = session_->segment()->fd();
   const int lock = control()->num_ranks;
   const Status locked = PollUntil(limit.deadline, Backoff(kLongestNap), [&] {
     MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
@@ -192,7 +161,7 @@ Result<std::unique_ptr<Session>> Joining::Run(Interrupt* interrupt) {
   MV_RETURN_IF_NOT_OK(locked);
   const Status taken = TakeRank();
   // The end of the mapping has ended all marks.
-  if (control_.is_mapped() || context_ != nullptr) ClearPresent(fd, lock);
+  if (session_->segment()->is_mapped() || context_ != nullptr) ClearPresent(fd, lock);
   MV_RETURN_IF_NOT_OK(taken);
   const Status opened = CollectiveCall::AwaitOpening(context_.get(), limit);
   if (!opened.ok()) {

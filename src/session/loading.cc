@@ -62,9 +62,7 @@ Status Loading::FindCheckpoint(const Status& mine, const WaitLimit& limit) {
 
 Status Loading::OpenAndVerify(const WaitLimit& limit) {
   if (reader_ == nullptr) {
-    auto reader = CheckpointReader::Open(state()->files, checkpoint_path_);
-    if (!reader.ok()) return reader.status();
-    reader_ = std::move(reader.value());
+    MV_ASSIGN_OR_RETURN(reader_, CheckpointReader::Open(state()->files, checkpoint_path_));
   }
   if (reader_->manifest().id != id_) {
     return CorruptionFailure(ManifestPath(checkpoint_path_), kIdOffset,
@@ -94,13 +92,12 @@ Status Loading::MatchTables() {
     MV_RETURN_IF_NOT_OK(CheckFits(checkpoint_path_, saved[index], *table));
     const KeyPolicy& policy = table->spec().keys;
     if (saved[index].is_hash() && policy.evict == 0) {
-      const Result<int64_t> stored = reader_->StoredRowsOf(static_cast<uint32_t>(index));
-      if (!stored.ok()) return stored.status();
-      if (stored.value() > policy.capacity) {
-        return Status(
-            Code::kMismatch,
-            StrCat("the checkpoint ", checkpoint_path_, " does not fit: expected ", policy.capacity,
-                   " keys at most (capacity), received ", stored.value()));
+      MV_ASSIGN_OR_RETURN(const int64_t stored,
+                          reader_->StoredRowsOf(static_cast<uint32_t>(index)));
+      if (stored > policy.capacity) {
+        return Status(Code::kMismatch,
+                      StrCat("the checkpoint ", checkpoint_path_, " does not fit: expected ",
+                             policy.capacity, " keys at most (capacity), received ", stored));
       }
     }
     is_taken[index] = true;

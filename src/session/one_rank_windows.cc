@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "liveness/peer_connections.h"
 #include "memory/presence.h"
-#include "node/node_snapshot.h"
+#include "node/find_sessions.h"
 #include "node/place.h"
 #include "transport/mpi_communicator.h"
 #include "transport/rank_claim.h"
@@ -31,9 +31,8 @@ std::string HostName() {
   return name == nullptr ? "unknown host" : name;
 }
 std::string MemoryDomain() { return HostName(); }
-Result<NodeSnapshot> NodeSnapshot::OfFile(const std::string& /*path*/) {
-  return Status(Code::kUnsupported, "control segments cannot be read as files on Windows");
-}
+std::vector<int64_t> OtherProcesses() { return {}; }
+std::vector<std::string> SegmentsOf(int64_t, uint64_t, int64_t) { return {}; }
 
 void Stream::Close() {}
 StreamBell::~StreamBell() = default;

@@ -21,11 +21,10 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
   control->publishing.store(number);
   CheckpointRequest request;
   request.step = step;
-  Result<Tables> covered =
-      Negotiate(context, CollectiveKind::kPublish, request, std::move(tables), num_created, limit);
-  if (!covered.ok()) return covered.status();
+  MV_ASSIGN_OR_RETURN(Tables covered, Negotiate(context, CollectiveKind::kPublish, request,
+                                                std::move(tables), num_created, limit));
   Status status;
-  for (const auto& table : covered.value()) {
+  for (const auto& table : covered) {
     if (status.ok()) status = table->consistency()->Settle(limit);
   }
   // After this allgather, all nodes have applied the rounds.
@@ -37,7 +36,7 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
   }
   const auto share = std::find(here.begin(), here.end(), members.rank()) - here.begin();
   std::vector<Publication> publications;
-  for (const auto& table : covered.value()) {
+  for (const auto& table : covered) {
     publications.emplace_back(table.get(), number);
     if (status.ok()) {
       status =

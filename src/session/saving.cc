@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoint/data_file.h"
 #include "checkpoint/folder.h"
 #include "memory/limits.h"
 #include "session/table_record.h"
@@ -16,13 +17,14 @@
 namespace multiverso {
 namespace {
 
-// The most increments on a full checkpoint. Together they are not much larger than it, either, so
-// that loading them takes at most about twice as long, and that old checkpoints can expire.
+// The most increments whose files a checkpoint has. Together they are not much larger than those of
+// the full save, either, so that loading takes at most about twice as long, and that the space of
+// replaced rows becomes free.
 constexpr int64_t kMaxIncrements = 32;
-// A reason for a full save that the user need not know.
-constexpr char kLongChain[] = "the increments are as large as the full checkpoint";
+// Why a save is full after enough increments. That is as it should be, so no warning is logged.
+constexpr char kManyIncrements[] = "the increments are as large as the full checkpoint";
 
-// The indices of MasterMessage::values. The id of the base is 0 without a base.
+// The indices of MasterMessage::values. The id of the last save is 0 in a full save.
 enum MasterValue { kId, kNumber, kStep, kBaseId };
 
 // Reads the sections from the tables themselves.
@@ -49,7 +51,14 @@ class TableSource final : public BlockSource {
 Status Saving::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
   Status status;
   MV_RETURN_IF_NOT_OK(Begin(std::move(tables), num_created, limit, &status));
-  MV_RETURN_IF_NOT_OK(Prepare(status, limit));
+  const Status prepared = Prepare(status, limit);
+  if (!prepared.ok()) {
+    // Without the master, a rank that has seen the folder's name cannot complete the save either.
+    if (!saving_path_.empty() && is_master()) {
+      CheckpointFolder(state()->files, request().folder).Abandon(saving_path_);
+    }
+    return prepared;
+  }
   status = ListSections(limit);
   if (status.ok() && request().in_background) status = Copy(limit);
   if (status.ok()) status = StartJob(limit.deadline);
@@ -75,33 +84,51 @@ bool Saving::IsOfTheseTables(const LastSave& save) const {
 
 const LastSave* Saving::KnownBase() const {
   const LastSave* const last = LastSaveInto(*state(), request().folder);
-  const bool is_known = base_.has_value() && last != nullptr && last->checkpoint.id == base_->id &&
-                        IsOfTheseTables(*last);
+  const bool is_known =
+      base_id_ != 0 && last != nullptr && last->id == base_id_ && IsOfTheseTables(*last);
   return is_known ? last : nullptr;
 }
 
-std::string Saving::WhyFull(SavedBase* base) const {
+std::string Saving::LinkLastSave() {
   const LastSave* const last = LastSaveInto(*state(), request().folder);
   if (last == nullptr) return "this session has not saved there since it began or loaded";
   if (!IsOfTheseTables(*last)) return "the session has other tables than at its last save there";
-  FileSystem* const files = state()->files;
-  std::string path = PathOfBase(SavedPath(), last->checkpoint);
-  Result<Manifest> manifest = ReadManifest(files, path);
+  const std::string path = StrCat(request().folder, "/", last->name.text());
+  Result<Manifest> manifest = ReadManifest(state()->files, path);
   if (!manifest.ok()) return manifest.status().text();
-  if (manifest->id != last->checkpoint.id) return StrCat(path, " is not what was saved there");
+  if (manifest->id != last->id) return StrCat(path, " is not what was saved there");
+  const std::vector<SavedFile>& files = manifest->files;
   int64_t increments = 1;
-  int64_t bytes = 0;
-  while (manifest->base.has_value()) {
-    ++increments;
-    bytes += manifest->data_bytes();
-    const std::string base_path = PathOfBase(path, *manifest->base);
-    manifest = ReadBaseManifest(files, path, Manifest(manifest.value()));
-    if (!manifest.ok()) return manifest.status().text();
-    path = base_path;
+  uint64_t bytes_of_full = 0;  // unsigned, since a manifest may contain any numbers
+  uint64_t bytes_of_increments = 0;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (i > 0 && files[i].number != files[i - 1].number) ++increments;
+    (files[i].number == files.back().number ? bytes_of_full : bytes_of_increments) +=
+        static_cast<uint64_t>(files[i].bytes);
   }
-  if (increments > kMaxIncrements || bytes > manifest->data_bytes()) return kLongChain;
-  *base = last->checkpoint;
+  if (increments > kMaxIncrements || bytes_of_increments > bytes_of_full) return kManyIncrements;
+  const Status linked = LinkFiles(manifest.value(), path);
+  if (!linked.ok()) return linked.text();
+  base_id_ = last->id;
+  earlier_files_ = files;
   return "";
+}
+
+Status Saving::LinkFiles(const Manifest& last, const std::string& path) {
+  FileSystem* const files = state()->files;
+  std::vector<std::string> made;
+  for (const SavedFile& file : last.files) {
+    const std::string to = StrCat(saving_path_, "/", DataFileName(file, name_.number));
+    const Status linked = files->Link(StrCat(path, "/", DataFileName(file, last.number)), to);
+    if (linked.ok()) {
+      made.push_back(to);
+      continue;
+    }
+    // A link that stays takes space until the new checkpoint is removed, and does no other harm.
+    for (const std::string& link : made) (void)files->Remove(link);
+    return linked;
+  }
+  return Status::Ok();
 }
 
 Status Saving::Prepare(const Status& mine, const WaitLimit& limit) {
@@ -116,29 +143,24 @@ Status Saving::Prepare(const Status& mine, const WaitLimit& limit) {
     created_ = std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())
                    .count();
-    SavedBase base;
+    saving_path_ = CheckpointFolder(state()->files, request().folder).SavingPath(name_, id);
     if (status.ok() && request().incremental) {
-      const std::string why_full = WhyFull(&base);
-      if (why_full.empty()) {
-        base_ = base;
-      } else if (why_full != kLongChain) {
+      const std::string why_full = LinkLastSave();
+      if (!why_full.empty() && why_full != kManyIncrements) {
         LogWarning(StrCat(SavedPath(), " is a full checkpoint and not an increment: ", why_full));
       }
     }
     std::memcpy(&message.values[kId], &id, sizeof(id));
     message.values[kNumber] = name_.number;
     message.values[kStep] = name_.step;
-    std::memcpy(&message.values[kBaseId], &base.id, sizeof(base.id));
+    std::memcpy(&message.values[kBaseId], &base_id_, sizeof(base_id_));
   }
   MV_RETURN_IF_NOT_OK(ExchangeVotes(status, {master()}, "made the folder", limit, message));
   savers_ = world()->participants();
   message = MasterMessageOf(*world(), master());
   std::memcpy(&id_, &message.values[kId], sizeof(id_));
   name_ = CheckpointName{message.values[kNumber], message.values[kStep]};
-  uint64_t base_id = 0;
-  std::memcpy(&base_id, &message.values[kBaseId], sizeof(base_id));
-  // Only the master, which writes the manifest, needs the other fields.
-  if (base_id != 0 && !is_master()) base_ = SavedBase{base_id, 0, 0};
+  std::memcpy(&base_id_, &message.values[kBaseId], sizeof(base_id_));
   saving_path_ = CheckpointFolder(state()->files, request().folder).SavingPath(name_, id_);
   return Status::Ok();
 }
@@ -147,16 +169,16 @@ std::string Saving::SavedPath() const { return StrCat(request().folder, "/", nam
 
 Status Saving::ListSections(const WaitLimit& limit) {
   const LastSave* const base = KnownBase();
-  this_save_ = LastSave{request().folder, SavedBase{id_, name_.number, name_.step}, {}, {}};
+  this_save_ = LastSave{request().folder, id_, name_, {}, {}};
   for (size_t i = 0; i < tables().size(); ++i) {
     Table* const table = tables()[i].get();
     const RowRange rows = table->partition().RowsSavedBy(members().rank(), savers_);
     std::vector<RowRange> changed;
-    const Result<int64_t> version =
-        table->ListChangesHere(base == nullptr ? 0 : base->versions[i], rows, &changed, limit);
-    if (!version.ok()) return version.status();
+    MV_ASSIGN_OR_RETURN(
+        const int64_t version,
+        table->ListChangesHere(base == nullptr ? 0 : base->versions[i], rows, &changed, limit));
     this_save_.tables.push_back(table->id());
-    this_save_.versions.push_back(version.value());
+    this_save_.versions.push_back(version);
     if (rows.count() == 0) continue;
     uint64_t steps = 0;
     MV_RETURN_IF_NOT_OK(StepsOfSection(table, rows, &steps, limit));
@@ -271,7 +293,7 @@ Manifest Saving::MakeManifest() const {
   manifest.workers = static_cast<uint32_t>(members().num_workers());
   manifest.created = created_;
   manifest.library = kVersion;
-  manifest.base = base_;
+  manifest.files = earlier_files_;
   for (const auto& table : tables()) {
     manifest.tables.push_back(RecordOf(*table));
     manifest.tables.back().clocks = table->consistency()->Clocks();

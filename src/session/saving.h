@@ -7,7 +7,7 @@
 // copied their rows, and the jobs then write from the copies.
 //
 // An incremental save writes only the stripes that have changed since the session's last save into
-// the same folder, its base. The master decides whether there is a base. Each rank writes its own
+// the same folder, whose files the master links. Each rank writes its own
 // rows whole if it does not know what it has saved there, which is always correct.
 #ifndef MULTIVERSO_SESSION_SAVING_H_
 #define MULTIVERSO_SESSION_SAVING_H_
@@ -35,9 +35,11 @@ class Saving : private CheckpointCall {
  private:
   // Creates the folder on the master and sends its name to the other ranks.
   Status Prepare(const Status& mine, const WaitLimit& limit);
-  // Returns, on the master, why the save cannot be incremental, or an empty text and the base.
-  std::string WhyFull(SavedBase* base) const;
-  // Returns what this rank knows about the base, or null if it must write all of its rows.
+  // On the master: links the files of the last save into the folder of this one. Returns why this
+  // save cannot be incremental, or an empty text.
+  std::string LinkLastSave();
+  Status LinkFiles(const Manifest& last, const std::string& path);
+  // Returns what this rank knows about the last save, or null if it must write all of its rows.
   const LastSave* KnownBase() const;
   bool IsOfTheseTables(const LastSave& save) const;
   // Sets sections_ to the rows that this rank saves, and their update counts.
@@ -58,7 +60,8 @@ class Saving : private CheckpointCall {
   CheckpointName name_;
   uint64_t id_ = 0;
   int64_t created_ = 0;
-  std::optional<SavedBase> base_;
+  uint64_t base_id_ = 0;                  // of the last save, if this one is incremental
+  std::vector<SavedFile> earlier_files_;  // on the master, those that are in the folder
   LastSave this_save_;
   std::vector<Section> sections_;
 };

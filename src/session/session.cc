@@ -10,6 +10,8 @@
 #include "session/loading.h"
 #include "session/publishing.h"
 #include "session/saving.h"
+#include "sum/here_aggregation.h"
+#include "sum/spanning_aggregation.h"
 #include "table/table_creation.h"
 
 namespace multiverso {
@@ -61,17 +63,15 @@ Status Session::AwaitAll(CollectiveKind call, const WaitLimit& limit) {
 Status Session::Barrier(Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kBarrier);
-  const Result<bool> takes_part = call.Enter(limit);
-  MV_RETURN_IF_NOT_OK(takes_part.status());
-  return takes_part.value() ? AwaitAll(CollectiveKind::kBarrier, limit) : Status::Ok();
+  MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
+  return takes_part ? AwaitAll(CollectiveKind::kBarrier, limit) : Status::Ok();
 }
 
 Status Session::Save(const CheckpointRequest& request, Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kSave);
-  const Result<bool> takes_part = call.Enter(limit);
-  MV_RETURN_IF_NOT_OK(takes_part.status());
-  if (!takes_part.value()) return Status::Ok();
+  MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
+  if (!takes_part) return Status::Ok();
   Tables tables = TablesHere();
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kSave, limit));
   CheckpointRequest wanted = request;
@@ -84,9 +84,8 @@ Status Session::Save(const CheckpointRequest& request, Interrupt* interrupt) {
 Status Session::SaveWait(Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kSaveWait);
-  const Result<bool> takes_part = call.Enter(limit);
-  MV_RETURN_IF_NOT_OK(takes_part.status());
-  if (!takes_part.value()) return Status::Ok();
+  MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
+  if (!takes_part) return Status::Ok();
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kSaveWait, limit));
   return EndSave(&checkpointing_, limit);
 }
@@ -94,10 +93,9 @@ Status Session::SaveWait(Interrupt* interrupt) {
 Result<int64_t> Session::Load(const CheckpointRequest& request, Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kLoad);
-  const Result<bool> takes_part = call.Enter(limit);
-  MV_RETURN_IF_NOT_OK(takes_part.status());
+  MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
   std::atomic<int64_t>& loaded_step = context_->memory()->control()->calls.loaded_step;
-  if (!takes_part.value()) return loaded_step.load();
+  if (!takes_part) return loaded_step.load();
   Tables tables = TablesHere();
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kLoad, limit));
   Result<int64_t> step =
@@ -112,9 +110,8 @@ Result<int64_t> Session::Publish(int64_t step, Interrupt* interrupt) {
   }
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kPublish);
-  const Result<bool> takes_part = call.Enter(limit);
-  MV_RETURN_IF_NOT_OK(takes_part.status());
-  if (!takes_part.value()) {
+  MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
+  if (!takes_part) {
     return static_cast<int64_t>(context_->memory()->control()->published.load());
   }
   Tables tables = TablesHere();
@@ -193,9 +190,8 @@ Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* 
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   TableCreation creation(spec, id, init_value, table_context());
   CollectiveCall call(context_.get(), CollectiveKind::kCreateTable);
-  const Result<bool> takes_part = call.Enter(limit);
-  MV_RETURN_IF_NOT_OK(takes_part.status());
-  if (takes_part.value()) {
+  MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
+  if (takes_part) {
     MV_RETURN_IF_NOT_OK(creation.Run(ReachSyncPoint(CollectiveKind::kCreateTable), limit));
   } else {
     // The others may have been creating the table while this rank joined.
@@ -241,15 +237,17 @@ Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* int
   }
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kAggregate);
-  const Result<bool> takes_part = call.Enter(limit);
-  MV_RETURN_IF_NOT_OK(takes_part.status());
-  if (!takes_part.value()) {
+  MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
+  if (!takes_part) {
     return Status(Code::kState, StrCat("aggregate: the sum of this call is over: rank ",
                                        members_.rank(), " joined the session later"));
   }
   // Ranks that joined later must use the same area as the others.
   if (members_.is_elastic()) aggregation_.area = static_cast<int>(call.number() % 2);
-  return Aggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
+  if (members_.spans_nodes()) {
+    return SpanningAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
+  }
+  return HereAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
 }
 
 void Session::Finish() {

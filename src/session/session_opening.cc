@@ -83,40 +83,36 @@ Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
 Status Opening::JoinGroup(const WaitLimit& limit) {
   std::string hello;
   MV_RETURN_IF_NOT_OK(MakeHello(&hello));
-  const Result<std::vector<std::string>> hellos = transport_->Exchange(hello, limit);
-  if (!hellos.ok()) return hellos.status();
-  Result<Membership> members = Membership::FromHellos(hellos.value(), transport_->rank());
-  if (!members.ok()) return members.status();
-  members_ = std::move(members.value());
+  MV_ASSIGN_OR_RETURN(const std::vector<std::string> hellos, transport_->Exchange(hello, limit));
+  MV_ASSIGN_OR_RETURN(members_, Membership::FromHellos(hellos, transport_->rank()));
 
   const Status made = CreateControl();
-  const Result<std::vector<Report>> created = Exchange(made, control_.locator(), OpenPort(), limit);
-  if (!created.ok()) return created.status();
+  MV_ASSIGN_OR_RETURN(const std::vector<Report> created,
+                      Exchange(made, control_.locator(), OpenPort(), limit));
 
-  const Status mapped = MapControl(created.value());
+  const Status mapped = MapControl(created);
   std::unique_ptr<Messenger> messenger;
   if (members_.spans_nodes()) {
-    Result<std::unique_ptr<Messenger>> opened = transport_->Connect(limit);
-    if (!opened.ok()) return opened.status();
-    messenger = std::move(opened.value());
+    MV_ASSIGN_OR_RETURN(messenger, transport_->Connect(limit));
   }
   MV_RETURN_IF_NOT_OK(transport_->PrepareExit(limit));
-  const auto all_mapped = Exchange(mapped, SegmentLocator(), ConnectionAddress(), limit);
-  if (!all_mapped.ok()) return all_mapped.status();
+  MV_ASSIGN_OR_RETURN(const auto all_mapped,
+                      Exchange(mapped, SegmentLocator(), ConnectionAddress(), limit));
   control_.Unlink();
-  return MakeGroup(created.value(), std::move(messenger));
+  return MakeGroup(created, std::move(messenger));
 }
 
 Result<std::vector<Report>> Opening::Exchange(const Status& mine, const SegmentLocator& locator,
                                               const ConnectionAddress& address,
                                               const WaitLimit& limit) {
   const Report report{Vote::Of(mine), locator, address};
-  const Result<std::vector<std::string>> received = transport_->Exchange(
-      std::string(reinterpret_cast<const char*>(&report), sizeof(report)), limit);
-  if (!received.ok()) return received.status();
-  std::vector<Report> reports(received.value().size());
+  MV_ASSIGN_OR_RETURN(
+      const std::vector<std::string> received,
+      transport_->Exchange(std::string(reinterpret_cast<const char*>(&report), sizeof(report)),
+                           limit));
+  std::vector<Report> reports(received.size());
   for (size_t i = 0; i < reports.size(); ++i) {
-    const std::string& bytes = received.value()[i];
+    const std::string& bytes = received[i];
     if (bytes.size() != sizeof(Report)) {
       return Status(Code::kTransport, StrCat("rank ", i, " sent a broken startup message"));
     }
@@ -203,26 +199,18 @@ Status Opening::MakeGroup(const std::vector<Report>& reports,
   if (port_ != nullptr) {
     std::vector<ConnectionAddress> addresses;
     for (const Report& report : reports) addresses.push_back(report.address);
-    auto opened = PeerConnections::Open(std::move(port_), members_, addresses);
-    if (!opened.ok()) return opened.status();
-    connections = std::move(opened.value());
+    MV_ASSIGN_OR_RETURN(connections, PeerConnections::Open(std::move(port_), members_, addresses));
   }
   if (members_.is_elastic()) {
     members_.Follow(&reinterpret_cast<NodeControl*>(control_.data())->joined);
   }
-  auto context = RankContext::Join(std::move(control_), members_, std::move(messenger),
-                                   std::move(connections));
-  if (!context.ok()) return context.status();
-  context_ = std::move(context.value());
+  MV_ASSIGN_OR_RETURN(context_, RankContext::Join(std::move(control_), members_,
+                                                  std::move(messenger), std::move(connections)));
   if (members_.spans_nodes()) {
-    Result<std::unique_ptr<NodeService>> service = NodeService::Start(context_.get());
-    if (!service.ok()) return service.status();
-    service_ = std::move(service.value());
+    MV_ASSIGN_OR_RETURN(service_, NodeService::Start(context_.get()));
   }
   if (members_.size() > 1 || members_.is_elastic()) {
-    Result<std::unique_ptr<Heartbeat>> heartbeat = Heartbeat::Start(context_.get());
-    if (!heartbeat.ok()) return heartbeat.status();
-    heartbeat_ = std::move(heartbeat.value());
+    MV_ASSIGN_OR_RETURN(heartbeat_, Heartbeat::Start(context_.get()));
   }
   return Status::Ok();
 }

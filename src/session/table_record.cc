@@ -198,13 +198,12 @@ Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const Read
       std::memcpy(&cell, data + i * kKeyBytes, sizeof(cell));
       const int64_t stripe = StripeOfKey(cell.key, table_stripes);
       if (stripe < first_stripe || stripe >= end_stripe) continue;
-      const Result<int64_t> row = shard->AsKeyed()->RestoreKey(cell, limit);
-      if (!row.ok()) return row.status();
-      if (row.value() == KeyIndex::kNone) {
+      MV_ASSIGN_OR_RETURN(const int64_t row, shard->AsKeyed()->RestoreKey(cell, limit));
+      if (row == KeyIndex::kNone) {
         return Status(Code::kCheckpointCorrupt,
                       StrCat("table '", saved.name, "': key ", cell.key, " occurs twice"));
       }
-      moves.push_back(Move{first + i, row.value(), cell.key});
+      moves.push_back(Move{first + i, row, cell.key});
     }
     return Status::Ok();
   };

@@ -14,7 +14,6 @@
 #ifndef MULTIVERSO_SUM_NODE_SUM_H_
 #define MULTIVERSO_SUM_NODE_SUM_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -27,42 +26,16 @@
 #include "sum/pairwise_sum.h"
 #include "sum/piece_link.h"
 #include "sum/round_sum.h"
+#include "sum/sum_plan.h"
 
 namespace multiverso {
-
-// Who adds which part of a sum. The same on all nodes.
-struct SumPlan {
-  static constexpr int kNoNode = -1;
-
-  struct Part {
-    int64_t first = 0;  // the part covers segments first to end - 1
-    int64_t end = 0;
-    int root = 0;  // the node to which the part belongs
-  };
-
-  std::vector<Part> parts;
-  bool is_tree = false;        // whether the trees are binomial, from the first worker's node
-  std::vector<int> node_of;    // the node of each worker, or kNoNode if the worker is lost
-  std::vector<int> leader_of;  // the rank that sends and receives for each node
-
-  // Returns whether a sum of that many bytes takes less time as one part than as a part per node,
-  // because it depends on the number of messages.
-  static constexpr bool PrefersOnePart(int nodes, int64_t bytes) {
-    return bytes <= std::max(int64_t{16} << 10, int64_t{512} * nodes);
-  }
-  // Returns whether a sum of one part takes less time along a binomial tree, in which it waits for
-  // O(log n) messages, than in a star, whose root handles n messages.
-  static constexpr bool PrefersTree(int nodes) { return nodes >= 32; }
-  // Returns the nodes that have workers, in the order of their first workers.
-  std::vector<int> WorkerNodes() const;
-};
 
 // Belongs to the leader of a node. One thread at a time uses a sum. No function waits.
 class NodeSum {
  public:
   static constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
-  // The values that are summed.
+  // The values that are summed. By default, no worker ends early, and this node copies all results.
   class Values {
    public:
     virtual ~Values() = default;
@@ -70,12 +43,14 @@ class NodeSum {
     // false if a worker of this node may still add to the round.
     virtual bool Open(uint64_t round, std::vector<DeltaSource>* sources) = 0;
     // Returns whether it is known that no worker in the range adds to that round or a later one.
-    virtual bool HaveFinished(const WorkerRange& workers, uint64_t round) const = 0;
+    virtual bool HaveFinished(const WorkerRange& /*workers*/, uint64_t /*round*/) const {
+      return false;
+    }
     // Returns the first round whose result this node copies, or kNever. Called for each round in
     // turn; the answer may change only to that round or to a later one.
-    virtual uint64_t CopiedFrom(uint64_t round) = 0;
+    virtual uint64_t CopiedFrom(uint64_t /*round*/) { return 0; }
     // Called before the first change of the values in that round.
-    virtual void BeginChange(uint64_t round) = 0;
+    virtual void BeginChange(uint64_t /*round*/) {}
     // Applies the sum of `terms` deltas to values of this node's part. `out`, if not null, receives
     // the new values.
     virtual void Apply(int64_t element, int64_t count, const char* sum, int64_t terms,

@@ -74,7 +74,9 @@ class RoundSum {
   RoundSum(const SegmentGrid& grid, DType dtype, int workers)
       : grid_(grid),
         at_a_time_(grid.WholeSegments(kElementsAtATime)),
-        sum_(dtype, workers, kElementsAtATime) {}
+        sum_(dtype, workers, kElementsAtATime) {
+    terms_.reserve(static_cast<size_t>(workers));
+  }
 
   const SegmentGrid& grid() const { return grid_; }
 

@@ -94,8 +94,7 @@ Status ExchangeChanges(
     return run(exchange, {});
   }
   std::vector<RowRange> changed;
-  const Result<int64_t> version = list(*exchange.since, &changed);
-  MV_RETURN_IF_NOT_OK(version.status());
+  MV_ASSIGN_OR_RETURN(const int64_t version, list(*exchange.since, &changed));
   if (!here.empty()) MV_RETURN_IF_NOT_OK(run(exchange, here));
   // An exchange would mark these rows as changed, so that other workers would get them again.
   const std::vector<RowRange> there = Without(changed, here);
@@ -105,7 +104,7 @@ Status ExchangeChanges(
     MV_RETURN_IF_NOT_OK(run(get, there));
     CopyToTensors(spec, exchange, there);
   }
-  *exchange.since = version.value();
+  *exchange.since = version;
   return Status::Ok();
 }
 

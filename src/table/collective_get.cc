@@ -31,9 +31,8 @@ Status CheckSameTable(Table* table) {
 
 Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit) {
   CollectiveCall call(table->context(), CollectiveKind::kCollectiveGet);
-  const Result<bool> takes_part = call.Enter(limit);
-  MV_RETURN_IF_NOT_OK(takes_part.status());
-  if (!takes_part.value()) return table->RunWithoutMode(get, limit);
+  MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
+  if (!takes_part) return table->RunWithoutMode(get, limit);
   MV_RETURN_IF_NOT_OK(AwaitWorkers(table, Status::Ok(), limit));
   MV_RETURN_IF_NOT_OK(CheckSameTable(table));
   // All workers are in this call, so the get needs none of the mode's waits.

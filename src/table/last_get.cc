@@ -43,8 +43,7 @@ Status LastGet::Run(void* out, const WaitLimit& limit) {
 
 Status LastGet::RunWith(void* out, const WaitLimit& limit) {
   std::vector<RowRange> changed;
-  const Result<int64_t> version = list_(version_, &changed, limit);
-  if (!version.ok()) return version.status();
+  MV_ASSIGN_OR_RETURN(const int64_t version, list_(version_, &changed, limit));
   std::vector<RowRange> wanted;
   for (const RowRange& rows : changed) {
     for (const RowRange& part : elsewhere_) {
@@ -77,12 +76,12 @@ Status LastGet::RunWith(void* out, const WaitLimit& limit) {
       values_ = std::move(made.value());
     }
     for (const RowRange& rows : elsewhere_) CopyRows(rows, out, values_.data());
-    version_ = version.value();
+    version_ = version;
     return Status::Ok();
   }
   // If the call fails, the rows are fetched again, because the version stays as it was.
   if (!wanted.empty()) MV_RETURN_IF_NOT_OK(fetch_(wanted, values_.data(), limit));
-  version_ = version.value();
+  version_ = version;
   int64_t next = 0;
   for (const RowRange& rows : elsewhere_) {
     if (rows.first > next) MV_RETURN_IF_NOT_OK(fetch_({RowRange{next, rows.first}}, out, limit));

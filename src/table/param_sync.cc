@@ -47,11 +47,10 @@ Result<std::unique_ptr<ParamSync>> ParamSync::Make(const Table& table, const int
     return Status(Code::kValue, StrCat("table '", spec.name, "' has ", spec.count(),
                                        " elements, the tensors have ", sum));
   }
-  Result<Segment> last = Segment::CreatePrivate(spec.bytes());
-  if (!last.ok()) return last.status();
-  std::memcpy(last->data(), values, static_cast<size_t>(spec.bytes()));
+  MV_ASSIGN_OR_RETURN(Segment last, Segment::CreatePrivate(spec.bytes()));
+  std::memcpy(last.data(), values, static_cast<size_t>(spec.bytes()));
   return std::unique_ptr<ParamSync>(
-      new ParamSync(TensorList(spec.value_type(), counts, tensors), std::move(last.value())));
+      new ParamSync(TensorList(spec.value_type(), counts, tensors), std::move(last)));
 }
 
 ParamSync::ParamSync(TensorList tensors, Segment last)

@@ -18,16 +18,14 @@ Publication::Publication(Table* table, uint64_t number)
 Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
   const TableSpec& spec = header_->published_spec;
   const StripeLayout layout = TableShard::LayoutOf(spec, header_->published_rows.count());
-  Result<ShardStorage> storage = TableShard::StorageOf(spec, layout, /*workers=*/0);
-  if (!storage.ok()) return storage.status();
-  storage->Attach(table_->here()->segment()->data() + buffer_->offset);
+  MV_ASSIGN_OR_RETURN(ShardStorage storage, TableShard::StorageOf(spec, layout, /*workers=*/0));
+  storage.Attach(table_->here()->segment()->data() + buffer_->offset);
   const int64_t since = buffer_->changed_since.load();
   if (since == 0 && !spec.is_lazy()) MV_RETURN_IF_NOT_OK(CheckIsFree(layout.bytes() / shares));
   std::vector<RowRange> changed;
-  const Result<int64_t> version =
-      table_->ListChangesNow(since, table_->consistency()->rounds_applied(), &changed, limit);
-  if (!version.ok()) return version.status();
-  version_ = version.value();
+  MV_ASSIGN_OR_RETURN(
+      version_,
+      table_->ListChangesNow(since, table_->consistency()->rounds_applied(), &changed, limit));
   // Neighbouring stripes go to different ranks, because changes are often close together.
   const int64_t step = layout.rows_per_stripe();
   std::vector<RowRange> mine;
@@ -40,11 +38,11 @@ Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
     }
   }
   (void)MV_FAILPOINT("publish.copy");
-  if (!spec.is_lazy()) return table_->GetRanges(mine, storage->parameters(), limit);
+  if (!spec.is_lazy()) return table_->GetRanges(mine, storage.parameters(), limit);
   for (const RowRange& rows : mine) {
     MV_RETURN_IF_NOT_OK(ShardCopies(table_->shard())
                             .CopyStripeTo(layout.stripe_of(rows.first - header_->rows.first),
-                                          storage.value(), limit));
+                                          storage, limit));
   }
   return Status::Ok();
 }

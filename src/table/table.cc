@@ -114,9 +114,7 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     of_rows.worker = request.worker;
     std::shared_ptr<const ArrangedRows> arranged;
     if (is_add) {
-      auto rows = table->Arrange(&of_rows);
-      if (!rows.ok()) return rows.status();
-      arranged = std::move(rows.value());
+      MV_ASSIGN_OR_RETURN(arranged, table->Arrange(&of_rows));
     }
     Progress progress;
     return table->consistency()->Run(of_rows, &progress, limit);

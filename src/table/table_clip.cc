@@ -27,9 +27,7 @@ void ClipNorm(double limit, int64_t count, Request* request, std::vector<char>* 
 Result<std::shared_ptr<const ArrangedRows>> Table::Arrange(Request* request) const {
   std::shared_ptr<ArrangedRows> rows;
   if (IsOfRows(request->kind)) {
-    Result<std::shared_ptr<ArrangedRows>> arranged = ArrangeRows(request);
-    if (!arranged.ok()) return arranged.status();
-    rows = std::move(arranged.value());
+    MV_ASSIGN_OR_RETURN(rows, ArrangeRows(request));
   }
   const double limit = clipnorm();
   if (limit != 0) {

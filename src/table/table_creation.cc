@@ -72,10 +72,10 @@ Status TableCreation::Attach(Segment segment) {
                          header->spec.Describe(), ", rank ", context_.members->rank(),
                          ", which joined later, asked for ", spec_.Describe()));
   }
-  Result<std::shared_ptr<TableShard>> here = TableShard::Attach(
-      spec_, id_, std::move(segment), context_.rank, context_.mode, /*is_new=*/false);
-  MV_RETURN_IF_NOT_OK(here.status());
-  table_ = std::make_shared<Table>(std::move(here.value()), context_);
+  MV_ASSIGN_OR_RETURN(std::shared_ptr<TableShard> here,
+                      TableShard::Attach(spec_, id_, std::move(segment), context_.rank,
+                                         context_.mode, /*is_new=*/false));
+  table_ = std::make_shared<Table>(std::move(here), context_);
   return Status::Ok();
 }
 
@@ -162,16 +162,14 @@ Status TableCreation::MakeSegmentHere() {
   RankContext* const rank = context_.rank;
   rank->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col,
                               spec_.keys.capacity);
-  const Result<TableBytes> bytes = TableShard::BytesOf(spec_, *context_.members, context_.mode);
-  if (!bytes.ok()) return bytes.status();
+  MV_ASSIGN_OR_RETURN(const TableBytes bytes,
+                      TableShard::BytesOf(spec_, *context_.members, context_.mode));
   // A rank alone on its node does not share the memory, unless there may be readers. Private memory
   // is faster to map.
   const bool may_be_read = !context_.members->name().empty() && Segment::CanBeFound();
   const bool is_private = rank->members().num_ranks_here() == 1 && !may_be_read;
   const auto create = is_private ? Segment::CreatePrivate : Segment::CreateShared;
-  Result<Segment> made = create(bytes.value().needed, bytes.value().spare, bytes.value().pages);
-  if (!made.ok()) return made.status();
-  segment_ = std::move(made.value());
+  MV_ASSIGN_OR_RETURN(segment_, create(bytes.needed, bytes.spare, bytes.pages));
   if (spec_.numa == static_cast<int32_t>(NumaPolicy::kInterleave)) segment_.Interleave();
   (void)MV_FAILPOINT("table.made");
   return Status::Ok();
@@ -198,10 +196,8 @@ Status TableCreation::MapSegmentHere() {
     if (!mapped.ok()) return CauseOf(mapped.status());
     segment_ = std::move(mapped.value());
   }
-  Result<std::shared_ptr<TableShard>> here =
-      TableShard::Attach(spec_, id_, std::move(segment_), rank, context_.mode);
-  if (!here.ok()) return here.status();
-  here_ = std::move(here.value());
+  MV_ASSIGN_OR_RETURN(here_,
+                      TableShard::Attach(spec_, id_, std::move(segment_), rank, context_.mode));
   if (context_.service == nullptr) return Status::Ok();
   // The services must keep the table before any rank of another node can send a request.
   is_served_ = true;

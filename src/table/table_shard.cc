@@ -116,14 +116,13 @@ StripeLayout TableShard::LayoutOf(const TableSpec& spec, int64_t rows) {
 
 Result<ShardStorage> TableShard::StorageOf(const TableSpec& spec, const StripeLayout& layout,
                                            int workers, int undo_logs) {
-  auto updater = MakeUpdater(spec.updater_kind(), spec.type());
-  if (!updater.ok()) return updater.status();
+  MV_ASSIGN_OR_RETURN(auto updater, MakeUpdater(spec.updater_kind(), spec.type()));
   const bool is_array = spec.kind == static_cast<int32_t>(TableKind::kArray);
-  const bool counts_steps = updater.value()->counts_steps() || IsHalf(spec.type());
+  const bool counts_steps = updater->counts_steps() || IsHalf(spec.type());
   return ShardStorage::Plan(
-      layout, ValueBytesOfRow(spec), updater.value()->state_slots(workers),
+      layout, ValueBytesOfRow(spec), updater->state_slots(workers),
       counts_steps ? StepCells(layout, spec.num_col, /*row_by_row=*/!is_array) : StepCells(),
-      updater.value()->row_slots() * SizeOf(spec.value_type()), spec.is_lazy(),
+      updater->row_slots() * SizeOf(spec.value_type()), spec.is_lazy(),
       spec.is_hash() ? KeyIndex::BytesOf(layout.stripes(), spec.keys) : 0, undo_logs);
 }
 
@@ -145,10 +144,10 @@ RowRange PublishedRowsOf(const TableSpec& spec, const Partition& partition) {
 Result<int64_t> BufferBytesOf(const TableSpec& spec, const Partition& partition) {
   const TableSpec published = PublishedSpecOf(spec);
   const int64_t rows = PublishedRowsOf(spec, partition).count();
-  const Result<ShardStorage> storage =
-      TableShard::StorageOf(published, TableShard::LayoutOf(published, rows), /*workers=*/0);
-  if (!storage.ok()) return storage.status();
-  return RoundUp(storage.value().segment_bytes(), kPage);
+  MV_ASSIGN_OR_RETURN(
+      const ShardStorage storage,
+      TableShard::StorageOf(published, TableShard::LayoutOf(published, rows), /*workers=*/0));
+  return RoundUp(storage.segment_bytes(), kPage);
 }
 
 }  // namespace
@@ -156,21 +155,19 @@ Result<int64_t> BufferBytesOf(const TableSpec& spec, const Partition& partition)
 Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& members,
                                        const ModeOptions& mode) {
   const Partition partition = PartitionOf(spec, members, mode);
-  Result<ShardStorage> storage = StorageOf(spec, LayoutOf(spec, partition.node_rows().count()),
-                                           members.num_workers(), UndoLogsOf(members));
-  if (!storage.ok()) return storage.status();
-  Result<int64_t> consistency = ConsistencyBytes(mode, ShapeOf(spec), members);
-  if (!consistency.ok()) return consistency.status();
-  const int64_t shard = RoundUp(storage->segment_bytes(), kPage);
+  MV_ASSIGN_OR_RETURN(ShardStorage storage,
+                      StorageOf(spec, LayoutOf(spec, partition.node_rows().count()),
+                                members.num_workers(), UndoLogsOf(members)));
+  MV_ASSIGN_OR_RETURN(int64_t consistency, ConsistencyBytes(mode, ShapeOf(spec), members));
+  const int64_t shard = RoundUp(storage.segment_bytes(), kPage);
   // The rows of a lazy table may be more than the machine holds, since few may be used.
-  const int64_t needed = spec.is_lazy() ? storage->bytes_before_parameters() : shard;
+  const int64_t needed = spec.is_lazy() ? storage.bytes_before_parameters() : shard;
   int64_t published = 0;
   if (!members.name().empty()) {
-    const Result<int64_t> buffer = BufferBytesOf(spec, partition);
-    if (!buffer.ok()) return buffer.status();
-    published = 2 * buffer.value();
+    MV_ASSIGN_OR_RETURN(const int64_t buffer, BufferBytesOf(spec, partition));
+    published = 2 * buffer;
   }
-  return TableBytes{needed, shard - needed + RoundUp(consistency.value(), kPage) + published,
+  return TableBytes{needed, shard - needed + RoundUp(consistency, kPage) + published,
                     PagesOf(spec, shard)};
 }
 
@@ -194,28 +191,26 @@ Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowR
                                                      std::atomic<int64_t>* key_counts,
                                                      int undo_logs) {
   const StripeLayout layout = LayoutOf(spec, rows.count());
-  Result<ShardStorage> storage = StorageOf(spec, layout, workers, undo_logs);
-  if (!storage.ok()) return storage.status();
-  auto updater = MakeUpdater(spec.updater_kind(), spec.type());
-  if (!updater.ok()) return updater.status();
-  storage->Attach(base);
+  MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageOf(spec, layout, workers, undo_logs));
+  MV_ASSIGN_OR_RETURN(auto updater, MakeUpdater(spec.updater_kind(), spec.type()));
+  storage.Attach(base);
   std::unique_ptr<const LazyRows> lazy;
   if (spec.is_lazy()) {
-    const bool is_huge = PagesOf(spec, storage->segment_bytes()) == PageSize::kHuge;
-    lazy = std::make_unique<LazyRows>(layout, spec.num_col, storage.value(),
+    const bool is_huge = PagesOf(spec, storage.segment_bytes()) == PageSize::kHuge;
+    lazy = std::make_unique<LazyRows>(layout, spec.num_col, storage,
                                       Initializer(spec.initializer, spec.type()), rows.first,
                                       spec.max_bytes, is_huge ? kHugePageBytes : PageBytes(),
                                       spec.is_hash() ? MostKeysOf(spec, rows) : 0);
   }
   std::unique_ptr<KeyIndex> keys;
   if (spec.is_hash()) {
-    keys = std::make_unique<KeyIndex>(storage->key_index(), layout.stripes(),
+    keys = std::make_unique<KeyIndex>(storage.key_index(), layout.stripes(),
                                       rows.first / KeyIndex::kRowsPerStripe, spec.key_stripes(),
                                       spec.keys, lazy.get());
     keys->PublishTo(key_counts);
   }
-  ShardValues values(layout, spec.num_col, spec.type(), storage.value(), std::move(updater.value()),
-                     rows.first, std::move(lazy), keys.get());
+  ShardValues values(layout, spec.num_col, spec.type(), storage, std::move(updater), rows.first,
+                     std::move(lazy), keys.get());
   if (keys == nullptr) return std::make_unique<Shard>(std::move(values), user);
   return std::unique_ptr<Shard>(
       std::make_unique<KeyedShard>(std::move(values), user, std::move(keys)));
@@ -229,26 +224,24 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   const RowRange rows = partition.node_rows();
   const StripeLayout layout = LayoutOf(spec, rows.count());
   const int undo_logs = UndoLogsOf(members);
-  Result<ShardStorage> storage = StorageOf(spec, layout, members.num_workers(), undo_logs);
-  if (!storage.ok()) return storage.status();
+  MV_ASSIGN_OR_RETURN(ShardStorage storage,
+                      StorageOf(spec, layout, members.num_workers(), undo_logs));
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
-  Result<std::unique_ptr<Shard>> shard_here = MakeShard(
-      spec, rows, members.num_workers(), created->segment_->data(),
-      ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
-      rank_context->memory()->KeyCountsOf(id), undo_logs);
-  if (!shard_here.ok()) return shard_here.status();
-  created->shard_ = std::move(shard_here.value());
-  storage->Attach(created->segment_->data());
-  char* const mode_memory = created->segment_->data() + RoundUp(storage->segment_bytes(), kPage);
+  MV_ASSIGN_OR_RETURN(created->shard_,
+                      MakeShard(spec, rows, members.num_workers(), created->segment_->data(),
+                                ShardUser{rank_context->members().local_rank(),
+                                          rank_context->peers(), members.worker_id()},
+                                rank_context->memory()->KeyCountsOf(id), undo_logs));
+  storage.Attach(created->segment_->data());
+  char* const mode_memory = created->segment_->data() + RoundUp(storage.segment_bytes(), kPage);
   Shard* const shard = created->shard_.get();
   created->consistency_ =
       MakeConsistency(mode, ShapeOf(spec), rows.first, mode_memory, shard, rank_context, spec.name);
   created->node_rounds_ = NodeRounds::Make(mode, PlanOf(partition, members), ShapeOf(spec),
                                            rows.first, mode_memory, shard, rank_context, spec.name);
   if (!members.name().empty()) {
-    created->header_ = reinterpret_cast<TableHeader*>(storage->label());
-    const Result<int64_t> buffer = BufferBytesOf(spec, partition);
-    if (!buffer.ok()) return buffer.status();
+    created->header_ = reinterpret_cast<TableHeader*>(storage.label());
+    MV_ASSIGN_OR_RETURN(const int64_t buffer, BufferBytesOf(spec, partition));
     if (!is_new) return created;
     TableHeader* const header = created->header_;
     const int64_t end = created->segment_->bytes();
@@ -260,7 +253,7 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
     header->num_workers = members.num_workers();
     header->published_spec = PublishedSpecOf(spec);
     header->published_rows = PublishedRowsOf(spec, partition);
-    for (int i = 0; i < 2; ++i) header->buffers[i].offset = end - (2 - i) * buffer.value();
+    for (int i = 0; i < 2; ++i) header->buffers[i].offset = end - (2 - i) * buffer;
     header->magic.store(TableHeader::kMagic, std::memory_order_release);
   }
   // Every rank stores the same values, before any rank can use the table.

@@ -60,10 +60,9 @@ Status TableSpec::Check() const {
   }
   MV_RETURN_IF_NOT_OK(initializer.Check(type()));
   MV_RETURN_IF_NOT_OK(CheckKeys());
-  const auto made = MakeUpdater(updater_kind(), type());
-  MV_RETURN_IF_NOT_OK(made.status());
+  MV_ASSIGN_OR_RETURN(const auto made, MakeUpdater(updater_kind(), type()));
   const bool is_array = kind == static_cast<int32_t>(TableKind::kArray);
-  if (made.value()->row_slots() > 0 && (is_array || num_col > kMaxRowElements)) {
+  if (made->row_slots() > 0 && (is_array || num_col > kMaxRowElements)) {
     return Status(Code::kValue,
                   StrCat("updater '", NameOf(updater_kind()), "': expected a matrix of at most ",
                          kMaxRowElements, " columns, received ",

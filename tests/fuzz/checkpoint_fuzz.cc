@@ -2,7 +2,8 @@
 //
 // The first byte of the input holds options: bit 0 replaces a data file instead of a manifest,
 // bit 1 corrects the checksums, as an attacker would, bit 2 reads the increment and replaces one of
-// its files, and bit 3 reads the increment with a replaced base. The rest is the file's content.
+// its files, and bit 3 replaces the file in it that the checkpoint wrote. The rest is the file's
+// content.
 #include <atomic>
 #include <cstring>
 #include <new>
@@ -39,11 +40,15 @@ namespace {
 
 // The folder of the checkpoint, and that of the increment on it.
 constexpr char kFolders[][24] = {"/saved/000001-step-3", "/saved/000002-step-4"};
-constexpr char kNames[][16] = {"manifest.mv", "shard-00000.mv"};
+constexpr char kNames[][32] = {"manifest.mv", "shard-00000.mv", "shard-00000-of-000001.mv"};
 
 std::string PathOf(size_t folder, size_t file) {
   return std::string(kFolders[folder]) + "/" + kNames[file];
 }
+
+// Return the indices of the folder that is read, and of the file that is replaced.
+size_t FolderOf(char options) { return (options & 12) != 0 ? 1 : 0; }
+size_t FileOf(char options) { return (options & 8) != 0 ? 2 : options & 1; }
 
 // Returns the files of a valid checkpoint, which has three small tables, and of an increment.
 const MemoryFiles& Original() {
@@ -118,8 +123,9 @@ void CorrectChecksums(MemoryFiles* files, size_t folder, size_t file) {
   PutCrc(bytes, static_cast<size_t>(header_bytes));
   std::string* const manifest = files->Find(PathOf(folder, 0));
   Result<Manifest> decoded = DecodeManifest(*manifest, "");
-  decoded->files[0].bytes = static_cast<int64_t>(bytes->size());
-  decoded->files[0].header_crc = HeaderCrcOf(bytes->substr(0, static_cast<size_t>(header_bytes)));
+  SavedFile* const saved = &decoded->files[file - 1];
+  saved->bytes = static_cast<int64_t>(bytes->size());
+  saved->header_crc = HeaderCrcOf(bytes->substr(0, static_cast<size_t>(header_bytes)));
   *manifest = EncodeManifest(decoded.value());
 }
 
@@ -148,15 +154,14 @@ Status ReadAll(MemoryFiles* files, const char* folder) {
 std::vector<std::string> Seeds() {
   std::vector<std::string> seeds;
   const auto add = [&](char options) {
-    const size_t folder = (options & 4) != 0 ? 1 : 0;
-    seeds.push_back(options + *Original().Find(PathOf(folder, static_cast<size_t>(options & 1))));
+    seeds.push_back(options + *Original().Find(PathOf(FolderOf(options), FileOf(options))));
   };
   for (const char options : {'\0', '\1', '\2', '\3'}) add(options);
   // These seeds end within the header of the data file.
   for (const size_t length : {13, 20, 63, 100}) {
     seeds.push_back('\1' + Original().Find(PathOf(0, 1))->substr(0, length));
   }
-  for (const char options : {'\4', '\5', '\6', '\7', '\10', '\11', '\12', '\13'}) add(options);
+  for (const char options : {'\4', '\5', '\6', '\7', '\10', '\12'}) add(options);
   return seeds;
 }
 
@@ -167,20 +172,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace multiverso::fuzz;  // NOLINT
   if (size == 0) return 0;
   MemoryFiles files = Original();
-  const size_t file = data[0] & 1;
-  const size_t folder = (data[0] & 4) != 0 ? 1 : 0;
-  const bool reads_increment = (data[0] & 12) != 0;
+  const auto options = static_cast<char>(data[0]);
+  const size_t file = FileOf(options);
+  const size_t folder = FolderOf(options);
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   *files.Find(PathOf(folder, file)) = bytes;
   if ((data[0] & 2) != 0) CorrectChecksums(&files, folder, file);
   const bool is_original =
       *files.Find(PathOf(folder, file)) == *Original().Find(PathOf(folder, file));
-  size_t total_bytes = bytes.size() + Original().Find(PathOf(folder, 1 - file))->size();
-  if (reads_increment) {
-    for (size_t i = 0; i < 2; ++i) total_bytes += Original().Find(PathOf(1 - folder, i))->size();
+  size_t total_bytes = bytes.size();
+  for (size_t i = 0; i < 2 + folder; ++i) {
+    if (i != file) total_bytes += Original().Find(PathOf(folder, i))->size();
   }
   largest_allocation = 0;
-  const Status status = ReadAll(&files, kFolders[reads_increment ? 1 : 0]);
+  const Status status = ReadAll(&files, kFolders[folder]);
   // The text of an error may be larger than the files of a small checkpoint.
   Require(largest_allocation <= total_bytes + 1024, "no allocation larger than the files",
           std::to_string(largest_allocation) + " bytes");

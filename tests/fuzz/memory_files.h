@@ -53,6 +53,10 @@ class MemoryFiles final : public FileSystem {
     files_ = std::move(renamed);
     return Status::Ok();
   }
+  Status Link(const std::string& from, const std::string& to) override {
+    files_[to] = files_[from];
+    return Status::Ok();
+  }
   Status SyncFolder(const std::string& /*path*/) override { return Status::Ok(); }
   Status Remove(const std::string& path) override {
     files_.erase(path);

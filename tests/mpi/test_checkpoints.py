@@ -33,7 +33,11 @@ def check_loads(folder, mode, saved, jobs):
 
 @pytest.mark.parametrize(
     ("np", "per_node", "background"),
-    [(4, None, "foreground"), (1, None, "background"), (3, 2, "background")],
+    [
+        pytest.param(4, None, "foreground", marks=pytest.mark.one_mpi),
+        pytest.param(1, None, "background", marks=pytest.mark.one_mpi),
+        (3, 2, "background"),
+    ],
 )
 def test_job_of_any_size_resumes_from_a_checkpoint(np, per_node, background, tmp_path):
     saved = run("save", tmp_path, "async", background, np=np, per_node=per_node).check().reports
@@ -44,8 +48,8 @@ def test_job_of_any_size_resumes_from_a_checkpoint(np, per_node, background, tmp
 @pytest.mark.parametrize(
     ("mode", "per_node", "loaded_by"),
     [
-        ("sync", None, (2, None)),
-        ("stale", None, (2, None)),
+        pytest.param("sync", None, (2, None), marks=pytest.mark.one_mpi),
+        pytest.param("stale", None, (2, None), marks=pytest.mark.one_mpi),
         ("sync", 2, (2, 1)),  # each node has all rows, and each saves a part of them
         ("sync", 1, (2, None)),
         ("stale", 2, (2, 1)),

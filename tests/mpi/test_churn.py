@@ -94,7 +94,7 @@ class Churn:
         os.kill(pid, signum)
 
 
-@pytest.mark.parametrize("launcher", ["run", "mpirun"])
+@pytest.mark.parametrize("launcher", [pytest.param("run", marks=pytest.mark.one_mpi), "mpirun"])
 def test_returned_adds_and_items_survive_joins_leaves_and_kills_at_random(launcher, tmp_path):
     name = f"churn-{os.getpid()}-{launcher}"
     runner = launch.run_command(tmp_path, "--elastic", f"1:{MOST + 2}")

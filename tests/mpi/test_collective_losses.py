@@ -34,6 +34,8 @@ CALLS = {
 }
 #: Ranks on two nodes: one job can lose 14 of them.
 RANKS = 16
+#: As many as these calls lose, and two that remain. Starting a rank takes longer than losing it.
+FEWER_RANKS = {"barrier": 8, "aggregate": 12}
 
 
 def check_that_all_agree(call, points, np):
@@ -71,7 +73,7 @@ def check_that_all_agree(call, points, np):
 @pytest.mark.parametrize("call", CALLS)
 @launch.again_where_mpi_is_stuck
 def test_all_remaining_ranks_agree_about_a_call_in_which_a_rank_died(call):
-    check_that_all_agree(call, CALLS[call], RANKS)
+    check_that_all_agree(call, CALLS[call], FEWER_RANKS.get(call, RANKS))
 
 
 @failpoints.needs_failpoints

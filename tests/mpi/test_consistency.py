@@ -5,8 +5,8 @@ import consistency
 from case_jobs import CaseJobs, on_nodes, on_ranks
 
 JOBS = {
-    **on_ranks(1, 2, 3, 4),
-    "2_ranks_with_files": {"np": 2, "MULTIVERSO_SEGMENTS": "file"},
+    **on_ranks(1, 2, 4),
+    "3_ranks_with_files": {"np": 3, "MULTIVERSO_SEGMENTS": "file"},
     **on_nodes((4, 1), (3, 2), (4, 2)),
 }
 

@@ -75,3 +75,14 @@ def test_job_stuck_in_mpi_is_ended_and_repeated(tmp_path, monkeypatch):
 def test_job_that_ends_after_the_log_message_is_not_treated_as_stuck(tmp_path):
     result = launch.run(write_program(tmp_path, seconds=1), np=1).check()
     assert "9 s" in result.output
+
+
+def test_rank_that_nothing_kills_fails_its_job(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import sys\nsys.path.insert(0, {str(launch.PROGRAMS)!r})\n"
+        "import worker\nworker.begin()\nworker.wait_for_kill(timeout=0.1)\n",
+        "utf-8",
+    )
+    with pytest.raises(AssertionError, match=r"nothing killed ranks \[0\]"):
+        launch.run(program, np=1).check_clean()

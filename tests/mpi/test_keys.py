@@ -19,7 +19,9 @@ JOBS = {
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "4"))
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
 
-TestKeys = CaseJobs(keys, JOBS).tests()
+# The messages between nodes are those of the cases of test_nodes.py and test_consistency.py, which
+# run with each MPI.
+TestKeys = pytest.mark.one_mpi(CaseJobs(keys, JOBS).tests())
 
 
 @pytest.mark.parametrize("per_node", [pytest.param(4, marks=pytest.mark.one_mpi), 2])

@@ -11,4 +11,4 @@ pytestmark = [
     pytest.mark.skipif(not is_installed("lasagne"), reason="needs Lasagne"),
 ]
 
-TestNetworks = CaseJobs(lasagne_params, in_one_job(on_ranks(1, 2, 3, 4))).tests()
+TestNetworks = CaseJobs(lasagne_params, in_one_job(on_ranks(1, 3))).tests()

@@ -1,13 +1,18 @@
 """Lazy rows on one node and on several: the cases of programs/lazy.py."""
 
 import lazy
+import pytest
 
 from case_jobs import CaseJobs, on_nodes, on_ranks
 
+# The messages between nodes are those of the cases of test_nodes.py and test_consistency.py, which
+# run with each MPI.
+pytestmark = pytest.mark.one_mpi
+
 JOBS = {
-    **on_ranks(1, 2, 3, 4),
+    **on_ranks(1, 2, 4),
     **on_nodes((3, 2), (4, 2)),
-    "2_ranks_with_files": {"np": 2, "MULTIVERSO_SEGMENTS": "file"},
+    "3_ranks_with_files": {"np": 3, "MULTIVERSO_SEGMENTS": "file"},
 }
 
 TestLazyRows = CaseJobs(lazy, JOBS).tests()

@@ -2,7 +2,6 @@
 
 import sys
 
-import consistency
 import pytest
 import semantics
 from requirements import needs
@@ -14,8 +13,6 @@ from case_jobs import CaseJobs, on_ranks
 pytestmark = pytest.mark.one_mpi
 
 TestTables = CaseJobs(semantics, on_ranks(4, mpirun=launch.WITHOUT_MPI)).tests()
-
-TestModes = CaseJobs(consistency, on_ranks(2, mpirun=launch.WITHOUT_MPI)).tests()
 
 
 def run(function, np, **options):

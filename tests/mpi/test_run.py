@@ -6,7 +6,7 @@ import signal
 import pytest
 
 import launch
-from multiverso._local.segments import descendants
+from multiverso._local.processes import descendants
 
 SCRIPT = str(launch.PROGRAMS / "runs.py")
 

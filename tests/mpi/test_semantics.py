@@ -5,7 +5,7 @@ import semantics
 from case_jobs import CaseJobs, on_ranks
 
 JOBS = {
-    **on_ranks(1, 2, 3, 4),
+    **on_ranks(1, 2, 4),
     "3_ranks_with_files": {"np": 3, "MULTIVERSO_SEGMENTS": "file"},
 }
 

@@ -11,4 +11,4 @@ pytestmark = [
     pytest.mark.skipif(not is_installed(THEANOS), reason="needs PyTensor, Aesara or Theano"),
 ]
 
-TestSharedVariables = CaseJobs(theano_sharedvar, in_one_job(on_ranks(1, 2, 3, 4))).tests()
+TestSharedVariables = CaseJobs(theano_sharedvar, in_one_job(on_ranks(1, 3))).tests()

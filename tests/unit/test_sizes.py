@@ -15,20 +15,17 @@ MOST_METHODS = 25
 #: The files that are longer, with their lines. A number may only become smaller.
 LONGER_FILES = {
     "multiverso/_live.py": 433,
-    "multiverso/_native/capi.py": 449,
-    "multiverso/api.py": 639,
+    "multiverso/_native/capi.py": 446,
+    "multiverso/api.py": 638,
     "multiverso/tables/__init__.py": 672,
     "multiverso/tables/_dense_table.py": 616,
     "multiverso/tables/_hash_table.py": 470,
     "src/group/control_channel.cc": 417,
     "src/liveness/peer_connections_unix.cc": 413,
-    "src/sum/aggregation.cc": 435,
-    "src/sum/node_sum.cc": 495,
 }
 
 #: The classes with more methods, with their number. A number may only become smaller.
 LARGER_CLASSES = {
-    "Aggregation": 30,
     "ControlChannel": 29,
     "WorkerClocks": 36,
 }

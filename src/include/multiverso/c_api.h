@@ -201,6 +201,11 @@ MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
 MV_EXPORT int32_t MV_SessionPublish(MV_Session session, int64_t step, int64_t* version);
 
 /* ---- Looking at jobs from outside ------------------------------------------------------------ */
+/* Finds the sessions of this user's other processes on this machine, or those of the process `pid`
+ * alone unless it is 0. Writes a JSON list to `json`, if its `length` characters fit the `room`
+ * there: for each node of a session what MV_NodeDescribe writes, as "node", and the numbers of the
+ * ranks that take part now, as "alive". MV_ERR_UNSUPPORTED on other systems than Linux. */
+MV_EXPORT int32_t MV_FindSessions(int64_t pid, char* json, int64_t room, int64_t* length);
 /* Describes the ranks of a node without disturbing them, as a JSON object of `length` characters,
  * which is written to `json` if it fits the `room` there. `path` is /proc/PID/fd/N, the descriptor
  * of the node's control segment in one of their processes, because the segment has no other name.
@@ -511,10 +516,6 @@ MV_EXPORT int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t t
 /* Returns the number of adds of each of the `count` workers to a table. */
 MV_EXPORT int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* clocks,
                                       int64_t count);
-/* Returns in `path` the checkpoint on which this one is built if `index` is 0, that checkpoint's
- * base if it is 1, and so on; null after the last, which is a full checkpoint. The path is valid
- * until `checkpoint` is closed. All functions read an increment together with these checkpoints. */
-MV_EXPORT int32_t MV_CheckpointBase(MV_Checkpoint checkpoint, int64_t index, const char** path);
 /* Checks about `most_bytes` bytes of data, in whole blocks, from the end of the last call on.
  * `left` receives the number of unchecked bytes, rounded up to whole blocks: 0 at the end. */
 MV_EXPORT int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left);

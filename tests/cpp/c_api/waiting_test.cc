@@ -143,7 +143,7 @@ TEST_F(AloneTest, EvictionWaitsForRowsThatOtherCallsHaveNotGivenToKeysYet) {
   options.initializer = MV_INITIALIZER_ZEROS;
   const MV_Table table = CreateTable(session_, options);
   auto others = std::make_unique<LazyRows::Room>();
-  c_api::Using(table)->table->here()->shard()->lazy()->TakeRoom(10, others.get());
+  c_api::OpenTables().Using(table)->table->here()->shard()->lazy()->TakeRoom(10, others.get());
   ASSERT_EQ(others->left(), 10);
   const int64_t key = 7;
   float value = -1;

@@ -36,7 +36,7 @@ Manifest MakeManifest() {
   table.hyper[0] = 0.5;
   table.clocks = {7, 8};
   manifest.tables = {table};
-  manifest.files = {SavedFile{8192, 5}};
+  manifest.files = {SavedFile{8192, 5, 0, manifest.id, manifest.number}};
   return manifest;
 }
 
@@ -101,8 +101,8 @@ TEST(Manifest, RejectsOtherFileFormatsByName) {
   const std::string pickle("\x80\x04\x95 and more", 12);
   ExpectCorrupt(DecodeManifest(pickle, "the file").status(), "a pickle");
   const std::string bytes = EncodeManifest(MakeManifest());
-  ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, 8, uint32_t{4})), "the file").status(),
-                "expected version 1 to 3 of the format, received version 4");
+  ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, 8, uint32_t{5})), "the file").status(),
+                "expected version 1, 2 or 4 of the format, received version 5");
 }
 
 Manifest MakeLazyManifest() {
@@ -126,57 +126,46 @@ TEST(Manifest, OfATableWithAnInitializerRoundTripsInVersion2) {
   EXPECT_EQ(manifest.tables[1].area(4), kRowIdsArea);
 }
 
-TEST(Manifest, OfAnIncrementRoundTripsInVersion3AndNamesItsBase) {
+TEST(Manifest, OfAnIncrementRoundTripsInVersion4AndNamesTheWritersOfFiles) {
   for (Manifest manifest : {MakeManifest(), MakeLazyManifest()}) {
-    manifest.base = SavedBase{0xfedcba9876543210U, 2, 200};
+    const size_t own = manifest.files.size();
+    manifest.files.push_back(SavedFile{4096, 5, 0, 0xfedcba9876543210U, 2});
+    manifest.files.push_back(SavedFile{8192, 6, 1, 0xfedcba9876543210U, 2});
+    manifest.files.push_back(SavedFile{4096, 7, 0, 0xfedcba9876543211U, 1});
     const std::string bytes = EncodeManifest(manifest);
-    EXPECT_EQ(bytes[8], 3);
+    EXPECT_EQ(bytes[8], 4);
     const Manifest read = ValueOf(DecodeManifest(bytes, "the file"));
     EXPECT_EQ(EncodeManifest(read), bytes);
-    ASSERT_TRUE(read.base.has_value());
-    EXPECT_EQ(read.base->id, 0xfedcba9876543210U);
-    EXPECT_EQ(read.base->number, 2);
-    EXPECT_EQ(read.base->step, 200);
-    EXPECT_EQ(read.tables[0].name, "w");
+    EXPECT_TRUE(read.is_increment());
+    ASSERT_EQ(read.files.size(), own + 3);
+    EXPECT_EQ(read.files[own + 1].id, 0xfedcba9876543210U);
+    EXPECT_EQ(read.files[own + 1].number, 2);
+    EXPECT_EQ(read.files[own + 1].index, 1U);
     EXPECT_EQ(read.files[0].bytes, 8192);
     for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
       std::string flipped = bytes;
       flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
       ExpectCorrupt(DecodeManifest(flipped, "the file").status());
     }
-    const auto reject = [&](size_t at, auto value) {
-      ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, at, value)), "the file").status());
+    const auto reject = [&](size_t file, auto change) {
+      Manifest changed = manifest;
+      change(&changed.files[file]);
+      ExpectCorrupt(DecodeManifest(EncodeManifest(changed), "the file").status(),
+                    "the files of this checkpoint and then those of earlier ones");
     };
-    // A base comes before its increments, so that chains end.
-    for (const int64_t number : {int64_t{-1}, int64_t{3}, int64_t{4}, INT64_MAX}) {
-      reject(104, number);
+    reject(0, [](SavedFile* file) { file->id = 1; });
+    reject(0, [](SavedFile* file) { file->index = 1; });
+    reject(own, [](SavedFile* file) { file->index = 1; });
+    reject(own + 1, [](SavedFile* file) { file->index = 2; });
+    reject(own + 1, [](SavedFile* file) { file->id = 3; });
+    reject(own, [&](SavedFile* file) { file->id = manifest.id; });
+    for (const int64_t number : {int64_t{-1}, int64_t{2}, int64_t{4}, INT64_MAX}) {
+      reject(own + 2, [&](SavedFile* file) { file->number = number; });
     }
-    reject(112, int64_t{-1});  // its step
-    for (const uint32_t version : {1U, 2U}) reject(8, version);
+    for (const uint32_t version : {1U, 2U}) {
+      ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, 8, version)), "the file").status());
+    }
   }
-}
-
-TEST(Manifest, ComparesTheRowsOfTables) {
-  const SavedTable table = MakeManifest().tables[0];
-  SavedTable other = table;
-  other.hyper[0] = 0.25;
-  other.clocks = {9, 9};
-  EXPECT_TRUE(other.HasRowsOf(table));
-  const auto differs = [&](auto change) {
-    SavedTable changed = table;
-    change(&changed);
-    return !changed.HasRowsOf(table);
-  };
-  EXPECT_TRUE(differs([](SavedTable* changed) { changed->kind = 0; }));
-  EXPECT_TRUE(differs([](SavedTable* changed) { changed->dtype = 0; }));
-  EXPECT_TRUE(differs([](SavedTable* changed) { changed->updater = 1; }));
-  EXPECT_TRUE(differs([](SavedTable* changed) { changed->slots = 1; }));
-  EXPECT_TRUE(differs([](SavedTable* changed) { changed->num_row = 1; }));
-  EXPECT_TRUE(differs([](SavedTable* changed) { changed->num_col = 1; }));
-  EXPECT_TRUE(differs([](SavedTable* changed) { changed->counting = StepCounting::kNone; }));
-  EXPECT_TRUE(differs([](SavedTable* changed) { changed->row_slots = 0; }));
-  EXPECT_TRUE(differs([](SavedTable* changed) { changed->name = "v"; }));
-  EXPECT_TRUE(differs([](SavedTable* changed) { changed->initializer.seed = 1; }));
 }
 
 TEST(Manifest, RejectsHostileInitializers) {
@@ -239,7 +228,7 @@ TEST(DataHeader, RoundTrips) {
 TEST(DataHeader, OfStoredRowsRoundTripsAndRejectsOtherSizes) {
   Manifest manifest = MakeLazyManifest();
   DataHeader header;
-  header.version = VersionOf(manifest);
+  header.version = VersionOfData(manifest);
   header.id = manifest.id;
   for (const uint32_t area : {0U, 1U, 2U, kStepsArea, kRowIdsArea}) {
     Section section;
@@ -266,14 +255,15 @@ TEST(DataHeader, OfStoredRowsRoundTripsAndRejectsOtherSizes) {
 TEST(DataHeader, RejectsAHeaderOfAnotherFileOrCheckpoint) {
   Manifest manifest = MakeManifest();
   manifest.files.push_back(manifest.files[0]);
+  manifest.files[1].index = 1;
   const DataHeader header = MakeHeader(manifest);
   const std::string bytes = EncodeDataHeader(header);
   const auto decode = [&](uint32_t index) {
     return DecodeDataHeader(bytes, header.file_bytes, manifest, index, "the file").status();
   };
-  ExpectCorrupt(decode(1), "expected file 1 of this checkpoint, received file 0");
+  ExpectCorrupt(decode(1), "expected file 1 of checkpoint 3, received file 0");
   ExpectCorrupt(decode(0), "not the one that the manifest names");
-  manifest.id = 1;
+  manifest.files[0].id = 1;
   ExpectCorrupt(decode(0), "of another");
 }
 

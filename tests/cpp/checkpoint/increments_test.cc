@@ -61,8 +61,8 @@ TEST_F(Increments, ReplaceTheirRowsAndLeaveTheOthers) {
     Add(parts);
     const auto reader = Open();
     ASSERT_TRUE(IsOk(reader->Verify(0, reader->blocks(), kNoLimit)));
-    EXPECT_EQ(reader->bases().size(), static_cast<size_t>(i) + 1);
-    EXPECT_EQ(reader->bases().back(), PathOf(1));
+    EXPECT_EQ(reader->manifest().files.size(), static_cast<size_t>(i) + 2);
+    EXPECT_EQ(reader->manifest().files.back().number, 1);
     ASSERT_EQ(ReadRows<float>(reader.get(), 0, 0, 0, size), tables_.array);
     for (int j = 0; j < 20; ++j) {
       const auto first = static_cast<int64_t>(random() % 299'999);
@@ -96,60 +96,50 @@ TEST_F(Increments, AreReadWithFewOpenFiles) {
   constexpr int64_t kMany = 100;  // more files than the reader keeps open
   for (int64_t i = 0; i < kMany; ++i) AddRows(i, i + 2, static_cast<float>(i));
   const auto reader = Open();
-  EXPECT_EQ(reader->num_files(), kMany + 1);
+  EXPECT_EQ(reader->manifest().files.size(), kMany + 1);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(ReadRows<float>(reader.get(), 0, 0, 0, 300'000), tables_.array);
   }
   EXPECT_TRUE(IsOk(reader->Verify(0, reader->blocks(), kNoLimit)));
 }
 
-TEST_F(Increments, AreCorruptIfAFileOfTheirChainIsDamagedOrMissing) {
+TEST_F(Increments, AreCorruptIfOneOfTheirFilesIsDamagedOrMissing) {
   AddRows(100, 200, 5.0F);
   AddRows(150, 400, 6.0F);
   ASSERT_TRUE(Verify(PathOf(3)).ok());
-  for (int64_t number = 1; number <= 3; ++number) {
-    for (const char* name : {"manifest.mv", "shard-00000.mv"}) {
-      const std::string path = PathOf(number) + "/" + name;
-      const std::string bytes = ReadAll(path);
-      for (const size_t at : {bytes.size() / 3, bytes.size() - 3}) {
-        std::string damaged = bytes;
-        damaged[at] = static_cast<char>(damaged[at] ^ 4);
-        WriteAll(path, damaged);
-        const Status status = Verify(PathOf(3));
-        EXPECT_EQ(status.code(), Code::kCheckpointCorrupt) << path << status.text();
-        ASSERT_NE(status.file(), nullptr);
-        EXPECT_EQ(status.file()->path, path);
-        EXPECT_EQ(Verify(PathOf(2)).ok(), number == 3);
-      }
-      std::filesystem::remove(path);
+  for (const char* name :
+       {"manifest.mv", "shard-00000.mv", "shard-00000-of-000001.mv", "shard-00000-of-000002.mv"}) {
+    const std::string path = PathOf(3) + "/" + name;
+    const std::string bytes = ReadAll(path);
+    for (const size_t at : {bytes.size() / 3, bytes.size() - 3}) {
+      std::string damaged = bytes;
+      damaged[at] = static_cast<char>(damaged[at] ^ 4);
+      WriteAll(path, damaged);
       const Status status = Verify(PathOf(3));
-      const bool is_own = number == 3 && std::string(name) == "manifest.mv";
-      EXPECT_EQ(status.code(), is_own ? Code::kCheckpointIo : Code::kCheckpointCorrupt);
+      EXPECT_EQ(status.code(), Code::kCheckpointCorrupt) << path << status.text();
       ASSERT_NE(status.file(), nullptr);
       EXPECT_EQ(status.file()->path, path);
-      WriteAll(path, bytes);
     }
+    std::filesystem::remove(path);
+    const Status status = Verify(PathOf(3));
+    const bool is_manifest = std::string(name) == "manifest.mv";
+    EXPECT_EQ(status.code(), is_manifest ? Code::kCheckpointIo : Code::kCheckpointCorrupt);
+    ASSERT_NE(status.file(), nullptr);
+    EXPECT_EQ(status.file()->path, path);
+    WriteAll(path, bytes);
   }
   EXPECT_TRUE(Verify(PathOf(3)).ok());
 }
 
-TEST_F(Increments, RejectAnotherCheckpointInPlaceOfTheirBase) {
+TEST_F(Increments, RejectAFileOfAnotherCheckpoint) {
   AddRows(100, 200, 5.0F);
-  std::filesystem::remove_all(PathOf(1));
-  std::filesystem::rename(PathOf(2), folder_ / "aside");
-  ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), tables_, 0).ok());
-  std::filesystem::rename(folder_ / "aside", PathOf(2));
+  const TemporaryFolder other;
+  ASSERT_TRUE(SaveTo(LocalFileSystem(), other.path(), tables_, 0).ok());
+  const std::string path = PathOf(2) + "/shard-00000-of-000001.mv";
+  WriteAll(path, ReadAll(other / "000001-step-0/shard-00000.mv"));
   const Status status = Verify(PathOf(2));
-  EXPECT_TRUE(IsError(status, Code::kCheckpointCorrupt, "received another one"));
-  EXPECT_EQ(status.file()->path, PathOf(1) + "/manifest.mv");
-}
-
-TEST_F(Increments, RejectABaseWithOtherTables) {
-  Manifest other = last_;
-  other.tables[0].name = "other";
-  const CheckpointName name{2, 1};
-  ASSERT_TRUE(SaveIncrement(LocalFileSystem(), folder_.path(), name, other, {}).ok());
-  EXPECT_TRUE(IsError(Verify(PathOf(2)), Code::kCheckpointCorrupt, "received another one"));
+  EXPECT_TRUE(IsError(status, Code::kCheckpointCorrupt, "received file 0 of another"));
+  EXPECT_EQ(status.file()->path, path);
 }
 
 TEST_F(Increments, RejectSectionsThatOverlap) {
@@ -166,32 +156,26 @@ TEST_F(Increments, AreFoundUnderRelativeAndOtherNames) {
   EXPECT_TRUE(IsOk(Verify(folder_ / "best")));
 }
 
-TEST_F(Increments, KeepTheCheckpointsThatTheyAreBuiltOn) {
-  AddRows(1, 2, 1.0F);                                                            // 2 on 1
-  AddRows(2, 3, 1.0F);                                                            // 3 on 2
-  ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), SomeTables(2), 3).ok());  // 4
-  last_ = ValueOf(ReadManifest(LocalFileSystem(), PathOf(4)));
-  AddRows(4, 5, 1.0F);  // 5 on 4
+TEST_F(Increments, AreCompleteWithoutTheOtherCheckpoints) {
+  AddRows(1, 2, 1.0F);
+  AddRows(2, 3, 1.0F);
+  const TemporaryFolder elsewhere;
+  std::filesystem::copy(PathOf(3), elsewhere / "copy");
   CheckpointFolder folder(LocalFileSystem(), folder_.path());
   std::vector<std::string> retired;
-  const auto kept = [&](int64_t keep) {
-    EXPECT_TRUE(IsOk(folder.Retire(keep, &retired)));
-    std::vector<int64_t> numbers;
-    for (const CheckpointName& name : ValueOf(folder.List())) numbers.push_back(name.number);
-    return numbers;
-  };
-  EXPECT_EQ(kept(5), (std::vector<int64_t>{1, 2, 3, 4, 5}));
-  EXPECT_EQ(kept(3), (std::vector<int64_t>{1, 2, 3, 4, 5}));
-  EXPECT_EQ(kept(2), (std::vector<int64_t>{4, 5}));
-  EXPECT_EQ(kept(1), (std::vector<int64_t>{4, 5}));
-  EXPECT_TRUE(Verify(PathOf(5)).ok());
-  EXPECT_EQ(Leftovers(folder_.path()).size(), 3U);
+  EXPECT_TRUE(IsOk(folder.Retire(1, &retired)));
+  EXPECT_EQ(retired.size(), 2U);
   for (const std::string& name : retired) folder.RemoveLeftover(name);
   EXPECT_TRUE(Leftovers(folder_.path()).empty());
+  EXPECT_EQ(ValueOf(folder.List()).size(), 1U);
+  EXPECT_TRUE(IsOk(Verify(PathOf(3))));
+  EXPECT_EQ(ReadRows<float>(Open().get(), 0, 0, 0, 300'000), tables_.array);
+  std::filesystem::remove_all(folder_.path());
+  EXPECT_TRUE(IsOk(Verify(elsewhere / "copy")));
 }
 
-TEST_F(Increments, KeepTheirBasesIfTheyCannotBeRenamed) {
-  AddRows(1, 2, 1.0F);                                                            // 2 on 1
+TEST_F(Increments, StayIfTheyCannotBeRenamed) {
+  AddRows(1, 2, 1.0F);                                                            // 2
   ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), SomeTables(2), 3).ok());  // 3
   CheckpointFolder folder(LocalFileSystem(), folder_.path());
   // A folder with something in it, which the rename of the increment cannot replace.
@@ -199,19 +183,24 @@ TEST_F(Increments, KeepTheirBasesIfTheyCannotBeRenamed) {
   std::filesystem::create_directories(folder_ / (".removing-" + increment.text() + "/theirs"));
   std::vector<std::string> retired;
   EXPECT_TRUE(IsOk(folder.Retire(1, &retired)));
-  EXPECT_TRUE(retired.empty());
+  EXPECT_EQ(retired.size(), 1U);
   EXPECT_TRUE(Verify(PathOf(2)).ok());
 }
 
-TEST_F(Increments, NothingIsRemovedIfAKeptOneCannotBeRead) {
+TEST_F(Increments, OfVersion3AreRefusedWithTheNameOfACompleteOne) {
   AddRows(1, 2, 1.0F);
-  ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), tables_, 2).ok());
-  WriteAll(PathOf(2) + "/manifest.mv", "damaged");
-  CheckpointFolder folder(LocalFileSystem(), folder_.path());
-  std::vector<std::string> retired;
-  EXPECT_TRUE(IsError(folder.Retire(2, &retired), Code::kCheckpointCorrupt));
-  EXPECT_TRUE(retired.empty());
-  EXPECT_EQ(ValueOf(folder.List()).size(), 3U);
+  for (const int64_t number : {2, 3}) {
+    const std::string path = PathOf(number);
+    if (number == 3) std::filesystem::copy(PathOf(2), path);
+    std::string manifest = ReadAll(path + "/manifest.mv");
+    manifest[8] = 3;
+    std::filesystem::remove(path + "/manifest.mv");
+    WriteAll(path + "/manifest.mv", manifest);
+    EXPECT_TRUE(IsError(Verify(path), Code::kCheckpointCorrupt,
+                        "load " + PathOf(1) + ", the newest complete checkpoint"));
+  }
+  std::filesystem::remove_all(PathOf(1));
+  EXPECT_TRUE(IsError(Verify(PathOf(3)), Code::kCheckpointCorrupt, "no complete checkpoint"));
 }
 
 // A table of 1000 rows, of which the base stores every third.

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "consistency/rounds.h"
 #include "consistency/staleness_bound.h"
-#include "consistency/sync_rounds.h"
 #include "support/rounds.h"
 
 namespace multiverso::testing {
@@ -32,7 +32,7 @@ TEST(MakeConsistency, GivesServersAsyncModeInEveryMode) {
 
 TEST(MakeConsistency, FollowsTheModeOfTheSession) {
   RoundsTable<float> sync(AllOf(2), kSync, 10);
-  EXPECT_NE(dynamic_cast<SyncRounds*>(sync.For(1)->consistency()), nullptr);
+  EXPECT_NE(dynamic_cast<Rounds*>(sync.For(1)->consistency()), nullptr);
   RoundsTable<float> stale(AllOf(2), StaleBy(3), 10);
   EXPECT_NE(dynamic_cast<StalenessBound*>(stale.For(0)->consistency()), nullptr);
 }

@@ -2,12 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <cstring>
 #include <string>
-#include <vector>
 
-#include "support/limits.h"
 #include "support/rank_contexts.h"
 
 namespace multiverso::testing {
@@ -17,22 +13,6 @@ NodeSnapshot SnapshotOf(const RankContext& rank) {
   return ValueOf(NodeSnapshot::Of(reinterpret_cast<const char*>(rank.memory()->control()),
                                   NodeControl::BytesFor(rank.members().size())));
 }
-
-// A file without a name, which holds these bytes.
-class UnnamedFile {
- public:
-  UnnamedFile(const void* data, size_t bytes) : file_(std::tmpfile()) {
-    EXPECT_EQ(std::fwrite(data, 1, bytes, file_), bytes);
-    std::fflush(file_);
-  }
-  ~UnnamedFile() { std::fclose(file_); }
-  UnnamedFile(const UnnamedFile&) = delete;
-  UnnamedFile& operator=(const UnnamedFile&) = delete;
-  std::string path() const { return "/proc/self/fd/" + std::to_string(fileno(file_)); }
-
- private:
-  std::FILE* file_;
-};
 
 TEST(NodeSnapshot, DescribesTheLastCallsOfEachRank) {
   const RankContexts ranks(AllOf(2));
@@ -70,7 +50,7 @@ TEST(NodeSnapshot, ListsRanksAndTables) {
   ranks[1]->memory()->recorder()->CountAdd(1, 12);
   ranks[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
   ranks[1]->memory()->recorder()->Begin(CallKind::kBarrier, -1, 0);
-  const std::string json = SnapshotOf(*ranks[0]).Json();
+  const std::string json = SnapshotOf(*ranks[0]).Json().text;
   for (const char* part :
        {"\"ranks\":2", "\"worker_id\":-1", "\"waits_for\":[0]", "\"waits_for\":[]",
         "\"in_call\":true", "\"name\":\"a \\\"name\\\"\\u000a\xef\xbf\xbd\"", "\"num_row\":7",
@@ -78,42 +58,6 @@ TEST(NodeSnapshot, ListsRanksAndTables) {
         "\"state\":\"here\""}) {
     EXPECT_TRUE(Contains(json, part));
   }
-}
-
-TEST(NodeSnapshot, ReadsAFileWithoutMappingIt) {
-  const RankContexts ranks(AllOf(3));
-  ranks[2]->memory()->recorder()->Begin(CallKind::kSave, -1, 0);
-  const UnnamedFile file(ranks[0]->memory()->control(),
-                         static_cast<size_t>(NodeControl::BytesFor(3)));
-  EXPECT_TRUE(Contains(ValueOf(NodeSnapshot::OfFile(file.path())).LastCall(2), "save"));
-}
-
-TEST(NodeSnapshot, RejectsOtherBytesAndVersions) {
-  const RankContexts ranks(AllOf(2));
-  const auto all = static_cast<size_t>(NodeControl::BytesFor(2));
-  const auto* const bytes = reinterpret_cast<const char*>(ranks[0]->memory()->control());
-  for (const size_t size :
-       {size_t{0}, size_t{1}, sizeof(NodeControl) - 1, sizeof(NodeControl), all - 1}) {
-    EXPECT_EQ(NodeSnapshot::OfFile(UnnamedFile(bytes, size).path()).status().code(),
-              Code::kUnsupported);
-  }
-  const auto rejects = [&](auto change) {
-    std::vector<NodeControl> copy(all / sizeof(NodeControl) + 1);
-    std::memcpy(static_cast<void*>(copy.data()), bytes, all);
-    change(copy.data());
-    return NodeSnapshot::OfFile(UnnamedFile(copy.data(), all).path()).status().code() ==
-           Code::kUnsupported;
-  };
-  EXPECT_FALSE(rejects([](NodeControl*) {}));
-  EXPECT_TRUE(rejects([](NodeControl* control) { control->magic.store(1); }));
-  EXPECT_TRUE(rejects([](NodeControl* control) { control->bytes_of_slot += 64; }));
-  EXPECT_TRUE(rejects([](NodeControl* control) { control->bytes_of_recorder -= 64; }));
-  for (const int32_t count : {-1, 0, 3, 65536, 65537, INT32_MAX, INT32_MIN}) {
-    EXPECT_TRUE(rejects([count](NodeControl* control) { control->num_ranks = count; })) << count;
-  }
-  EXPECT_EQ(NodeSnapshot::OfFile("/proc/self/fd/99999").status().code(), Code::kUnsupported);
-  EXPECT_EQ(NodeSnapshot::OfFile("/dev/zero").status().code(), Code::kUnsupported);
-  EXPECT_EQ(NodeSnapshot::OfFile("/").status().code(), Code::kUnsupported);
 }
 
 }  // namespace

@@ -56,7 +56,9 @@ inline ::testing::AssertionResult LastErrorHas(const std::string& part) {
   return Contains(std::string(MV_LastError()), part);
 }
 
-inline void AwaitAbort(MV_Session session) { AwaitAbort(c_api::Using(session)->session.get()); }
+inline void AwaitAbort(MV_Session session) {
+  AwaitAbort(c_api::OpenSessions().Using(session)->session.get());
+}
 
 // Opens a session of one rank before each test and closes the session afterwards.
 class AloneTest : public ::testing::Test {
@@ -68,7 +70,7 @@ class AloneTest : public ::testing::Test {
 
 // Returns the lock of the first stripe of a float32 table.
 inline RobustLock* FirstLockOf(MV_Table table) {
-  const c_api::TableUse use = c_api::Using(table);
+  const c_api::TableUse use = c_api::OpenTables().Using(table);
   const TableSpec& spec = use->table->spec();
   ShardStorage storage = ValueOf(
       ShardStorage::Plan(StripeLayout(spec.num_row, spec.num_col * 4), spec.num_col * 4, 0));
@@ -81,9 +83,9 @@ template <class Body>
 void RunApiJob(int ranks, std::chrono::milliseconds timeout, const Body& body) {
   const auto hub = std::make_shared<ThreadHub>(ranks);
   OnThreads(ranks, [&](int rank) {
-    auto entry = std::make_unique<c_api::SessionEntry>();
-    entry->session = ValueOf(OpenSession(hub, rank, OptionsOf(Role::kAll, timeout)));
-    const MV_Session handle = ValueOf(c_api::Publish(std::move(entry)));
+    auto session = ValueOf(OpenSession(hub, rank, OptionsOf(Role::kAll, timeout)));
+    MV_Session handle = nullptr;
+    EXPECT_TRUE(IsOk(c_api::Publish(std::move(session), &handle)));
     body(handle, rank);
     MV_SessionLeave(handle, "end of the test");
   });

@@ -84,6 +84,9 @@ class ForwardingFileSystem : public FileSystem {
   Status Rename(const std::string& from, const std::string& to) override {
     return real_->Rename(from, to);
   }
+  Status Link(const std::string& from, const std::string& to) override {
+    return real_->Link(from, to);
+  }
   Status SyncFolder(const std::string& path) override { return real_->SyncFolder(path); }
   Status Remove(const std::string& path) override { return real_->Remove(path); }
   Status RemoveFolder(const std::string& path, bool (*is_removed)(const std::string&)) override {
@@ -124,6 +127,10 @@ class FaultyFileSystem final : public ForwardingFileSystem {
   Status Rename(const std::string& from, const std::string& to) override {
     MV_RETURN_IF_NOT_OK(Step(from));
     return real_->Rename(from, to);
+  }
+  Status Link(const std::string& from, const std::string& to) override {
+    MV_RETURN_IF_NOT_OK(Step(to));
+    return real_->Link(from, to);
   }
   Status SyncFolder(const std::string& path) override {
     MV_RETURN_IF_NOT_OK(Step(path));

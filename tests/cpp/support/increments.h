@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/data_file.h"
 #include "checkpoint/save_job.h"
 
 namespace multiverso::testing {
@@ -21,18 +22,16 @@ struct IncrementPart {
   uint64_t steps = 0;
 };
 
-// Writes the increment `name` on the checkpoint with the manifest `base`, which is in `folder`, and
-// returns its manifest.
+// Writes the increment `name` on the checkpoint with the manifest `base`, which is in `folder` and
+// whose files it links, and returns its manifest.
 inline Result<Manifest> SaveIncrement(FileSystem* files, const std::string& folder,
                                       CheckpointName name, const Manifest& base,
                                       const std::vector<IncrementPart>& parts) {
   SavePlan plan;
   plan.manifest = base;
-  plan.manifest.files.clear();
   plan.manifest.id = base.id + 1;
   plan.manifest.number = name.number;
   plan.manifest.step = name.step;
-  plan.manifest.base = SavedBase{base.id, base.number, base.step};
   std::vector<const char*> data;
   for (const IncrementPart& part : parts) {
     Section section;
@@ -54,6 +53,11 @@ inline Result<Manifest> SaveIncrement(FileSystem* files, const std::string& fold
   plan.num_files = 1;
   plan.commits = true;
   MV_RETURN_IF_NOT_OK(files->MakeFolder(plan.saving));
+  const std::string from = folder + "/" + CheckpointName{base.number, base.step}.text() + "/";
+  for (const SavedFile& file : base.files) {
+    MV_RETURN_IF_NOT_OK(files->Link(from + DataFileName(file, base.number),
+                                    plan.saving + "/" + DataFileName(file, name.number)));
+  }
   auto job =
       SaveJob::Start(files, std::move(plan), std::make_unique<MemorySource>(std::move(data)));
   if (!job.ok()) return job.status();

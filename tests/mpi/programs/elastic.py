@@ -39,7 +39,7 @@ def shares_items(victim):
     for number, item in enumerate(mv.Work(range(ITEMS), lease=3600)):
         if mv.rank() == int(victim) and number == 2:
             worker.announce("holding")
-            worker.wait_for("nothing", timeout=worker.WAIT_TIMEOUT)  # the test kills this process
+            worker.wait_for_kill()  # the test kills this process
         counts.fetch_add(item)
         time.sleep(0.001)
     if IS_JOINER:
@@ -146,7 +146,7 @@ def stays():
     """Stay in the session until the test ends the job."""
     begin()
     worker.announce("busy")
-    worker.wait_for("nothing", timeout=worker.WAIT_TIMEOUT)
+    worker.wait_for_kill()
 
 
 if __name__ == "__main__":

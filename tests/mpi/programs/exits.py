@@ -39,7 +39,7 @@ def loses(mode, call):
     mv.barrier()
     worker.announce("ready")
     if worker.RANK == LAST:
-        worker.wait_for("nothing")  # the test kills this process
+        worker.wait_for_kill()  # the test kills this process
     calls = {"barrier": mv.barrier, "get": lambda: (table.add(np.ones(10)), table.get())}
     worker.report_call(calls[call])
 

@@ -156,8 +156,8 @@ def run_random_program(seed, updater):
                 values[key] = values.get(key, np.zeros(3)) + row
         elif operation == 2:
             got = table.get(keys)
-            for key, row in zip(keys.tolist(), got, strict=True):
-                assert np.allclose(row, values.setdefault(key, np.zeros(3)), rtol=1e-9), key
+            expected = [values.setdefault(key, np.zeros(3)) for key in keys.tolist()]
+            assert np.allclose(got, expected, rtol=1e-9)
         elif operation == 3:
             got = table.get_async(keys, insert=False).result()
             expected = [values.get(key, np.zeros(3)) for key in keys.tolist()]
@@ -181,8 +181,8 @@ def run_random_program(seed, updater):
         equal(table.get(shared), np.full((len(shared), 3), counts[1]))
     found, rows = all_items(table, chunk=100)
     found_rows = dict(zip(found.tolist(), rows, strict=True))
-    for key, row in values.items():
-        assert np.allclose(found_rows[key], row, rtol=1e-9)
+    found_own = [found_rows[key] for key in values]
+    assert np.allclose(found_own, list(values.values()), rtol=1e-9)
     assert np.isin(np.setdiff1d(own, list(values)), found).sum() == 0
     mv.barrier()
 

@@ -143,7 +143,7 @@ def counts_with_a_dying_server(failpoint):
     counters = mv.ArrayTableHandler(8, dtype="int64", name="counters")
     mv.barrier()
     if worker.RANK == 0:
-        worker.wait_for("nothing", timeout=40)  # the failpoint kills this process
+        worker.wait_for_kill(timeout=40)  # the failpoint kills this process
     seen = [int(counters.fetch_add(0)) for _ in range(100)]
     swapped = 0
     while swapped < 100:
@@ -166,12 +166,12 @@ def shares_items(victims, when):
     for number, item in enumerate(work):
         if when == "holding" and worker.RANK in victims and number == 2:
             worker.announce("busy")
-            worker.wait_for("nothing", timeout=40)  # the test kills this process
+            worker.wait_for_kill(timeout=40)  # the test kills this process
         counts.fetch_add(item)
         time.sleep(0.001)
     if worker.RANK in victims:
         # MPI_Finalize would wait forever for a rank that is killed in it.
-        worker.wait_for("nothing", timeout=40)
+        worker.wait_for_kill(timeout=40)
     worker.report(lost=mv.lost_ranks(), counts=counts.get().tolist())
     mv.shutdown()
     worker.report(ended=True)
@@ -188,7 +188,7 @@ def adds_encoded_with_a_dying_server(failpoint):
     sync = ParamSync([array], wire="int8")
     mv.barrier()
     if worker.RANK == 0:
-        worker.wait_for("nothing", timeout=40)  # the failpoint kills this process
+        worker.wait_for_kill(timeout=40)  # the failpoint kills this process
     delta = np.random.default_rng(worker.RANK).integers(-127, 128, size).astype(np.float32)
     delta[::128] = 127  # The largest magnitude of each block makes its step 1.
     for _ in range(10):
@@ -279,7 +279,7 @@ def changes_with_dying_servers(*failpoints):
     mv.barrier()
     if worker.RANK < len(failpoints):
         os.environ["MULTIVERSO_FAILPOINTS"] = failpoints[worker.RANK]
-        worker.wait_for("nothing", timeout=60)  # the failpoint kills this process
+        worker.wait_for_kill(timeout=60)  # the failpoint kills this process
     for number, same in enumerate(tables):
         for turn in range(6) if worker.RANK in adders else ():
             adder = adders[turn % 2]

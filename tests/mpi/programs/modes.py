@@ -17,8 +17,12 @@ case = registrar(CASES)
 
 def same_bits(actual, expected):
     """Check that two arrays are bitwise equal, including the signs of zeros."""
-    equal(actual, expected)
-    assert np.asarray(actual).tobytes() == expected.tobytes(), "equal, but not the same bits"
+    actual = np.asarray(actual)
+    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+        equal(actual, expected)
+    if actual.tobytes() != expected.tobytes():
+        equal(actual, expected)
+        raise AssertionError("equal, but not the same bits")
 
 
 def dawdle(rng):

@@ -20,7 +20,7 @@ CASES = {}
 
 case = registrar(CASES)
 
-SHAPES = ((70_001,), (5,), (37, 8), (300, 70), (3, 40_000))
+SHAPES = ((33_001,), (5,), (37, 8), (300, 70), (3, 20_000))
 
 #: Of tables with an initializer or 16-bit parameters: smaller, since most of the time goes to the
 #: model. The array and the second matrix have several stripes.
@@ -166,7 +166,7 @@ def concurrent_updates_are_all_applied_and_counted():
     # the step number of its row.
     turns = 20
     for name in ("momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "ftrl"):
-        for shape in ((70_001,), (700, 24), (2, 100_000)):
+        for shape in ((33_001,), (700, 24), (2, 20_000)):
             table = table_of(name, np.ones(shape), **OPTIONS[name])
             model = Model(name, np.ones((1, 1)), **OPTIONS[name])
             mv.barrier()

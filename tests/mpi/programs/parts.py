@@ -12,7 +12,7 @@ from multiverso import api
 
 #: Rows and columns: of few elements, with runs of a stripe, longer than a message between nodes,
 #: and an array.
-SHAPES = ((1, 1), (7, 5), (3000, 40), (5, 200_000), (100_000,))
+SHAPES = ((1, 1), (7, 5), (1000, 40), (3, 100_000), (40_000,))
 
 
 def _table(shape, value, **options):
@@ -39,7 +39,7 @@ def _delta_of(seed, shape, dtype):
     """Return an index and a delta, the same on every rank."""
     index = _random_index(random.Random(seed), shape)
     part = np.empty(shape, np.int8)[index]
-    return index, np.random.default_rng(seed).integers(-9, 10, part.shape).astype(dtype)
+    return index, np.random.default_rng(seed).integers(-9, 10, part.shape, np.int8).astype(dtype)
 
 
 @case

@@ -21,11 +21,14 @@ from multiverso import initializers  # noqa: E402
 #: Sizes and shapes of tables with fewer elements than workers, parts of a stripe, several stripes,
 #: and rows larger than a stripe.
 ARRAY_SIZES = (1, 2, 3, 5, 1000, 16_384, 16_385, 70_001)
-MATRIX_SHAPES = ((1, 1), (7, 3), (2, 1000), (40, 64), (3000, 7), (3, 20_000))
+MATRIX_SHAPES = ((1, 1), (7, 3), (2, 1000), (40, 64), (600, 35), (3, 20_000))
 DTYPES = ("float32", "float64", "int32", "int64")
 
 #: The number of adds by which a worker can be ahead without waiting for the others.
 ADDS_AHEAD = 4
+
+#: The magnitudes of random floats. Computing the powers for each element takes most of the time.
+MAGNITUDES = 10.0 ** np.arange(-6, 7)
 
 
 class TableModel:
@@ -84,7 +87,7 @@ def values_of(rng, shape, dtype):
     if np.dtype(dtype).kind == "i":
         limits = np.iinfo(dtype)
         return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-    values = rng.standard_normal(shape) * 10.0 ** rng.integers(-6, 7, shape)
+    values = rng.standard_normal(shape) * MAGNITUDES[rng.integers(len(MAGNITUDES), size=shape)]
     values[rng.random(shape) < 0.2] = -0.0
     return values.astype(dtype)
 

@@ -195,7 +195,7 @@ def worker_can_be_a_few_adds_ahead():
 @case(sync=True)
 def gets_without_adds_do_not_wait_for_the_next_round():
     table = mv.ArrayTableHandler(3, 7)
-    for _ in range(2000):
+    for _ in range(repeats(2000)):
         equal(table.get(), [7, 7, 7])
     table.add([1, 1, 1])
     equal(table.get(), [7 + mv.num_workers()] * 3)

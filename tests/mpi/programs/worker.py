@@ -97,6 +97,15 @@ def wait_for(name, rank="test", timeout=WAIT_TIMEOUT):
         time.sleep(0.005)
 
 
+def wait_for_kill(timeout=WAIT_TIMEOUT):
+    """Wait until a signal or a failpoint kills this process; the job fails if none does."""
+    try:
+        wait_for("a kill that does not happen", timeout=timeout)
+    except TimeoutError:
+        report(not_killed=True)
+        raise
+
+
 def is_announced(name, rank="test"):
     """Return whether another rank or the test has announced `name`."""
     return (_folder() / f"{name}-{rank}").exists()

@@ -1,4 +1,4 @@
-"""Incremental saves: when they are possible, how long their bases stay, and kills during them."""
+"""Incremental saves: when they are possible, that each is complete, and kills during them."""
 
 import shutil
 import signal
@@ -17,17 +17,20 @@ ROWS = 40_000
 
 
 def size_of(path):
-    return sum(file.stat().st_size for file in path.iterdir())
+    """Return the bytes that the save itself wrote."""
+    return sum(file.stat().st_size for file in path.iterdir() if "-of-" not in file.name)
 
 
 def bases(path):
-    with checkpoints.Checkpoint(path) as opened:
-        return [base.name for base in opened.bases]
+    """Return the numbers of the earlier checkpoints whose files this one has, the newest first."""
+    manifest = checkpoint_bytes.read_manifest((path / "manifest.mv").read_bytes())
+    numbers = {file["number"] for file in manifest["files"]} - {manifest["number"]}
+    return sorted(numbers, reverse=True)
 
 
 class IncrementTestCase(FolderTestCase):
     def save(self, **options):
-        """Save an increment, if possible; return its path and the names of its bases."""
+        """Save an increment, if possible; return its path and what `bases` returns."""
         mv.save(self.folder, incremental=True, **options)
         path = checkpoints.latest(self.folder)
         return path, bases(path)
@@ -49,11 +52,11 @@ class TestIncrements(IncrementTestCase):
             third = checkpoints.latest(self.folder)
             both = bases(third)
             values = table.get()
-        self.assertEqual((none, base, both), ([], [first.name], [second.name, first.name]))
+        self.assertEqual((none, base, both), ([], [1], [2, 1]))
         self.assertLess(size_of(second), size_of(first) / 10)
         self.assertLess(size_of(third), 10_000)
         manifest, arrays = checkpoint_bytes.read(third)
-        self.assertEqual((manifest["version"], manifest["step"]), (3, 30))
+        self.assertEqual((manifest["version"], manifest["step"]), (4, 30))
         np.testing.assert_array_equal(arrays[0, 0], values)
         with checkpoints.Checkpoint(second) as opened:
             opened.verify()
@@ -71,27 +74,28 @@ class TestIncrements(IncrementTestCase):
         with mv.session():
             table = self.table()
             self.assertEqual(self.save()[1], [])  # the first one in the folder
-            self.assertEqual(self.save()[1], ["000001-step-0"])
+            self.assertEqual(self.save()[1], [1])
             mv.load(self.folder)
             self.assertEqual(self.save()[1], [])
             new = mv.ArrayTableHandler(3, name="new")
             self.assertEqual(self.save()[1], [])
-            self.assertEqual(self.save()[1], ["000004-step-3"])
+            self.assertEqual(self.save()[1], [4])
             del new
         with mv.session():
             table = self.table()
             table.add(np.ones((ROWS, 16)))
             self.assertEqual(self.save()[1], [])  # another session
             table.add(np.ones((1, 16)), [3])
-            self.assertEqual(self.save()[1], ["000006-step-5"])
+            self.assertEqual(self.save()[1], [6])
             shutil.rmtree(self.folder / "000006-step-5")
+            path, base = self.save()
+            self.assertEqual(base, [7, 6])  # whose files checkpoint 7 has
+            checkpoints.verify(path)
+            shutil.rmtree(path)
             last, none = self.save()
             self.assertEqual(none, [])
             with checkpoints.Checkpoint(last) as opened:
                 np.testing.assert_array_equal(opened.read("m"), table.get())
-        with self.assertRaises(mv.CheckpointCorruptError) as caught:
-            checkpoints.Checkpoint(self.folder / "000007-step-6")
-        self.assertIn("000006-step-5/manifest.mv", caught.exception.path)
 
     def test_increments_of_two_folders_do_not_mix(self):
         other = self.folder / "other"
@@ -101,7 +105,7 @@ class TestIncrements(IncrementTestCase):
             table.add(np.ones((1, 16)), [100])
             mv.save(other)
             path, base = self.save()
-            self.assertEqual(base, ["000001-step-0"])
+            self.assertEqual(base, [1])
             with checkpoints.Checkpoint(path) as opened:
                 np.testing.assert_array_equal(opened.read("m"), table.get())
 
@@ -117,21 +121,38 @@ class TestIncrements(IncrementTestCase):
             self.folder.unlink()
             self.folder.with_suffix(".aside").rename(self.folder)
             path, base = self.save()
-            self.assertEqual(base, ["000001-step-0"])
+            self.assertEqual(base, [1])
             with checkpoints.Checkpoint(path) as opened:
                 np.testing.assert_array_equal(opened.read("m"), table.get())
 
-    def test_keep_counts_increments_and_never_removes_their_bases(self):
+    def test_keep_counts_increments_and_each_is_complete(self):
         with mv.session():
             table = self.table()
             for step in range(5):
                 table.add(np.ones((1, 16)), [step])
-                self.save(keep=2)
+                path, base = self.save(keep=2)
             names = [path.name for path in checkpoints.saved_in(self.folder)]
-            self.assertEqual(names, [f"00000{n + 1}-step-{n}" for n in range(5)])
-            mv.save(self.folder, keep=2)
-            mv.save(self.folder, keep=1)
-        self.assertEqual(self.names(), ["000007-step-6"])
+            self.assertEqual(names, ["000004-step-3", "000005-step-4"])
+            self.assertEqual(base, [4, 3, 2, 1])
+            values = table.get()
+        copy = shutil.copytree(path, self.folder.with_suffix(".copy"))
+        shutil.rmtree(self.folder)
+        checkpoints.verify(copy)
+        with mv.session():
+            table = self.table()
+            mv.load(copy)
+            np.testing.assert_array_equal(table.get(), values)
+
+    @failpoints.needs_failpoints
+    def test_save_is_full_where_files_cannot_be_linked(self):
+        links = ",".join(f"file.link@{number}=error" for number in (1, 2, 3))
+        environment = failpoints.environment(links)
+        status, output, errors = run_program(SAVES, self.folder, **environment)
+        self.assertEqual(status, 0, errors)
+        self.assertIn("is a full checkpoint and not an increment: ", output + errors)
+        for path in checkpoints.saved_in(self.folder):
+            self.assertEqual(bases(path), [])
+            checkpoints.verify(path)
 
     def test_increments_as_large_as_the_full_checkpoint_make_the_next_one_full(self):
         with mv.session():
@@ -143,7 +164,7 @@ class TestIncrements(IncrementTestCase):
             self.assertEqual(chains, [0, 1, 2, 0, 1, 2, 0])
         self.assertEqual(self.names(), ["000007-step-6"])
 
-    def test_chain_has_at_most_32_increments(self):
+    def test_checkpoint_has_at_most_32_increments(self):
         with mv.session():
             table = mv.MatrixTableHandler(200_000, 16, name="m")
             chains = []
@@ -152,14 +173,14 @@ class TestIncrements(IncrementTestCase):
                 chains.append(len(self.save()[1]))
             self.assertEqual(chains, [*range(33), 0, 1])
 
-    def test_damaged_link_is_named_by_verify_and_load(self):
+    def test_damaged_file_of_an_earlier_save_is_named_by_verify_and_load(self):
         with mv.session():
             table = self.table()
             table.add(np.ones((ROWS, 16)))
-            first, _ = self.save()
-            table.add(np.ones((1, 16)), [5])
             self.save()
-        file = first / "shard-00000.mv"
+            table.add(np.ones((1, 16)), [5])
+            second, _ = self.save()
+        file = second / "shard-00000-of-000001.mv"
         data = bytearray(file.read_bytes())
         data[100_000] ^= 1
         file.write_bytes(data)
@@ -200,13 +221,20 @@ class TestKilledIncrements(FolderTestCase):
         for path in checkpoints.saved_in(self.folder):
             with checkpoints.Checkpoint(path) as opened:
                 opened.verify()
-                values, first_step = opened.read("w"), opened.step - len(opened.bases)
+                values, first_step = opened.read("w"), opened.step - len(bases(path))
                 expected = np.full(values.shape, first_step)
                 expected[first_step : opened.step] += 1
                 np.testing.assert_array_equal(values, expected)
 
-    def test_kill_at_each_step_leaves_complete_chains(self):
-        for name in ("folder.make", "file.create", "file.write", "file.sync", "file.rename"):
+    def test_kill_at_each_step_leaves_complete_checkpoints(self):
+        for name in (
+            "folder.make",
+            "file.create",
+            "file.write",
+            "file.sync",
+            "file.rename",
+            "file.link",
+        ):
             for number in range(1, 40):
                 arguments = ["background"] if number % 2 else []
                 environment = failpoints.environment(f"{name}@{number}=kill")
@@ -217,7 +245,7 @@ class TestKilledIncrements(FolderTestCase):
                 self.assertEqual(status, -signal.SIGKILL, errors)
             self.assertEqual(status, 0)
 
-    def test_kill_during_removal_leaves_complete_chains(self):
+    def test_kill_during_removal_leaves_complete_checkpoints(self):
         for name in ("folder.sync", "file.remove"):
             for number in range(1, 40):
                 environment = failpoints.environment(f"{name}@{number}=kill")

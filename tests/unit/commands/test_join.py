@@ -13,13 +13,13 @@ from multiverso.errors import StateError
 
 
 def job(key, name, pids, **content):
-    members = [{"rank": rank, "pid": pid} for rank, pid in enumerate(pids)]
+    members = [{"rank": rank, "pid": pid, "alive": pid != DEAD} for rank, pid in enumerate(pids)]
     return _node_jobs.JobState((0, key), 0.0, {"name": name, "members": members, **content})
 
 
 HERE = os.getpid()
 PARENT = os.getppid()
-#: No process has this id.
+#: A rank with this process id takes no part any more.
 DEAD = 2**22 + 1
 
 

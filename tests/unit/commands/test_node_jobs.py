@@ -12,7 +12,7 @@ from multiverso._commands import _node_jobs
 
 
 def member(rank, calls, worker_id=0):
-    return {"rank": rank, "calls": calls, "worker_id": worker_id, "pid": 1}
+    return {"rank": rank, "calls": calls, "worker_id": worker_id, "pid": 1, "alive": True}
 
 
 def observed_job(seconds, calls, adds, num_bytes):
@@ -41,6 +41,8 @@ def observed_job(seconds, calls, adds, num_bytes):
         "published": 2,
         "started": 7,
         "saved": None,
+        "elastic": False,
+        "max_workers": 0,
         "members": members,
         "tables": [table],
     }

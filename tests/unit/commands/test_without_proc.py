@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from multiverso._commands import _system_info, _trial, main
-from multiverso._local import segments
+from multiverso._local import processes
 from multiverso._mpi import mpirun
 from multiverso.errors import UnsupportedError
 
@@ -20,7 +20,7 @@ ONLY_LINUX = ("eventfd", "memfd_create", "pidfd_open", "posix_fadvise", "sched_g
 def no_linux(monkeypatch, tmp_path):
     for name in ONLY_LINUX:
         monkeypatch.delattr(os, name, raising=False)
-    monkeypatch.setattr(segments, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(processes, "PROC", tmp_path / "proc")
     monkeypatch.setattr(_system_info, "_MEMORY_INFO", tmp_path / "proc" / "meminfo")
 
 
@@ -35,12 +35,9 @@ def test_all_modules_of_the_core_can_be_imported():
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
 
 
-def test_sessions_of_other_processes_cannot_be_found():
-    assert not segments.has_session(1)
+def test_processes_that_a_process_has_started_cannot_be_found():
     with pytest.raises(UnsupportedError, match="needs Linux"):
-        list(segments.descriptors())
-    with pytest.raises(UnsupportedError, match="needs Linux"):
-        segments.join_targets(1)
+        processes.join_targets(1)
 
 
 def test_all_cores_are_allowed():

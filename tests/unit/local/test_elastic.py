@@ -1,17 +1,20 @@
 """The processes of elastic jobs: what a failure ends, and what replaces a rank. No rank has tables.
 
-A script that opens memory with the name of a segment looks to the launcher like a rank whose
-session is open.
+A script that opens memory with the name and the bytes of a control segment looks to the launcher
+like a rank whose session is open.
 """
 
+import contextlib
 import os
 import sys
 import textwrap
 import unittest
+from pathlib import Path
 from unittest import mock
 
 from folders import FolderTestCase
 
+import multiverso as mv
 from multiverso._local import elastic, ranks
 from multiverso._local.job import WorkerRange, find_join, find_local_job, find_worker_range
 from multiverso.errors import LauncherError
@@ -37,17 +40,38 @@ BEGIN = """
             time.sleep(0.005)
 
     def open_session():
-        return os.memfd_create("multiverso-control")
+        memory = os.memfd_create("multiverso-control")
+        os.write(memory, (folder / "control").read_bytes())
+        return memory
 """
 
 FOREVER = "wait_for('nothing')"
 
 
+def control_segment():
+    """Return the bytes of the control segment of a session."""
+    with mv.session():
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if "memfd:multiverso" not in str(descriptor.readlink()):
+                    continue
+                content = descriptor.read_bytes()
+                if content[:7] == b"MV-NODE":
+                    return content
+    raise AssertionError
+
+
 class TestElasticJob(FolderTestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.control = control_segment()
+
     def run_job(self, script, size=2, least=1, respawn=False, is_stopped=lambda: False):
         """Run a script as an elastic job; return its exit code and what the launcher reported."""
         path = self.folder / "train.py"
         path.write_text(textwrap.dedent(BEGIN) + textwrap.dedent(script), "utf-8")
+        (self.folder / "control").write_bytes(self.control)
         reports = []
         job = elastic.ElasticJob(
             [sys.executable, "-S", str(path), str(self.folder)],

@@ -9,7 +9,7 @@ from sessions import SessionCleanupTestCase
 
 import multiverso as mv
 from multiverso import _membership
-from multiverso._local.segments import has_session, join_targets
+from multiverso._local.processes import has_session, join_targets
 from multiverso.sync import ParamSync
 from multiverso.sync._param_manager import Shares
 

@@ -56,9 +56,8 @@ def read_manifest(data):
     num_files, mode, workers, zero, created = struct.unpack_from("<IIIIq", data, 48)
     assert (zero, size) == (0, len(data))
     assert data == with_crc(data)
-    table_bytes = {1: 232, 2: 264, 3: 264}[version]
-    tables = 96 if version < 3 else 120
-    base = struct.unpack_from("<Qqq", data, 96) if version == 3 else None
+    table_bytes, file_bytes = {1: (232, 16), 2: (264, 16), 4: (264, 32)}[version]
+    tables = 96
     descriptions = []
     for i in range(num_tables):
         at = tables + table_bytes * i
@@ -82,33 +81,53 @@ def read_manifest(data):
         )
     assert version != 2 or any(table["initializer"][0] for table in descriptions)
     at = tables + (table_bytes + 8 * workers) * num_tables
-    assert size == at + 16 * num_files + 4
+    assert size == at + file_bytes * num_files + 4
+    files = []
+    for i in range(num_files):
+        size, header_crc, index = struct.unpack_from("<qII", data, at + file_bytes * i)
+        origin = (ident, number)
+        if version == 4:
+            origin = struct.unpack_from("<Qq", data, at + file_bytes * i + 16)
+        else:
+            assert index == 0
+            index = i
+        name = f"shard-{index:05}.mv"
+        if origin[1] != number:
+            name = f"shard-{index:05}-of-{origin[1]:06}.mv"
+        files.append({"size": size, "header_crc": header_crc, "index": index, "name": name})
+        files[-1].update(id=origin[0], number=origin[1])
     return {
         **{"version": version, "id": ident, "number": number, "step": step, "mode": mode},
-        **{"workers": workers, "created": created, "base": base},
+        **{"workers": workers, "created": created},
         "library": text_of(data[72:96]),
         "tables": descriptions,
-        "files": [struct.unpack_from("<qII", data, at + 16 * i) for i in range(num_files)],
+        "files": files,
     }
 
 
 def read(folder):
     """Return the manifest, with the update count of each table as "steps", and the arrays.
 
-    The arrays are in a dict by (table, area). Rows that are not stored are zeros. Those of an
-    increment are those of its base with the rows of its own sections.
+    The arrays are in a dict by (table, area). Rows that are not stored are zeros. Where files of
+    several checkpoints have a row, that of the newest counts.
     """
     manifest = read_manifest(Path(folder, "manifest.mv").read_bytes())
-    parts = {}
-    for number, (size, header_crc, _) in enumerate(manifest["files"]):
-        data = Path(folder, f"shard-{number:05}.mv").read_bytes()
+    arrays, parts = {}, {}
+    written_by = None
+    for file in reversed(manifest["files"]):
+        if file["number"] != written_by:
+            _apply(manifest, arrays, parts)
+            written_by, parts = file["number"], {}
+        size, header_crc = file["size"], file["header_crc"]
+        data = Path(folder, file["name"]).read_bytes()
         assert data[:8] == b"\x89MVD\r\n\x1a\n"
         version, num_sections, file_size, ident, index, block = struct.unpack_from(
             "<IIqQII", data, 8
         )
         header, checksums_at, num_checksums = struct.unpack_from("<qqq", data, 40)
-        assert version == manifest["version"]
-        assert (ident, index, block) == (manifest["id"], number, BLOCK)
+        is_any_lazy = any((table["initializer"] or [0])[0] for table in manifest["tables"])
+        assert version == (2 if is_any_lazy else 1)
+        assert (ident, index, block) == (file["id"], file["index"], BLOCK)
         assert file_size == size == len(data) == checksums_at + 4 * num_checksums + 4
         assert header % 4096 == 0
         assert data[:header] == with_crc(data[:header])
@@ -142,14 +161,12 @@ def read(folder):
             description["steps"] = max(description.get("steps", 0), steps)
             at = end
         assert (at, block_number) == (checksums_at, num_checksums)
-    arrays = {}
-    if manifest["base"]:
-        ident, number, step = manifest["base"]
-        base, arrays = read(Path(folder).parent / f"{number:06}-step-{step}")
-        assert (base["id"], base["number"], base["step"]) == (ident, number, step)
-        for description, older in zip(manifest["tables"], base["tables"], strict=True):
-            assert description["name"] == older["name"]
-            description["steps"] = max(description.get("steps", 0), older["steps"])
+    _apply(manifest, arrays, parts)
+    return manifest, arrays
+
+
+def _apply(manifest, arrays, parts):
+    """Put the rows that one checkpoint wrote into the arrays."""
     for (table, area), sections in parts.items():
         num_rows = manifest["tables"][table]["rows"]
         values = np.zeros((num_rows, sections[0][2].shape[1]), sections[0][2].dtype)
@@ -157,8 +174,7 @@ def read(folder):
         ids_of = {ids[:2]: ids[2].ravel() for ids in parts.get((table, ROW_IDS), [])}
         for first, rows, stored in sections:
             ids = np.arange(first, first + rows)
-            if manifest["base"]:
-                values[ids] = 0
+            values[ids] = 0
             if ids_of:
                 ids = ids_of[first, rows]
                 assert (np.diff(ids) > 0).all()
@@ -166,4 +182,3 @@ def read(folder):
             values[ids] = stored
         if area != ROW_IDS:
             arrays[table, area] = values
-    return manifest, arrays

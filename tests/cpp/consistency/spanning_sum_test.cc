@@ -1,4 +1,4 @@
-#include "consistency/spanning_rounds.h"
+#include "consistency/spanning_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -85,7 +85,7 @@ void MakeRounds(Session* session, int worker, int workers, int64_t columns) {
   }
 }
 
-TEST(SpanningRounds, MatchTheModelDespiteLateMessages) {
+TEST(SpanningSum, MatchTheModelDespiteLateMessages) {
   for (const int64_t columns : {kNarrow, kWide}) {
     for (const int ranks_per_node : {1, 2}) {
       for (uint64_t seed = 0; seed < 3; ++seed) {
@@ -98,7 +98,7 @@ TEST(SpanningRounds, MatchTheModelDespiteLateMessages) {
   }
 }
 
-TEST(SpanningRounds, SumAlongATreeOfNodes) {
+TEST(SpanningSum, SumAlongATreeOfNodes) {
   for (const int nodes : {32, 35}) {
     RunSpanningJob(
         AllOf(nodes), 1, /*delay=*/5, 1,
@@ -107,7 +107,7 @@ TEST(SpanningRounds, SumAlongATreeOfNodes) {
   }
 }
 
-TEST(SpanningRounds, UseNodesWithoutWorkersOrWithoutServers) {
+TEST(SpanningSum, UseNodesWithoutWorkersOrWithoutServers) {
   for (const int64_t columns : {kNarrow, kWide}) {
     RunSpanningJob(
         {Role::kServer, Role::kAll, Role::kServer, Role::kWorker}, 1, /*delay=*/20, 3,

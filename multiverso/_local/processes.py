@@ -1,51 +1,47 @@
-"""Finds the processes of this user that have a session, by their open files in /proc.
-
-The segments that a session shares on a node are memory without a name, which each rank keeps open.
-"""
+"""Finds the processes that a process has started, and the sessions that processes have."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from multiverso._native.library import checked
+from multiverso._native.node_calls import read_description
 from multiverso.errors import StateError, UnsupportedError
 
 PROC: Final = Path("/proc")
 
-#: The links in /proc/PID/fd to segments contain one of these: for anonymous memory, and for a file.
-_LINKS: Final = ("/memfd:multiverso", "/multiverso-")
 
+def find_sessions(pid: int = 0) -> list[dict[str, Any]]:
+    """Return the sessions of this user's other processes on this machine.
 
-def descriptors() -> Iterator[Path]:
-    """Yield the paths of descriptors in other processes that may refer to a control segment.
+    Parameters
+    ----------
+    pid : int, optional
+        The only process whose sessions are returned, unless it is 0.
+
+    Returns
+    -------
+    list of dict
+        For each node of a session, ``node``, the content of ``MV_NodeDescribe``, and ``alive``, the
+        numbers of the ranks that take part now.
 
     Raises
     ------
     UnsupportedError
-        If this system has no /proc.
+        On other systems than Linux.
 
     """
-    for process in _processes():
-        yield from descriptors_of(process)
-
-
-def descriptors_of(pid: int) -> Iterator[Path]:
-    """Yield the paths of the descriptors in one process that may refer to a control segment."""
-    # Closing a descriptor of this process's own segment would release its presence lock.
-    if pid == os.getpid():
-        return
-    with contextlib.suppress(OSError):
-        for descriptor in (PROC / str(pid) / "fd").iterdir():
-            with contextlib.suppress(OSError):
-                link = str(descriptor.readlink())
-                if any(name in link for name in _LINKS):
-                    yield descriptor
+    found: list[dict[str, Any]] = read_description(checked.MV_FindSessions, pid)
+    return found
 
 
 def has_session(pid: int) -> bool:
     """Return whether another process is a rank of a session that is open, or is being opened."""
-    return any(True for _ in descriptors_of(pid))
+    with contextlib.suppress(UnsupportedError):
+        return pid != os.getpid() and bool(find_sessions(pid))
+    return False
 
 
 def join_targets(pid: int) -> list[str]:
@@ -83,9 +79,7 @@ def descendants(pid: int) -> list[int]:
 
 def _processes() -> Iterator[int]:
     if not PROC.is_dir():
-        msg = (
-            "finding the sessions of other processes needs Linux, which lists their files in /proc"
-        )
+        msg = "finding the processes of others needs Linux, which lists them in /proc"
         raise UnsupportedError(msg)
     for process in PROC.iterdir():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-#include "consistency/sync_rounds.h"
+#include "consistency/here_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -136,19 +136,19 @@ void RunProgram(uint64_t seed, int workers, bool waits) {
   EXPECT_EQ(table.For(0)->Get(), states.back());
 }
 
-TEST(SyncRounds, MatchAModelForRandomPrograms) {
+TEST(HereSum, MatchAModelForRandomPrograms) {
   for (const int workers : {1, 2, 3, 4}) {
     for (uint64_t seed = 1; seed <= 15; ++seed) RunProgram(seed, workers, /*waits=*/true);
   }
 }
 
-TEST(SyncRounds, ResumePendingCalls) {
+TEST(HereSum, ResumePendingCalls) {
   for (const int workers : {2, 3}) {
     for (uint64_t seed = 100; seed <= 115; ++seed) RunProgram(seed, workers, /*waits=*/false);
   }
 }
 
-TEST(SyncRounds, MayCompleteWhileAWorkerChecksTheirProgress) {
+TEST(HereSum, MayCompleteWhileAWorkerChecksTheirProgress) {
   for (const int workers : {2, 4}) {
     RoundsTable<float> table(AllOf(workers), kSync, 1);
     OnThreads(workers, [&](int rank) {
@@ -161,7 +161,7 @@ TEST(SyncRounds, MayCompleteWhileAWorkerChecksTheirProgress) {
   }
 }
 
-TEST(SyncRounds, NeedTheDeltaOfEveryWorkerButNoFurtherCall) {
+TEST(HereSum, NeedTheDeltaOfEveryWorkerButNoFurtherCall) {
   constexpr int64_t kSize = 60000;
   RoundsTable<float> table(AllOf(3), kSync, kSize);
   const auto first = table.For(0);
@@ -175,7 +175,7 @@ TEST(SyncRounds, NeedTheDeltaOfEveryWorkerButNoFurtherCall) {
   EXPECT_EQ(second->Get(), std::vector<float>(kSize, 3));
 }
 
-TEST(SyncRounds, ApplyNothingBeforeAllHaveAdded) {
+TEST(HereSum, ApplyNothingBeforeAllHaveAdded) {
   RoundsTable<float> table(AllOf(2), kSync, 3);
   const auto early = table.For(0);
   const auto late = table.For(1);
@@ -193,7 +193,7 @@ TEST(SyncRounds, ApplyNothingBeforeAllHaveAdded) {
   EXPECT_EQ(out, (std::vector<float>{2, 3, 4}));
 }
 
-TEST(SyncRounds, LetAWorkerAddAFewRoundsAhead) {
+TEST(HereSum, LetAWorkerAddAFewRoundsAhead) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto early = table.For(0);
   const auto late = table.For(1);
@@ -211,7 +211,7 @@ TEST(SyncRounds, LetAWorkerAddAFewRoundsAhead) {
   EXPECT_EQ(early->Get(), std::vector<float>(1, 11 * (Staging::kCopies + 1)));
 }
 
-TEST(SyncRounds, CallTheUpdaterOnce) {
+TEST(HereSum, CallTheUpdaterOnce) {
   RoundsTable<double> table(AllOf(2), kSync, 2, 1, UpdaterKind::kSgd);
   table.hyper()->values[kLearningRate].store(0.1);
   OnThreads(2, [&](int rank) {
@@ -221,7 +221,7 @@ TEST(SyncRounds, CallTheUpdaterOnce) {
   });
 }
 
-TEST(SyncRounds, ReportDifferentCallsToAllAsAMismatch) {
+TEST(HereSum, ReportDifferentCallsToAllAsAMismatch) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto adding = table.For(0);
   const auto getting = table.For(1);
@@ -232,7 +232,7 @@ TEST(SyncRounds, ReportDifferentCallsToAllAsAMismatch) {
   EXPECT_EQ(Call(adding->consistency(), Request::Get(out.data())).text(), status.text());
 }
 
-TEST(SyncRounds, NameAWorkerThatLeavesDuringARound) {
+TEST(HereSum, NameAWorkerThatLeavesDuringARound) {
   RoundsTable<float> table(AllOf(3), kSync, 100000);
   OnThreads(3, [&](int rank) {
     const auto worker = table.For(rank);
@@ -248,7 +248,7 @@ TEST(SyncRounds, NameAWorkerThatLeavesDuringARound) {
   });
 }
 
-TEST(SyncRounds, AreReadAsAWholeByAFinishedWorker) {
+TEST(HereSum, AreReadAsAWholeByAFinishedWorker) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "a finished worker reads while others write, and discards such a copy";
 #endif
@@ -276,7 +276,7 @@ TEST(SyncRounds, AreReadAsAWholeByAFinishedWorker) {
   });
 }
 
-TEST(SyncRounds, RejectAddsOfAFinishedWorker) {
+TEST(HereSum, RejectAddsOfAFinishedWorker) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto worker = table.For(0);
   worker->consistency()->Finish();

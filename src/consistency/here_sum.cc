@@ -1,0 +1,244 @@
+#include "consistency/here_sum.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/checked.h"
+
+namespace multiverso {
+namespace {
+
+// Divides a small table into smaller stripes, because with a single stripe all workers would wait
+// while one worker sums. Stripes of less than kMinStripeBytes bytes cost more than they gain. Not
+// for an updater that counts updates per stripe of the shard, because two workers would then update
+// the same count.
+StagedShape InSmallerStripes(StagedShape shape, int workers) {
+  constexpr int64_t kMinStripeBytes = int64_t{4} << 10;
+  constexpr int64_t kStripesPerWorker = 4;  // so that the workers' shares differ little
+  const StripeLayout& layout = shape.layout;
+  shape.layout = StripeLayout(layout.rows(), layout.row_bytes(),
+                              std::clamp(layout.bytes() / (kStripesPerWorker * workers),
+                                         kMinStripeBytes, StripeLayout::kStripeBytes));
+  return shape;
+}
+
+int64_t ClockBytes(int workers) { return RoundUp(WorkerClocks::BytesFor(workers), kPage); }
+
+}  // namespace
+
+bool HereSum::BytesFor(const StagedShape& shape, int workers, int64_t* bytes) {
+  int64_t staging = 0;
+  if (!Staging::BytesFor(shape, workers, &staging)) return false;
+  *bytes = ClockBytes(workers) +
+           RoundUp(workers * static_cast<int64_t>(sizeof(BlockWords)), kPage) + staging;
+  return true;
+}
+
+HereSum::HereSum(const StagedShape& shape, char* base, Shard* shard, WorkerClocks* clocks)
+    : shape_(shard->counts_steps() ? shape : InSmallerStripes(shape, clocks->workers())),
+      shard_(shard),
+      clocks_(clocks),
+      staging_(base + ClockBytes(clocks_->workers()) +
+                   RoundUp(clocks_->workers() * static_cast<int64_t>(sizeof(BlockWords)), kPage),
+               shape_, clocks_->workers()),
+      sum_(SegmentGrid(shape_.layout.rows(), shape_.columns, shape_.element_bytes()), shape_.dtype,
+           clocks_->workers()),
+      scratch_(static_cast<size_t>(RoundSum::kElementsAtATime * shape_.element_bytes())) {
+  const int workers = clocks_->workers();
+  auto* const words = reinterpret_cast<BlockWords*>(base + ClockBytes(workers));
+  const int64_t stripes = shape_.layout.stripes();
+  // A worker that has claimed a stripe must not fail for lack of memory, since others wait for it.
+  sources_.reserve(static_cast<size_t>(workers));
+  for (int i = 0; i < workers; ++i) {
+    const int64_t first = stripes * i / workers;
+    blocks_.push_back(Block{first, stripes * (i + 1) / workers - first, words + i});
+  }
+}
+
+// ---- Summing ------------------------------------------------------------------------------------
+
+uint64_t HereSum::CurrentRound(const Block& block) const {
+  return block.words->done.load(std::memory_order_acquire) / static_cast<uint64_t>(block.stripes);
+}
+
+bool HereSum::IsApplied(const Block& block, uint64_t round) const {
+  return block.words->done.load(std::memory_order_acquire) >=
+         (round + 1) * static_cast<uint64_t>(block.stripes);
+}
+
+bool HereSum::CanSumBlock(int owner, uint64_t round) const {
+  const Block& block = blocks_[static_cast<size_t>(owner)];
+  const uint64_t end = (round + 1) * static_cast<uint64_t>(block.stripes);
+  if (block.words->claimed.load(std::memory_order_relaxed) >= end) return false;
+  if (!clocks_->AllHavePassed(round)) return false;
+  // If a block's owner is in add_get, which does not stage the block, only the owner can sum.
+  return owner == clocks_->me() || clocks_->adds(owner) <= round ||
+         staging_.add_of(owner, round)->keeps_own_block.load(std::memory_order_relaxed) == 0;
+}
+
+void HereSum::CollectSources(uint64_t round, const OwnBlock& own) {
+  sources_.clear();
+  for (int worker = 0; worker < clocks_->workers(); ++worker) {
+    if (clocks_->adds(worker) <= round) continue;  // the worker had finished before the round
+    sources_.push_back(staging_.SourceOf(worker, worker, round));
+    if (worker == clocks_->me() && own.delta != nullptr) {
+      sources_.back() = DeltaSource::Whole(worker, own.delta);
+    }
+  }
+}
+
+void HereSum::SumStripe(int64_t stripe, char* out) {
+  const int64_t first = shape_.layout.first_row(stripe);
+  const int64_t end = shape_.layout.end_row(stripe);
+  const auto at = [&](int64_t element) {
+    return out == nullptr ? nullptr : out + element * shape_.element_bytes();
+  };
+  const auto apply = [&](int64_t element, int64_t count, const char* a, const char* b) {
+    return b != nullptr && shard_->ApplySum(element, a, b, at(element), count);
+  };
+  if (AllAreWhole(sources_) && sum_.SumInHalves(sources_, first, end, apply)) return;
+  for (DeltaSource& source : sources_) source.SeekRow(sum_.grid(), first);
+  sum_.Sum(
+      &sources_, first, end, [](int64_t, int64_t) { return true; },
+      [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
+        shard_->Apply(element, sum, terms, at(element), count, scratch_.data());
+      });
+}
+
+void HereSum::SumBlock(int owner, uint64_t round, const OwnBlock& own) {
+  const Block& block = blocks_[static_cast<size_t>(owner)];
+  const uint64_t first = round * static_cast<uint64_t>(block.stripes);
+  const uint64_t end = first + static_cast<uint64_t>(block.stripes);
+  bool collected = false;
+  char* out = nullptr;
+  uint64_t claim = block.words->claimed.load(std::memory_order_relaxed);
+  while (claim < end) {
+    if (!block.words->claimed.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) {
+      continue;
+    }
+    // Rounds::GetComplete reads parameters that may change. If it sees a write to this stripe, it
+    // must also see this claim, so that it discards its copy.
+    std::atomic_thread_fence(std::memory_order_release);
+    // The staged deltas do not change from here until the stripe is done.
+    if (!collected) {
+      CollectSources(round, own);
+      const bool has_rows = !AllAreWhole(sources_);
+      out = has_rows ? nullptr : own.out;
+      if (own.out != nullptr) own_block_is_out_ = !has_rows;
+      collected = true;
+    }
+    const auto stripe = static_cast<int64_t>(claim - first) + block.first_stripe;
+    SumStripe(stripe, out);
+    if (block.words->done.fetch_add(1, std::memory_order_acq_rel) + 1 == end) clocks_->Wake();
+    claim = block.words->claimed.load(std::memory_order_relaxed);
+  }
+}
+
+Status HereSum::WaitForBlock(int owner, uint64_t round, const OwnBlock& own, const char* call,
+                             const WaitLimit& limit) {
+  const Block& block = blocks_[static_cast<size_t>(owner)];
+  while (!IsApplied(block, round)) {
+    const uint64_t current = CurrentRound(block);
+    // If another worker has completed the round, this worker must not wait for the next round.
+    if (current > round) break;
+    if (CanSumBlock(owner, current)) {
+      SumBlock(owner, current, current == round ? own : OwnBlock{});
+      continue;
+    }
+    MV_RETURN_IF_NOT_OK(clocks_->Await(
+        call, limit, [&] { return CurrentRound(block) != current || CanSumBlock(owner, current); },
+        [&](int worker) {
+          if (!clocks_->HasPassed(worker, current)) return Need::kCall;
+          // All workers have passed the round, so some worker is summing the last stripes of the
+          // block. Even a worker that has finished may be summing, so all workers must be alive.
+          return clocks_->AllHavePassed(current) ? Need::kWork : Need::kNothing;
+        }));
+  }
+  return Status::Ok();
+}
+
+bool HereSum::HasSummed(uint64_t rounds) const {
+  return rounds == 0 || std::all_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
+           return IsApplied(block, rounds - 1);
+         });
+}
+
+Status HereSum::AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) {
+  for (int i = 0; rounds > 0 && i < clocks_->workers(); ++i) {
+    const int owner = (clocks_->me() + i) % clocks_->workers();
+    MV_RETURN_IF_NOT_OK(WaitForBlock(owner, rounds - 1, OwnBlock{}, call, limit));
+  }
+  return Status::Ok();
+}
+
+bool HereSum::HasBegun(uint64_t rounds) const {
+  // The values that were read before are those before any change that is seen to have begun.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return !std::all_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
+    return block.words->claimed.load(std::memory_order_relaxed) ==
+           rounds * static_cast<uint64_t>(block.stripes);
+  });
+}
+
+Status HereSum::AwaitComplete(uint64_t /*sync_point*/, const char* call, const WaitLimit& limit,
+                              uint64_t* rounds) {
+  *rounds = clocks_->CompleteRounds();
+  return AwaitSummed(*rounds, call, limit);
+}
+
+// ---- Copying -----------------------------------------------------------------------------------
+
+template <class Copy>
+void HereSum::ForElementsOf(const Block& block, const Copy& copy) const {
+  if (block.stripes == 0) return;
+  const StripeLayout& layout = shape_.layout;
+  const int64_t begin = layout.first_row(block.first_stripe) * shape_.columns;
+  const int64_t end = layout.end_row(block.first_stripe + block.stripes - 1) * shape_.columns;
+  copy(begin, end - begin, begin * shape_.element_bytes());
+}
+
+bool HereSum::StageWhole(const void* delta, char* to, bool is_add_get) {
+  for (int i = 0; i < clocks_->workers() && to != nullptr; ++i) {
+    // This worker's own block is staged last, because the worker begins to sum with that block.
+    const int owner = (clocks_->me() + 1 + i) % clocks_->workers();
+    if (is_add_get && owner == clocks_->me()) continue;
+    ForElementsOf(blocks_[static_cast<size_t>(owner)],
+                  [&](int64_t /*first*/, int64_t count, int64_t offset) {
+                    std::memcpy(to + offset, static_cast<const char*>(delta) + offset,
+                                static_cast<size_t>(count * shape_.element_bytes()));
+                  });
+  }
+  return is_add_get;
+}
+
+Status HereSum::Read(const Request& request, uint64_t rounds, const char* call,
+                     const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(AwaitSummed(rounds, call, limit));
+  shard_->CopyUnlocked(request);
+  return Status::Ok();
+}
+
+Status HereSum::ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
+                             const WaitLimit& limit) {
+  auto* const out = static_cast<char*>(request.out);
+  const OwnBlock own{static_cast<const char*>(request.delta), out};
+  // progress->done counts the blocks that have been written to `out`.
+  for (; progress->done < clocks_->workers(); ++progress->done) {
+    const int owner = (clocks_->me() + static_cast<int>(progress->done)) % clocks_->workers();
+    const bool is_own = owner == clocks_->me();
+    MV_RETURN_IF_NOT_OK(
+        WaitForBlock(owner, rounds - 1, is_own ? own : OwnBlock{}, "add_get", limit));
+    // The new values of this worker's own block are in `out` already, unless another worker added
+    // rows in this round, because a sum by rows does not write to `out`.
+    if (!is_own || !own_block_is_out_) {
+      ForElementsOf(blocks_[static_cast<size_t>(owner)],
+                    [&](int64_t first, int64_t count, int64_t offset) {
+                      shard_->Copy(first, count, out + offset);
+                    });
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace multiverso

@@ -1,0 +1,102 @@
+// HereSum: sums the deltas of workers that are all on one node.
+//
+// When all workers have staged their deltas of a round, the workers that wait in a call sum the
+// deltas and apply the sum. The table's stripes are divided into a block per worker. Each worker
+// begins with its own block and then helps with the others. So a round needs every worker's delta,
+// but any worker may sum a staged block.
+//
+// A worker touches lazy rows (shard/lazy_rows.h) before it stages their deltas.
+//
+// A worker in add_get does not stage its own block. The worker sums that block itself, straight
+// from the caller's delta into the caller's result, which saves two copies.
+#ifndef MULTIVERSO_CONSISTENCY_HERE_SUM_H_
+#define MULTIVERSO_CONSISTENCY_HERE_SUM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "consistency/staged_sum.h"
+#include "consistency/staging.h"
+#include "consistency/worker_clocks.h"
+#include "shard/shard.h"
+#include "sum/round_sum.h"
+
+namespace multiverso {
+
+class HereSum final : public StagedSum {
+ public:
+  static bool BytesFor(const StagedShape& shape, int workers, int64_t* bytes);
+
+  // `base` begins with the memory that `clocks` uses.
+  HereSum(const StagedShape& shape, char* base, Shard* shard, WorkerClocks* clocks);
+
+  // Returns the memory for deltas, which is a part of the memory at `base`.
+  const Staging& staging() const { return staging_; }
+
+  Status Touch(const Request& request, const WaitLimit& limit) override {
+    return shard_->Touch(request, limit);
+  }
+  bool StageWhole(const void* delta, char* to, bool is_add_get) override;
+  Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) override;
+  bool HasSummed(uint64_t rounds) const override;
+  Status Read(const Request& request, uint64_t rounds, const char* call,
+              const WaitLimit& limit) override;
+  Status ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
+                      const WaitLimit& limit) override;
+  const void* values() const override { return shard_->values(); }
+  bool SumsInPlace() const override { return true; }
+  Status AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,
+                       uint64_t* rounds) override;
+  bool HasBegun(uint64_t rounds) const override;
+
+ private:
+  // Lies in shared memory. The numbers of a block's stripes that workers have claimed and that they
+  // have applied, over all rounds. With n stripes, round r spans the numbers r * n to (r + 1) * n.
+  struct alignas(64) BlockWords {
+    std::atomic<uint64_t> claimed;
+    std::atomic<uint64_t> done;
+  };
+  struct Block {
+    int64_t first_stripe;
+    int64_t stripes;
+    BlockWords* words;
+  };
+  // The delta and result of an add_get, for this worker's own block, which add_get does not stage.
+  struct OwnBlock {
+    const char* delta = nullptr;
+    char* out = nullptr;
+  };
+
+  // Calls copy(first element, count, byte offset in a delta or a result) for a block, if it has
+  // any.
+  template <class Copy>
+  void ForElementsOf(const Block& block, const Copy& copy) const;
+  bool IsApplied(const Block& block, uint64_t round) const;
+  // Returns the first round that is not applied to the whole block.
+  uint64_t CurrentRound(const Block& block) const;
+  // Returns whether this worker may now sum stripes of the owner's block for that round.
+  bool CanSumBlock(int owner, uint64_t round) const;
+  void SumBlock(int owner, uint64_t round, const OwnBlock& own);
+  // Waits until `round` has been applied to the owner's block. Sums stripes of it where possible.
+  Status WaitForBlock(int owner, uint64_t round, const OwnBlock& own, const char* call,
+                      const WaitLimit& limit);
+  void CollectSources(uint64_t round, const OwnBlock& own);
+  // Sums a stripe and applies the sum to the parameters, as one update. `out`, if not null, spans
+  // the whole table and receives the new parameters of the stripe.
+  void SumStripe(int64_t stripe, char* out);
+
+  StagedShape shape_;
+  Shard* shard_;
+  WorkerClocks* clocks_;
+  Staging staging_;
+  RoundSum sum_;
+  std::vector<Block> blocks_;         // one per worker, in worker order
+  std::vector<DeltaSource> sources_;  // of the round that this worker sums
+  std::vector<char> scratch_;         // for new parameters that no caller receives
+  bool own_block_is_out_ = false;  // whether the last add_get's result has the worker's own block
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_HERE_SUM_H_

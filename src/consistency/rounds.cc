@@ -1,0 +1,179 @@
+#include "consistency/rounds.h"
+
+#include <algorithm>
+
+namespace multiverso {
+namespace {
+
+// Values of Progress::phase. Add passes from kEnter to kStage, Get from kEnter to kRead, and AddGet
+// through all three.
+constexpr int32_t kEnter = 0;
+constexpr int32_t kStage = 1;
+constexpr int32_t kRead = 2;
+
+}  // namespace
+
+Status Rounds::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
+  if (request.kind == RequestKind::kAddGet) return AddGet(request, progress, limit);
+  return IsAdd(request.kind) ? Add(request, progress, limit) : Get(request, progress, limit);
+}
+
+// ---- Adding -------------------------------------------------------------------------------------
+
+Status Rounds::DeltaBuffer(void** buffer, const WaitLimit& limit) {
+  constexpr int kBuffer = Staging::kDeltaBuffer;
+  *buffer = nullptr;
+  if (!sum_->SumsInPlace()) return Status::Ok();
+  MV_RETURN_IF_NOT_OK(sum_->AwaitSummed(used_in_[kBuffer], "delta_buffer", limit));
+  *buffer = staging_.values(index_, kBuffer);
+  return Status::Ok();
+}
+
+Status Rounds::WaitForBuffer(const void* delta, const char* call, const WaitLimit& limit,
+                             int* buffer) {
+  if (delta == staging_.values(index_, Staging::kDeltaBuffer)) {
+    *buffer = Staging::kDeltaBuffer;
+    return sum_->AwaitSummed(used_in_[Staging::kDeltaBuffer], call, limit);
+  }
+  uint64_t* const end = used_in_ + Staging::kCopies;
+  for (;;) {
+    const auto* const free =
+        std::find_if(used_in_, end, [&](uint64_t rounds) { return sum_->HasSummed(rounds); });
+    *buffer = static_cast<int>(free - used_in_);
+    if (free != end) return Status::Ok();
+    MV_RETURN_IF_NOT_OK(sum_->AwaitSummed(*std::min_element(used_in_, end), call, limit));
+  }
+}
+
+void Rounds::Stage(const Request& request, int buffer) {
+  const uint64_t round = clocks_->my_adds();
+  StagedAdd* const add = staging_.add_of(index_, round);
+  const bool is_rows = IsOfRows(request.kind);
+  bool keeps_own_block = false;
+  if (is_rows) {
+    add->count =
+        staging_.StageRows(index_, buffer, request.row_ids, request.num_ids, request.delta);
+  } else {
+    char* const to = buffer == Staging::kDeltaBuffer ? nullptr : staging_.values(index_, buffer);
+    keeps_own_block = sum_->StageWhole(request.delta, to, request.kind == RequestKind::kAddGet);
+  }
+  add->is_rows = is_rows ? 1 : 0;
+  add->buffer = buffer;
+  add->keeps_own_block.store(keeps_own_block ? 1 : 0, std::memory_order_relaxed);
+  used_in_[buffer] = round + 1;
+}
+
+Status Rounds::Add(const Request& request, Progress* progress, const WaitLimit& limit) {
+  constexpr char kCall[] = "add";
+  if (progress->phase == kEnter) {
+    MV_RETURN_IF_NOT_OK(sum_->Touch(request, limit));
+    MV_RETURN_IF_NOT_OK(clocks_->MayTick(kCall, limit));
+    progress->phase = kStage;
+  }
+  int buffer = 0;
+  const void* const whole = IsOfRows(request.kind) ? nullptr : request.delta;
+  MV_RETURN_IF_NOT_OK(WaitForBuffer(whole, kCall, limit, &buffer));
+  // Staging rows takes memory. Without it, the add fails before other workers see its tick.
+  Stage(request, buffer);
+  MV_RETURN_IF_NOT_OK(clocks_->Advance(TickKind::kAdd));
+  clocks_->CountAdd();
+  sum_->NoteAdd();
+  return Status::Ok();
+}
+
+Status Rounds::AddGet(const Request& request, Progress* progress, const WaitLimit& limit) {
+  constexpr char kCall[] = "add_get";
+  if (progress->phase == kEnter) {
+    MV_RETURN_IF_NOT_OK(sum_->Touch(Request::Touch(), limit));
+    MV_RETURN_IF_NOT_OK(clocks_->MayTick(kCall, limit));
+    progress->phase = kStage;
+  }
+  if (progress->phase == kStage) {
+    int buffer = 0;
+    MV_RETURN_IF_NOT_OK(WaitForBuffer(request.delta, kCall, limit, &buffer));
+    // The delta is staged first and both ticks are then made together, so that other workers need
+    // to fetch this worker's clock only once.
+    Stage(request, buffer);
+    MV_RETURN_IF_NOT_OK(clocks_->Advance(TickKind::kAdd));
+    clocks_->CountAdd();
+    sum_->NoteAdd();
+    MV_RETURN_IF_NOT_OK(clocks_->Advance(TickKind::kGet));
+    progress->phase = kRead;
+  }
+  return sum_->ReadAfterAdd(request, clocks_->my_adds(), progress, limit);
+}
+
+// ---- Getting ------------------------------------------------------------------------------------
+
+Status Rounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
+  constexpr char kCall[] = "get";
+  if (request.IsPeek() || clocks_->i_have_finished()) return GetComplete(request, limit);
+  if (progress->phase == kEnter) {
+    MV_RETURN_IF_NOT_OK(clocks_->Tick(TickKind::kGet, kCall, limit));
+    progress->phase = kRead;
+  }
+  return sum_->Read(request, clocks_->my_adds(), kCall, limit);
+}
+
+Status Rounds::GetComplete(const Request& request, const WaitLimit& limit) {
+  for (;;) {
+    uint64_t rounds = 0;
+    MV_RETURN_IF_NOT_OK(sum_->AwaitComplete(sync_point_, "get", limit, &rounds));
+    const Status read = sum_->Read(request, rounds, "get", limit);
+    // A server of another node reports that it has begun a later round as a state error.
+    if (!read.ok() && read.code() != Code::kState) return read;
+    // If no further round began meanwhile, the values are one consistent state.
+    if (read.ok() && !sum_->HasBegun(rounds)) return Status::Ok();
+    const Instant now = Clock::now();
+    if (now >= limit.deadline) {
+      return Status(Code::kTimeout,
+                    "no consistent state to read: other workers applied rounds without a pause");
+    }
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
+  }
+}
+
+Status Rounds::View(const void** values, Progress* progress, const WaitLimit& limit) {
+  constexpr char kCall[] = "view";
+  // After this worker has finished, the others change the parameters at any time.
+  *values = clocks_->i_have_finished() ? nullptr : sum_->values();
+  if (*values == nullptr) return Status::Ok();
+  if (progress->phase == kEnter) {
+    // The view shows the parameters themselves, so all rows must be there.
+    MV_RETURN_IF_NOT_OK(sum_->Touch(Request::Touch(), limit));
+    MV_RETURN_IF_NOT_OK(clocks_->Tick(TickKind::kGet, kCall, limit));
+    progress->phase = kRead;
+  }
+  return sum_->AwaitSummed(clocks_->my_adds(), kCall, limit);
+}
+
+// ---- Between rounds -----------------------------------------------------------------------------
+
+void Rounds::Finish() {
+  if (is_worker()) clocks_->Finish();
+}
+
+void Rounds::ReachSyncPoint(const SyncPoint& point) {
+  sync_point_ = point.number;
+  if (is_worker()) clocks_->ReachSyncPoint(point);
+}
+
+CallDigest Rounds::CallsBefore(const SyncPoint& point) const {
+  return is_worker() ? clocks_->CallsBefore(point) : CallDigest();
+}
+
+void Rounds::Depart() {
+  if (is_worker()) clocks_->Depart();
+}
+
+Status Rounds::Settle(const WaitLimit& limit) {
+  uint64_t rounds = 0;
+  return sum_->AwaitComplete(sync_point_, "save", limit, &rounds);
+}
+
+void Rounds::StartFrom(uint64_t rounds) {
+  clocks_->StartFrom(rounds);
+  sum_->Restart();
+}
+
+}  // namespace multiverso

@@ -1,0 +1,66 @@
+// SpanningSum: what a rank does for the sums of a table whose workers are on several nodes.
+//
+// The leaders of the nodes sum the staged deltas, and the node of a part of the table applies its
+// sum (NodeSum). A rank waits for what its leader publishes in the node's shared memory.
+//
+// A node whose workers read the whole table keeps a copy of the other nodes' parts, to which each
+// round's results are sent. Workers of other nodes ask the servers for the rows that they read. If
+// results travel encoded, every node copies the whole table, and workers read only the copy.
+#ifndef MULTIVERSO_CONSISTENCY_SPANNING_SUM_H_
+#define MULTIVERSO_CONSISTENCY_SPANNING_SUM_H_
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "consistency/spanning_memory.h"
+#include "consistency/staged_sum.h"
+#include "consistency/worker_clocks.h"
+#include "shard/shard.h"
+
+namespace multiverso {
+
+class SpanningSum final : public StagedSum {
+ public:
+  // `shape` is that of the whole table; `first_row` is the first row of `shard`.
+  SpanningSum(const StagedShape& shape, int64_t first_row, SpanningMemory memory,
+              const Shard* shard, WorkerClocks* clocks, const Membership& members);
+
+  bool StageWhole(const void* delta, char* to, bool is_add_get) override;
+  void NoteAdd() override;
+  Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) override;
+  bool HasSummed(uint64_t rounds) const override;
+  Status Read(const Request& request, uint64_t rounds, const char* call,
+              const WaitLimit& limit) override;
+  Status ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
+                      const WaitLimit& limit) override;
+  Status AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,
+                       uint64_t* rounds) override;
+  bool HasBegun(uint64_t rounds) const override;
+  void FetchWith(Fetch fetch) override { fetch_ = std::move(fetch); }
+  bool HasApplied(uint64_t rounds) const override { return words()->applied.load() >= rounds; }
+  uint64_t rounds_applied() const override;
+  void Restart() override;
+
+ private:
+  SpanningWords* words() const { return memory_.words(); }
+  // Waits until the condition holds, which follows from the adds of rounds before `rounds`.
+  template <class Done>
+  Status AwaitRounds(uint64_t rounds, const char* call, const WaitLimit& limit, Done done);
+  // Copies the values from this node's part and, for other rows, from the copy, or all values from
+  // the copy.
+  void CopyRows(const Request& request, bool all_from_copy) const;
+
+  StagedShape shape_;
+  int64_t first_row_;
+  SpanningMemory memory_;
+  const Shard* shard_;
+  WorkerClocks* clocks_;
+  Fetch fetch_;
+  std::vector<bool> leads_;   // whether a worker leads its node, by worker
+  uint64_t rounds_read_ = 0;  // the most rounds whose results this rank has read
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_SPANNING_SUM_H_

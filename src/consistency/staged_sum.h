@@ -1,0 +1,73 @@
+// StagedSum: sums the deltas that workers have staged, and applies the sums to the parameters.
+//
+// Rounds (rounds.h) stages the deltas and knows whose turn it is. Where the workers are decides who
+// sums: HereSum on one node, SpanningSum over several.
+#ifndef MULTIVERSO_CONSISTENCY_STAGED_SUM_H_
+#define MULTIVERSO_CONSISTENCY_STAGED_SUM_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "shard/shard.h"
+
+namespace multiverso {
+
+// The calls of one rank on one table, made by one thread at a time. A call returns pending rather
+// than wait past its time slice. "The first n rounds" are rounds 0 to n - 1.
+class StagedSum {
+ public:
+  // Gets values from the servers of other nodes, after Request::rounds rounds.
+  using Fetch = std::function<Status(const Request&, const WaitLimit&)>;
+
+  virtual ~StagedSum() = default;
+
+  // ---- Adding
+  // Makes the rows exist that the request adds to or gets.
+  virtual Status Touch(const Request& /*request*/, const WaitLimit& /*limit*/) {
+    return Status::Ok();
+  }
+  // Copies a delta of the whole table to this worker's staging memory, or, if `to` is null, uses it
+  // where it is. In an add_get, may leave out a block that only this worker sums, in
+  // ReadAfterAdd. Returns whether it did.
+  virtual bool StageWhole(const void* delta, char* to, bool is_add_get) = 0;
+  // Called after this worker has counted the add that it staged.
+  virtual void NoteAdd() {}
+  // Waits until the deltas of the first `rounds` rounds have been summed, so that their memory can
+  // be used again. On one node their sums have then been applied, too.
+  virtual Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) = 0;
+  // Returns whether AwaitSummed would not wait.
+  virtual bool HasSummed(uint64_t rounds) const = 0;
+
+  // ---- Getting
+  // Waits until the first `rounds` rounds have been applied, and copies the parameters. They do not
+  // change meanwhile if a later round needs an add of this worker.
+  virtual Status Read(const Request& request, uint64_t rounds, const char* call,
+                      const WaitLimit& limit) = 0;
+  // Waits until the first `rounds` rounds have been applied, the last of which has the delta that
+  // this worker has staged in an add_get, and copies the parameters.
+  virtual Status ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
+                              const WaitLimit& limit) = 0;
+  // Returns the parameters if workers may read them in place, or null.
+  virtual const void* values() const { return nullptr; }
+  // Returns whether workers may stage a delta in place, in the buffer that Staging has for it.
+  virtual bool SumsInPlace() const { return false; }
+  // Sets *rounds to the number of rounds that are complete as far as this node knows, and waits
+  // until they have been applied. They include those that were complete at that sync point.
+  virtual Status AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,
+                               uint64_t* rounds) = 0;
+  // Returns whether a change by a round after the first `rounds` rounds has begun.
+  virtual bool HasBegun(uint64_t rounds) const = 0;
+
+  // ---- For servers, which answer gets of other nodes
+  virtual void FetchWith(Fetch /*fetch*/) {}
+  virtual bool HasApplied(uint64_t /*rounds*/) const { return true; }
+  virtual uint64_t rounds_applied() const { return 0; }
+  // Called after a checkpoint has been loaded, which changed the parameters.
+  virtual void Restart() {}
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_STAGED_SUM_H_

@@ -1,0 +1,110 @@
+#include "sum/here_aggregation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "sum/pairwise_sum.h"
+
+namespace multiverso {
+namespace {
+
+// For smaller arrays a second collective would cost more than summing all parts on every worker.
+constexpr int64_t kSmallBytes = int64_t{16} << 10;
+// The number of bytes summed at a time. A sum of this size stays in the first-level cache until it
+// has been copied to every worker.
+constexpr int64_t kBytesAtATime = int64_t{8} << 10;
+
+}  // namespace
+
+Status HereAggregation::RunChunks(const WaitLimit& limit) {
+  for (; done_ < chunks_; ++done_) {
+    MV_RETURN_IF_NOT_OK(StageTogether(/*is_first=*/done_ == 0, limit));
+    if (ranks_.size() == 1) break;
+    MV_RETURN_IF_NOT_OK(SumChunk(limit));
+  }
+  state_->area ^= 1;
+  return Status::Ok();
+}
+
+void HereAggregation::SumOver(std::vector<int> ranks) {
+  Aggregation::SumOver(std::move(ranks));
+  me_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), context_->members().rank()) -
+                         ranks_.begin());
+}
+
+int64_t HereAggregation::ChunkBegin() const {
+  return (state_->area == 0 ? done_ : chunks_ - 1 - done_) * in_chunk_;
+}
+
+int64_t HereAggregation::ChunkCount() const { return std::min(count_ - ChunkBegin(), in_chunk_); }
+
+bool HereAggregation::IsSmall() const { return count_ * element_bytes() <= kSmallBytes; }
+
+void HereAggregation::StageChunk() {
+  const int64_t begin = ChunkBegin();
+  char* const to = scratch(context_->members().rank());
+  if (IsSmall()) return Stage(begin, ChunkCount(), to);
+  Stage(begin, PartBegin(me_), to);
+  const int64_t next = PartBegin(me_ + 1);
+  Stage(begin + next, ChunkCount() - next, to + next * element_bytes());
+}
+
+Status HereAggregation::SumChunk(const WaitLimit& limit) {
+  if (IsSmall()) {
+    SumPart(0, ChunkCount());
+    return Status::Ok();
+  }
+  SumPart(PartBegin(me_), PartBegin(me_ + 1));
+  Group* const workers = context_->workers();
+  workers->BeginAllgather(CollectiveKind::kAggregate);
+  MV_RETURN_IF_NOT_OK(workers->Wait(limit));
+  MV_RETURN_IF_NOT_OK(CheckAllCame());
+  CopyOthersParts();
+  return Status::Ok();
+}
+
+int64_t HereAggregation::PartBegin(int place) const {
+  // Parts begin at cache lines, so that no two workers write to the same cache line.
+  const int64_t line = 64 / element_bytes();
+  const auto workers = static_cast<int64_t>(ranks_.size());
+  if (place == workers) return ChunkCount();
+  return ChunkCount() / line * place / workers * line;
+}
+
+void HereAggregation::SumPart(int64_t begin, int64_t end) {
+  const int64_t size = element_bytes();
+  const int64_t at_a_time = std::min(kBytesAtATime / size, end - begin);
+  const Membership& members = context_->members();
+  char* const mine = data(ChunkBegin());
+  const auto workers = static_cast<int>(context_->workers()->members().size());
+  PairwiseSum sum(dtype_, workers, at_a_time);
+  std::vector<PairwiseSum::Term> terms(ranks_.size());
+  for (; begin < end; begin += at_a_time) {
+    const int64_t count = std::min(at_a_time, end - begin);
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const bool is_me = static_cast<int>(i) == me_;
+      terms[i] = {members.worker_id(ranks_[i]), (is_me ? mine : scratch(ranks_[i])) + begin * size};
+    }
+    const char* const total = sum.Of(terms, count);
+    const auto bytes = static_cast<size_t>(count * size);
+    std::memcpy(mine + begin * size, total, bytes);
+    if (IsSmall()) continue;  // every worker sums a small array itself
+    for (const int rank : ranks_) {
+      if (rank != members.rank()) std::memcpy(scratch(rank) + begin * size, total, bytes);
+    }
+  }
+}
+
+void HereAggregation::CopyOthersParts() {
+  const int64_t size = element_bytes();
+  char* const to = data(ChunkBegin());
+  const char* const from = scratch(context_->members().rank());
+  const auto copy = [&](int64_t begin, int64_t end) {
+    std::memcpy(to + begin * size, from + begin * size, static_cast<size_t>((end - begin) * size));
+  };
+  copy(0, PartBegin(me_));
+  copy(PartBegin(me_ + 1), ChunkCount());
+}
+
+}  // namespace multiverso

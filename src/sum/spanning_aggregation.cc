@@ -1,0 +1,258 @@
+#include "sum/spanning_aggregation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/backoff.h"
+#include "base/text.h"
+#include "memory/futex.h"
+#include "transport/transport.h"
+
+namespace multiverso {
+namespace {
+
+constexpr auto kLongestNap = std::chrono::milliseconds(2);
+// A leader polls for this long before it sleeps, because a short wait takes about as long.
+constexpr std::chrono::microseconds kEager{1000};
+
+}  // namespace
+
+SpanningAggregation::SpanningAggregation(RankContext* context, AggregationState* state, DType dtype,
+                                         void* data, int64_t count)
+    : Aggregation(context, state, dtype, data, count),
+      watch_(&context->members(), context->peers(), context->state()) {
+  watch_.Begin();
+}
+
+Status SpanningAggregation::RunChunks(const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(StageTogether(/*is_first=*/true, limit));
+  for (; done_ < chunks_ && lost_ < 0 && ranks_.size() > 1; ++done_) {
+    MV_RETURN_IF_NOT_OK(SumChunk(limit));
+    state_->area ^= 1;
+  }
+  return context_->members().survives_losses() ? AgreeOnLosses(limit) : Status::Ok();
+}
+
+void SpanningAggregation::SumOver(std::vector<int> ranks) {
+  Aggregation::SumOver(std::move(ranks));
+  ranks_here_.clear();
+  for (const int rank : ranks_) {
+    if (context_->members().is_local(rank)) ranks_here_.push_back(rank);
+  }
+}
+
+int64_t SpanningAggregation::ChunkCount() const {
+  return std::min(count_ - ChunkBegin(), in_chunk_);
+}
+
+void SpanningAggregation::StageChunk() {
+  if (!IsLeader()) Stage(ChunkBegin(), ChunkCount(), scratch(context_->members().rank()));
+}
+
+Status SpanningAggregation::SumChunk(const WaitLimit& limit) {
+  if (IsLeader()) {
+    MV_RETURN_IF_NOT_OK(SumAsLeader(limit));
+  } else if (done_ + 1 < chunks_) {
+    const int64_t next = ChunkBegin() + in_chunk_;
+    Stage(next, std::min(in_chunk_, count_ - next),
+          scratch(context_->members().rank(), state_->area ^ 1));
+  }
+  MV_RETURN_IF_NOT_OK(WaitHere(limit));
+  if (lost_ >= 0 || count_ == 0 || IsLeader()) return Status::Ok();
+  std::memcpy(data(ChunkBegin()), scratch(ranks_here_.front()),
+              static_cast<size_t>(ChunkCount() * element_bytes()));
+  return Status::Ok();
+}
+
+Status SpanningAggregation::WaitHere(const WaitLimit& limit) {
+  Group* const here = context_->node_workers();
+  here->BeginAllgather(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
+  for (;;) {
+    const Status met =
+        here->Wait(WaitLimit{limit.deadline, limit.NextCheck(Clock::now()), limit.interrupt});
+    if (met.pending()) {
+      // This node's leader may be waiting for a lost rank of another node.
+      if (!context_->members().survives_losses()) MV_RETURN_IF_NOT_OK(CheckForLosses());
+      continue;
+    }
+    MV_RETURN_IF_NOT_OK(met);
+    break;
+  }
+  const std::vector<int> present = here->participants();
+  for (const int rank : ranks_here_) {
+    if (lost_ >= 0) break;
+    const bool is_present = std::find(present.begin(), present.end(), rank) != present.end();
+    lost_ = is_present ? here->payload(rank).Read<int>() : rank;
+  }
+  return Status::Ok();
+}
+
+Status SpanningAggregation::CheckForLosses() {
+  for (const int rank : ranks_) {
+    if (!context_->peers()->IsLost(rank)) continue;
+    if (!context_->members().survives_losses()) {
+      return watch_.Lost({rank}, watch_.WhileWaiting("aggregate"));
+    }
+    lost_ = rank;
+    return Status::Ok();
+  }
+  return Status::Ok();
+}
+
+Status SpanningAggregation::AgreeOnLosses(const WaitLimit& limit) {
+  Group* const workers = context_->workers();
+  workers->BeginAllgather(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
+  MV_RETURN_IF_NOT_OK(workers->Wait(limit));
+  for (const int rank : workers->participants()) {
+    const int lost = workers->payload(rank).Read<int>();
+    if (lost >= 0) return context_->peers()->LossOf(lost, kCutOff);
+  }
+  return Status::Ok();
+}
+
+SumPlan SpanningAggregation::PlanOf(int64_t count) const {
+  const Membership& members = context_->members();
+  SumPlan plan;
+  plan.node_of.assign(static_cast<size_t>(members.num_workers()), SumPlan::kNoNode);
+  plan.leader_of.assign(static_cast<size_t>(members.num_nodes()), -1);
+  for (const int rank : ranks_) {
+    const int node = members.node_of(rank);
+    plan.node_of[static_cast<size_t>(members.worker_id(rank))] = node;
+    int* const leader = &plan.leader_of[static_cast<size_t>(node)];
+    if (*leader < 0) *leader = rank;
+  }
+  const std::vector<int> nodes = plan.WorkerNodes();
+  const auto num_nodes = static_cast<int>(nodes.size());
+  const bool is_one_part = SumPlan::PrefersOnePart(num_nodes, count * element_bytes());
+  plan.is_tree = is_one_part && SumPlan::PrefersTree(num_nodes);
+  const int64_t parts = is_one_part ? 1 : num_nodes;
+  const int64_t line = 64 / element_bytes();
+  int64_t end = 0;
+  for (int64_t i = 0; i < parts; ++i) {
+    const int64_t first = end;
+    end = i + 1 == parts ? count : count / line * (i + 1) / parts * line;
+    if (first < end) plan.parts.push_back({first, end, nodes[static_cast<size_t>(i)]});
+  }
+  return plan;
+}
+
+Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
+  const Membership& members = context_->members();
+  if (ChunkCount() == 0) return Status::Ok();
+  const int tag = AggregateTag(members.num_workers() - static_cast<int>(ranks_.size()));
+  if (state_->link == nullptr || state_->link_tag != tag) {
+    state_->link = std::make_unique<PieceLink>(context_->control_channel()->messenger(), tag);
+    state_->link_tag = tag;
+  }
+  if (sum_ == nullptr || sum_count_ != ChunkCount()) {
+    sum_count_ = ChunkCount();
+    rounds_ = 0;
+    // No other call has the number of this call's first collective. Twice that number leaves
+    // another one for the last chunk, which may be shorter and then needs a sum of its own.
+    sum_number_ = sum_ == nullptr ? static_cast<int64_t>(context_->workers()->sequence() * 2)
+                                  : sum_number_ + 1;
+    NodeSum::Values* const values = this;
+    sum_ = std::make_unique<NodeSum>(
+        sum_number_, PlanOf(sum_count_), members.node(),
+        SegmentGrid(sum_count_, 1, element_bytes(), SumPiece::kValueBytes), dtype_,
+        NodeSum::Formats(), values, state_->link.get());
+  }
+  ++rounds_;
+  Backoff backoff(kLongestNap);
+  Instant next_check = limit.NextCheck(Clock::now());
+  while (!IsSummed()) {
+    bool any = false;
+    const Status stepped =
+        failure_.is_set() ? failure_.Get() : failure_.Defer(ExchangePieces(&any));
+    // A failure that may mean a loss is ignored, because the check below finds the lost rank.
+    const bool is_loss = members.survives_losses() && MayMeanLoss(stepped);
+    if (!stepped.ok() && !stepped.pending() && !is_loss) return stepped;
+    const Instant now = Clock::now();
+    if (now >= next_check) {
+      next_check = limit.NextCheck(now);
+      MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
+      MV_RETURN_IF_NOT_OK(CheckForLosses());
+      if (lost_ >= 0) return Status::Ok();
+    }
+    if (any) {
+      backoff.Reset();
+      continue;
+    }
+    if (now >= limit.deadline) {
+      const std::vector<int> awaited = sum_->Awaited();
+      return watch_.AbortLate(" in aggregate", StrCat("the sums of ", NameRanks(awaited)),
+                              awaited.empty() ? -1 : awaited[0]);
+    }
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
+    const auto nap = backoff.Next(now, kEager);
+    if (nap.count() == 0) {
+      YieldCore();
+    } else {
+      std::this_thread::sleep_for(nap);
+    }
+  }
+  return Status::Ok();
+}
+
+bool SpanningAggregation::IsSummed() const {
+  // The link keeps the pieces that are still in flight; one to a lost rank would never arrive.
+  return sum_->summed() >= rounds_ && sum_->copied() >= rounds_;
+}
+
+Status SpanningAggregation::ExchangePieces(bool* any) {
+  MV_RETURN_IF_NOT_OK(state_->link->Advance());
+  for (;;) {
+    PieceLink::Piece piece;
+    MV_RETURN_IF_NOT_OK(state_->link->Take(&piece));
+    if (piece == nullptr) break;
+    state_->early.push_back(std::move(piece));
+  }
+  for (auto piece = state_->early.begin(); piece != state_->early.end();) {
+    const bool has_header = (*piece)->bytes.size() >= sizeof(PieceHeader);
+    const int64_t number = has_header ? (*piece)->header()->table : -1;
+    if (number > sum_number_) {
+      ++piece;
+      continue;
+    }
+    const PieceLink::Piece taken = *piece;
+    piece = state_->early.erase(piece);
+    *any = true;
+    // Pieces of an earlier aggregate may remain if that aggregate failed.
+    if (number == sum_number_) MV_RETURN_IF_NOT_OK(sum_->Receive(taken));
+  }
+  return sum_->Poll(any);
+}
+
+bool SpanningAggregation::Open(uint64_t round, std::vector<DeltaSource>* sources) {
+  if (round >= rounds_) return false;
+  for (const int rank : ranks_here_) {
+    const char* const values = rank == ranks_here_.front() ? data(ChunkBegin()) : scratch(rank);
+    sources->push_back(DeltaSource::Whole(context_->members().worker_id(rank), values));
+  }
+  return true;
+}
+
+void SpanningAggregation::Apply(int64_t element, int64_t count, const char* sum, int64_t /*terms*/,
+                                char* out) {
+  Store(element, count, sum);
+  if (out != nullptr) std::memcpy(out, sum, static_cast<size_t>(count * element_bytes()));
+}
+
+void SpanningAggregation::Read(int64_t element, int64_t count, char* out) const {
+  const int64_t size = element_bytes();
+  std::memcpy(out, data(ChunkBegin() + element), static_cast<size_t>(count * size));
+}
+
+void SpanningAggregation::Store(int64_t element, int64_t count, const char* values) {
+  const int64_t size = element_bytes();
+  const auto bytes = static_cast<size_t>(count * size);
+  // An element of the sum is stored after the leader's summand, which is at the same place, has
+  // been added or sent.
+  std::memcpy(data(ChunkBegin() + element), values, bytes);
+  if (ranks_here_.size() == 1) return;
+  std::memcpy(scratch(ranks_here_.front()) + element * size, values, bytes);
+}
+
+}  // namespace multiverso

@@ -1,0 +1,64 @@
+// SpanningAggregation: the sum of an array over workers on several nodes.
+//
+// The first worker of each node leads it: it sums with the other nodes' leaders as for tables
+// (NodeSum), in its own array, and writes the sum to its scratch memory, from which the node's
+// other workers copy. Meanwhile they stage the next chunk.
+#ifndef MULTIVERSO_SUM_SPANNING_AGGREGATION_H_
+#define MULTIVERSO_SUM_SPANNING_AGGREGATION_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "group/peer_watch.h"
+#include "sum/aggregation.h"
+#include "sum/node_sum.h"
+#include "transport/deferred_failure.h"
+
+namespace multiverso {
+
+class SpanningAggregation final : public Aggregation, private NodeSum::Values {
+ public:
+  SpanningAggregation(RankContext* context, AggregationState* state, DType dtype, void* data,
+                      int64_t count);
+
+ private:
+  Status RunChunks(const WaitLimit& limit) override;
+  void SumOver(std::vector<int> ranks) override;
+  void StageChunk() override;
+
+  int64_t ChunkBegin() const { return done_ * in_chunk_; }
+  int64_t ChunkCount() const;
+  bool IsLeader() const { return ranks_here_.front() == context_->members().rank(); }
+  Status SumChunk(const WaitLimit& limit);
+  // Does the part of the node's leader.
+  Status SumAsLeader(const WaitLimit& limit);
+  // Sums further pieces. Sets *any if there was one.
+  Status ExchangePieces(bool* any);
+  bool IsSummed() const;
+  SumPlan PlanOf(int64_t count) const;
+  Status WaitHere(const WaitLimit& limit);
+  // Returns an error, or sets lost_, if a worker of the session is lost.
+  Status CheckForLosses();
+  // Returns the outcome of a last collective, which is the same on all workers.
+  Status AgreeOnLosses(const WaitLimit& limit);
+
+  bool Open(uint64_t round, std::vector<DeltaSource>* sources) override;
+  void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;
+  void Read(int64_t element, int64_t count, char* out) const override;
+  void Store(int64_t element, int64_t count, const char* values) override;
+
+  std::vector<int> ranks_here_;  // the ranks of this node whose arrays are summed
+  // The following members are used by the leader.
+  std::unique_ptr<NodeSum> sum_;
+  int64_t sum_number_ = 0;  // identifies the sum in messages
+  int64_t sum_count_ = 0;   // the number of elements of the chunks that it sums
+  uint64_t rounds_ = 0;     // the number of chunks that it has begun
+  DeferredFailure failure_;
+  int lost_ = -1;  // the lost rank that ended the sum, or -1 if this rank knows none
+  PeerWatch watch_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SUM_SPANNING_AGGREGATION_H_
