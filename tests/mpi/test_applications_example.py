@@ -137,7 +137,10 @@ class TestWordEmbedding(ExampleProgramTestCase):
                 self.assertEqual(head, "17 8")
                 vectors = {line.split()[0]: np.array(line.split()[1:], float) for line in lines}
                 self.check_subjects(vectors)
-                self.assertLess(self.costs[-1], self.costs[0])
+                # The first batches of a worker may come after most of the other worker's, so with
+                # two the first epoch's cost is no reference. Each of the five outputs of a sample
+                # of an untrained model costs ln 2.
+                self.assertLess(self.costs[-1], self.costs[0] if ranks == 1 else 4.5 * np.log(2))
 
     def test_files_of_words_choose_the_vocabulary_and_vectors_may_be_binary(self):
         counts = self.folder / "counts.txt"
