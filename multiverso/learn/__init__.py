@@ -1,8 +1,8 @@
-"""Trains a Keras model on all ranks of an MPI job, with an interface like that of mpi_learn.
+"""Trains a Keras model on all ranks of a job, with an interface like that of mpi_learn.
 
     from multiverso.learn import Algo, H5Data, ModelFromJson, MPIManager
 
-    manager = MPIManager(comm, H5Data(100), Algo("adam", loss="mse"), ModelFromJson(comm, "m.json"),
+    manager = MPIManager(None, H5Data(100), Algo("adam", loss="mse"), ModelFromJson("m.json"),
                          num_epochs=3, train_list=train_files, val_list=val_files)
     history = manager.train()
 

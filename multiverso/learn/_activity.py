@@ -5,7 +5,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from multiverso.learn._messages import Event
+#: The index of an activity in `ACTIVITIES`, its start in Unix time, and its length in seconds.
+Event = tuple[int, float, float]
 
 #: A rank computes, waits (for data, other ranks or orders of the master), or communicates.
 ACTIVITIES: Final = ("computing", "waiting", "communicating")

@@ -1,32 +1,45 @@
-"""Agreement of all ranks before training: all continue, or all raise the error of one.
-
-Each rank sends its value or its error to the master, which answers all ranks.
-"""
+"""What the ranks of a session tell each other: `share` values, and `agreement` to go on or fail."""
 
 import contextlib
-import logging
-import math
-import socket
-import time
+import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
-from multiverso._mpi.communicator import meeting
-from multiverso.errors import OperationTimeout
-from multiverso.learn._messages import AgreedValues, Failure, Message, Value
-from multiverso.learn._mpi import Channel
+import numpy as np
 
-_log = logging.getLogger("multiverso")
+from multiverso import api
+from multiverso._extras import MissingExtraError
+from multiverso._session import Session
+from multiverso.learn._input import InputError, first_line
 
-#: Seconds after which the master logs which ranks it waits for.
-_WARNS_AFTER: Final = 10.0
+#: The attribute of an exception after which all ranks have left the training together.
+_AGREED: Final = "_all_ranks_have_failed"
 
-#: Seconds that the other ranks wait after the timeout, so that the master can name the late ranks.
-_GRACE: Final = 5.0
 
-#: A file whose content differs between machines, which may have the same host name.
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+class StoppedError(RuntimeError):
+    """The training was ended because another rank failed; the message is that rank's error."""
+
+
+def share(value: Any) -> list[Any]:
+    """Return the values of all ranks, in rank order. Collective.
+
+    A value is anything that JSON can represent. Floats keep all their bits.
+    """
+    session = api.current_session()
+    if session.size == 1:
+        return [value]
+    text = json.dumps(value).encode()
+    sizes = np.zeros(session.size, np.int64)
+    sizes[session.rank] = len(text)
+    api.aggregate(sizes)
+    # Each rank has a place of its own, where the others add zeros, so the sum is all texts.
+    ends = np.cumsum(sizes)
+    begins = ends - sizes
+    texts = np.zeros(ends[-1], np.int32)
+    texts[begins[session.rank] : ends[session.rank]] = np.frombuffer(text, np.uint8)
+    api.aggregate(texts)
+    whole = texts.astype(np.uint8).tobytes()
+    return [json.loads(whole[begin:end]) for begin, end in zip(begins, ends, strict=True)]
 
 
 class Agreement:
@@ -40,22 +53,14 @@ class Agreement:
 
 
 @contextlib.contextmanager
-def agreement(channel: Channel, purpose: str) -> Iterator[Agreement]:
+def agreement() -> Iterator[Agreement]:
     """Let all ranks continue after the block if it succeeds on all of them. Collective.
-
-    Parameters
-    ----------
-    channel : Channel
-        The channel between the ranks.
-    purpose : str
-        What the ranks are to do, as in "rank 0 waited 8 s for rank 1 to read its input".
 
     Raises
     ------
     InputError, StoppedError
-        If the block raises an exception on another rank; the master raises its own exception.
-    OperationTimeout
-        If a rank does not come in time.
+        If the block raises an exception on another rank. A rank whose block raises an exception
+        raises that exception.
 
     """
     agreed = Agreement()
@@ -64,58 +69,37 @@ def agreement(channel: Channel, purpose: str) -> Iterator[Agreement]:
         yield agreed
     except Exception as error:
         raised = error
-    mine = Value(agreed.value) if raised is None else Failure.of(raised)
-    with meeting(channel.timeout):
-        exchange = _answer_of_master if channel.rank else _collect_and_answer
-        answer = exchange(channel, mine, purpose)
-    if raised is not None and channel.rank == 0:
+    outcomes = share([agreed.value, None if raised is None else _described(raised)])
+    failures = ((rank, failure) for rank, (_, failure) in enumerate(outcomes) if failure)
+    for rank, (is_input_error, text) in failures:
+        if raised is None:
+            raised = (InputError if is_input_error else StoppedError)(f"rank {rank}: {text}")
+        setattr(raised, _AGREED, True)
         raise raised
-    if isinstance(answer, Failure):
-        raise answer.error()
-    assert isinstance(answer, AgreedValues)
-    agreed.values = answer.values
+    agreed.values = [value for value, _ in outcomes]
 
 
-def _answer_of_master(channel: Channel, mine: Message, purpose: str) -> Message:
-    channel.send(mine, 0)
-    reason = f"the answer of rank 0, which waits for all ranks to {purpose}"
-    return channel.wait(reason, _GRACE)[1]
+def _described(error: Exception) -> tuple[bool, str]:
+    """Return whether an error is about the input of users, and the text for the other ranks."""
+    if isinstance(error, InputError | MissingExtraError):
+        return True, first_line(error)
+    return False, f"{type(error).__name__}: {first_line(error)}"
 
 
-def _collect_and_answer(channel: Channel, mine: Message, purpose: str) -> Message:
-    """Return and send the values of all ranks, or the first failure at once."""
-    values = {0: mine.value} if isinstance(mine, Value) else {}
-    failure = mine if isinstance(mine, Failure) else None
-    backoff = channel.backoff(purpose)
-    warns_at = time.monotonic() + _WARNS_AFTER
-    while failure is None and len(values) < channel.size:
-        received = channel.poll()
-        if received is None:
-            late = ", ".join(str(rank) for rank in range(channel.size) if rank not in values)
-            backoff.message = f"rank 0 waited {channel.timeout:g} s for rank {late} to {purpose}"
-            if time.monotonic() > warns_at:
-                _log.warning("rank 0 waits for rank %s to %s", late, purpose)
-                warns_at = math.inf
-            try:
-                backoff.pause()
-            except OperationTimeout as error:
-                channel.broadcast(Failure.of(error))
+@contextlib.contextmanager
+def training_session(sync: bool, comm: Any, timeout: float) -> Iterator[Session]:
+    """Open a session, or use the open one, and close it if all ranks agree on an error.
+
+    After any other error, this rank leaves the session at once. Parameters are those of
+    `multiverso.session`.
+    """
+    agreed: Exception | None = None
+    with api.session(sync=sync, comm=comm, timeout=timeout) as opened:
+        try:
+            yield opened
+        except Exception as error:
+            if not getattr(error, _AGREED, False):
                 raise
-            continue
-        rank, message = received
-        if isinstance(message, Failure):
-            failure = Failure(f"rank {rank}: {message.text}", message.is_input_error)
-        elif isinstance(message, Value):
-            values[rank] = message.value
-    answer = failure or AgreedValues([values[rank] for rank in range(channel.size)])
-    if channel.size > 1:
-        channel.broadcast(answer)
-    return answer
-
-
-def host_name() -> str:
-    """Return a name of this machine that differs from those of other machines."""
-    try:
-        return f"{socket.gethostname()} {_BOOT_ID.read_text('utf-8').strip()}"
-    except OSError:
-        return socket.gethostname()
+            agreed = error
+    if agreed is not None:
+        raise agreed

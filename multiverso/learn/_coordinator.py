@@ -4,57 +4,79 @@ import logging
 import math
 import time
 import warnings
+from collections import deque
+from dataclasses import asdict
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
 
 import keras
 from tqdm import tqdm
 
-from multiverso.learn import _messages as messages
-from multiverso.learn._exchange import ParameterExchange
+from multiverso.learn._agreement import share
+from multiverso.learn._exchange import TrainingTables
 from multiverso.learn._history import History
-from multiverso.learn._training import RankContext
+from multiverso.learn._replica import Replica, unpack
+from multiverso.learn._reports import Orders, Report
 from multiverso.learn.data import Data
-from multiverso.learn.replicas import Replica, unpack
+
+if TYPE_CHECKING:
+    from multiverso.learn.manager import MPIManager
 
 _log = logging.getLogger("multiverso")
 
 
 class Coordinator:
-    """Receives the reports of the workers, and sends orders to them.
+    """Receives the reports of the workers, and gives them orders.
 
     In lock-step an epoch ends when every worker has trained on its files, and the workers wait for
     the callbacks. Otherwise no worker waits: an epoch ends when the workers together have
     seen as many samples as the files contain, and the last epoch ends when all workers are done.
 
-    `replica` is the master's copy of the model, for validation and callbacks, and `exchange` its
-    exchange. `validation` is the data with the files for validation, if any; `samples` the number
-    of samples in all training files, if known; `epochs` the epochs to train, counted from 0.
+    Parameters
+    ----------
+    settings : MPIManager
+        The arguments of the training.
+    num_workers : int
+        The number of workers, which are the ranks from 1, or rank 0 if it is alone.
+    replica : Replica
+        The master's copy of the model, for validation and callbacks.
+    tables : TrainingTables
+        The tables.
+    validation : Data or None
+        The data with the files for validation.
+    samples : int or None
+        The number of samples in all training files, if known.
+    epochs : range
+        The epochs to train, counted from 0.
+
     """
 
     def __init__(
         self,
-        context: RankContext,
+        settings: "MPIManager",
+        num_workers: int,
         replica: Replica,
-        exchange: ParameterExchange,
+        tables: TrainingTables,
         validation: Data | None,
         samples: int | None,
         epochs: range,
     ) -> None:
-        self._training = training = context.training
+        self._settings = settings
         self._replica = replica
-        self._exchange = exchange
+        self._tables = tables
         self._validation = validation
-        self._validate_every = training.algo.validate_every
+        self._validate_every = settings.algo.validate_every
         self._samples_per_epoch = samples
         self._epochs = epochs
         self._epoch = epochs.start
-        self._num_workers = len(context.layout.workers)
-        self._synchronous = training.synchronous
-        self._channel = context.channel
+        self._num_workers = num_workers
+        self._synchronous = settings.synchronous
+        self.orders = Orders(ended_epochs=epochs.start)
+        self._received: deque[tuple[int, Report]] = deque()
         self.history = History()
         self.history.first_epoch = epochs.start
-        self.events: dict[int, list[messages.Event]] = {}
         self._callbacks = keras.callbacks.CallbackList(
-            training.callbacks, model=replica.model, verbose=0, epochs=epochs.stop, steps=None
+            settings.callbacks, model=replica.model, verbose=0, epochs=epochs.stop, steps=None
         )
         replica.model.stop_training = False
         self._learning_rate = self._model_learning_rate()
@@ -71,42 +93,51 @@ class Coordinator:
         self._done: set[int] = set()  # The workers that have ended all epochs.
         self._validation_metrics: dict[str, float] = {}
         self._validated_at = 0  # The total number of updates at the last validation.
-        self._stopped = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all workers are done."""
-        return len(self._done) == self._num_workers
 
     def begin(self) -> None:
         """Call the callbacks before training, so that their changes apply to the first batch."""
         self._callbacks.on_train_begin()
         self._begin_epoch()
-        self._channel.broadcast(messages.StartEpoch())
 
-    def receive(self, rank: int, message: messages.Message) -> None:
-        """Handle a message of a worker or a sub-master."""
-        match message:
-            case messages.Report():
-                self._receive_report(rank, message)
-            case messages.GroupDone():
-                self.history.add_group(message)
-                self.events[message.rank] = message.events
-            case messages.WorkerDone():  # A sub-master may have forwarded the message.
-                self._done.add(message.rank)
-                self.history.add_worker(message)
-                self.events[message.rank] = message.events
-        while self._epoch < self._epochs.stop and not self._stopped and self._epoch_is_over():
+    def coordinate(self) -> None:
+        """Coordinate workers on other ranks until all are done."""
+        while not self.orders.end:
+            self._take_turn()
+            while self._received:
+                self._receive(*self._received.popleft())
+        self._take_turn()
+
+    def answer(self, reports: list[dict[str, Any]]) -> Orders:
+        """Handle reports of a worker on this rank, and return the orders."""
+        for report in reports:
+            self._receive(0, Report(**report))
+        return self.orders
+
+    def _take_turn(self) -> None:
+        """Share the orders with the other ranks, and get the reports of the workers there."""
+        reports_of_ranks = share(asdict(self.orders))[1:]
+        # The reports of all workers arrive at once: let the first of each be first.
+        for reports in zip_longest(*reports_of_ranks):
+            self._received.extend(
+                (rank, Report(**report)) for rank, report in enumerate(reports, 1) if report
+            )
+        if self.orders.save is not None:
+            self._tables.save(self._settings.checkpoint, self.orders.save)
+            self.orders.save = None
+
+    def _receive(self, rank: int, report: Report) -> None:
+        self._count(rank, report)
+        while self._epoch < self._epochs.stop and not self.orders.stop and self._epoch_is_over():
             self._end_epoch()
+        self.orders.end = len(self._done) == self._num_workers
 
-    def end(self) -> dict[str, list[float | None]]:
-        """Call the callbacks after training, and return the metrics of the epochs."""
+    def end(self) -> None:
+        """Call the callbacks after training."""
         logs = {name: values[-1] for name, values in self.history.metrics.items() if values}
         self._callbacks.on_train_end(logs)
         self._progress.close()
-        return self.history.metrics
 
-    def _receive_report(self, rank: int, report: messages.Report) -> None:
+    def _count(self, rank: int, report: Report) -> None:
         if report.samples:
             self._reports.append((report.samples, report.metrics))
         self._samples += report.samples
@@ -118,6 +149,8 @@ class Coordinator:
         if report.ended_epoch:
             self._worker_epochs[rank] = self._worker_epochs.get(rank, 0) + 1
             self._ended_workers.add(rank)
+        if report.done:
+            self._done.add(rank)
         if self._samples_per_epoch is None and len(self._worker_epochs) == self._num_workers:
             self._samples_per_epoch = self._first_epoch_samples
         self._progress.update(
@@ -130,7 +163,7 @@ class Coordinator:
     def _epoch_is_over(self) -> bool:
         if self._synchronous:
             return len(self._ended_workers) == self._num_workers
-        if self.is_over:
+        if len(self._done) == self._num_workers:
             return True
         if self._samples_per_epoch is None or self._epoch == self._epochs.stop - 1:
             return False
@@ -144,7 +177,7 @@ class Coordinator:
     def _end_epoch(self) -> None:
         logs = self._mean_metrics()
         last = self._epoch == self._epochs.stop - 1
-        self._exchange.fetch()
+        self._tables.fetch(self._replica)
         every = self._validate_every
         if self._validation is not None and every != 0:
             new_updates = self._total_updates - self._validated_at
@@ -158,24 +191,17 @@ class Coordinator:
         self._reports, self._ended_workers = [], set()
         self._samples = self._updates = 0
         self._epoch += 1
-        self._save(last=last or self._replica.model.stop_training)
-        if self._replica.model.stop_training and not last:
-            self._stopped = True
-            self._channel.broadcast(messages.StopTraining())
-            return
-        if not last:
-            self._begin_epoch()
-        if self._synchronous:  # The workers wait for this order after each epoch, also the last.
-            self._channel.broadcast(messages.StartEpoch())
-
-    def _save(self, last: bool) -> None:
-        """Save a checkpoint if one is due after the finished epochs."""
-        training = self._training
+        is_stopped = self._replica.model.stop_training
         since_start = self._epoch - self._epochs.start
-        due = last or since_start % training.checkpoint_interval == 0
-        if training.checkpoint is not None and due:
-            self._channel.broadcast(messages.SaveCheckpoint(self._epoch))
-            self._exchange.tables.save(training.checkpoint, self._epoch)
+        is_due = last or is_stopped or since_start % self._settings.checkpoint_interval == 0
+        if self._settings.checkpoint is not None and is_due:
+            self.orders.save = self._epoch
+            self._take_turn()
+        if is_stopped and not last:
+            self.orders.stop = True
+        elif not last:
+            self._begin_epoch()
+        self.orders.ended_epochs = self._epoch
 
     def _mean_metrics(self) -> dict[str, float]:
         """Return the metrics of the epoch so far: means over its samples.
@@ -195,7 +221,7 @@ class Coordinator:
     def _validate(self) -> None:
         if self._validation is None:
             return
-        self._exchange.fetch()
+        self._tables.fetch(self._replica)
         with warnings.catch_warnings():
             # Keras expects infinite generators, but `generate_data` ends after an epoch.
             warnings.filterwarnings("ignore", "Your input ran out of data")
@@ -219,10 +245,10 @@ class Coordinator:
             return
         self._learning_rate = rate
         _log.info("epoch %d: the learning rate is %g", self._epoch + 1, rate)
-        if self._training.algo.local_steps:
-            self._channel.broadcast(messages.SetLearningRate(rate))
+        if self._settings.algo.local_steps:
+            self.orders.learning_rate = rate
         else:
-            self._exchange.set_learning_rate(rate)
+            self._tables.set_learning_rate(rate)
 
 
 class _ProgressBar:

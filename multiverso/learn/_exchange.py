@@ -1,24 +1,104 @@
-"""How workers and groups of workers exchange parameters through the tables."""
+"""The tables of a training, and how workers exchange parameters through them."""
 
-import copy
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from multiverso.learn._training import RankContext
-from multiverso.learn._training_tables import (
-    Array,
-    GroupParameters,
-    SharedParameters,
-    TrainingTables,
-)
+from multiverso import api
+from multiverso.errors import CheckpointCorruptError, CheckpointIOError, MismatchError
+from multiverso.learn._activity import ActivityTimer
+from multiverso.learn._input import InputError, as_input_error
+from multiverso.learn.algo import Algo
+from multiverso.sync._weighted_merge import WeightedMerge
+from multiverso.tables import ArrayTableHandler
 
 if TYPE_CHECKING:
-    from multiverso.learn.replicas import Replica  # It would import Keras.
+    from multiverso.learn._replica import Replica  # It would import Keras.
+
+Array = NDArray[Any]
+
+#: The number of checkpoints that a folder keeps.
+_KEEP: Final = 2
+
+
+class TrainingTables:
+    """Parameters, other state of the model, and a counter of updates.
+
+    The constructor is collective and uses the initial values of the master. `parameters` has a
+    table for each of `fragments`, the parts of the parameters that are exchanged one at a time.
+    `merge` relates a worker's weights to those of all workers, if changes are weighted. `state`
+    has running means and the like, if the model has any.
+    """
+
+    def __init__(self, algo: Algo, replica: "Replica") -> None:
+        weights, state, dtype = replica.weights, replica.state, replica.dtype
+        if algo.fragments > weights.size:
+            raise InputError(
+                f"fragments: expected at most {weights.size}, one per parameter, received "
+                f"{algo.fragments}"
+            )
+        bounds = [weights.size * number // algo.fragments for number in range(algo.fragments + 1)]
+        self.fragments = list(map(slice, bounds[:-1], bounds[1:]))
+        optimizer: dict[str, Any] = {"updater": "add"}
+        if not algo.elastic and algo.optimizer is not None:
+            optimizer = {"updater": algo.optimizer.updater, **algo.optimizer.options}
+        self.parameters = [
+            ArrayTableHandler(
+                part.stop - part.start,
+                weights[part],
+                dtype=dtype,
+                name=f"parameters {number}" if number else "parameters",
+                wire=algo.wire if dtype == "float32" else None,
+                **optimizer,
+            )
+            for number, part in enumerate(self.fragments)
+        ]
+        self.merge = None if algo.weight is None else WeightedMerge(1.0, "parameters")
+        self.state = (
+            ArrayTableHandler(state.size, state, dtype=dtype, name="state") if state.size else None
+        )
+        self.counter = ArrayTableHandler(1, dtype="int64", name="updates")
+
+    def each(self, flat: Array) -> Iterator[tuple[ArrayTableHandler, Array]]:
+        """Yield the table of each fragment, and the part of the flat array."""
+        return zip(self.parameters, (flat[part] for part in self.fragments), strict=True)
+
+    def fetch(self, replica: "Replica") -> None:
+        """Set a replica to the shared parameters and state."""
+        for table, weights in self.each(replica.weights):
+            table.get(out=weights)
+        replica.push()
+        if self.state is not None:
+            self.state.get(out=replica.state)
+            replica.push_state()
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Change the learning rate of the shared optimizer."""
+        for table in self.parameters:
+            table.set_option(learning_rate=rate)
+
+    def save(self, folder: Path | None, epochs: int) -> None:
+        """Save all tables after `epochs` epochs. Collective, for ranks that all pass a folder."""
+        if folder is not None:
+            api.save(folder, step=epochs, keep=_KEEP)
+
+    def load(self, folder: Path) -> int:
+        """Load the last checkpoint of a folder; return its number of trained epochs. Collective.
+
+        Raises InputError on all ranks if the folder has no checkpoint, or a checkpoint of another
+        model or optimizer.
+        """
+        errors = (CheckpointCorruptError, CheckpointIOError, MismatchError)
+        with as_input_error(f"cannot restore {folder}", *errors):
+            return int(api.load(folder) or 0)
 
 
 class ParameterExchange:
-    """Exchanges the parameters of one replica with those of all workers, or of a group.
+    """Exchanges the parameters of one replica with those of all workers.
 
     In lock-step, each worker adds 1 to a shared counter before an exchange, or 0 if it has no batch
     left. The increase of the counter is the number of workers over which the mean is taken. If the
@@ -30,25 +110,28 @@ class ParameterExchange:
         The number of this worker's updates.
     staleness : dict of int to int
         The number of this worker's updates with each staleness. The staleness of an update is the
-        number of updates that other workers (of the group, if there are groups) have counted since
-        this worker's previous exchange; in lock-step it is 0.
+        number of updates that other workers have counted since this worker's previous exchange; in
+        lock-step it is 0.
+    lock : threading.Lock
+        Held during each exchange.
 
     """
 
-    def __init__(self, context: RankContext, replica: "Replica", tables: TrainingTables) -> None:
-        algo, group = context.training.algo, context.group
-        all_workers = context.layout.workers
+    def __init__(
+        self,
+        algo: Algo,
+        synchronous: bool,
+        num_workers: int,
+        replica: "Replica",
+        tables: TrainingTables,
+        timer: ActivityTimer,
+    ) -> None:
         self.tables = tables
-        self._shared = SharedParameters(tables) if group is None else GroupParameters(tables, group)
-        self._elastic = algo.elastic
-        self._elastic_force = algo.force(len(all_workers if group is None else group.workers))
-        self._sync_every = algo.sync_every
-        self._num_workers = len(all_workers)
-        self._synchronous = context.training.synchronous
-        self._timer = context.timer
-        self._set_replica(replica)
-
-    def _set_replica(self, replica: "Replica") -> None:
+        self._algo = algo
+        self._elastic_force = algo.force(num_workers)
+        self._num_workers = num_workers
+        self._synchronous = synchronous
+        self._timer = timer
         self._replica = replica
         self._last_state = replica.state.copy()
         #: The parameters after the last exchange; with elastic averaging, scratch memory.
@@ -58,38 +141,20 @@ class ParameterExchange:
         self.staleness: dict[int, int] = {}
         #: The fragment to exchange next, and the samples since the last exchange of each fragment.
         self._due = 0
-        self._samples = [0] * len(self.tables.fragments)
+        self._samples = [0] * algo.fragments
+        self.lock = Lock()
 
-    def for_replica(self, replica: "Replica") -> "ParameterExchange":
-        """Return an exchange with the same tables for another replica on this rank."""
-        other = copy.copy(self)
-        other._set_replica(replica)
-        return other
-
-    def fetch(self) -> None:
-        """Set the replica to the shared parameters and state."""
-        replica = self._replica
-        self._shared.get(replica.weights)
-        replica.push()
-        np.copyto(self._buffer, replica.weights)
-        if self.tables.state is not None:
-            self.tables.state.get(out=replica.state)
-            np.copyto(self._last_state, replica.state)
-            replica.push_state()
-
-    def set_learning_rate(self, rate: float) -> None:
-        """Change the learning rate of the shared optimizer."""
-        for table in self.tables.optimizer_tables:
-            table.set_option(learning_rate=rate)
-
-    def fetch_count(self) -> None:
-        """Read the update counter, from which the staleness of the next update is counted."""
-        self._shared.count(self._count)
+    def begin(self) -> None:
+        """Start from the shared values, and count the staleness of the next update from here."""
+        self.tables.fetch(self._replica)
+        np.copyto(self._buffer, self._replica.weights)
+        np.copyto(self._last_state, self._replica.state)
+        self.tables.counter.get(out=self._count)
 
     def batches(self) -> int:
         """Return the number of batches after which the next exchange is due."""
-        count = len(self._samples)
-        return (self._due + 1) * self._sync_every // count - self._due * self._sync_every // count
+        every, count = self._algo.sync_every, len(self._samples)
+        return (self._due + 1) * every // count - self._due * every // count
 
     def exchange(self, samples: int, gradient: Array | None) -> bool:
         """Send the changes of this worker, and receive those of other workers.
@@ -116,26 +181,19 @@ class ParameterExchange:
         self._due = (fragment + 1) % len(self._samples)
         self._samples = [count + samples for count in self._samples]
         samples, self._samples[fragment] = self._samples[fragment], 0
-        num_active = self._count_update(samples > 0)
-        if not num_active:
-            return False
-        replica = self._replica
-        with self._timer.measure("communicating"):
-            if gradient is not None:
-                if not samples:
-                    gradient.fill(0)
-                self._step(gradient, num_active)
-            elif self._elastic:
-                self._average_elastically()
-            else:
-                self._send_local_steps(fragment, samples, num_active)
-            replica.push()
-            if self.tables.state is not None:
-                replica.pull_state()
-                share = (replica.state - self._last_state) / self._num_workers
-                self.tables.state.add_get(share, out=replica.state)
-                np.copyto(self._last_state, replica.state)
-                replica.push_state()
+        with self.lock:
+            num_active = self._count_update(samples > 0)
+            if not num_active:
+                return False
+            with self._timer.measure("communicating"):
+                if gradient is not None:
+                    self._send_gradient(gradient, samples, num_active)
+                elif self._algo.elastic:
+                    self._average_elastically()
+                else:
+                    self._send_local_steps(fragment, samples, num_active)
+                self._replica.push()
+                self._exchange_state()
         return True
 
     def _count_update(self, has_trained: bool) -> int:
@@ -145,7 +203,7 @@ class ParameterExchange:
         # In lock-step, this call waits until all workers have added to the counter.
         with self._timer.measure("waiting" if self._synchronous else "communicating"):
             before = int(self._count[0])
-            self._shared.add_to_count(np.array([has_trained], np.int64), self._count)
+            self.tables.counter.add_get(np.array([has_trained], np.int64), out=self._count)
         increase = int(self._count[0]) - before
         if has_trained:
             # In lock-step the parameters do not change while an update is computed.
@@ -154,10 +212,12 @@ class ParameterExchange:
             self.staleness[staleness] = self.staleness.get(staleness, 0) + 1
         return increase if self._synchronous else 1
 
-    def _step(self, gradient: Array, num_active: int) -> None:
+    def _send_gradient(self, gradient: Array, samples: int, num_active: int) -> None:
+        if not samples:
+            gradient.fill(0)
         if num_active > 1:
             gradient /= num_active
-        self._shared.step(gradient, self._replica.weights)
+        self.tables.parameters[0].add_get(gradient, out=self._replica.weights)
 
     def _average_elastically(self) -> None:
         """Move the worker's and the shared parameters toward each other (Zhang et al. 2015).
@@ -167,10 +227,12 @@ class ParameterExchange:
         """
         replica, difference = self._replica, self._buffer
         replica.pull()
-        self._shared.get(difference)
+        for table, center in self.tables.each(difference):
+            table.get(out=center)
         np.subtract(replica.weights, difference, out=difference)
         difference *= self._elastic_force
-        self._shared.add(difference)
+        for table, part in self.tables.each(difference):
+            table.add(part, sync=True)
         replica.weights -= difference
 
     def _send_local_steps(self, fragment: int, samples: int, num_active: int) -> None:
@@ -183,62 +245,16 @@ class ParameterExchange:
             last /= num_active
         if self.tables.merge is not None:
             last *= self.tables.merge.scale_of(samples)
-        self._shared.step(last, current, fragment)
+        self.tables.parameters[fragment].add_get(last, out=current)
         np.copyto(last, current)
 
-
-class GroupExchange:
-    """Exchanges the parameters of a group with those of all workers, on the sub-master.
-
-    The group as a whole acts like one worker that trains for `sync_every` updates between two
-    exchanges. The attribute `exchanges` is the number of exchanges.
-    """
-
-    def __init__(self, context: RankContext, tables: TrainingTables) -> None:
-        assert context.group is not None
-        self._algo = context.training.algo
-        (self._all_parameters,) = tables.parameters
-        self._group_parameters = GroupParameters(tables, context.group)
-        self._elastic_force = self._algo.force(len(context.layout.groups))
-        self._timer = context.timer
-        self._current: Array = np.empty(self._all_parameters.size, self._all_parameters.dtype)
-        self._last = np.empty_like(self._current)
-        self._count = np.zeros(1, np.int64)
-        self._passed_on = 0  # The number of the group's updates that have been passed on.
-        self.exchanges = 0
-
-    def begin(self) -> None:
-        """Set the parameters of the group to those of all workers."""
-        self._all_parameters.get(out=self._last)
-        self._group_parameters.get(self._current)
-        self._group_parameters.add(self._last - self._current)
-        self._passed_on += self.pending()
-
-    def pending(self) -> int:
-        """Return the number of updates of the group that have not been passed on."""
-        self._group_parameters.count(self._count)
-        return int(self._count[0]) - self._passed_on
-
-    def pass_on(self) -> None:
-        """Send the changes of the group since the last call, and receive those of other groups.
-
-        A worker counts an update before it applies the update, so this call may count an update
-        before its change arrives; the next call sends that change. So call `pass_on` once more
-        after the last update, even if `pending` returns 0.
-        """
-        with self._timer.measure("communicating"):
-            self._passed_on += self.pending()
-            current, last = self._current, self._last
-            self._group_parameters.get(current)
-            if self._algo.elastic:
-                self._all_parameters.get(out=last)
-                np.subtract(current, last, out=last)
-                last *= self._elastic_force
-                self._all_parameters.add(last, sync=True)
-                self._group_parameters.add(-last)
-            else:
-                # With local steps the shared optimizer uses the negated change as a gradient.
-                delta = last - current if self._algo.local_steps else current - last
-                self._all_parameters.add_get(delta, out=last)
-                self._group_parameters.add(last - current)
-        self.exchanges += 1
+    def _exchange_state(self) -> None:
+        """Add this worker's share of the change of running means, and get those of all workers."""
+        replica = self._replica
+        if self.tables.state is None:
+            return
+        replica.pull_state()
+        share = (replica.state - self._last_state) / self._num_workers
+        self.tables.state.add_get(share, out=replica.state)
+        np.copyto(self._last_state, replica.state)
+        replica.push_state()

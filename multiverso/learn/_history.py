@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from multiverso._version import __version__
-from multiverso.learn._messages import GroupDone, WorkerDone
 
 
 class History:
@@ -24,9 +23,6 @@ class History:
         For each validation: epoch, updates, seconds since the start, and the metrics.
     workers : list of dict
         For each worker: rank, samples, updates, and the seconds computing, waiting, communicating.
-    groups : list of dict
-        For each group: rank of the sub-master, ranks of the workers, number of exchanges with the
-        parameters of all workers, and the seconds waiting and communicating.
     staleness : dict of int to int
         The number of updates of all workers with each staleness, as `ParameterExchange` defines it.
     first_epoch : int
@@ -39,7 +35,6 @@ class History:
         self.epochs: list[dict[str, Any]] = []
         self.validations: list[dict[str, Any]] = []
         self.workers: list[dict[str, Any]] = []
-        self.groups: list[dict[str, Any]] = []
         self.staleness: dict[int, int] = {}
         self.first_epoch = 0
         self._start = self._epoch_start = time.perf_counter()
@@ -75,20 +70,12 @@ class History:
             {"epoch": epoch + 1, "updates": updates, "time": self.seconds, **results}
         )
 
-    def add_worker(self, done: WorkerDone) -> None:
-        """Record the totals of a worker."""
-        totals = {"rank": done.rank, "samples": done.samples, "updates": done.updates}
-        self.workers.append({**totals, **done.seconds})
-        self.workers.sort(key=lambda worker: int(worker["rank"]))
-        for staleness, count in done.staleness:
+    def add_worker(self, rank: int, totals: dict[str, Any]) -> None:
+        """Record the totals of a worker; workers are added in rank order."""
+        counts = {"rank": rank, "samples": totals["samples"], "updates": totals["updates"]}
+        self.workers.append({**counts, **totals["seconds"]})
+        for staleness, count in totals["staleness"]:
             self.staleness[staleness] = self.staleness.get(staleness, 0) + count
-
-    def add_group(self, done: GroupDone) -> None:
-        """Record the totals of a sub-master."""
-        totals = {"rank": done.rank, "workers": done.workers, "exchanges": done.exchanges}
-        seconds = {name: done.seconds[name] for name in ("waiting", "communicating")}
-        self.groups.append({**totals, **seconds})
-        self.groups.sort(key=lambda group: int(group["rank"]))
 
     def as_dict(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the content of the JSON file, with the arguments of the training."""
@@ -101,7 +88,6 @@ class History:
             "validations": self.validations,
             "staleness": {str(number): count for number, count in sorted(self.staleness.items())},
             "workers": self.workers,
-            "groups": self.groups,
             "train_time": self.epochs[-1]["time"] if self.epochs else 0.0,
         }
 

@@ -82,10 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_option("--sync-every N", "batches between two exchanges", 1, type=positive)
     text = "run workers in lock-step instead of each at its own speed"
     add_option("--synchronous", text, False, action="store_true")
-    text = (
-        "the master and N - 1 sub-masters, each with a group of workers; sub-masters exchange with "
-        "the master every --sync-every updates of their group; 1: no groups"
-    )
+    text = "accepted for scripts of mpi_learn; there is one master, and no groups of workers"
     add_option("--masters N", text, 1, type=positive)
     add_option("--worker-optimizer NAME", "easgd, diloco: the workers' optimizer", "sgd")
     text = "easgd: the elastic force of all workers together"

@@ -49,7 +49,7 @@ class Algo:
         The workers' optimizer with "easgd" and "diloco", by its name in Keras. "sgd" by default.
     elastic_force : float, optional
         The force of "easgd", from 0 to 1, the paper's alpha; by default 0.9 divided by the number
-        of workers, or groups, that share the center.
+        of workers.
     elastic_lr : float, optional
         The workers' learning rate with "easgd" and "diloco"; by default 0.05 for "sgd", and Keras'
         default for other optimizers.
@@ -60,12 +60,11 @@ class Algo:
     fragments : int, optional
         With "diloco", the number of parts of the parameters that take turns: each is exchanged once
         in `sync_every` batches, at equal distances, as in `multiverso.sync.ParamSync` (Streaming
-        DiLoCo, arXiv:2501.18512). At most `sync_every`, and 1 with groups of workers.
+        DiLoCo, arXiv:2501.18512). At most `sync_every`.
     weight : {"samples"}, optional
         With "diloco", multiplies a worker's change by the samples that it has trained on since the
         last exchange, divided by the mean of all workers' so far, as `multiverso.sync.ParamSync`
-        does (Decoupled DiLoCo, arXiv:2604.21428). By default, all changes count the same. Not with
-        groups of workers.
+        does (Decoupled DiLoCo, arXiv:2604.21428). By default, all changes count the same.
     **options : float
         Options of `optimizer` under their names in Keras, such as ``learning_rate`` or ``beta_1``.
 
@@ -150,7 +149,7 @@ class Algo:
         return self.mode != "sgd"
 
     def force(self, workers: int) -> float:
-        """Return the elastic force of each of `workers` workers or groups."""
+        """Return the elastic force of each of `workers` workers."""
         return _DEFAULT_BETA / workers if self.elastic_force is None else self.elastic_force
 
     def compile_model(self, model: Any, optimizer: Any = None) -> None:

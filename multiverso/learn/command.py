@@ -12,13 +12,10 @@ from multiverso._extras import EXIT_CODE, LEARN, MissingExtraError, require
 from multiverso._version import __version__
 from multiverso.errors import MultiversoError
 from multiverso.learn import _options
-from multiverso.learn._agreement import agreement, host_name
+from multiverso.learn._agreement import StoppedError, agreement, training_session
 from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads, free_gpus
 from multiverso.learn._history import write_json
 from multiverso.learn._input import InputError, read_text
-from multiverso.learn._layout import Layout, layout_of
-from multiverso.learn._messages import StoppedError
-from multiverso.learn._mpi import job_communicator, open_channel
 from multiverso.learn.algo import Algo
 from multiverso.learn.h5data import H5Data
 from multiverso.learn.manager import MPIManager
@@ -27,9 +24,11 @@ from multiverso.learn.model import ModelFromJson, ModelFromKeras
 __all__ = ["Parser", "is_master", "main", "train"]
 
 #: Environment variables in which launchers pass the rank; the first variable that is set counts.
-_RANK_VARIABLES: Final = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+_RANK_VARIABLES: Final = (
+    *("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MULTIVERSO_RANK", "SLURM_PROCID"),
+)
 
-_TRAIN: Final = "Train a Keras model on all ranks of an MPI job."
+_TRAIN: Final = "Train a Keras model on all ranks of a job."
 _PLOT: Final = "Draw the histories of trainings as PNG files."
 
 
@@ -47,7 +46,8 @@ class Parser(argparse.ArgumentParser):
 
 def is_master() -> bool:
     """Return whether this process is rank 0, or was started without a launcher."""
-    return next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), "0") == "0"
+    names = [*_RANK_VARIABLES, *(["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else [])]
+    return next((os.environ[name] for name in names if name in os.environ), "0") == "0"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,29 +110,39 @@ def _plot(parsed: argparse.Namespace) -> None:
 def _train(parsed: argparse.Namespace) -> None:
     """Train with the given options, and write the results. Collective over the ranks of the job."""
     logging.basicConfig(level=parsed.log_level.upper(), format="%(name)s: %(message)s")
-    comm = job_communicator(parsed.timeout)
-    channel = open_channel(comm, parsed.timeout)
-    rank, num_ranks = channel.rank, channel.size
-    try:
-        with agreement(channel, "read its input") as hosts:
+    # The manager uses the same session, because it has the same options.
+    with training_session(parsed.synchronous, None, parsed.timeout) as session:
+        with agreement() as nodes:
             require("multiverso-learn train", **LEARN)
             train_files, val_files = _files_in(parsed.train_data), _files_in(parsed.val_data)
             make_callbacks = _stopping_callbacks(parsed)
+            num_workers = max(session.size - 1, 1)
+            algo = _make_algo(parsed, num_workers)
             choose_backend(parsed.backend)
             gpus = free_gpus()
-            hosts.value = host_name()
-    finally:
-        channel.close()
-    layout = layout_of(num_ranks, parsed.masters, hosts.values)
-    algo = _make_algo(parsed, layout)
-    host_workers = [worker for worker in layout.workers if hosts.values[worker] == hosts.value]
-    choose_gpu(gpus, parsed.max_gpus, host_workers.index(rank) if rank in host_workers else None)
-    choose_threads(len(host_workers))
+            nodes.value = session.node
+        workers = range(session.size - num_workers, session.size)
+        local_workers = [rank for rank in workers if nodes.values[rank] == session.node]
+        is_worker = session.rank in local_workers
+        index = local_workers.index(session.rank) if is_worker else None
+        choose_gpu(gpus, parsed.max_gpus, index)
+        choose_threads(len(local_workers))
+        manager = _make_manager(parsed, algo, train_files, val_files)
+        if session.rank == 0:
+            manager.callbacks = make_callbacks()
+        manager.train()
+        if manager.outcome is None:
+            return
+        counts = {"ranks": session.size, "workers": num_workers, "mode": algo.mode}
+        _write_results(manager, {**vars(parsed), **counts})
+
+
+def _make_manager(
+    parsed: argparse.Namespace, algo: Algo, train_files: list[str], val_files: list[str]
+) -> MPIManager:
     is_keras_file = Path(parsed.model).suffix == ".keras"
-    stem = f"{Path(parsed.model).stem}_{parsed.trial_name}"
-    trace = Path(f"{stem}_trace.json")
-    manager = MPIManager(
-        comm,
+    return MPIManager(
+        None,
         H5Data(
             parsed.batch,
             cache=parsed.cache_data,
@@ -141,40 +151,40 @@ def _train(parsed: argparse.Namespace) -> None:
             labels_name=parsed.labels_name,
         ),
         algo,
-        ModelFromKeras(parsed.model) if is_keras_file else ModelFromJson(comm, parsed.model),
+        ModelFromKeras(parsed.model) if is_keras_file else ModelFromJson(filename=parsed.model),
         parsed.epochs,
         train_files,
         val_files,
-        callbacks=make_callbacks() if rank == 0 else None,
         num_masters=parsed.masters,
         synchronous=parsed.synchronous,
         seed=parsed.seed,
-        profile=trace if parsed.profile else None,
+        profile=_result(parsed.model, parsed.trial_name, "trace.json") if parsed.profile else None,
         checkpoint=parsed.checkpoint,
         checkpoint_interval=parsed.checkpoint_interval,
         restore=parsed.restore,
         timeout=parsed.timeout,
     )
-    manager.train()
-    if manager.outcome is None:
-        return
-    num_workers = len(layout.workers)
-    arguments = {**vars(parsed), "ranks": num_ranks, "workers": num_workers, "mode": algo.mode}
+
+
+def _result(model: str, trial: str, name: str) -> Path:
+    """Return the path of a file with results."""
+    return Path(f"{Path(model).stem}_{trial}_{name}")
+
+
+def _write_results(manager: MPIManager, arguments: dict[str, Any]) -> None:
+    """Write the history and the model, and print a summary."""
+    assert manager.outcome is not None
     outcome = manager.outcome.as_dict(arguments)
-    history, model = Path(f"{stem}_history.json"), Path(f"{stem}_model.keras")
+    names = ("history.json", "model.keras")
+    history, model = (_result(arguments["model"], arguments["trial_name"], name) for name in names)
     write_json(history, outcome)
     manager.model.save(model)
-    written = [str(history), str(model), *([str(trace)] if parsed.profile else [])]
-    sys.stdout.write(f"{_summary(outcome, num_workers)}\nwrote {', '.join(written)}\n")
+    written = [str(path) for path in (history, model, manager.profile) if path is not None]
+    summary = _summary(outcome, arguments["workers"])
+    sys.stdout.write(f"{summary}\nwrote {', '.join(written)}\n")
 
 
-def _make_algo(parsed: argparse.Namespace, layout: Layout) -> Algo:
-    # The largest number of workers, or of groups, that share the force of one elastic center.
-    num_sharing = max(
-        len(layout.groups) or len(layout.workers),
-        *(len(group.workers) for group in layout.groups),
-        1,
-    )
+def _make_algo(parsed: argparse.Namespace, num_workers: int) -> Algo:
     options = _options.options_of(parsed.optimizer_params)
     if parsed.learning_rate is not None:
         options["learning_rate"] = parsed.learning_rate
@@ -184,10 +194,9 @@ def _make_algo(parsed: argparse.Namespace, layout: Layout) -> Algo:
         if parsed.mode == "diloco":  # The paper uses these optimizers.
             parsed.optimizer = "nesterov"
             options.setdefault("learning_rate", 0.7)
-    if not 0 <= parsed.elastic_force <= num_sharing:
-        kind = "workers in a group, or of groups" if layout.groups else "workers"
+    if not 0 <= parsed.elastic_force <= num_workers:
         raise InputError(
-            f"--elastic-force: expected a number from 0 to {num_sharing}, the number of {kind}, "
+            f"--elastic-force: expected a number from 0 to {num_workers}, the number of workers, "
             f"received {parsed.elastic_force:g}"
         )
     return Algo(
@@ -199,7 +208,7 @@ def _make_algo(parsed: argparse.Namespace, layout: Layout) -> Algo:
         mode="sgd" if parsed.mode == "downpour" else parsed.mode,
         worker_optimizer=parsed.worker_optimizer,
         # The option is the paper's beta, the force of all workers together.
-        elastic_force=parsed.elastic_force / num_sharing,
+        elastic_force=parsed.elastic_force / num_workers,
         elastic_lr=parsed.elastic_lr,
         elastic_momentum=parsed.elastic_momentum,
         wire=parsed.wire,

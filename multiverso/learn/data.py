@@ -99,6 +99,12 @@ class Data:
     def load_data(self, file_name: str) -> tuple[Nested, Nested]:
         """Return features and labels of one file.
 
+        Returns
+        -------
+        tuple
+            ``(features, labels)``, each an array with one row for each sample, or a list, tuple or
+            dict of arrays: one array for each input or output of the model, in order or by name.
+
         Raises
         ------
         NotImplementedError
@@ -116,7 +122,11 @@ class Data:
         return None
 
     def check(self, file_names: Sequence[str]) -> None:
-        """Raise InputError if a file cannot be used. Only the master calls it; here a no-op."""
+        """Raise InputError if a file cannot be used; here a no-op.
+
+        Before a framework is imported, the master calls it with all files, and each worker with its
+        own.
+        """
 
 
 def length_of(data: Nested) -> int:

@@ -1,43 +1,36 @@
-"""`MPIManager`, which trains a model on all ranks of an MPI job."""
+"""`MPIManager`, which trains a model on all ranks of a job."""
 
-import dataclasses
+import copy
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiverso.api import session
-from multiverso.learn._activity import ActivityTimer
+from multiverso.learn._agreement import training_session
 from multiverso.learn._history import History
-from multiverso.learn._input import (
-    InputError,
-    checked_flag,
-    checked_integer,
-    checked_names,
-    checked_seconds,
-)
-from multiverso.learn._layout import find_layout
-from multiverso.learn._messages import StoppedError
-from multiverso.learn._mpi import job_communicator, open_channel
-from multiverso.learn._roles import role_of
-from multiverso.learn._training import RankContext, Training
+from multiverso.learn._input import checked_flag, checked_integer, checked_names, checked_seconds
+from multiverso.learn._roles import Training
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
 from multiverso.learn.model import ModelBuilder
 
 __all__ = ["MPIManager"]
 
+_log = logging.getLogger("multiverso")
+
 
 class MPIManager:
     """Trains a model on all ranks. The constructor only keeps arguments; `train` is collective.
 
     Rank 0 is the master: it validates, calls the callbacks and keeps the history. The other ranks
-    are the workers and share the training files. A single rank has both roles. With `num_masters`
-    above 1 the workers form groups, and one rank of each group is its sub-master.
+    are the workers and share the training files. A single rank has both roles. The ranks are those
+    of `multiverso.init`, whatever has started them: mpirun, ``multiverso run``, or torchrun.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm or None
-        The ranks of the training; None means all ranks of the job, or this process alone.
+        The ranks of the training, as for `multiverso.init`; None means all ranks of the job, or
+        this process alone.
     data : Data
         The object that makes batches of the files.
     algo : Algo
@@ -55,19 +48,15 @@ class MPIManager:
         Callbacks that the master calls with the current model, before and after training, each
         epoch and each validation. A learning rate that a callback sets applies to all workers.
     num_masters : int, optional
-        With 1, the default, all workers exchange with the same parameters. A higher number includes
-        the master and the sub-masters. Workers then exchange with the parameters of their group,
-        which the sub-master holds. After every `sync_every` updates of the group the sub-master
-        exchanges the parameters of the group with those of all workers. A group is a node if ranks
-        other than the master are on as many nodes as there are sub-masters, two or more on each,
-        else a contiguous range of ranks. Groups cannot be combined with `synchronous`.
+        Accepted for programs of mpi_learn, with a warning above 1: there is one master, because
+        all ranks serve the parameters.
     synchronous : bool, optional
         With True, workers run in lock-step, each update uses the mean of their gradients, and two
         runs with the same `seed` are bitwise identical. With False, each runs at its speed.
     seed : int, optional
         The seed of Keras' random numbers; worker number w uses ``seed + w``.
     profile : path, optional
-        File for a trace of all workers and sub-masters, for Chrome or Perfetto.
+        File for a trace of all workers, for Chrome or Perfetto.
     checkpoint : path, optional
         A folder, visible on all nodes, for the last two checkpoints of the parameters, running
         means and the state of the optimizer.
@@ -132,15 +121,6 @@ class MPIManager:
         self.num_masters = checked_integer("num_masters", num_masters, 1)
         self.checkpoint_interval = checked_integer("checkpoint_interval", checkpoint_interval, 1)
         self.synchronous = checked_flag("synchronous", synchronous)
-        if self.synchronous and num_masters > 1:
-            raise InputError(
-                f"num_masters: expected 1 in lock-step, received {num_masters}: every update uses "
-                "the gradients of all workers there, so groups would change nothing"
-            )
-        if num_masters > 1 and (algo.fragments > 1 or algo.weight is not None):
-            raise InputError(
-                f"num_masters: expected 1 with fragments or weights, received {num_masters}"
-            )
         self.comm = comm
         self.data = data
         self.algo = algo
@@ -170,31 +150,20 @@ class MPIManager:
         InputError
             On all ranks, if the model, a file, or an option cannot be used.
         RuntimeError
-            If a rank has failed for another reason. The master, and a worker that fails after the
-            start of training, raise their original errors instead.
+            If another rank has failed for another reason. A rank that fails raises its own error.
         MultiversoError
-            If a rank is lost or does not respond in time.
+            If a rank is lost or does not respond in time. `PeerLostError` is a RuntimeError, too.
 
         """
-        comm = job_communicator(self.timeout) if self.comm is None else self.comm
-        channel = open_channel(comm, self.timeout)
-        # The attributes are read only now, because the user may have changed them.
-        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
-        timer = ActivityTimer(trace=self.profile is not None)
-        try:
-            layout = find_layout(channel, self.num_masters)
-            role = role_of(RankContext(Training(**settings), channel, layout, timer))
-            role.prepare()
-            with session(
-                sync=self.synchronous,
-                role=layout.session_role(channel.rank),
-                comm=comm,
-                timeout=self.timeout,
-            ) as opened:
-                metrics = role.train(opened)
-        except StoppedError as error:
-            raise RuntimeError(str(error)) from None
-        finally:
-            channel.close()
-        self.model, self.outcome = role.model, role.outcome
-        return metrics
+        settings = copy.copy(self)
+        with training_session(self.synchronous, self.comm, self.timeout) as session:
+            if session.rank == 0 and self.num_masters > 1:
+                _log.warning(
+                    "num_masters (--masters) has no effect: expected 1, received %d; there are no "
+                    "groups of workers, because all ranks serve the parameters",
+                    self.num_masters,
+                )
+            training = Training(settings, session)
+            training.run()
+        self.model, self.outcome = training.model, training.history
+        return None if self.outcome is None else self.outcome.metrics

@@ -1,17 +1,17 @@
 """Scenarios of multiverso.learn, several in one job; each rank reports what a scenario returns.
 
-Each argument is a scenario and its number of ranks: in ``modes/3`` the first three ranks train, and
-the others sleep. In ``groups/5/3`` five ranks train, three of them on the first node.
+Each argument is a scenario. All ranks train in all scenarios, however the job was started.
 """
 
 import os
+import signal
 import sys
-import traceback
 import zlib
-from unittest import mock
 
 import worker
 
+if "shielded" in sys.argv:
+    worker.shield()
 worker.begin()
 
 from multiverso.learn import Algo, Data, InputError, ModelBuilder, MPIManager  # noqa: E402
@@ -22,10 +22,8 @@ choose_threads(worker.SIZE)
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
-from mpi4py import MPI  # noqa: E402
 
-#: Seconds that a rank may wait for the ranks that train without it.
-SCENARIO_TIMEOUT = 400.0
+import multiverso as mv  # noqa: E402
 
 FEATURES, CLASSES = 6, 3
 FILES = [f"file {number}" for number in range(6)]
@@ -51,8 +49,6 @@ MODES = {
     "easgd": {"elastic_lr": 0.1, "sync_every": 2},
     "diloco": {"elastic_lr": 0.25, "sync_every": 3},
 }
-
-_scenario = {"comm": MPI.COMM_WORLD}  # the communicator of the current scenario
 
 
 class Clusters(Data):
@@ -88,7 +84,7 @@ class Dense(ModelBuilder):
 def manager_of(algo, **options):
     """Return the manager of a short training."""
     defaults = {
-        "comm": _scenario["comm"],
+        "comm": None,
         "data": Clusters(10),
         "model_builder": Dense(),
         "num_epochs": 4,
@@ -107,12 +103,6 @@ def algo_of(name, mode="sgd", **options):
     return Algo(name, **given)
 
 
-def split_comm(size):
-    """Return a communicator of the first `size` ranks, or None on the other ranks; collective."""
-    comm = _scenario["comm"].Split(0 if worker.RANK < size else MPI.UNDEFINED)
-    return None if comm == MPI.COMM_NULL else comm
-
-
 def train(manager):
     """Train; return the outcome without times on the master, else None."""
     history = manager.train()
@@ -126,7 +116,6 @@ def train(manager):
         "workers": [(entry["rank"], entry["samples"]) for entry in outcome["workers"]],
         "updates": sum(entry["updates"] for entry in outcome["workers"]),
         "staleness": outcome["staleness"],
-        "groups": [[g["rank"], g["workers"], g["exchanges"]] for g in outcome["groups"]],
     }
 
 
@@ -136,18 +125,28 @@ def in_fragments(optimizer, *, weight="samples", **options):
 
 
 def modes():
-    """Train with every optimizer and mode, asynchronously and in lock-step."""
-    found = {}
-    for synchronous in (False, True):
-        algos = {name: algo_of(name) for name in OPTIMIZERS} | {
-            "easgd": algo_of(None, "easgd"),
-            "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5),
-            "diloco in fragments": in_fragments("nesterov", learning_rate=0.5, momentum=0.5),
-        }
-        for name, algo in algos.items():
-            outcome = train(manager_of(algo, synchronous=synchronous))
-            found[f"{name} {'synchronous' if synchronous else 'asynchronous'}"] = outcome
-    return found
+    """Train in every mode, and with optimizers of every kind, asynchronously and in lock-step."""
+    algos = {
+        "momentum": algo_of("momentum"),
+        "adam": algo_of("adam", sync_every=2),
+        "dcasgda": algo_of("dcasgda"),
+        "easgd": algo_of(None, "easgd"),
+        "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5),
+        "diloco in fragments": in_fragments("nesterov", learning_rate=0.5, momentum=0.5),
+    }
+    return {
+        f"{name} {'synchronous' if synchronous else 'asynchronous'}": train(
+            manager_of(algo, synchronous=synchronous)
+        )
+        for synchronous in (False, True)
+        for name, algo in algos.items()
+    }
+
+
+def masters():
+    """Train with 1 and with 3 masters."""
+    given = {"synchronous": True, "num_epochs": 1}
+    return [train(manager_of(algo_of("adam"), num_masters=n, **given)) for n in (1, 3)]
 
 
 def combinations():
@@ -183,17 +182,15 @@ def twice():
     return found
 
 
-def like_keras(optimizers=tuple(OPTIMIZERS), **options):
+def like_keras():
     """Return by how much weights differ between one worker and Keras on the same batches."""
     found = {}
-    algos = {name: algo_of(name) for name in optimizers}
+    algos = {name: algo_of(name) for name in OPTIMIZERS}
     # This outer optimizer applies the local steps unchanged.
     algos["diloco"] = algo_of("sgd", "diloco", learning_rate=1.0, worker_optimizer="adam")
-    if "num_masters" not in options:
-        algos["diloco in fragments"] = in_fragments("sgd", weight=None, learning_rate=1.0)
-    given = {"val_list": None, "num_epochs": 2, "synchronous": True, **options}
+    algos["diloco in fragments"] = in_fragments("sgd", weight=None, learning_rate=1.0)
     for name, algo in algos.items():
-        manager = manager_of(algo, **given)
+        manager = manager_of(algo, val_list=None, num_epochs=2, synchronous=True)
         if manager.train() is None:
             continue
         keras.utils.set_random_seed(7)  # the seed of the master's weights
@@ -209,31 +206,38 @@ def like_keras(optimizers=tuple(OPTIMIZERS), **options):
     return found
 
 
-def groups():
-    """Train with two groups of one worker, with one group of two, and with one group of one."""
-    found = {}
-    algos = {
-        "adam": algo_of("adam", sync_every=2),
-        "easgd": algo_of(None, "easgd"),
-        "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5, wire="int8"),
-    }
-    five, four, three = map(split_comm, (5, 4, 3))
-    for comm, masters in ((five, 3), (four, 2)):
-        for name, algo in algos.items() if comm is not None else ():
-            given = {"comm": comm, "num_masters": masters, "model_builder": Dense(BATCH_NORM)}
-            found[f"{name} of {masters}"] = train(manager_of(algo, **given))
-    if three is not None:
-        alone = {"comm": three, "num_masters": 2, "synchronous": False}
-        found["like_keras"] = like_keras(("sgd", "adam"), **alone)
-        folder = f"{os.environ['MULTIVERSO_TEST_JOB']}/groups"
-        manager_of(algos["adam"], num_epochs=2, checkpoint=folder, **alone).train()
-        manager = manager_of(algos["adam"], restore=folder, **alone)
-        found["restored"] = train(manager), manager.outcome and manager.outcome.first_epoch
-        try:
-            manager_of(algos["adam"], **{**alone, "num_masters": 3}).train()
-        except InputError as error:
-            found["too few ranks"] = str(error)
-    return found
+class Pairs(Clusters):
+    """Points whose features are two inputs of the model, by name or in order."""
+
+    def __init__(self, by_name):
+        super().__init__(10)
+        self.by_name = by_name
+
+    def load_data(self, file_name):
+        points, labels = super().load_data(file_name)
+        first, second = points[:, :2], points[:, 2:]
+        return ({"second": second, "first": first} if self.by_name else [first, second]), labels
+
+
+class TwoInputs(ModelBuilder):
+    """A dense layer after the concatenation of two inputs."""
+
+    def build_model(self):
+        inputs = [keras.Input((2,), name="first"), keras.Input((FEATURES - 2,), name="second")]
+        joined = keras.layers.Concatenate()(inputs)
+        return keras.Model(inputs, keras.layers.Dense(CLASSES, activation="softmax")(joined))
+
+
+def several_inputs():
+    """Train a model of two inputs, given in order and by name, in lock-step."""
+    return [
+        train(
+            manager_of(
+                algo_of("adam"), data=Pairs(by_name), model_builder=TwoInputs(), synchronous=True
+            )
+        )
+        for by_name in (False, True)
+    ]
 
 
 def callbacks():
@@ -296,64 +300,107 @@ def restored():
 
 
 class Failing(Clusters):
-    """Data that raise an error in the second epoch of the last worker."""
+    """Data that raise an error, or kill the process, in the second epoch of the last worker."""
 
-    def __init__(self):
+    def __init__(self, kills=False):
         super().__init__(10)
         self.loads = 0
+        self.kills = kills
 
     def load_data(self, file_name):
         self.loads += 1
-        if worker.RANK == _scenario["comm"].size - 1 and self.loads > 5:
+        if worker.RANK == worker.SIZE - 1 and self.loads > 5:
+            if self.kills:
+                os.kill(os.getpid(), signal.SIGKILL)
             raise OSError("the disk is gone")
         return super().load_data(file_name)
+
+
+class FailingCallback(keras.callbacks.Callback):
+    """Fails after the first epoch."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        raise ArithmeticError("no such score")
+
+
+class MissingFiles(Clusters):
+    """Data of which the last worker misses its first file."""
+
+    def check(self, file_names):
+        if worker.RANK == worker.SIZE - 1:
+            raise InputError(f"cannot read {file_names[0]}: no such file")
 
 
 def invalid():
     """Train with invalid input, and then with valid input."""
     options_of = {
         "files": {"train_list": FILES[:1]},
+        "missing": {"data": MissingFiles(10)},
         "loss": {"algo": Algo("adam", loss="no loss")},
         "metrics": {"algo": Algo("adam", loss="mse", metrics=["no metric"])},
         "worker's optimizer": {"algo": algo_of(None, "easgd", worker_optimizer="none")},
         "shapes": {"algo": Algo("adam", loss="categorical_crossentropy")},
         "model": {"model_builder": ModelBuilder()},
         "data": {"data": Failing()},
+        "data in lock-step": {"data": Failing(), "synchronous": True},
+        "callback": {"callbacks": [FailingCallback()], "num_epochs": 100},
     }
     found = {}
     for name, options in options_of.items():
         algo = options.pop("algo", algo_of("adam"))
         try:
             manager_of(algo, **options).train()
-        except (InputError, RuntimeError, NotImplementedError, OSError) as error:
+        except (InputError, RuntimeError, NotImplementedError, OSError, ArithmeticError) as error:
             found[name] = [type(error).__name__, str(error)]
+        # The ranks that a failed rank has left find out at different times.
+        worker.meet(f"end of {name}")
     found["end"] = train(manager_of(algo_of("adam"), num_epochs=1)) is not None
     return found
 
 
-SCENARIOS = {
-    function.__name__: function
-    for function in (modes, combinations, twice, like_keras, groups, callbacks, restored, invalid)
-}
+def killed(mode):
+    """Train until the last worker is killed."""
+    options = {"data": Failing(kills=True), "synchronous": mode == "synchronous"}
+    worker.report_call(manager_of(algo_of("adam"), num_epochs=1000, **options).train)
+
+
+def single():
+    """Return how many ranks and masters there are, and whether MPI was loaded."""
+    with mv.session():
+        size = mv.size()
+    outcome = train(manager_of(algo_of("adam"), num_epochs=1))
+    return {
+        "size": size,
+        "is_master": outcome is not None,
+        "workers": None if outcome is None else outcome["workers"],
+        "has_mpi": "mpi4py.MPI" in sys.modules,
+    }
+
+
+SCENARIOS = (
+    *(
+        modes,
+        masters,
+        combinations,
+        twice,
+        like_keras,
+        callbacks,
+        restored,
+        several_inputs,
+        invalid,
+    ),
+    single,
+)
 
 
 def main(arguments):
-    """Run each scenario on its ranks."""
-    for argument in arguments:
-        name, ranks, *per_node = argument.split("/")
-        _scenario["comm"] = MPI.COMM_WORLD
-        comm = split_comm(int(ranks))
-        with mock.patch.dict(os.environ):
-            if per_node:
-                os.environ["MULTIVERSO_RANKS_PER_NODE"] = per_node[0]
-            if comm is not None:
-                _scenario["comm"] = comm
-                worker.report(**{name: SCENARIOS[name]()})
-        worker.meet(f"end of {name}", SCENARIO_TIMEOUT)
+    """Run each scenario."""
+    if "shielded" in arguments:
+        killed(arguments[1])
+        return
+    by_name = {function.__name__: function for function in SCENARIOS}
+    for name in arguments:
+        worker.report(**{name: by_name[name]()})
 
 
-try:
-    main(sys.argv[1:])
-except BaseException:
-    traceback.print_exc()
-    MPI.COMM_WORLD.Abort(1)  # other ranks may be waiting for the end of a scenario
+main(sys.argv[1:])

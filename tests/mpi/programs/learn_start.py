@@ -1,7 +1,6 @@
 """Ranks of a training that cannot start: ``learn_start.py FAULT [FOLDER]``.
 
-The last rank has the fault. The trainings end before a model is made, so they need no Keras. With
-two masters, the ranks agree on their layout before anything else.
+The last rank has the fault. The trainings end before a model is made, so they need no Keras.
 """
 
 import sys
@@ -11,23 +10,46 @@ import worker
 
 worker.begin()
 
-from mpi4py import MPI  # noqa: E402
-
 import multiverso as mv  # noqa: E402
-from multiverso.learn import Algo, Data, ModelFromJson, MPIManager, command  # noqa: E402
+from multiverso.learn import (  # noqa: E402
+    Algo,
+    Data,
+    InputError,
+    ModelFromJson,
+    MPIManager,
+    command,
+)
 
 #: The timeout, in seconds, of trainings that must time out, and of those that must not.
 SHORT_TIMEOUT, LONG_TIMEOUT = 1.0, 100.0
 LAST = worker.SIZE - 1
 
 
+class Missing(Data):
+    """Data whose files are missing on the last rank."""
+
+    def check(self, file_names):
+        if worker.RANK == LAST:
+            raise InputError(f"cannot read {file_names[0]}: no such file")
+
+
 def train(timeout):
-    """Train with two masters."""
+    """Train with data that are missing on the last rank."""
+    files = [f"{number}.h5" for number in range(worker.SIZE)]
     algo, model = Algo("sgd", loss="mse"), ModelFromJson(filename="model.json")
-    manager = MPIManager(
-        MPI.COMM_WORLD, Data(10), algo, model, 1, ["1.h5"], num_masters=2, timeout=timeout
-    )
-    manager.train()
+    MPIManager(None, Missing(10), algo, model, 1, files, timeout=timeout).train()
+
+
+def missing_file():
+    """Train; report the error, and the frameworks that have been imported until then."""
+    worker.report_call(train, LONG_TIMEOUT)
+    frameworks = ("keras", "torch", "tensorflow", "jax", "h5py")
+    worker.report(imported=[name for name in frameworks if name in sys.modules])
+
+
+def _initialize_mpi():
+    """Initialize MPI, as programs do that use it themselves; a rank can then end the job."""
+    from mpi4py import MPI  # noqa: F401
 
 
 def absent():
@@ -39,15 +61,16 @@ def absent():
 
 def barrier():
     """Train, except on the last rank, which calls a barrier."""
-    mv.init()
+    mv.init(timeout=LONG_TIMEOUT)
     if worker.RANK == LAST:
         worker.report_call(mv.barrier)
     else:
-        worker.report_call(train, SHORT_TIMEOUT)
+        worker.report_call(train, LONG_TIMEOUT)
 
 
 def raises():
     """Train, except on the last rank, which fails before."""
+    _initialize_mpi()
     if worker.RANK == LAST:
         raise ValueError("bad batch 17")
     train(LONG_TIMEOUT)
@@ -55,6 +78,7 @@ def raises():
 
 def missing():
     """Train, except on the last rank, which has no PyTorch."""
+    _initialize_mpi()
     if worker.RANK == LAST:
         sys.modules["torch"] = None  # With this, Python's import raises ModuleNotFoundError.
         import multiverso.torch_ext  # noqa: F401

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import logging
 import unittest
 
 import numpy as np
@@ -31,9 +32,9 @@ class KerasTestCase(FolderTestCase):
 class TestReplicas(KerasTestCase):
     def setUp(self):
         super().setUp()
-        from multiverso.learn import Algo, replicas
+        from multiverso.learn import Algo, _replica
 
-        self.replicas = replicas
+        self.replicas = _replica
         self.algo = Algo("sgd", loss="sparse_categorical_crossentropy", learning_rate=1.0)
 
     def model(self):
@@ -47,23 +48,23 @@ class TestReplicas(KerasTestCase):
         outputs = layers.Dense(3, activation="softmax", kernel_regularizer="l2")(x)
         return self.keras.Model(inputs, outputs)
 
-    def gradient(self, kind, model, batch=BATCH):
-        replica = self.replicas.training_replica(model, self.algo, batch, kind)
+    def gradient(self, difference, model, batch=BATCH):
+        replica = self.replicas.training_replica(model, self.algo, batch, difference)
         replica.push()
         replica.step(batch)
         return replica.gradient.copy()
 
     def test_captured_gradient_equals_the_change_of_an_sgd_step(self):
-        framework = self.gradient("framework", self.model())
-        difference = self.gradient("difference", self.model())
+        framework = self.gradient(False, self.model())
+        difference = self.gradient(True, self.model())
         self.assertGreater(np.abs(framework).max(), 0.01)
         np.testing.assert_allclose(framework, difference, rtol=1e-4, atol=1e-6)
 
     def test_batches_in_the_other_order_of_bytes_train_the_same(self):
         batch = tuple(array.astype(array.dtype.newbyteorder()) for array in BATCH)
-        for kind in ("framework", "difference"):
-            expected = self.gradient(kind, self.model())
-            np.testing.assert_array_equal(self.gradient(kind, self.model(), batch), expected)
+        for difference in (False, True):
+            expected = self.gradient(difference, self.model())
+            np.testing.assert_array_equal(self.gradient(difference, self.model(), batch), expected)
 
     def test_step_keeps_weights_and_updates_state_and_metrics(self):
         replica = self.replicas.training_replica(self.model(), self.algo, BATCH)
@@ -83,15 +84,55 @@ class TestReplicas(KerasTestCase):
         state = np.linspace(1, 2, replica.state.size, dtype=np.float32)
         replica.state[:] = state
         replica.push_state()
-        replica.finish()
         variables = replica.model.trainable_variables
         found = [self.keras.ops.convert_to_numpy(v.value).ravel() for v in variables]
         np.testing.assert_array_equal(np.concatenate(found), wanted)
         replica.pull()
         np.testing.assert_array_equal(replica.weights, wanted)
-        replica.state[:] = 0
+        others = [v for v in replica.model.non_trainable_variables if "moving" in v.path]
+        found = [self.keras.ops.convert_to_numpy(v.value).ravel() for v in others]
+        np.testing.assert_array_equal(np.concatenate(found), state)
         replica.pull_state()
         np.testing.assert_array_equal(replica.state, state)
+
+    def test_model_whose_step_hides_its_gradients_is_trained_by_differences(self):
+        keras = self.keras
+
+        class Hiding(keras.Model):
+            """A model whose step fails with an optimizer that only captures gradients."""
+
+            def train_step(self, *given):
+                raise RuntimeError("this step has no gradients")
+
+        inputs = keras.Input((2,))
+        model = Hiding(inputs, keras.layers.Dense(1)(inputs))
+        batch = np.ones((2, 2), np.float32), np.ones((2, 1), np.float32)
+        algo = type(self.algo)("sgd", loss="mse")
+        with self.assertLogs("multiverso", "WARNING") as logs:
+            replica = self.replicas.training_replica(model, algo, batch)
+        self.assertIn("gives no gradients", logs.output[0])
+        self.assertEqual(type(replica.model.optimizer).__name__, "SGD")
+
+    def test_softmax_with_binary_crossentropy_warns_and_names_a_better_loss(self):
+        from multiverso.learn import Algo
+
+        keras = self.keras
+        features, one_hot = np.zeros((4, 2), np.float32), np.eye(4, dtype=np.float32)
+        for activation, loss, labels, better in (
+            ("softmax", "binary_crossentropy", one_hot, "--loss categorical_crossentropy"),
+            ("softmax", "categorical_crossentropy", one_hot, None),
+            ("sigmoid", "binary_crossentropy", one_hot, None),
+        ):
+            model = keras.Sequential(
+                [keras.Input((2,)), keras.layers.Dense(4, activation=activation)]
+            )
+            with self.subTest(activation, loss=loss):
+                with self.assertLogs("multiverso", "DEBUG") as logs:
+                    logging.getLogger("multiverso").debug("the first message")
+                    self.replicas.validation_replica(model, Algo("sgd", loss), (features, labels))
+                warnings = [record.getMessage() for record in logs.records[1:]]
+                self.assertEqual(len(warnings), better is not None)
+                self.assertIn(better or "", "".join(warnings))
 
     def test_rejects_model_without_weights(self):
         from multiverso.learn import InputError

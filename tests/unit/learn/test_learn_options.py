@@ -2,11 +2,11 @@
 
 import argparse
 import contextlib
-import dataclasses
 import importlib.util
 import io
 import os
 import unittest
+from dataclasses import asdict
 from pathlib import Path
 from unittest import mock
 
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.frameworks
 MISSING = [name for name in ("h5py", "tqdm") if importlib.util.find_spec(name) is None]
 
 if not MISSING:
+    import multiverso as mv
     from multiverso.errors import OperationTimeout
     from multiverso.learn import (
         Algo,
@@ -29,10 +30,8 @@ if not MISSING:
         command,
     )
     from multiverso.learn import _environment as environment
-    from multiverso.learn import _messages as messages
     from multiverso.learn import _options as options
-    from multiverso.learn._layout import layout_of
-    from multiverso.learn._mpi import LocalChannel
+    from multiverso.learn._reports import Orders, Report, Reports
     from multiverso.learn._roles import files_of_worker
 
 needs_extra = unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
@@ -118,12 +117,10 @@ class TestManager(unittest.TestCase):
                 self.assertEqual([name for part in shares for name in part], names)
                 self.assertLessEqual(max(map(len, shares)) - min(map(len, shares)), 1)
 
-    def test_manager_rejects_groups_in_lock_step(self):
+    def test_manager_rejects_invalid_timeouts(self):
         for timeout in (0, -1, float("inf"), "1"):
             with self.assertRaisesRegex(InputError, "timeout: expected a number"):
                 self.manager(timeout=timeout)
-        with self.assertRaisesRegex(InputError, "num_masters: .*lock-step"):
-            self.manager(num_masters=2, synchronous=True)
 
     def test_model_needs_either_a_file_or_a_json_string(self):
         self.assertEqual(ModelFromJson("a.json").filename, "a.json")
@@ -133,76 +130,46 @@ class TestManager(unittest.TestCase):
 
 
 @needs_extra
-class TestLayout(unittest.TestCase):
-    def groups_and_rows(self, size, masters, nodes):
-        """Return the ranks of each group, the sub-master first, and the row of each group."""
-        groups = layout_of(size, masters, nodes).groups
-        ranks = [[group.submaster, *group.workers] for group in groups]
-        return ranks, [group.row for group in groups]
+class TestReports(unittest.TestCase):
+    def test_single_rank_gets_orders_with_each_report(self):
+        taken = []
 
-    def test_all_ranks_except_the_master_are_workers_without_groups(self):
-        for size, workers in ((1, (0,)), (2, (1,)), (4, (1, 2, 3))):
-            layout = layout_of(size, 1, [0] * size)
-            self.assertEqual((layout.workers, layout.groups), (workers, ()))
-            self.assertEqual({layout.session_role(rank) for rank in range(size)}, {"all"})
+        def take_turn(reports):
+            taken.extend(reports)
+            return Orders(ended_epochs=len(taken))
 
-    def test_groups_on_one_node_are_contiguous_and_differ_by_one_at_most(self):
-        for size in range(3, 14):
-            for masters in range(2, (size - 1) // 2 + 2):
-                with self.subTest(size=size, masters=masters):
-                    groups, rows = self.groups_and_rows(size, masters, [0] * size)
-                    sizes = list(map(len, groups))
-                    self.assertEqual(sum(groups, []), list(range(1, size)))
-                    self.assertLessEqual(max(sizes) - min(sizes), 1)
-                    self.assertGreaterEqual(min(sizes), 2)
-                    self.assertEqual(rows, list(range(1, masters)))
+        with mv.session():
+            reports = Reports(take_turn, in_background=False)
+            reports.start()
+            reports.report(Report(samples=3, metrics={"loss": 0.5}))
+            self.assertEqual(reports.orders.ended_epochs, 1)
+        self.assertEqual(taken, [asdict(Report(samples=3, metrics={"loss": 0.5}))])
 
-    def test_groups_are_the_nodes_if_their_numbers_agree(self):
-        nodes = [0, 1, 0, 1, 0, 1, 1]
-        self.assertEqual(self.groups_and_rows(7, 3, nodes), ([[2, 4], [1, 3, 5, 6]], [1, 2]))
-        # With another number of groups, at most one group spans two nodes.
-        self.assertEqual(self.groups_and_rows(7, 4, nodes)[0], [[2, 4], [1, 3], [5, 6]])
-        # A node with only one rank besides the master cannot form a group.
-        self.assertEqual(self.groups_and_rows(5, 3, [0, 0, 1, 1, 1])[0], [[1, 2], [3, 4]])
+    def test_thread_takes_turns_and_its_error_reaches_the_worker(self):
+        turns = []
 
-    def test_row_of_a_group_is_the_part_that_its_sub_master_holds(self):
-        # Table parts are ordered by node, then by rank.
-        groups, rows = self.groups_and_rows(5, 3, [1, 0, 0, 1, 1])
-        self.assertEqual((groups, rows), ([[1, 2], [3, 4]], [0, 2]))
+        def take_turn(reports):
+            turns.append(reports)
+            if len(turns) == 2:
+                raise OperationTimeout("rank 0 did not come")
+            return Orders()
 
-    def test_layout_tells_group_and_session_role_of_ranks(self):
-        layout = layout_of(6, 3, [0] * 6)
-        self.assertEqual(layout.workers, (2, 4, 5))
-        roles = [layout.session_role(rank) for rank in range(6)]
-        self.assertEqual(roles, ["all", "all", "worker", "all", "worker", "worker"])
-        self.assertIsNone(layout.group_of(0))
-        self.assertEqual(layout.group_of(5), layout.group_of(3))
+        with mv.session():
+            reports = Reports(take_turn, in_background=True)
+            reports.start()
+            reports.report(Report(samples=3, ended_epoch=True))
+            with self.assertRaisesRegex(OperationTimeout, "rank 0 did not come"):
+                reports.wait_for(lambda orders: orders.end)
+        self.assertEqual([len(reports) for reports in turns], [0, 1])
 
-    def test_layout_error_tells_how_many_ranks_are_needed(self):
-        for size in range(1, 5):
-            with self.assertRaisesRegex(InputError, f"expected 5 ranks or more .*received {size}"):
-                layout_of(size, 3, [0] * size)
-
-
-@needs_extra
-class TestMessages(unittest.TestCase):
-    def test_messages_survive_encoding(self):
-        for kind in messages.Message.__subclasses__():
-            # Any JSON values may be fields.
-            message = kind(*([number, "a"] for number, _ in enumerate(dataclasses.fields(kind))))
-            with self.subTest(kind.__name__):
-                self.assertEqual(messages.decode(messages.encode(message)), message)
-
-    def test_local_channel_connects_master_and_worker_in_one_process(self):
-        channel, reports = LocalChannel(1.0), []
-        channel.deliver = reports.append
-        channel.send(messages.Value(3), 0)
-        self.assertEqual(reports, [messages.Value(3)])
-        self.assertIsNone(channel.poll())
-        channel.broadcast(messages.StartEpoch())
-        self.assertEqual(channel.wait("an order"), (0, messages.StartEpoch()))
-        with self.assertRaisesRegex(OperationTimeout, "rank 0 waited 0.01 s for an order"):
-            LocalChannel(0.01).wait("an order")
+    def test_worker_that_hangs_leaves_the_session(self):
+        with mv.session(timeout=0.1):
+            reports = Reports(lambda reports: Orders(), in_background=True)
+            reports.start()
+            reports._thread.join(60)
+            with self.assertRaisesRegex(OperationTimeout, "rank 0 has trained no batch for"):
+                reports.check()
+            self.assertFalse(mv.is_initialized())
 
 
 @needs_extra
@@ -251,7 +218,6 @@ class TestCommand(FolderTestCase):
             (["m", names, "none.list"], "line 1 of .*: no such file: none.h5"),
             (["m", good, good, "--batch", "0"], "--batch"),
             (["m", good, good, "--masters", "0"], "--masters"),
-            (["m", good, good, "--masters", "2"], "expected 3 ranks or more"),
             (["m", good, good, "--epochs", "x"], "--epochs"),
             (["m", good, good, "--timeout", "0"], "--timeout: .*above 0, received 0"),
             (["m", good, good, "--timeout", "nan"], "--timeout: .*received nan"),

@@ -16,7 +16,6 @@ if not MISSING:
     from multiverso.learn import InputError
     from multiverso.learn._activity import ActivityTimer, chrome_trace
     from multiverso.learn._history import History, write_json
-    from multiverso.learn._messages import WorkerDone
     from multiverso.learn._plot import plot
 
 SECONDS = {"computing": 1.0, "waiting": 0.5, "communicating": 0.25}
@@ -29,8 +28,9 @@ class TestHistories(FolderTestCase):
         history.add_epoch(0, 20, 4, {"loss": 2.0, "accuracy": 0.5})
         history.add_validation(0, 4, {"loss": 2.5})
         history.add_epoch(1, 20, 4, {"loss": float("nan"), "accuracy": 0.75, "val_loss": 1.5})
-        history.add_worker(WorkerDone(2, 20, 4, SECONDS, [], [(0, 3), (2, 1)]))
-        history.add_worker(WorkerDone(1, 20, 4, SECONDS, [], [(0, 4)]))
+        for rank, staleness in ((1, [(0, 4)]), (2, [(0, 3), (2, 1)])):
+            totals = {"samples": 20, "updates": 4, "seconds": SECONDS, "staleness": staleness}
+            history.add_worker(rank, totals)
         return history
 
     def write_history(self, name="a_history.json"):
@@ -50,6 +50,7 @@ class TestHistories(FolderTestCase):
         self.assertEqual(found["workers"][0]["waiting"], 0.5)
         self.assertEqual([epoch["epoch"] for epoch in found["epochs"]], [1, 2])
         self.assertEqual(found["validations"][0]["loss"], 2.5)
+        self.assertNotIn("groups", found)
 
     def test_plots_several_histories_in_four_plots(self):
         names = [self.write_history(), self.write_history("b_history.json")]

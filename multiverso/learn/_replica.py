@@ -1,0 +1,305 @@
+"""A rank's copy of the model, with its parameters and its gradient as flat arrays, as in tables."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._extras import BACKENDS, LEARN, needs
+from multiverso._native.arrays import native_order
+from multiverso.learn._input import InputError, as_input_error
+from multiverso.learn.algo import Algo
+from multiverso.learn.data import mapped
+
+with needs("the training of a model", **LEARN, **BACKENDS):
+    import keras
+    import tqdm  # noqa: F401  (for the progress; here its absence is found before training)
+
+    from multiverso.learn._flat import flat_variables
+
+Batch = tuple[Any, ...]
+
+_log = logging.getLogger("multiverso")
+
+_FLOATS: Final = ("float32", "float64")
+
+
+class GradientCapture(keras.optimizers.Optimizer):
+    """An optimizer that keeps the gradients of a training step instead of applying them.
+
+    The model's own ``train_step`` computes the gradients, so its losses, metrics, sample weights
+    and layers that behave differently in training all work as in Keras.
+
+    Attributes
+    ----------
+    gradients : list of keras.Variable
+        The last gradients, one for each trainable variable; zero for a variable without gradient.
+    is_used : bool
+        Whether a ``train_step`` has passed gradients to this optimizer.
+
+    """
+
+    def __init__(self) -> None:
+        super().__init__(learning_rate=1.0, name="gradient_capture")
+        self.gradients: list[Any] = []
+        self.is_used = False
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Create `gradients`."""
+        if not self.built:
+            super().build(variables)
+            self.gradients = [
+                self.add_variable_from_reference(variable, name="gradient")
+                for variable in variables
+            ]
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        """Keep `grads`."""
+        self.is_used = True
+        for variable, gradient in zip(self.gradients, grads, strict=True):
+            if gradient is None:
+                gradient = keras.ops.zeros_like(variable)
+            variable.assign(keras.ops.convert_to_tensor(gradient))
+
+
+class Replica:
+    """A model with its parameters as one flat array.
+
+    Parameters
+    ----------
+    model : keras.Model
+        A built and compiled model.
+    uses_difference : bool, optional
+        Whether the gradient is the change that a step of SGD makes, as in mpi_learn, for models
+        whose ``train_step`` passes no gradients to the optimizer.
+
+    Attributes
+    ----------
+    weights : ndarray of float32 or float64, shape (size,)
+        The trainable parameters at the last `pull` or `push`.
+    gradient : ndarray of the same dtype and shape
+        The gradient of the last batch, unless the optimizer of the model made a step instead.
+    state : ndarray of the same dtype, one dimension
+        Other floats of the model, such as running means, at the last `pull_state` or `push_state`.
+
+    Raises
+    ------
+    InputError
+        If the model has no trainable parameters, or these are not all float32 or all float64.
+
+    """
+
+    def __init__(self, model: Any, uses_difference: bool = False) -> None:
+        self.model = model
+        dtypes = {str(variable.dtype) for variable in model.trainable_variables}
+        if len(dtypes) != 1 or not dtypes <= set(_FLOATS):
+            found = " and ".join(sorted(dtypes)) or "none"
+            raise InputError(
+                f"the model: expected trainable weights, all float32 or all float64, found {found}"
+            )
+        self.dtype = dtypes.pop()
+        self._weights = flat_variables(model.trainable_variables, self.dtype)
+        others = [v for v in model.non_trainable_variables if str(v.dtype) in _FLOATS]
+        self._state = flat_variables(others, self.dtype)
+        self.weights, self.state = self._weights.array, self._state.array
+        self._uses_difference = uses_difference
+        self._gradient = None
+        self.gradient: NDArray[Any] = np.zeros_like(self.weights)
+        if isinstance(model.optimizer, GradientCapture):
+            model.optimizer.build(model.trainable_variables)
+            self._gradient = flat_variables(model.optimizer.gradients, self.dtype)
+            self.gradient = self._gradient.array
+        self._train_step: Callable[[Any], Any] | None = None
+        self.pull()
+        self.pull_state()
+
+    def step(self, batch: Batch) -> None:
+        """Train on a batch: set `gradient`, or let the model's optimizer make a step."""
+        data = unpack(batch)
+        if self._train_step is None:
+            self._train_step = _train_step_of(self.model)
+        if not self._uses_difference:
+            self._train_step(data)
+            if self._gradient is not None:
+                self._gradient.pull()
+            return
+        before = self.weights.copy()
+        self._train_step(data)
+        self.pull()
+        np.subtract(before, self.weights, out=self.gradient)
+        np.copyto(self.weights, before)
+        self.push()
+
+    def pull(self) -> None:
+        """Copy the trainable parameters of the model to `weights`."""
+        self._weights.pull()
+
+    def push(self) -> None:
+        """Copy `weights` to the trainable parameters of the model."""
+        self._weights.push()
+
+    def pull_state(self) -> None:
+        """Copy the other floats of the model to `state`."""
+        self._state.pull()
+
+    def push_state(self) -> None:
+        """Copy `state` to the other floats of the model."""
+        self._state.push()
+
+    def results(self) -> dict[str, float]:
+        """Return loss and metrics since the last call, and reset both."""
+        results = _without_nesting(self.model.get_metrics_result())
+        self.model.reset_metrics()
+        return {name: float(value) for name, value in results.items()}
+
+    def set_learning_rate(self, value: float) -> None:
+        """Change the learning rate of the model's own optimizer."""
+        self.model.optimizer.learning_rate = value
+
+
+def _train_step_of(model: Any) -> Callable[[Any], Any]:
+    """Return a function that trains a model on a batch, and adds to its metrics.
+
+    ``train_on_batch`` would reset the metrics.
+    """
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    if keras.backend.backend() == "jax":
+        return _train_step_of_jax(model)
+    model.make_train_function()
+
+    def train(data: Any) -> None:
+        if hasattr(model, "train"):  # A module of PyTorch has a mode.
+            model.train()
+        model.train_function([data])
+
+    return train
+
+
+def _train_step_of_jax(model: Any) -> Callable[[Any], Any]:
+    import jax
+
+    lists = (
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
+        model.metrics_variables,
+    )
+    step = model.train_step if model.run_eagerly else jax.jit(model.train_step)
+
+    def train(data: Any) -> None:
+        state = tuple([variable.value for variable in variables] for variables in lists)
+        _, state = step(state, data)
+        for variables, values in zip(lists, state, strict=True):
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+
+    return train
+
+
+def training_replica(model: Any, algo: Algo, sample: Batch, difference: bool = False) -> Replica:
+    """Compile `model` for training, and return the replica with which a worker trains it.
+
+    Parameters
+    ----------
+    model : keras.Model
+        The model.
+    algo : Algo
+        The algorithm, which contains the loss and decides whether gradients are needed.
+    sample : tuple
+        A batch with which the model is tested.
+    difference : bool, optional
+        Whether the gradient is computed from a step of SGD, see `Replica`. This also happens if the
+        model's own ``train_step`` passes on no gradients.
+
+    Raises
+    ------
+    InputError
+        If the backend of Keras cannot train, the model cannot be compiled, or the batch does not
+        fit the model.
+
+    """
+    backend = keras.backend.backend()
+    if backend not in BACKENDS:
+        raise InputError(
+            f"the backend of Keras: expected one of {', '.join(BACKENDS)}, received {backend}"
+        )
+    if difference and not algo.local_steps:
+        algo.compile_model(model, keras.optimizers.SGD(1.0))
+        return Replica(_built(model, sample), uses_difference=True)
+    algo.compile_model(model, None if algo.local_steps else GradientCapture())
+    replica = Replica(_built(model, sample))
+    has_own_step = not type(model).train_step.__module__.startswith("keras.")
+    if algo.local_steps or not has_own_step or _gives_gradients(replica, sample):
+        return replica
+    _log.warning("the model's train_step gives no gradients: they are computed from steps of SGD")
+    return training_replica(model, algo, sample, difference=True)
+
+
+def validation_replica(model: Any, algo: Algo, sample: Batch) -> Replica:
+    """Return the replica of the master, which is not trained; see `training_replica` for errors."""
+    _warn_of_loss(model, algo.loss, sample)
+    algo.compile_model(model)
+    return Replica(_built(model, sample))
+
+
+def _built(model: Any, sample: Batch) -> Any:
+    """Evaluate a batch, which builds the compiled model and tests the batch; return the model."""
+    features, labels, weights = unpack(sample)
+    with as_input_error("the data do not fit the model"):  # Frameworks raise errors of many types.
+        model.test_on_batch(features, labels, sample_weight=weights)
+    model.reset_metrics()
+    return model
+
+
+def _gives_gradients(replica: Replica, sample: Batch) -> bool:
+    """Return whether the model's own ``train_step`` passes gradients to the optimizer."""
+    state = replica.state.copy()
+    try:
+        replica.step(sample)
+    except Exception as error:  # A train_step may need an optimizer that changes the weights.
+        _log.debug("the model's train_step failed: %s", error)
+        replica.model.optimizer.is_used = False
+    replica.results()  # This resets the metrics.
+    np.copyto(replica.state, state)
+    replica.push_state()
+    return bool(replica.model.optimizer.is_used)
+
+
+def _warn_of_loss(model: Any, loss: Any, sample: Batch) -> None:
+    """Warn if a softmax of several classes is trained as if each class were a yes or no."""
+    last = model.layers[-1] if getattr(model, "layers", None) else None
+    is_softmax = isinstance(last, keras.layers.Softmax) or (
+        getattr(last, "activation", None) is keras.activations.softmax
+    )
+    if loss != "binary_crossentropy" or not is_softmax:
+        return
+    classes = model.output_shape[-1]
+    if classes is None or classes <= 2:
+        return
+    is_one_hot = np.shape(sample[1])[-1:] == (classes,)
+    better = f"{'' if is_one_hot else 'sparse_'}categorical_crossentropy"
+    _log.warning(
+        "the model ends in a softmax of %d classes, which the loss binary_crossentropy, the "
+        "default, does not train well: use --loss %s, or Algo(loss=%r)",
+        classes,
+        better,
+        better,
+    )
+
+
+def _without_nesting(results: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in results.items():
+        flat.update(_without_nesting(value) if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def unpack(batch: Batch) -> tuple[Any, Any, Any]:
+    """Return features, labels and sample weights (or None) of a batch, with tuples for lists."""
+    if isinstance(batch, tuple | list) and 2 <= len(batch) <= 3:
+        features, labels, *weights = mapped(native_order, batch)
+        return features, labels, weights[0] if weights else None
+    raise InputError(f"a batch: expected (features, labels), received {type(batch).__name__}")
