@@ -18,7 +18,7 @@ import numpy as np
 from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.jax_ext._arrays import ArrayCopier, buffers_of, memory_of
 from multiverso.keras_ext._variables import ModelWeights, variable_dtype
-from multiverso.sync._host_copy import HostCopy, host_copy_tensors
+from multiverso.sync._host_copy import HostCopy, Store, host_copy_tensors
 from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor
 
@@ -151,6 +151,11 @@ def _sync_state(model: Any) -> None:
         model.jax_state_sync()
 
 
+def store_of(model_weights: ModelWeights, variables: list[Any]) -> Store:
+    """Return the store of variables of one dtype, which may be those of the optimizer."""
+    return _VariableStore(model_weights, variables)
+
+
 def tensors_of(
     model_weights: ModelWeights, variables: list[Any], shares: list[Share]
 ) -> list[Tensor]:
@@ -160,5 +165,5 @@ def tensors_of(
         [tuple(variable.shape) for variable in variables],
         [variable_dtype(variable) for variable in variables],
         shares,
-        lambda indices: _VariableStore(model_weights, [variables[index] for index in indices]),
+        lambda indices: store_of(model_weights, [variables[index] for index in indices]),
     )

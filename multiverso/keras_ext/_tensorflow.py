@@ -131,8 +131,14 @@ def _addresses_of(tensors: list[Any]) -> list[int]:
     return [np.asarray(tensor).ctypes.data for tensor in tensors]
 
 
+def store_of(weights: ModelWeights, variables: list[Any]) -> Store:
+    """Return a store of variables of one dtype that are all read or written in each step."""
+    dtype = TABLE_DTYPES[variable_dtype(variables[0])].name
+    return _DeviceStore([variable.value for variable in variables], dtype)
+
+
 def _store_of(variables: list[Any]) -> Store:
-    """Return the fastest store for these variables."""
+    """Return the fastest store for these variables of TensorFlow."""
     dtype = TABLE_DTYPES[variables[0].dtype.name].name
     # The variables of a distribution strategy have several devices, or several copies on one.
     if all(

@@ -42,19 +42,12 @@ def share(value: Any) -> list[Any]:
     return [json.loads(whole[begin:end]) for begin, end in zip(begins, ends, strict=True)]
 
 
-class Agreement:
-    """What `agreement` exchanges: `value` of this rank, and `values` of all ranks in their order.
-
-    A value is anything that JSON can represent.
-    """
-
-    value: Any = None
-    values: list[Any]
-
-
 @contextlib.contextmanager
-def agreement() -> Iterator[Agreement]:
+def agreement() -> Iterator[list[Any]]:
     """Let all ranks continue after the block if it succeeds on all of them. Collective.
+
+    What the block appends to the list, anything that JSON can represent, is shared: after the
+    block, the list contains the lists of all ranks, in rank order.
 
     Raises
     ------
@@ -63,20 +56,20 @@ def agreement() -> Iterator[Agreement]:
         raises that exception.
 
     """
-    agreed = Agreement()
+    values: list[Any] = []
     raised: Exception | None = None
     try:
-        yield agreed
+        yield values
     except Exception as error:
         raised = error
-    outcomes = share([agreed.value, None if raised is None else _described(raised)])
+    outcomes = share([values, None if raised is None else _described(raised)])
     failures = ((rank, failure) for rank, (_, failure) in enumerate(outcomes) if failure)
     for rank, (is_input_error, text) in failures:
         if raised is None:
             raised = (InputError if is_input_error else StoppedError)(f"rank {rank}: {text}")
         setattr(raised, _AGREED, True)
         raise raised
-    agreed.values = [value for value, _ in outcomes]
+    values[:] = [shared for shared, _ in outcomes]
 
 
 def _described(error: Exception) -> tuple[bool, str]:

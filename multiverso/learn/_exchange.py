@@ -35,7 +35,8 @@ class TrainingTables:
     """
 
     def __init__(self, algo: Algo, replica: "Replica") -> None:
-        weights, state, dtype = replica.weights, replica.state, replica.dtype
+        weights, state = replica.weights.array, replica.state.array
+        dtype = replica.dtype
         if algo.fragments > weights.size:
             raise InputError(
                 f"fragments: expected at most {weights.size}, one per parameter, received "
@@ -69,12 +70,12 @@ class TrainingTables:
 
     def fetch(self, replica: "Replica") -> None:
         """Set a replica to the shared parameters and state."""
-        for table, weights in self.each(replica.weights):
+        for table, weights in self.each(replica.weights.array):
             table.get(out=weights)
-        replica.push()
+        replica.weights.push()
         if self.state is not None:
-            self.state.get(out=replica.state)
-            replica.push_state()
+            self.state.get(out=replica.state.array)
+            replica.state.push()
 
     def set_learning_rate(self, rate: float) -> None:
         """Change the learning rate of the shared optimizer."""
@@ -133,9 +134,9 @@ class ParameterExchange:
         self._synchronous = synchronous
         self._timer = timer
         self._replica = replica
-        self._last_state = replica.state.copy()
+        self._last_state = replica.state.array.copy()
         #: The parameters after the last exchange; with elastic averaging, scratch memory.
-        self._buffer: Array = np.empty_like(replica.weights)
+        self._buffer: Array = np.empty_like(replica.weights.array)
         self._count = np.zeros(1, np.int64)
         self.updates = 0
         self.staleness: dict[int, int] = {}
@@ -147,8 +148,8 @@ class ParameterExchange:
     def begin(self) -> None:
         """Start from the shared values, and count the staleness of the next update from here."""
         self.tables.fetch(self._replica)
-        np.copyto(self._buffer, self._replica.weights)
-        np.copyto(self._last_state, self._replica.state)
+        np.copyto(self._buffer, self._replica.weights.array)
+        np.copyto(self._last_state, self._replica.state.array)
         self.tables.counter.get(out=self._count)
 
     def batches(self) -> int:
@@ -192,7 +193,7 @@ class ParameterExchange:
                     self._average_elastically()
                 else:
                     self._send_local_steps(fragment, samples, num_active)
-                self._replica.push()
+                self._replica.weights.push()
                 self._exchange_state()
         return True
 
@@ -217,7 +218,7 @@ class ParameterExchange:
             gradient.fill(0)
         if num_active > 1:
             gradient /= num_active
-        self.tables.parameters[0].add_get(gradient, out=self._replica.weights)
+        self.tables.parameters[0].add_get(gradient, out=self._replica.weights.array)
 
     def _average_elastically(self) -> None:
         """Move the worker's and the shared parameters toward each other (Zhang et al. 2015).
@@ -225,21 +226,21 @@ class ParameterExchange:
         In lock-step all workers get the same shared parameters before any worker adds to them, as
         in equations 5 and 6 of the paper.
         """
-        replica, difference = self._replica, self._buffer
-        replica.pull()
+        weights, difference = self._replica.weights, self._buffer
+        weights.pull()
         for table, center in self.tables.each(difference):
             table.get(out=center)
-        np.subtract(replica.weights, difference, out=difference)
+        np.subtract(weights.array, difference, out=difference)
         difference *= self._elastic_force
         for table, part in self.tables.each(difference):
             table.add(part, sync=True)
-        replica.weights -= difference
+        weights.array -= difference
 
     def _send_local_steps(self, fragment: int, samples: int, num_active: int) -> None:
         """Send the change since the last exchange, negated, as a gradient (DiLoCo)."""
-        self._replica.pull()
+        self._replica.weights.pull()
         part = self.tables.fragments[fragment]
-        current, last = self._replica.weights[part], self._buffer[part]
+        current, last = self._replica.weights.array[part], self._buffer[part]
         np.subtract(last, current, out=last)
         if num_active > 1:
             last /= num_active
@@ -250,11 +251,11 @@ class ParameterExchange:
 
     def _exchange_state(self) -> None:
         """Add this worker's share of the change of running means, and get those of all workers."""
-        replica = self._replica
-        if self.tables.state is None:
+        table, state = self.tables.state, self._replica.state
+        if table is None:
             return
-        replica.pull_state()
-        share = (replica.state - self._last_state) / self._num_workers
-        self.tables.state.add_get(share, out=replica.state)
-        np.copyto(self._last_state, replica.state)
-        replica.push_state()
+        state.pull()
+        share = (state.array - self._last_state) / self._num_workers
+        table.add_get(share, out=state.array)
+        np.copyto(self._last_state, state.array)
+        state.push()

@@ -1,11 +1,15 @@
 """The values of some Keras variables as one flat array, as tables take and return it."""
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from numpy.typing import NDArray
+
+from multiverso.keras_ext._variables import ModelWeights
+from multiverso.sync._host_copy import HostCopy, Store
 
 
 class FlatVariables:
@@ -27,19 +31,20 @@ class FlatVariables:
 
     def __init__(self, variables: Sequence[Any], dtype: str) -> None:
         self._variables = list(variables)
-        self._shapes = [tuple(variable.shape) for variable in variables]
-        size = sum(int(np.prod(shape)) for shape in self._shapes)
+        shapes = [tuple(variable.shape) for variable in variables]
+        size = sum(int(np.prod(shape)) for shape in shapes)
         self.array: NDArray[Any] = np.empty(size, dtype)
-        self.pieces = pieces_of(self.array, self._shapes)
+        self._pieces = pieces_of(self.array, shapes)
+        self.pull()
 
     def pull(self) -> None:
         """Copy the values of the variables to `array`."""
-        for piece, variable in zip(self.pieces, self._variables, strict=True):
+        for piece, variable in zip(self._pieces, self._variables, strict=True):
             piece[...] = keras.ops.convert_to_numpy(variable.value)
 
     def push(self) -> None:
         """Copy `array` to the variables."""
-        for piece, variable in zip(self.pieces, self._variables, strict=True):
+        for piece, variable in zip(self._pieces, self._variables, strict=True):
             variable.assign(piece.copy())  # A framework may keep the memory that it is given.
 
 
@@ -52,12 +57,11 @@ class _TorchVariables(FlatVariables):
     def __init__(self, variables: Sequence[Any], dtype: str) -> None:
         import torch
 
-        super().__init__(variables, dtype)
         tensors = [variable.value for variable in variables]
-        self._flat = torch.empty(
-            self.array.size, dtype=getattr(torch, dtype), device=tensors[0].device
-        )
-        for tensor, view in zip(tensors, pieces_of(self._flat, self._shapes), strict=True):
+        size = sum(tensor.numel() for tensor in tensors)
+        self._flat = torch.empty(size, dtype=getattr(torch, dtype), device=tensors[0].device)
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        for tensor, view in zip(tensors, pieces_of(self._flat, shapes), strict=True):
             view.copy_(tensor.detach())
             tensor.data = view
         self._host = self._flat
@@ -65,6 +69,7 @@ class _TorchVariables(FlatVariables):
             # A GPU reads and writes pinned memory fast.
             self._host = torch.empty_like(self._flat, device="cpu", pin_memory=True)
         self.array = self._host.numpy()
+        self.pull()
 
     def pull(self) -> None:
         if self._host is not self._flat:
@@ -75,11 +80,32 @@ class _TorchVariables(FlatVariables):
             self._flat.copy_(self._host)
 
 
-def flat_variables(variables: Sequence[Any], dtype: str) -> FlatVariables:
-    """Return the fastest `FlatVariables` for the backend of Keras."""
+class _StoredVariables(FlatVariables):
+    """On JAX and TensorFlow one compiled call reads or writes all variables."""
+
+    def __init__(self, model: Any, variables: Sequence[Any], dtype: str) -> None:
+        module = importlib.import_module(f"multiverso.keras_ext._{keras.backend.backend()}")
+        self._store: Store = module.store_of(ModelWeights(model), list(variables))
+        shapes = [tuple(variable.shape) for variable in variables]
+        self._copy = HostCopy(shapes, np.dtype(dtype), is_dense=True)
+        self.array = self._copy.flat
+        self.pull()
+
+    def pull(self) -> None:
+        self._store.read(self._copy)
+
+    def push(self) -> None:
+        self._store.write(self._copy)
+
+
+def flat_variables(model: Any, variables: Sequence[Any], dtype: str) -> FlatVariables:
+    """Return the fastest `FlatVariables` for variables of a model, or of its optimizer."""
     dtypes = {str(keras.backend.standardize_dtype(variable.dtype)) for variable in variables}
-    in_place = keras.backend.backend() == "torch" and dtypes == {dtype}
-    return (_TorchVariables if in_place else FlatVariables)(variables, dtype)
+    if dtypes != {dtype}:
+        return FlatVariables(variables, dtype)
+    if keras.backend.backend() == "torch":
+        return _TorchVariables(variables, dtype)
+    return _StoredVariables(model, variables, dtype)
 
 
 def pieces_of(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:

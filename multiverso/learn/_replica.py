@@ -77,12 +77,14 @@ class Replica:
 
     Attributes
     ----------
-    weights : ndarray of float32 or float64, shape (size,)
-        The trainable parameters at the last `pull` or `push`.
-    gradient : ndarray of the same dtype and shape
+    dtype : str
+        The dtype of the trainable parameters.
+    weights : FlatVariables
+        The trainable parameters.
+    state : FlatVariables
+        Other floats of the model, such as running means.
+    gradient : ndarray, as `weights`
         The gradient of the last batch, unless the optimizer of the model made a step instead.
-    state : ndarray of the same dtype, one dimension
-        Other floats of the model, such as running means, at the last `pull_state` or `push_state`.
 
     Raises
     ------
@@ -100,20 +102,17 @@ class Replica:
                 f"the model: expected trainable weights, all float32 or all float64, found {found}"
             )
         self.dtype = dtypes.pop()
-        self._weights = flat_variables(model.trainable_variables, self.dtype)
+        self.weights = flat_variables(model, model.trainable_variables, self.dtype)
         others = [v for v in model.non_trainable_variables if str(v.dtype) in _FLOATS]
-        self._state = flat_variables(others, self.dtype)
-        self.weights, self.state = self._weights.array, self._state.array
+        self.state = flat_variables(model, others, self.dtype)
         self._uses_difference = uses_difference
         self._gradient = None
-        self.gradient: NDArray[Any] = np.zeros_like(self.weights)
+        self.gradient: NDArray[Any] = np.zeros_like(self.weights.array)
         if isinstance(model.optimizer, GradientCapture):
             model.optimizer.build(model.trainable_variables)
-            self._gradient = flat_variables(model.optimizer.gradients, self.dtype)
+            self._gradient = flat_variables(model, model.optimizer.gradients, self.dtype)
             self.gradient = self._gradient.array
         self._train_step: Callable[[Any], Any] | None = None
-        self.pull()
-        self.pull_state()
 
     def step(self, batch: Batch) -> None:
         """Train on a batch: set `gradient`, or let the model's optimizer make a step."""
@@ -125,28 +124,12 @@ class Replica:
             if self._gradient is not None:
                 self._gradient.pull()
             return
-        before = self.weights.copy()
+        before = self.weights.array.copy()
         self._train_step(data)
-        self.pull()
-        np.subtract(before, self.weights, out=self.gradient)
-        np.copyto(self.weights, before)
-        self.push()
-
-    def pull(self) -> None:
-        """Copy the trainable parameters of the model to `weights`."""
-        self._weights.pull()
-
-    def push(self) -> None:
-        """Copy `weights` to the trainable parameters of the model."""
-        self._weights.push()
-
-    def pull_state(self) -> None:
-        """Copy the other floats of the model to `state`."""
-        self._state.pull()
-
-    def push_state(self) -> None:
-        """Copy `state` to the other floats of the model."""
-        self._state.push()
+        self.weights.pull()
+        np.subtract(before, self.weights.array, out=self.gradient)
+        np.copyto(self.weights.array, before)
+        self.weights.push()
 
     def results(self) -> dict[str, float]:
         """Return loss and metrics since the last call, and reset both."""
@@ -162,37 +145,44 @@ class Replica:
 def _train_step_of(model: Any) -> Callable[[Any], Any]:
     """Return a function that trains a model on a batch, and adds to its metrics.
 
-    ``train_on_batch`` would reset the metrics.
+    ``train_on_batch`` would reset the metrics, and let XLA compile on the CPU, which is slower.
     """
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     if keras.backend.backend() == "jax":
         return _train_step_of_jax(model)
-    model.make_train_function()
+    if keras.backend.backend() == "torch":
 
-    def train(data: Any) -> None:
-        if hasattr(model, "train"):  # A module of PyTorch has a mode.
-            model.train()
-        model.train_function([data])
+        def train(data: Any) -> None:
+            model.train()  # PyTorch's mode of training, which an evaluation ends.
+            model.train_step(data)
 
-    return train
+        return train
+    import tensorflow as tf
+
+    if model.run_eagerly:
+        return model.train_step  # type: ignore[no-any-return]
+    jit = bool(model.jit_compile) and model.jit_compile != "auto"
+    return tf.function(model.train_step, reduce_retracing=True, jit_compile=jit)  # type: ignore[no-any-return]
 
 
 def _train_step_of_jax(model: Any) -> Callable[[Any], Any]:
     import jax
 
-    lists = (
+    lists = [
         model.trainable_variables,
         model.non_trainable_variables,
         model.optimizer.variables,
         model.metrics_variables,
-    )
+    ]
     step = model.train_step if model.run_eagerly else jax.jit(model.train_step)
+    # Assignments take time, and this optimizer leaves the trainable variables as they are.
+    first_changed = 1 if isinstance(model.optimizer, GradientCapture) else 0
 
     def train(data: Any) -> None:
         state = tuple([variable.value for variable in variables] for variables in lists)
         _, state = step(state, data)
-        for variables, values in zip(lists, state, strict=True):
+        for variables, values in list(zip(lists, state, strict=True))[first_changed:]:
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
 
@@ -256,15 +246,15 @@ def _built(model: Any, sample: Batch) -> Any:
 
 def _gives_gradients(replica: Replica, sample: Batch) -> bool:
     """Return whether the model's own ``train_step`` passes gradients to the optimizer."""
-    state = replica.state.copy()
+    state = replica.state.array.copy()
     try:
         replica.step(sample)
     except Exception as error:  # A train_step may need an optimizer that changes the weights.
         _log.debug("the model's train_step failed: %s", error)
         replica.model.optimizer.is_used = False
     replica.results()  # This resets the metrics.
-    np.copyto(replica.state, state)
-    replica.push_state()
+    np.copyto(replica.state.array, state)
+    replica.state.push()
     return bool(replica.model.optimizer.is_used)
 
 

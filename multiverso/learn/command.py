@@ -120,9 +120,9 @@ def _train(parsed: argparse.Namespace) -> None:
             algo = _make_algo(parsed, num_workers)
             choose_backend(parsed.backend)
             gpus = free_gpus()
-            nodes.value = session.node
+            nodes.append(session.node)
         workers = range(session.size - num_workers, session.size)
-        local_workers = [rank for rank in workers if nodes.values[rank] == session.node]
+        local_workers = [rank for rank in workers if nodes[rank] == [session.node]]
         is_worker = session.rank in local_workers
         index = local_workers.index(session.rank) if is_worker else None
         choose_gpu(gpus, parsed.max_gpus, index)

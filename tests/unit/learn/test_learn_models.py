@@ -50,7 +50,6 @@ class TestReplicas(KerasTestCase):
 
     def gradient(self, difference, model, batch=BATCH):
         replica = self.replicas.training_replica(model, self.algo, batch, difference)
-        replica.push()
         replica.step(batch)
         return replica.gradient.copy()
 
@@ -68,32 +67,31 @@ class TestReplicas(KerasTestCase):
 
     def test_step_keeps_weights_and_updates_state_and_metrics(self):
         replica = self.replicas.training_replica(self.model(), self.algo, BATCH)
-        weights, state = replica.weights.copy(), replica.state.copy()
+        weights, state = replica.weights.array.copy(), replica.state.array.copy()
         replica.step(BATCH)
-        replica.pull()
-        replica.pull_state()
-        np.testing.assert_array_equal(replica.weights, weights)
-        self.assertGreater(np.abs(replica.state - state).max(), 0)
+        replica.weights.pull()
+        replica.state.pull()
+        np.testing.assert_array_equal(replica.weights.array, weights)
+        self.assertGreater(np.abs(replica.state.array - state).max(), 0)
         self.assertEqual(sorted(replica.results()), ["accuracy", "loss"])
 
     def test_push_and_pull_copy_weights_and_state(self):
         replica = self.replicas.training_replica(self.model(), self.algo, BATCH)
-        wanted = np.linspace(-1, 1, replica.weights.size, dtype=np.float32)
-        replica.weights[:] = wanted
-        replica.push()
-        state = np.linspace(1, 2, replica.state.size, dtype=np.float32)
-        replica.state[:] = state
-        replica.push_state()
-        variables = replica.model.trainable_variables
-        found = [self.keras.ops.convert_to_numpy(v.value).ravel() for v in variables]
-        np.testing.assert_array_equal(np.concatenate(found), wanted)
-        replica.pull()
-        np.testing.assert_array_equal(replica.weights, wanted)
-        others = [v for v in replica.model.non_trainable_variables if "moving" in v.path]
-        found = [self.keras.ops.convert_to_numpy(v.value).ravel() for v in others]
-        np.testing.assert_array_equal(np.concatenate(found), state)
-        replica.pull_state()
-        np.testing.assert_array_equal(replica.state, state)
+        model = replica.model
+        moving = [v for v in model.non_trainable_variables if "moving" in v.path]
+        for flat, variables in (
+            (replica.weights, model.trainable_variables),
+            (replica.state, moving),
+        ):
+            wanted = np.linspace(-1, 1, flat.array.size, dtype=np.float32)
+            flat.array[:] = wanted
+            flat.push()
+            found = [self.keras.ops.convert_to_numpy(v.value).ravel() for v in variables]
+            np.testing.assert_array_equal(np.concatenate(found), wanted)
+            for variable in variables:
+                variable.assign(variable.value * 2)
+            flat.pull()
+            np.testing.assert_array_equal(flat.array, wanted * 2)
 
     def test_model_whose_step_hides_its_gradients_is_trained_by_differences(self):
         keras = self.keras
