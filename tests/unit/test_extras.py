@@ -35,7 +35,7 @@ PROGRAMS = {
         "from multiverso.learn import H5Data; H5Data(1)",
         MAIN.format(LEARN, ["train", "model.json", "train.list", "test.list"]),
     ),
-    "tqdm": ("learn", "import multiverso.learn.replicas"),
+    "tqdm": ("learn", "import multiverso.learn._replica"),
     "matplotlib": ("learn", MAIN.format(LEARN, ["plot", "history.json"])),
     "safetensors": ("safetensors", "mv.checkpoint.export_safetensors('saved', 'file')"),
     "rich": ("tools", MAIN.format("_commands", ["top"])),
