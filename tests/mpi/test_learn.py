@@ -162,7 +162,7 @@ class TestTrainings(OutcomeTestCase):
 
 
 @unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
-class TestFewRanks(OutcomeTestCase):
+class TestJobs(OutcomeTestCase):
     def test_single_rank_is_master_and_worker(self):
         reports = trained("combinations", "single", ranks=1)
         for name, outcome in reports[0]["combinations"].items():
@@ -177,12 +177,17 @@ class TestFewRanks(OutcomeTestCase):
             with self.subTest(name):
                 self.assertLess(difference, 1e-4)
 
+    def test_worker_on_another_node_trains_with_the_others(self):
+        reports = trained("combinations", ranks=3, MULTIVERSO_RANKS_PER_NODE="2")
+        for name, outcome in reports[0]["combinations"].items():
+            with self.subTest(name):
+                self.check_outcome(name, outcome, workers=2)
+
     def test_killed_worker_is_named_on_all_other_ranks(self):
-        for mode in ("asynchronous", "synchronous"):
-            with self.subTest(mode):
-                given = {"np": 3, "timeout": TIMEOUT, "KERAS_BACKEND": "torch"}
-                result = run(PROGRAM, "shielded", mode, **given).check_clean()
-                result.check_errors("PeerLostError", "rank 2", "died", ranks=range(2))
+        # In lock-step the rounds of the tables notice the loss, which other tests cover.
+        given = {"np": 3, "timeout": TIMEOUT, "KERAS_BACKEND": "torch"}
+        result = run(PROGRAM, "shielded", "asynchronous", **given).check_clean()
+        result.check_errors("PeerLostError", "rank 2", "died", ranks=range(2))
 
 
 @unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
