@@ -137,7 +137,8 @@ Status SpanningSum::Read(const Request& request, uint64_t rounds, const char* ca
     Request fetched = request;
     fetched.kind = IsOfRows(request.kind) ? RequestKind::kGetRows : RequestKind::kGet;
     fetched.rounds = rounds;
-    MV_RETURN_IF_NOT_OK(fetch_(fetched, limit));
+    Progress fetching;
+    MV_RETURN_IF_NOT_OK(runner_->Run(fetched, &fetching, limit));
   }
   rounds_read_ = std::max(rounds_read_, rounds);
   return Status::Ok();

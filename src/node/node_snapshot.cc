@@ -177,7 +177,7 @@ std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
     }
   }
   const int64_t table = calls[0].table;
-  if (!awaited.empty() || control_->mode == 0 || table < 0 || table >= FlightRecorder::kTables) {
+  if (!awaited.empty() || control_->mode == MV_MODE_ASYNC || table < 0 || table >= FlightRecorder::kTables) {
     return awaited;
   }
   // In sync mode and with bounded staleness, a rank waits for the ranks that have made fewer adds.

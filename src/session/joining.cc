@@ -86,12 +86,8 @@ Status Joining::CheckOptions() const {
   if (version != kVersion) return differ("the version of Multiverso", version, kVersion);
   const int mode = static_cast<int>(options_.mode.mode);
   if (session.mode != mode || session.staleness != options_.mode.staleness) {
-    const auto name = [](int number, int64_t staleness) {
-      return number == static_cast<int>(Mode::kAsync) ? std::string("async")
-                                                      : StrCat("staleness=", staleness);
-    };
-    return differ("the consistency mode", name(session.mode, session.staleness),
-                  name(mode, options_.mode.staleness));
+    return differ("the consistency mode", NameOfMode(session.mode, session.staleness),
+                  NameOfMode(mode, options_.mode.staleness));
   }
   if (session.timeout_ms != options_.timeout.count()) {
     return differ("timeout", StrCat(session.timeout_ms, " ms"),

@@ -31,6 +31,7 @@
 #include "memory/robust_lock.h"
 #include "shard/lazy_rows.h"
 #include "shard/request.h"
+#include "shard/request_runner.h"
 #include "shard/shard_values.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
@@ -67,11 +68,10 @@ struct ShardUser {
 
 class KeyedShard;
 
-class Shard {
+class Shard : public RequestRunner {
  public:
   // The probe must outlive the shard. Requests count rows from the table's first row.
   Shard(ShardValues values, const ShardUser& user);
-  virtual ~Shard() = default;
   Shard(Shard&&) = default;
 
   // Returns this shard if its rows have keys, and null otherwise.
@@ -84,8 +84,7 @@ class Shard {
   bool counts_steps() const { return values_.counts_steps(); }
   Holders* holders() const { return storage_.holders(); }
 
-  // Executes a checked request, or continues it from *progress.
-  virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
+  Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
   // Executes or continues a get, add or add_get of a range of float32 values, of which `delta` and
   // `out` have other formats; that of `out` is not int8. Values are encoded and decoded in pieces
   // that stay in the first-level cache. Sets *fits to false if the format cannot represent all

@@ -2,7 +2,13 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
+
 namespace multiverso {
+
+RowRange RowsOfPart(const Request& part, int64_t columns) {
+  return RowRange{part.first / columns, DivideUp(part.first + part.Span(columns), columns)};
+}
 
 Partition::Partition(const Membership& members, int64_t num_row, bool is_on_one_node)
     : is_on_one_node_(is_on_one_node) {

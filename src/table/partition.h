@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "node/membership.h"
+#include "shard/request.h"
 
 namespace multiverso {
 
@@ -27,6 +28,9 @@ inline int64_t CountRows(const std::vector<RowRange>& ranges) {
   for (const RowRange& range : ranges) rows += range.count();
   return rows;
 }
+
+// Returns the rows of a table with that many columns that a request for a part touches.
+RowRange RowsOfPart(const Request& part, int64_t columns);
 
 class Partition {
  public:

@@ -82,12 +82,12 @@ Status TableCreation::Attach(Segment segment) {
 Status TableCreation::CheckSpec() const {
   MV_RETURN_IF_NOT_OK(spec_.Check());
   const bool depends_on_timing = spec_.keys.may_remove() || spec_.keys.admit > 1;
-  if (depends_on_timing && context_.mode.mode == Mode::kSync) {
+  if (depends_on_timing && context_.mode.sums_in_rounds()) {
     return Status(Code::kValue,
                   "evict, admit, ttl: expected none in sync mode, because they depend on the "
                   "order of the workers' calls");
   }
-  if (context_.mode.mode == Mode::kSync) {
+  if (context_.mode.sums_in_rounds()) {
     MV_RETURN_IF_NOT_OK(
         CheckHyperOfRounds(spec_.updater_kind(), kClipNorm, spec_.hyper[kClipNorm]));
   }

@@ -20,7 +20,7 @@ namespace {
 Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode) {
   // A sum of one part is applied on one node.
   const bool is_small =
-      mode.mode == Mode::kSync && SumPlan::PrefersOnePart(members.num_nodes(), spec.bytes());
+      mode.sums_in_rounds() && SumPlan::PrefersOnePart(members.num_nodes(), spec.bytes());
   return Partition(members, spec.num_row, is_small);
 }
 
