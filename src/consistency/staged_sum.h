@@ -1,7 +1,7 @@
 // StagedSum: sums the deltas that workers have staged, and applies the sums to the parameters.
 //
 // Rounds (rounds.h) stages the deltas and knows whose turn it is. Where the workers are decides who
-// sums: HereSum on one node, SpanningSum over several.
+// sums: LocalSum on one node, SpanningSum over several.
 #ifndef MULTIVERSO_CONSISTENCY_STAGED_SUM_H_
 #define MULTIVERSO_CONSISTENCY_STAGED_SUM_H_
 

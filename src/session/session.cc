@@ -10,7 +10,7 @@
 #include "session/loading.h"
 #include "session/publishing.h"
 #include "session/saving.h"
-#include "sum/here_aggregation.h"
+#include "sum/local_aggregation.h"
 #include "sum/spanning_aggregation.h"
 #include "table/table_creation.h"
 
@@ -247,7 +247,7 @@ Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* int
   if (members_.spans_nodes()) {
     return SpanningAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
   }
-  return HereAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
+  return LocalAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
 }
 
 void Session::Finish() {

@@ -20,13 +20,12 @@ LONGER_FILES = {
     "multiverso/tables/__init__.py": 672,
     "multiverso/tables/_dense_table.py": 616,
     "multiverso/tables/_hash_table.py": 470,
-    "src/group/control_channel.cc": 417,
-    "src/liveness/peer_connections_unix.cc": 413,
 }
 
 #: The classes with more methods, with their number. A number may only become smaller.
+#: `WorkerClocks` has three tasks that need the same words in the same order: it reads the clocks,
+#: waits for them, and compares the calls of the workers.
 LARGER_CLASSES = {
-    "ControlChannel": 29,
     "WorkerClocks": 36,
 }
 
