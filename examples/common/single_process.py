@@ -32,7 +32,7 @@ def barrier() -> None:
     """Return at once, since no other worker exists."""
 
 
-class ArrayTableHandler:
+class ArrayTable:
     """A table that only this process adds to."""
 
     def __init__(self, size: int, *, dtype: str = "float32") -> None:

@@ -55,7 +55,7 @@ class LasagneParamManager(ParamManager):
     MismatchError
         If the parameters of another rank's network differ in number, shape or dtype.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTableHandler`.
+        As for `multiverso.ArrayTable`.
 
     """
 

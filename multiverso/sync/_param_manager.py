@@ -15,7 +15,7 @@ from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
-from multiverso.tables import ArrayTableHandler
+from multiverso.tables import ArrayTable
 
 SyncStatistics = Literal["average", "master", False]
 
@@ -134,7 +134,7 @@ class ParamManager:
         return ""
 
     @property
-    def tables(self) -> tuple[ArrayTableHandler, ...]:
+    def tables(self) -> tuple[ArrayTable, ...]:
         """The tables: one for each dtype, in the order of their first use in the model."""
         return self._sync.tables
 

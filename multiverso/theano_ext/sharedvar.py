@@ -131,12 +131,12 @@ class MVSharedVariable:
         current_session()
         link = self._mv_link
         if link is None:
-            raise mv.StateError(
+            raise mv.errors.StateError(
                 f"{name_of(self)} has no table, because it comes from a pickle or a deep copy;"
                 " call MVSharedVariable(variable) on all ranks to attach it"
             )
         if not link.is_live():
-            raise mv.StateError(
+            raise mv.errors.StateError(
                 f"{name_of(self)} belongs to a session that has been shut down;"
                 " call MVSharedVariable(variable) on all ranks to attach it to the current one"
             )

@@ -51,7 +51,7 @@ class TorchParamManager(ParamManager):
     MismatchError
         If the parameters of another rank's module differ in number, shape or dtype.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTableHandler`.
+        As for `multiverso.ArrayTable`.
 
     Examples
     --------

@@ -268,7 +268,7 @@ class TestRejectedArguments(LasagneTestCase):
         manager = LasagneParamManager(dense())
         mv.shutdown()
         for call in (lambda: LasagneParamManager(dense()), manager.sync_all_param):
-            with self.assertRaises(mv.StateError):
+            with self.assertRaises(mv.errors.StateError):
                 call()
 
 
