@@ -11,7 +11,7 @@ from multiverso.tables._hash_table import HashTable
 from multiverso.tables._ids import hash_keys
 from multiverso.tables._live_table import LiveTable
 from multiverso.tables._matrix_table import MatrixTable
-from multiverso.tables._options import UpdaterName, UpdaterOptions
+from multiverso.tables._options import TableOptions, UpdaterName, UpdaterOptions
 from multiverso.tables._table import Table
 from multiverso.tables._view import Cut, View, attach
 
@@ -27,6 +27,7 @@ __all__ = [
     "MatrixTable",
     "MatrixTableHandler",
     "Table",
+    "TableOptions",
     "UpdaterName",
     "UpdaterOptions",
     "View",

@@ -34,7 +34,7 @@ class ArrayTable(DenseTable):
         pass, computes the values when they are read, and a row takes memory when it is first
         changed. Each element of an array is a row of its own.
     dtype, updater, name, max_bytes, numa, wire, **options : optional
-        `help` of the class shows them in full; `multiverso.tables._options` has the text.
+        As for `multiverso.tables.TableOptions`. `help` of the class shows them here.
 
     Raises
     ------

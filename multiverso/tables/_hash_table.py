@@ -66,7 +66,7 @@ class HashTable(KeyCalls):
     initializer : Initializer, optional
         The former name of `init_value`.
     dtype, updater, name, max_bytes, numa, wire, **options : optional
-        `help` of the class shows them in full; `multiverso.tables._options` has the text.
+        As for `multiverso.tables.TableOptions`. `help` of the class shows them here.
 
     Raises
     ------

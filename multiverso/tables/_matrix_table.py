@@ -40,7 +40,7 @@ class MatrixTable(DenseTable):
         The initial values, of shape (num_row, num_col) or (num_row * num_col,); zeros by default.
         Otherwise as for `ArrayTable`.
     dtype, updater, name, max_bytes, numa, wire, **options : optional
-        `help` of the class shows them in full; `multiverso.tables._options` has the text.
+        As for `multiverso.tables.TableOptions`. `help` of the class shows them here.
 
     Raises
     ------
