@@ -64,5 +64,5 @@ class ParamManager:
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    def sync_all_param(self) -> None:
+    def sync(self) -> None:
         """Do nothing."""

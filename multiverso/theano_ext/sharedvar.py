@@ -100,12 +100,12 @@ class MVSharedVariable:
     _mv_link: _Link | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Attach `svobj` and return it, or create a variable of a class with `mv_sync`."""
+        """Attach `svobj` and return it, or create a variable of a class with `sync`."""
         if cls is MVSharedVariable:
             return _attach(*args, **kwargs)
         return super().__new__(cls)
 
-    def mv_sync(self) -> None:
+    def sync(self) -> None:
         """Add the delta since the last sync to the table, and set the variable to the sum.
 
         Afterwards the table and the variable have the value ``table + (value - last value)``, where
@@ -141,6 +141,10 @@ class MVSharedVariable:
                 " call MVSharedVariable(variable) on all ranks to attach it to the current one"
             )
         link.sync()
+
+    def mv_sync(self) -> None:
+        """Call `sync`, which has this name in Multiverso 2016."""
+        self.sync()
 
 
 def mv_shared(

@@ -36,6 +36,7 @@ PACKAGE_LAYERS = (
     ("_commands",),
     ("__main__",),
     ("jax_ext", "keras_ext", "lasagne_ext", "learn", "theano_ext", "torch_ext"),
+    ("jax", "keras", "torch"),
 )
 
 INCLUDE = re.compile(
