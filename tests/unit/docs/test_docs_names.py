@@ -184,10 +184,10 @@ class TestMigration(unittest.TestCase):
 
 class TestTheChecks(unittest.TestCase):
     def test_distinguishes_existing_names_from_missing_ones(self):
-        for name in ("mv.init", "multiverso.sync.ParamSync.sync", "mv.ArrayTableHandler.add_get",
+        for name in ("mv.init", "multiverso.sync.ParamSync.sync", "mv.ArrayTable.add_get",
                      "multiverso.torch_ext.TorchParamManager", "multiverso.errors"):  # fmt: skip
             self.assertTrue(exists(name), name)
-        for name in ("mv.save_all", "multiverso.torch_ext.NoManager", "mv.ArrayTableHandler.push"):
+        for name in ("mv.save_all", "multiverso.torch_ext.NoManager", "mv.ArrayTable.push"):
             self.assertFalse(exists(name), name)
 
     def test_finds_names_in_code_and_prose(self):
