@@ -179,7 +179,10 @@ class TestSite(unittest.TestCase):
         start = html.index('id="multiverso.tables.ArrayTable"')
         text = re.sub(r"<[^>]+>", "", html[start:].split('id="multiverso.tables.ArrayTable.')[0])
         self.assertRegex(text, r"ArrayTable\(\s*size: int,\s*init_value: ArrayLike")
-        self.assertRegex(text, r"Methods:\s*Name\s*Description\s*get\s*Return the whole table")
+        self.assertRegex(
+            text, r"Methods:\s*Name\s*Description\s[\s\S]*\sget\s*Return the whole table"
+        )
+        self.assertRegex(text, r"variance_control \(0.04")
 
 
 @unittest.skipUnless(shutil.which("node"), "needs node, which runs the search script of the theme")
