@@ -74,7 +74,7 @@ def _sessions(*calls, **options):
         worker.meet(f"opens-{call}")
         yield call, _open_session(call, **options)
         if mv.is_initialized():
-            api.current_session().leave(f"{call} is over")
+            api.current_session().leave_with(f"{call} is over")
 
 
 def late(*calls):
