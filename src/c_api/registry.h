@@ -22,7 +22,8 @@ struct SessionEntry {
   std::unique_ptr<Session> session;
   MV_Session handle = nullptr;
   std::atomic<bool> in_collective_call{false};
-  mutable std::mutex tables_mutex;  // protects the following members
+  std::atomic<bool> is_closed{false};  // by MV_SessionClose, which then closes the handle
+  mutable std::mutex tables_mutex;     // protects the following members
   std::vector<MV_Table> table_handles;
   std::optional<std::string>
       leave_reason;           // set when this rank leaves, which ends background calls

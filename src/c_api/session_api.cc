@@ -257,19 +257,23 @@ int32_t MV_SessionClose(MV_Session session) {
     {
       const SessionHandles::Use use = OpenSessions().Using(session);
       if (!use) return OpenSessions().Stale(session);
-      CallGuard guard(&use->in_collective_call);
-      MV_RETURN_IF_NOT_OK(guard.Check("session"));
-      FlightRecorder::Entry* const record = RecordCall(*use.get(), CallKind::kClose);
-      status = RunCall([&](Interrupt* interrupt) {
-        failure = FlushTables(use.get(), WaitLimit::Until(Instant::max(), interrupt));
-        if (!HasBackgroundCalls(*use.get())) return use->session->Close(interrupt);
-        // The wait has failed. The other ranks must not wait for a rank whose calls are stuck.
-        LeaveSession(use.get(), failure.text());
-        return failure;
-      });
-      record->End(status.code());
-      RecordLosses(*use->session);
-      guard.Keep();  // No other collective call follows.
+      // An earlier call may have closed the session, but not its handle.
+      if (!use->is_closed.load()) {
+        CallGuard guard(&use->in_collective_call);
+        MV_RETURN_IF_NOT_OK(guard.Check("session"));
+        FlightRecorder::Entry* const record = RecordCall(*use.get(), CallKind::kClose);
+        status = RunCall([&](Interrupt* interrupt) {
+          failure = FlushTables(use.get(), WaitLimit::Until(Instant::max(), interrupt));
+          if (!HasBackgroundCalls(*use.get())) return use->session->Close(interrupt);
+          // The wait has failed. The other ranks must not wait for a rank whose calls are stuck.
+          LeaveSession(use.get(), failure.text());
+          return failure;
+        });
+        record->End(status.code());
+        RecordLosses(*use->session);
+        use->is_closed.store(true);
+        guard.Keep();  // No other collective call follows.
+      }
     }
     // Withdraw waits until no call uses the handle.
     const Status withdrawn = Withdraw(session);

@@ -11,6 +11,11 @@ void SessionState::Abort(const Status& why) {
   AnnounceClose();
 }
 
+void SessionState::GiveUp(const Status& why) {
+  if (members_->is_elastic()) return Leave(why.text());
+  Abort(why);
+}
+
 void SessionState::AbortInBackground(const Status& why) {
   if (channel_ != nullptr) channel_->SendAbort(why);
   memory_->RecordAbort(members_->rank(), why);

@@ -137,9 +137,10 @@ struct alignas(64) NodeControl {
 
   // The labels by table number. Later tables have no label.
   TableLabel labels[FlightRecorder::kTables];
-  // The path of the latest complete checkpoint.
-  std::atomic<uint32_t> has_checkpoint;
-  char checkpoint[252];
+  // Number n of the complete checkpoints of this session, counted from 1, is in checkpoints[n % 2],
+  // so that a rank can read the path of the latest one while the next is recorded.
+  std::atomic<uint32_t> num_checkpoints;
+  char checkpoints[2][252];
 
   struct alignas(64) GroupState {
     std::atomic<uint64_t> total_begun;  // how often members on this node have begun a collective

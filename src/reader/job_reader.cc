@@ -207,14 +207,15 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
   const RowRange rows = version == 0 ? header.rows : header.published_rows;
   const int64_t element_bytes = ReturnsNumbers(request.kind) ? static_cast<int64_t>(sizeof(int64_t))
                                                              : SizeOf(spec.value_type());
-  const int64_t expected = IsOfRows(request.kind)
-                               ? request.num_ids * (spec.bytes_per_id(request.kind) / element_bytes)
-                               : rows.count() * spec.num_col;
-  if (count != expected) {
-    return Status(Code::kValue,
-                  StrCat(where, "expected ", expected, " elements, received ", count));
+  const bool has_ids = IsOfRows(request.kind);
+  const int64_t num_rows = has_ids ? request.num_ids : rows.count();
+  const int64_t columns = has_ids ? spec.bytes_per_id(request.kind) / element_bytes : spec.num_col;
+  int64_t expected = 0;
+  if (!CheckedMultiply(num_rows, columns, &expected) || count != expected) {
+    return Status(Code::kValue, StrCat(where, "expected ", num_rows, " rows of ", columns,
+                                       " elements, received ", count, " elements"));
   }
-  for (int64_t i = 0; IsOfRows(request.kind) && i < request.num_ids; ++i) {
+  for (int64_t i = 0; has_ids && i < request.num_ids; ++i) {
     if (rows.Contains(spec.RowOfId(request.kind, request.row_ids[i]))) continue;
     return Status(Code::kIndex, StrCat(where, IsOfKeys(request.kind) ? "keys[" : "row_ids[", i,
                                        "]: expected a row of this node, ", rows.first, " to ",

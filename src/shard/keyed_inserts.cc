@@ -32,10 +32,12 @@ class CountAtEnd {
 }  // namespace
 
 Status KeyedShard::TouchKeys(const Request& request, const RowOrder& order,
-                             std::vector<int64_t>* rows, const WaitLimit& limit) const {
+                             std::vector<int64_t>* rows, int64_t* counted_uses,
+                             const WaitLimit& limit) const {
   CountAtEnd counting(keys_.get());
   const uint32_t call = keys_->BeginCall();
   const int64_t count = request.num_ids;
+  const int64_t first_to_count = *counted_uses;
   const auto key_at = [&](int64_t place) { return request.row_ids[order.PositionAt(place)]; };
   std::vector<int64_t> missing;
   if (rows != nullptr) rows->resize(static_cast<size_t>(count));
@@ -51,9 +53,10 @@ Status KeyedShard::TouchKeys(const Request& request, const RowOrder& order,
     if (rows != nullptr) (*rows)[static_cast<size_t>(i)] = row;
     if (row < 0) {
       missing.push_back(key);
-    } else {
+    } else if (i >= first_to_count) {
       keys_->CountUse(row, call);
     }
+    *counted_uses = std::max(first_to_count, i + 1);
   }
   // With admission, only gets give rows to keys.
   const bool may_insert = request.kind == RequestKind::kFetchKeys || keys_->policy().admit <= 1;

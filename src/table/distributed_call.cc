@@ -66,7 +66,10 @@ void DistributedCall::AddPipeline(int server, ChunkSource source, RowRange rows)
       // Another pipeline may use the tag with the same rank, so this pipeline takes its own.
       server = control_channel->ServiceRankOf(failover.node);
       call = control_channel->tags()->Take();
-      if (call.tag < 0) is_opened_ = false;
+      if (call.tag < 0) {
+        is_opened_ = false;
+        return;
+      }
     }
     failover.numbers = control_channel->numbers();
     if (IsChange(request_.kind)) failover.slot = failover.numbers->Take(failover.node);

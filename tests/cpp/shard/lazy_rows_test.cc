@@ -210,6 +210,20 @@ TEST(LazyRows, ACallWaitsForRoomThatAnotherGivesBack) {
   EXPECT_EQ(memory.rows_in_use(), kRows);
 }
 
+TEST(LazyRows, ACallThatWaitsForRoomCanBeInterrupted) {
+  const MemoryShard<float> memory(1000, 4, UpdaterKind::kAdd, Uniform(), 10 * 16);
+  Shard shard = memory.For(0);
+  LazyRows::Room others;
+  shard.lazy()->TakeRoom(10, &others);
+  ASSERT_EQ(others.left(), 10);
+  const std::vector<float> delta(4, 1);
+  Interrupt interrupt = InterruptAtOnce();
+  EXPECT_EQ(Call(&shard, AddRowsOf<float>({7}, delta), WaitLimit::Until(Instant::max(), &interrupt))
+                .code(),
+            Code::kAborted);
+  EXPECT_EQ(memory.touched(), 0);
+}
+
 TEST(LazyRows, RestartAsIfTheyHadNeverBeenUpdated) {
   const MemoryShard<float> memory(100, 4, UpdaterKind::kMomentum, Uniform());
   Shard shard = memory.For(0);

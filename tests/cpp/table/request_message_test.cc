@@ -66,7 +66,7 @@ TEST(DecodeRequest, RejectsEachFieldThatIsOutOfBounds) {
   }));
   EXPECT_TRUE(rejects([](RequestHeader* h) {
     h->slot = 0;
-    h->number = uint64_t{1} << 48;
+    h->number = RequestRecord::kMaxNumber + 1;
   }));
   EXPECT_FALSE(rejects([](RequestHeader* h) {
     h->slot = RequestLog::kSlots - 1;
