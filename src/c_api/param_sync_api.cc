@@ -71,7 +71,7 @@ int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_te
     entry->table = table;
     const Status made =
         ParamSync::Make(*used->table, counts, num_tensors, values).StoreIn(&entry->sync);
-    return made.ok() ? ParamSyncs().Publish(std::move(entry), sync) : made.In("MV_ParamSyncCreate");
+    return made.ok() ? ParamSyncs().Open(std::move(entry), sync) : made.In("MV_ParamSyncCreate");
   });
 }
 

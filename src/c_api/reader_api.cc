@@ -46,7 +46,7 @@ int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader) {
     MV_RETURN_IF_NOT_OK(WatchForks());
     MV_ASSIGN_OR_RETURN(auto attached,
                         JobReader::Attach(name == nullptr ? "" : name, name == nullptr ? pid : 0));
-    return Readers().Publish(std::move(attached), reader);
+    return Readers().Open(std::move(attached), reader);
   });
 }
 

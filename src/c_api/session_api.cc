@@ -155,7 +155,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
       return RunCall([&](Interrupt* interrupt) -> Status {
         MV_ASSIGN_OR_RETURN(auto joined, JoinSession(wanted, options->join, interrupt));
         LeaveSessionsAtExit();
-        return Publish(std::move(joined), session);
+        return OpenHandle(std::move(joined), session);
       });
     }
     MV_ASSIGN_OR_RETURN(auto transport, OpenTransport(*options));
@@ -167,7 +167,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
       if (!opened.ok()) return opened.status();
       const bool has_peers = options->transport != MV_TRANSPORT_SINGLE;
       if (has_peers || wanted.is_elastic) LeaveSessionsAtExit();
-      return Publish(std::move(opened.value()), session);
+      return OpenHandle(std::move(opened.value()), session);
     });
   });
 }
@@ -275,8 +275,8 @@ int32_t MV_SessionClose(MV_Session session) {
         guard.Keep();  // No other collective call follows.
       }
     }
-    // Withdraw waits until no call uses the handle.
-    const Status withdrawn = Withdraw(session);
+    // CloseHandle waits until no call uses the handle.
+    const Status withdrawn = CloseHandle(session);
     if (!status.ok()) return status;
     return withdrawn.ok() ? failure : withdrawn;
   });
@@ -292,6 +292,6 @@ int32_t MV_SessionLeave(MV_Session session, const char* reason) {
       // The remaining ranks continue without this rank, and MPI_Finalize would wait for them.
       RecordLosses(*use->session);
     }
-    return Withdraw(session);
+    return CloseHandle(session);
   });
 }

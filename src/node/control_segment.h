@@ -105,7 +105,7 @@ struct alignas(64) NodeControl {
   // ---- Only of an elastic session
   int32_t initial_size;  // the ranks that opened it; 0 in a session that is not elastic
   int32_t max_workers;   // at the same time; 0 for no bound
-  int64_t staleness;     // these two and peer_timeout_ms are as in Hello
+  int64_t staleness;     // this, timeout_ms and peer_timeout_ms are as in Hello
   int64_t timeout_ms;
   int64_t peer_timeout_ms;
   char host[64];

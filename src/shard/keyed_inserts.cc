@@ -31,9 +31,9 @@ class CountAtEnd {
 
 }  // namespace
 
-Status KeyedShard::TouchKeys(const Request& request, const RowOrder& order,
-                             std::vector<int64_t>* rows, int64_t* counted_uses,
-                             const WaitLimit& limit) const {
+Status KeyedShard::GiveRowsToKeys(const Request& request, const RowOrder& order,
+                                  std::vector<int64_t>* rows, int64_t* counted_uses,
+                                  const WaitLimit& limit) const {
   CountAtEnd counting(keys_.get());
   const uint32_t call = keys_->BeginCall();
   const int64_t count = request.num_ids;
@@ -149,7 +149,8 @@ Status KeyedShard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, 
       }
     }
     if (!evicts) {
-      // Another rank has removed a key for which this call has made no room.
+      // Another rank has removed a key that had a row when this call counted the missing ones. The
+      // new room counts as touched from now on; *freed lets the next pass use it.
       LazyRows::Room more;
       MV_RETURN_IF_NOT_OK(lazy()->MakeRoomForRows([] { return int64_t{1}; }, limit, &more));
       more.Count(1);

@@ -163,7 +163,7 @@ class Shard : public RequestRunner {
                        Body body) const;
   Status GetRows(const Request& request, Progress* progress, const WaitLimit& limit) const;
   // Names the rows of a stripe in messages.
-  std::string RowsOf(int64_t stripe) const;
+  std::string NameRows(int64_t stripe) const;
   // Returns whether the parts of a change are logged.
   bool IsLogged(const ChangeId& change) const {
     return change.number != 0 && storage_.undo_logs() > 0;

@@ -90,7 +90,7 @@ void DistributedCall::OpenPipelines() {
     }
     return;
   }
-  const bool of_rows = IsOfRows(request_.kind);
+  const bool of_rows = HasIds(request_.kind);
   std::vector<std::vector<int64_t>> positions(partition.servers().size() + 1);
   if (of_rows) SplitRowIds(&positions);
   for (size_t index = 0; index < partition.servers().size(); ++index) {

@@ -68,8 +68,8 @@ class DistributedCall {
   bool survives_losses() const { return rank_context_->members().survives_losses(); }
   // Returns a timeout that names the servers that have not answered.
   Status TimeoutStatus() const;
-  // Completes or abandons the messages in flight, so that the caller may reuse its memory. Returns
-  // late if an answer is arriving there, which MPI cannot undo.
+  // Completes or abandons the messages in flight, so that the caller may reuse its memory. Waits
+  // up to peer_timeout for an answer that is arriving there, which MPI cannot undo.
   void WindDown(const Status& failure);
 
   TableShard* table_shard_;

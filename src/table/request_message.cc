@@ -34,18 +34,20 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
   if (header->kind == RequestKind::kTouch) {
     return header->first >= 0 && header->count > 0 && header->bytes == 0 && reader.remaining() == 0;
   }
-  if (!IsWireFormat(static_cast<int32_t>(header->wire)) ||
-      !IsWireFormat(static_cast<int32_t>(header->reply))) {
+  if (!IsWireFormat(static_cast<int32_t>(header->delta_format)) ||
+      !IsWireFormat(static_cast<int32_t>(header->answer_format))) {
     return false;
   }
   // Encoded values take less memory than the values, so that a receiver has room for both.
-  const bool has_wire = header->wire != WireFormat::kFloat32;
-  if (has_wire && (!IsAdd(header->kind) || header->BytesIn(header->wire) > header->bytes)) {
+  const bool is_encoded = header->delta_format != WireFormat::kFloat32;
+  if (is_encoded &&
+      (!IsAdd(header->kind) || header->BytesIn(header->delta_format) > header->bytes)) {
     return false;
   }
-  if (header->reply == WireFormat::kInt8) return false;  // no sender asks for it
-  if (header->reply != WireFormat::kFloat32 && !ReturnsParameters(header->kind)) return false;
-  const int64_t max_count = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
+  if (header->answer_format == WireFormat::kInt8) return false;  // no sender asks for it
+  if (header->answer_format != WireFormat::kFloat32 && !ReturnsParameters(header->kind))
+    return false;
+  const int64_t max_count = HasIds(header->kind) ? kChunkIds : kChunkBytes;
   return header->count > 0 && header->count <= max_count && header->first >= 0 &&
          header->bytes > 0 && header->bytes <= kChunkBytes &&
          static_cast<int64_t>(reader.remaining()) == header->inline_bytes();

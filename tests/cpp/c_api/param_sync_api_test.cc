@@ -95,7 +95,7 @@ TEST_F(ParamSyncApi, DoesTheRestAfterAnAbortedCall) {
   EXPECT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_ERR_ABORTED);
   MV_SetInterrupt(nullptr, nullptr);
   EXPECT_EQ(b[2], 1);
-  lock->Leave();
+  lock->Release();
   ASSERT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_OK) << MV_LastError();
   float out[5];
   ASSERT_EQ(MV_TableGet(table_, out, 5, 0), MV_OK);
@@ -121,7 +121,7 @@ TEST_F(ParamSyncApi, RunsInTheBackground) {
   int32_t done = -1;
   ASSERT_EQ(MV_FutureDone(future, &done), MV_OK);
   EXPECT_EQ(done, 0);
-  lock->Leave();
+  lock->Release();
   // A get comes after the sync, as after other calls in the background.
   float out[5];
   ASSERT_EQ(MV_TableGet(table_, out, 5, 0), MV_OK);

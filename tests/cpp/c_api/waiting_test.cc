@@ -113,7 +113,7 @@ class WaitingAdd : public AloneTest {
 TEST_F(WaitingAdd, ContinuesWhenTheLockIsReleased) {
   bool is_held = true;
   const WhileWaiting waiting([&]() -> const char* {
-    if (is_held) lock_->Leave();
+    if (is_held) lock_->Release();
     is_held = false;
     return nullptr;
   });
@@ -128,7 +128,7 @@ TEST_F(WaitingAdd, DoesNotEndTheSessionWhenInterrupted) {
     EXPECT_EQ(MV_TableAdd(table_, data_.data(), 40000), MV_ERR_ABORTED);
     EXPECT_STREQ(MV_LastError(), "rank 0, table 'table 0', add: enough");
   }
-  lock_->Leave();
+  lock_->Release();
   EXPECT_EQ(MV_TableAdd(table_, data_.data(), 40000), MV_OK);
   std::vector<float> out(40000);
   EXPECT_EQ(MV_TableGet(table_, out.data(), 40000, 0), MV_OK);
@@ -196,7 +196,7 @@ TEST(Interrupted, CallWithABoundLeavesAnElasticSession) {
   MV_Table tables[2] = {};
   OnThreads(2, [&](int rank) {
     EXPECT_TRUE(
-        IsOk(c_api::Publish(std::move(opened[static_cast<size_t>(rank)]), &sessions[rank])));
+        IsOk(c_api::OpenHandle(std::move(opened[static_cast<size_t>(rank)]), &sessions[rank])));
     tables[rank] = CreateArray(sessions[rank], 3);
   });
   const float ones[] = {1, 1, 1};

@@ -71,7 +71,7 @@ class ShardOfKeys : public ::testing::Test {
       ASSERT_TRUE(storage_.lock(stripe)->TryTake(9));
       ASSERT_TRUE(shard_->Run(request, &progress, WithoutWaiting()).pending());
       ASSERT_TRUE(shard_->Run(request, &progress, WithoutWaiting()).pending());
-      storage_.lock(stripe)->Leave();
+      storage_.lock(stripe)->Release();
     }
     ASSERT_TRUE(IsOk(shard_->Run(request, &progress, WithoutWaiting())));
   }

@@ -190,7 +190,7 @@ TEST(LazyRows, ACallThatHasToWaitHoldsNoRoom) {
   const std::vector<float> delta(4, 1);
   EXPECT_TRUE(Call(&shard, AddRowsOf<float>({7}, delta), WithoutWaiting()).pending());
   EXPECT_EQ(memory.rows_in_use(), 0);
-  memory.lock(0)->Leave();
+  memory.lock(0)->Release();
   EXPECT_TRUE(Call(&shard, AddRowsOf<float>({7}, delta), WithoutWaiting()).ok());
   EXPECT_EQ(memory.rows_in_use(), 1);
 }
