@@ -37,7 +37,8 @@ Status KeyedShard::GiveRowsToKeys(const Request& request, const RowOrder& order,
   CountAtEnd counting(keys_.get());
   const uint32_t call = keys_->BeginCall();
   const int64_t count = request.num_ids;
-  const int64_t first_to_count = *counted_uses;
+  // The add that follows a touch counts the uses.
+  const int64_t first_to_count = request.kind == RequestKind::kTouchKeys ? count : *counted_uses;
   const auto key_at = [&](int64_t place) { return request.row_ids[order.PositionAt(place)]; };
   std::vector<int64_t> missing;
   if (rows != nullptr) rows->resize(static_cast<size_t>(count));

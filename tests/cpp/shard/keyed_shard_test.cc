@@ -138,6 +138,15 @@ TEST_F(EvictingShard, CountsTheUsesOfARepeatedAddOnce) {
   EXPECT_EQ(values_, std::vector<float>(kKeys, 9));
 }
 
+TEST_F(EvictingShard, CountsTheUsesOfAnAddOnceThatFollowsATouch) {
+  EXPECT_TRUE(IsOk(Call(shard_.get(), Add())));
+  Request touch = Request::TouchRows(keys_.data(), kKeys);
+  touch.kind = RequestKind::kTouchKeys;
+  EXPECT_TRUE(IsOk(Call(shard_.get(), touch)));
+  EXPECT_TRUE(IsOk(Call(shard_.get(), Add())));
+  ExpectUses(2);
+}
+
 TEST_F(EvictingShard, CountsTheUsesOfARepeatedGetOnceThatGivesRowsToKeys) {
   EXPECT_GT(RunRepeatedly(Fetch()), 0);
   ExpectUses(1);
