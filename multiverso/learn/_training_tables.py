@@ -14,7 +14,7 @@ from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn._layout import Group, Layout
 from multiverso.learn.algo import Algo
 from multiverso.sync._weighted_merge import WeightedMerge
-from multiverso.tables import ArrayTableHandler, MatrixTableHandler
+from multiverso.tables import ArrayTable, MatrixTable
 
 Array = NDArray[Any]
 
@@ -58,15 +58,15 @@ class TrainingTables:
     ----------
     fragments : list of slice
         The parts of the parameters that are exchanged one at a time.
-    parameters : list of ArrayTableHandler
+    parameters : list of ArrayTable
         The parameters that all workers share, a table for each fragment.
     merge : WeightedMerge or None
         Relates a worker's weights to those of all workers, if changes are weighted.
-    state : ArrayTableHandler or None
+    state : ArrayTable or None
         Running means and the like; None if the model has no such state.
-    counter : ArrayTableHandler or MatrixTableHandler
+    counter : ArrayTable or MatrixTable
         The number of updates; with groups, of each group in the row `Group.row`.
-    rows, steps : MatrixTableHandler or None
+    rows, steps : MatrixTable or None
         With groups, two tables: the sum of a group's rows is its parameters. The optimizer works on
         `steps`, which is None if workers make local steps. Initial values and the changes of other
         groups are added to `rows`, where they do not disturb the optimizer.
@@ -82,7 +82,7 @@ class TrainingTables:
         state: Array | None,
     ) -> None:
         dtype = model.dtype
-        wire = algo.wire if dtype == "float32" else None
+        wire: Any = algo.wire if dtype == "float32" else None
         add: dict[str, Any] = {"updater": "add"}
         optimizer = add
         if not algo.elastic and algo.optimizer is not None:
@@ -90,7 +90,7 @@ class TrainingTables:
         steps_in_groups = bool(layout.groups) and not algo.local_steps
         self.fragments = _fragments_of(model.weights, algo.fragments)
         self.parameters = [
-            ArrayTableHandler(
+            ArrayTable(
                 part.stop - part.start,
                 None if weights is None else weights[part],
                 dtype=dtype,
@@ -102,27 +102,23 @@ class TrainingTables:
         ]
         self.merge = None if algo.weight is None else WeightedMerge(1.0, "parameters")
         self.state = (
-            ArrayTableHandler(model.state, state, dtype=dtype, name="state")
-            if model.state
-            else None
+            ArrayTable(model.state, state, dtype=dtype, name="state") if model.state else None
         )
-        self.rows: MatrixTableHandler | None = None
-        self.steps: MatrixTableHandler | None = None
+        self.rows: MatrixTable | None = None
+        self.steps: MatrixTable | None = None
         self.counter: Any
         if not layout.groups:
-            self.counter = ArrayTableHandler(1, dtype="int64", name="updates")
+            self.counter = ArrayTable(1, dtype="int64", name="updates")
             return
         shape = (len(layout.groups) + 1, model.weights)  # The master's row is not used.
         initial = None if weights is None else np.broadcast_to(weights, shape)
-        self.rows = MatrixTableHandler(*shape, initial, dtype=dtype, name="groups", wire=wire)
+        self.rows = MatrixTable(*shape, initial, dtype=dtype, name="groups", wire=wire)
         if steps_in_groups:
-            self.steps = MatrixTableHandler(
-                *shape, dtype=dtype, name="steps", wire=wire, **optimizer
-            )
-        self.counter = MatrixTableHandler(shape[0], 1, dtype="int64", name="updates")
+            self.steps = MatrixTable(*shape, dtype=dtype, name="steps", wire=wire, **optimizer)
+        self.counter = MatrixTable(shape[0], 1, dtype="int64", name="updates")
 
     @property
-    def optimizer_tables(self) -> Sequence[ArrayTableHandler | MatrixTableHandler]:
+    def optimizer_tables(self) -> Sequence[ArrayTable | MatrixTable]:
         """The tables whose updater is the optimizer, if the mode has one."""
         return self.parameters if self.steps is None else [self.steps]
 

@@ -52,7 +52,7 @@ class Rows:
         shape = (*shape, self._num_col)
         values = torch.empty(shape, dtype=self._dtype, device="cpu", pin_memory=distinct)
         self._values: Any = values
-        self._future: Future | None = None
+        self._future: Future[Any] | None = None
         row_ids, out = self._row_ids.numpy(), values.view(-1, self._num_col).numpy()
         if is_ahead:
             self._future = gradients.begin_rows(row_ids, out, insert=is_training, fresh=fresh)

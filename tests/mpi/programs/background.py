@@ -268,7 +268,7 @@ def leaving_ends_the_calls_in_flight():
         futures = [table.get_async(), table.get_async()]
         api.current_session().leave("enough")
         for future in futures:
-            raises(mv.AbortedError, future.wait, "enough")
+            raises(mv.errors.AbortedError, future.wait, "enough")
     worker.meet("left")
     if mv.is_initialized():
         api.current_session().leave("the case is over")

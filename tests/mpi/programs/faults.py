@@ -235,7 +235,7 @@ def forks(how):
         for call in (table.get, mv.barrier, mv.shutdown, mv.init):
             try:
                 call()
-            except mv.ForkedError:
+            except mv.errors.ForkedError:
                 continue
             os._exit(9)
         if how == "mpi4py":
