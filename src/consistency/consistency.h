@@ -22,8 +22,8 @@ struct ModeOptions {
   Mode mode = Mode::kAsync;
   int64_t staleness = 0;  // in kStale: how many rounds a worker may be ahead of the slowest
 
-  // Returns whether adds are summed in rounds, whose sums all workers see at the same time. All
-  // other code asks this instead of the mode.
+  // Returns whether adds are summed in rounds, whose sums all workers see at the same time.
+  // Tables, checkpoints and readers ask this instead of the mode.
   bool sums_in_rounds() const { return mode == Mode::kSync; }
 };
 

@@ -24,7 +24,7 @@ Status StalenessBound::AwaitBound(RequestKind kind, Progress* progress, const Wa
   if (IsAdd(kind) && has_finished) {
     return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
   }
-  MV_RETURN_IF_NOT_OK(clocks_.CheckAborted());
+  MV_RETURN_IF_NOT_OK(clocks_.CheckRunning());
   if (IsAdd(kind)) clocks_.Attach();
   const uint64_t adds = clocks_.my_adds() + (IsAdd(kind) ? 1 : 0);
   // A worker that has finished reads the current values without waiting.

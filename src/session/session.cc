@@ -38,13 +38,7 @@ Session::~Session() = default;
 
 WaitLimit Session::LimitOf(Instant deadline, Interrupt* interrupt) {
   if (interrupt != nullptr) {
-    interrupt->OnAbort([this](const Status& reason) {
-      if (members_.is_elastic()) {
-        Leave(reason.text());
-      } else {
-        context_->state()->Abort(reason);
-      }
-    });
+    interrupt->OnAbort([this](const Status& reason) { context_->state()->GiveUp(reason); });
   }
   return WaitLimit::Until(deadline, interrupt);
 }

@@ -47,13 +47,15 @@ struct KeyFetch {
   std::vector<int64_t> missing;  // the positions of the keys that had no row
   size_t counted = 0;            // of the missing keys, for admission
   std::vector<int64_t> admitted;
-  size_t noted = 0;  // of the missing keys, whose values the updater notes again
+  int64_t counted_uses = 0;  // Progress::counted_uses of the admitted keys
+  size_t noted = 0;          // of the missing keys, whose values the updater notes again
 };
 
 // How far an operation has come: the number of stripes or row ids that are done.
 struct Progress {
   int64_t done = 0;
-  int32_t phase = 0;                // for callers that build one operation from several
+  int64_t counted_uses = 0;  // of an add of keys: the first keys, whose uses have been counted
+  int32_t phase = 0;         // for callers that build one operation from several
   std::unique_ptr<KeyFetch> fetch;  // null unless a get of keys has to be continued
 };
 
@@ -161,7 +163,7 @@ class Shard : public RequestRunner {
                        Body body) const;
   Status GetRows(const Request& request, Progress* progress, const WaitLimit& limit) const;
   // Names the rows of a stripe in messages.
-  std::string RowsOf(int64_t stripe) const;
+  std::string NameRows(int64_t stripe) const;
   // Returns whether the parts of a change are logged.
   bool IsLogged(const ChangeId& change) const {
     return change.number != 0 && storage_.undo_logs() > 0;

@@ -36,7 +36,7 @@ Status SpanningTouch::Touch(const Request& add, bool wait, const WaitLimit& limi
     touch.kind = RequestKind::kTouchKeys;
     return Run(touch, limit);
   }
-  if (!IsOfRows(add.kind) && !add.IsPart()) {
+  if (!HasIds(add.kind) && !add.IsPart()) {
     if (!wait) return Status::Pending();
     MV_RETURN_IF_NOT_OK(Run(Request::Touch(), limit));
     knows_all_.store(true);

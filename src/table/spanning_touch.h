@@ -28,7 +28,7 @@ class SpanningTouch {
 
  private:
   Status Run(const Request& touch, const WaitLimit& limit) const;
-  // Returns the word of `known_` with the bit of a row.
+  // Returns the byte of `known_` that has the bit of a row.
   std::atomic<uint8_t>& ByteOf(int64_t row) const;
 
   TableShard* here_;

@@ -79,7 +79,7 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
     return Status(Code::kValue, StrCat(table.Where(call), ": ", spec.Describe(),
                                        " does not have this operation"));
   }
-  if (IsOfRows(request.kind)) {
+  if (HasIds(request.kind)) {
     MV_RETURN_IF_NOT_OK(CheckRows(table, request, count));
   } else if (count != spec.count()) {
     return Status(Code::kValue, StrCat(table.Where(call), ": expected ", spec.count(),
@@ -108,7 +108,7 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
   const bool is_add = IsAdd(request.kind);
   const auto run = [&](Request of_rows) -> Status {
     of_rows.worker = request.worker;
-    std::shared_ptr<const ArrangedRows> arranged;
+    std::shared_ptr<const ArrangedAdd> arranged;
     if (is_add) {
       MV_ASSIGN_OR_RETURN(arranged, table->Arrange(&of_rows));
     }
@@ -174,7 +174,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
     : here_(std::move(here)),
       context_(context),
       has_rounds_(here_->consistency()->HasRounds()),
-      spans_nodes_(context.service != nullptr && !context.mode.sums_in_rounds()),
+      calls_servers_(context.service != nullptr && !context.mode.sums_in_rounds()),
       clips_gradients_(ClipsGradients(spec().updater_kind())) {
   if (context.service == nullptr) return;
   // Listing the changes of a small table would take longer than transferring it.
@@ -184,7 +184,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
       MayExchangeChanges(spec()) &&
       remote_rows * spec().num_col * SizeOf(spec().value_type()) >= kMinRemoteBytes;
   // The updater must be told of all values that a worker gets (Updater::NoteGet).
-  if (spans_nodes_ && !shard()->updater().notes_gets()) {
+  if (calls_servers_ && !shard()->updater().notes_gets()) {
     last_get_ = std::make_unique<LastGet>(
         spec(), partition().node_rows(),
         [this](int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit) {
@@ -203,7 +203,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
 }
 
 Status Table::Check(const Request& request, int64_t count) const {
-  const bool is_whole = !IsOfRows(request.kind) && request.kind != RequestKind::kSetHyper;
+  const bool is_whole = !HasIds(request.kind) && request.kind != RequestKind::kSetHyper;
   if (is_whole && count == spec().count() && !spec().is_hash() && HasBuffers(request) &&
       !Overlaps(request, spec().bytes()) && members().is_worker()) {
     return Status::Ok();
@@ -230,7 +230,7 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
     if (context_.mode.sums_in_rounds()) return RunPartInRound(request, progress, limit);
   }
   if (request.kind == RequestKind::kSetHyper) return RunWithoutMode(request, limit);
-  if (spans_nodes_) return RunOnServers(this, request, progress, limit);
+  if (calls_servers_) return RunOnServers(this, request, progress, limit);
   // In sync mode over several nodes, the rows of an add must exist before it is staged.
   if (touch_ != nullptr && IsAdd(request.kind) && progress->phase == 0) {
     const bool may_wait = limit.slice_end > Clock::now();
@@ -276,6 +276,11 @@ Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   return RunOnRows(distributed, rows, limit);
 }
 
+Status Table::RunOnRows(const Request& request, const std::vector<RowRange>& rows,
+                        const WaitLimit& limit) {
+  return DistributedCall(here(), context_.service, context_.rank, request, rows).Run(limit);
+}
+
 Result<const void*> Table::Memory() const {
   const auto refuse = [&](const std::string& reason) {
     return Status(Code::kUnsupported, StrCat(Where("view"), ": ", spec().Describe(), " ", reason));
@@ -304,49 +309,6 @@ Result<KeyCounts> Table::CountKeys(const WaitLimit& limit) {
   KeyCounts sum;
   for (const KeyCounts& count : counts) sum += count;
   return sum;
-}
-
-Result<std::shared_ptr<ArrangedRows>> Table::ArrangeRows(Request* request) const {
-  using Arranged = Result<std::shared_ptr<ArrangedRows>>;
-  const Updater::Duplicates duplicates = shard()->updater().duplicates(*shard()->hyper());
-  // Staging a round's delta merges the rows.
-  const bool is_staged = context_.mode.sums_in_rounds();
-  if (is_staged && duplicates != Updater::Duplicates::kRefused) return Arranged(nullptr);
-  auto rows = std::make_shared<ArrangedRows>();
-  const bool is_of_keys = IsOfKeys(request->kind);
-  rows->order = is_of_keys ? RowOrder::OfKeys(request->row_ids, request->num_ids)
-                           : RowOrder(request->row_ids, request->num_ids, spec().num_row);
-  if (rows->order.is_of_list()) return Arranged(nullptr);
-  const bool is_in_place = !is_staged && !spans_nodes_;
-  bool must_merge = false;
-  if (duplicates != Updater::Duplicates::kOneByOne || !is_in_place) {
-    const int64_t position = rows->order.FirstRepeated(request->row_ids);
-    if (position >= 0 && duplicates == Updater::Duplicates::kRefused) {
-      return Status(Code::kValue, StrCat(Where("add"), is_of_keys ? ": keys[" : ": row_ids[",
-                                         position, "]: updater '", NameOf(spec().updater_kind()),
-                                         "' expected every row once, received row ",
-                                         request->row_ids[position], " more than once"));
-    }
-    // The servers of other nodes get the rows in the order of the list.
-    must_merge = position >= 0 && duplicates == Updater::Duplicates::kSummed;
-    if (!is_in_place && !must_merge) return Arranged(nullptr);
-  }
-  // The shard sums the deltas of a row itself, but the norm is that of the sums.
-  if (is_in_place && !(must_merge && clipnorm() != 0)) {
-    request->order = &rows->order;
-    return Arranged(std::move(rows));
-  }
-  MergedRows* const merged = &rows->merged;
-  const auto count = static_cast<size_t>(request->num_ids);
-  merged->ids.resize(count);
-  merged->values.resize(count * static_cast<size_t>(spec().num_col * SizeOf(spec().value_type())));
-  const RowDelta delta{request->row_ids, request->num_ids, request->delta};
-  const int64_t num_rows = MergeRows(delta, rows->order, spec().num_col, spec().value_type(),
-                                     merged->ids.data(), merged->values.data());
-  request->row_ids = merged->ids.data();
-  request->num_ids = num_rows;
-  request->delta = merged->values.data();
-  return Arranged(std::move(rows));
 }
 
 }  // namespace multiverso

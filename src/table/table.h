@@ -33,7 +33,7 @@ struct TableContext {
 };
 
 // What an add refers to while it runs: merged rows, or values that have been clipped.
-struct ArrangedRows {
+struct ArrangedAdd {
   RowOrder order;
   MergedRows merged;
 };
@@ -75,7 +75,7 @@ class Table {
     // Every node keeps the hyper-parameters, so a change goes to all nodes.
     const bool has_steps = NeedsKeys(kind) || kind == RequestKind::kVersionsOfRows;
     if (has_steps && (has_rounds_ || context_.service != nullptr)) return false;
-    return !spans_nodes_ && (kind != RequestKind::kSetHyper || context_.service == nullptr);
+    return !calls_servers_ && (kind != RequestKind::kSetHyper || context_.service == nullptr);
   }
   // Returns whether calls are parts of rounds, for which other workers wait.
   bool has_rounds() const { return has_rounds_; }
@@ -88,9 +88,9 @@ class Table {
            (clips_gradients_ && IsAdd(request.kind) && clipnorm() != 0);
   }
   // Prepares a checked add, of rows in any order, or of a gradient that may have to be clipped
-  // (table_clip.cc). The result, which may be null, must outlive the request. Returns ValueError if
-  // a row is named twice and the updater does not allow it.
-  Result<std::shared_ptr<const ArrangedRows>> Arrange(Request* request) const;
+  // (table_arrange.cc). The result, which may be null, must outlive the request. Returns ValueError
+  // if a row is named twice and the updater does not allow it.
+  Result<std::shared_ptr<const ArrangedAdd>> Arrange(Request* request) const;
 
   // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
   bool RunsExchange() const { return consistency()->RunsExchange(); }
@@ -98,7 +98,7 @@ class Table {
   bool EveryGetIsCollective() const { return context_.mode.sums_in_rounds(); }
   // Returns whether calls run on the servers of several nodes. In sync mode they run in the table's
   // mode, which sums over nodes itself.
-  bool spans_nodes() const { return spans_nodes_; }
+  bool calls_servers() const { return calls_servers_; }
 
   // Lists the rows that may have changed since a call that returned `since`, in ascending order and
   // by whole stripes. If `since` is 0, these are all rows, or the lazy rows that have ever changed.
@@ -147,7 +147,7 @@ class Table {
   Status RunOnRows(const Request& request, const std::vector<RowRange>& rows,
                    const WaitLimit& limit);
   // Prepares an add of rows, without clipping.
-  Result<std::shared_ptr<ArrangedRows>> ArrangeRows(Request* request) const;
+  Result<std::shared_ptr<ArrangedAdd>> ArrangeRows(Request* request) const;
   // Runs a get or an add of a part in sync mode as one of whole rows. An add is for the updater
   // add, to which zeros are no change.
   Status RunPartInRound(const Request& part, Progress* progress, const WaitLimit& limit);
@@ -160,11 +160,11 @@ class Table {
   std::shared_ptr<TableShard> here_;
   TableContext context_;
   bool has_rounds_;
-  bool spans_nodes_;
+  bool calls_servers_;
   bool clips_gradients_;  // whether the updater has the option clipnorm
   bool may_exchange_changes_ = false;
   std::unique_ptr<SpanningTouch> touch_;  // null unless the table has lazy rows on several nodes
-  std::unique_ptr<LastGet> last_get_;     // null unless calls span nodes
+  std::unique_ptr<LastGet> last_get_;     // null unless it calls servers
   WithoutMode without_mode_{this};
 };
 

@@ -2,15 +2,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "table/distributed_call.h"
 #include "table/table.h"
 
 namespace multiverso {
-
-Status Table::RunOnRows(const Request& request, const std::vector<RowRange>& rows,
-                        const WaitLimit& limit) {
-  return DistributedCall(here(), context_.service, context_.rank, request, rows).Run(limit);
-}
 
 std::vector<RowRange> Table::RowsOfNodes() const {
   std::vector<RowRange> ranges;
