@@ -84,7 +84,7 @@ def measure(folder: Path, mib: int, rounds: int, ranks: Ranks) -> dict[str, Any]
     }
     size = mib * (1 << 18)
     with mv.session(timeout=600):
-        table = mv.ArrayTableHandler(size, name="saved")
+        table = mv.ArrayTable(size, name="saved")
         if mv.is_master_worker():
             table.add(np.random.default_rng(0).standard_normal(size, np.float32))
         mv.barrier()

@@ -105,7 +105,7 @@ def array_case(bench: Bench, operation: str, size: int) -> Case:
     private memory and, for get and add of small sizes, memcpy.
     """
     ranks, workers = bench.ranks, bench.ranks.size
-    table = mv.ArrayTableHandler(size, init_value=np.ones(size, np.float32))
+    table = mv.ArrayTable(size, init_value=np.ones(size, np.float32))
     delta, out = np.full(size, 1e-3, np.float32), np.ones(size, np.float32)
     private = np.ones(size, np.float32)
     names = {"np": np, "table": table, "delta": delta, "out": out, "private": private}
@@ -147,7 +147,7 @@ def row_case(bench: Bench, operation: str, num_row: int) -> Case:
     The references are C threads and, with one worker, NumPy's indexing on private memory.
     """
     ranks, workers = bench.ranks, bench.ranks.size
-    table = mv.MatrixTableHandler(num_row, NUM_COL)
+    table = mv.MatrixTable(num_row, NUM_COL)
     delta, out = (np.full((NUM_IDS, NUM_COL), v, np.float32) for v in (1e-3, 1.0))
     sets = _row_sets(num_row, ranks.rank)
     if ranks.is_master:

@@ -63,8 +63,8 @@ def _work(folder: Path, elements: int) -> None:
     """Be a worker: add until the end, and write when the first add returned, and the slow ones."""
     begin = time.monotonic()
     with mv.session(elastic=True, name=folder.name):
-        large = mv.ArrayTableHandler(elements, name="large")
-        small = mv.ArrayTableHandler(_SMALL, name="small")
+        large = mv.ArrayTable(elements, name="large")
+        small = mv.ArrayTable(_SMALL, name="small")
         delta = np.ones(_SMALL, np.float32)
         small.add(delta)
         end = time.monotonic()

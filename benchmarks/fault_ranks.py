@@ -102,7 +102,7 @@ def barrier() -> None:
 def rounds() -> None:
     """Add and get in lock-step."""
     mv.init(sync=True)
-    table = mv.ArrayTableHandler(TABLE_ELEMENTS)
+    table = mv.ArrayTable(TABLE_ELEMENTS)
     delta = np.ones(TABLE_ELEMENTS, np.float32)
     repeat_until_error(lambda: table.add_get(delta))
 
@@ -130,7 +130,7 @@ def lock() -> None:
         signal.alarm(PROCESS_TIMEOUT)  # fork does not pass the alarm on
         os.environ["MULTIVERSO_FAILPOINTS"] = "shard.write@1=kill"
     mv.init()
-    table = mv.ArrayTableHandler(TABLE_ELEMENTS)
+    table = mv.ArrayTable(TABLE_ELEMENTS)
     delta = np.ones(TABLE_ELEMENTS, np.float32)
     write(f"ready-{RANK}")
     if RANK == LAST:
@@ -168,7 +168,7 @@ def call_fewer() -> None:
 
 def _disagree(call: Callable[[], object]) -> None:
     mv.init(sync=True)
-    table = mv.ArrayTableHandler(3)
+    table = mv.ArrayTable(3)
     if RANK == LAST:
         return cause_fault(call)
     return repeat_until_error(lambda: table.add_get([1, 1, 1]))
@@ -178,8 +178,8 @@ def different_tables() -> None:
     """Create a different table than the other ranks."""
     mv.init()
     if RANK == LAST:
-        return cause_fault(lambda: mv.ArrayTableHandler(4))
-    return repeat_until_error(lambda: mv.ArrayTableHandler(3))
+        return cause_fault(lambda: mv.ArrayTable(4))
+    return repeat_until_error(lambda: mv.ArrayTable(3))
 
 
 def late() -> None:
@@ -251,7 +251,7 @@ def stopped() -> None:
 def corrupt_checkpoint() -> None:
     """Load a checkpoint whose data file has one wrong bit in the middle."""
     with mv.session():
-        table = mv.ArrayTableHandler(CHECKPOINT_ELEMENTS, name="w")
+        table = mv.ArrayTable(CHECKPOINT_ELEMENTS, name="w")
         table.add(np.ones(CHECKPOINT_ELEMENTS, np.float32))
         mv.save(FOLDER / "saved", step=1)
         data_file = max(FOLDER.glob("saved/*/*"), key=lambda path: path.stat().st_size)
@@ -265,7 +265,7 @@ def corrupt_checkpoint() -> None:
 def full_disk() -> None:
     """Save with space for only a part; a limit on the size of files simulates the full disk."""
     with mv.session():
-        table = mv.ArrayTableHandler(CHECKPOINT_ELEMENTS, name="w")
+        table = mv.ArrayTable(CHECKPOINT_ELEMENTS, name="w")
         table.add(np.ones(CHECKPOINT_ELEMENTS, np.float32))
         # The limit also applies to files in memory, so the table is created first. The write fails
         # with an error instead of killing the process, because Python ignores SIGXFSZ.

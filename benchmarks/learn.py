@@ -49,8 +49,8 @@ class Update:
     workers = 1
 
     def __init__(self, ranks: Ranks, size: int) -> None:
-        table = mv.ArrayTableHandler(size, updater="adam")
-        counter = mv.ArrayTableHandler(1, dtype="int64")
+        table = mv.ArrayTable(size, updater="adam")
+        counter = mv.ArrayTable(1, dtype="int64")
         self._worker = ranks.rank == 1
         self._statement = Statement(
             self.name,

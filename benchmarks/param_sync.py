@@ -38,7 +38,7 @@ class NumPySync:
     def __init__(self, tensors: list[np.ndarray[Any, Any]]) -> None:
         self._tensors = tensors
         self._last_values = np.concatenate([tensor.reshape(-1) for tensor in tensors])
-        self._table = mv.ArrayTableHandler(self._last_values.size, self._last_values)
+        self._table = mv.ArrayTable(self._last_values.size, self._last_values)
 
     def sync(self) -> None:
         """Add the changes since the last sync to the table, and take the table's values."""

@@ -82,7 +82,7 @@ def _timed(calls: int, function: Callable[..., object], *arguments: object) -> f
 
 def _measure_size(mpi: Any, rank: int, size: int) -> dict[str, Any]:
     """Return the median seconds of each operation as rank 1 measured them."""
-    table = mv.ArrayTableHandler(size)
+    table = mv.ArrayTable(size)
     reference = _Reference(mpi, size)
     delta, out = np.ones(size, np.float32), np.empty(size, np.float32)
     ours: dict[str, Callable[[], object]] = {

@@ -163,7 +163,7 @@ def _case(bench: Bench, operation: str, ids: str, rows: int, batch: int) -> Case
     ranks, workers = bench.ranks, bench.ranks.size
     sets = _batches(ids, rows, batch, ranks.rank)
     gradients, out = (np.full((batch, NUM_COL), v, np.float32) for v in (1e-3, 1.0))
-    table = mv.MatrixTableHandler(
+    table = mv.MatrixTable(
         rows, NUM_COL, updater="rowwise_adagrad", learning_rate=_RATE, epsilon=_EPSILON
     )
     if ranks.is_master:
@@ -250,8 +250,8 @@ def _case_of_keys(bench: Bench, operation: str, ids: str, rows: int, batch: int)
     options = {"updater": "rowwise_adagrad", "learning_rate": _RATE, "epsilon": _EPSILON}
     # New keys would exceed the capacity.
     evict = "lru" if operation == "fetch" else None
-    hashed = mv.HashTableHandler(NUM_COL, rows * 10 // 9, evict=evict, **options)
-    matrix = mv.MatrixTableHandler(rows, NUM_COL, **options)
+    hashed = mv.HashTable(NUM_COL, rows * 10 // 9, evict=evict, **options)
+    matrix = mv.MatrixTable(rows, NUM_COL, **options)
     for part in np.array_split(np.arange(rows), max(rows // 65_536, 1)):
         delta = np.full((len(part), NUM_COL), 1e-3, np.float32)
         hashed.add(delta, keys[part])

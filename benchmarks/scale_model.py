@@ -44,7 +44,7 @@ _NODE_COUNTS = [2**power for power in range(13)]
 
 def _sample(mpi: Any, size: int, is_worker: bool) -> float:
     """Return the shortest seconds of a round of all workers, of many samples."""
-    table = mv.ArrayTableHandler(size)
+    table = mv.ArrayTable(size)
     delta, out = np.ones(size, np.float32), np.empty(size, np.float32)
     # An idle server polls less often, so a sample has several calls.
     calls = 2 if size > 10_000 else 50

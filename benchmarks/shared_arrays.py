@@ -105,8 +105,8 @@ def _measure_case(
         "one": np.ones(1, np.int64),
         "before": np.zeros(1, np.int64),
         "add": ranks.mpi.SUM,
-        "table": mv.MatrixTableHandler(_SIDE, _SIDE),
-        "counter": mv.ArrayTableHandler(1, dtype="int64"),
+        "table": mv.MatrixTable(_SIDE, _SIDE),
+        "counter": mv.ArrayTable(1, dtype="int64"),
         **vars(windows),
     }
     if ranks.is_master:

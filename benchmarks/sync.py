@@ -111,7 +111,7 @@ def _multiverso(operation: str, workers: int, size: int) -> Statement:
     if operation == "aggregate":
         values = np.zeros(size, np.float32)
         return Statement(OURS, "mv.aggregate(values)", workers, mv=mv, values=values)
-    table = mv.ArrayTableHandler(size)
+    table = mv.ArrayTable(size)
     if operation == "zero-copy round":
         table.delta_buffer().fill(1e-3)
         statement = "table.add(table.delta_buffer()); table.view()"

@@ -201,7 +201,7 @@ class LasagneTrainer:
         for _ in range(batches):
             self._step(images, labels)
             if synced:
-                self._manager.sync_all_param()
+                self._manager.sync()
 
 
 #: The trainer of each adapter, and the modules that it needs.

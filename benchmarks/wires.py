@@ -43,9 +43,7 @@ def _measure(size: int, rounds: int) -> dict[str, Any] | None:
         progress_of_steps = rng.normal(scale=1e-3, size=size).astype(np.float32)
         arrays = {wire: np.zeros(size, np.float32) for wire in _WIRES}
         syncs = {wire: ParamSync([arrays[wire]], name=wire, wire=wire) for wire in _WIRES}
-        tables = {
-            wire: mv.ArrayTableHandler(size, name=f"add {wire}", wire=wire) for wire in _WIRES
-        }
+        tables = {wire: mv.ArrayTable(size, name=f"add {wire}", wire=wire) for wire in _WIRES}
         seconds: dict[str, list[float]] = {wire: [] for wire in _WIRES}
         copies = []
         out = np.empty_like(progress_of_steps)

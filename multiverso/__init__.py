@@ -5,7 +5,7 @@ Tables hold the parameters of a model. Every worker of a job can add to them and
     import multiverso as mv
 
     mv.init()
-    table = mv.ArrayTableHandler(1000)
+    table = mv.ArrayTable(1000)
     table.add(delta)
     parameters = table.get()
     mv.shutdown()
@@ -14,12 +14,14 @@ Tables hold the parameters of a model. Every worker of a job can add to them and
 ``multiverso run -np 4 train.py`` on a machine without MPI.
 """
 
-from multiverso import initializers, updaters
-from multiverso._live import Cut, View, attach
-from multiverso._spawn import spawn
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+from multiverso import checkpoint, errors, initializers, updaters
+from multiverso._session.spawn import spawn
 from multiverso._version import __version__
 from multiverso.api import (
-    Membership,
     Session,
     aggregate,
     barrier,
@@ -27,102 +29,51 @@ from multiverso.api import (
     init,
     is_initialized,
     is_master_worker,
-    leave,
     load,
-    lost_ranks,
-    membership,
-    num_servers,
     num_workers,
-    on_membership,
     publish,
     rank,
     save,
-    server_id,
-    servers_num,
     session,
     shutdown,
     size,
     stats,
     wait_for_save,
     worker_id,
-    workers_num,
 )
-from multiverso.checkpoint import latest
 from multiverso.devices import assign_device, local_rank
-from multiverso.errors import (
-    AbortedError,
-    CheckpointCorruptError,
-    CheckpointIOError,
-    ForkedError,
-    InternalError,
-    LauncherError,
-    MismatchError,
-    MultiversoError,
-    OperationTimeout,
-    PeerError,
-    PeerLostError,
-    RankError,
-    StateError,
-    TransportError,
-    UnsupportedError,
-)
-from multiverso.tables import (
-    ArrayTableHandler,
-    HashTableHandler,
-    MatrixTableHandler,
-    hash_keys,
-)
+from multiverso.errors import MultiversoError, OperationTimeout, PeerLostError
+from multiverso.tables import ArrayTable, HashTable, MatrixTable, attach, hash_keys
 from multiverso.work import Work
 
 __all__ = [
-    "AbortedError",
-    "ArrayTableHandler",
-    "CheckpointCorruptError",
-    "CheckpointIOError",
-    "ForkedError",
-    "HashTableHandler",
-    "InternalError",
-    "LauncherError",
-    "MatrixTableHandler",
-    "Membership",
-    "MismatchError",
+    "ArrayTable",
+    "HashTable",
+    "MatrixTable",
     "MultiversoError",
     "OperationTimeout",
-    "PeerError",
     "PeerLostError",
-    "RankError",
     "Session",
-    "StateError",
-    "TransportError",
-    "UnsupportedError",
-    "__version__",
-    "Cut",
-    "View",
     "Work",
+    "__version__",
     "aggregate",
-    "attach",
     "assign_device",
+    "attach",
     "barrier",
+    "checkpoint",
+    "errors",
     "finish",
     "hash_keys",
     "init",
     "initializers",
     "is_initialized",
     "is_master_worker",
-    "latest",
-    "leave",
     "load",
-    "lost_ranks",
     "local_rank",
-    "membership",
-    "num_servers",
     "num_workers",
-    "on_membership",
     "publish",
     "rank",
     "save",
-    "server_id",
-    "servers_num",
     "session",
     "shutdown",
     "size",
@@ -131,5 +82,140 @@ __all__ = [
     "updaters",
     "wait_for_save",
     "worker_id",
-    "workers_num",
 ]
+
+#: The modules of the names of Multiverso 2016 and of those that go with them.
+_STAYING: Final = {
+    **dict.fromkeys(("ArrayTableHandler", "HashTableHandler", "MatrixTableHandler"), "tables"),
+    **dict.fromkeys(("server_id", "servers_num", "workers_num"), "api"),
+}
+
+#: The modules of other former names, and what to write instead.
+_FORMER: Final = {
+    **{
+        name: ("errors", f"mv.errors.{name}")
+        for name in (
+            "AbortedError",
+            "CheckpointCorruptError",
+            "CheckpointIOError",
+            "ForkedError",
+            "InternalError",
+            "LauncherError",
+            "MismatchError",
+            "PeerError",
+            "RankError",
+            "StateError",
+            "TransportError",
+            "UnsupportedError",
+        )
+    },
+    **{
+        name: ("api", f"{name}() of the session that mv.init() and mv.session() return")
+        for name in ("leave", "lost_ranks", "membership", "on_membership")
+    },
+    "Cut": ("tables", "mv.tables.Cut"),
+    "Membership": ("api", "mv.api.Membership"),
+    "View": ("tables", "mv.tables.View"),
+    "latest": ("checkpoint", "mv.checkpoint.latest"),
+    "num_servers": ("api", "num_servers of the session that mv.init() and mv.session() return"),
+}
+
+
+if TYPE_CHECKING:
+    # A module with __getattr__ has all names for a type checker, and it would find no wrong one.
+    from multiverso.api import (
+        Membership as Membership,
+    )
+    from multiverso.api import (
+        leave as leave,
+    )
+    from multiverso.api import (
+        lost_ranks as lost_ranks,
+    )
+    from multiverso.api import (
+        membership as membership,
+    )
+    from multiverso.api import (
+        num_servers as num_servers,
+    )
+    from multiverso.api import (
+        on_membership as on_membership,
+    )
+    from multiverso.api import (
+        server_id as server_id,
+    )
+    from multiverso.api import (
+        servers_num as servers_num,
+    )
+    from multiverso.api import (
+        workers_num as workers_num,
+    )
+    from multiverso.checkpoint import latest as latest
+    from multiverso.errors import (
+        AbortedError as AbortedError,
+    )
+    from multiverso.errors import (
+        CheckpointCorruptError as CheckpointCorruptError,
+    )
+    from multiverso.errors import (
+        CheckpointIOError as CheckpointIOError,
+    )
+    from multiverso.errors import (
+        ForkedError as ForkedError,
+    )
+    from multiverso.errors import (
+        InternalError as InternalError,
+    )
+    from multiverso.errors import (
+        LauncherError as LauncherError,
+    )
+    from multiverso.errors import (
+        MismatchError as MismatchError,
+    )
+    from multiverso.errors import (
+        PeerError as PeerError,
+    )
+    from multiverso.errors import (
+        RankError as RankError,
+    )
+    from multiverso.errors import (
+        StateError as StateError,
+    )
+    from multiverso.errors import (
+        TransportError as TransportError,
+    )
+    from multiverso.errors import (
+        UnsupportedError as UnsupportedError,
+    )
+    from multiverso.tables import (
+        ArrayTableHandler as ArrayTableHandler,
+    )
+    from multiverso.tables import (
+        Cut as Cut,
+    )
+    from multiverso.tables import (
+        HashTableHandler as HashTableHandler,
+    )
+    from multiverso.tables import (
+        MatrixTableHandler as MatrixTableHandler,
+    )
+    from multiverso.tables import (
+        View as View,
+    )
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Return what has a former name."""
+        module = _STAYING.get(name)
+        if module is None:
+            if name not in _FORMER:
+                msg = f"module 'multiverso' has no attribute {name!r}"
+                raise AttributeError(msg, name=name)
+            module, instead = _FORMER[name]
+            msg = f"mv.{name} is the former name of {instead}"
+            warnings.warn(msg, DeprecationWarning, stacklevel=2)
+        return getattr(importlib.import_module(f"multiverso.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

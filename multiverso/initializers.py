@@ -7,7 +7,7 @@ if few of its rows are used. All values are bitwise identical on any number of r
 Names and defaults are those of Keras.
 
     initial = mv.initializers.RandomUniform(-0.01, 0.01, seed=7)
-    table = mv.MatrixTableHandler(300_000_000, 64, initial)
+    table = mv.MatrixTable(300_000_000, 64, initial)
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Zeros(Initializer):
     --------
     >>> import multiverso as mv
     >>> with mv.session():
-    ...     table = mv.MatrixTableHandler(10**9, 64, mv.initializers.Zeros())
+    ...     table = mv.MatrixTable(10**9, 64, mv.initializers.Zeros())
     ...     table.add([[1] * 64], row_ids=[123_456_789])
     ...     table.get(row_ids=[123_456_789, 5])[:, 0]
     array([1., 0.], dtype=float32)
@@ -117,7 +117,7 @@ class RandomUniform(Initializer):
     >>> import multiverso as mv
     >>> with mv.session():
     ...     initial = mv.initializers.RandomUniform(-1, 1, seed=7)
-    ...     mv.MatrixTableHandler(1000, 2, initial).get(row_ids=[999])
+    ...     mv.MatrixTable(1000, 2, initial).get(row_ids=[999])
     array([[ 0.57023096, -0.46022058]], dtype=float32)
 
     """

@@ -35,7 +35,7 @@ def from_torch(optimizer: Any) -> tuple[str, dict[str, float]]:
     -------
     tuple of (str, dict)
         ``updater`` and the options of a table, for
-        ``mv.MatrixTableHandler(rows, columns, updater=updater, **options)``.
+        ``mv.MatrixTable(rows, columns, updater=updater, **options)``.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def from_keras(optimizer: Any) -> tuple[str, dict[str, float]]:
     -------
     tuple of (str, dict)
         ``updater`` and the options of a table, for
-        ``mv.MatrixTableHandler(rows, columns, updater=updater, **options)``.
+        ``mv.MatrixTable(rows, columns, updater=updater, **options)``.
 
     Raises
     ------

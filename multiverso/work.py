@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from multiverso import _session
 from multiverso._native import arguments, capi
 from multiverso.errors import MultiversoError, UnsupportedError
-from multiverso.tables import ArrayTableHandler
+from multiverso.tables import ArrayTable
 
 __all__ = ["Work"]
 
@@ -69,7 +69,7 @@ class Work(Generic[T_co]):
     StateError
         If no session is open; in the loop, if this rank is not a worker.
     OperationTimeout, PeerLostError, AbortedError
-        As for `ArrayTableHandler`; in the loop, as for `ArrayTableHandler.fetch_add`.
+        As for `ArrayTable`; in the loop, as for `ArrayTable.fetch_add`.
 
     Notes
     -----
@@ -79,7 +79,7 @@ class Work(Generic[T_co]):
     --------
     >>> import multiverso as mv
     >>> with mv.session():
-    ...     total = mv.ArrayTableHandler(1)
+    ...     total = mv.ArrayTable(1)
     ...     for number in mv.Work(range(10), lease=60):
     ...         total.add([number])
     ...     total.get()
@@ -106,7 +106,7 @@ class Work(Generic[T_co]):
         self._count = len(items)
         self._held: set[tuple[int, int]] = set()  # this worker's items, with their states
         # The last element is the number of items that have been handed out for the first time.
-        self._states = ArrayTableHandler(self._count + 1, dtype="int64", name=name)
+        self._states = ArrayTable(self._count + 1, dtype="int64", name=name)
 
     def __len__(self) -> int:
         """Return the number of items."""

@@ -171,15 +171,15 @@ def _module_table(match: re.Match[str]) -> str:
 
 
 def _docstring(name: str) -> str:
-    """Return the docstring of a module, or of a function in the private module of its name."""
+    """Return the docstring of a module, or of a function in a private module of its name."""
     base = ROOT.joinpath(*name.split("."))
-    private = base.with_name(f"_{base.name}.py")
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.is_file():
             return ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-    for node in ast.parse(private.read_text("utf-8")).body:
-        if isinstance(node, ast.FunctionDef) and node.name == base.name:
-            return ast.get_docstring(node) or ""
+    for path in base.parent.glob(f"_*/{base.name}.py"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name == base.name:
+                return ast.get_docstring(node) or ""
     msg = f"docs/{REFERENCE}: there is no {name}"
     raise FileNotFoundError(msg)
 

@@ -195,7 +195,7 @@ def gradient(batch: Batch, weights: np.ndarray, config: argparse.Namespace) -> n
     return total.astype(np.float32)
 
 
-def make_table(config: argparse.Namespace) -> mv.MatrixTableHandler:
+def make_table(config: argparse.Namespace) -> mv.MatrixTable:
     """Return the table of the weights: a row for each input and the bias, a column per output."""
     if config.objective_type == "ftrl" or config.updater_type == "ftrl":
         options = {
@@ -212,7 +212,7 @@ def make_table(config: argparse.Namespace) -> mv.MatrixTableHandler:
     shape = config.input_size + 1, config.output_size
     # MULTIVERSO: all workers share the weights. A row takes memory when it is first changed.
     initial = mv.initializers.Zeros()
-    table = mv.MatrixTableHandler(*shape, initial, name="weights", **options)
+    table = mv.MatrixTable(*shape, initial, name="weights", **options)
     if config.init_model_file and mv.is_master_worker():
         weights = np.load(config.init_model_file)
         if weights.shape != shape:
@@ -225,7 +225,7 @@ def make_table(config: argparse.Namespace) -> mv.MatrixTableHandler:
     return table
 
 
-def train(table: mv.MatrixTableHandler, config: argparse.Namespace) -> int:
+def train(table: mv.MatrixTable, config: argparse.Namespace) -> int:
     """Train this worker's share of all epochs; return its number of samples."""
     count, updates, weights = 0, 0, {}
     for _ in range(config.train_epoch):
@@ -249,7 +249,7 @@ def train(table: mv.MatrixTableHandler, config: argparse.Namespace) -> int:
     return count
 
 
-def test(table: mv.MatrixTableHandler, config: argparse.Namespace) -> float:
+def test(table: mv.MatrixTable, config: argparse.Namespace) -> float:
     """Write the predictions of the test samples to a file; return the share of wrong ones."""
     wrong = count = 0
     with Path(config.output_file).open("w", encoding="utf-8") as output:

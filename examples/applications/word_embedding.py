@@ -170,7 +170,7 @@ def batches_of(vocabulary: Vocabulary, args: argparse.Namespace, rng) -> Iterato
 class Rows:
     """The distinct rows of a table that a batch names, and the sums of their updates."""
 
-    def __init__(self, table: mv.MatrixTableHandler, ids: np.ndarray) -> None:
+    def __init__(self, table: mv.MatrixTable, ids: np.ndarray) -> None:
         self.table = table
         self.is_used = ids >= 0
         self.ids, places = np.unique(np.where(self.is_used, ids, ids.max()), return_inverse=True)
@@ -229,11 +229,11 @@ def train(args: argparse.Namespace) -> dict | None:
     limit = 0.5 / args.size
     # MULTIVERSO: the vectors are rows of tables.
     initial = mv.initializers.RandomUniform(-limit, limit, seed=args.seed)
-    words = mv.MatrixTableHandler(size, args.size, initial, name="words", **options)
-    tree = mv.MatrixTableHandler(size, args.size, name="tree", **options) if args.hs else None
+    words = mv.MatrixTable(size, args.size, initial, name="words", **options)
+    tree = mv.MatrixTable(size, args.size, name="tree", **options) if args.hs else None
     others = None
     if args.negative:
-        others = mv.MatrixTableHandler(size, args.size, name="neighbors", **options)
+        others = mv.MatrixTable(size, args.size, name="neighbors", **options)
     nodes, branches = vocabulary.paths() if args.hs else (None, None)
     # Of this worker; an estimate, since the probabilities decide which words are used.
     total = args.epoch * float((vocabulary.counts * np.minimum(vocabulary.keep, 1)).sum())

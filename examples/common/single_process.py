@@ -32,7 +32,7 @@ def barrier() -> None:
     """Return at once, since no other worker exists."""
 
 
-class ArrayTableHandler:
+class ArrayTable:
     """A table that only this process adds to."""
 
     def __init__(self, size: int, *, dtype: str = "float32") -> None:
@@ -64,5 +64,5 @@ class ParamManager:
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    def sync_all_param(self) -> None:
+    def sync(self) -> None:
         """Do nothing."""

@@ -58,7 +58,7 @@ def train(args, data: DigitImages):
     batches = math.ceil(len(labels) / args.batch_size)
     master = mv.is_master_worker()
     # MULTIVERSO: the weights are a table of zeros that all workers add to.
-    table = mv.MatrixTableHandler(x.shape[1], data.classes, name="weights")
+    table = mv.MatrixTable(x.shape[1], data.classes, name="weights")
     weights = table.get()
     steps_per_epoch = math.ceil(batches / mv.num_workers())
 

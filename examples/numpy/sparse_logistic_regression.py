@@ -149,7 +149,7 @@ def area_under_curve(labels: np.ndarray, scores: np.ndarray) -> float:
     return float((ranks[labels == 1].sum() - ones * (ones + 1) / 2) / (ones * zeros))
 
 
-def train(table: mv.HashTableHandler, samples: Iterator, args) -> int:
+def train(table: mv.HashTable, samples: Iterator, args) -> int:
     """Train on this worker's samples; return their number."""
     # MULTIVERSO: the workers take turns at the samples.
     mine = itertools.islice(samples, mv.worker_id(), None, mv.num_workers())
@@ -171,7 +171,7 @@ def train(table: mv.HashTableHandler, samples: Iterator, args) -> int:
     return count
 
 
-def evaluate(table: mv.HashTableHandler, batches: list[Batch]) -> dict[str, float]:
+def evaluate(table: mv.HashTable, batches: list[Batch]) -> dict[str, float]:
     """Return the log loss, the AUC and the error on batches; no feature gets a weight."""
     scores = [probabilities(b, table.get(b.keys, insert=False)) for b in batches]
     labels, predicted = np.concatenate([b.labels for b in batches]), np.concatenate(scores)
@@ -220,7 +220,7 @@ def main() -> int:
         test_batches = list(batches_of(held_out, 4096))
         with mv.session():
             # MULTIVERSO: all workers share the weights.
-            table = mv.HashTableHandler(
+            table = mv.HashTable(
                 1,
                 args.capacity,
                 updater="ftrl",

@@ -146,8 +146,8 @@ def train(args, tokens: list[str]):
     # MULTIVERSO: the vectors are rows of tables.
     shape, limit = (len(vocabulary), args.dimension), 0.5 / args.dimension
     initial = mv.initializers.RandomUniform(-limit, limit, seed=args.seed)
-    word_table = mv.MatrixTableHandler(*shape, initial, name="words")
-    other_table = mv.MatrixTableHandler(*shape, name="neighbors")
+    word_table = mv.MatrixTable(*shape, initial, name="words")
+    other_table = mv.MatrixTable(*shape, name="neighbors")
 
     master = mv.is_master_worker()
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.

@@ -106,7 +106,7 @@ class Flag:
     def __init__(self, mv):
         self.mv = mv
         # MULTIVERSO: a table of zeros with one element for each worker's flag.
-        self.table = mv.ArrayTableHandler(mv.num_workers(), dtype="int32")
+        self.table = mv.ArrayTable(mv.num_workers(), dtype="int32")
 
     def raise_if(self, condition):
         """Raise the flag if the condition holds; return the workers that have raised theirs.

@@ -79,7 +79,7 @@ def train(args, text, rows, progress):
     table = None
     if rows > 0:
         # MULTIVERSO: all workers share the rows; an untouched row takes no memory.
-        table = mv.MatrixTableHandler(
+        table = mv.MatrixTable(
             rows,
             WIDTH,
             mv.initializers.Zeros(),

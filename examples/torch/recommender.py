@@ -156,17 +156,17 @@ def run(args):
     rows = args.rows or int(args.capacity * MEMORY_OF_KEYS)
     areas, stats = {}, {}
     # MULTIVERSO: all workers share the rows.
-    table = mv.HashTableHandler(
+    table = mv.HashTable(
         COLUMNS, args.capacity, initial, evict=args.evict, admit=args.admit, name="keys", **options
     )
     areas["hash table"] = train(args, table, lambda ids: ids, "hash table")
     stats["hash table"] = table.stats()
     # MULTIVERSO: so are the rows that ids share.
-    table = mv.MatrixTableHandler(rows, COLUMNS, initial, name="rows", **options)
+    table = mv.MatrixTable(rows, COLUMNS, initial, name="rows", **options)
     areas["hashed rows"] = train(args, table, lambda ids: ids % rows, "hashed rows")
     if args.unlimited:
         # MULTIVERSO: a hash table without admission and eviction has a row for every id.
-        table = mv.HashTableHandler(COLUMNS, num_ids, initial, name="all keys", **options)
+        table = mv.HashTable(COLUMNS, num_ids, initial, name="all keys", **options)
         areas["unlimited"] = train(args, table, lambda ids: ids, "unlimited")
         stats["unlimited"] = table.stats()
     return {

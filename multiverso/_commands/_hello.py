@@ -19,7 +19,7 @@ _SIZE = 10_000
 def main() -> int:
     """Add 1 on each rank and print the result; return 0 if it is the sum."""
     with mv.session(timeout=float(sys.argv[1])) as session:
-        table = mv.ArrayTableHandler(_SIZE, name="hello")
+        table = mv.ArrayTable(_SIZE, name="hello")
         table.add(np.ones(_SIZE))
         mv.barrier()
         right = bool((table.get() == session.num_workers).all())

@@ -63,7 +63,7 @@ def _end_job(code: int, error: BaseException) -> int:
         return code
     session = _session.find()
     if session is not None:
-        session.leave(f"its script ended: {describe(error)}")
+        session.leave_with(f"its script ended: {describe(error)}")
     communicator.abort(code)
     return code
 

@@ -1,11 +1,10 @@
-"""The declarations of ``c_api.h`` for ctypes.
+"""The constants and structs of ``c_api.h`` for ctypes.
 
-No other module contains prototypes. Constants, structs and functions have the names of the header,
-and a test compares each of them with the header.
+They have the names of the header, and a test compares each of them with the header.
 """
 
-from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
-from typing import Any, Final
+from ctypes import CFUNCTYPE, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
+from typing import Final
 
 MV_ABI_VERSION: Final = 7
 
@@ -330,117 +329,3 @@ class MV_TableDescription(Structure):
         ("bytes", c_int64),
         ("max_changes", c_int64),
     )
-
-
-#: The type of the result and the types of the arguments of each function.
-PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
-    "MV_AbiVersion": (c_int32, ()),
-    "MV_VersionString": (c_char_p, ()),
-    "MV_BuildInfo": (c_char_p, ()),
-    "MV_StatusName": (c_char_p, (c_int32,)),
-    "MV_LastError": (c_char_p, ()),
-    "MV_SetInterrupt": (c_int32, (MV_InterruptCheck, c_void_p)),
-    "MV_SetDefaultInterrupt": (c_int32, (MV_InterruptCheck, c_void_p)),
-    "MV_CheckLuaHook": (c_char_p, (c_void_p,)),
-    "MV_ExitDeadlineBegin": (c_int32, (c_char_p, c_int64)),
-    "MV_ExitDeadlineEnd": (c_int32, ()),
-    "MV_ExitMeet": (c_int32, (c_int64,)),
-    "MV_SessionOptionsInit": (c_int32, (POINTER(MV_SessionOptions),)),
-    "MV_SessionOpen": (c_int32, (POINTER(MV_SessionOptions), POINTER(MV_Session))),
-    "MV_SessionDescribe": (c_int32, (MV_Session, POINTER(MV_SessionDescription))),
-    "MV_FindSessions": (c_int32, (c_int64, c_char_p, c_int64, POINTER(c_int64))),
-    "MV_NodeDescribe": (c_int32, (c_char_p, c_char_p, c_int64, POINTER(c_int64))),
-    "MV_SessionStats": (c_int32, (MV_Session, c_char_p, c_int64, POINTER(c_int64))),
-    "MV_ReaderOpen": (c_int32, (c_char_p, c_int64, POINTER(MV_Reader))),
-    "MV_ReaderDescribe": (c_int32, (MV_Reader, c_char_p, c_int64, POINTER(c_int64))),
-    "MV_ReaderRun": (
-        c_int32,
-        (MV_Reader, c_int64, c_int64, c_char_p, c_void_p, c_int64, c_void_p, c_int64),
-    ),
-    "MV_ReaderWait": (c_int32, (MV_Reader, c_int64, c_int64, POINTER(c_int64), POINTER(c_int64))),
-    "MV_ReaderClose": (c_int32, (MV_Reader,)),
-    "MV_ClaimRank": (c_int32, (c_int32, POINTER(c_int32))),
-    "MV_HasLostRanks": (c_int32, ()),
-    "MV_SessionLost": (c_int32, (MV_Session, POINTER(c_int64), c_int64, POINTER(c_int64))),
-    "MV_SessionBarrier": (c_int32, (MV_Session,)),
-    "MV_SessionAggregate": (c_int32, (MV_Session, c_int32, c_void_p, c_int64)),
-    "MV_SessionFinish": (c_int32, (MV_Session,)),
-    "MV_SessionClose": (c_int32, (MV_Session,)),
-    "MV_SessionLeave": (c_int32, (MV_Session, c_char_p)),
-    "MV_TableOptionsInit": (c_int32, (POINTER(MV_TableOptions),)),
-    "MV_TableOptionsSetUpdater": (c_int32, (POINTER(MV_TableOptions), c_int32)),
-    "MV_TableCreate": (c_int32, (MV_Session, POINTER(MV_TableOptions), POINTER(MV_Table))),
-    "MV_TableDescribe": (c_int32, (MV_Table, POINTER(MV_TableDescription))),
-    "MV_TableKeyCounts": (c_int32, (MV_Table, POINTER(c_int64))),
-    "MV_TableFree": (c_int32, (MV_Table,)),
-    "MV_TableRun": (
-        c_int32,
-        (MV_Table, c_char_p, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_int32),
-    ),
-    "MV_TableGet": (c_int32, (MV_Table, c_void_p, c_int64, c_int32)),
-    "MV_TableAdd": (c_int32, (MV_Table, c_void_p, c_int64)),
-    "MV_TableAddGet": (c_int32, (MV_Table, c_void_p, c_void_p, c_int64)),
-    "MV_TableDeltaBuffer": (c_int32, (MV_Table, POINTER(c_void_p))),
-    "MV_TableView": (c_int32, (MV_Table, POINTER(c_void_p))),
-    "MV_TableMemory": (c_int32, (MV_Table, POINTER(c_void_p))),
-    "MV_TableKeepMemory": (c_int32, (MV_Table, POINTER(MV_Memory))),
-    "MV_MemoryRelease": (c_int32, (MV_Memory,)),
-    "MV_TableStart": (
-        c_int32,
-        (MV_Table, c_char_p, c_void_p, c_int64, c_void_p, c_void_p, c_int64, POINTER(MV_Future)),
-    ),
-    "MV_FutureWait": (c_int32, (MV_Future, c_double, POINTER(c_int32))),
-    "MV_FutureDone": (c_int32, (MV_Future, POINTER(c_int32))),
-    "MV_FutureRelease": (c_int32, (MV_Future,)),
-    "MV_TableFlush": (c_int32, (MV_Table, c_double)),
-    "MV_SessionFlush": (c_int32, (MV_Session, c_double)),
-    "MV_TableGetRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64, c_int32)),
-    "MV_TableAddRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64)),
-    "MV_TableGetPart": (
-        c_int32,
-        (MV_Table, c_int64, c_int64, c_int64, c_int64, c_void_p, c_int32),
-    ),
-    "MV_TableAddPart": (c_int32, (MV_Table, c_int64, c_int64, c_int64, c_int64, c_void_p)),
-    "MV_TableFetchAdd": (c_int32, (MV_Table, c_int64, c_int64, c_void_p, c_void_p)),
-    "MV_TableCompareSwap": (
-        c_int32,
-        (MV_Table, c_int64, c_int64, c_void_p, c_void_p, c_void_p),
-    ),
-    "MV_TableListChanges": (
-        c_int32,
-        (MV_Table, c_int64, POINTER(c_int64), POINTER(c_int64), POINTER(c_int64)),
-    ),
-    "MV_TableCheckHyper": (c_int32, (MV_Table, c_int32, c_double)),
-    "MV_TableSetHyper": (c_int32, (MV_Table, c_int32, c_double)),
-    "MV_ParamSyncCreate": (
-        c_int32,
-        (MV_Table, c_void_p, c_int64, c_void_p, POINTER(MV_ParamSync)),
-    ),
-    "MV_ParamSyncSetScale": (c_int32, (MV_ParamSync, c_double)),
-    "MV_ParamSyncRun": (c_int32, (MV_ParamSync, c_void_p, c_int64)),
-    "MV_ParamSyncStart": (c_int32, (MV_ParamSync, c_void_p, c_int64, POINTER(MV_Future))),
-    "MV_ParamSyncFree": (c_int32, (MV_ParamSync,)),
-    "MV_LastErrorFile": (c_int32, (POINTER(MV_FileError),)),
-    "MV_LastErrorPeer": (c_int32, (POINTER(MV_PeerError),)),
-    "MV_SaveOptionsInit": (c_int32, (POINTER(MV_SaveOptions),)),
-    "MV_SessionSave": (c_int32, (MV_Session, POINTER(MV_SaveOptions))),
-    "MV_SessionPublish": (c_int32, (MV_Session, c_int64, POINTER(c_int64))),
-    "MV_SessionSaveWait": (c_int32, (MV_Session,)),
-    "MV_SessionLoad": (c_int32, (MV_Session, c_char_p, c_int32, POINTER(c_int64))),
-    "MV_TableSave": (c_int32, (MV_Table, POINTER(MV_SaveOptions))),
-    "MV_TableLoad": (c_int32, (MV_Table, c_char_p, c_int32, POINTER(c_int64))),
-    "MV_CheckpointOpen": (c_int32, (c_char_p, POINTER(MV_Checkpoint))),
-    "MV_CheckpointDescribe": (c_int32, (MV_Checkpoint, POINTER(MV_CheckpointDescription))),
-    "MV_CheckpointDescribeTable": (
-        c_int32,
-        (MV_Checkpoint, c_int64, POINTER(MV_CheckpointTable)),
-    ),
-    "MV_CheckpointClocks": (c_int32, (MV_Checkpoint, c_int64, POINTER(c_int64), c_int64)),
-    "MV_CheckpointVerify": (c_int32, (MV_Checkpoint, c_int64, POINTER(c_int64))),
-    "MV_CheckpointRead": (c_int32, (MV_Checkpoint, c_int64, c_int64, c_void_p, c_int64)),
-    "MV_CheckpointClose": (c_int32, (MV_Checkpoint,)),
-    "MV_CheckpointWrite": (
-        c_int32,
-        (POINTER(MV_SaveOptions), POINTER(MV_CheckpointTable), c_int64, POINTER(c_void_p)),
-    ),
-}

@@ -14,6 +14,7 @@ from typing import Any, Final
 from multiverso import errors
 from multiverso._native import capi
 from multiverso._native.exception_text import describe
+from multiverso._native.prototypes import PROTOTYPES
 from multiverso._version import __version__
 
 _PACKAGE: Final = Path(__file__).parents[1]
@@ -84,7 +85,7 @@ def load(path: Path) -> ctypes.CDLL:
             f"MULTIVERSO_LIBRARY."
         )
         raise ImportError(msg, name="multiverso", path=str(path))
-    for name in capi.PROTOTYPES:
+    for name in PROTOTYPES:
         _declare(library, name, path)
     return library
 
@@ -95,7 +96,7 @@ def _declare(library: ctypes.CDLL, name: str, path: Path) -> None:
     except AttributeError:
         msg = f"the Multiverso library {path} is incompatible: function {name} is missing"
         raise ImportError(msg, name="multiverso", path=str(path)) from None
-    function.restype, function.argtypes = capi.PROTOTYPES[name]
+    function.restype, function.argtypes = PROTOTYPES[name]
 
 
 #: The library, whose functions return their statuses.
@@ -134,7 +135,7 @@ def undeclared(name: str, result: object = None, used: object = None) -> Callabl
 def _load_checked() -> ctypes.CDLL:
     library = ctypes.CDLL(lib._name)
     raise_errors = _Results().__getitem__
-    for name, (result, arguments) in capi.PROTOTYPES.items():
+    for name, (result, arguments) in PROTOTYPES.items():
         function = getattr(library, name)
         function.restype = raise_errors if result is c_int32 else result
         function.argtypes = arguments

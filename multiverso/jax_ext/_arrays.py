@@ -43,7 +43,7 @@ class ArrayCopier:
         self._has_made_arrays = False
         self._split: Any = None  # The compiled function of `arrays_of`.
         self._copies_share_memory: bool | None = None  # None means not known yet.
-        self._shardings: list[Any] = []
+        self._place: tuple[list[Any], Any] | None = None
         self._locate(arrays)
 
     def copies_of(self, arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[int]] | None:
@@ -90,16 +90,22 @@ class ArrayCopier:
             return arrays
         self._has_made_arrays = True
         values = [np.array(view, self._dtype) for view in host_copy.views]
-        # An explicit sharding would commit arrays on the default device to that device.
-        return list(jax.device_put(values, None if self.is_on_cpu else self._shardings))
+        return list(jax.device_put(values, self._targets))
 
     def _locate(self, arrays: Sequence[jax.Array]) -> None:
-        """Update `is_on_cpu`: only memory of the CPU may be read by its address."""
-        shardings = [array.sharding for array in arrays]
-        if shardings != self._shardings:
-            self._shardings = shardings
+        """Update `is_on_cpu`: only memory of the CPU may be read by its address.
+
+        Compiled functions run on the default device, which a program may change at any time.
+        """
+        place = [array.sharding for array in arrays], jax.config.jax_default_device
+        if place != self._place:
+            self._place = place
             self._copies_share_memory = None
-            self.is_on_cpu = _are_on_the_default_cpu(arrays)
+            default = jnp.zeros(()).sharding
+            # An explicit sharding would commit arrays on the default device to that device.
+            self._targets = [None if sharding == default else sharding for sharding in place[0]]
+            is_cpu = next(iter(default.device_set)).platform == "cpu"
+            self.is_on_cpu = is_cpu and all(target is None for target in self._targets)
 
 
 _copy_all: Final = jax.jit(lambda arrays: [jnp.copy(array) for array in arrays])
@@ -135,11 +141,3 @@ def _compiled_split(host_copy: HostCopy, dtype: Any) -> Any:
         ]
 
     return jax.jit(split)
-
-
-def _are_on_the_default_cpu(arrays: Sequence[jax.Array]) -> bool:
-    """Return whether all arrays are on the CPU, the default device of compiled functions."""
-    default = jnp.zeros(()).sharding
-    if next(iter(default.device_set)).platform != "cpu":
-        return False
-    return all(array.sharding == default for array in arrays)

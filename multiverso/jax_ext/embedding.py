@@ -30,7 +30,7 @@ class Embedding(RowLayer):
 
     Parameters
     ----------
-    table : MatrixTableHandler or HashTableHandler
+    table : MatrixTable or HashTable
         A table of floating-point numbers whose updater takes gradients.
 
     Raises
@@ -45,7 +45,7 @@ class Embedding(RowLayer):
     >>> import multiverso as mv
     >>> from multiverso.jax_ext import Embedding, lookup
     >>> with mv.session():
-    ...     table = mv.MatrixTableHandler(1000, 2, updater="sgd", learning_rate=0.5)
+    ...     table = mv.MatrixTable(1000, 2, updater="sgd", learning_rate=0.5)
     ...     embedding = Embedding(table)
     ...     loss = lambda embedding, ids: lookup(embedding, ids).sum()
     ...     gradients = jax.jit(jax.grad(loss))(embedding, jnp.array([1, 7, 7]))
@@ -97,7 +97,7 @@ def lookup(table: Embedding | RowTable, ids: Any) -> jax.Array:
 
     Parameters
     ----------
-    table : Embedding, MatrixTableHandler or HashTableHandler
+    table : Embedding, MatrixTable or HashTable
         Gradients of an `Embedding` are collected. A table itself is only read.
     ids : array of int of any shape
         The row ids.

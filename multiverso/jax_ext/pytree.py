@@ -1,7 +1,7 @@
 """Synchronizes parameters in a pytree, such as those of a model, between all workers."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,9 @@ from multiverso.jax_ext._arrays import ArrayCopier
 from multiverso.sync._host_copy import HostCopy, host_copy_tensors
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
-from multiverso.tables import ArrayTableHandler
+from multiverso.tables import ArrayTable
+
+_Params = TypeVar("_Params")
 
 __all__ = ["PytreeSync"]
 
@@ -48,7 +50,7 @@ class PytreeSync:
     MismatchError
         If the leaves of another rank's pytree differ in number, shape or dtype.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTableHandler`.
+        As for `multiverso.ArrayTable`.
 
     Examples
     --------
@@ -86,7 +88,7 @@ class PytreeSync:
         return self._sync.name
 
     @property
-    def tables(self) -> tuple[ArrayTableHandler, ...]:
+    def tables(self) -> tuple[ArrayTable, ...]:
         """The tables: one for each dtype, in the order of their first use in the leaves."""
         return self._sync.tables
 
@@ -96,7 +98,7 @@ class PytreeSync:
         self._initial_leaves = None
         return jax.tree.unflatten(self._structure, self._leaves)
 
-    def sync(self, params: Any) -> Any:
+    def sync(self, params: _Params) -> _Params:
         """Add this worker's delta since the last sync, and return the values of the tables.
 
         With `sync_every` or `fragments`, the call does so for the fragments that are due.
@@ -123,7 +125,7 @@ class PytreeSync:
         """
         return self._synced(params, self._sync.step)
 
-    def sync_all(self, params: Any) -> Any:
+    def sync_all(self, params: _Params) -> _Params:
         """Synchronize all fragments now, as `sync` does.
 
         Parameters
@@ -144,16 +146,17 @@ class PytreeSync:
         """
         return self._synced(params, self._sync.sync)
 
-    def _synced(self, params: Any, sync: Callable[[], None]) -> Any:
+    def _synced(self, params: _Params, sync: Callable[[], None]) -> _Params:
         leaves = self._checked_leaves(params)
         if self._initial_leaves is not None:
             self._leaves, self._initial_leaves = self._initial_leaves, None
             self._sync.restart()
         self._leaves = leaves
         sync()
-        return self.params
+        synced: _Params = self.params
+        return synced
 
-    def wait(self, params: Any) -> Any:
+    def wait(self, params: _Params) -> _Params:
         """Wait for the exchange of the last sync and return its result, with ``overlap=True``.
 
         Parameters
@@ -174,7 +177,8 @@ class PytreeSync:
         """
         self._leaves = self._checked_leaves(params)
         self._sync.wait()
-        return self.params
+        synced: _Params = self.params
+        return synced
 
     def _tensors_of(self, params: Any, average: bool) -> list[Tensor]:
         paths_and_leaves, self._structure = jax.tree_util.tree_flatten_with_path(params)

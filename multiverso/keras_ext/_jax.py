@@ -53,7 +53,10 @@ class _StateArrays:
             self._places = self._find_places(model, state)
         if self._places is None:
             return None
-        return [state[key][index] for key, index in self._places]
+        arrays = [state[key][index] for key, index in self._places]
+        # A model that was made for the CPU may be trained on another device.
+        is_on_cpu = all(next(iter(array.devices())).platform == "cpu" for array in arrays)
+        return arrays if is_on_cpu else None
 
     def _find_places(self, model: Any, state: dict[str, Any]) -> list[tuple[str, int]] | None:
         found: dict[int, tuple[str, int]] = {}

@@ -104,7 +104,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
             As for `multiverso.sync.ParamSync.sync`.
 
         """
-        self.manager.sync_all_param()
+        self.manager.sync()
         self.manager.wait()
 
     def on_train_begin(self, logs: Any = None) -> None:

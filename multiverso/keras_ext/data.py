@@ -1,7 +1,7 @@
 """Selects each worker's part of the data."""
 
 import numbers
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from multiverso._native import capi
 from multiverso._native.arguments import flag
@@ -11,7 +11,13 @@ from multiverso.errors import StateError
 
 __all__ = ["shard"]
 
+_T = TypeVar("_T")
 
+
+@overload
+def shard(array: _T, /, *, equal: bool | None = None) -> _T: ...
+@overload
+def shard(*arrays: _T, equal: bool | None = None) -> tuple[_T, ...]: ...
 def shard(*arrays: Any, equal: bool | None = None) -> Any:
     """Return this worker's part of the samples: every num_workers-th, starting at its worker id.
 

@@ -15,7 +15,7 @@ import keras
 from multiverso._native.arguments import choice, flag
 from multiverso._native.arrays import native_order
 from multiverso.sync._row_gradients import RowGradients, RowLayer, RowTable
-from multiverso.tables import MatrixTableHandler
+from multiverso.tables import MatrixTable
 
 __all__ = ["Embedding", "layers_of"]
 
@@ -78,7 +78,7 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
 
     Parameters
     ----------
-    table : MatrixTableHandler or HashTableHandler
+    table : MatrixTable or HashTable
         A table of floating-point numbers whose updater takes gradients. Keys of a hash table get
         rows in training only.
     mask_zero : bool, optional
@@ -210,7 +210,7 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
             msg = "ids: expected integers, received bool"
             raise TypeError(msg)
         exact = _EXACT.get(dtype)
-        rows = self.table.num_row if isinstance(self.table, MatrixTableHandler) else math.inf
+        rows = self.table.num_row if isinstance(self.table, MatrixTable) else math.inf
         if exact is not None and rows > exact + 1:
             msg = (
                 f"ids: expected integers, received {dtype}, which rounds ids above {exact}; start "

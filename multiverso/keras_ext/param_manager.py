@@ -52,7 +52,7 @@ class KerasParamManager(ParamManager):
     MismatchError
         If the weights of another rank's model differ in number, shape or dtype.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTableHandler`.
+        As for `multiverso.ArrayTable`.
 
     """
 

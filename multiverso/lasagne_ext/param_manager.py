@@ -55,7 +55,7 @@ class LasagneParamManager(ParamManager):
     MismatchError
         If the parameters of another rank's network differ in number, shape or dtype.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTableHandler`.
+        As for `multiverso.ArrayTable`.
 
     """
 
@@ -73,17 +73,17 @@ class LasagneParamManager(ParamManager):
         self.network = network
 
     def update_all_param(self) -> None:
-        """Call `sync_all_param`, of which this is the former name.
+        """Call `sync`, of which this is the former name.
 
         .. deprecated:: 0.2
-            Use `sync_all_param`.
+            Use `sync`.
         """
         warnings.warn(
-            "update_all_param is the former name of sync_all_param",
+            "update_all_param is the former name of sync",
             DeprecationWarning,
             stacklevel=2,
         )
-        self.sync_all_param()
+        self.sync()
 
 
 class MVNetParamManager(LasagneParamManager):

@@ -20,7 +20,8 @@ from typing import Any
 from multiverso.sync._array_tensors import tensors_of
 from multiverso.sync._tensor_sync import TensorSync
 from multiverso.sync._weighted_merge import Weight
-from multiverso.tables import ArrayTableHandler
+from multiverso.tables import ArrayTable
+from multiverso.tables._options import UpdaterName, Wire
 
 __all__ = ["ParamSync"]
 
@@ -52,7 +53,7 @@ class ParamSync:
         the session continues without a lost one; in an elastic session, it is the current number at
         each sync. It requires the updater "add".
     updater : str, optional
-        How a worker's delta is applied, as for `ArrayTableHandler`. "add", the default, adds it.
+        How a worker's delta is applied, as for `ArrayTable`. "add", the default, adds it.
         An optimizer uses the negative delta as the gradient of one step: many local steps become
         one step on the server, which with "nesterov" is DiLoCo (Douillard et al.,
         arXiv:2311.08105). With "easgd" each worker keeps its own values: a sync moves the table
@@ -75,7 +76,7 @@ class ParamSync:
         have in torchft's Streaming DiLoCo, and exclude `overlap` and "easgd". Integers have the
         share 0.
     wire : {"float32", "bfloat16", "int8"}, optional
-        How values of float32 travel between nodes, as for `ArrayTableHandler`. What rounding takes
+        How values of float32 travel between nodes, as for `ArrayTable`. What rounding takes
         from a delta stays in the arrays and is part of the next delta, so nothing is lost.
         docs/slow-links.md derives this. In sync mode, sums of deltas are rounded at random instead.
     weight : float or callable, optional
@@ -84,7 +85,7 @@ class ParamSync:
         all workers' weights so far (Decoupled DiLoCo, arXiv:2604.21428). By default, all deltas
         count equally. It needs arrays of floats, and another updater than "easgd".
     **options : float
-        Options of the updater, as for `ArrayTableHandler`.
+        Options of the updater, as for `ArrayTable`.
 
     Raises
     ------
@@ -98,7 +99,7 @@ class ParamSync:
         If the arrays of another rank differ in number, shape or dtype, if its `average` or updater
         differs, or if that rank failed.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `ArrayTableHandler`.
+        As for `ArrayTable`.
 
     Examples
     --------
@@ -124,12 +125,12 @@ class ParamSync:
         *,
         overlap: bool = False,
         average: bool = False,
-        updater: str = "add",
+        updater: UpdaterName = "add",
         fragments: int = 1,
         sync_every: int = 1,
         fragment_sync_delay: int = 0,
         fragment_update_alpha: float = 0.0,
-        wire: str | None = None,
+        wire: Wire | None = None,
         weight: Weight | None = None,
         **options: float | None,
     ) -> None:
@@ -154,7 +155,7 @@ class ParamSync:
         return self._sync.name
 
     @property
-    def tables(self) -> tuple[ArrayTableHandler, ...]:
+    def tables(self) -> tuple[ArrayTable, ...]:
         """The tables: one for each dtype, in the order of their first use in the arrays."""
         return self._sync.tables
 

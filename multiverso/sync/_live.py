@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from multiverso.sync._layout import groups_of, tables_of
 from multiverso.sync._names import shortened, with_layout
 from multiverso.sync._tensor import Tensor
 
 if TYPE_CHECKING:
-    from multiverso._live import View
+    from multiverso.tables import View
 
 
 def load_live(name: str, tensors: Sequence[Tensor], view: View) -> int | None:
@@ -59,6 +59,7 @@ def load_live(name: str, tensors: Sequence[Tensor], view: View) -> int | None:
         )
         raise ValueError(msg)
     step = None
+    values: list[Any]  # No table has keys.
     if all(table.is_published for _, table in tables):
         cut = view.cut([key for key, _ in tables])
         step, values = cut.step, list(cut.values())

@@ -15,7 +15,7 @@ from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
-from multiverso.tables import ArrayTableHandler
+from multiverso.tables import ArrayTable
 
 SyncStatistics = Literal["average", "master", False]
 
@@ -134,7 +134,7 @@ class ParamManager:
         return ""
 
     @property
-    def tables(self) -> tuple[ArrayTableHandler, ...]:
+    def tables(self) -> tuple[ArrayTable, ...]:
         """The tables: one for each dtype, in the order of their first use in the model."""
         return self._sync.tables
 
@@ -142,7 +142,7 @@ class ParamManager:
         """Return whether the session in which the manager was made is still open."""
         return self._sync.is_live()
 
-    def sync_all_param(self) -> None:
+    def sync(self) -> None:
         """Add this worker's delta since the last sync, and fetch the values with all deltas.
 
         Raises
@@ -154,6 +154,10 @@ class ParamManager:
 
         """
         self._sync.sync()
+
+    def sync_all_param(self) -> None:
+        """Call `sync`, which has this name in Multiverso 2016."""
+        self.sync()
 
     def step(self, steps: int = 1) -> None:
         """Count steps of training, and sync the fragments that are due.
@@ -169,7 +173,7 @@ class ParamManager:
         TypeError, ValueError
             If `steps` is not an integer of 0 or more.
         ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `sync_all_param`.
+            As for `sync`.
 
         """
         self._sync.step(integer(steps, "steps", 0))

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from multiverso._native import capi
 from multiverso._native.arguments import finite
 from multiverso.api import current_session
-from multiverso.tables import Future, HashTableHandler, MatrixTableHandler
+from multiverso.tables import Future, HashTable, MatrixTable
 from multiverso.tables._ids import ids_of_any_shape
 
 #: A table whose rows are named by ids: row numbers or keys.
-RowTable = MatrixTableHandler | HashTableHandler
+RowTable = MatrixTable | HashTable
 
 _NOT_GRADIENTS = ("add", "easgd")
 
@@ -42,7 +42,7 @@ def rows_of(table: RowTable, ids: NDArray[Any]) -> NDArray[Any]:
 
 
 def _insertion(table: RowTable, insert: bool) -> dict[str, bool]:
-    return {"insert": insert} if isinstance(table, HashTableHandler) else {}
+    return {"insert": insert} if isinstance(table, HashTable) else {}
 
 
 class _Parts:
@@ -122,7 +122,7 @@ class RowGradients:
 
     Parameters
     ----------
-    table : MatrixTableHandler or HashTableHandler
+    table : MatrixTable or HashTable
         A table of floating-point numbers whose updater takes gradients.
 
     Attributes
@@ -139,10 +139,7 @@ class RowGradients:
 
     def __init__(self, table: Any) -> None:
         if not isinstance(table, RowTable):
-            msg = (
-                f"table: expected a MatrixTableHandler or HashTableHandler, received "
-                f"{type(table).__name__}"
-            )
+            msg = f"table: expected a MatrixTable or HashTable, received {type(table).__name__}"
             raise TypeError(msg)
         if table.value_dtype.kind != "f" or table.updater in _NOT_GRADIENTS:
             msg = (
@@ -185,7 +182,7 @@ class RowGradients:
 
     def begin_rows(
         self, ids: NDArray[np.int64], out: NDArray[Any], *, insert: bool, fresh: bool
-    ) -> Future | None:
+    ) -> Future[Any] | None:
         """Begin to get the rows, or get them at once if that is part of no round."""
         if not insert and not fresh and current_session().options.mode != capi.MV_MODE_ASYNC:
             self.get_rows(ids, out, insert=False)

@@ -16,7 +16,7 @@ from multiverso._native import arrays, capi
 from multiverso._native.library import checked, lib
 from multiverso.sync._overlap import Snapshot
 from multiverso.sync._tensor import Tensor, TensorGroup
-from multiverso.tables import ArrayTableHandler
+from multiverso.tables import ArrayTable
 from multiverso.tables._background import Future
 
 
@@ -29,7 +29,7 @@ class TableSync:
     ----------
     tensors : list of Tensor
         The tensors, which are set to the values of the table.
-    table : ArrayTableHandler
+    table : ArrayTable
         A table with as many elements as all tensors together.
     overlap : bool
         Whether the exchanges run in the background, on a copy of the tensors.
@@ -41,7 +41,7 @@ class TableSync:
     def __init__(
         self,
         tensors: list[Tensor],
-        table: ArrayTableHandler,
+        table: ArrayTable,
         overlap: bool,
         alpha: float | None = None,
     ) -> None:
@@ -74,7 +74,7 @@ class TableSync:
         """Create the native object, which measures the deltas of the tensors from `values`."""
         self._snapshot = Snapshot(values, self._alpha) if self._overlap else None
         self._is_exchanging = False  # Whether an exchange has begun and has not succeeded.
-        self._future: Future | None = None  # Its last attempt, unless that has failed.
+        self._future: Future[Any] | None = None  # Its last attempt, unless that has failed.
         sizes = [values.size] if self._overlap else self._sizes
         self._handle = capi.MV_ParamSync()
         checked.MV_ParamSyncCreate(

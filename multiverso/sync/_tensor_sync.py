@@ -18,7 +18,8 @@ from multiverso.sync._layout import groups_of, tables_of
 from multiverso.sync._table_sync import TableSync, joined
 from multiverso.sync._tensor import Tensor, TensorGroup, Tensors
 from multiverso.sync._weighted_merge import Weight, WeightedMerge
-from multiverso.tables import ArrayTableHandler
+from multiverso.tables import ArrayTable
+from multiverso.tables._options import UpdaterName, Wire
 from multiverso.tables._updaters import FORMER_UPDATERS, UPDATERS, require_options
 
 #: The arguments of `ParamSync` and the adapters, of which an unknown option may be a misspelling.
@@ -48,7 +49,7 @@ class TensorSync:
         Whether each delta is divided by the number of workers. `make_tensors` then returns no
         parameters of integers; integer statistics are not divided.
     updater : str, optional
-        The updater of the tables, as for `ArrayTableHandler`.
+        The updater of the tables, as for `ArrayTable`.
     fragments, sync_every, fragment_sync_delay, fragment_update_alpha, wire, weight : optional
         As for `multiverso.sync.ParamSync`.
     **options : float
@@ -59,7 +60,7 @@ class TensorSync:
     ValueError
         If no tensor has an element, or `average` is combined with an updater or options.
     TypeError, MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `ArrayTableHandler`.
+        As for `ArrayTable`.
 
     """
 
@@ -69,13 +70,13 @@ class TensorSync:
         name: str | None,
         overlap: bool = False,
         average: bool = False,
-        updater: str = "add",
+        updater: UpdaterName = "add",
         *,
         fragments: int = 1,
         sync_every: int = 1,
         fragment_sync_delay: int = 0,
         fragment_update_alpha: float = 0.0,
-        wire: str | None = None,
+        wire: Wire | None = None,
         weight: Weight | None = None,
         **options: float | None,
     ) -> None:
@@ -116,8 +117,8 @@ class TensorSync:
         self._divides = average and session.options.elastic
         rate = 1.0 if self._divides else 1 / session.num_workers
         is_averaged = [average and part[0].dtype.kind == "f" for part in parts]
-        self.tables: tuple[ArrayTableHandler, ...] = tuple(
-            ArrayTableHandler(
+        self.tables: tuple[ArrayTable, ...] = tuple(
+            ArrayTable(
                 sum(tensor.size for tensor in part),
                 init,
                 dtype=part[0].dtype,
@@ -326,7 +327,7 @@ def failing_on_all_ranks() -> Iterator[None]:
         yield
     except Exception:
         with contextlib.suppress(Exception):
-            ArrayTableHandler(0)  # The size is invalid, so the other ranks get a MismatchError.
+            ArrayTable(0)  # The size is invalid, so the other ranks get a MismatchError.
         raise
 
 

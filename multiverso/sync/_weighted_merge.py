@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from multiverso._native.arguments import finite
 from multiverso.sync._names import shortened
-from multiverso.tables import ArrayTableHandler
+from multiverso.tables import ArrayTable
 
 #: What a worker has trained since its last sync, or a function that returns it.
 Weight: TypeAlias = float | Callable[[], float]
@@ -28,7 +28,7 @@ class WeightedMerge:
     def __init__(self, weight: Weight, name: str) -> None:
         self._weight = weight
         self._name = name
-        self._table = ArrayTableHandler(2, dtype="float64", name=f"{shortened(name)}, weights")
+        self._table = ArrayTable(2, dtype="float64", name=f"{shortened(name)}, weights")
 
     def next_scale(self) -> float:
         """Return this sync's weight divided by the mean of all weights so far.

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from ctypes import byref, c_int32
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -22,7 +22,10 @@ from multiverso.errors import OperationTimeout, StateError
 _leaked: Final[list[object]] = []
 
 
-class Future:
+_T = TypeVar("_T")
+
+
+class Future(Generic[_T]):
     """A call in the background, as `get_async` and `add_async` return it.
 
     The call continues if you drop the future. Its error is then raised by the next `flush` of the
@@ -32,7 +35,7 @@ class Future:
     __slots__ = ("__weakref__", "_call", "_error", "_finish", "_handle", "_result")
 
     def __init__(
-        self, handle: capi.MV_Future, call: str, result: Any, finish: Callable[[], None] | None
+        self, handle: capi.MV_Future, call: str, result: _T, finish: Callable[[], None] | None
     ) -> None:
         self._handle: capi.MV_Future | None = handle  # until the outcome is known
         self._call = call
@@ -82,7 +85,7 @@ class Future:
             raise self._error
         return True
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> _T:
         """Wait for the end of the call and return its result.
 
         Parameters
@@ -148,7 +151,7 @@ class BackgroundCalls:
 
     def __init__(self, table: capi.MV_Table) -> None:
         self._table = table
-        self._calls: deque[Future] = deque()
+        self._calls: deque[Future[Any]] = deque()
         # Without it, a thread could remove a call that has not ended, because another thread has
         # removed the one that this thread has looked at.
         self._lock = Lock()
@@ -161,7 +164,7 @@ class BackgroundCalls:
         sink: NDArray[Any] | None,
         result: Any = None,
         finish: Callable[[], None] | None = None,
-    ) -> Future:
+    ) -> Future[Any]:
         """Start an operation on arrays that the library accepts; `result` keeps `sink` alive."""
         self._drop_ended()
         handle = capi.MV_Future()
@@ -178,7 +181,7 @@ class BackgroundCalls:
         )
         return self.keep(Future(handle, operation.decode(), result, finish))
 
-    def keep(self, future: Future) -> Future:
+    def keep(self, future: Future[Any]) -> Future[Any]:
         """Keep the arrays of a call on the table until the call has ended."""
         self._calls.append(future)
         return future

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from multiverso.tables._hash_table import HashTableHandler
+    from multiverso.tables._key_calls import KeyCalls
 
 #: What the library says about a row: a key, another number after each change, 0 if it is free.
 CELL: Final = np.dtype([("key", "<i8"), ("changes", "<u4"), ("is_used", "<u4")])
@@ -24,14 +24,14 @@ class Changes:
 
     Parameters
     ----------
-    table : HashTableHandler
+    table : HashTable
         The table.
 
     Examples
     --------
     >>> import multiverso as mv
     >>> with mv.session():
-    ...     table = mv.HashTableHandler(1, capacity=100)
+    ...     table = mv.HashTable(1, capacity=100)
     ...     table.add([[1], [2], [3]], keys=[10, 20, 30])
     ...     changes = table.changes()
     ...     copy = {}
@@ -47,7 +47,7 @@ class Changes:
 
     """
 
-    def __init__(self, table: HashTableHandler) -> None:
+    def __init__(self, table: KeyCalls) -> None:
         self._table = table
         self._seen: dict[int, NDArray[Any]] = {}  # the cells of parts of the table
         # Keys that have lost the rows of `_seen` and had got others when the last call ended.
@@ -76,7 +76,7 @@ class Changes:
         TypeError, ValueError
             If `chunk` is not an integer of 1 or more, or another one than in the last call.
         StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
-            As for `HashTableHandler.get`.
+            As for `HashTable.get`.
 
         """
         none = np.empty(0, np.int64)

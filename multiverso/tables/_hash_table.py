@@ -5,22 +5,27 @@ from __future__ import annotations
 import functools
 import numbers
 import re
-from collections.abc import Iterator
-from ctypes import POINTER, c_int64, cast
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from multiverso import _session, api, initializers
+from multiverso import _session, initializers
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import choice, finite, flag, integer
 from multiverso._native.library import checked
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
-from multiverso.tables._changes import CELL, Changes
 from multiverso.tables._ids import as_ids
-from multiverso.tables._table import COLLECTIVE, Table, copier
+from multiverso.tables._key_calls import KeyCalls
+from multiverso.tables._options import document_options
+from multiverso.tables._table import COLLECTIVE, copier
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from multiverso.tables._options import Numa, UpdaterName, UpdaterOptions, Wire
+    from multiverso.tables._types import Out, Values
 
 _run: Final = checked.MV_TableRun
 _EVICT: Final = {"lru": capi.MV_EVICT_LRU, "lfu": capi.MV_EVICT_LFU}
@@ -28,7 +33,8 @@ _UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _ROWS_PER_STRIPE: Final = 512
 
 
-class HashTableHandler(Table):
+@document_options
+class HashTable(KeyCalls):
     """A table with a row for each key. The constructor is collective: all ranks create the table.
 
     A key is any int64. It has a row from its first `get` or `add` on; until then it has the initial
@@ -46,10 +52,6 @@ class HashTableHandler(Table):
         `multiverso.initializers` is. Zeros by default.
     key_dtype : {"int64"}, optional
         The type of the keys. `hash_keys` makes keys of texts.
-    dtype : {"float32", "float64", "int32", "int64", "float16", "bfloat16"}, optional
-        The type in which the parameters are stored, as for `ArrayTableHandler`.
-    updater : str, optional
-        As for `MatrixTableHandler`.
     evict : {"lru", "lfu"}, optional
         What happens if a key needs a row and the table is full. By default the call raises
         `MemoryError` and changes nothing. With "lru", a key that has not been used for long loses
@@ -63,22 +65,22 @@ class HashTableHandler(Table):
         A key that has not been used for so many seconds loses its row; accurate to 1/8 s.
     initializer : Initializer, optional
         The former name of `init_value`.
-    name, max_bytes, numa, wire, **options : optional
-        As for `ArrayTableHandler`.
+    dtype, updater, name, max_bytes, numa, wire, **options : optional
+        As for `multiverso.tables.TableOptions`. `help` of the class shows them here.
 
     Raises
     ------
     TypeError, ValueError, MismatchError, MemoryError, StateError
-        As for `ArrayTableHandler`. In sync mode, `evict`, `admit` and `ttl` are a `ValueError`,
+        As for `ArrayTable`. In sync mode, `evict`, `admit` and `ttl` are a `ValueError`,
         because they depend on the order of the workers' calls.
     OperationTimeout, PeerLostError, AbortedError
-        As for `ArrayTableHandler`.
+        As for `ArrayTable`.
 
     Examples
     --------
     >>> import multiverso as mv
     >>> with mv.session():
-    ...     table = mv.HashTableHandler(2, capacity=1000)
+    ...     table = mv.HashTable(2, capacity=1000)
     ...     table.add([[1, 2], [3, 4]], keys=[7_000_000_000, -5])
     ...     table.get([-5, 12])
     ...     len(table)
@@ -88,7 +90,7 @@ class HashTableHandler(Table):
 
     """
 
-    __slots__ = ("_fresh_gets", "_num_col")
+    __slots__ = ("_fresh_gets",)
     _kind = capi.MV_TABLE_HASH
 
     def __init__(
@@ -99,16 +101,16 @@ class HashTableHandler(Table):
         *,
         key_dtype: DTypeLike = "int64",
         dtype: DTypeLike = "float32",
-        updater: str = "add",
+        updater: UpdaterName = "add",
         evict: str | None = None,
         admit: int | None = None,
         ttl: float | None = None,
         initializer: Initializer | None = None,
         name: str | None = None,
         max_bytes: int | None = None,
-        numa: str | None = None,
-        wire: str | None = None,
-        **options: float | None,
+        numa: Numa | None = None,
+        wire: Wire | None = None,
+        **options: Unpack[UpdaterOptions],
     ) -> None:
         def configure(raw: capi.MV_TableOptions) -> None:
             self._num_col = raw.num_col = integer(num_col, "num_col", 1)
@@ -136,14 +138,17 @@ class HashTableHandler(Table):
             initializers.set_initializer(raw, initial, self._dtype)
             self._initializer = initial
 
-        super().__init__(configure, dtype, updater, name, max_bytes, numa, wire, options)
+        super().__init__(configure, dtype, updater, name, max_bytes, numa, wire, dict(options))
         self._fresh_gets = FreshGets()
 
-    @property
-    def num_col(self) -> int:
-        """The number of columns."""
-        return self._num_col
-
+    @overload
+    def get(
+        self, keys: ArrayLike, insert: bool = True, sync: bool = False, out: None = None
+    ) -> Values: ...
+    @overload
+    def get(self, keys: ArrayLike, insert: bool = True, sync: bool = False, *, out: Out) -> Out: ...
+    @overload
+    def get(self, keys: ArrayLike, insert: bool, sync: bool, out: Out) -> Out: ...
     def get(self, keys: Any, insert: bool = True, sync: bool = False, out: Any = None) -> Any:
         """Return the rows of keys, and give a row to the keys that have none.
 
@@ -158,7 +163,7 @@ class HashTableHandler(Table):
         insert : bool, optional
             With False, keys without a row keep having none, and nothing changes: for evaluation.
         sync : bool, optional
-            True makes the call collective, as for `MatrixTableHandler.get`.
+            True makes the call collective, as for `MatrixTable.get`.
         out : array of shape (n, num_col), optional
             The array to write the values to, of the table's `dtype` or `value_dtype`.
 
@@ -175,7 +180,7 @@ class HashTableHandler(Table):
         MemoryError
             If the table is full. The message has the numbers, and the table is unchanged.
         StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
-            As for `MatrixTableHandler.get`.
+            As for `MatrixTable.get`.
 
         """
         ids = as_ids(keys, "keys")
@@ -192,6 +197,10 @@ class HashTableHandler(Table):
         arrays.copy_out(buffer, target)
         return out
 
+    @overload
+    def peek(self, keys: ArrayLike, out: None = None) -> Values: ...
+    @overload
+    def peek(self, keys: ArrayLike, out: Out) -> Out: ...
     def peek(self, keys: Any, out: Any = None) -> Any:
         """Return the rows of keys without taking part in a round, as a matrix does.
 
@@ -214,13 +223,13 @@ class HashTableHandler(Table):
         IndexError, TypeError, ValueError
             As for `get`.
         StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `ArrayTableHandler.peek`.
+            As for `ArrayTable.peek`.
 
         Examples
         --------
         >>> import multiverso as mv
         >>> with mv.session(sync=True):
-        ...     table = mv.HashTableHandler(2, capacity=10)
+        ...     table = mv.HashTable(2, capacity=10)
         ...     table.add([[1.0, 2.0]], keys=[7])
         ...     (table.peek([7, 8]), len(table))
         (array([[1., 2.],
@@ -230,7 +239,7 @@ class HashTableHandler(Table):
         ids = as_ids(keys, "keys")
         return self._peek(b"get_keys", ids, (len(ids), self._num_col), out)
 
-    def add(self, data: ArrayLike, keys: Any, sync: bool = False) -> None:
+    def add(self, data: ArrayLike, keys: ArrayLike, sync: bool = False) -> None:
         """Apply a delta to the rows of keys with the table's updater.
 
         Keys without a row get one first, unless the table has `admit`.
@@ -238,11 +247,11 @@ class HashTableHandler(Table):
         Parameters
         ----------
         data : array_like of shape (n, num_col)
-            The delta, or flat with as many elements, as for `MatrixTableHandler.add`.
+            The delta, or flat with as many elements, as for `MatrixTable.add`.
         keys : array_like of int with shape (n,)
-            The keys. A key may occur twice, as a row in `MatrixTableHandler.add`.
+            The keys. A key may occur twice, as a row in `MatrixTable.add`.
         sync : bool, optional
-            As for `ArrayTableHandler.add`.
+            As for `ArrayTable.add`.
 
         Raises
         ------
@@ -252,7 +261,7 @@ class HashTableHandler(Table):
         MemoryError
             If the table is full. The message has the numbers, and no row has changed.
         StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
-            As for `MatrixTableHandler.add`.
+            As for `MatrixTable.add`.
 
         """
         if sync is not False:
@@ -262,17 +271,25 @@ class HashTableHandler(Table):
         keys_pin, source = arrays.pointer(ids), arrays.pointer(delta)
         _run(self._handle, b"add_keys", keys_pin, len(ids), source, None, delta.size, 0)
 
+    @overload
+    def get_async(
+        self, keys: ArrayLike, out: None = None, *, insert: bool = True, fresh: bool = False
+    ) -> Future[Values]: ...
+    @overload
+    def get_async(
+        self, keys: ArrayLike, out: Out, *, insert: bool = True, fresh: bool = False
+    ) -> Future[Out]: ...
     def get_async(
         self, keys: Any, out: Any = None, *, insert: bool = True, fresh: bool = False
-    ) -> Future:
-        """Begin a `get` in the background, as `MatrixTableHandler.get_async` does.
+    ) -> Future[Any]:
+        """Begin a `get` in the background, as `MatrixTable.get_async` does.
 
         Parameters
         ----------
         keys, out, insert
             As for `get`. The keys are copied; do not use `out` until the call has ended.
         fresh : bool, optional
-            As for `MatrixTableHandler.get_async`.
+            As for `MatrixTable.get_async`.
 
         Returns
         -------
@@ -299,8 +316,8 @@ class HashTableHandler(Table):
             )
         return self._background.start(operation, ids, None, buffer, out, finish)
 
-    def add_async(self, data: ArrayLike, keys: Any) -> Future:
-        """Begin an `add` in the background, as `MatrixTableHandler.add_async` does.
+    def add_async(self, data: ArrayLike, keys: ArrayLike) -> Future[None]:
+        """Begin an `add` in the background, as `MatrixTable.add_async` does.
 
         Parameters
         ----------
@@ -310,125 +327,17 @@ class HashTableHandler(Table):
         Returns
         -------
         multiverso.tables.Future
-            As for `ArrayTableHandler.add_async`.
+            As for `ArrayTable.add_async`.
 
         Raises
         ------
         IndexError, TypeError, ValueError, StateError, OperationTimeout
-            As for `MatrixTableHandler.add_async`.
+            As for `MatrixTable.add_async`.
 
         """
         ids, delta = self._rows_of(data, keys)
         self._fresh_gets.note(ids)
         return self._background.start(b"add_keys", ids, delta, None)
-
-    def contains(self, keys: Any) -> NDArray[np.bool_]:
-        """Return which keys have a row, as an array of bool with shape (n,). Changes nothing.
-
-        Raises
-        ------
-        IndexError, TypeError, ValueError
-            If the keys are not integers of 64 bits in one dimension.
-        StateError, OperationTimeout, PeerLostError
-            As for `get`.
-
-        """
-        ids = as_ids(keys, "keys")
-        rows = np.empty(len(ids), np.int64)
-        rows_pin = arrays.pin(rows)
-        _run(self._handle, b"find_keys", arrays.pointer(ids), len(ids), None, rows_pin, len(ids), 0)
-        return rows >= 0
-
-    def __contains__(self, key: object) -> bool:
-        return bool(self.contains([key])[0])
-
-    def remove(self, keys: Any) -> None:
-        """Take the rows of keys away, with their state. Keys without a row are ignored.
-
-        An add of another worker at the same time is made before the removal or after it. In sync
-        mode all workers make this call, each with its own keys.
-
-        Raises
-        ------
-        IndexError, TypeError, ValueError
-            If the keys are not integers of 64 bits in one dimension.
-        StateError, OperationTimeout, PeerLostError
-            As for `get`; in sync mode also AbortedError and MismatchError.
-
-        """
-        ids = as_ids(keys, "keys")
-        is_round = _session.current().options.mode == capi.MV_MODE_SYNC
-        if is_round:
-            self.get([], insert=False)  # Waits for the adds of the workers.
-            api.barrier()
-        _run(self._handle, b"remove_keys", arrays.pointer(ids), len(ids), None, None, 0, 0)
-        if is_round:
-            api.barrier()
-
-    def __len__(self) -> int:
-        """Return the number of keys with a row, on all nodes."""
-        return self.stats()["keys"]
-
-    def __bool__(self) -> bool:
-        return True
-
-    def stats(self) -> dict[str, int]:
-        """Return what has happened to the keys, on all nodes and by all workers.
-
-        Returns
-        -------
-        dict
-            The keys with a row now (``keys``), and since the table was created: keys of gets with a
-            row (``hits``) and without (``misses``), keys that got a row (``admissions``), keys of
-            gets that were left without one (``rejections``), ``evictions``, ``expirations`` and
-            ``removals``.
-
-        """
-        counts = (c_int64 * capi.MV_KEY_COUNTS)()
-        checked.MV_TableKeyCounts(self._handle, cast(counts, POINTER(c_int64)))
-        return dict(zip(capi.KEY_COUNTS, counts, strict=True))
-
-    def items(self, chunk: int = 65_536) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Yield the keys that have rows, in arrays of shape (n,), and their rows, (n, num_col).
-
-        The rows of a chunk are read when it is its turn. Keys that get or lose a row meanwhile may
-        be left out, and one that loses its row and gets another may come twice. In sync mode all
-        workers call it, with the same `chunk`.
-
-        Parameters
-        ----------
-        chunk : int, optional
-            The most keys at a time.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `chunk` is not an integer of 1 or more.
-        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
-            As for `get`.
-
-        """
-        for _, cells in self._cells(chunk):
-            keys = cells["key"][cells["is_used"] != 0]
-            # In sync mode all workers make equally many gets.
-            values = self.get(keys, insert=False)
-            for i in range(0, len(keys), chunk):
-                yield keys[i : i + chunk], values[i : i + chunk]
-
-    def changes(self) -> Changes:
-        """Return an object that reads what changes in the table, for a copy of it elsewhere."""
-        return Changes(self)
-
-    def _cells(self, chunk: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield the first row of parts of the table, and the cells of their rows."""
-        step = max(integer(chunk, "chunk", 1) // _ROWS_PER_STRIPE, 1) * _ROWS_PER_STRIPE
-        num_row = self._description().num_row
-        for first in range(0, num_row, step):
-            rows = np.arange(first, min(first + step, num_row))
-            cells = np.empty(len(rows), CELL)
-            rows_pin, sink = arrays.pointer(rows), arrays.pin(cells)
-            _run(self._handle, b"cells", rows_pin, len(rows), None, sink, 2 * len(rows), 0)
-            yield first, cells
 
     def _rows_of(self, data: Any, keys: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
         ids = as_ids(keys, "keys")

@@ -96,3 +96,10 @@ def _position(item: Any, length: int) -> int:
         msg = f"index: expected {-length} to {length - 1}, received {position}"
         raise IndexError(msg)
     return position % length
+
+
+def require_no_row_ids(row_ids: object) -> None:
+    """Raise TypeError if a call with an index also names rows."""
+    if row_ids is not None:
+        msg = "row_ids: expected None with an index, received both"
+        raise TypeError(msg)

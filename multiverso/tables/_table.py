@@ -30,7 +30,7 @@ from multiverso.tables._updaters import OPTIONAL, UPDATERS, hyper_values, set_up
 _log = logging.getLogger("multiverso")
 
 #: The folder of the package, with a separator at its end.
-_PACKAGE: Final = str(Path(_session.__file__).parent / "_")[:-1]
+_PACKAGE: Final = str(Path(__file__).parents[1] / "_")[:-1]
 
 #: The flags of a collective get.
 COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)

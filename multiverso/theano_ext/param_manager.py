@@ -1,7 +1,7 @@
 """Base class for managers of models whose parameters are read and set as lists of arrays.
 
 Implement two methods and create the manager, which sets all workers to the master's values. Then
-call `sync_all_param` after each batch to exchange deltas with all workers.
+call `sync` after each batch to exchange deltas with all workers.
 """
 
 import abc
@@ -57,7 +57,7 @@ class MVModelParamManager(ParamManager, abc.ABC):
     ...     model = [np.zeros(2)]
     ...     manager = ListManager(model)
     ...     model[0] += 1  # training
-    ...     manager.sync_all_param()
+    ...     manager.sync()
     ...     model[0]
     array([1., 1.])
 

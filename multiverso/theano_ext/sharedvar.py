@@ -100,12 +100,12 @@ class MVSharedVariable:
     _mv_link: _Link | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Attach `svobj` and return it, or create a variable of a class with `mv_sync`."""
+        """Attach `svobj` and return it, or create a variable of a class with `sync`."""
         if cls is MVSharedVariable:
             return _attach(*args, **kwargs)
         return super().__new__(cls)
 
-    def mv_sync(self) -> None:
+    def sync(self) -> None:
         """Add the delta since the last sync to the table, and set the variable to the sum.
 
         Afterwards the table and the variable have the value ``table + (value - last value)``, where
@@ -131,16 +131,20 @@ class MVSharedVariable:
         current_session()
         link = self._mv_link
         if link is None:
-            raise mv.StateError(
+            raise mv.errors.StateError(
                 f"{name_of(self)} has no table, because it comes from a pickle or a deep copy;"
                 " call MVSharedVariable(variable) on all ranks to attach it"
             )
         if not link.is_live():
-            raise mv.StateError(
+            raise mv.errors.StateError(
                 f"{name_of(self)} belongs to a session that has been shut down;"
                 " call MVSharedVariable(variable) on all ranks to attach it to the current one"
             )
         link.sync()
+
+    def mv_sync(self) -> None:
+        """Call `sync`, which has this name in Multiverso 2016."""
+        self.sync()
 
 
 def mv_shared(

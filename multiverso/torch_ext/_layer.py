@@ -12,7 +12,8 @@ import torch
 
 from multiverso._native.arguments import flag, integer
 from multiverso.sync._row_gradients import RowLayer, RowTable
-from multiverso.tables import MatrixTableHandler
+from multiverso.tables import MatrixTable
+from multiverso.tables._options import UpdaterName
 from multiverso.torch_ext._connection import ConnectedGradients, Connection
 from multiverso.torch_ext._rows import Batch, LookUp, Rows
 from multiverso.torch_ext._tensors import dtype_of
@@ -105,7 +106,7 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
     @property
     def num_embeddings(self) -> int:
         """The number of rows of a matrix. A hash table has none, so this raises AttributeError."""
-        if not isinstance(self.table, MatrixTableHandler):
+        if not isinstance(self.table, MatrixTable):
             raise AttributeError(_ABSENT["num_embeddings"])
         return self.table.num_row
 
@@ -132,7 +133,7 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
         embeddings: torch.Tensor,
         freeze: bool = True,
         *,
-        updater: str = "sgd",
+        updater: UpdaterName = "sgd",
         table_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Self:
@@ -145,7 +146,7 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
         freeze : bool, optional
             Whether the layer only reads the rows; ``layer.requires_grad_()`` ends that.
         updater : str, optional
-            The updater of the table, as for `multiverso.MatrixTableHandler`.
+            The updater of the table, as for `multiverso.MatrixTable`.
         table_options : mapping, optional
             More arguments of the table, such as ``{"learning_rate": 0.1}``.
         **options : optional
@@ -156,7 +157,7 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
         ValueError
             If `embeddings` does not have two dimensions.
         TypeError, ValueError, MismatchError, MemoryError, StateError
-            As for `multiverso.MatrixTableHandler` and the layer.
+            As for `multiverso.MatrixTable` and the layer.
 
         """
         if embeddings.dim() != 2:
@@ -167,7 +168,7 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
             values = values.float()
         given = {"dtype": dtype_of(embeddings), **(table_options or {})}
         num_row, num_col = values.shape
-        table = MatrixTableHandler(num_row, num_col, values.numpy(), updater=updater, **given)
+        table = MatrixTable(num_row, num_col, values.numpy(), updater=updater, **given)
         layer = cls(table, **options)
         layer.requires_grad_(not flag(freeze, "freeze"))
         return layer
@@ -280,7 +281,7 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
 def _checked_padding(padding_idx: object, table: RowTable) -> int:
     """Return the row of the padding. Negative numbers count from the end of a matrix."""
     index = integer(padding_idx, "padding_idx", -(2**63))
-    if isinstance(table, MatrixTableHandler):
+    if isinstance(table, MatrixTable):
         num_row = table.num_row
         if not -num_row <= index < num_row:
             msg = f"padding_idx: expected {-num_row} to {num_row - 1}, received {index}"

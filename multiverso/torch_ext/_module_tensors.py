@@ -141,8 +141,10 @@ def _with_separate_memory(
     for what, (tensor, share) in tensors.items():
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         kept.setdefault(memory if tensor.numel() else what, (what, tensor, share))
-    for device in {tensor.device for _, tensor, _ in kept.values()}:
-        here = {what: tensor for what, tensor, _ in kept.values() if tensor.device == device}
+    # A tensor without elements has no memory.
+    filled = {what: tensor for what, tensor, _ in kept.values() if tensor.numel()}
+    for device in {tensor.device for tensor in filled.values()}:
+        here = {what: tensor for what, tensor in filled.items() if tensor.device == device}
         require_apart(list(map(_memory_of, here.values())), "module", list(here))
     return {what: (tensor, share) for what, tensor, share in kept.values()}
 

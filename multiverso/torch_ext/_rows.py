@@ -49,9 +49,10 @@ class Rows:
         self._dtype: torch.dtype = getattr(torch, gradients.table.value_dtype.name)
         self._num_col = gradients.table.num_col
         # Only a GPU gets each row once, and copies faster from pinned memory.
-        values = torch.empty((*shape, self._num_col), dtype=self._dtype, pin_memory=distinct)
+        shape = (*shape, self._num_col)
+        values = torch.empty(shape, dtype=self._dtype, device="cpu", pin_memory=distinct)
         self._values: Any = values
-        self._future: Future | None = None
+        self._future: Future[Any] | None = None
         row_ids, out = self._row_ids.numpy(), values.view(-1, self._num_col).numpy()
         if is_ahead:
             self._future = gradients.begin_rows(row_ids, out, insert=is_training, fresh=fresh)

@@ -68,18 +68,26 @@ class TorchTensor(MovableTensor):
 
     def read(self) -> NDArray[Any]:
         """Return the values on the CPU."""
+        if self.tensor.is_cuda:
+            copy = self.allocate()
+            self.read_into(copy)
+            return copy
         values = self.tensor.detach().to("cpu", self._table_dtype).contiguous()
         array: NDArray[Any] = values.numpy()
         return array
 
     def read_into(self, copy: NDArray[Any]) -> None:
         """Copy the values from their device directly to `copy`."""
-        torch.from_numpy(copy).copy_(self.tensor.detach())
+        # The device of the tensor converts it, since a GPU does so faster.
+        torch.from_numpy(copy).copy_(self.tensor.detach().to(self._table_dtype))
 
     def write(self, values: NDArray[Any]) -> None:
         """Set the tensor to `values`."""
+        given = torch.from_numpy(values).reshape(self.tensor.shape)
+        if self.needs_table_copy:
+            given = given.to(self.tensor.device)  # which converts it
         with torch.no_grad():
-            self.tensor.copy_(torch.from_numpy(values).reshape(self.tensor.shape))
+            self.tensor.copy_(given)
 
     def mark_changed(self) -> None:
         """Tell autograd that the tensor has changed."""
@@ -88,8 +96,9 @@ class TorchTensor(MovableTensor):
     def allocate(self) -> NDArray[Any]:
         """Return pinned memory for a tensor on a GPU, which copies it at full speed."""
         is_pinned = self.tensor.device.type == "cuda"
+        # The device is named, because a program may make another one PyTorch's default.
         copy: NDArray[Any] = torch.empty(
-            self.shape, dtype=self._table_dtype, pin_memory=is_pinned
+            self.shape, dtype=self._table_dtype, device="cpu", pin_memory=is_pinned
         ).numpy()
         return copy
 
@@ -113,15 +122,15 @@ class TorchGroup(MovableGroup):
         """Set `addresses` if all are contiguous, on the CPU and unchanged in shape and dtype."""
         self._torch_tensors = tensors = [tensor.tensor for tensor in self.tensors]
         self.addresses = None
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        if addresses != self._apart:
+            self._require_apart(addresses)
+            self._apart = addresses
         if (
             [tensor.shape for tensor in tensors] == self._shapes
             and [tensor.dtype for tensor in tensors] == self._dtypes
             and all([tensor.is_cpu and tensor.is_contiguous() for tensor in tensors])
         ):
-            addresses = [tensor.data_ptr() for tensor in tensors]
-            if addresses != self._apart:
-                self._require_apart(addresses)
-                self._apart = addresses
             self.addresses = addresses
 
     def _require_apart(self, addresses: list[int]) -> None:

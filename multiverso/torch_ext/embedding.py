@@ -26,7 +26,7 @@ class Embedding(TableLayer):
 
     Parameters
     ----------
-    table : MatrixTableHandler or HashTableHandler
+    table : MatrixTable or HashTable
         A table of floating-point numbers whose updater takes gradients. In `eval` mode and without
         gradients, keys of a hash table get no row.
     padding_idx : int, optional
@@ -54,7 +54,7 @@ class Embedding(TableLayer):
     >>> import torch
     >>> from multiverso.torch_ext import Embedding
     >>> with mv.session():
-    ...     table = mv.MatrixTableHandler(1000, 2, updater="sgd", learning_rate=0.5)
+    ...     table = mv.MatrixTable(1000, 2, updater="sgd", learning_rate=0.5)
     ...     layer = Embedding(table)
     ...     layer(torch.tensor([[1, 7], [7, 2]])).sum().backward()
     ...     layer.step()
@@ -90,7 +90,7 @@ class EmbeddingBag(TableLayer):
 
     Parameters
     ----------
-    table : MatrixTableHandler or HashTableHandler
+    table : MatrixTable or HashTable
         A table of floating-point numbers whose updater takes gradients. In `eval` mode and without
         gradients, keys of a hash table get no row.
     mode : {"mean", "sum", "max"}, optional
@@ -189,8 +189,8 @@ class EmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
     >>> import torch
     >>> from multiverso.torch_ext import EmbeddingBag, EmbeddingBagCollection
     >>> with mv.session():
-    ...     users = mv.HashTableHandler(4, 1000, updater="sgd")
-    ...     items = mv.MatrixTableHandler(50, 8, updater="sgd")
+    ...     users = mv.HashTable(4, 1000, updater="sgd")
+    ...     items = mv.MatrixTable(50, 8, updater="sgd")
     ...     layers = {"user": EmbeddingBag(users), "item": EmbeddingBag(items)}
     ...     ids = {"user": torch.tensor([[7], [9]]), "item": torch.tensor([[1, 2], [3, 4]])}
     ...     torch.cat(list(EmbeddingBagCollection(layers)(ids).values()), dim=1).shape

@@ -2,9 +2,9 @@
 
 import torch
 
-from multiverso._live import View
 from multiverso.sync import _live
 from multiverso.sync._param_manager import SyncStatistics
+from multiverso.tables import View
 from multiverso.torch_ext.param_manager import tensors_of
 
 __all__ = ["load_live"]

@@ -141,14 +141,14 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         Raises
         ------
         StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `TorchParamManager.sync_all_param`.
+            As for `TorchParamManager.sync`.
 
         """
         return self._distribution.step(self, super().step, args, kwargs)
 
     def sync(self) -> None:
         """Sync all parameters now, for instance when training ends between two syncs."""
-        self.manager.sync_all_param()
+        self.manager.sync()
 
     def wait(self) -> None:
         """Wait for the exchange of the last sync and apply its result, with ``overlap=True``."""

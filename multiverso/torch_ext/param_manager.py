@@ -51,7 +51,7 @@ class TorchParamManager(ParamManager):
     MismatchError
         If the parameters of another rank's module differ in number, shape or dtype.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTableHandler`.
+        As for `multiverso.ArrayTable`.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class TorchParamManager(ParamManager):
     ...     model = torch.nn.Linear(2, 1)
     ...     manager = TorchParamManager(model)
     ...     _ = torch.nn.init.ones_(model.weight)  # training
-    ...     manager.sync_all_param()
+    ...     manager.sync()
     ...     manager.tables[0].get()[:2]
     array([1., 1.], dtype=float32)
 

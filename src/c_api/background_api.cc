@@ -37,10 +37,9 @@ struct OwnedRequest {
   }
 
   Status Run(Table* table, const WaitLimit& limit) {
-    MV_ASSIGN_OR_RETURN(const auto rows,
-                        table->MustArrange(request)
-                            ? table->Arrange(&request)
-                            : Result<std::shared_ptr<const ArrangedRows>>(nullptr));
+    MV_ASSIGN_OR_RETURN(const auto rows, table->MustArrange(request)
+                                             ? table->Arrange(&request)
+                                             : Result<std::shared_ptr<const ArrangedAdd>>(nullptr));
     Progress progress;
     return table->Run(request, &progress, limit);
   }
@@ -97,7 +96,7 @@ Status StartCall(TableUse use, RequestKind kind, int64_t count, int64_t bytes,
     auto entry = std::make_unique<FutureEntry>();
     entry->queue = queue;
     FutureEntry* const published = entry.get();
-    MV_RETURN_IF_NOT_OK(Futures().Publish(std::move(entry), future));
+    MV_RETURN_IF_NOT_OK(Futures().Open(std::move(entry), future));
     // The use is shared, since a std::function must be copyable.
     const auto held = std::make_shared<TableUse>(std::move(use));
     published->call = queue->Start(bytes, [held, kind, count, body] {

@@ -97,7 +97,10 @@ int32_t MV_SessionSave(MV_Session session, const MV_SaveOptions* options) {
 
 int32_t MV_SessionPublish(MV_Session session, int64_t step, int64_t* version) {
   return Guard([&]() -> Status {
-    if (version == nullptr || step < 0) {
+    if (version == nullptr) {
+      return Status(Code::kValue, "MV_SessionPublish: received null");
+    }
+    if (step < 0) {
       return Status(Code::kValue, StrCat("step: expected 0 or more, received ", step));
     }
     return RunCollective(session, CallKind::kPublish, 0,

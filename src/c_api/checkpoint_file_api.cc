@@ -125,7 +125,7 @@ int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
     if (!reader.ok()) return reader.status();
     auto entry = std::make_unique<CheckpointEntry>();
     entry->reader = std::move(reader.value());
-    return Checkpoints().Publish(std::move(entry), checkpoint);
+    return Checkpoints().Open(std::move(entry), checkpoint);
   });
 }
 

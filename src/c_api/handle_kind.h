@@ -28,7 +28,7 @@ class HandleKind {
   explicit HandleKind(const char* name) : name_(name) {}
 
   // Sets *handle to a new handle, which owns the object.
-  Status Publish(std::unique_ptr<Object> object, Handle* handle) {
+  Status Open(std::unique_ptr<Object> object, Handle* handle) {
     const uintptr_t number = table_.Open(object.get());
     if (number == 0) {
       return Status(Code::kMemory, StrCat("too many handles: cannot open another ", name_));

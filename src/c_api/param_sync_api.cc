@@ -1,7 +1,6 @@
 // The part of the C API that synchronizes the tensors of a model with a table.
 #include <atomic>
 #include <memory>
-#include <vector>
 
 #include "c_api/guard.h"
 #include "c_api/registry.h"
@@ -25,6 +24,11 @@ ParamSyncHandles& ParamSyncs() {
   return *syncs;
 }
 
+Status CheckAlone(const CallGuard& guard) {
+  if (guard.Check("sync").ok()) return Status::Ok();
+  return Status(Code::kState, "another thread is at a sync of the same parameters");
+}
+
 // A sync and its table in use by one call. The guard is destroyed before `entry`, which has its
 // flag.
 struct RunningSync {
@@ -38,9 +42,7 @@ struct RunningSync {
   Status Begin(void* const* data, int64_t num_tensors) const {
     if (!entry) return ParamSyncs().Stale(handle);
     if (!table) return OpenTables().Stale(entry->table);
-    if (!guard.Check("sync").ok()) {
-      return Status(Code::kState, "another thread is at a sync of the same parameters");
-    }
+    MV_RETURN_IF_NOT_OK(CheckAlone(guard));
     return entry->sync->Begin(*table->table, data, num_tensors);
   }
 
@@ -48,7 +50,6 @@ struct RunningSync {
   ParamSyncHandles::Use entry;
   TableUse table;
   CallGuard guard;
-  std::vector<void*> tensors;  // of a sync in the background, which outlives the caller's array
 };
 
 }  // namespace
@@ -70,7 +71,7 @@ int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_te
     entry->table = table;
     const Status made =
         ParamSync::Make(*used->table, counts, num_tensors, values).StoreIn(&entry->sync);
-    return made.ok() ? ParamSyncs().Publish(std::move(entry), sync) : made.In("MV_ParamSyncCreate");
+    return made.ok() ? ParamSyncs().Open(std::move(entry), sync) : made.In("MV_ParamSyncCreate");
   });
 }
 
@@ -79,7 +80,7 @@ int32_t MV_ParamSyncSetScale(MV_ParamSync sync, double scale) {
     const TableUse use = OpenTables().Using(entry->table);
     if (!use) return OpenTables().Stale(entry->table);
     const CallGuard guard(&entry->is_running);
-    MV_RETURN_IF_NOT_OK(guard.Check("sync"));
+    MV_RETURN_IF_NOT_OK(CheckAlone(guard));
     return entry->sync->SetScale(*use->table, scale);
   });
 }
@@ -101,10 +102,7 @@ int32_t MV_ParamSyncStart(MV_ParamSync sync, void* const* tensors, int64_t num_t
   return Guard([&]() -> Status {
     if (future == nullptr) return Status(Code::kValue, "MV_ParamSyncStart: received null");
     const auto running = std::make_shared<RunningSync>(sync);
-    if (tensors != nullptr && num_tensors > 0) {
-      running->tensors.assign(tensors, tensors + num_tensors);
-    }
-    MV_RETURN_IF_NOT_OK(running->Begin(running->tensors.data(), num_tensors));
+    MV_RETURN_IF_NOT_OK(running->Begin(tensors, num_tensors));
     Table* const table = running->table->table;
     const auto take_arguments = [&]() -> BackgroundBody {
       return [running, table](const WaitLimit& limit) {

@@ -1,4 +1,5 @@
 // The part of the C API that reads the tables of a session from other processes.
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -15,6 +16,9 @@ namespace {
 
 // How long a read may be disturbed by writers.
 constexpr auto kReadTimeout = std::chrono::seconds(30);
+// A longer wait is one of this length, practically for ever, so that its deadline does not
+// overflow.
+constexpr int64_t kLongestWaitMs = int64_t{365} * 24 * 3600 * 1000;
 
 using ReaderHandles = HandleKind<MV_Reader, JobReader>;
 
@@ -42,7 +46,7 @@ int32_t MV_ReaderOpen(const char* name, int64_t pid, MV_Reader* reader) {
     MV_RETURN_IF_NOT_OK(WatchForks());
     MV_ASSIGN_OR_RETURN(auto attached,
                         JobReader::Attach(name == nullptr ? "" : name, name == nullptr ? pid : 0));
-    return Readers().Publish(std::move(attached), reader);
+    return Readers().Open(std::move(attached), reader);
   });
 }
 
@@ -74,7 +78,8 @@ int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms, int
     if (published == nullptr || step == nullptr || version < 0 || timeout_ms < 0) {
       return Status(Code::kValue, "MV_ReaderWait: expected a version, a timeout and results");
     }
-    const Instant deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    const Instant deadline =
+        Clock::now() + std::chrono::milliseconds(std::min(timeout_ms, kLongestWaitMs));
     return RunCall([&](Interrupt* interrupt) {
       uint64_t last = 0;
       const Status status = used->Wait(static_cast<uint64_t>(version), &last, step,

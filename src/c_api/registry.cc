@@ -39,8 +39,8 @@ std::vector<MV_Table> TablesOf(const SessionEntry* owner) {
   return owner->table_handles;
 }
 
-// Withdraws a table of `owner`, which the caller keeps in use.
-Status WithdrawFrom(SessionEntry* owner, MV_Table table, Instant deadline) {
+// Closes the handle of a table of `owner`, which the caller keeps in use, and releases the table.
+Status CloseTable(SessionEntry* owner, MV_Table table, Instant deadline) {
   MV_ASSIGN_OR_RETURN(const auto closed, OpenTables().Close(table, deadline));
   const TableEntry& entry = *closed;
   {
@@ -159,23 +159,23 @@ void RecordLosses(const Session& session) {
 
 bool HasLostRanks() { return has_lost_ranks.load(); }
 
-Status Publish(std::unique_ptr<Session> session, MV_Session* handle) {
+Status OpenHandle(std::unique_ptr<Session> session, MV_Session* handle) {
   auto entry = std::make_unique<SessionEntry>();
   SessionEntry* const published = entry.get();
   published->session = std::move(session);
-  MV_RETURN_IF_NOT_OK(OpenSessions().Publish(std::move(entry), handle));
+  MV_RETURN_IF_NOT_OK(OpenSessions().Open(std::move(entry), handle));
   published->handle = *handle;
   num_open_sessions.fetch_add(1);
   return Status::Ok();
 }
 
-Status Publish(SessionEntry* owner, std::shared_ptr<Table> table, MV_Table* handle) {
+Status OpenHandle(SessionEntry* owner, std::shared_ptr<Table> table, MV_Table* handle) {
   auto entry = std::make_unique<TableEntry>();
   Table* const kept = owner->session->KeepTable(std::move(table));
   entry->owner = owner;
   entry->background = std::make_shared<BackgroundQueue>(owner->session->timeout());
   entry->table = kept;
-  const Status status = OpenTables().Publish(std::move(entry), handle);
+  const Status status = OpenTables().Open(std::move(entry), handle);
   if (!status.ok()) {
     owner->session->ReleaseTable(kept);
     return status;
@@ -185,7 +185,7 @@ Status Publish(SessionEntry* owner, std::shared_ptr<Table> table, MV_Table* hand
   return Status::Ok();
 }
 
-Status Withdraw(MV_Table table) {
+Status CloseHandle(MV_Table table) {
   MV_Session owner_handle = nullptr;
   {
     const TableUse use = OpenTables().Using(table);
@@ -195,10 +195,10 @@ Status Withdraw(MV_Table table) {
   // The session stays in use until this function returns, since another thread may be closing it.
   const SessionHandles::Use owner = OpenSessions().Using(owner_handle);
   if (!owner) return OpenTables().Stale(table);
-  return WithdrawFrom(owner.get(), table, owner->session->NextDeadline());
+  return CloseTable(owner.get(), table, owner->session->NextDeadline());
 }
 
-Status Withdraw(MV_Session session) {
+Status CloseHandle(MV_Session session) {
   std::vector<MV_Table> tables;
   Instant deadline;
   {
@@ -209,14 +209,14 @@ Status Withdraw(MV_Session session) {
   }
   for (const MV_Table table : tables) {
     // Any other failure means that another thread has closed the table.
-    const Status status = Withdraw(table);
+    const Status status = CloseHandle(table);
     if (status.code() == Code::kTimeout) return status;
   }
   MV_ASSIGN_OR_RETURN(auto closed, OpenSessions().Close(session, deadline));
   num_open_sessions.fetch_sub(1);
   // Another thread may have created a table before the handle was closed.
   for (const MV_Table table : TablesOf(closed.get())) {
-    const Status status = WithdrawFrom(closed.get(), table, deadline);
+    const Status status = CloseTable(closed.get(), table, deadline);
     if (status.code() == Code::kTimeout) {
       (void)closed.release();  // NOLINT: leaked, since another thread still uses the table
       return status;

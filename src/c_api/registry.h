@@ -22,7 +22,8 @@ struct SessionEntry {
   std::unique_ptr<Session> session;
   MV_Session handle = nullptr;
   std::atomic<bool> in_collective_call{false};
-  mutable std::mutex tables_mutex;  // protects the following members
+  std::atomic<bool> is_closed{false};  // by MV_SessionClose, which then closes the handle
+  mutable std::mutex tables_mutex;     // protects the following members
   std::vector<MV_Table> table_handles;
   std::optional<std::string>
       leave_reason;           // set when this rank leaves, which ends background calls
@@ -60,17 +61,17 @@ std::optional<std::string> LeaveReason(SessionEntry* session);
 // Returns whether a table of the session has background calls in flight.
 bool HasBackgroundCalls(const SessionEntry& session);
 
-// Create a handle for a new session or table.
-Status Publish(std::unique_ptr<Session> session, MV_Session* handle);
-Status Publish(SessionEntry* session, std::shared_ptr<Table> table, MV_Table* handle);
+// Open a handle for a new session or table.
+Status OpenHandle(std::unique_ptr<Session> session, MV_Session* handle);
+Status OpenHandle(SessionEntry* session, std::shared_ptr<Table> table, MV_Table* handle);
 
 // Closes a table's handle and releases the table. Waits until the session's timeout for other
 // threads' calls on the handle. After a timeout returns OperationTimeout, and the table stays open.
-Status Withdraw(MV_Table table);
+Status CloseHandle(MV_Table table);
 // Closes the handles of a session's tables, then the session's, and destroys the session. Waits for
 // each handle as above. After a timeout returns OperationTimeout, and the handles that were not
 // closed stay open. If a table was created meanwhile and is in use, its session is leaked.
-Status Withdraw(MV_Session session);
+Status CloseHandle(MV_Session session);
 
 // Makes open sessions leave at process exit, before MPI is finalized: MPI_Finalize would otherwise
 // wait for ranks that wait for this rank. Called after MPI has been initialized, since exit

@@ -155,7 +155,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
       return RunCall([&](Interrupt* interrupt) -> Status {
         MV_ASSIGN_OR_RETURN(auto joined, JoinSession(wanted, options->join, interrupt));
         LeaveSessionsAtExit();
-        return Publish(std::move(joined), session);
+        return OpenHandle(std::move(joined), session);
       });
     }
     MV_ASSIGN_OR_RETURN(auto transport, OpenTransport(*options));
@@ -167,7 +167,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
       if (!opened.ok()) return opened.status();
       const bool has_peers = options->transport != MV_TRANSPORT_SINGLE;
       if (has_peers || wanted.is_elastic) LeaveSessionsAtExit();
-      return Publish(std::move(opened.value()), session);
+      return OpenHandle(std::move(opened.value()), session);
     });
   });
 }
@@ -257,22 +257,26 @@ int32_t MV_SessionClose(MV_Session session) {
     {
       const SessionHandles::Use use = OpenSessions().Using(session);
       if (!use) return OpenSessions().Stale(session);
-      CallGuard guard(&use->in_collective_call);
-      MV_RETURN_IF_NOT_OK(guard.Check("session"));
-      FlightRecorder::Entry* const record = RecordCall(*use.get(), CallKind::kClose);
-      status = RunCall([&](Interrupt* interrupt) {
-        failure = FlushTables(use.get(), WaitLimit::Until(Instant::max(), interrupt));
-        if (!HasBackgroundCalls(*use.get())) return use->session->Close(interrupt);
-        // The wait has failed. The other ranks must not wait for a rank whose calls are stuck.
-        LeaveSession(use.get(), failure.text());
-        return failure;
-      });
-      record->End(status.code());
-      RecordLosses(*use->session);
-      guard.Keep();  // No other collective call follows.
+      // An earlier call may have closed the session, but not its handle.
+      if (!use->is_closed.load()) {
+        CallGuard guard(&use->in_collective_call);
+        MV_RETURN_IF_NOT_OK(guard.Check("session"));
+        FlightRecorder::Entry* const record = RecordCall(*use.get(), CallKind::kClose);
+        status = RunCall([&](Interrupt* interrupt) {
+          failure = FlushTables(use.get(), WaitLimit::Until(Instant::max(), interrupt));
+          if (!HasBackgroundCalls(*use.get())) return use->session->Close(interrupt);
+          // The wait has failed. The other ranks must not wait for a rank whose calls are stuck.
+          LeaveSession(use.get(), failure.text());
+          return failure;
+        });
+        record->End(status.code());
+        RecordLosses(*use->session);
+        use->is_closed.store(true);
+        guard.Keep();  // No other collective call follows.
+      }
     }
-    // Withdraw waits until no call uses the handle.
-    const Status withdrawn = Withdraw(session);
+    // CloseHandle waits until no call uses the handle.
+    const Status withdrawn = CloseHandle(session);
     if (!status.ok()) return status;
     return withdrawn.ok() ? failure : withdrawn;
   });
@@ -288,6 +292,6 @@ int32_t MV_SessionLeave(MV_Session session, const char* reason) {
       // The remaining ranks continue without this rank, and MPI_Finalize would wait for them.
       RecordLosses(*use->session);
     }
-    return Withdraw(session);
+    return CloseHandle(session);
   });
 }

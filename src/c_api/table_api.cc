@@ -72,7 +72,7 @@ Status RunRequest(TableEntry* entry, Request request, int64_t count, int32_t fla
       return RunCollectiveGet(entry, request, count);
     }
   }
-  Result<std::shared_ptr<const ArrangedRows>> rows(nullptr);  // to which the request refers
+  Result<std::shared_ptr<const ArrangedAdd>> rows(nullptr);  // to which the request refers
   if (table->MustArrange(request)) rows = table->Arrange(&request);
   MV_RETURN_IF_NOT_OK(rows.status());
   return RunTableCall(
@@ -178,7 +178,7 @@ int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Ta
                            MV_ASSIGN_OR_RETURN(
                                auto made,
                                entry->session->CreateTable(spec, options->init_value, interrupt));
-                           return Publish(entry, std::move(made), table);
+                           return OpenHandle(entry, std::move(made), table);
                          });
   });
 }
@@ -219,7 +219,7 @@ int32_t MV_TableKeyCounts(MV_Table table, int64_t* counts) {
 int32_t MV_TableFree(MV_Table table) {
   return GuardRelease([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNotAsking());
-    return Withdraw(table);
+    return CloseHandle(table);
   });
 }
 
@@ -268,7 +268,7 @@ int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory) {
   return OpenTables().With(table, [&](TableEntry* kept) -> Status {
     if (memory == nullptr) return Status(Code::kValue, "MV_TableKeepMemory: received null");
     auto entry = std::make_unique<MemoryEntry>(MemoryEntry{kept->table->here()->segment()});
-    return Memories().Publish(std::move(entry), memory);
+    return Memories().Open(std::move(entry), memory);
   });
 }
 

@@ -27,7 +27,7 @@ Status RunWaiting(const TableEntry& entry, const char* name, FlightRecorder::Ent
   const Status status = RunCall([&](Interrupt* interrupt) {
     if (is_collective) {
       interrupt->OnAbort(
-          [&table](const Status& reason) { table.context()->state()->Abort(reason); });
+          [&table](const Status& reason) { table.context()->state()->GiveUp(reason); });
     }
     return body(WaitLimit::Until(deadline, interrupt));
   });

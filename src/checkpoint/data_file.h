@@ -34,7 +34,8 @@ class DataFile {
   const DataHeader& header() const { return header_; }
   const std::string& path() const { return path_; }
   bool is_open() const { return file_ != nullptr; }
-  // Gives the file descriptor back. ReadBlock opens the file again.
+  // Closes the file, so that a reader of many files stays within the limit of open files. ReadBlock
+  // opens it again.
   void Close() { file_.reset(); }
 
   // Reads and verifies one block of a section. `out` has room for kBlockBytes. Returns the number

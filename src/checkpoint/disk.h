@@ -28,7 +28,7 @@ bool Flush(int file);
 // FileSystem describes these functions.
 Status Rename(const std::string& from, const std::string& to);
 Status SyncFolder(const std::string& path);
-Status RemoveFolder(const std::string& path, bool (*is_removed)(const std::string& name));
+Status RemoveFolder(const std::string& path, bool (*may_remove)(const std::string& name));
 
 }  // namespace multiverso::disk
 

@@ -114,7 +114,7 @@ Status SyncFolder(const std::string& path) {
   return is_synced ? Status::Ok() : IoFailure(path, "sync", errno);
 }
 
-Status RemoveFolder(const std::string& path, bool (*is_removed)(const std::string& name)) {
+Status RemoveFolder(const std::string& path, bool (*may_remove)(const std::string& name)) {
   // All names are looked up in open folders, so that no link that appears meanwhile is followed.
   const size_t slash = path.rfind('/');
   const std::string name = path.substr(slash + 1);
@@ -132,7 +132,7 @@ Status RemoveFolder(const std::string& path, bool (*is_removed)(const std::strin
   // A failure does not keep the other files, whose space is freed.
   Status status;
   for (const std::string& entry : entries) {
-    const Status removed = is_removed(entry)
+    const Status removed = may_remove(entry)
                                ? RemoveAt(folder.get(), entry, 0, StrCat(path, "/", entry))
                                : ForeignEntryFailure(path, entry);
     if (status.ok()) status = removed;

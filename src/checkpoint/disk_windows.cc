@@ -62,17 +62,17 @@ Status Rename(const std::string& from, const std::string& to) {
 // Windows cannot sync a folder, but the file system's journal writes the names.
 Status SyncFolder(const std::string& /*path*/) { return Status::Ok(); }
 
-Status RemoveFolder(const std::string& path, bool (*is_removed)(const std::string& name)) {
+Status RemoveFolder(const std::string& path, bool (*may_remove)(const std::string& name)) {
   FileSystem* const files = LocalFileSystem();
   const DWORD attributes = GetFileAttributesW(ToUtf16(path).c_str());
-  if (attributes == INVALID_FILE_ATTRIBUTES) return files->Look(path).status();
+  if (attributes == INVALID_FILE_ATTRIBUTES) return files->KindOf(path).status();
   // Links and junctions are reparse points, which Remove does not follow.
   if ((attributes & FILE_ATTRIBUTE_REPARSE_POINT) != 0) return files->Remove(path);
   MV_ASSIGN_OR_RETURN(const auto entries, files->List(path));
   // A failure does not keep the other files, whose space is freed.
   Status status;
   for (const std::string& entry : entries) {
-    const Status removed = is_removed(entry) ? files->Remove(StrCat(path, "/", entry))
+    const Status removed = may_remove(entry) ? files->Remove(StrCat(path, "/", entry))
                                              : ForeignEntryFailure(path, entry);
     if (status.ok()) status = removed;
   }

@@ -100,7 +100,7 @@ class DiskFileSystem final : public FileSystem {
   }
 
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    MV_ASSIGN_OR_RETURN(const EntryKind kind, Look(path));
+    MV_ASSIGN_OR_RETURN(const EntryKind kind, KindOf(path));
     if (kind == EntryKind::kFolder) return IoFailure(path, "read", EISDIR);
     if (kind == EntryKind::kOther) return IoFailure(path, "read", EINVAL);
     const int file = disk::Open(path);
@@ -108,7 +108,7 @@ class DiskFileSystem final : public FileSystem {
     return std::unique_ptr<ReadableFile>(std::make_unique<LocalReadableFile>(path, file));
   }
 
-  Result<EntryKind> Look(const std::string& path) override {
+  Result<EntryKind> KindOf(const std::string& path) override {
     std::error_code error;
     const fs::file_status found = fs::status(PathOf(path), error);
     if (found.type() == fs::file_type::not_found) return EntryKind::kNone;
@@ -129,13 +129,13 @@ class DiskFileSystem final : public FileSystem {
     return names;
   }
 
-  Status MakeFolders(const std::string& path) override {
+  Status EnsureFolders(const std::string& path) override {
     std::error_code error;
     fs::create_directories(PathOf(path), error);
     return Check(path, "make folder", error);
   }
 
-  Status MakeFolder(const std::string& path) override {
+  Status CreateFolder(const std::string& path) override {
     if (MV_FAILPOINT("folder.make")) return IoFailure(path, "make folder", EIO);
     std::error_code error;
     const bool is_made = fs::create_directory(PathOf(path), error);
@@ -169,8 +169,8 @@ class DiskFileSystem final : public FileSystem {
   }
 
   Status RemoveFolder(const std::string& path,
-                      bool (*is_removed)(const std::string& name)) override {
-    return disk::RemoveFolder(path, is_removed);
+                      bool (*may_remove)(const std::string& name)) override {
+    return disk::RemoveFolder(path, may_remove);
   }
 };
 

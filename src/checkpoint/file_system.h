@@ -45,13 +45,13 @@ class FileSystem {
   virtual Result<std::unique_ptr<WritableFile>> Create(const std::string& path) = 0;
   virtual Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) = 0;
   // Returns the kind of the entry, following links, or kNone if the entry does not exist.
-  virtual Result<EntryKind> Look(const std::string& path) = 0;
+  virtual Result<EntryKind> KindOf(const std::string& path) = 0;
   // Returns the names in a folder, in any order.
   virtual Result<std::vector<std::string>> List(const std::string& path) = 0;
   // Creates a folder and its parents. Returns ok if the folder exists.
-  virtual Status MakeFolders(const std::string& path) = 0;
+  virtual Status EnsureFolders(const std::string& path) = 0;
   // Creates a folder without parents, or returns an error if the folder exists.
-  virtual Status MakeFolder(const std::string& path) = 0;
+  virtual Status CreateFolder(const std::string& path) = 0;
   // Renames an entry, atomically for other processes.
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
   // Makes `to` a second name of the file `from`, whose content stays until both are removed.
@@ -60,12 +60,11 @@ class FileSystem {
   virtual Status SyncFolder(const std::string& path) = 0;
   // Removes a file. A link itself is removed, and its target stays.
   virtual Status Remove(const std::string& path) = 0;
-  // Removes the files in a folder whose names `is_removed` accepts, and then the folder, which
-  // fails if it contains anything else. It touches nothing outside of the folder: a link is
-  // removed, and its target stays, also if the link is in the place of the folder. Returns ok if
-  // nothing exists.
+  // Removes the folder and the files in it whose names may_remove() accepts. Fails if it contains
+  // any other entry. Follows no link: removes the link itself, also one in the place of the folder.
+  // Returns ok if nothing exists.
   virtual Status RemoveFolder(const std::string& path,
-                              bool (*is_removed)(const std::string& name)) = 0;
+                              bool (*may_remove)(const std::string& name)) = 0;
 };
 
 // Returns the file system of this machine, which is never destroyed.

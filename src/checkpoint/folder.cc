@@ -70,7 +70,7 @@ Result<std::vector<CheckpointName>> CheckpointFolder::List() const {
 }
 
 Result<std::string> CheckpointFolder::Resolve() const {
-  MV_ASSIGN_OR_RETURN(const auto kind, files_->Look(path_));
+  MV_ASSIGN_OR_RETURN(const auto kind, files_->KindOf(path_));
   if (kind == EntryKind::kNone) return std::string();
   if (kind != EntryKind::kFolder) {
     std::string prefix;
@@ -80,7 +80,7 @@ Result<std::string> CheckpointFolder::Resolve() const {
     MV_RETURN_IF_NOT_OK(DecodeManifest(prefix, path_).status());
     return CorruptionFailure(path_, 0, "expected the folder of a checkpoint, received a file");
   }
-  MV_ASSIGN_OR_RETURN(const auto manifest, files_->Look(ManifestPath(path_)));
+  MV_ASSIGN_OR_RETURN(const auto manifest, files_->KindOf(ManifestPath(path_)));
   if (manifest != EntryKind::kNone) return path_;
   MV_ASSIGN_OR_RETURN(const auto names, List());
   return names.empty() ? std::string() : PathOf(names.back());
@@ -97,7 +97,7 @@ Status CheckpointFolder::NotFound() const {
 }
 
 Result<std::string> CheckpointFolder::Begin(int64_t step, uint64_t id, CheckpointName* name) {
-  MV_RETURN_IF_NOT_OK(files_->MakeFolders(path_));
+  MV_RETURN_IF_NOT_OK(files_->EnsureFolders(path_));
   MV_ASSIGN_OR_RETURN(const auto entries, files_->List(path_));
   for (const std::string& entry : entries) {
     if (LooksLikeLeftover(entry)) RemoveLeftover(entry);
@@ -116,7 +116,7 @@ Result<std::string> CheckpointFolder::Begin(int64_t step, uint64_t id, Checkpoin
     }
   }
   const std::string saving = SavingPath(*name, id);
-  MV_RETURN_IF_NOT_OK(files_->MakeFolder(saving));
+  MV_RETURN_IF_NOT_OK(files_->CreateFolder(saving));
   return saving;
 }
 

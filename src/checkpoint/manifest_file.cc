@@ -28,11 +28,11 @@ bool SplitPath(const std::string& path, std::string* parent, CheckpointName* nam
 }
 
 // Refuses an increment of 0.2.0, whose rows are in several folders.
-Status CheckNoChain(FileSystem* files, const std::string& path, const std::string& manifest) {
+Status CheckNoChain(FileSystem* files, const std::string& checkpoint, const std::string& manifest) {
   if (FormatOf(manifest) != kChainFormatVersion) return Status::Ok();
   std::string parent;
   CheckpointName name;
-  if (!SplitPath(path, &parent, &name)) parent = StrCat(path, "/../");
+  if (!SplitPath(checkpoint, &parent, &name)) parent = StrCat(checkpoint, "/../");
   std::string newest = "no complete checkpoint is beside it";
   int64_t number = -1;
   const auto entries = files->List(parent.empty() ? "." : parent);
@@ -46,7 +46,7 @@ Status CheckNoChain(FileSystem* files, const std::string& path, const std::strin
     number = name.number;
     newest = StrCat("load ", parent, entry, ", the newest complete checkpoint");
   }
-  return CorruptionFailure(ManifestPath(path), kFormatOffset,
+  return CorruptionFailure(ManifestPath(checkpoint), kFormatOffset,
                            StrCat("expected a complete checkpoint, received an increment of "
                                   "Multiverso 0.2.0, which this version does not read; ",
                                   newest));
@@ -68,10 +68,12 @@ bool CheckpointName::Parse(const std::string& text, CheckpointName* name) {
          name->text() == text;
 }
 
-std::string ManifestPath(const std::string& path) { return StrCat(path, "/", kManifestName); }
+std::string ManifestPath(const std::string& checkpoint) {
+  return StrCat(checkpoint, "/", kManifestName);
+}
 
-Result<Manifest> ReadManifest(FileSystem* files, const std::string& path, int64_t* bytes) {
-  MV_ASSIGN_OR_RETURN(auto file, files->Open(ManifestPath(path)));
+Result<Manifest> ReadManifest(FileSystem* files, const std::string& checkpoint, int64_t* bytes) {
+  MV_ASSIGN_OR_RETURN(auto file, files->Open(ManifestPath(checkpoint)));
   const int64_t size = file->bytes();
   if (bytes != nullptr) *bytes = size;
   if (size > kMaxHeaderBytes) {
@@ -80,11 +82,11 @@ Result<Manifest> ReadManifest(FileSystem* files, const std::string& path, int64_
   }
   std::string content(static_cast<size_t>(size), '\0');
   MV_RETURN_IF_NOT_OK(file->Read(0, content.data(), size));
-  MV_RETURN_IF_NOT_OK(CheckNoChain(files, path, content));
+  MV_RETURN_IF_NOT_OK(CheckNoChain(files, checkpoint, content));
   Result<Manifest> manifest = DecodeManifest(content, file->path());
   CheckpointName name;
   std::string parent;
-  if (!manifest.ok() || !SplitPath(path, &parent, &name)) return manifest;
+  if (!manifest.ok() || !SplitPath(checkpoint, &parent, &name)) return manifest;
   const CheckpointName saved{manifest->number, manifest->step};
   if (saved.text() == name.text()) return manifest;
   // A load takes the last checkpoint by its name, so a folder with the name of a later checkpoint

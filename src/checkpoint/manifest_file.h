@@ -1,4 +1,4 @@
-// Finds and reads the manifest of a checkpoint in a folder of checkpoints.
+// The name of a checkpoint's folder, and its manifest. Reading refuses increments of 0.2.0.
 #ifndef MULTIVERSO_CHECKPOINT_MANIFEST_FILE_H_
 #define MULTIVERSO_CHECKPOINT_MANIFEST_FILE_H_
 
@@ -22,11 +22,12 @@ struct CheckpointName {
   static bool Parse(const std::string& text, CheckpointName* name);
 };
 
-// Returns the path of the manifest of the checkpoint `path`.
-std::string ManifestPath(const std::string& path);
-// Reads the manifest of the checkpoint `path`. `bytes`, unless null, gets the size of the file.
-// Returns CheckpointCorruptError if the folder has the name of another checkpoint.
-Result<Manifest> ReadManifest(FileSystem* files, const std::string& path, int64_t* bytes = nullptr);
+// Returns the path of the manifest of a checkpoint, of which `checkpoint` is the path.
+std::string ManifestPath(const std::string& checkpoint);
+// Reads the manifest of a checkpoint. `bytes`, unless null, gets the size of the file. Returns
+// CheckpointCorruptError if the folder has the name of another checkpoint.
+Result<Manifest> ReadManifest(FileSystem* files, const std::string& checkpoint,
+                              int64_t* bytes = nullptr);
 
 }  // namespace multiverso
 

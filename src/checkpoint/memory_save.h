@@ -21,7 +21,7 @@ struct MemoryTable {
 };
 
 // Writes a checkpoint to `folder` and waits until the checkpoint is complete. `step` is passed to
-// CheckpointFolder::Begin, and `keep` to Prune.
+// CheckpointFolder::Begin, and `keep` to Retire unless it is 0, which keeps all.
 Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, int64_t keep,
                   const std::vector<MemoryTable>& tables, const std::string& library);
 

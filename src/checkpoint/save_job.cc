@@ -223,7 +223,7 @@ Status SaveJob::CollectFiles() {
 
 Status SaveJob::CollectFile(uint32_t index) {
   const std::string path = StrCat(plan_.saving, "/", DataFileName(index));
-  MV_ASSIGN_OR_RETURN(const auto kind, files_->Look(path));
+  MV_ASSIGN_OR_RETURN(const auto kind, files_->KindOf(path));
   if (kind == EntryKind::kNone) return Status::Pending();
   MV_ASSIGN_OR_RETURN(const auto file, files_->Open(path));
   SavedFile& saved = plan_.manifest.files[index];

@@ -19,14 +19,14 @@ constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 // Clocks are sent at once after so many ticks, before another worker must wait for them.
 constexpr uint64_t kUrgentTicks = WorkerClocks::kTicksKept / 4;
 
-// A message is this header, a TableHeader and its entries for each table, and the waiting ranks.
+// A message is this header, a TableEntries and its entries for each table, and the waiting ranks.
 struct Header {
   int32_t sender;
   uint32_t tables;
   uint32_t waiting;
   uint64_t is_last;
 };
-struct TableHeader {
+struct TableEntries {
   int64_t table;
   int64_t entries;
 };
@@ -77,7 +77,7 @@ bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables
   if (context_->peers()->IsExcludedForSilence(header.sender)) return true;
   const int node = members.node_of(header.sender);
   for (uint32_t i = 0; i < header.tables; ++i) {
-    TableHeader table{};
+    TableEntries table{};
     if (!reader.Read(&table) || table.entries < 0) return false;
     const auto found = tables.find(table.table);
     for (int64_t k = 0; k < table.entries; ++k) {
@@ -161,7 +161,7 @@ std::string ClockExchange::PackChanges(const RoundsByTable& tables, uint32_t* co
     }
     if (entries.empty()) continue;
     ++*count;
-    AppendRaw(TableHeader{id, static_cast<int64_t>(entries.size() / sizeof(Entry))}, &bytes);
+    AppendRaw(TableEntries{id, static_cast<int64_t>(entries.size() / sizeof(Entry))}, &bytes);
     bytes += entries;
     snapshots_to_send_[id] = std::move(read);
   }

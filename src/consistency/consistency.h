@@ -6,8 +6,6 @@
 #define MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 
 #include <cstdint>
-#include <functional>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -23,6 +21,10 @@ enum class Mode : int32_t { kAsync = MV_MODE_ASYNC, kSync = MV_MODE_SYNC, kStale
 struct ModeOptions {
   Mode mode = Mode::kAsync;
   int64_t staleness = 0;  // in kStale: how many rounds a worker may be ahead of the slowest
+
+  // Returns whether adds are summed in rounds, whose sums all workers see at the same time.
+  // Tables, checkpoints and readers ask this instead of the mode.
+  bool sums_in_rounds() const { return mode == Mode::kSync; }
 };
 
 // A collective call of all ranks (a barrier, the creation of a table, shutdown) as a table sees the
@@ -46,15 +48,12 @@ class Consistency {
  public:
   virtual ~Consistency() = default;
 
-  // Runs the request on this node's shard, or in sync mode over several nodes, on the whole table.
+  // Runs a request when this worker may make the call, and counts the call.
   virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit) = 0;
-  // Enter and Leave are for requests that servers of several nodes run. Enter is called before the
-  // request and waits until this worker may make the call. Leave is called after the request and
-  // records the call.
-  virtual Status Enter(RequestKind /*kind*/, Progress* /*progress*/, const WaitLimit& /*limit*/) {
-    return Status::Ok();
-  }
-  virtual void Leave(RequestKind /*kind*/) {}
+  // For tables on several nodes: passes requests to `runner` from now on, and not to this node's
+  // shard. In sync mode these are only gets of values that this node does not have, after
+  // Request::rounds rounds; a server that has begun a later round answers with a state error.
+  virtual void PassTo(RequestRunner* /*runner*/) {}
 
   // ---- For arrays in the table's memory. Where a mode offers none, the functions set the pointer
   // to null and do nothing else. Sets *buffer to memory for a delta of the whole table, which an
@@ -75,11 +74,6 @@ class Consistency {
   virtual bool HasRounds() const { return false; }
   // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
   virtual bool RunsExchange() const { return true; }
-  // Sets the function with which sync mode gets values from the servers of other nodes, after
-  // Request::rounds rounds. It waits to its end. A server that has begun a later round answers with
-  // a state error.
-  using Fetch = std::function<Status(const Request&, const WaitLimit&)>;
-  virtual void FetchWith(Fetch /*fetch*/) {}
   // Announces that this worker joins no further rounds. The others then continue without it.
   virtual void Finish() {}
   virtual bool HasFinished() const { return false; }
@@ -114,14 +108,15 @@ class Consistency {
 // every mode, because they take no part in rounds.
 class AsyncMode final : public Consistency {
  public:
-  explicit AsyncMode(Shard* shard) : shard_(shard) {}
+  explicit AsyncMode(Shard* shard) : runner_(shard) {}
 
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override {
-    return shard_->Run(request, progress, limit);
+    return runner_->Run(request, progress, limit);
   }
+  void PassTo(RequestRunner* runner) override { runner_ = runner; }
 
  private:
-  Shard* shard_;
+  RequestRunner* runner_;
 };
 
 }  // namespace multiverso

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "consistency/here_sum.h"
+#include "consistency/local_sum.h"
 #include "consistency/rounds.h"
 #include "consistency/spanning_sum.h"
 #include "consistency/staleness_bound.h"
@@ -19,7 +19,7 @@ Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& 
   int64_t bytes = 0;
   const bool fits = members.spans_nodes() ? SpanningMemory::BytesFor(
                                                 shape, workers, members.num_workers_here(), &bytes)
-                                          : HereSum::BytesFor(shape, workers, &bytes);
+                                          : LocalSum::BytesFor(shape, workers, &bytes);
   if (fits) return bytes;
   return Status(Code::kMemory,
                 StrCat("sync mode cannot address deltas of ", shape.layout.bytes(),
@@ -40,7 +40,7 @@ std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const S
                                             std::move(*clocks));
   }
   if (!members.spans_nodes()) {
-    auto sum = std::make_unique<HereSum>(shape, memory, shard, clocks.get());
+    auto sum = std::make_unique<LocalSum>(shape, memory, shard, clocks.get());
     const Staging staging = sum->staging();
     const int index = clocks->me();
     return std::make_unique<Rounds>(std::move(clocks), staging, index, std::move(sum));

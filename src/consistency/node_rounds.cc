@@ -18,7 +18,7 @@ std::unique_ptr<NodeRounds> NodeRounds::Make(const ModeOptions& options, const S
   const SpanningMemory memory(shape, base, clocks);
   std::unique_ptr<NodeRounds> rounds(
       new NodeRounds(plan, shape, first_row, memory, std::move(clocks), shard, context));
-  rounds->is_sync_ = options.mode == Mode::kSync;
+  rounds->sums_rounds_ = options.sums_in_rounds();
   return rounds;
 }
 
@@ -35,7 +35,7 @@ NodeRounds::NodeRounds(const SumPlan& plan, const StagedShape& shape, int64_t fi
       scratch_(static_cast<size_t>(RoundSum::kElementsAtATime * shape.element_bytes())) {}
 
 void NodeRounds::Begin(int64_t table, PieceLink* link) {
-  if (!is_sync_) return;
+  if (!sums_rounds_) return;
   const SegmentGrid grid(shape_.layout.rows(), shape_.columns, shape_.element_bytes(),
                          SumPiece::kValueBytes);
   for (SumPlan::Part& part : plan_.parts) {

@@ -73,7 +73,7 @@ class NodeRounds final : private NodeSum::Values {
   RankContext* context_;
   std::unique_ptr<NodeSum> sum_;  // null with bounded staleness
   int64_t table_ = 0;
-  bool is_sync_ = false;
+  bool sums_rounds_ = false;
   uint64_t asked_ = 0;  // rounds for which CopiedFrom has been called
   std::vector<char> scratch_;
 };

@@ -48,7 +48,7 @@ Status Rounds::WaitForBuffer(const void* delta, const char* call, const WaitLimi
 void Rounds::Stage(const Request& request, int buffer) {
   const uint64_t round = clocks_->my_adds();
   StagedAdd* const add = staging_.add_of(index_, round);
-  const bool is_rows = IsOfRows(request.kind);
+  const bool is_rows = HasIds(request.kind);
   bool keeps_own_block = false;
   if (is_rows) {
     add->count =
@@ -67,11 +67,11 @@ Status Rounds::Add(const Request& request, Progress* progress, const WaitLimit& 
   constexpr char kCall[] = "add";
   if (progress->phase == kEnter) {
     MV_RETURN_IF_NOT_OK(sum_->Touch(request, limit));
-    MV_RETURN_IF_NOT_OK(clocks_->MayTick(kCall, limit));
+    MV_RETURN_IF_NOT_OK(clocks_->AwaitTicks(kCall, limit));
     progress->phase = kStage;
   }
   int buffer = 0;
-  const void* const whole = IsOfRows(request.kind) ? nullptr : request.delta;
+  const void* const whole = HasIds(request.kind) ? nullptr : request.delta;
   MV_RETURN_IF_NOT_OK(WaitForBuffer(whole, kCall, limit, &buffer));
   // Staging rows takes memory. Without it, the add fails before other workers see its tick.
   Stage(request, buffer);
@@ -85,7 +85,7 @@ Status Rounds::AddGet(const Request& request, Progress* progress, const WaitLimi
   constexpr char kCall[] = "add_get";
   if (progress->phase == kEnter) {
     MV_RETURN_IF_NOT_OK(sum_->Touch(Request::Touch(), limit));
-    MV_RETURN_IF_NOT_OK(clocks_->MayTick(kCall, limit));
+    MV_RETURN_IF_NOT_OK(clocks_->AwaitTicks(kCall, limit));
     progress->phase = kStage;
   }
   if (progress->phase == kStage) {

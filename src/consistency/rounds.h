@@ -35,7 +35,7 @@ class Rounds final : public Consistency {
   Status View(const void** values, Progress* progress, const WaitLimit& limit) override;
   bool HasRounds() const override { return true; }
   bool RunsExchange() const override { return false; }
-  void FetchWith(Fetch fetch) override { sum_->FetchWith(std::move(fetch)); }
+  void PassTo(RequestRunner* runner) override { sum_->PassTo(runner); }
   void Finish() override;
   bool HasFinished() const override { return clocks_->i_have_finished(); }
   void ReachSyncPoint(const SyncPoint& point) override;

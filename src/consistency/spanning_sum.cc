@@ -75,7 +75,7 @@ void SpanningSum::NoteAdd() {
 
 Status SpanningSum::AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,
                                   uint64_t* rounds) {
-  MV_RETURN_IF_NOT_OK(clocks_->CheckAborted());
+  MV_RETURN_IF_NOT_OK(clocks_->CheckRunning());
   // Other workers' clocks then include all adds that they made before this rank's sync point.
   MV_RETURN_IF_NOT_OK(AwaitRounds(0, call, limit, [&] { return clocks_->AllAt(sync_point); }));
   const uint64_t complete = clocks_->CompleteRounds();
@@ -104,7 +104,7 @@ void SpanningSum::CopyRows(const Request& request, bool all_from_copy) const {
     }
     std::memcpy(to, memory_.copy() + first * bytes, static_cast<size_t>((end - first) * bytes));
   };
-  if (IsOfRows(request.kind)) {
+  if (HasIds(request.kind)) {
     for (int64_t i = 0; i < request.num_ids; ++i) {
       const int64_t first = request.row_ids[i] * columns;
       copy(first, first + columns, out + i * columns * bytes);
@@ -131,13 +131,14 @@ Status SpanningSum::Read(const Request& request, uint64_t rounds, const char* ca
   if (is_copied || shard_->layout().rows() == shape_.layout.rows()) {
     CopyRows(request, is_copied && shape_.results != WireFormat::kFloat32);
   } else {
-    if (!IsOfRows(request.kind)) words()->is_copy_wanted.store(1, std::memory_order_relaxed);
+    if (!HasIds(request.kind)) words()->is_copy_wanted.store(1, std::memory_order_relaxed);
     // Fetching waits to its end.
     if (limit.slice_end <= Clock::now()) return Status::Pending();
     Request fetched = request;
-    fetched.kind = IsOfRows(request.kind) ? RequestKind::kGetRows : RequestKind::kGet;
+    fetched.kind = HasIds(request.kind) ? RequestKind::kGetRows : RequestKind::kGet;
     fetched.rounds = rounds;
-    MV_RETURN_IF_NOT_OK(fetch_(fetched, limit));
+    Progress fetching;
+    MV_RETURN_IF_NOT_OK(runner_->Run(fetched, &fetching, limit));
   }
   rounds_read_ = std::max(rounds_read_, rounds);
   return Status::Ok();

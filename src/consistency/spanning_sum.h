@@ -10,7 +10,6 @@
 #define MULTIVERSO_CONSISTENCY_SPANNING_SUM_H_
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "consistency/spanning_memory.h"
@@ -37,7 +36,7 @@ class SpanningSum final : public StagedSum {
   Status AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,
                        uint64_t* rounds) override;
   bool HasBegun(uint64_t rounds) const override;
-  void FetchWith(Fetch fetch) override { fetch_ = std::move(fetch); }
+  void PassTo(RequestRunner* runner) override { runner_ = runner; }
   bool HasApplied(uint64_t rounds) const override { return words()->applied.load() >= rounds; }
   uint64_t rounds_applied() const override;
   void Restart() override;
@@ -56,7 +55,7 @@ class SpanningSum final : public StagedSum {
   SpanningMemory memory_;
   const Shard* shard_;
   WorkerClocks* clocks_;
-  Fetch fetch_;
+  RequestRunner* runner_ = nullptr;
   std::vector<bool> leads_;   // whether a worker leads its node, by worker
   uint64_t rounds_read_ = 0;  // the most rounds whose results this rank has read
 };

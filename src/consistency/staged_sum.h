@@ -1,12 +1,11 @@
 // StagedSum: sums the deltas that workers have staged, and applies the sums to the parameters.
 //
 // Rounds (rounds.h) stages the deltas and knows whose turn it is. Where the workers are decides who
-// sums: HereSum on one node, SpanningSum over several.
+// sums: LocalSum on one node, SpanningSum over several.
 #ifndef MULTIVERSO_CONSISTENCY_STAGED_SUM_H_
 #define MULTIVERSO_CONSISTENCY_STAGED_SUM_H_
 
 #include <cstdint>
-#include <functional>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -18,9 +17,6 @@ namespace multiverso {
 // than wait past its time slice. "The first n rounds" are rounds 0 to n - 1.
 class StagedSum {
  public:
-  // Gets values from the servers of other nodes, after Request::rounds rounds.
-  using Fetch = std::function<Status(const Request&, const WaitLimit&)>;
-
   virtual ~StagedSum() = default;
 
   // ---- Adding
@@ -41,6 +37,8 @@ class StagedSum {
   virtual bool HasSummed(uint64_t rounds) const = 0;
 
   // ---- Getting
+  // Passes gets of values that this node does not have to `runner` (Consistency::PassTo).
+  virtual void PassTo(RequestRunner* /*runner*/) {}
   // Waits until the first `rounds` rounds have been applied, and copies the parameters. They do not
   // change meanwhile if a later round needs an add of this worker.
   virtual Status Read(const Request& request, uint64_t rounds, const char* call,
@@ -61,7 +59,6 @@ class StagedSum {
   virtual bool HasBegun(uint64_t rounds) const = 0;
 
   // ---- For servers, which answer gets of other nodes
-  virtual void FetchWith(Fetch /*fetch*/) {}
   virtual bool HasApplied(uint64_t /*rounds*/) const { return true; }
   virtual uint64_t rounds_applied() const { return 0; }
   // Called after a checkpoint has been loaded, which changed the parameters.

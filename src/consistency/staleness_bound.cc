@@ -9,19 +9,22 @@ constexpr int32_t kPermitted = 1;
 }  // namespace
 
 Status StalenessBound::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
-  MV_RETURN_IF_NOT_OK(Enter(request.kind, progress, limit));
-  MV_RETURN_IF_NOT_OK(shard_->Run(request, progress, limit));
-  Leave(request.kind);
+  MV_RETURN_IF_NOT_OK(AwaitBound(request.kind, progress, limit));
+  MV_RETURN_IF_NOT_OK(runner_->Run(request, progress, limit));
+  if (!IsAdd(request.kind)) return Status::Ok();
+  // Every node has applied the add, so the other workers can read it.
+  clocks_.CountAdd();
+  clocks_.WakeLeader();
   return Status::Ok();
 }
 
-Status StalenessBound::Enter(RequestKind kind, Progress* progress, const WaitLimit& limit) {
+Status StalenessBound::AwaitBound(RequestKind kind, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kPermitted) return Status::Ok();
   const bool has_finished = clocks_.i_have_finished();
   if (IsAdd(kind) && has_finished) {
     return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
   }
-  MV_RETURN_IF_NOT_OK(clocks_.CheckAborted());
+  MV_RETURN_IF_NOT_OK(clocks_.CheckRunning());
   if (IsAdd(kind)) clocks_.Attach();
   const uint64_t adds = clocks_.my_adds() + (IsAdd(kind) ? 1 : 0);
   // A worker that has finished reads the current values without waiting.
@@ -51,12 +54,6 @@ Status StalenessBound::Settle(const WaitLimit& limit) {
   return clocks_.Await(
       "save", limit, [&] { return clocks_.AllAt(sync_point_); },
       [](int /*worker*/) { return Need::kWork; });
-}
-
-void StalenessBound::Leave(RequestKind kind) {
-  if (!IsAdd(kind)) return;
-  clocks_.CountAdd();
-  clocks_.WakeLeader();
 }
 
 }  // namespace multiverso

@@ -19,11 +19,10 @@ namespace multiverso {
 class StalenessBound final : public Consistency {
  public:
   StalenessBound(uint64_t staleness, Shard* shard, WorkerClocks clocks)
-      : staleness_(staleness), shard_(shard), clocks_(std::move(clocks)) {}
+      : staleness_(staleness), runner_(shard), clocks_(std::move(clocks)) {}
 
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
-  Status Enter(RequestKind kind, Progress* progress, const WaitLimit& limit) override;
-  void Leave(RequestKind kind) override;
+  void PassTo(RequestRunner* runner) override { runner_ = runner; }
   bool HasRounds() const override { return true; }
   void Finish() override { clocks_.Finish(); }
   void ReachSyncPoint(const SyncPoint& point) override;
@@ -34,8 +33,11 @@ class StalenessBound final : public Consistency {
   void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }
 
  private:
+  // Waits until this worker may make the call.
+  Status AwaitBound(RequestKind kind, Progress* progress, const WaitLimit& limit);
+
   uint64_t staleness_;
-  Shard* shard_;
+  RequestRunner* runner_;
   WorkerClocks clocks_;
   uint64_t sync_point_ = 0;  // the number of this worker's last sync point
 };

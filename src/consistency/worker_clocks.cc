@@ -27,8 +27,8 @@ WorkerClocks::WorkerClocks(char* base, RankContext* context, std::string name)
   const Membership& members = context_->members();
   for (int rank = 0; rank < members.capacity(); ++rank) {
     if (!members.is_worker(rank)) continue;
-    if (members.is_local(rank)) here_.push_back(static_cast<int>(members_.size()));
-    members_.push_back(rank);
+    if (members.is_local(rank)) here_.push_back(static_cast<int>(worker_ranks_.size()));
+    worker_ranks_.push_back(rank);
   }
   me_ = members.worker_id();
   if (me_ >= 0 && me_ < members.initial_size()) Attach();
@@ -60,7 +60,7 @@ void WorkerClocks::Detach() {
   Wake();
 }
 
-int WorkerClocks::rank_of(int worker) const { return members_[static_cast<size_t>(worker)]; }
+int WorkerClocks::rank_of(int worker) const { return worker_ranks_[static_cast<size_t>(worker)]; }
 
 bool WorkerClocks::is_here(int worker) const {
   return context_->members().is_local(rank_of(worker));
@@ -94,7 +94,7 @@ bool WorkerClocks::AllHereHavePassed(uint64_t round) const {
                      [&](int worker) { return HasPassed(worker, round); });
 }
 
-Status WorkerClocks::MayTick(const char* call, const WaitLimit& limit) {
+Status WorkerClocks::AwaitTicks(const char* call, const WaitLimit& limit) {
   if (i_have_finished()) {
     return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
   }
@@ -262,7 +262,7 @@ uint64_t WorkerClocks::RoundOf(int worker, uint64_t tick) const {
 }
 
 Status WorkerClocks::Tick(TickKind kind, const char* call, const WaitLimit& limit) {
-  MV_RETURN_IF_NOT_OK(MayTick(call, limit));
+  MV_RETURN_IF_NOT_OK(AwaitTicks(call, limit));
   return Advance(kind);
 }
 

@@ -126,12 +126,12 @@ class WorkerClocks {
   // Waits while this worker is too far ahead, then makes a tick and compares it with the same tick
   // of the other workers. If they differ, aborts the session with a mismatch, and returns it.
   Status Tick(TickKind kind, const char* call, const WaitLimit& limit);
-  // The two halves of Tick, for calls that stage a delta between them. MayTick waits until this
-  // worker may make two more ticks. Advance makes and compares one.
-  Status MayTick(const char* call, const WaitLimit& limit);
+  // The two halves of Tick, for calls that stage a delta between them. AwaitTicks waits until
+  // this worker may make two more ticks. Advance makes and compares one.
+  Status AwaitTicks(const char* call, const WaitLimit& limit);
   Status Advance(TickKind kind);
-  // Returns the error if the session has been aborted.
-  Status CheckAborted() { return context_->state()->CheckRunning(/*was_waiting=*/false); }
+  // Returns the error if the session was aborted or this rank excluded.
+  Status CheckRunning() { return context_->state()->CheckRunning(/*was_waiting=*/false); }
   // Publishes this worker's add of its current round.
   void CountAdd();
   // Announces that this worker makes no more adds and ticks.
@@ -210,9 +210,9 @@ class WorkerClocks {
   RankContext* context_;
   bool is_elastic_;
   std::string name_;
-  std::vector<int> members_;  // the ranks of the workers, in worker order
-  std::vector<int> here_;     // the workers of this node, in worker order
-  int me_ = -1;               // this rank's index in members_, or -1 if it is no worker
+  std::vector<int> worker_ranks_;  // the ranks of the workers, in worker order
+  std::vector<int> here_;          // the workers of this node, in worker order
+  int me_ = -1;                    // this rank's index in worker_ranks_, or -1 if it is no worker
   std::vector<int> also_needed_;
   Words* words_;
   Slot* slots_;

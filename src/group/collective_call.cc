@@ -102,7 +102,7 @@ Status CollectiveCall::AwaitEnd(uint32_t number, const WaitLimit& limit) const {
 }
 
 Status CollectiveCall::AwaitOpening(RankContext* context, const WaitLimit& limit) {
-  return CollectiveCall(context, CollectiveKind::kJoin).AwaitEnd(1, limit);
+  return CollectiveCall(context, CollectiveKind::kOpen).AwaitEnd(1, limit);
 }
 
 void CollectiveCall::EndOpening(RankContext* context) {

@@ -13,14 +13,6 @@
 namespace multiverso {
 namespace {
 
-enum MessageKind : uint32_t {
-  kAborted = 1,
-  kExit = 2,
-  kLateQuestion = 3,
-  kHeartbeat = 4,
-  kContributionRequest = 5,
-};
-
 // How often a node checks whether its ranks have died.
 constexpr auto kCheckInterval = std::chrono::milliseconds(200);
 // How long a process that ends waits for its last messages. Their receivers are polling.
@@ -31,27 +23,17 @@ constexpr auto kAnswerTimeout = std::chrono::seconds(1);
 // A poll takes microseconds. If it takes this long after a loss, MPI waits for the lost rank.
 constexpr auto kStuckAfter = std::chrono::seconds(1);
 
-// The header of an answer to kLateQuestion. The late ranks, of 4 bytes each, follow the header.
-struct LateRanksHeader {
-  int32_t node;
-  int32_t group;
-  uint64_t sequence;
-};
+// Returns a sentence that names the lost ranks, or an empty text if no rank is lost.
+std::string LostRankNames(const Membership& members, const PeerStatus& peers) {
+  std::string names;
+  for (int rank = 0; rank < members.size(); ++rank) {
+    if (rank == members.rank() || !peers.IsLost(rank)) continue;
+    names += StrCat(names.empty() ? ". Lost: " : ", ", peers.EndOf(rank));
+  }
+  return names;
+}
 
 }  // namespace
-
-struct ControlChannel::ControlMessage {
-  uint32_t kind = 0;
-  int32_t sender = 0;
-  int32_t rank = 0;  // the rank that it is about; -1 for kAborted if the error is about none
-  // kAborted: a Code; kExit: a RankSlot::State; kHeartbeat: 1 for the last one;
-  // kContributionRequest: the node whose contribution is requested.
-  int32_t code = 0;
-  int32_t group = 0;                 // this and the next: kLateQuestion, kContributionRequest
-  uint64_t sequence = 0;             // kExit: whether the rank was silent, and may run again
-  uint64_t sequences[kGroups] = {};  // kExit: the latest collectives that the rank had begun
-  char text[512] = {};
-};
 
 ControlChannel::ControlChannel(std::unique_ptr<Messenger> messenger, const Membership* members,
                                const NodeMemory* memory, FailureDetector* failure_detector,
@@ -121,16 +103,7 @@ void ControlChannel::WarnIfStuck() {
                     TimeText(static_cast<double>(stuck.count()) * 1e-9),
                     " that should have returned at once: MPI may wait for a rank that was killed "
                     "while sending, and then the call lasts until this process ends",
-                    any_lost ? LostRankNames() : ""));
-}
-
-std::string ControlChannel::LostRankNames() const {
-  std::string names;
-  for (int rank = 0; rank < members_->size(); ++rank) {
-    if (rank == members_->rank() || !peers_->IsLost(rank)) continue;
-    names += StrCat(names.empty() ? ". Lost: " : ", ", peers_->EndOf(rank));
-  }
-  return names;
+                    any_lost ? LostRankNames(*members_, *peers_) : ""));
 }
 
 Status ControlChannel::ReceiveAll(bool* received_any) {
@@ -141,14 +114,7 @@ Status ControlChannel::ReceiveAll(bool* received_any) {
                                          FrameBytes<ControlMessage>(), &bytes, &got));
     if (!got) return Status::Ok();
     ControlMessage message;
-    FrameReader reader(bytes);
-    const int size = members_->size();
-    const bool is_valid = reader.ReadHeader(FrameKind::kControl, &message) &&
-                          reader.remaining() == 0 && message.sender >= 0 && message.sender < size &&
-                          !members_->is_local(message.sender) &&
-                          message.rank >= (message.kind == kAborted ? -1 : 0) &&
-                          message.rank < size && message.group >= 0 && message.group < kGroups;
-    message.text[sizeof(message.text) - 1] = '\0';
+    const bool is_valid = ReadControlMessage(bytes, *members_, &message);
     if (!is_valid || !Handle(message)) {
       ReportInvalid("control", is_valid ? message.sender : -1);
       continue;
@@ -161,14 +127,14 @@ bool ControlChannel::Handle(const ControlMessage& message) {
   // A rank that was suspended does not know yet that the others continue without it.
   if (peers_->IsExcludedForSilence(message.sender)) return true;
   switch (message.kind) {
-    case kAborted: {
+    case ControlMessage::kAborted: {
       if (message.code >= 0) return false;
       const Status why(static_cast<Code>(message.code), message.text);
       memory_->RecordAbort(message.sender,
                            message.rank < 0 ? why : peers_->About(message.rank, why));
       return true;
     }
-    case kExit:
+    case ControlMessage::kExit:
       if (message.code != RankSlot::kLeft && message.code != RankSlot::kDied) return false;
       if (members_->is_local(message.rank)) {
         if (message.sequence == 0) return false;
@@ -179,10 +145,10 @@ bool ControlChannel::Handle(const ControlMessage& message) {
       peers_->RecordExit(message.rank, static_cast<RankSlot::State>(message.code), message.text,
                          message.sequences, /*was_silent=*/message.sequence != 0);
       return true;
-    case kLateQuestion:
+    case ControlMessage::kLateQuestion:
       AnswerLateRanks(message);
       return true;
-    case kContributionRequest: {
+    case ControlMessage::kContributionRequest: {
       if (message.group >= kSpanningGroups || message.code < 0 ||
           message.code >= members_->num_nodes()) {
         return false;
@@ -195,7 +161,7 @@ bool ControlChannel::Handle(const ControlMessage& message) {
       }
       return true;
     }
-    case kHeartbeat:
+    case ControlMessage::kHeartbeat:
       failure_detector_->RecordHeartbeat(members_->node_of(message.sender), message.code != 0);
       return true;
     default:
@@ -229,31 +195,20 @@ void ControlChannel::SendTo(int node, const ControlMessage& message) {
 }
 
 void ControlChannel::SendAbort(const Status& why) {
-  ControlMessage message = MessageAbout(why.peer() == nullptr ? -1 : why.peer()->rank, kAborted);
+  ControlMessage message = MessageAbout(why.peer() == nullptr ? -1 : why.peer()->rank,
+                                        ControlMessage::kAborted, *members_);
   message.code = static_cast<int32_t>(why.code());
   CopyText(message.text, why.text());
   SendToOtherNodes(message);
   messenger_->AwaitPosted(Clock::now() + kSendTimeout);
 }
 
-ControlChannel::ControlMessage ControlChannel::ExitMessage(int rank, RankSlot::State state,
-                                                           const std::string& reason) const {
-  ControlMessage message = MessageAbout(rank, kExit);
-  message.code = static_cast<int32_t>(state);
-  message.sequence = memory_->slot(rank).was_excluded.load(std::memory_order_acquire);
-  for (int i = 0; i < kGroups; ++i) {
-    message.sequences[i] = memory_->slot(rank).groups[i].sequence.load(std::memory_order_acquire);
-  }
-  CopyText(message.text, reason);
-  return message;
-}
-
 void ControlChannel::SendExit(int rank, RankSlot::State state, const std::string& reason) {
-  SendToOtherNodes(ExitMessage(rank, state, reason));
+  SendToOtherNodes(ExitMessage(rank, state, reason, *members_, *memory_));
 }
 
 void ControlChannel::SendDeath(int rank, const std::string& how) {
-  const ControlMessage message = ExitMessage(rank, RankSlot::kDied, how);
+  const ControlMessage message = ExitMessage(rank, RankSlot::kDied, how, *members_, *memory_);
   for (int node = 0; node < members_->num_nodes(); ++node) {
     if (node != members_->node() && node != members_->node_of(rank)) SendTo(node, message);
   }
@@ -334,7 +289,7 @@ void ControlChannel::AnnounceClose() {
 
 void ControlChannel::SendHeartbeat(bool is_last) {
   if (ServiceRankOf(members_->node()) != members_->rank()) return;
-  ControlMessage message = MessageAbout(members_->rank(), kHeartbeat);
+  ControlMessage message = MessageAbout(members_->rank(), ControlMessage::kHeartbeat, *members_);
   message.code = is_last ? 1 : 0;
   SendToOtherNodes(message);
 }
@@ -347,24 +302,9 @@ int ControlChannel::ServiceRankOf(int node) const {
   return ranks.front();
 }
 
-ControlChannel::ControlMessage ControlChannel::MessageAbout(int rank, uint32_t kind) const {
-  ControlMessage message;
-  message.kind = kind;
-  message.sender = members_->rank();
-  message.rank = rank;
-  return message;
-}
-
-ControlChannel::ControlMessage ControlChannel::Question(uint32_t kind, int group,
-                                                        uint64_t sequence) const {
-  ControlMessage message = MessageAbout(members_->rank(), kind);
-  message.group = group;
-  message.sequence = sequence;
-  return message;
-}
-
 void ControlChannel::RequestContribution(int node, int group, uint64_t sequence) {
-  ControlMessage question = Question(kContributionRequest, group, sequence);
+  ControlMessage question =
+      Question(ControlMessage::kContributionRequest, group, sequence, *members_);
   question.code = node;
   if (peers_->FirstRankOfLostNode(node) < 0) return SendTo(node, question);
   SendToOtherNodes(question);
@@ -376,7 +316,7 @@ LateInquiry ControlChannel::RequestLateRanks(int group, uint64_t sequence) {
   for (int node = 0; node < members_->num_nodes(); ++node) {
     if (node == members_->node()) continue;
     inquiry.unanswered_nodes.push_back(node);
-    SendTo(node, Question(kLateQuestion, group, sequence));
+    SendTo(node, Question(ControlMessage::kLateQuestion, group, sequence, *members_));
   }
   return inquiry;
 }

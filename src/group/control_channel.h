@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "group/control_message.h"
 #include "liveness/failure_detector.h"
 #include "liveness/peer_status.h"
 #include "node/membership.h"
@@ -89,13 +90,8 @@ class ControlChannel {
   int ServiceRankOf(int node) const;
 
  private:
-  struct ControlMessage;
   void SendToOtherNodes(const ControlMessage& message);
   void SendTo(int node, const ControlMessage& message);
-  // Returns a message of this rank about `rank`.
-  ControlMessage MessageAbout(int rank, uint32_t kind) const;
-  ControlMessage ExitMessage(int rank, RankSlot::State state, const std::string& reason) const;
-  ControlMessage Question(uint32_t kind, int group, uint64_t sequence) const;
   bool ReceiveAndCheck();
   Status ReceiveAll(bool* received_any);
   // Returns false if the message is invalid.
@@ -110,8 +106,6 @@ class ControlChannel {
   void SendIfSilent(int rank);
   void SendHeartbeatIfDue();
   void SendHeartbeat(bool is_last);
-  // Returns a sentence that names the lost ranks, or an empty text if no rank is lost.
-  std::string LostRankNames() const;
 
   std::unique_ptr<Messenger> messenger_;
   const Membership* members_;

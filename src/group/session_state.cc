@@ -11,6 +11,11 @@ void SessionState::Abort(const Status& why) {
   AnnounceClose();
 }
 
+void SessionState::GiveUp(const Status& why) {
+  if (members_->is_elastic()) return Leave(why.text());
+  Abort(why);
+}
+
 void SessionState::AbortInBackground(const Status& why) {
   if (channel_ != nullptr) channel_->SendAbort(why);
   memory_->RecordAbort(members_->rank(), why);
@@ -23,7 +28,7 @@ Status SessionState::CheckNotExcluded() const {
                                        memory_->own_slot().reason, ")"));
   }
   // A message from another node may wait that says so.
-  if (channel_ != nullptr && peers_->HasMissedTimeout()) channel_->CatchUp();
+  if (channel_ != nullptr && peers_->HasMissedHeartbeats()) channel_->CatchUp();
   if (memory_->own_slot().was_excluded.load(std::memory_order_acquire) == 0) return Status::Ok();
   return Status(Code::kState,
                 StrCat("the other ranks have excluded rank ", members_->rank(),

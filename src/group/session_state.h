@@ -32,6 +32,9 @@ class SessionState {
   // Ends every wait of the session's ranks, now and later. The waits return AbortedError, except
   // that a mismatch is returned to all, and a timeout to ranks that were waiting already.
   void Abort(const Status& why);
+  // Ends this rank's part in a call that other ranks wait for, when its caller has given up the
+  // call: aborts the session, or leaves it if it is elastic, so that the others continue.
+  void GiveUp(const Status& why);
   // Like Abort, but for a thread of the library: this rank's caller does not know the error yet.
   void AbortInBackground(const Status& why);
   bool IsAborted() const { return memory_->IsAborted(); }

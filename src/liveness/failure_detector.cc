@@ -31,7 +31,7 @@ void FailureDetector::Beat() {
   control_->slots()[members_->rank()].silence_logged.store(0, std::memory_order_relaxed);
 }
 
-bool FailureDetector::HasMissedTimeout() const {
+bool FailureDetector::HasMissedHeartbeats() const {
   const int64_t mine = last_heartbeat(members_->rank()).load(std::memory_order_acquire);
   return mine != 0 && NanosecondsNow() - mine > kMissedHeartbeats * interval_.count();
 }

@@ -31,9 +31,9 @@ class FailureDetector {
   std::chrono::nanoseconds interval() const { return interval_; }
   // Records a heartbeat of this rank.
   void Beat();
-  // Returns whether this rank has missed several heartbeats: it was suspended, and others may count
-  // it as lost.
-  bool HasMissedTimeout() const;
+  // Returns whether this rank has missed several of its own heartbeats: it was suspended, and
+  // others may count it as lost.
+  bool HasMissedHeartbeats() const;
   // Records a heartbeat of another node. After its last one, the node's silence means nothing.
   void RecordHeartbeat(int node, bool is_last);
 

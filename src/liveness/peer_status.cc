@@ -242,7 +242,8 @@ std::string PeerStatus::LastCallOf(int rank) const {
 
 std::string PeerStatus::LastCheckpoint() const {
   const NodeControl& control = *memory_->control();
-  return control.has_checkpoint.load(std::memory_order_acquire) == 0 ? "" : control.checkpoint;
+  const uint32_t number = control.num_checkpoints.load(std::memory_order_acquire);
+  return number == 0 ? "" : control.checkpoints[number % 2];
 }
 
 }  // namespace multiverso

@@ -34,8 +34,9 @@ class PeerStatus final : public OwnerProbe {
   bool IsSilent(int rank) const { return failure_detector_->IsSilent(rank); }
   // Returns the seconds since that rank's last heartbeat, or 0 if this rank cannot tell.
   double SilentFor(int rank) const { return failure_detector_->SilentFor(rank); }
-  // Returns whether this rank's last heartbeat is older than peer_timeout.
-  bool HasMissedTimeout() const { return failure_detector_->HasMissedTimeout(); }
+  // Returns whether this rank has missed several of its own heartbeats: it was suspended, and
+  // others may count it as lost.
+  bool HasMissedHeartbeats() const { return failure_detector_->HasMissedHeartbeats(); }
   // Returns how a rank was lost, such as "(process 12) died"; empty if it is not lost. A rank of
   // this node that closed also "died" once its process has ended. The loss of a silent rank of
   // another node is recorded here, so that the rank stays lost if it resumes.

@@ -47,7 +47,7 @@ struct RobustLock {
     return TryTake(owner) ? Outcome::kTaken : TakeSlowly(owner, probe, until);
   }
 
-  void Leave() {
+  void Release() {
     if ((word.exchange(0, std::memory_order_release) & kSleepers) != 0) WakeOne();
   }
 

@@ -105,7 +105,7 @@ struct alignas(64) NodeControl {
   // ---- Only of an elastic session
   int32_t initial_size;  // the ranks that opened it; 0 in a session that is not elastic
   int32_t max_workers;   // at the same time; 0 for no bound
-  int64_t staleness;     // these two and peer_timeout_ms are as in Hello
+  int64_t staleness;     // this, timeout_ms and peer_timeout_ms are as in Hello
   int64_t timeout_ms;
   int64_t peer_timeout_ms;
   char host[64];
@@ -137,9 +137,10 @@ struct alignas(64) NodeControl {
 
   // The labels by table number. Later tables have no label.
   TableLabel labels[FlightRecorder::kTables];
-  // The path of the latest complete checkpoint.
-  std::atomic<uint32_t> has_checkpoint;
-  char checkpoint[252];
+  // Number n of the complete checkpoints of this session, counted from 1, is in checkpoints[n % 2],
+  // so that a rank can read the path of the latest one while the next is recorded.
+  std::atomic<uint32_t> num_checkpoints;
+  char checkpoints[2][252];
 
   struct alignas(64) GroupState {
     std::atomic<uint64_t> total_begun;  // how often members on this node have begun a collective

@@ -7,7 +7,7 @@ namespace multiverso {
 
 const char* NameOf(CollectiveKind kind) {
   switch (kind) {
-    case CollectiveKind::kJoin:
+    case CollectiveKind::kOpen:
       return "init";
     case CollectiveKind::kBarrier:
       return "barrier";

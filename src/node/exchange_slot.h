@@ -22,7 +22,7 @@ namespace multiverso {
 // The collective calls and their steps: the creation of a table has three. Members that begin a
 // collective with different kinds made different calls.
 enum class CollectiveKind : uint32_t {
-  kJoin = 1,
+  kOpen = 1,
   kBarrier,
   kCreateTable,
   kMapTable,

@@ -30,6 +30,9 @@ enum class CallKind : int32_t {
   kPublish,
 };
 
+static_assert(static_cast<int32_t>(RequestKind::kEnd) <=
+              static_cast<int32_t>(CallKind::kCollectiveGet));
+
 constexpr CallKind CallOf(RequestKind kind) { return static_cast<CallKind>(kind); }
 const char* NameOf(CallKind call);
 

@@ -19,18 +19,14 @@ Status MismatchOf(const char* what, const std::string& first, int rank, const st
                                         ", rank ", rank, " has ", other));
 }
 
-std::string ModeName(const Hello& hello) {
-  if (hello.mode == 0) return "async";
-  return hello.mode == 1 ? "sync" : StrCat("staleness=", hello.staleness);
-}
-
 Status CompareHellos(const Hello& first, const Hello& other, int rank) {
   if (std::strcmp(first.version, other.version) != 0 || first.abi != other.abi) {
     return MismatchOf("the version of Multiverso", StrCat(first.version, " (ABI ", first.abi, ")"),
                       rank, StrCat(other.version, " (ABI ", other.abi, ")"));
   }
   if (first.mode != other.mode || first.staleness != other.staleness) {
-    return MismatchOf("the consistency mode", ModeName(first), rank, ModeName(other));
+    return MismatchOf("the consistency mode", NameOfMode(first.mode, first.staleness), rank,
+                      NameOfMode(other.mode, other.staleness));
   }
   if (first.on_loss != other.on_loss) {
     const auto name = [](const Hello& hello) { return hello.on_loss == 0 ? "fail" : "continue"; };
@@ -56,6 +52,11 @@ Status CompareHellos(const Hello& first, const Hello& other, int rank) {
 }
 
 }  // namespace
+
+std::string NameOfMode(int mode, int64_t staleness) {
+  if (mode == MV_MODE_ASYNC) return "async";
+  return mode == MV_MODE_SYNC ? "sync" : StrCat("staleness=", staleness);
+}
 
 Status DescribeThisPlace(Hello* hello, int rank) {
   CopyText(hello->host, HostName());

@@ -67,6 +67,9 @@ struct ElasticSession {
   const std::atomic<int32_t>* joined = nullptr;  // outlives the membership
 };
 
+// Returns the name of a consistency mode, MV_MODE_..., for messages.
+std::string NameOfMode(int mode, int64_t staleness);
+
 class Membership {
  public:
   // The most ranks that can ever join an elastic session.

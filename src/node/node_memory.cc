@@ -97,8 +97,9 @@ std::atomic<int64_t>* NodeMemory::KeyCountsOf(int64_t table) const {
 }
 
 void NodeMemory::RecordCheckpoint(const std::string& path) const {
-  CopyText(control_->checkpoint, path);
-  control_->has_checkpoint.store(1, std::memory_order_release);
+  const uint32_t number = control_->num_checkpoints.load(std::memory_order_relaxed) + 1;
+  CopyText(control_->checkpoints[number % 2], path);
+  control_->num_checkpoints.store(number, std::memory_order_release);
 }
 
 void NodeMemory::WakeLeader() const {

@@ -177,7 +177,8 @@ std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
     }
   }
   const int64_t table = calls[0].table;
-  if (!awaited.empty() || control_->mode == 0 || table < 0 || table >= FlightRecorder::kTables) {
+  if (!awaited.empty() || control_->mode == MV_MODE_ASYNC || table < 0 ||
+      table >= FlightRecorder::kTables) {
     return awaited;
   }
   // In sync mode and with bounded staleness, a rank waits for the ranks that have made fewer adds.
@@ -250,8 +251,8 @@ JsonValue NodeSnapshot::Json() const {
       .Add("session", control_->session)
       .Add("name", TextOf(control_->name));
   node.Add("published", control_->published.load());
-  node.Add("saved", control_->has_checkpoint.load() != 0 ? ToJson(TextOf(control_->checkpoint))
-                                                         : JsonValue());
+  const uint32_t saves = control_->num_checkpoints.load();
+  node.Add("saved", saves == 0 ? JsonValue() : ToJson(TextOf(control_->checkpoints[saves % 2])));
   node.Add("members", JsonList(node_ranks, describe_rank));
   return node.Add("tables", JsonList(tables, describe_table)).Take();
 }

@@ -17,6 +17,9 @@ namespace multiverso {
 
 class RequestRecord {
  public:
+  // The largest number of a request.
+  static constexpr uint64_t kMaxNumber = (uint64_t{1} << 40) - 1;
+
   enum class Claim {
     kMine,    // only the claiming rank executes the request
     kDone,    // the request has been executed
@@ -70,6 +73,8 @@ class RequestRecord {
  private:
   static constexpr int kOwnerBits = 16;
   static constexpr int kPositionBits = 24;  // a chunk has fewer elements
+  static_assert(kMaxNumber <= UINT64_MAX >> kOwnerBits && kMaxNumber <= UINT64_MAX >> kPositionBits,
+                "a number has room beside an owner and beside a position");
   static uint64_t NumberOf(uint64_t begun) { return begun >> kOwnerBits; }
   static int OwnerOf(uint64_t begun) {
     return static_cast<int>(begun & ((uint64_t{1} << kOwnerBits) - 1));

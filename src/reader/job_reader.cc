@@ -97,7 +97,7 @@ std::shared_ptr<JobReader::TableView> JobReader::Open(const std::string& path) c
   if (!segment.ok() || segment->bytes() < kPage) return nullptr;
   view->segment = std::move(segment.value());
   char* const base = view->segment.data();
-  view->header = reinterpret_cast<TableHeader*>(base + ShardStorage::kLabelOffset);
+  view->header = reinterpret_cast<TableHeader*>(base + ShardStorage::kHeaderRoomOffset);
   TableHeader& header = *view->header;
   if (header.session != control_->session || !header.spec.Check().ok() ||
       !header.published_spec.Check().ok()) {
@@ -106,7 +106,7 @@ std::shared_ptr<JobReader::TableView> JobReader::Open(const std::string& path) c
   const ShardUser user{0, this, Request::kNoWorker, /*is_reader=*/true};
   const bool is_whole = header.rows.count() == header.spec.num_row;
   // In sync mode, only complete rounds may be read.
-  if (is_whole && control_->mode != static_cast<int32_t>(Mode::kSync)) {
+  if (is_whole && !ModeOptions{static_cast<Mode>(control_->mode)}.sums_in_rounds()) {
     auto live = TableShard::MakeShard(header.spec, header.rows, header.num_workers, base, user);
     if (!live.ok()) return nullptr;
     view->live = std::move(live.value());
@@ -136,7 +136,7 @@ void JobReader::FindTables() {
     if (!IsAlive(local_rank)) continue;
     const int64_t pid = control_->slots()[session_.RankOf(local_rank)].pid;
     for (const std::string& path :
-         SegmentsOf(pid, TableHeader::kMagic, ShardStorage::kLabelOffset)) {
+         SegmentsOf(pid, TableHeader::kMagic, ShardStorage::kHeaderRoomOffset)) {
       const std::shared_ptr<TableView> opened = Open(path);
       if (opened == nullptr || is_gone(opened)) continue;
       const bool is_known = std::any_of(tables_.begin(), tables_.end(), [&](const auto& table) {
@@ -199,7 +199,7 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
   const std::string where = StrCat("table '", TextOf(spec.name), "': ");
   const bool is_allowed =
       request.kind == RequestKind::kGet || request.kind == RequestKind::kGetRows ||
-      request.kind == RequestKind::kGetKeys || request.kind == RequestKind::kCellsOfRows;
+      request.kind == RequestKind::kGetKeys || request.kind == RequestKind::kKeysOfRows;
   if (!is_allowed || NeedsKeys(request.kind) != spec.is_hash()) {
     return Status(Code::kValue, StrCat(where, "a reader of ", spec.Describe(), " cannot run '",
                                        NameOf(request.kind), "'"));
@@ -207,14 +207,15 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
   const RowRange rows = version == 0 ? header.rows : header.published_rows;
   const int64_t element_bytes = ReturnsNumbers(request.kind) ? static_cast<int64_t>(sizeof(int64_t))
                                                              : SizeOf(spec.value_type());
-  const int64_t expected = IsOfRows(request.kind)
-                               ? request.num_ids * (spec.bytes_per_id(request.kind) / element_bytes)
-                               : rows.count() * spec.num_col;
-  if (count != expected) {
-    return Status(Code::kValue,
-                  StrCat(where, "expected ", expected, " elements, received ", count));
+  const bool has_ids = HasIds(request.kind);
+  const int64_t num_rows = has_ids ? request.num_ids : rows.count();
+  const int64_t columns = has_ids ? spec.bytes_per_id(request.kind) / element_bytes : spec.num_col;
+  int64_t expected = 0;
+  if (!CheckedMultiply(num_rows, columns, &expected) || count != expected) {
+    return Status(Code::kValue, StrCat(where, "expected ", num_rows, " rows of ", columns,
+                                       " elements, received ", count, " elements"));
   }
-  for (int64_t i = 0; IsOfRows(request.kind) && i < request.num_ids; ++i) {
+  for (int64_t i = 0; has_ids && i < request.num_ids; ++i) {
     if (rows.Contains(spec.RowOfId(request.kind, request.row_ids[i]))) continue;
     return Status(Code::kIndex, StrCat(where, IsOfKeys(request.kind) ? "keys[" : "row_ids[", i,
                                        "]: expected a row of this node, ", rows.first, " to ",

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "session/checkpoint_votes.h"
 #include "session/checkpointing.h"
 #include "session/negotiation.h"
-#include "session/vote.h"
 
 namespace multiverso {
 

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "checkpoint/folder.h"
-#include "session/vote.h"
+#include "session/checkpoint_votes.h"
 
 namespace multiverso {
 namespace {

@@ -36,7 +36,8 @@ void Heartbeat::Run() {
     ControlChannel* const channel = context_->control_channel();
     // After a suspension, this rank learns whether others count it as lost before its next
     // heartbeat, since its calls ask only until then (SessionState::CheckNotExcluded).
-    if (channel != nullptr && context_->failure_detector()->HasMissedTimeout()) channel->CatchUp();
+    if (channel != nullptr && context_->failure_detector()->HasMissedHeartbeats())
+      channel->CatchUp();
     context_->failure_detector()->Beat();
     context_->failure_detector()->WarnOfSilentRanks();
     if (channel != nullptr) channel->WarnIfStuck();

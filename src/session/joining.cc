@@ -28,8 +28,8 @@ int64_t NumberIn(const std::string& text) {
 
 class Joining {
  public:
-  Joining(const SessionOptions& options, std::string job)
-      : options_(options), job_(std::move(job)) {}
+  Joining(const SessionOptions& options, std::string name_or_pid)
+      : options_(options), name_or_pid_(std::move(name_or_pid)) {}
 
   Result<std::unique_ptr<Session>> Run(Interrupt* interrupt);
 
@@ -41,7 +41,7 @@ class Joining {
   Status TakeRank();
 
   SessionOptions options_;
-  std::string job_;
+  std::string name_or_pid_;
   std::optional<FoundSession> session_;
   Membership members_;
   std::unique_ptr<RankContext> context_;
@@ -49,11 +49,11 @@ class Joining {
 };
 
 Status Joining::FindSession() {
-  const int64_t pid = NumberIn(job_);
+  const int64_t pid = NumberIn(name_or_pid_);
   std::string others;  // the sessions that exist
   bool is_fixed = false;
   for (FoundSession& found : FindSessions(pid, /*is_writable=*/true)) {
-    const bool is_wanted = pid > 0 || found.name() == job_;
+    const bool is_wanted = pid > 0 || found.name() == name_or_pid_;
     const bool is_alive = found.CountAlive() > 0;
     if (is_wanted && found.is_elastic() && is_alive) {
       session_ = std::move(found);
@@ -66,14 +66,14 @@ Status Joining::FindSession() {
     }
   }
   if (is_fixed) {
-    return Status(Code::kState, StrCat("the session of '", job_,
+    return Status(Code::kState, StrCat("the session of '", name_or_pid_,
                                        "' is not elastic: its ranks pass elastic=True to "
                                        "multiverso.init"));
   }
   return Status(Code::kState,
                 StrCat("expected the name of an elastic session of this user on this machine, or "
                        "the process id of one of its ranks, received '",
-                       job_, "'; the sessions here: ", others.empty() ? "none" : others));
+                       name_or_pid_, "'; the sessions here: ", others.empty() ? "none" : others));
 }
 
 Status Joining::CheckOptions() const {
@@ -86,12 +86,8 @@ Status Joining::CheckOptions() const {
   if (version != kVersion) return differ("the version of Multiverso", version, kVersion);
   const int mode = static_cast<int>(options_.mode.mode);
   if (session.mode != mode || session.staleness != options_.mode.staleness) {
-    const auto name = [](int number, int64_t staleness) {
-      return number == static_cast<int>(Mode::kAsync) ? std::string("async")
-                                                      : StrCat("staleness=", staleness);
-    };
-    return differ("the consistency mode", name(session.mode, session.staleness),
-                  name(mode, options_.mode.staleness));
+    return differ("the consistency mode", NameOfMode(session.mode, session.staleness),
+                  NameOfMode(mode, options_.mode.staleness));
   }
   if (session.timeout_ms != options_.timeout.count()) {
     return differ("timeout", StrCat(session.timeout_ms, " ms"),
@@ -115,7 +111,8 @@ Status Joining::TakeRank() {
                   StrCat("the session has been aborted: ", TextOf(session->abort_reason)));
   }
   const int active = session_->CountAlive();
-  if (active == 0) return Status(Code::kState, StrCat("the session '", job_, "' has ended"));
+  if (active == 0)
+    return Status(Code::kState, StrCat("the session '", name_or_pid_, "' has ended"));
   if (session->max_workers > 0 && active >= session->max_workers) {
     return Status(Code::kState,
                   StrCat("the session '", TextOf(session->name), "' has no free place: it has ",
@@ -177,9 +174,9 @@ Result<std::unique_ptr<Session>> Joining::Run(Interrupt* interrupt) {
 
 }  // namespace
 
-Result<std::unique_ptr<Session>> JoinSession(const SessionOptions& options, const std::string& job,
-                                             Interrupt* interrupt) {
-  return Joining(options, job).Run(interrupt);
+Result<std::unique_ptr<Session>> JoinSession(const SessionOptions& options,
+                                             const std::string& name_or_pid, Interrupt* interrupt) {
+  return Joining(options, name_or_pid).Run(interrupt);
 }
 
 }  // namespace multiverso

@@ -18,7 +18,8 @@ namespace multiverso {
 // Joins the elastic session of that name on this machine, or that of the process with that id.
 // Returns StateError if there is no such session or no place in it, and MismatchError if it has
 // another version or other options. The session does not notice a failure.
-Result<std::unique_ptr<Session>> JoinSession(const SessionOptions& options, const std::string& job,
+Result<std::unique_ptr<Session>> JoinSession(const SessionOptions& options,
+                                             const std::string& name_or_pid,
                                              Interrupt* interrupt = nullptr);
 
 }  // namespace multiverso

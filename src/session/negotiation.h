@@ -1,6 +1,7 @@
-// Negotiation: how the ranks agree on a save or a load. Every rank sends its request, which must be
-// the same on all ranks, and a bit for each table: whether the rank still has it. Each rank
-// releases tables at its own time, so the call covers only the tables that all ranks have.
+// Negotiation: how the ranks agree on a save, a load or a publication. Every rank sends its
+// request, which must be the same on all ranks, and a bit for each table: whether the rank still
+// has it. Each rank releases tables at its own time, so the call covers only the tables that all
+// ranks have.
 #ifndef MULTIVERSO_SESSION_NEGOTIATION_H_
 #define MULTIVERSO_SESSION_NEGOTIATION_H_
 
@@ -16,7 +17,7 @@
 
 namespace multiverso {
 
-// The arguments of a save or a load, which must be the same on all ranks.
+// The arguments of a save, a load or a publication, which must be the same on all ranks.
 struct CheckpointRequest {
   std::string folder;
   int64_t step = -1;           // step of a save; -1 for the last step plus 1

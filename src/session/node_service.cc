@@ -15,12 +15,12 @@ namespace {
 
 // The longest sleep while a worker of this node waits for a message of another node.
 constexpr std::chrono::microseconds kMaxAwaitingSleep{2000};
-constexpr long kMaxSleepMs = 40;  // NOLINT: the type of strtol
+constexpr long kDefaultMaxSleepMs = 40;  // NOLINT: the type of strtol
 
 }  // namespace
 
 Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* context) {
-  long max_sleep_ms = kMaxSleepMs;  // NOLINT
+  long max_sleep_ms = kDefaultMaxSleepMs;  // NOLINT
   if (const char* setting = std::getenv("MULTIVERSO_SERVICE_MAX_SLEEP_MS")) {
     char* end = nullptr;
     errno = 0;
@@ -71,8 +71,8 @@ void NodeService::Serve(std::chrono::microseconds max_sleep) {
   while (!stop_.load()) {
     const uint32_t rings = bell_->load();
     const bool received = context_->control_channel()->Poll();
-    const bool rounds = rounds_.Poll();
-    if (shards_.Poll() || rounds || received) backoff.Reset();
+    const bool moved_rounds = rounds_.Poll();
+    if (shards_.Poll() || moved_rounds || received) backoff.Reset();
     const bool is_busy = shards_.IsBusy() || rounds_.IsAwaitingMessage();
     const Instant now = Clock::now();
     auto nap = backoff.Next(now, is_busy ? ShardService::kEagerWhenBusy : Backoff::kEager);

@@ -24,7 +24,7 @@ class NodeService {
  public:
   // Returns ValueError if the variable is not in 1 to 1000. `context` outlives the service.
   static Result<std::unique_ptr<NodeService>> Start(RankContext* context);
-  // Stops the thread, and polls a last time.
+  // Stops the thread. ShardService then lets the last answers leave.
   ~NodeService();
 
   ShardService* shards() { return &shards_; }

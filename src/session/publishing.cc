@@ -52,8 +52,9 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
     for (Publication& publication : publications) publication.Complete();
     (void)MV_FAILPOINT("publish.complete");
     control->steps[number % 2].store(step);
-    control->publications.store(static_cast<uint32_t>(number));
     control->published.store(number);
+    // After `published`, since a reader that has seen the new word sleeps until the next one.
+    control->publications.store(static_cast<uint32_t>(number));
     WakeWord(&control->publications, kWakeAll);
   }
   return static_cast<int64_t>(number);

@@ -10,7 +10,7 @@
 #include "session/loading.h"
 #include "session/publishing.h"
 #include "session/saving.h"
-#include "sum/here_aggregation.h"
+#include "sum/local_aggregation.h"
 #include "sum/spanning_aggregation.h"
 #include "table/table_creation.h"
 
@@ -38,13 +38,7 @@ Session::~Session() = default;
 
 WaitLimit Session::LimitOf(Instant deadline, Interrupt* interrupt) {
   if (interrupt != nullptr) {
-    interrupt->OnAbort([this](const Status& reason) {
-      if (members_.is_elastic()) {
-        Leave(reason.text());
-      } else {
-        context_->state()->Abort(reason);
-      }
-    });
+    interrupt->OnAbort([this](const Status& reason) { context_->state()->GiveUp(reason); });
   }
   return WaitLimit::Until(deadline, interrupt);
 }
@@ -247,7 +241,7 @@ Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* int
   if (members_.spans_nodes()) {
     return SpanningAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
   }
-  return HereAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
+  return LocalAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
 }
 
 void Session::Finish() {

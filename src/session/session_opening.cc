@@ -72,7 +72,7 @@ Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
   if (context_->connections() != nullptr) {
     MV_RETURN_IF_NOT_OK(context_->connections()->AwaitSettled(limit));
   }
-  context_->world()->BeginAllgather(CollectiveKind::kJoin);
+  context_->world()->BeginAllgather(CollectiveKind::kOpen);
   MV_RETURN_IF_NOT_OK(context_->world()->Wait(limit).In("init"));
   CollectiveCall::EndOpening(context_.get());
   if (interrupt != nullptr) interrupt->OnAbort(nullptr);

@@ -31,11 +31,14 @@ class CountAtEnd {
 
 }  // namespace
 
-Status KeyedShard::TouchKeys(const Request& request, const RowOrder& order,
-                             std::vector<int64_t>* rows, const WaitLimit& limit) const {
+Status KeyedShard::GiveRowsToKeys(const Request& request, const RowOrder& order,
+                                  std::vector<int64_t>* rows, int64_t* counted_uses,
+                                  const WaitLimit& limit) const {
   CountAtEnd counting(keys_.get());
   const uint32_t call = keys_->BeginCall();
   const int64_t count = request.num_ids;
+  // The add that follows a touch counts the uses.
+  const int64_t first_to_count = request.kind == RequestKind::kTouchKeys ? count : *counted_uses;
   const auto key_at = [&](int64_t place) { return request.row_ids[order.PositionAt(place)]; };
   std::vector<int64_t> missing;
   if (rows != nullptr) rows->resize(static_cast<size_t>(count));
@@ -51,9 +54,10 @@ Status KeyedShard::TouchKeys(const Request& request, const RowOrder& order,
     if (rows != nullptr) (*rows)[static_cast<size_t>(i)] = row;
     if (row < 0) {
       missing.push_back(key);
-    } else {
+    } else if (i >= first_to_count) {
       keys_->CountUse(row, call);
     }
+    *counted_uses = std::max(first_to_count, i + 1);
   }
   // With admission, only gets give rows to keys.
   const bool may_insert = request.kind == RequestKind::kFetchKeys || keys_->policy().admit <= 1;
@@ -146,7 +150,8 @@ Status KeyedShard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, 
       }
     }
     if (!evicts) {
-      // Another rank has removed a key for which this call has made no room.
+      // Another rank has removed a key that had a row when this call counted the missing ones. The
+      // new room counts as touched from now on; *freed lets the next pass use it.
       LazyRows::Room more;
       MV_RETURN_IF_NOT_OK(lazy()->MakeRoomForRows([] { return int64_t{1}; }, limit, &more));
       more.Count(1);

@@ -51,18 +51,20 @@ Status KeyedShard::Run(const Request& request, Progress* progress, const WaitLim
       return FetchKeys(request, progress, limit);
     case RequestKind::kAddKeys:
       // A request that has begun has given rows to its keys.
-      if (progress->done == 0) MV_RETURN_IF_NOT_OK(TouchKeys(request, order, &rows, limit));
+      if (progress->done == 0) {
+        MV_RETURN_IF_NOT_OK(GiveRowsToKeys(request, order, &rows, &progress->counted_uses, limit));
+      }
       return AddRows(request, PlacesOfKeys{order, request.row_ids, *keys_, rows}, progress, limit);
     case RequestKind::kTouchKeys:
-      return TouchKeys(request, order, nullptr, limit);
+      return GiveRowsToKeys(request, order, nullptr, &progress->counted_uses, limit);
     case RequestKind::kLocateKeys:
-      MV_RETURN_IF_NOT_OK(TouchKeys(request, order, nullptr, limit));
+      MV_RETURN_IF_NOT_OK(GiveRowsToKeys(request, order, nullptr, &progress->counted_uses, limit));
       [[fallthrough]];
     case RequestKind::kFindKeys:
       return FindKeys(request, limit);
     case RequestKind::kRemoveKeys:
       return RemoveKeys(request, progress, limit);
-    case RequestKind::kCellsOfRows:
+    case RequestKind::kKeysOfRows:
       return CopyCells(request, limit);
     case RequestKind::kCountsOfRows:
       return CopyCounts(request);
@@ -165,7 +167,7 @@ Status KeyedShard::ContinueFetch(const Request& request, Progress* progress, Key
     Request touch = request;
     touch.row_ids = fetch->admitted.data();
     touch.num_ids = static_cast<int64_t>(fetch->admitted.size());
-    MV_RETURN_IF_NOT_OK(TouchKeys(touch, RowOrder(), nullptr, limit));
+    MV_RETURN_IF_NOT_OK(GiveRowsToKeys(touch, RowOrder(), nullptr, &fetch->counted_uses, limit));
   }
   if (!values_.NotesGetsOf(WorkerOf(request))) return Status::Ok();
   // The updater notes the values of rows only.

@@ -54,9 +54,10 @@ class KeyedShard final : public Shard {
                        const WaitLimit& limit) const;
   // Gives rows to the keys that have none, unless they have to be admitted first. If the table is
   // full, returns MemoryError before the first key gets a row. `rows`, unless null, gets the row of
-  // each key in that order, or -1 if the key had none.
-  Status TouchKeys(const Request& request, const RowOrder& order, std::vector<int64_t>* rows,
-                   const WaitLimit& limit) const;
+  // each key in that order, or -1 if the key had none. Counts the uses of the keys from
+  // *counted_uses on, so that a repeated call counts none twice.
+  Status GiveRowsToKeys(const Request& request, const RowOrder& order, std::vector<int64_t>* rows,
+                        int64_t* counted_uses, const WaitLimit& limit) const;
   Status InsertKeys(const std::vector<int64_t>& keys, LazyRows::Room* room, uint32_t call,
                     KeyCounts* counts, const WaitLimit& limit) const;
   Status InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint32_t call,

@@ -146,7 +146,9 @@ Status LazyRows::WaitForRoom(const WaitLimit& limit, Room* room, const Attempt& 
     // other call has room, and none has touched a row that the attempt has counted.
     const int64_t touched = counts_->touched.load(std::memory_order_acquire);
     made = attempt();
-    return made.ok() || room->in_use_ == touched ? made : Status::Pending();
+    if (made.ok() || room->in_use_ == touched) return made;
+    MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
+    return Status::Pending();
   });
   return waited.pending() && Clock::now() < limit.slice_end ? made : waited;
 }

@@ -37,7 +37,7 @@ enum class RequestKind : uint32_t {
   kLocateKeys = 16,  // the same, and returns the rows of the keys in the table
   kFindKeys = 17,    // returns the rows of the keys, or -1
   kRemoveKeys = 18,
-  kCellsOfRows = 19,     // returns the keys of rows
+  kKeysOfRows = 19,      // returns the keys of rows
   kCountsOfRows = 20,    // returns the KeyCounts of the nodes of rows
   kVersionsOfRows = 21,  // returns the versions of the last changes of the stripes of rows
   kFetchAdd = 22,        // adds to one element, and returns its value before
@@ -46,15 +46,16 @@ enum class RequestKind : uint32_t {
 };
 
 // Properties of a kind.
-constexpr unsigned kNamesRows = 1;       // it has ids, of rows; otherwise a range of elements
-constexpr unsigned kAddsDelta = 2;       // the updater applies its data
-constexpr unsigned kStoresData = 4;      // its data overwrite the parameters
-constexpr unsigned kReturnsData = 8;     // it returns parameters
-constexpr unsigned kChangesOption = 16;  // it changes the updater's options
-constexpr unsigned kIsIdempotent = 32;   // executing it twice does no harm
-constexpr unsigned kIsLocal = 64;        // never a message: its tensors are in the caller's memory
-constexpr unsigned kTouches = 128;       // prepares rows for a change by another request
-constexpr unsigned kNamesKeys = 256;     // its ids are keys
+constexpr unsigned kHasIds =
+    1;  // it has ids, of rows or (kNamesKeys) keys; otherwise a range of elements
+constexpr unsigned kAddsDelta = 2;          // the updater applies its data
+constexpr unsigned kStoresData = 4;         // its data overwrite the parameters
+constexpr unsigned kReturnsParameters = 8;  // it returns parameters
+constexpr unsigned kChangesOption = 16;     // it changes the updater's options
+constexpr unsigned kIsIdempotent = 32;      // executing it twice does no harm
+constexpr unsigned kIsLocal = 64;     // never a message: its tensors are in the caller's memory
+constexpr unsigned kTouches = 128;    // prepares rows for a change by another request
+constexpr unsigned kNamesKeys = 256;  // its ids are keys
 constexpr unsigned kReturnsNumbers = 512;  // it returns int64 numbers, not parameters
 constexpr unsigned kIsAtomic = 1024;       // changes an element without the updater, and returns it
 
@@ -68,27 +69,27 @@ struct RequestTraits {
 // By number of the kind.
 inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind{0}, nullptr, "an unknown call", 0},
-    {RequestKind::kGet, "get", "get", kReturnsData},
+    {RequestKind::kGet, "get", "get", kReturnsParameters},
     {RequestKind::kAdd, "add", "add", kAddsDelta},
-    {RequestKind::kAddGet, "add_get", "add_get", kAddsDelta | kReturnsData},
+    {RequestKind::kAddGet, "add_get", "add_get", kAddsDelta | kReturnsParameters},
     {RequestKind::kStore, nullptr, "store", kStoresData | kIsIdempotent},
-    {RequestKind::kGetRows, "get_rows", "get", kNamesRows | kReturnsData},
-    {RequestKind::kAddRows, "add_rows", "add", kNamesRows | kAddsDelta},
+    {RequestKind::kGetRows, "get_rows", "get", kHasIds | kReturnsParameters},
+    {RequestKind::kAddRows, "add_rows", "add", kHasIds | kAddsDelta},
     {RequestKind::kSetHyper, nullptr, "set_option", kChangesOption | kIsIdempotent},
     {RequestKind::kReleased, nullptr, "release", 0},
-    {RequestKind::kExchange, nullptr, "sync", kAddsDelta | kReturnsData | kIsLocal},
+    {RequestKind::kExchange, nullptr, "sync", kAddsDelta | kReturnsParameters | kIsLocal},
     {RequestKind::kTouch, nullptr, "add", kTouches | kIsIdempotent},
-    {RequestKind::kTouchRows, nullptr, "add", kTouches | kNamesRows | kIsIdempotent},
-    {RequestKind::kGetKeys, "get_keys", "get", kNamesRows | kNamesKeys | kReturnsData},
-    {RequestKind::kFetchKeys, "fetch_keys", "get", kNamesRows | kNamesKeys | kReturnsData},
-    {RequestKind::kAddKeys, "add_keys", "add", kNamesRows | kNamesKeys | kAddsDelta},
-    {RequestKind::kTouchKeys, nullptr, "add", kTouches | kNamesRows | kNamesKeys | kIsIdempotent},
-    {RequestKind::kLocateKeys, nullptr, "get", kNamesRows | kNamesKeys | kReturnsNumbers},
-    {RequestKind::kFindKeys, "find_keys", "contains", kNamesRows | kNamesKeys | kReturnsNumbers},
-    {RequestKind::kRemoveKeys, "remove_keys", "remove", kNamesRows | kNamesKeys | kIsIdempotent},
-    {RequestKind::kCellsOfRows, "cells", "items", kNamesRows | kReturnsNumbers},
-    {RequestKind::kCountsOfRows, nullptr, "stats", kNamesRows | kReturnsNumbers},
-    {RequestKind::kVersionsOfRows, nullptr, "get_changed", kNamesRows | kReturnsNumbers},
+    {RequestKind::kTouchRows, nullptr, "add", kTouches | kHasIds | kIsIdempotent},
+    {RequestKind::kGetKeys, "get_keys", "get", kHasIds | kNamesKeys | kReturnsParameters},
+    {RequestKind::kFetchKeys, "fetch_keys", "get", kHasIds | kNamesKeys | kReturnsParameters},
+    {RequestKind::kAddKeys, "add_keys", "add", kHasIds | kNamesKeys | kAddsDelta},
+    {RequestKind::kTouchKeys, nullptr, "add", kTouches | kHasIds | kNamesKeys | kIsIdempotent},
+    {RequestKind::kLocateKeys, nullptr, "get", kHasIds | kNamesKeys | kReturnsNumbers},
+    {RequestKind::kFindKeys, "find_keys", "contains", kHasIds | kNamesKeys | kReturnsNumbers},
+    {RequestKind::kRemoveKeys, "remove_keys", "remove", kHasIds | kNamesKeys | kIsIdempotent},
+    {RequestKind::kKeysOfRows, "cells", "items", kHasIds | kReturnsNumbers},
+    {RequestKind::kCountsOfRows, nullptr, "stats", kHasIds | kReturnsNumbers},
+    {RequestKind::kVersionsOfRows, nullptr, "get_changed", kHasIds | kReturnsNumbers},
     {RequestKind::kFetchAdd, nullptr, "fetch_add", kIsAtomic},
     {RequestKind::kCompareSwap, nullptr, "compare_swap", kIsAtomic},
 };
@@ -112,17 +113,17 @@ constexpr bool Has(RequestKind kind, unsigned properties) {
 }
 
 constexpr bool IsMessage(RequestKind kind) { return IsKind(kind) && !Has(kind, kIsLocal); }
-constexpr bool IsOfRows(RequestKind kind) { return Has(kind, kNamesRows); }
+constexpr bool HasIds(RequestKind kind) { return Has(kind, kHasIds); }
 constexpr bool IsAdd(RequestKind kind) { return Has(kind, kAddsDelta); }
 constexpr bool IsAtomic(RequestKind kind) { return Has(kind, kIsAtomic); }
 constexpr bool CarriesData(RequestKind kind) {
   return Has(kind, kAddsDelta | kStoresData | kIsAtomic);
 }
 constexpr bool ReturnsData(RequestKind kind) {
-  return Has(kind, kReturnsData | kReturnsNumbers | kIsAtomic);
+  return Has(kind, kReturnsParameters | kReturnsNumbers | kIsAtomic);
 }
-constexpr bool ReturnsParameters(RequestKind kind) { return Has(kind, kReturnsData); }
-constexpr bool IsGet(RequestKind kind) { return Has(kind, kReturnsData) && !IsAdd(kind); }
+constexpr bool ReturnsParameters(RequestKind kind) { return Has(kind, kReturnsParameters); }
+constexpr bool IsGet(RequestKind kind) { return Has(kind, kReturnsParameters) && !IsAdd(kind); }
 constexpr bool ReturnsNumbers(RequestKind kind) { return Has(kind, kReturnsNumbers); }
 constexpr bool IsOfKeys(RequestKind kind) { return Has(kind, kNamesKeys); }
 // Returns whether only hash tables have the operation.
@@ -162,7 +163,7 @@ struct Request {
   int worker = kThisWorker;
   const void* delta = nullptr;  // or the values to store
   void* out = nullptr;          // may equal `delta`
-  // The row ids or keys of kinds that name rows, in the order of the rows in `delta` and `out`. Row
+  // The row ids or keys of kinds that have ids, in the order of the rows in `delta` and `out`. Row
   // ids have been checked.
   const int64_t* row_ids = nullptr;
   int64_t num_ids = 0;
@@ -197,7 +198,7 @@ struct Request {
   // and neither counts for this worker nor waits for another worker's call.
   bool IsPeek() const { return worker == kNoWorker && IsGet(kind); }
   // Returns whether the request is for a range of elements that is not the whole table.
-  bool IsPart() const { return count != kWholeShard && !IsOfRows(kind); }
+  bool IsPart() const { return count != kWholeShard && !HasIds(kind); }
   // Returns the distance from the first element of a part to the end of its last.
   int64_t Span(int64_t columns) const {
     return width == 0 ? count : (count / width - 1) * columns + width;

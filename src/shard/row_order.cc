@@ -53,14 +53,14 @@ bool RowOrder::CanOrder(int64_t count, int64_t num_row) {
 RowOrder::RowOrder(const int64_t* ids, int64_t count, int64_t num_row)
     : position_bits_(BitsFor(count)), position_mask_((uint64_t{1} << position_bits_) - 1) {
   if (IsAscending(ids, count)) return;
-  keys_.resize(static_cast<size_t>(count));
+  packed_.resize(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
-    keys_[At(i)] = static_cast<uint64_t>(ids[i]) << position_bits_ | static_cast<uint64_t>(i);
+    packed_[At(i)] = static_cast<uint64_t>(ids[i]) << position_bits_ | static_cast<uint64_t>(i);
   }
   if (count <= kMostCompared) {
-    std::sort(keys_.begin(), keys_.end());
+    std::sort(packed_.begin(), packed_.end());
   } else {
-    SortByBits(&keys_, position_bits_, position_bits_ + BitsFor(num_row));
+    SortByBits(&packed_, position_bits_, position_bits_ + BitsFor(num_row));
   }
 }
 
@@ -68,11 +68,11 @@ RowOrder RowOrder::OfKeys(const int64_t* keys, int64_t count) {
   RowOrder order;
   order.position_bits_ = BitsFor(count);
   order.position_mask_ = (uint64_t{1} << order.position_bits_) - 1;
-  order.keys_.resize(static_cast<size_t>(count));
+  order.packed_.resize(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
-    order.keys_[At(i)] = (KeyHash(keys[i]) & ~order.position_mask_) | static_cast<uint64_t>(i);
+    order.packed_[At(i)] = (KeyHash(keys[i]) & ~order.position_mask_) | static_cast<uint64_t>(i);
   }
-  std::vector<uint64_t>& sorted = order.keys_;
+  std::vector<uint64_t>& sorted = order.packed_;
   if (count <= kMostCompared) {
     std::sort(sorted.begin(), sorted.end());
   } else {
@@ -106,9 +106,9 @@ RowOrder RowOrder::OfKeys(const int64_t* keys, int64_t count) {
 
 int64_t RowOrder::FirstRepeated(const int64_t* ids) const {
   int64_t found = -1;
-  for (size_t i = 1; i < keys_.size(); ++i) {
-    const auto position = static_cast<int64_t>(keys_[i - 1] & position_mask_);
-    if (ids[position] != ids[static_cast<int64_t>(keys_[i] & position_mask_)]) continue;
+  for (size_t i = 1; i < packed_.size(); ++i) {
+    const auto position = static_cast<int64_t>(packed_[i - 1] & position_mask_);
+    if (ids[position] != ids[static_cast<int64_t>(packed_[i] & position_mask_)]) continue;
     if (found < 0 || position < found) found = position;
   }
   return found;

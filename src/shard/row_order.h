@@ -26,14 +26,14 @@ class RowOrder {
   // Returns whether a list of that length can be ordered: a row and a position share 64 bits.
   static bool CanOrder(int64_t count, int64_t num_row);
 
-  bool is_of_list() const { return keys_.empty(); }
+  bool is_of_list() const { return packed_.empty(); }
   // Return the row id at a place in the order, unless it is one of keys, and the position of the id
   // or key in the list `ids`.
   int64_t IdAt(const int64_t* ids, int64_t place) const {
-    return is_of_list() ? ids[place] : static_cast<int64_t>(keys_[At(place)] >> position_bits_);
+    return is_of_list() ? ids[place] : static_cast<int64_t>(packed_[At(place)] >> position_bits_);
   }
   int64_t PositionAt(int64_t place) const {
-    return is_of_list() ? place : static_cast<int64_t>(keys_[At(place)] & position_mask_);
+    return is_of_list() ? place : static_cast<int64_t>(packed_[At(place)] & position_mask_);
   }
   // Returns the smallest position in the list `ids` whose id is repeated at a larger position, or
   // -1.
@@ -44,7 +44,7 @@ class RowOrder {
 
   int position_bits_ = 0;
   uint64_t position_mask_ = 0;
-  std::vector<uint64_t> keys_;  // ascending; the id or hash above the position; empty: list order
+  std::vector<uint64_t> packed_;  // ascending; the id or hash above the position; empty: list order
 };
 
 }  // namespace multiverso

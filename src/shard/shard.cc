@@ -22,7 +22,7 @@ int Shard::WorkerOf(const Request& request) const {
   return request.worker == Request::kThisWorker ? user_.worker : request.worker;
 }
 
-std::string Shard::RowsOf(int64_t stripe) const {
+std::string Shard::NameRows(int64_t stripe) const {
   return StrCat("rows ", first_row_ + layout_.first_row(stripe), " to ",
                 first_row_ + layout_.end_row(stripe) - 1);
 }
@@ -39,7 +39,7 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
         lock->BeginWrite(*storage_.version());
         const bool is_restored = Recover(stripe);
         lock->EndWrite();
-        LogWarning(StrCat(RowsOf(stripe),
+        LogWarning(StrCat(NameRows(stripe),
                           " of a table: a rank died in the middle of an operation; ",
                           is_restored ? "another rank makes the add of the other node instead"
                                       : "an add it was making there, which was never acknowledged, "
@@ -53,7 +53,7 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
     if (now >= limit.deadline) break;
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
-  return Status(Code::kTimeout, StrCat("the lock of ", RowsOf(stripe), " is held by local rank ",
+  return Status(Code::kTimeout, StrCat("the lock of ", NameRows(stripe), " is held by local rank ",
                                        lock->Holder(), ", which is alive but makes no progress"));
 }
 
@@ -76,7 +76,7 @@ Status Shard::ReadRepeatedly(int64_t stripe, const WaitLimit& limit,
     }
     if (now >= limit.deadline) {
       return Status(Code::kTimeout, StrCat("local rank ", holder, " has been changing ",
-                                           RowsOf(stripe), " all the time"));
+                                           NameRows(stripe), " all the time"));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }

@@ -31,6 +31,7 @@
 #include "memory/robust_lock.h"
 #include "shard/lazy_rows.h"
 #include "shard/request.h"
+#include "shard/request_runner.h"
 #include "shard/shard_values.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
@@ -46,13 +47,15 @@ struct KeyFetch {
   std::vector<int64_t> missing;  // the positions of the keys that had no row
   size_t counted = 0;            // of the missing keys, for admission
   std::vector<int64_t> admitted;
-  size_t noted = 0;  // of the missing keys, whose values the updater notes again
+  int64_t counted_uses = 0;  // Progress::counted_uses of the admitted keys
+  size_t noted = 0;          // of the missing keys, whose values the updater notes again
 };
 
 // How far an operation has come: the number of stripes or row ids that are done.
 struct Progress {
   int64_t done = 0;
-  int32_t phase = 0;                // for callers that build one operation from several
+  int64_t counted_uses = 0;  // of an add of keys: the first keys, whose uses have been counted
+  int32_t phase = 0;         // for callers that build one operation from several
   std::unique_ptr<KeyFetch> fetch;  // null unless a get of keys has to be continued
 };
 
@@ -67,11 +70,10 @@ struct ShardUser {
 
 class KeyedShard;
 
-class Shard {
+class Shard : public RequestRunner {
  public:
   // The probe must outlive the shard. Requests count rows from the table's first row.
   Shard(ShardValues values, const ShardUser& user);
-  virtual ~Shard() = default;
   Shard(Shard&&) = default;
 
   // Returns this shard if its rows have keys, and null otherwise.
@@ -84,8 +86,7 @@ class Shard {
   bool counts_steps() const { return values_.counts_steps(); }
   Holders* holders() const { return storage_.holders(); }
 
-  // Executes a checked request, or continues it from *progress.
-  virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
+  Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
   // Executes or continues a get, add or add_get of a range of float32 values, of which `delta` and
   // `out` have other formats; that of `out` is not int8. Values are encoded and decoded in pieces
   // that stay in the first-level cache. Sets *fits to false if the format cannot represent all
@@ -162,7 +163,7 @@ class Shard {
                        Body body) const;
   Status GetRows(const Request& request, Progress* progress, const WaitLimit& limit) const;
   // Names the rows of a stripe in messages.
-  std::string RowsOf(int64_t stripe) const;
+  std::string NameRows(int64_t stripe) const;
   // Returns whether the parts of a change are logged.
   bool IsLogged(const ChangeId& change) const {
     return change.number != 0 && storage_.undo_logs() > 0;

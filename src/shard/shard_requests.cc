@@ -27,7 +27,7 @@ Status Shard::Touch(const Request& request, const WaitLimit& limit) const {
   const LazyRows* const rows = lazy();
   if (rows == nullptr || rows->AllTouched()) return Status::Ok();
   LazyRows::Room room;
-  if (IsOfRows(request.kind)) {
+  if (HasIds(request.kind)) {
     MV_RETURN_IF_NOT_OK(rows->MakeRoomForIds(request.row_ids, request.num_ids, limit, &room));
     const auto row_at = [&](int64_t i) { return request.row_ids[i] - first_row_; };
     return TouchRows(request.num_ids, row_at, &room, limit);
@@ -147,7 +147,7 @@ Status Shard::CopyVersions(const Request& request, const WaitLimit& limit) const
     StripeLock* const lock = storage_.lock(stripe);
     if (!lock->IsAtRest()) {
       MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-      lock->Leave();
+      lock->Release();
     }
     versions[i] = lock->changed_at.load(std::memory_order_relaxed);
   }
@@ -167,7 +167,7 @@ bool Shard::ApplySum(int64_t first, const void* a, const void* b, void* out, int
 
 void Shard::CopyUnlocked(const Request& request) const {
   auto* const out = static_cast<char*>(request.out);
-  if (!IsOfRows(request.kind)) return Copy(0, layout_.rows() * columns_, out);
+  if (!HasIds(request.kind)) return Copy(0, layout_.rows() * columns_, out);
   const int64_t out_bytes = columns_ * values_.value_bytes();
   for (int64_t i = 0; i < request.num_ids; ++i) {
     values_.GetRow(request.row_ids[i] - first_row_, out + i * out_bytes, Request::kNoWorker);

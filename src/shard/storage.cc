@@ -22,8 +22,8 @@ constexpr int64_t kWordBytes = 8;
 static_assert(sizeof(Hyper) <= kHoldersOffset);
 static_assert(kHoldersOffset + sizeof(Holders) <= kTouchCountsOffset);
 static_assert(kTouchCountsOffset + sizeof(TouchCounts) <= kVersionOffset);
-static_assert(kVersionOffset < ShardStorage::kLabelOffset);
-static_assert(ShardStorage::kLabelOffset + ShardStorage::kLabelBytes <= kLocksOffset);
+static_assert(kVersionOffset < ShardStorage::kHeaderRoomOffset);
+static_assert(ShardStorage::kHeaderRoomOffset + ShardStorage::kHeaderRoomBytes <= kLocksOffset);
 
 }  // namespace
 
@@ -101,7 +101,7 @@ void ShardStorage::Attach(char* base) {
   hyper_ = reinterpret_cast<Hyper*>(base);
   holders_ = reinterpret_cast<Holders*>(base + kHoldersOffset);
   version_ = reinterpret_cast<std::atomic<uint64_t>*>(base + kVersionOffset);
-  label_ = base + ShardStorage::kLabelOffset;
+  header_room_ = base + ShardStorage::kHeaderRoomOffset;
   locks_ = reinterpret_cast<StripeLock*>(base + kLocksOffset);
   step_cells_.Attach(reinterpret_cast<StepCell*>(base + step_cells_offset_));
   touch_counts_ = reinterpret_cast<TouchCounts*>(base + kTouchCountsOffset);

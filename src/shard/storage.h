@@ -1,7 +1,7 @@
 // ShardStorage: where everything of a shard lies inside its segment.
 //
-//   hyper-parameters, holders, version, label | one lock per stripe | step cells | bits of touched
-//   rows | parameters | state | row state | key index | undo logs
+//   hyper-parameters, holders, touch counts, version, room for a header | one lock per stripe |
+//   step cells | bits of touched rows | parameters | state | row state | key index | undo logs
 //
 // State has a value for each parameter in each slot, row state a few numbers for each row.
 // Everything but the hyper-parameters and the holders is valid when zero-filled, so planning and
@@ -62,10 +62,10 @@ class ShardStorage {
   Holders* holders() const { return holders_; }
   // Returns the version that the next changes note (StripeLock).
   std::atomic<uint64_t>* version() const { return version_; }
-  // Returns kLabelBytes for a description of the shard, zero-filled and unused by the shard.
-  char* label() const { return label_; }
-  static constexpr int64_t kLabelBytes = 960;
-  static constexpr int64_t kLabelOffset = 3136;  // from the base of the segment
+  // Returns kHeaderRoomBytes for a description of the shard, zero-filled and unused by the shard.
+  char* header_room() const { return header_room_; }
+  static constexpr int64_t kHeaderRoomBytes = 960;
+  static constexpr int64_t kHeaderRoomOffset = 3136;  // from the base of the segment
   StripeLock* lock(int64_t stripe) const { return locks_ + stripe; }
   const StepCells& step_cells() const { return step_cells_; }
   TouchCounts* touch_counts() const { return touch_counts_; }
@@ -106,7 +106,7 @@ class ShardStorage {
   Hyper* hyper_ = nullptr;
   Holders* holders_ = nullptr;
   std::atomic<uint64_t>* version_ = nullptr;
-  char* label_ = nullptr;
+  char* header_room_ = nullptr;
   StripeLock* locks_ = nullptr;
   StepCells step_cells_;
   TouchCounts* touch_counts_ = nullptr;

@@ -83,7 +83,7 @@ class StripeGuard {
   }
   ~StripeGuard() {
     if (kUse == kWriting) lock_->EndWrite();
-    lock_->Leave();
+    lock_->Release();
   }
   StripeGuard(const StripeGuard&) = delete;
   StripeGuard& operator=(const StripeGuard&) = delete;

@@ -26,8 +26,9 @@ class TensorList {
     return begins_[static_cast<size_t>(tensor) + 1] - begins_[static_cast<size_t>(tensor)];
   }
 
-  // The addresses of empty tensors may be null.
-  void SetAddresses(void* const* data) { data_ = data; }
+  // `data` has an address for each tensor, which may be null if the tensor is empty. The list
+  // copies them, since a sync in the background outlives the caller's array.
+  void SetAddresses(void* const* data) { data_.assign(data, data + tensors()); }
 
   // Calls body(address, offset in the range, elements) for each tensor that has a part of the
   // range.
@@ -37,7 +38,7 @@ class TensorList {
  private:
   DType dtype_;
   std::vector<int64_t> begins_;  // first element of each tensor, then the end of the last
-  void* const* data_ = nullptr;
+  std::vector<void*> data_;
 };
 
 template <class Body>

@@ -1,8 +1,8 @@
 // Aggregation: the sum of an array over the workers, in place, for model averaging.
 //
 // The array passes through scratch memory in chunks. Every worker stages a chunk, all synchronize,
-// and the chunk is summed: by all workers on one node (HereAggregation), or by the first workers of
-// the nodes (SpanningAggregation).
+// and the chunk is summed: by all workers on one node (LocalAggregation), or by the first workers
+// of the nodes (SpanningAggregation).
 //
 // In a session that continues without lost ranks, each worker states for which workers it has
 // staged. If the participants of the first collective differ from these workers, no worker has

@@ -141,10 +141,10 @@ class NodeSum {
   // Sends new values, or their difference from the copy unless `is_new`.
   Status SendResult(const std::vector<int>& nodes, const PieceLink::Piece& piece, bool is_new);
   // Sets the copied values to those of a piece, or adds these if they are a difference.
-  void Copy(SumPiece* piece);
+  void UpdateCopy(SumPiece* piece);
   Status Invalid(const SumPiece& piece) const;
   // Stores a piece of a result, and sends on the message with which it came.
-  Status Store(const PieceLink::Piece& piece, const PieceLink::Piece& message);
+  Status StoreAndForward(const PieceLink::Piece& piece, const PieceLink::Piece& message);
   // Prepares the sum of the next round. Returns false if it cannot begin yet.
   bool Open(Stream* stream);
   // Makes the next piece of a sum, if all terms have arrived.

@@ -59,7 +59,7 @@ Status NodeSum::SendResult(const std::vector<int>& nodes, const PieceLink::Piece
                            bool is_new) {
   if (formats_.results == WireFormat::kFloat32) return SendTo(nodes, piece);
   if (is_new) {
-    Copy(piece.get());
+    UpdateCopy(piece.get());
     return SendTo(nodes, piece);
   }
   const PieceLink::Piece difference = link_->New();
@@ -73,11 +73,11 @@ Status NodeSum::SendResult(const std::vector<int>& nodes, const PieceLink::Piece
   if (encoded == difference) return SendResult(nodes, piece, /*is_new=*/true);
   // What the other nodes decode takes the place of the exact difference.
   encoded->Decode(sum_.grid(), difference.get());
-  Copy(difference.get());
+  UpdateCopy(difference.get());
   return SendTo(nodes, encoded);
 }
 
-void NodeSum::Copy(SumPiece* piece) {
+void NodeSum::UpdateCopy(SumPiece* piece) {
   const bool is_difference = piece->header()->is_difference != 0;
   piece->ForEachRange(sum_.grid(), [&](int64_t element, int64_t count, char* values) {
     if (!is_difference) return values_->Store(element, count, values);
@@ -114,7 +114,7 @@ Status NodeSum::Receive(PieceLink::Piece message) {
       header.end > plan_.parts[part].end) {
     return Invalid(*piece);
   }
-  if (header.worker == PieceHeader::kResult) return Store(piece, message);
+  if (header.worker == PieceHeader::kResult) return StoreAndForward(piece, message);
   const auto found = inputs_.find({part, header.worker});
   if (found == inputs_.end()) return Invalid(*piece);
   const auto [stream, input] = found->second;
@@ -122,7 +122,7 @@ Status NodeSum::Receive(PieceLink::Piece message) {
   return Status::Ok();
 }
 
-Status NodeSum::Store(const PieceLink::Piece& piece, const PieceLink::Piece& message) {
+Status NodeSum::StoreAndForward(const PieceLink::Piece& piece, const PieceLink::Piece& message) {
   const PieceHeader& header = *piece->header();
   const auto part = static_cast<size_t>(header.part);
   const SumPlan::Part& all = plan_.parts[part];
@@ -134,7 +134,7 @@ Status NodeSum::Store(const PieceLink::Piece& piece, const PieceLink::Piece& mes
   }
   if (header.is_difference != 0 && formats_.results == WireFormat::kFloat32) return Invalid(*piece);
   if (begins) values_->BeginChange(header.round);
-  Copy(piece.get());
+  UpdateCopy(piece.get());
   place.round = header.round;
   place.next = header.end;
   if (place.next == all.end) {

@@ -66,7 +66,10 @@ void DistributedCall::AddPipeline(int server, ChunkSource source, RowRange rows)
       // Another pipeline may use the tag with the same rank, so this pipeline takes its own.
       server = control_channel->ServiceRankOf(failover.node);
       call = control_channel->tags()->Take();
-      if (call.tag < 0) is_opened_ = false;
+      if (call.tag < 0) {
+        is_opened_ = false;
+        return;
+      }
     }
     failover.numbers = control_channel->numbers();
     if (IsChange(request_.kind)) failover.slot = failover.numbers->Take(failover.node);
@@ -87,7 +90,7 @@ void DistributedCall::OpenPipelines() {
     }
     return;
   }
-  const bool of_rows = IsOfRows(request_.kind);
+  const bool of_rows = HasIds(request_.kind);
   std::vector<std::vector<int64_t>> positions(partition.servers().size() + 1);
   if (of_rows) SplitRowIds(&positions);
   for (size_t index = 0; index < partition.servers().size(); ++index) {

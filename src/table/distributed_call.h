@@ -51,7 +51,7 @@ class DistributedCall {
   std::vector<RowRange> PartsOf(RowRange range) const;
   // Returns the index of the first server on the node of a server.
   size_t FirstOnNode(size_t index) const;
-  // Clears is_opened_ if the pipeline needs a tag of its own and none is free.
+  // Adds no pipeline but clears is_opened_ if it needs a tag of its own and none is free.
   void AddPipeline(int server, ChunkSource source, RowRange rows);
   Status RunToAnswers(const WaitLimit& limit);
   // Runs one chunk of this node's rows. Returns ok when all have run.
@@ -68,8 +68,8 @@ class DistributedCall {
   bool survives_losses() const { return rank_context_->members().survives_losses(); }
   // Returns a timeout that names the servers that have not answered.
   Status TimeoutStatus() const;
-  // Completes or abandons the messages in flight, so that the caller may reuse its memory. Returns
-  // late if an answer is arriving there, which MPI cannot undo.
+  // Completes or abandons the messages in flight, so that the caller may reuse its memory. Waits
+  // up to peer_timeout for an answer that is arriving there, which MPI cannot undo.
   void WindDown(const Status& failure);
 
   TableShard* table_shard_;

@@ -95,7 +95,7 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
 Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) {
   char* const last = last_.data();
   if (table->RunsExchange()) {
-    is_in_flight_ = table->spans_nodes();
+    is_in_flight_ = table->calls_servers();
     Request exchange = Request::Exchange(tensors_, last);
     exchange.scale = scale_;
     exchange.since = &version_;

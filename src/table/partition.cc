@@ -2,7 +2,13 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
+
 namespace multiverso {
+
+RowRange RowsOfPart(const Request& part, int64_t columns) {
+  return RowRange{part.first / columns, DivideUp(part.first + part.Span(columns), columns)};
+}
 
 Partition::Partition(const Membership& members, int64_t num_row, bool is_on_one_node)
     : is_on_one_node_(is_on_one_node) {
@@ -19,8 +25,8 @@ Partition::Partition(const Membership& members, int64_t num_row, bool is_on_one_
                    servers_.end());
   }
   const auto servers = static_cast<int64_t>(servers_.size());
-  narrow_rows_ = num_row / servers;
-  num_wide_ = num_row % servers;
+  least_rows_ = num_row / servers;
+  num_larger_ = num_row % servers;
   for (size_t index = 0; index < servers_.size(); ++index) {
     if (members.node_of(servers_[index]) != members.node()) continue;
     const RowRange rows = RowsOf(index);
@@ -30,8 +36,8 @@ Partition::Partition(const Membership& members, int64_t num_row, bool is_on_one_
 
 RowRange Partition::RowsOf(size_t index) const {
   const auto i = static_cast<int64_t>(index);
-  const int64_t first = i * narrow_rows_ + std::min(i, num_wide_);
-  return RowRange{first, first + narrow_rows_ + (i < num_wide_ ? 1 : 0)};
+  const int64_t first = i * least_rows_ + std::min(i, num_larger_);
+  return RowRange{first, first + least_rows_ + (i < num_larger_ ? 1 : 0)};
 }
 
 int Partition::SaverOf(size_t index, const std::vector<int>& savers) const {
@@ -63,9 +69,9 @@ RowRange Partition::RowsSavedBy(int rank, const std::vector<int>& savers) const 
 }
 
 size_t Partition::OwnerOf(int64_t row) const {
-  const int64_t rows_in_wide = num_wide_ * (narrow_rows_ + 1);
-  if (row < rows_in_wide) return static_cast<size_t>(row / (narrow_rows_ + 1));
-  return static_cast<size_t>(num_wide_ + (row - rows_in_wide) / narrow_rows_);
+  const int64_t rows_in_larger = num_larger_ * (least_rows_ + 1);
+  if (row < rows_in_larger) return static_cast<size_t>(row / (least_rows_ + 1));
+  return static_cast<size_t>(num_larger_ + (row - rows_in_larger) / least_rows_);
 }
 
 }  // namespace multiverso

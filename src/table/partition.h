@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "node/membership.h"
+#include "shard/request.h"
 
 namespace multiverso {
 
@@ -27,6 +28,9 @@ inline int64_t CountRows(const std::vector<RowRange>& ranges) {
   for (const RowRange& range : ranges) rows += range.count();
   return rows;
 }
+
+// Returns the rows of which a request for a part has elements, in a table with that many columns.
+RowRange RowsOfPart(const Request& part, int64_t columns);
 
 class Partition {
  public:
@@ -54,9 +58,9 @@ class Partition {
   std::vector<int> servers_;
   std::vector<int> nodes_;  // the node of each rank
   bool is_on_one_node_;
-  // The first `num_wide_` parts have `narrow_rows_` + 1 rows each, the others `narrow_rows_`.
-  int64_t narrow_rows_;
-  int64_t num_wide_;
+  // The first `num_larger_` servers have `least_rows_` + 1 rows each, the others `least_rows_`.
+  int64_t least_rows_;
+  int64_t num_larger_;
   RowRange node_rows_;
 };
 

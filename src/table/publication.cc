@@ -40,9 +40,9 @@ Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
   (void)MV_FAILPOINT("publish.copy");
   if (!spec.is_lazy()) return table_->GetRanges(mine, storage.parameters(), limit);
   for (const RowRange& rows : mine) {
-    MV_RETURN_IF_NOT_OK(ShardCopies(table_->shard())
-                            .CopyStripeTo(layout.stripe_of(rows.first - header_->rows.first),
-                                          storage, limit));
+    MV_RETURN_IF_NOT_OK(
+        ShardCopies(table_->shard())
+            .CopyStripeTo(layout.stripe_of(rows.first - header_->rows.first), storage, limit));
   }
   return Status::Ok();
 }

@@ -20,8 +20,9 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
   if (header->kind == RequestKind::kReleased) return reader.remaining() == 0;
   if (header->tag < kFirstCallTag || header->tag > kLastCallTag) return false;
   if (header->slot < -1 || header->slot >= RequestLog::kSlots) return false;
-  // RequestRecord keeps the rank that claimed the request in 16 bits beside its number.
-  if (header->slot >= 0 && (header->number == 0 || header->number >> 48 != 0)) return false;
+  if (header->slot >= 0 && (header->number == 0 || header->number > RequestRecord::kMaxNumber)) {
+    return false;
+  }
   // Only these kinds are for runs of elements, of which each has a part in each row.
   const bool may_have_runs = header->kind == RequestKind::kGet || header->kind == RequestKind::kAdd;
   if (header->width < 0 || (header->width > 0 && !may_have_runs)) return false;
@@ -33,18 +34,20 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
   if (header->kind == RequestKind::kTouch) {
     return header->first >= 0 && header->count > 0 && header->bytes == 0 && reader.remaining() == 0;
   }
-  if (!IsWireFormat(static_cast<int32_t>(header->wire)) ||
-      !IsWireFormat(static_cast<int32_t>(header->reply))) {
+  if (!IsWireFormat(static_cast<int32_t>(header->delta_format)) ||
+      !IsWireFormat(static_cast<int32_t>(header->answer_format))) {
     return false;
   }
   // Encoded values take less memory than the values, so that a receiver has room for both.
-  const bool has_wire = header->wire != WireFormat::kFloat32;
-  if (has_wire && (!IsAdd(header->kind) || header->BytesIn(header->wire) > header->bytes)) {
+  const bool is_encoded = header->delta_format != WireFormat::kFloat32;
+  if (is_encoded &&
+      (!IsAdd(header->kind) || header->BytesIn(header->delta_format) > header->bytes)) {
     return false;
   }
-  if (header->reply == WireFormat::kInt8) return false;  // no sender asks for it
-  if (header->reply != WireFormat::kFloat32 && !ReturnsParameters(header->kind)) return false;
-  const int64_t max_count = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
+  if (header->answer_format == WireFormat::kInt8) return false;  // no sender asks for it
+  if (header->answer_format != WireFormat::kFloat32 && !ReturnsParameters(header->kind))
+    return false;
+  const int64_t max_count = HasIds(header->kind) ? kChunkIds : kChunkBytes;
   return header->count > 0 && header->count <= max_count && header->first >= 0 &&
          header->bytes > 0 && header->bytes <= kChunkBytes &&
          static_cast<int64_t>(reader.remaining()) == header->inline_bytes();

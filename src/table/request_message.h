@@ -53,7 +53,7 @@ static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "chunks of an array
 struct RequestHeader {
   RequestKind kind = RequestKind::kGet;
   int32_t sender = 0;
-  int32_t tag = 0;  // of the call; this and the next are a CallNumber
+  int32_t tag = 0;  // of the answers; with `call`, the CallNumber of the call
   uint64_t call = 0;
   int32_t worker = 0;  // Request::kThisWorker for the sender, or kNoWorker
   // In a session that continues without lost ranks, `number` counts the sender's changes in `slot`,
@@ -69,14 +69,14 @@ struct RequestHeader {
   uint64_t expected = 0;  // Request::expected
   int64_t bytes = 0;      // bytes of the values in memory; of kTouchRows, of the ids
   double value = 0;       // value of a hyper-parameter
-  WireFormat wire = WireFormat::kFloat32;   // of the values that follow
-  WireFormat reply = WireFormat::kFloat32;  // of the values in the answer, if it can represent them
+  WireFormat delta_format = WireFormat::kFloat32;   // of the values that follow
+  WireFormat answer_format = WireFormat::kFloat32;  // of the answer, if it can represent the values
 
   int64_t id_bytes() const {
-    return IsOfRows(kind) ? count * static_cast<int64_t>(sizeof(int64_t)) : 0;
+    return HasIds(kind) ? count * static_cast<int64_t>(sizeof(int64_t)) : 0;
   }
   // Returns the bytes of the values that follow.
-  int64_t value_bytes() const { return CarriesData(kind) ? BytesIn(wire) : 0; }
+  int64_t value_bytes() const { return CarriesData(kind) ? BytesIn(delta_format) : 0; }
   // Returns the bytes of the values in that format.
   int64_t BytesIn(WireFormat format) const {
     if (format == WireFormat::kFloat32) return bytes;

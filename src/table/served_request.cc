@@ -14,7 +14,8 @@ namespace {
 constexpr auto kTimeSlice = std::chrono::milliseconds(25);
 
 bool IsEncoded(const RequestHeader& header) {
-  return header.wire != WireFormat::kFloat32 || header.reply != WireFormat::kFloat32;
+  return header.delta_format != WireFormat::kFloat32 ||
+         header.answer_format != WireFormat::kFloat32;
 }
 
 // Returns the bytes up to a whole number of cache lines.
@@ -67,7 +68,7 @@ Status ServedRequest::BeginReceive(const char* payload) {
                              &receives_[1]);
 }
 
-bool ServedRequest::IsEncodedRange() const { return !IsOfRows(header_.kind) && IsEncoded(header_); }
+bool ServedRequest::IsEncodedRange() const { return !HasIds(header_.kind) && IsEncoded(header_); }
 
 char* ServedRequest::SecondValues() const {
   return buffer_->data() + header_.id_bytes() + Aligned(header_.bytes);
@@ -81,9 +82,9 @@ void ServedRequest::PlaceValues(int64_t bytes) {
   request_.row_ids = reinterpret_cast<const int64_t*>(ids);
   request_.delta = request_.out = ids + id_bytes;
   if (!has_second) return;
-  if (IsOfRows(header_.kind)) {
-    if (header_.wire != WireFormat::kFloat32) request_.delta = SecondValues();
-  } else if (header_.wire != header_.reply) {
+  if (HasIds(header_.kind)) {
+    if (header_.delta_format != WireFormat::kFloat32) request_.delta = SecondValues();
+  } else if (header_.delta_format != header_.answer_format) {
     // Values of one format can replace each other in pieces.
     request_.out = SecondValues();
   }
@@ -111,25 +112,26 @@ void ServedRequest::BeginWork() {
 }
 
 void ServedRequest::DecodeRows() {
-  if (header_.wire == WireFormat::kFloat32) return;
+  if (header_.delta_format == WireFormat::kFloat32) return;
   const Instant began = Clock::now();
-  Decode(header_.wire, buffer_->data() + header_.id_bytes(), FloatsIn(header_.bytes),
+  Decode(header_.delta_format, buffer_->data() + header_.id_bytes(), FloatsIn(header_.bytes),
          reinterpret_cast<float*>(SecondValues()));
   CountEncoding(began);
 }
 
 int64_t ServedRequest::EncodeReply(const char** values) const {
   *values = static_cast<const char*>(request_.out);
-  if (!IsOfRows(header_.kind) || header_.reply == WireFormat::kFloat32) {
-    return header_.BytesIn(header_.reply);
+  if (!HasIds(header_.kind) || header_.answer_format == WireFormat::kFloat32) {
+    return header_.BytesIn(header_.answer_format);
   }
   const Instant began = Clock::now();
   char* const encoded = SecondValues();
-  const bool is_encoded = EncodeNearest(header_.reply, static_cast<const float*>(request_.out),
-                                        FloatsIn(header_.bytes), encoded);
+  const bool is_encoded =
+      EncodeNearest(header_.answer_format, static_cast<const float*>(request_.out),
+                    FloatsIn(header_.bytes), encoded);
   CountEncoding(began);
   if (is_encoded) *values = encoded;
-  return is_encoded ? header_.BytesIn(header_.reply) : header_.bytes;
+  return is_encoded ? header_.BytesIn(header_.answer_format) : header_.bytes;
 }
 
 void ServedRequest::CountEncoding(Instant began) const {
@@ -145,7 +147,7 @@ void ServedRequest::CheckValues() {
         Status(Code::kTransport, StrCat("a request of ", received_, " bytes, expected ", expected));
     return;
   }
-  if (IsOfRows(header_.kind)) {
+  if (HasIds(header_.kind)) {
     DecodeRows();
     failure_ = table_->CheckRows(header_.kind, request_.row_ids, request_.num_ids);
   }
@@ -267,12 +269,12 @@ Status ServedRequest::RunOnShard() {
   const Instant began = Clock::now();
   const WaitLimit limit{Instant::max(), began + kTimeSlice};
   if (!IsEncodedRange()) return shard->Run(request_, &progress_, limit);
-  const Status status =
-      shard->RunEncoded(request_, header_.wire, header_.reply, &progress_, limit, &fits_);
+  const Status status = shard->RunEncoded(request_, header_.delta_format, header_.answer_format,
+                                          &progress_, limit, &fits_);
   CountEncoding(began);
   if (!status.ok() || fits_) return status;
   // The values, which include the add, travel as they are.
-  header_.wire = header_.reply = WireFormat::kFloat32;
+  header_.delta_format = header_.answer_format = WireFormat::kFloat32;
   fits_ = true;
   progress_ = Progress();
   request_.kind = RequestKind::kGet;

@@ -114,10 +114,10 @@ RequestHeader ServerPipeline::HeaderOf(const InFlightRequest& request) const {
   header.value = chunk.request.value;
   header.slot = request.number > 0 ? failover_.slot : -1;
   header.number = request.number;
-  header.wire = request.format;
+  header.delta_format = request.format;
   const bool is_rounded = chunk.request.may_round && ReturnsParameters(kind) &&
                           table_->spec().wire_format() != WireFormat::kFloat32;
-  if (is_rounded) header.reply = WireFormat::kBFloat16;
+  if (is_rounded) header.answer_format = WireFormat::kBFloat16;
   return header;
 }
 
@@ -137,7 +137,7 @@ Status ServerPipeline::Send(InFlightRequest* request) {
     values = static_cast<const char*>(out);
   }
   if (request->is_separate) values = request->encoded->data();
-  const bool may_be_encoded = header.reply != WireFormat::kFloat32;
+  const bool may_be_encoded = header.answer_format != WireFormat::kFloat32;
   if (has_failover() || may_be_encoded) {
     // The answer shares the memory of the values, since it arrives after the server has them all.
     buffers_->MakeRoom(id_bytes + chunk.bytes, &wire.values);
@@ -195,7 +195,8 @@ Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
   const bool returns = ReturnsData(header.kind);
   const Reply& reply = request.wire->reply;
   if (!returns && received == request.expected && reply.call == call_.number) return reply.status();
-  if (returns && (received == request.expected || received == header.BytesIn(header.reply))) {
+  if (returns &&
+      (received == request.expected || received == header.BytesIn(header.answer_format))) {
     return Status::Ok();
   }
   while (returns && received == 0) {
@@ -221,7 +222,7 @@ void ServerPipeline::TakeValues(const InFlightRequest& request) {
   // Without memory of their own, the values have been received into that of the caller.
   const char* const values = memory == nullptr ? nullptr : memory->data() + header.id_bytes();
   const bool is_encoded = request.wire->received < request.expected;
-  const WireFormat format = is_encoded ? header.reply : WireFormat::kFloat32;
+  const WireFormat format = is_encoded ? header.answer_format : WireFormat::kFloat32;
   const auto bytes = static_cast<size_t>(chunk.bytes);
   const Instant began = is_encoded ? Clock::now() : Instant();
   if (call.kind != RequestKind::kExchange) {

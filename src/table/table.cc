@@ -63,7 +63,7 @@ Status CheckRows(const Table& table, const Request& request, int64_t count) {
                                      spec.num_row - 1, ", received ", row_ids[position]));
 }
 
-// CheckSlowly and RunAcrossNodes are not inlined, to keep Check and Run short.
+// CheckSlowly and RunOnServers are not inlined, to keep Check and Run short.
 MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64_t count) {
   const TableSpec& spec = table.spec();
   if (request.kind == RequestKind::kSetHyper) {
@@ -79,7 +79,7 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
     return Status(Code::kValue, StrCat(table.Where(call), ": ", spec.Describe(),
                                        " does not have this operation"));
   }
-  if (IsOfRows(request.kind)) {
+  if (HasIds(request.kind)) {
     MV_RETURN_IF_NOT_OK(CheckRows(table, request, count));
   } else if (count != spec.count()) {
     return Status(Code::kValue, StrCat(table.Where(call), ": expected ", spec.count(),
@@ -94,16 +94,12 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
                                      "separate memory, received memory that overlaps"));
 }
 
-MV_NOINLINE Status RunAcrossNodes(Table* table, const Request& request, Progress* progress,
-                                  const WaitLimit& limit) {
-  if (request.kind == RequestKind::kSetHyper) return table->RunWithoutMode(request, limit);
-  MV_RETURN_IF_NOT_OK(table->consistency()->Enter(request.kind, progress, limit));
+// Passes a request for servers of several nodes to the mode.
+MV_NOINLINE Status RunOnServers(Table* table, const Request& request, Progress* progress,
+                                const WaitLimit& limit) {
   Request rounded = request;
   rounded.may_round = true;
-  MV_RETURN_IF_NOT_OK(table->RunWithoutMode(rounded, limit));
-  // Leave tells other workers of the add, which they can read, since all servers have answered.
-  table->consistency()->Leave(request.kind);
-  return Status::Ok();
+  return table->consistency()->Run(rounded, progress, limit);
 }
 
 // Runs a request for keys in sync mode: finds the rows of the keys, and runs a request for these
@@ -112,7 +108,7 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
   const bool is_add = IsAdd(request.kind);
   const auto run = [&](Request of_rows) -> Status {
     of_rows.worker = request.worker;
-    std::shared_ptr<const ArrangedRows> arranged;
+    std::shared_ptr<const ArrangedAdd> arranged;
     if (is_add) {
       MV_ASSIGN_OR_RETURN(arranged, table->Arrange(&of_rows));
     }
@@ -178,7 +174,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
     : here_(std::move(here)),
       context_(context),
       has_rounds_(here_->consistency()->HasRounds()),
-      spans_nodes_(context.service != nullptr && context.mode.mode != Mode::kSync),
+      calls_servers_(context.service != nullptr && !context.mode.sums_in_rounds()),
       clips_gradients_(ClipsGradients(spec().updater_kind())) {
   if (context.service == nullptr) return;
   // Listing the changes of a small table would take longer than transferring it.
@@ -188,7 +184,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
       MayExchangeChanges(spec()) &&
       remote_rows * spec().num_col * SizeOf(spec().value_type()) >= kMinRemoteBytes;
   // The updater must be told of all values that a worker gets (Updater::NoteGet).
-  if (spans_nodes_ && !shard()->updater().notes_gets()) {
+  if (calls_servers_ && !shard()->updater().notes_gets()) {
     last_get_ = std::make_unique<LastGet>(
         spec(), partition().node_rows(),
         [this](int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit) {
@@ -200,20 +196,14 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
           return RunOnRows(get, rows, limit);
         });
   }
-  if (spec().is_lazy() && !spec().is_hash()) {
-    // Without this memory, every add asks about all of its rows.
-    Result<Segment> known =
-        Segment::CreatePrivate(0, DivideUp(spec().num_row, 8), PageSize::kSmall);
-    if (known.ok()) known_ = std::move(known.value());
+  if (spec().is_lazy()) {
+    touch_ = std::make_unique<SpanningTouch>(here_.get(), context.service, context.rank);
   }
-  here_->consistency()->FetchWith(
-      [shard = here_.get(), context](const Request& request, const WaitLimit& limit) {
-        return DistributedCall(shard, context.service, context.rank, request).Run(limit);
-      });
+  here_->consistency()->PassTo(&without_mode_);
 }
 
 Status Table::Check(const Request& request, int64_t count) const {
-  const bool is_whole = !IsOfRows(request.kind) && request.kind != RequestKind::kSetHyper;
+  const bool is_whole = !HasIds(request.kind) && request.kind != RequestKind::kSetHyper;
   if (is_whole && count == spec().count() && !spec().is_hash() && HasBuffers(request) &&
       !Overlaps(request, spec().bytes()) && members().is_worker()) {
     return Status::Ok();
@@ -233,62 +223,28 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
                               request.kind == RequestKind::kGetKeys;
     // The other calls see the keys as they are, and take part in no round.
     if (!is_of_values) return RunWithoutMode(request, limit);
-    if (context_.mode.mode == Mode::kSync) return RunKeysInRound(this, request, limit);
+    if (context_.mode.sums_in_rounds()) return RunKeysInRound(this, request, limit);
   }
   if (request.IsPart()) {
     if (IsAtomic(request.kind)) return RunWithoutMode(request, limit);
-    if (context_.mode.mode == Mode::kSync) return RunPartInRound(request, progress, limit);
+    if (context_.mode.sums_in_rounds()) return RunPartInRound(request, progress, limit);
   }
-  if (!spans_nodes_ && request.kind != RequestKind::kSetHyper) {
-    const bool may_touch = spec().is_lazy() && context_.service != nullptr;
-    if (may_touch && IsAdd(request.kind) && progress->phase == 0) {
-      const bool may_wait = limit.slice_end > Clock::now();
-      MV_RETURN_IF_NOT_OK(TouchEverywhere(request, may_wait, limit));
-    }
-    return consistency()->Run(request, progress, limit);
+  if (request.kind == RequestKind::kSetHyper) return RunWithoutMode(request, limit);
+  if (calls_servers_) return RunOnServers(this, request, progress, limit);
+  // In sync mode over several nodes, the rows of an add must exist before it is staged.
+  if (touch_ != nullptr && IsAdd(request.kind) && progress->phase == 0) {
+    const bool may_wait = limit.slice_end > Clock::now();
+    MV_RETURN_IF_NOT_OK(touch_->Touch(request, may_wait, limit));
   }
-  return RunAcrossNodes(this, request, progress, limit);
-}
-
-Status Table::TouchEverywhere(const Request& add, bool wait, const WaitLimit& limit) {
-  if (!spec().is_lazy() || context_.service == nullptr || knows_all_.load()) return Status::Ok();
-  if (spec().is_hash()) {
-    if (!IsOfKeys(add.kind)) return Status::Ok();  // the rows have been located
-    if (!wait) return Status::Pending();
-    Request touch = Request::TouchRows(add.row_ids, add.num_ids);
-    touch.kind = RequestKind::kTouchKeys;
-    return DistributedCall(here(), context_.service, context_.rank, touch).Run(limit);
-  }
-  if (add.IsPart()) {
-    const RowRange rows = RowsOf(add);
-    std::vector<int64_t> ids(static_cast<size_t>(rows.count()));
-    std::iota(ids.begin(), ids.end(), rows.first);
-    return TouchEverywhere(Request::TouchRows(ids.data(), rows.count()), wait, limit);
-  }
-  Request touch = Request::Touch();
-  std::vector<int64_t> unknown;
-  auto* const known = reinterpret_cast<std::atomic<uint8_t>*>(known_.data());
-  if (IsOfRows(add.kind)) {
-    for (int64_t i = 0; i < add.num_ids; ++i) {
-      const int64_t row = add.row_ids[i];
-      if (known == nullptr || (known[row / 8].load() >> (row % 8) & 1) == 0) unknown.push_back(row);
-    }
-    if (unknown.empty()) return Status::Ok();
-    touch = Request::TouchRows(unknown.data(), static_cast<int64_t>(unknown.size()));
-  }
-  if (!wait) return Status::Pending();
-  MV_RETURN_IF_NOT_OK(DistributedCall(here(), context_.service, context_.rank, touch).Run(limit));
-  if (!IsOfRows(add.kind)) knows_all_.store(true);
-  if (known == nullptr) return Status::Ok();
-  for (const int64_t row : unknown) known[row / 8].fetch_or(static_cast<uint8_t>(1U << (row % 8)));
-  return Status::Ok();
+  return consistency()->Run(request, progress, limit);
 }
 
 Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   Progress progress;
   if (context_.service == nullptr) return shard()->Run(request, &progress, limit);
-  if (CarriesData(request.kind))
-    MV_RETURN_IF_NOT_OK(TouchEverywhere(request, /*wait=*/true, limit));
+  if (touch_ != nullptr && CarriesData(request.kind)) {
+    MV_RETURN_IF_NOT_OK(touch_->Touch(request, /*wait=*/true, limit));
+  }
   Request distributed = request;
   if (request.kind == RequestKind::kSetHyper) {
     MV_RETURN_IF_NOT_OK(shard()->Run(request, &progress, limit));
@@ -315,9 +271,14 @@ Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
   std::vector<RowRange> rows;  // empty for all rows
   if (request.IsPart()) {
     if (request.count == 0) return Status::Ok();
-    rows.push_back(RowsOf(request));
+    rows.push_back(RowsOfPart(request, spec().num_col));
   }
   return RunOnRows(distributed, rows, limit);
+}
+
+Status Table::RunOnRows(const Request& request, const std::vector<RowRange>& rows,
+                        const WaitLimit& limit) {
+  return DistributedCall(here(), context_.service, context_.rank, request, rows).Run(limit);
 }
 
 Result<const void*> Table::Memory() const {
@@ -330,7 +291,7 @@ Result<const void*> Table::Memory() const {
   if (partition().node_rows().count() != spec().num_row) {
     return refuse("lies on several nodes: call get, also of a part (index)");
   }
-  if (context_.mode.mode == Mode::kSync) {
+  if (context_.mode.sums_in_rounds()) {
     return refuse("changes in rounds: call view() without live, which copies nothing either");
   }
   return static_cast<const void*>(shard()->parameters());
@@ -348,49 +309,6 @@ Result<KeyCounts> Table::CountKeys(const WaitLimit& limit) {
   KeyCounts sum;
   for (const KeyCounts& count : counts) sum += count;
   return sum;
-}
-
-Result<std::shared_ptr<ArrangedRows>> Table::ArrangeRows(Request* request) const {
-  using Arranged = Result<std::shared_ptr<ArrangedRows>>;
-  const Updater::Duplicates duplicates = shard()->updater().duplicates(*shard()->hyper());
-  // Staging a round's delta merges the rows.
-  const bool is_staged = context_.mode.mode == Mode::kSync;
-  if (is_staged && duplicates != Updater::Duplicates::kRefused) return Arranged(nullptr);
-  auto rows = std::make_shared<ArrangedRows>();
-  const bool is_of_keys = IsOfKeys(request->kind);
-  rows->order = is_of_keys ? RowOrder::OfKeys(request->row_ids, request->num_ids)
-                           : RowOrder(request->row_ids, request->num_ids, spec().num_row);
-  if (rows->order.is_of_list()) return Arranged(nullptr);
-  const bool is_in_place = !is_staged && !spans_nodes_;
-  bool must_merge = false;
-  if (duplicates != Updater::Duplicates::kOneByOne || !is_in_place) {
-    const int64_t position = rows->order.FirstRepeated(request->row_ids);
-    if (position >= 0 && duplicates == Updater::Duplicates::kRefused) {
-      return Status(Code::kValue, StrCat(Where("add"), is_of_keys ? ": keys[" : ": row_ids[",
-                                         position, "]: updater '", NameOf(spec().updater_kind()),
-                                         "' expected every row once, received row ",
-                                         request->row_ids[position], " more than once"));
-    }
-    // The servers of other nodes get the rows in the order of the list.
-    must_merge = position >= 0 && duplicates == Updater::Duplicates::kSummed;
-    if (!is_in_place && !must_merge) return Arranged(nullptr);
-  }
-  // The shard sums the deltas of a row itself, but the norm is that of the sums.
-  if (is_in_place && !(must_merge && clipnorm() != 0)) {
-    request->order = &rows->order;
-    return Arranged(std::move(rows));
-  }
-  MergedRows* const merged = &rows->merged;
-  const auto count = static_cast<size_t>(request->num_ids);
-  merged->ids.resize(count);
-  merged->values.resize(count * static_cast<size_t>(spec().num_col * SizeOf(spec().value_type())));
-  const RowDelta delta{request->row_ids, request->num_ids, request->delta};
-  const int64_t num_rows = MergeRows(delta, rows->order, spec().num_col, spec().value_type(),
-                                     merged->ids.data(), merged->values.data());
-  request->row_ids = merged->ids.data();
-  request->num_ids = num_rows;
-  request->delta = merged->values.data();
-  return Arranged(std::move(rows));
 }
 
 }  // namespace multiverso

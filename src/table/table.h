@@ -3,7 +3,6 @@
 #ifndef MULTIVERSO_TABLE_TABLE_H_
 #define MULTIVERSO_TABLE_TABLE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,6 +17,7 @@
 #include "shard/row_merge.h"
 #include "table/last_get.h"
 #include "table/shard_service.h"
+#include "table/spanning_touch.h"
 #include "table/table_shard.h"
 #include "table/table_spec.h"
 
@@ -33,7 +33,7 @@ struct TableContext {
 };
 
 // What an add refers to while it runs: merged rows, or values that have been clipped.
-struct ArrangedRows {
+struct ArrangedAdd {
   RowOrder order;
   MergedRows merged;
 };
@@ -75,7 +75,7 @@ class Table {
     // Every node keeps the hyper-parameters, so a change goes to all nodes.
     const bool has_steps = NeedsKeys(kind) || kind == RequestKind::kVersionsOfRows;
     if (has_steps && (has_rounds_ || context_.service != nullptr)) return false;
-    return !spans_nodes_ && (kind != RequestKind::kSetHyper || context_.service == nullptr);
+    return !calls_servers_ && (kind != RequestKind::kSetHyper || context_.service == nullptr);
   }
   // Returns whether calls are parts of rounds, for which other workers wait.
   bool has_rounds() const { return has_rounds_; }
@@ -84,21 +84,21 @@ class Table {
   // Returns whether Arrange must prepare a request. In sync mode, the rows of keys are found first.
   bool MustArrange(const Request& request) const {
     return request.kind == RequestKind::kAddRows ||
-           (request.kind == RequestKind::kAddKeys && context_.mode.mode != Mode::kSync) ||
+           (request.kind == RequestKind::kAddKeys && !context_.mode.sums_in_rounds()) ||
            (clips_gradients_ && IsAdd(request.kind) && clipnorm() != 0);
   }
   // Prepares a checked add, of rows in any order, or of a gradient that may have to be clipped
-  // (table_clip.cc). The result, which may be null, must outlive the request. Returns ValueError if
-  // a row is named twice and the updater does not allow it.
-  Result<std::shared_ptr<const ArrangedRows>> Arrange(Request* request) const;
+  // (table_arrange.cc). The result, which may be null, must outlive the request. Returns ValueError
+  // if a row is named twice and the updater does not allow it.
+  Result<std::shared_ptr<const ArrangedAdd>> Arrange(Request* request) const;
 
   // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
   bool RunsExchange() const { return consistency()->RunsExchange(); }
   // Returns whether every get, and not only get(sync=True), returns the same on all workers.
-  bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
+  bool EveryGetIsCollective() const { return context_.mode.sums_in_rounds(); }
   // Returns whether calls run on the servers of several nodes. In sync mode they run in the table's
   // mode, which sums over nodes itself.
-  bool spans_nodes() const { return spans_nodes_; }
+  bool calls_servers() const { return calls_servers_; }
 
   // Lists the rows that may have changed since a call that returned `since`, in ascending order and
   // by whole stripes. If `since` is 0, these are all rows, or the lazy rows that have ever changed.
@@ -129,24 +129,25 @@ class Table {
   // Returns the norm to which the gradient of each call is clipped, or 0.
   double clipnorm() const { return clips_gradients_ ? GetHyper(kClipNorm) : 0; }
 
-  // Touches the rows of an add on all nodes, if the rows are lazy and there are several nodes, so
-  // that no node runs out of memory in the middle of the add. It asks only about rows of which this
-  // rank does not know that they have been touched. Returns pending if it would have to ask and
-  // must not `wait`; otherwise blocks to its end.
-  Status TouchEverywhere(const Request& add, bool wait, const WaitLimit& limit);
-
   // Returns "rank 1, table 'w', get", for messages.
   std::string Where(const char* call) const;
 
  private:
+  // What the mode passes requests to if the table is on several nodes.
+  struct WithoutMode final : RequestRunner {
+    explicit WithoutMode(Table* owner) : table(owner) {}
+    Status Run(const Request& request, Progress* /*progress*/, const WaitLimit& limit) override {
+      return table->RunWithoutMode(request, limit);
+    }
+    Table* table;
+  };
+
   // Runs a request for the whole table on the given rows, without the mode; an empty list means all
   // rows. Only for tables on several nodes.
   Status RunOnRows(const Request& request, const std::vector<RowRange>& rows,
                    const WaitLimit& limit);
   // Prepares an add of rows, without clipping.
-  Result<std::shared_ptr<ArrangedRows>> ArrangeRows(Request* request) const;
-  // Returns the rows that a request for a part touches.
-  RowRange RowsOf(const Request& part) const;
+  Result<std::shared_ptr<ArrangedAdd>> ArrangeRows(Request* request) const;
   // Runs a get or an add of a part in sync mode as one of whole rows. An add is for the updater
   // add, to which zeros are no change.
   Status RunPartInRound(const Request& part, Progress* progress, const WaitLimit& limit);
@@ -159,14 +160,12 @@ class Table {
   std::shared_ptr<TableShard> here_;
   TableContext context_;
   bool has_rounds_;
-  bool spans_nodes_;
+  bool calls_servers_;
   bool clips_gradients_;  // whether the updater has the option clipnorm
   bool may_exchange_changes_ = false;
-  // What this rank knows about lazy rows on all nodes: a bit for each row that has been touched,
-  // and whether all have.
-  Segment known_;
-  std::atomic<bool> knows_all_{false};
-  std::unique_ptr<LastGet> last_get_;  // null unless calls span nodes
+  std::unique_ptr<SpanningTouch> touch_;  // null unless the table has lazy rows on several nodes
+  std::unique_ptr<LastGet> last_get_;     // null unless it calls servers
+  WithoutMode without_mode_{this};
 };
 
 }  // namespace multiverso

@@ -2,15 +2,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "table/distributed_call.h"
 #include "table/table.h"
 
 namespace multiverso {
-
-Status Table::RunOnRows(const Request& request, const std::vector<RowRange>& rows,
-                        const WaitLimit& limit) {
-  return DistributedCall(here(), context_.service, context_.rank, request, rows).Run(limit);
-}
 
 std::vector<RowRange> Table::RowsOfNodes() const {
   std::vector<RowRange> ranges;
@@ -37,7 +31,7 @@ int64_t Table::MaxChanges() const {
 Result<int64_t> Table::ListChanges(int64_t since, std::vector<RowRange>* rows,
                                    const WaitLimit& limit) {
   uint64_t rounds = 0;
-  if (context_.mode.mode == Mode::kSync) {
+  if (context_.mode.sums_in_rounds()) {
     Progress progress;
     MV_RETURN_IF_NOT_OK(
         consistency()->Run(Request::GetRows(nullptr, 0, nullptr), &progress, limit));

@@ -13,7 +13,7 @@ namespace multiverso {
 namespace {
 
 // The message of the first exchange.
-struct Proposal {
+struct TableProposal {
   TableSpec spec;
   // The result of spec.Check(). A rank with an invalid spec still takes part, so that no other rank
   // waits for that rank in vain.
@@ -22,7 +22,7 @@ struct Proposal {
   SyncPointArrival arrival;
 };
 
-static_assert(sizeof(Proposal) <= ExchangeSlot::kMaxBytes);
+static_assert(sizeof(TableProposal) <= ExchangeSlot::kMaxBytes);
 // The message of the second exchange from the ranks that made segments.
 static_assert(sizeof(SegmentLocator) <= ExchangeSlot::kMaxBytes);
 
@@ -43,7 +43,7 @@ Status TableCreation::Run(SyncPointCheck sync_point, const WaitLimit& limit) {
   Group* const world = context_.rank->world();
   SendSpec(sync_point.mine());
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
-  MV_RETURN_IF_NOT_OK(sync_point.Check(*world, offsetof(Proposal, arrival), limit));
+  MV_RETURN_IF_NOT_OK(sync_point.Check(*world, offsetof(TableProposal, arrival), limit));
   MV_RETURN_IF_NOT_OK(CompareSpecs());
   MV_RETURN_IF_NOT_OK(MakeSegments(limit));
   Status status = MapSegments(limit);
@@ -65,7 +65,7 @@ Status TableCreation::Run(SyncPointCheck sync_point, const WaitLimit& limit) {
 Status TableCreation::Attach(Segment segment) {
   MV_RETURN_IF_NOT_OK(CheckSpec());
   const auto* const header =
-      reinterpret_cast<const TableHeader*>(segment.data() + ShardStorage::kLabelOffset);
+      reinterpret_cast<const TableHeader*>(segment.data() + ShardStorage::kHeaderRoomOffset);
   if (!(header->spec == spec_)) {
     return Status(Code::kMismatch,
                   StrCat("the ranks did not create the same table: the session has ",
@@ -82,12 +82,12 @@ Status TableCreation::Attach(Segment segment) {
 Status TableCreation::CheckSpec() const {
   MV_RETURN_IF_NOT_OK(spec_.Check());
   const bool depends_on_timing = spec_.keys.may_remove() || spec_.keys.admit > 1;
-  if (depends_on_timing && context_.mode.mode == Mode::kSync) {
+  if (depends_on_timing && context_.mode.sums_in_rounds()) {
     return Status(Code::kValue,
                   "evict, admit, ttl: expected none in sync mode, because they depend on the "
                   "order of the workers' calls");
   }
-  if (context_.mode.mode == Mode::kSync) {
+  if (context_.mode.sums_in_rounds()) {
     MV_RETURN_IF_NOT_OK(
         CheckHyperOfRounds(spec_.updater_kind(), kClipNorm, spec_.hyper[kClipNorm]));
   }
@@ -112,7 +112,7 @@ Status TableCreation::Fill(const WaitLimit& limit) {
 }
 
 void TableCreation::SendSpec(const SyncPointArrival& arrival) {
-  Proposal proposal;
+  TableProposal proposal;
   proposal.spec = spec_;
   failure_ = CheckSpec();
   proposal.code = static_cast<int32_t>(failure_.code());
@@ -127,9 +127,9 @@ Status TableCreation::CompareSpecs() {
   // The error names the first pair that differs, in rank order, so that all ranks report the same.
   const std::vector<int> participants = world->participants();
   master_ = context_.rank->peers()->MasterOf(participants);
-  const auto first = world->payload(participants.front()).Read<Proposal>();
+  const auto first = world->payload(participants.front()).Read<TableProposal>();
   for (const int rank : participants) {
-    const auto other = world->payload(rank).Read<Proposal>();
+    const auto other = world->payload(rank).Read<TableProposal>();
     if (maker_ < 0 && members.is_local(rank)) maker_ = rank;
     const int node = members.node_of(rank);
     const auto is_here = [&](int maker) { return members.node_of(maker) == node; };

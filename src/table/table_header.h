@@ -39,7 +39,7 @@ struct TableHeader {
   Buffer& BufferOf(uint64_t publication) { return buffers[publication % 2]; }
 };
 
-static_assert(sizeof(TableHeader) <= ShardStorage::kLabelBytes);
+static_assert(sizeof(TableHeader) <= ShardStorage::kHeaderRoomBytes);
 
 }  // namespace multiverso
 

@@ -3,7 +3,6 @@
 #include <numeric>
 #include <vector>
 
-#include "base/checked.h"
 #include "base/text.h"
 #include "table/table.h"
 
@@ -78,13 +77,8 @@ Status Table::PlacePart(const TablePart& part, Request* request) const {
   return Status(Code::kUnsupported, StrCat(Where(call), ": ", spec().Describe(), " ", reason));
 }
 
-RowRange Table::RowsOf(const Request& part) const {
-  const int64_t columns = spec().num_col;
-  return RowRange{part.first / columns, DivideUp(part.first + part.Span(columns), columns)};
-}
-
 Status Table::RunPartInRound(const Request& part, Progress* progress, const WaitLimit& limit) {
-  const RowRange rows = RowsOf(part);
+  const RowRange rows = RowsOfPart(part, spec().num_col);
   std::vector<int64_t> ids(static_cast<size_t>(rows.count()));
   std::iota(ids.begin(), ids.end(), rows.first);
   const bool is_add = IsAdd(part.kind);

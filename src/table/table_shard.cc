@@ -20,7 +20,7 @@ namespace {
 Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode) {
   // A sum of one part is applied on one node.
   const bool is_small =
-      mode.mode == Mode::kSync && SumPlan::PrefersOnePart(members.num_nodes(), spec.bytes());
+      mode.sums_in_rounds() && SumPlan::PrefersOnePart(members.num_nodes(), spec.bytes());
   return Partition(members, spec.num_row, is_small);
 }
 
@@ -240,7 +240,7 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   created->node_rounds_ = NodeRounds::Make(mode, PlanOf(partition, members), ShapeOf(spec),
                                            rows.first, mode_memory, shard, rank_context, spec.name);
   if (!members.name().empty()) {
-    created->header_ = reinterpret_cast<TableHeader*>(storage.label());
+    created->header_ = reinterpret_cast<TableHeader*>(storage.header_room());
     MV_ASSIGN_OR_RETURN(const int64_t buffer, BufferBytesOf(spec, partition));
     if (!is_new) return created;
     TableHeader* const header = created->header_;
@@ -265,7 +265,7 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
 
 Status TableShard::CheckRequest(const RequestHeader& header) const {
   const bool is_encoded =
-      header.wire != WireFormat::kFloat32 || header.reply != WireFormat::kFloat32;
+      header.delta_format != WireFormat::kFloat32 || header.answer_format != WireFormat::kFloat32;
   const bool may_be_encoded = IsAdd(header.kind) || ReturnsParameters(header.kind);
   if (is_encoded && (spec_.value_type() != DType::kFloat32 || !may_be_encoded)) {
     return Status(Code::kTransport, StrCat("a request with encoded values of ", spec_.Describe()));
@@ -274,7 +274,7 @@ Status TableShard::CheckRequest(const RequestHeader& header) const {
     return CheckHyper(spec_.updater_kind(), static_cast<int32_t>(header.first), header.value);
   }
   const int64_t element_bytes = SizeOf(spec_.value_type());
-  int64_t unit = IsOfRows(header.kind) ? spec_.bytes_per_id(header.kind) : element_bytes;
+  int64_t unit = HasIds(header.kind) ? spec_.bytes_per_id(header.kind) : element_bytes;
   if (unit == 0) unit = sizeof(int64_t);  // then the bytes are those of the ids
   const bool has_bytes = header.kind != RequestKind::kTouch;
   if (has_bytes && (header.count > kChunkBytes / unit || header.bytes != header.count * unit)) {
@@ -288,7 +288,7 @@ Status TableShard::CheckRequest(const RequestHeader& header) const {
     return Status(Code::kTransport,
                   StrCat("a request for ", NameOf(header.kind), " of ", spec_.Describe()));
   }
-  if (IsOfRows(header.kind)) return Status::Ok();
+  if (HasIds(header.kind)) return Status::Ok();
   const RowRange rows = partition_.node_rows();
   const int64_t width = header.width;
   const int64_t column = header.first % spec_.num_col;

@@ -125,7 +125,7 @@ int64_t TableSpec::bytes_per_id(RequestKind request) const {
     case RequestKind::kFindKeys:
     case RequestKind::kVersionsOfRows:
       return sizeof(int64_t);
-    case RequestKind::kCellsOfRows:
+    case RequestKind::kKeysOfRows:
       return sizeof(KeyIndex::RowOfKey);
     case RequestKind::kCountsOfRows:
       return sizeof(KeyCounts);

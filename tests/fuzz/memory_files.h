@@ -35,14 +35,14 @@ class MemoryFiles final : public FileSystem {
     if (bytes == nullptr) return IoFailure(path, "open", ENOENT);
     return std::unique_ptr<ReadableFile>(std::make_unique<Readable>(path, bytes));
   }
-  Result<EntryKind> Look(const std::string& path) override {
+  Result<EntryKind> KindOf(const std::string& path) override {
     return Find(path) == nullptr ? EntryKind::kNone : EntryKind::kFile;
   }
   Result<std::vector<std::string>> List(const std::string& /*path*/) override {
     return std::vector<std::string>();
   }
-  Status MakeFolders(const std::string& /*path*/) override { return Status::Ok(); }
-  Status MakeFolder(const std::string& /*path*/) override { return Status::Ok(); }
+  Status EnsureFolders(const std::string& /*path*/) override { return Status::Ok(); }
+  Status CreateFolder(const std::string& /*path*/) override { return Status::Ok(); }
   // Renames a file, or a folder with its files.
   Status Rename(const std::string& from, const std::string& to) override {
     std::map<std::string, std::string> renamed;
@@ -63,7 +63,7 @@ class MemoryFiles final : public FileSystem {
     return Status::Ok();
   }
   Status RemoveFolder(const std::string& /*path*/,
-                      bool (* /*is_removed*/)(const std::string&)) override {
+                      bool (* /*may_remove*/)(const std::string&)) override {
     return Status::Ok();
   }
 

@@ -135,7 +135,7 @@ class Job {
     const size_t id_bytes = std::min(payload.size(), static_cast<size_t>(header.id_bytes()));
     const std::string ids = payload.substr(0, id_bytes);
     const std::string values = payload.substr(id_bytes);
-    if (!is_inline && IsOfRows(header.kind)) Post(ValuesTag(header.tag), ids);
+    if (!is_inline && HasIds(header.kind)) Post(ValuesTag(header.tag), ids);
     if (!is_inline && CarriesData(header.kind)) Post(ValuesTag(header.tag), values);
     int64_t received = 0;
     WaitUntil(
@@ -181,14 +181,14 @@ class Job {
     }
     Require(header.kind != RequestKind::kSetHyper, "an error", "a hyperparameter of updater add");
     if (IsTouch(header.kind)) return;  // changes no values
-    const int64_t row_elements = table == &matrix_ && IsOfRows(header.kind) ? kColumns : 1;
+    const int64_t row_elements = table == &matrix_ && HasIds(header.kind) ? kColumns : 1;
     for (int64_t i = 0; i < header.count * row_elements; ++i) {
       int64_t element_number = header.first + i;
       if (header.width > 0) {
         const int64_t columns = table == &matrix_ ? kColumns : 1;
         element_number = header.first + i / header.width * columns + i % header.width;
       }
-      if (IsOfRows(header.kind)) {
+      if (HasIds(header.kind)) {
         int64_t row = 0;
         std::memcpy(&row, ids.data() + i / row_elements * 8, 8);
         element_number = row * row_elements + i % row_elements;
@@ -253,7 +253,7 @@ std::string SeedOf(RequestKind kind, int64_t table_id, int64_t first, int64_t co
   header.bytes = has_bytes ? count * row_elements * element_bytes : 0;
   header.value = 0.5;
   std::string seed = EncodeRequest(header);
-  for (int64_t row = kRows / 2; IsOfRows(kind) && row < kRows / 2 + count; ++row) {
+  for (int64_t row = kRows / 2; HasIds(kind) && row < kRows / 2 + count; ++row) {
     seed.append(reinterpret_cast<const char*>(&row), 8);
   }
   if (CarriesData(kind)) seed.append(static_cast<size_t>(header.bytes), '\1');

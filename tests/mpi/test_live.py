@@ -40,7 +40,7 @@ def check(cut, ranks):
 
 def check_kept(view, expected, end):
     """Check that a view keeps the last cut when its job has ended, and has nothing else."""
-    with pytest.raises(mv.StateError, match=end):
+    with pytest.raises(mv.errors.StateError, match=end):
         view.wait(timeout=60)
     cut = view.cut(list(expected))
     assert (cut.version, cut.step) == (expected.version, expected.step)
@@ -50,11 +50,11 @@ def check_kept(view, expected, end):
     assert view.step == cut.step
     for table in view.tables.values():
         if table.is_live:
-            with pytest.raises(mv.StateError, match=end):
+            with pytest.raises(mv.errors.StateError, match=end):
                 table.get([1] if table.is_hash else None)
         elif table.name in cut and not table.is_hash:
             np.testing.assert_equal(table.get(), cut[table.name])
-    with pytest.raises(mv.StateError, match=end):
+    with pytest.raises(mv.errors.StateError, match=end):
         view.wait(cut.version + 1, timeout=60)
 
 
@@ -96,7 +96,7 @@ def test_every_cut_is_a_published_state(mode, np_, per_node):
         job.announce("seen")
         job.finish().check_clean()
         check_kept(view, cut, f"'{name}' has ended: it was shut down")
-    with pytest.raises(mv.StateError, match="not open"):
+    with pytest.raises(mv.errors.StateError, match="not open"):
         view.cut()
 
 
@@ -134,7 +134,7 @@ def test_reader_is_told_that_the_job_was_killed():
             for rank in (0, 1):
                 job.signal(rank, signal.SIGKILL)
             check_kept(view, cut, "has ended: rank 0 .*died")
-    with pytest.raises(mv.StateError, match=f"session named '{name}'"):
+    with pytest.raises(mv.errors.StateError, match=f"session named '{name}'"):
         mv.attach(name)
 
 
@@ -151,7 +151,7 @@ def test_cuts_stay_complete_when_a_publishing_rank_is_killed(per_node):
             while not ends:
                 try:
                     view.wait(view.version + 1, timeout=60)
-                except mv.StateError as error:
+                except mv.errors.StateError as error:
                     ends.append(str(error))
                 check(view.cut(["array", "matrix", "keyed"], timeout=60), 2)
         assert "has ended" in ends[0]
@@ -191,12 +191,14 @@ sys.stdin.readline()
                 job.stdin.flush()
                 assert job.stdout.readline() == b"changed\n"
                 assert list(view.tables) == ["second"]
-                with pytest.raises(mv.StateError, match="released"):
+                with pytest.raises(mv.errors.StateError, match="released"):
                     first.get()
                 cut = view.cut()
                 assert (cut.version, cut.step, list(cut)) == (1, 7, ["second"])
                 np.testing.assert_array_equal(cut["second"], np.ones((5, 2)))
-                with pytest.raises(mv.StateError, match="no table 'first'; its tables: 'second'"):
+                with pytest.raises(
+                    mv.errors.StateError, match="no table 'first'; its tables: 'second'"
+                ):
                     view.cut(["first"])
                 with pytest.raises(IndexError, match="row_ids"):
                     view.tables["second"].get([5])
@@ -207,7 +209,7 @@ sys.stdin.readline()
                 job.stdin.flush()
                 assert job.stdout.readline() == b"released\n"
                 np.testing.assert_array_equal(view.cut()["second"], np.ones((5, 2)))
-                with pytest.raises(mv.StateError, match="released"):
+                with pytest.raises(mv.errors.StateError, match="released"):
                     second.get()
         finally:
             job.kill()
@@ -241,7 +243,9 @@ with mv.session(name=sys.argv[1]):
             # Nothing can find the third table any more, and a part of a version is not a cut.
             for view in (waiting, idle):
                 for call in (view.cut, lambda view=view: view.cut(["first"])):
-                    with pytest.raises(mv.StateError, match="last call of this view.*shut down"):
+                    with pytest.raises(
+                        mv.errors.StateError, match="last call of this view.*shut down"
+                    ):
                         call()
                 assert view.wait(2) == 2
                 view.close()
@@ -251,24 +255,26 @@ with mv.session(name=sys.argv[1]):
 
 @pytest.mark.one_mpi
 def test_attach_says_what_it_waits_for(monkeypatch, caplog):
-    monkeypatch.setattr("multiverso._live._LOG_SECONDS", 0)
+    monkeypatch.setattr("multiverso.tables._view._LOG_SECONDS", 0)
     message = "waited 0.1 s for multiverso.init.name='missing'. in another process of this user"
-    with pytest.raises(mv.StateError, match=message):
+    with pytest.raises(mv.errors.StateError, match=message):
         mv.attach("missing", timeout=0.1)
     assert [record.getMessage() for record in caplog.records] == [
         "attach: waits for multiverso.init(name='missing') in another process of this user"
     ]
-    with pytest.raises(mv.StateError, match=f"waited 0.1 s for a session of process {os.getpid()}"):
+    with pytest.raises(
+        mv.errors.StateError, match=f"waited 0.1 s for a session of process {os.getpid()}"
+    ):
         mv.attach(os.getpid(), timeout=0.1)
 
 
 @pytest.mark.one_mpi
 def test_sessions_without_names_cannot_be_read():
-    with mv.session(), pytest.raises(mv.StateError, match="name"):
+    with mv.session(), pytest.raises(mv.errors.StateError, match="name"):
         mv.publish()
-    with pytest.raises(mv.StateError, match="named 'missing'"):
+    with pytest.raises(mv.errors.StateError, match="named 'missing'"):
         mv.attach("missing")
-    with pytest.raises(mv.StateError, match=f"process {os.getppid()} has no session"):
+    with pytest.raises(mv.errors.StateError, match=f"process {os.getppid()} has no session"):
         mv.attach(os.getppid())
     with pytest.raises(TypeError, match="job"):
         mv.attach(1.5)

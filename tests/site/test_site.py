@@ -52,7 +52,7 @@ ANSWERS = {
     "learning rate": "faq.html",
     "resume": "faq.html",
     "my job hangs": "faults.html",
-    "ArrayTableHandler": "python/tables.html",
+    "ArrayTable": "python/tables.html",
     "DistributedOptimizer": "python/torch_ext.optimizer.html",
     "Slurm": "slurm.html",
     "glossary": "glossary.html",
@@ -167,7 +167,7 @@ class TestSite(unittest.TestCase):
         pages = {target for target, _ in inner_links("python.html")}
         for module, names in {
             "api": ("init", "save"),
-            "tables": ("ArrayTableHandler", "MatrixTableHandler.add_get"),
+            "tables": ("ArrayTable", "MatrixTable.add_get"),
             "errors": ("PeerLostError",),
         }.items():
             self.assertIn(f"python/{module}.html", pages)
@@ -176,12 +176,13 @@ class TestSite(unittest.TestCase):
 
     def test_reference_shows_constructors_and_tables_of_methods(self):
         html = (SITE / "python" / "tables.html").read_text("utf-8")
-        start = html.index('id="multiverso.tables.ArrayTableHandler"')
-        text = re.sub(
-            r"<[^>]+>", "", html[start:].split('id="multiverso.tables.ArrayTableHandler.')[0]
+        start = html.index('id="multiverso.tables.ArrayTable"')
+        text = re.sub(r"<[^>]+>", "", html[start:].split('id="multiverso.tables.ArrayTable.')[0])
+        self.assertRegex(text, r"ArrayTable\(\s*size: int,\s*init_value: ArrayLike")
+        self.assertRegex(
+            text, r"Methods:\s*Name\s*Description\s[\s\S]*\sget\s*Return the whole table"
         )
-        self.assertRegex(text, r"ArrayTableHandler\(\s*size: int,\s*init_value: ArrayLike")
-        self.assertRegex(text, r"Methods:\s*Name\s*Description\s*get\s*Return the whole table")
+        self.assertRegex(text, r"variance_control \(0.04")
 
 
 @unittest.skipUnless(shutil.which("node"), "needs node, which runs the search script of the theme")

@@ -36,7 +36,7 @@ class TestLocalRank(unittest.TestCase):
         for variables in ({"PMI_SIZE": "4"}, OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "x"}):
             with (
                 only_env(**variables),
-                self.assertRaisesRegex(mv.LauncherError, "received none"),
+                self.assertRaisesRegex(mv.errors.LauncherError, "received none"),
             ):
                 mv.local_rank()
 

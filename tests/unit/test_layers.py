@@ -28,14 +28,15 @@ PACKAGE_LAYERS = (
     ("_extras", "_version", "errors"),
     ("_mpi", "_native"),
     ("_local",),
-    ("_session_opening", "_session_options", "devices", "initializers", "updaters"),
+    ("devices", "initializers", "updaters"),
     ("_session",),
-    ("_membership", "_spawn", "api", "tables"),
-    ("_live", "checkpoint", "sync", "work"),
+    ("api", "tables"),
+    ("checkpoint", "sync", "work"),
     ("__init__",),
     ("_commands",),
     ("__main__",),
     ("jax_ext", "keras_ext", "lasagne_ext", "learn", "theano_ext", "torch_ext"),
+    ("jax", "keras", "torch"),
 )
 
 INCLUDE = re.compile(

@@ -110,9 +110,9 @@ class TestWork(SessionCleanupTestCase, FolderTestCase):
                 mv.Work(range(3), "60")
 
     def test_needs_a_session_without_sync_mode(self):
-        self.assertRaisesRegex(mv.StateError, "mv.init", mv.Work, range(3))
+        self.assertRaisesRegex(mv.errors.StateError, "mv.init", mv.Work, range(3))
         with mv.session(sync=True):
-            self.assertRaisesRegex(mv.UnsupportedError, "sync mode", mv.Work, range(3))
+            self.assertRaisesRegex(mv.errors.UnsupportedError, "sync mode", mv.Work, range(3))
         with mv.session(staleness=2):
             self.assertEqual(list(mv.Work(range(3))), [0, 1, 2])
 

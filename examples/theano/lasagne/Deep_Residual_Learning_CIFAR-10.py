@@ -152,7 +152,7 @@ def train(args, mv, param_manager, data):
                 cost += float(update(images, data.train_labels[batch]))
             if step % args.freq == 0 or step == len(starts):
                 # MULTIVERSO: send these batches' changes and fetch the other workers' changes.
-                manager.sync_all_param()
+                manager.sync()
         seconds = time.perf_counter() - begin  # without the test
         if master:  # MULTIVERSO: one worker tests and prints for all.
             error = test_error(count_wrong, data) if args.test_each else None
@@ -163,7 +163,7 @@ def train(args, mv, param_manager, data):
     # MULTIVERSO: wait until every worker has added its last batch, then fetch the result.
     mv.barrier()
     seconds = time.perf_counter() - start
-    manager.sync_all_param()
+    manager.sync()
     if not master:
         return None
     return {

@@ -95,7 +95,7 @@ TEST_F(ParamSyncApi, DoesTheRestAfterAnAbortedCall) {
   EXPECT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_ERR_ABORTED);
   MV_SetInterrupt(nullptr, nullptr);
   EXPECT_EQ(b[2], 1);
-  lock->Leave();
+  lock->Release();
   ASSERT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_OK) << MV_LastError();
   float out[5];
   ASSERT_EQ(MV_TableGet(table_, out, 5, 0), MV_OK);
@@ -115,11 +115,13 @@ TEST_F(ParamSyncApi, RunsInTheBackground) {
     ASSERT_EQ(MV_ParamSyncStart(sync, tensors, 2, &future), MV_OK) << MV_LastError();
     EXPECT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_ERR_STATE);
     EXPECT_TRUE(LastErrorHas("another thread"));
+    EXPECT_EQ(MV_ParamSyncSetScale(sync, 0.5), MV_ERR_STATE);
+    EXPECT_TRUE(LastErrorHas("at a sync of the same parameters"));
   }
   int32_t done = -1;
   ASSERT_EQ(MV_FutureDone(future, &done), MV_OK);
   EXPECT_EQ(done, 0);
-  lock->Leave();
+  lock->Release();
   // A get comes after the sync, as after other calls in the background.
   float out[5];
   ASSERT_EQ(MV_TableGet(table_, out, 5, 0), MV_OK);
@@ -128,6 +130,8 @@ TEST_F(ParamSyncApi, RunsInTheBackground) {
   EXPECT_EQ(done, 1);
   EXPECT_EQ(MV_FutureRelease(future), MV_OK);
   EXPECT_EQ(MV_ParamSyncStart(sync, nullptr, 2, &future), MV_ERR_VALUE);
+  void* const two_tensors[] = {a, b};
+  EXPECT_EQ(MV_ParamSyncStart(sync, two_tensors, int64_t{1} << 50, &future), MV_ERR_VALUE);
   EXPECT_EQ(MV_ParamSyncStart(sync, nullptr, 2, nullptr), MV_ERR_VALUE);
   EXPECT_EQ(MV_ParamSyncFree(sync), MV_OK);
   EXPECT_EQ(MV_ParamSyncStart(sync, nullptr, 2, &future), MV_ERR_HANDLE);

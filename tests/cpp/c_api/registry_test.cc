@@ -158,7 +158,7 @@ struct ForkWhileWaiting {
       Child child([test] { return TryEverything(test->session, test->table); });
       EXPECT_EQ(child.Wait(), 0);
     }).join();
-    if (test->lock != nullptr) test->lock->Leave();
+    if (test->lock != nullptr) test->lock->Release();
     test->lock = nullptr;
     return nullptr;
   }

@@ -76,6 +76,14 @@ TEST_F(SessionOfOneRank, IsDescribedOnlyInAStructOfTheRightSize) {
   EXPECT_EQ(MV_SessionDescribe(session_, nullptr), MV_ERR_VALUE);
 }
 
+TEST_F(SessionOfOneRank, PublishesOnlyWithPlaceForTheVersion) {
+  EXPECT_EQ(MV_SessionPublish(session_, 5, nullptr), MV_ERR_VALUE);
+  EXPECT_TRUE(LastErrorHas("received null"));
+  int64_t version = 0;
+  EXPECT_EQ(MV_SessionPublish(session_, -5, &version), MV_ERR_VALUE);
+  EXPECT_TRUE(LastErrorHas("received -5"));
+}
+
 TEST(Session, InvalidHandlesAreAnError) {
   MV_SessionDescription description{};
   description.struct_size = sizeof(description);
@@ -94,6 +102,21 @@ TEST(Session, InvalidHandlesAreAnError) {
   EXPECT_EQ(MV_TableGet(table, &value, 1, 0), MV_ERR_HANDLE);
   EXPECT_EQ(MV_TableFree(table), MV_ERR_HANDLE);
   EXPECT_TRUE(LastErrorHas("this table is not open: it was closed, or its session ended"));
+}
+
+TEST(Session, CanBeClosedAgainWhenACallHasKeptItOpen) {
+  MV_SessionOptions options = SessionOptionsOf();
+  options.timeout_ms = 50;
+  MV_Session session = nullptr;
+  ASSERT_EQ(MV_SessionOpen(&options, &session), MV_OK) << MV_LastError();
+  const MV_Table table = CreateArray(session, 3);
+  {
+    const c_api::TableUse call = c_api::OpenTables().Using(table);
+    EXPECT_EQ(MV_SessionClose(session), MV_ERR_TIMEOUT);
+    EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_STATE);
+  }
+  EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
+  EXPECT_EQ(MV_SessionClose(session), MV_ERR_HANDLE);
 }
 
 TEST(Session, CanBeEndedByLeaving) {

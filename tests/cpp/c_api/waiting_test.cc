@@ -13,6 +13,7 @@
 
 #include "multiverso/c_api.h"
 #include "support/c_api.h"
+#include "support/elastic.h"
 
 namespace multiverso::testing {
 namespace {
@@ -112,7 +113,7 @@ class WaitingAdd : public AloneTest {
 TEST_F(WaitingAdd, ContinuesWhenTheLockIsReleased) {
   bool is_held = true;
   const WhileWaiting waiting([&]() -> const char* {
-    if (is_held) lock_->Leave();
+    if (is_held) lock_->Release();
     is_held = false;
     return nullptr;
   });
@@ -127,7 +128,7 @@ TEST_F(WaitingAdd, DoesNotEndTheSessionWhenInterrupted) {
     EXPECT_EQ(MV_TableAdd(table_, data_.data(), 40000), MV_ERR_ABORTED);
     EXPECT_STREQ(MV_LastError(), "rank 0, table 'table 0', add: enough");
   }
-  lock_->Leave();
+  lock_->Release();
   EXPECT_EQ(MV_TableAdd(table_, data_.data(), 40000), MV_OK);
   std::vector<float> out(40000);
   EXPECT_EQ(MV_TableGet(table_, out.data(), 40000, 0), MV_OK);
@@ -184,6 +185,32 @@ TEST(Interrupted, CollectiveGetEndsTheSessionForAll) {
     EXPECT_EQ(MV_TableGet(table, data, 3, MV_COLLECTIVE), MV_ERR_ABORTED);
     EXPECT_TRUE(LastErrorHas("enough"));
   });
+}
+
+TEST(Interrupted, CallWithABoundLeavesAnElasticSession) {
+  ModeOptions stale;
+  stale.mode = Mode::kStale;
+  stale.staleness = 1;
+  Sessions opened = OpenElastic(2, ElasticOptions(stale));
+  MV_Session sessions[2] = {};
+  MV_Table tables[2] = {};
+  OnThreads(2, [&](int rank) {
+    EXPECT_TRUE(
+        IsOk(c_api::OpenHandle(std::move(opened[static_cast<size_t>(rank)]), &sessions[rank])));
+    tables[rank] = CreateArray(sessions[rank], 3);
+  });
+  const float ones[] = {1, 1, 1};
+  ASSERT_EQ(MV_TableAdd(tables[1], ones, 3), MV_OK) << MV_LastError();
+  {
+    const AbortsAfter once(1);
+    int32_t status = MV_OK;
+    for (int i = 0; i < 10 && status == MV_OK; ++i) status = MV_TableAdd(tables[0], ones, 3);
+    EXPECT_EQ(status, MV_ERR_ABORTED);
+  }
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(MV_TableAdd(tables[1], ones, 3), MV_OK) << MV_LastError();
+  }
+  for (const MV_Session session : sessions) MV_SessionLeave(session, "end of the test");
 }
 
 TEST(Interrupted, CallThatDoesNotWaitDoesNotAsk) {

@@ -95,7 +95,7 @@ TEST(WorkerClocks, NameTheRoundOfAnUncountedAdd) {
   // In a job Merge runs on the service thread, so a shutdown must not assume that the caller knows
   // of the mismatch.
   EXPECT_FALSE(clocks.ranks()[0]->state()->IsAbortKnown());
-  const Status status = clocks[0].CheckAborted();
+  const Status status = clocks[0].CheckRunning();
   EXPECT_TRUE(clocks.ranks()[0]->state()->IsAbortKnown());
   EXPECT_TRUE(IsError(status, Code::kMismatch,
                       "round 3 of table 'w': rank 0 called add, rank 1 called get"));

@@ -134,7 +134,10 @@ TEST(SessionState, DescribesTheRankThatAborted) {
   ranks[0]->memory()->RecordTable(3, "weights", /*dtype=*/0, /*rows=*/5, /*columns=*/1);
   ranks[0]->memory()->recorder()->Begin(CallOf(RequestKind::kGet), /*table=*/3, /*bytes=*/20);
   ranks[1]->memory()->recorder()->Begin(CallKind::kBarrier, /*table=*/-1, /*bytes=*/0);
+  ranks[1]->memory()->RecordCheckpoint("/saved/0");
+  const auto& last = ranks[0]->memory()->control()->checkpoints[1];
   ranks[1]->memory()->RecordCheckpoint("/saved/1");
+  EXPECT_STREQ(last, "/saved/0");  // which another rank may be reading
   ranks[1]->state()->Abort(Status(Code::kAborted, "no reason"));
   const Status status = ranks[0]->state()->CheckRunning(/*was_waiting=*/true);
   ASSERT_NE(status.peer(), nullptr);

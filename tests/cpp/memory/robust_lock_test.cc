@@ -31,7 +31,7 @@ void AddMany(Guarded* guarded, int owner, int count) {
   for (int i = 0; i < count; ++i) {
     ASSERT_EQ(guarded->lock.Take(owner, kAllAlive, Patience()), Outcome::kTaken);
     guarded->AddOne();
-    guarded->lock.Leave();
+    guarded->lock.Release();
   }
 }
 
@@ -43,7 +43,7 @@ TEST(RobustLock, IsFreeInZeroedMemory) {
   EXPECT_EQ(lock->Holder(), 0);
   EXPECT_FALSE(lock->TryTake(0));
   EXPECT_FALSE(lock->TryTake(1));
-  lock->Leave();
+  lock->Release();
   EXPECT_EQ(lock->word.load(), 0U);
 }
 
@@ -80,7 +80,7 @@ TEST(RobustLock, TimesOutWithoutTheLockAndNamesTheHolder) {
     EXPECT_EQ(lock.Take(1, kAllAlive, deadline), Outcome::kTimedOut);
     EXPECT_EQ(lock.Holder(), 3);
   }
-  lock.Leave();
+  lock.Release();
   EXPECT_EQ(lock.Holder(), -1);
   EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Outcome::kTaken);
 }
@@ -93,12 +93,12 @@ TEST(RobustLock, ReleaseWakesTheSleepers) {
     if (me == 0) {
       // The lock is released only when a thread sleeps that the release must wake.
       EXPECT_TRUE(Eventually([&] { return lock.word.load() > 1U; }));
-      lock.Leave();
+      lock.Release();
       return;
     }
     EXPECT_EQ(lock.Take(me, kAllAlive, Patience()), Outcome::kTaken);
     taken.fetch_add(1);
-    lock.Leave();
+    lock.Release();
   });
   EXPECT_EQ(taken.load(), 3);
   EXPECT_EQ(lock.word.load(), 0U);
@@ -124,7 +124,7 @@ TEST(RobustLock, IsRecoveredExactlyOnceFromAKilledHolder) {
       ASSERT_NE(outcome, Outcome::kTimedOut);
       (outcome == Outcome::kRecovered ? recovered : taken).fetch_add(1);
       guarded->AddOne();
-      guarded->lock.Leave();
+      guarded->lock.Release();
     });
     EXPECT_EQ(recovered.load(), 1);
     EXPECT_EQ(taken.load(), 3);
@@ -142,14 +142,14 @@ TEST(RobustLock, SurvivesProcessesKilledAtAnyPoint) {
       for (;;) {
         if (guarded->lock.Take(7, kAllAlive, Patience()) != Outcome::kTaken) return 1;
         guarded->AddOne();
-        guarded->lock.Leave();
+        guarded->lock.Release();
       }
     });
     for (int i = 0; i < 200 + 37 * round; ++i) {
       const Outcome outcome = guarded->lock.Take(0, probe, Patience());
       ASSERT_EQ(outcome, Outcome::kTaken);
       EXPECT_EQ(guarded->first, guarded->second);
-      guarded->lock.Leave();
+      guarded->lock.Release();
     }
     ASSERT_EQ(victim.Kill(), -1);
     probe.dead = 7;
@@ -158,9 +158,9 @@ TEST(RobustLock, SurvivesProcessesKilledAtAnyPoint) {
     ASSERT_NE(outcome, Outcome::kTimedOut);
     if (outcome == Outcome::kRecovered) guarded->second = guarded->first;
     EXPECT_EQ(guarded->first, guarded->second);
-    guarded->lock.Leave();
+    guarded->lock.Release();
     ASSERT_EQ(guarded->lock.Take(0, probe, Patience()), Outcome::kTaken);
-    guarded->lock.Leave();
+    guarded->lock.Release();
   }
 }
 

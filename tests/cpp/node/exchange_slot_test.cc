@@ -9,7 +9,7 @@ namespace multiverso {
 namespace {
 
 TEST(NameOfCollectiveKind, IsTheNameOfTheCall) {
-  EXPECT_STREQ(NameOf(CollectiveKind::kJoin), "init");
+  EXPECT_STREQ(NameOf(CollectiveKind::kOpen), "init");
   EXPECT_STREQ(NameOf(CollectiveKind::kBarrier), "barrier");
   EXPECT_STREQ(NameOf(CollectiveKind::kMapTable), "the creation of a table");
   EXPECT_STREQ(NameOf(CollectiveKind::kCollectiveGet), "get(sync=True)");

@@ -63,6 +63,15 @@ TEST(RequestRecord, IsContinuedIfItsRankDied) {
   EXPECT_EQ(record.PositionOf(8), 0);
 }
 
+TEST(RequestRecord, KeepsThePositionOfTheLargestNumber) {
+  RequestRecord record{};
+  constexpr uint64_t kLast = RequestRecord::kMaxNumber;
+  ASSERT_EQ(record.Take(kLast, 5, Alive, AtTheBeginning), Claim::kMine);
+  record.SetPosition(kLast, 30);
+  EXPECT_EQ(record.PositionOf(kLast), 30);
+  EXPECT_EQ(record.owner(), 5);
+}
+
 TEST(RequestRecord, IsBrokenIfALaterOneHasBegun) {
   RequestRecord record{};
   ASSERT_EQ(record.Take(7, 5, Alive, AtTheBeginning), Claim::kMine);

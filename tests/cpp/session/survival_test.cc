@@ -84,6 +84,27 @@ TEST(Survival, NodeMayLoseItsOnlyWorker) {
   });
 }
 
+TEST(Survival, CallWithoutATagForTheSubstituteOfAServerFailsAlone) {
+  RunSurvivingJob(AllOf(4), 2, [&](Session* session, int rank) {
+    Table* const table = CreateLarge(session);
+    if (rank == 2) return session->Leave("lost");
+    ASSERT_TRUE(Barrier(session).ok());
+    if (rank == 0) {
+      CallTags* const tags = session->context()->control_channel()->tags();
+      std::vector<int> taken;
+      for (int tag = tags->Take().tag; tag >= 0; tag = tags->Take().tag) taken.push_back(tag);
+      // The call itself has a tag.
+      tags->GiveBack(taken.back());
+      taken.pop_back();
+      std::vector<float> values(kElements);
+      EXPECT_TRUE(IsError(Call(table, Request::Get(values.data())), Code::kState, "in flight"));
+      for (const int tag : taken) tags->GiveBack(tag);
+    }
+    EXPECT_EQ(Values<float>(table), std::vector<float>(kElements, 0));
+    EXPECT_TRUE(IsOk(session->Close()));
+  });
+}
+
 TEST(Survival, LosingAWholeNodeEndsTheSession) {
   RunSurvivingJob(AllOf(3), 2, [&](Session* session, int rank) {
     Table* const table = CreateLarge(session);

@@ -121,7 +121,7 @@ TEST(InterruptedExchange, HasCompletedWholeStripesAndCanBeRepeated) {
   EXPECT_EQ(progress.done, 2);
   EXPECT_EQ(memory.values()[0], 5);
   EXPECT_EQ(memory.values()[2 * per_stripe], 0);
-  memory.lock(2)->Leave();
+  memory.lock(2)->Release();
   for (int64_t& value : model.tensors[0]) value += 1;
   ASSERT_TRUE(Call(&shard, Request::Exchange(tensors, model.last.data())).ok());
   for (int64_t i = 0; i < kStripes * per_stripe; ++i) ASSERT_EQ(memory.values()[i], 6);

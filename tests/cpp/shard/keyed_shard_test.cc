@@ -19,12 +19,17 @@ namespace {
 constexpr int64_t kStripes = 2;
 constexpr int64_t kKeys = 20;
 
-// A shard in which a key gets a row with its second get.
-class AdmittingShard : public ::testing::Test {
+KeyPolicy PolicyOf(Eviction evict, int32_t admit) {
+  KeyPolicy policy;
+  policy.capacity = 1;
+  policy.evict = static_cast<int32_t>(evict);
+  policy.admit = admit;
+  return policy;
+}
+
+class ShardOfKeys : public ::testing::Test {
  protected:
-  AdmittingShard() {
-    policy_.capacity = 1;
-    policy_.admit = 2;
+  explicit ShardOfKeys(const KeyPolicy& policy) : policy_(policy) {
     storage_ =
         ValueOf(ShardStorage::Plan(layout_, layout_.row_bytes(), 0, StepCells(), 0,
                                    /*tracks_rows=*/true, KeyIndex::BytesOf(kStripes, policy_)));
@@ -52,6 +57,32 @@ class AdmittingShard : public ::testing::Test {
     return fetch;
   }
 
+  Request Add() {
+    Request add = Request::AddRows(keys_.data(), kKeys, deltas_.data());
+    add.kind = RequestKind::kAddKeys;
+    return add;
+  }
+
+  // Makes a call while other ranks hold the stripes, one after the other. Returns how often the
+  // call has returned pending.
+  int RunRepeatedly(const Request& request) {
+    Progress progress;
+    Status status = Status::Pending();
+    int times = 0;
+    // The call has done some keys before the first whose stripe another rank holds.
+    for (int64_t stripe = kStripes; stripe-- > 0;) {
+      EXPECT_TRUE(storage_.lock(stripe)->TryTake(9));
+      for (int i = 0; i < 2 && status.pending(); ++i) {
+        status = shard_->Run(request, &progress, WithoutWaiting());
+        times += status.pending() ? 1 : 0;
+      }
+      storage_.lock(stripe)->Release();
+    }
+    if (status.pending()) status = shard_->Run(request, &progress, WithoutWaiting());
+    EXPECT_TRUE(IsOk(status));
+    return times;
+  }
+
   FakeProbe probe_;
   KeyPolicy policy_;
   StripeLayout layout_{kStripes * KeyIndex::kRowsPerStripe, 4, KeyIndex::kRowsPerStripe * 4};
@@ -60,20 +91,33 @@ class AdmittingShard : public ::testing::Test {
   std::unique_ptr<KeyedShard> shard_;
   std::vector<int64_t> keys_ = std::vector<int64_t>(kKeys);
   std::vector<float> values_ = std::vector<float>(kKeys);
+  std::vector<float> deltas_ = std::vector<float>(kKeys, 1);
+};
+
+// A key gets a row with its second get.
+class AdmittingShard : public ShardOfKeys {
+ protected:
+  AdmittingShard() : ShardOfKeys(PolicyOf(Eviction::kNone, 2)) {}
+};
+
+// A full table removes the key with the fewest uses.
+class EvictingShard : public ShardOfKeys {
+ protected:
+  EvictingShard() : ShardOfKeys(PolicyOf(Eviction::kLeastFrequent, 1)) {}
+
+  void ExpectUses(uint32_t uses) {
+    for (const int64_t key : keys_) {
+      const int64_t row = shard_->keys().Find(key);
+      ASSERT_GE(row, 0);
+      EXPECT_EQ(shard_->keys().Save(row).uses, uses) << "key " << key;
+    }
+  }
 };
 
 TEST_F(AdmittingShard, CountsAGetOnceThatIsContinued) {
   for (const bool is_admitted : {false, true}) {
     SCOPED_TRACE(is_admitted);
-    Progress progress;
-    // Some keys are counted before the first that another rank's stripe keeps waiting.
-    for (int64_t stripe = kStripes; stripe-- > 0;) {
-      ASSERT_TRUE(storage_.lock(stripe)->TryTake(9));
-      ASSERT_TRUE(shard_->Run(Fetch(), &progress, WithoutWaiting()).pending());
-      ASSERT_TRUE(shard_->Run(Fetch(), &progress, WithoutWaiting()).pending());
-      storage_.lock(stripe)->Leave();
-    }
-    ASSERT_TRUE(shard_->Run(Fetch(), &progress, WithoutWaiting()).ok());
+    EXPECT_GT(RunRepeatedly(Fetch()), 0);
     const KeyCounts counts = shard_->keys().Counts();
     EXPECT_EQ(counts.misses, is_admitted ? 2 * kKeys : kKeys);
     EXPECT_EQ(counts.hits, 0);
@@ -82,6 +126,30 @@ TEST_F(AdmittingShard, CountsAGetOnceThatIsContinued) {
     EXPECT_EQ(values_, std::vector<float>(kKeys, 7));
     for (const int64_t key : keys_) EXPECT_EQ(shard_->keys().Find(key) >= 0, is_admitted);
   }
+}
+
+TEST_F(EvictingShard, CountsTheUsesOfARepeatedAddOnce) {
+  EXPECT_GT(RunRepeatedly(Add()), 0);
+  ExpectUses(1);
+  EXPECT_GT(RunRepeatedly(Add()), 0);
+  ExpectUses(2);
+  (void)RunRepeatedly(Fetch());  // which reads rows without their locks
+  ExpectUses(3);
+  EXPECT_EQ(values_, std::vector<float>(kKeys, 9));
+}
+
+TEST_F(EvictingShard, CountsTheUsesOfAnAddOnceThatFollowsATouch) {
+  EXPECT_TRUE(IsOk(Call(shard_.get(), Add())));
+  Request touch = Request::TouchRows(keys_.data(), kKeys);
+  touch.kind = RequestKind::kTouchKeys;
+  EXPECT_TRUE(IsOk(Call(shard_.get(), touch)));
+  EXPECT_TRUE(IsOk(Call(shard_.get(), Add())));
+  ExpectUses(2);
+}
+
+TEST_F(EvictingShard, CountsTheUsesOfARepeatedGetOnceThatGivesRowsToKeys) {
+  EXPECT_GT(RunRepeatedly(Fetch()), 0);
+  ExpectUses(1);
 }
 
 }  // namespace

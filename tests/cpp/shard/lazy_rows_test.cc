@@ -190,7 +190,7 @@ TEST(LazyRows, ACallThatHasToWaitHoldsNoRoom) {
   const std::vector<float> delta(4, 1);
   EXPECT_TRUE(Call(&shard, AddRowsOf<float>({7}, delta), WithoutWaiting()).pending());
   EXPECT_EQ(memory.rows_in_use(), 0);
-  memory.lock(0)->Leave();
+  memory.lock(0)->Release();
   EXPECT_TRUE(Call(&shard, AddRowsOf<float>({7}, delta), WithoutWaiting()).ok());
   EXPECT_EQ(memory.rows_in_use(), 1);
 }
@@ -208,6 +208,20 @@ TEST(LazyRows, ACallWaitsForRoomThatAnotherGivesBack) {
   });
   EXPECT_EQ(memory.touched(), kRows);
   EXPECT_EQ(memory.rows_in_use(), kRows);
+}
+
+TEST(LazyRows, ACallThatWaitsForRoomCanBeInterrupted) {
+  const MemoryShard<float> memory(1000, 4, UpdaterKind::kAdd, Uniform(), 10 * 16);
+  Shard shard = memory.For(0);
+  LazyRows::Room others;
+  shard.lazy()->TakeRoom(10, &others);
+  ASSERT_EQ(others.left(), 10);
+  const std::vector<float> delta(4, 1);
+  Interrupt interrupt = InterruptAtOnce();
+  EXPECT_EQ(Call(&shard, AddRowsOf<float>({7}, delta), WaitLimit::Until(Instant::max(), &interrupt))
+                .code(),
+            Code::kAborted);
+  EXPECT_EQ(memory.touched(), 0);
 }
 
 TEST(LazyRows, RestartAsIfTheyHadNeverBeenUpdated) {

@@ -195,7 +195,7 @@ TEST_F(HeldStripe, MakesAnAddPendingThatThenContinues) {
   ASSERT_TRUE(Run(Request::Add(delta_.data()), slice).pending());
   EXPECT_EQ(memory_.values()[0], 3);
   EXPECT_EQ(memory_.values()[kRows - 1], 0);
-  memory_.lock(held_)->Leave();
+  memory_.lock(held_)->Release();
   ASSERT_TRUE(Run(Request::Add(delta_.data())).ok());
   EXPECT_TRUE(std::all_of(memory_.values(), memory_.values() + kRows,
                           [](int32_t value) { return value == 3; }));
@@ -203,7 +203,7 @@ TEST_F(HeldStripe, MakesAnAddPendingThatThenContinues) {
 
 TEST_F(HeldStripe, MakesAnAddGetInPlacePendingWithoutAddingTwice) {
   ASSERT_TRUE(Run(Request::AddGet(delta_.data(), delta_.data())).pending());
-  memory_.lock(held_)->Leave();
+  memory_.lock(held_)->Release();
   ASSERT_TRUE(Run(Request::AddGet(delta_.data(), delta_.data())).ok());
   EXPECT_EQ(delta_, std::vector<int32_t>(kRows, 3));
   EXPECT_TRUE(std::equal(delta_.begin(), delta_.end(), memory_.values()));
@@ -214,7 +214,7 @@ TEST_F(HeldStripe, MakesRowsPendingAtTheFirstHeldStripe) {
   const int32_t delta[] = {1, 2, 4, 8, 16};
   ASSERT_TRUE(Run(Request::AddRows(ids, 5, delta)).pending());
   EXPECT_EQ(progress_.done, 2);
-  memory_.lock(held_)->Leave();
+  memory_.lock(held_)->Release();
   ASSERT_TRUE(Run(Request::AddRows(ids, 5, delta)).ok());
   EXPECT_EQ(memory_.values()[0], 3);
   EXPECT_EQ(memory_.values()[1], 8);

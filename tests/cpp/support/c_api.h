@@ -85,7 +85,7 @@ void RunApiJob(int ranks, std::chrono::milliseconds timeout, const Body& body) {
   OnThreads(ranks, [&](int rank) {
     auto session = ValueOf(OpenSession(hub, rank, OptionsOf(Role::kAll, timeout)));
     MV_Session handle = nullptr;
-    EXPECT_TRUE(IsOk(c_api::Publish(std::move(session), &handle)));
+    EXPECT_TRUE(IsOk(c_api::OpenHandle(std::move(session), &handle)));
     body(handle, rank);
     MV_SessionLeave(handle, "end of the test");
   });

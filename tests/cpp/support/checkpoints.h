@@ -75,12 +75,12 @@ class ForwardingFileSystem : public FileSystem {
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
     return real_->Open(path);
   }
-  Result<EntryKind> Look(const std::string& path) override { return real_->Look(path); }
+  Result<EntryKind> KindOf(const std::string& path) override { return real_->KindOf(path); }
   Result<std::vector<std::string>> List(const std::string& path) override {
     return real_->List(path);
   }
-  Status MakeFolders(const std::string& path) override { return real_->MakeFolders(path); }
-  Status MakeFolder(const std::string& path) override { return real_->MakeFolder(path); }
+  Status EnsureFolders(const std::string& path) override { return real_->EnsureFolders(path); }
+  Status CreateFolder(const std::string& path) override { return real_->CreateFolder(path); }
   Status Rename(const std::string& from, const std::string& to) override {
     return real_->Rename(from, to);
   }
@@ -89,8 +89,8 @@ class ForwardingFileSystem : public FileSystem {
   }
   Status SyncFolder(const std::string& path) override { return real_->SyncFolder(path); }
   Status Remove(const std::string& path) override { return real_->Remove(path); }
-  Status RemoveFolder(const std::string& path, bool (*is_removed)(const std::string&)) override {
-    return real_->RemoveFolder(path, is_removed);
+  Status RemoveFolder(const std::string& path, bool (*may_remove)(const std::string&)) override {
+    return real_->RemoveFolder(path, may_remove);
   }
 
  protected:
@@ -116,13 +116,13 @@ class FaultyFileSystem final : public ForwardingFileSystem {
     return std::unique_ptr<WritableFile>(
         std::make_unique<FaultyFile>(this, path, std::move(file.value())));
   }
-  Status MakeFolders(const std::string& path) override {
+  Status EnsureFolders(const std::string& path) override {
     MV_RETURN_IF_NOT_OK(Step(path));
-    return real_->MakeFolders(path);
+    return real_->EnsureFolders(path);
   }
-  Status MakeFolder(const std::string& path) override {
+  Status CreateFolder(const std::string& path) override {
     MV_RETURN_IF_NOT_OK(Step(path));
-    return real_->MakeFolder(path);
+    return real_->CreateFolder(path);
   }
   Status Rename(const std::string& from, const std::string& to) override {
     MV_RETURN_IF_NOT_OK(Step(from));
@@ -141,13 +141,13 @@ class FaultyFileSystem final : public ForwardingFileSystem {
     return real_->Remove(path);
   }
   // The removal of each file is a step, and so is that of the folder.
-  Status RemoveFolder(const std::string& path, bool (*is_removed)(const std::string&)) override {
-    if (ValueOf(real_->Look(path)) == EntryKind::kNone) return Status::Ok();
+  Status RemoveFolder(const std::string& path, bool (*may_remove)(const std::string&)) override {
+    if (ValueOf(real_->KindOf(path)) == EntryKind::kNone) return Status::Ok();
     for (const std::string& name : ValueOf(real_->List(path))) {
-      if (is_removed(name)) MV_RETURN_IF_NOT_OK(Remove(path + "/" + name));
+      if (may_remove(name)) MV_RETURN_IF_NOT_OK(Remove(path + "/" + name));
     }
     MV_RETURN_IF_NOT_OK(Step(path));
-    return real_->RemoveFolder(path, is_removed);
+    return real_->RemoveFolder(path, may_remove);
   }
 
  private:

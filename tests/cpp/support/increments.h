@@ -52,7 +52,7 @@ inline Result<Manifest> SaveIncrement(FileSystem* files, const std::string& fold
   plan.file_index = 0;
   plan.num_files = 1;
   plan.commits = true;
-  MV_RETURN_IF_NOT_OK(files->MakeFolder(plan.saving));
+  MV_RETURN_IF_NOT_OK(files->CreateFolder(plan.saving));
   const std::string from = folder + "/" + CheckpointName{base.number, base.step}.text() + "/";
   for (const SavedFile& file : base.files) {
     MV_RETURN_IF_NOT_OK(files->Link(from + DataFileName(file, base.number),

@@ -45,12 +45,12 @@ TEST(DecodeRequest, RejectsEachFieldThatIsOutOfBounds) {
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->bytes = kChunkBytes + 1; }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->bytes = -12; }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->first = -1; }));
-  EXPECT_TRUE(rejects([](RequestHeader* h) { h->wire = static_cast<WireFormat>(3); }));
-  EXPECT_TRUE(rejects([](RequestHeader* h) { h->reply = static_cast<WireFormat>(-1); }));
-  EXPECT_TRUE(rejects([](RequestHeader* h) { h->reply = WireFormat::kInt8; }));
-  EXPECT_FALSE(rejects([](RequestHeader* h) { h->reply = WireFormat::kBFloat16; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->delta_format = static_cast<WireFormat>(3); }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->answer_format = static_cast<WireFormat>(-1); }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->answer_format = WireFormat::kInt8; }));
+  EXPECT_FALSE(rejects([](RequestHeader* h) { h->answer_format = WireFormat::kBFloat16; }));
   // Only an add carries encoded values, and these are smaller than the values.
-  EXPECT_TRUE(rejects([](RequestHeader* h) { h->wire = WireFormat::kInt8; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->delta_format = WireFormat::kInt8; }));
   EXPECT_FALSE(rejects([](RequestHeader* h) { h->width = 1; }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->width = -1; }));
   EXPECT_TRUE(rejects([](RequestHeader* h) {
@@ -66,7 +66,7 @@ TEST(DecodeRequest, RejectsEachFieldThatIsOutOfBounds) {
   }));
   EXPECT_TRUE(rejects([](RequestHeader* h) {
     h->slot = 0;
-    h->number = uint64_t{1} << 48;
+    h->number = RequestRecord::kMaxNumber + 1;
   }));
   EXPECT_FALSE(rejects([](RequestHeader* h) {
     h->slot = RequestLog::kSlots - 1;

@@ -87,14 +87,14 @@ def no_parameters_on_one_rank():
     if mv.rank() == 0:
         raises(ValueError, lambda: Model([], "float32", value=0).attach(), "expected parameters")
     else:
-        raises(mv.MismatchError, lambda: Model(SHAPES, "float32", value=0).attach())
+        raises(mv.errors.MismatchError, lambda: Model(SHAPES, "float32", value=0).attach())
     check_training(SHAPES, "float32")
 
 
 def another_shape_on_one_rank():
     if mv.size() > 1:
         shapes = [(2, 3), *SHAPES[1:]] if mv.rank() == 0 else SHAPES
-        raises(mv.MismatchError, lambda: Model(shapes, "float32", value=0).attach())
+        raises(mv.errors.MismatchError, lambda: Model(shapes, "float32", value=0).attach())
         check_training(SHAPES, "float32")
 
 

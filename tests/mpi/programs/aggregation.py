@@ -81,7 +81,7 @@ def aggregate_with_server_only_ranks():
     mv.shutdown()
     mv.init(role="server" if worker.RANK == 0 else "all", timeout=TIMEOUT)
     if worker.RANK == 0:
-        raises(mv.StateError, lambda: mv.aggregate(np.ones(3)), "server")
+        raises(mv.errors.StateError, lambda: mv.aggregate(np.ones(3)), "server")
     else:
         for count in (3, 20_000):
             equal(mv.aggregate(np.ones(count)), np.full(count, mv.size() - 1))

@@ -142,7 +142,7 @@ def check_errors_of_wrong_arrays(arrays, error, *texts):
     if mv.rank() == 0:
         raises(error, lambda: ParamSync(arrays), *texts)
     else:
-        raises(mv.MismatchError, lambda: ParamSync(right))
+        raises(mv.errors.MismatchError, lambda: ParamSync(right))
     weights = np.zeros(3)
     sync = ParamSync([weights])
     weights += 1
@@ -159,12 +159,14 @@ def no_arrays_on_one_rank():
 
 @case()
 def other_sizes_on_one_rank_though_as_many_elements():
-    check_errors_of_wrong_arrays([np.zeros(3), np.zeros(2)], mv.MismatchError, "layout")
+    check_errors_of_wrong_arrays([np.zeros(3), np.zeros(2)], mv.errors.MismatchError, "layout")
 
 
 @case()
 def another_dtype_on_one_rank():
-    check_errors_of_wrong_arrays([np.zeros(2), np.zeros(3, np.float32)], mv.MismatchError, "float")
+    check_errors_of_wrong_arrays(
+        [np.zeros(2), np.zeros(3, np.float32)], mv.errors.MismatchError, "float"
+    )
 
 
 @case()
@@ -173,7 +175,7 @@ def another_average_on_one_rank():
         return
     different = mv.rank() == 0
     raises(
-        mv.MismatchError,
+        mv.errors.MismatchError,
         lambda: ParamSync([np.zeros(3)], average=different),
         "updater add",
         "updater sgd (learning_rate",
@@ -195,7 +197,7 @@ def server_only_rank_keeps_the_table():
     weights = np.full(3, worker.RANK, np.float64)
     sync = ParamSync([weights])
     if worker.RANK == 0:
-        raises(mv.StateError, sync.sync)
+        raises(mv.errors.StateError, sync.sync)
     else:
         equal(weights, [1, 1, 1])  # the value of the first worker
         sync.sync()

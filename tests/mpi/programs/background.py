@@ -266,12 +266,12 @@ def leaving_ends_the_calls_in_flight():
     if mv.worker_id() == 0 and mv.num_workers() > 1:
         table.add_async(np.ones(3))
         futures = [table.get_async(), table.get_async()]
-        api.current_session().leave("enough")
+        api.current_session().leave_with("enough")
         for future in futures:
-            raises(mv.AbortedError, future.wait, "enough")
+            raises(mv.errors.AbortedError, future.wait, "enough")
     worker.meet("left")
     if mv.is_initialized():
-        api.current_session().leave("the case is over")
+        api.current_session().leave_with("the case is over")
     worker.meet("all have left")
     open_session(sync=True)
 

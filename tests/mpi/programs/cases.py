@@ -156,5 +156,5 @@ def _run(cases, prefix, outcomes):
         except Exception as error:
             outcomes[name] = traceback.format_exc()
             if mv.is_initialized():
-                api.current_session().leave(f"{name} failed: {error}")
+                api.current_session().leave_with(f"{name} failed: {error}")
         worker.report(outcomes=outcomes)

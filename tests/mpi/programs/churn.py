@@ -9,6 +9,7 @@ import worker
 from survivors import Acknowledged
 
 import multiverso as mv
+from multiverso.api import current_session
 
 #: Elements of the table that all workers change: within one stripe.
 SIZE = 5000
@@ -44,7 +45,7 @@ def main(name, items, max_joins):
             done.fetch_add(item)
         if leaves.is_set():
             work.close()
-            mv.leave()
+            current_session().leave()
             return
     for item in work:
         done.fetch_add(item)
@@ -55,7 +56,7 @@ def main(name, items, max_joins):
         least=int(values.min()),
         most=int(values.max()),
         done=done.get().tolist(),
-        left=mv.membership().left,
+        left=current_session().membership().left,
     )
     mv.shutdown()
 

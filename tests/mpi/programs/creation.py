@@ -7,20 +7,21 @@ import worker
 from cases import TIMEOUT, case, equal, raises
 
 import multiverso as mv
+from multiverso.api import current_session
 
 
 @case
 def ranks_match_those_of_the_job():
     equal((mv.rank(), mv.size()), (worker.RANK, worker.SIZE))
     equal((mv.worker_id(), mv.server_id()), (mv.rank(), mv.rank()))
-    equal((mv.num_workers(), mv.num_servers()), (mv.size(), mv.size()))
+    equal((mv.num_workers(), current_session().num_servers), (mv.size(), mv.size()))
     assert mv.is_master_worker() == (mv.rank() == 0)
 
 
 @case
 def second_init_gives_the_same_session():
     assert mv.init(timeout=TIMEOUT) is mv.init(timeout=TIMEOUT)
-    raises(mv.StateError, mv.init, "other options")
+    raises(mv.errors.StateError, mv.init, "other options")
 
 
 @case
@@ -37,7 +38,7 @@ def session_can_be_opened_again_and_again():
 def options_of_the_ranks_are_compared():
     mv.shutdown()
     if worker.SIZE > 1:
-        raises(mv.MismatchError, lambda: mv.init(timeout=TIMEOUT + worker.RANK), "timeout")
+        raises(mv.errors.MismatchError, lambda: mv.init(timeout=TIMEOUT + worker.RANK), "timeout")
     mv.init(timeout=TIMEOUT)
     mv.barrier()
 
@@ -90,7 +91,7 @@ def roles_number_workers_and_servers_densely():
     mv.init(role=roles[worker.RANK], timeout=TIMEOUT)
     workers = [r for r, role in enumerate(roles) if role != "server"]
     servers = [r for r, role in enumerate(roles) if role != "worker"]
-    equal((mv.num_workers(), mv.num_servers()), (len(workers), len(servers)))
+    equal((mv.num_workers(), current_session().num_servers), (len(workers), len(servers)))
     equal(mv.worker_id(), workers.index(mv.rank()) if mv.rank() in workers else -1)
     equal(mv.server_id(), servers.index(mv.rank()) if mv.rank() in servers else -1)
     assert mv.is_master_worker() == (mv.rank() == workers[0])
@@ -106,7 +107,7 @@ def roles_number_workers_and_servers_densely():
                 lambda matrix=matrix: matrix.get([0]),
                 lambda matrix=matrix: matrix.add([[1, 1]], [0]),
             ):
-                raises(mv.StateError, call, "server")
+                raises(mv.errors.StateError, call, "server")
             mv.barrier()
             continue
         table.add(np.ones(size))
@@ -153,7 +154,7 @@ def different_tables_raise_mismatch_on_every_rank():
     )
     for create, texts in disagreeing_calls:
         if mv.size() > 1:
-            raises(mv.MismatchError, create, *texts, "rank 0", f"rank {mv.size() - 1}")
+            raises(mv.errors.MismatchError, create, *texts, "rank 0", f"rank {mv.size() - 1}")
         usable = mv.ArrayTableHandler(3, 5)
         usable.add([1, 1, 1])
         mv.barrier()
@@ -177,7 +178,13 @@ def invalid_arguments_on_one_rank_reach_every_rank():
                 raises((ValueError, TypeError), create)
             else:
                 valid_call = lambda: mv.ArrayTableHandler(3, name="weights")  # noqa: E731
-                raises(mv.MismatchError, valid_call, "weights", f"rank {invalid_rank}", "invalid")
+                raises(
+                    mv.errors.MismatchError,
+                    valid_call,
+                    "weights",
+                    f"rank {invalid_rank}",
+                    "invalid",
+                )
             equal(mv.ArrayTableHandler(1, 7).get(), [7])
 
 

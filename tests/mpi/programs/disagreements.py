@@ -165,7 +165,7 @@ def _run(program):
                 calls[name]()
     except Exception as error:
         if mv.is_initialized():
-            api.current_session().leave(f"{program.name} is over")
+            api.current_session().leave_with(f"{program.name} is over")
         return [type(error).__name__, str(error), name]
     return None
 

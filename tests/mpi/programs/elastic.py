@@ -8,6 +8,7 @@ import numpy as np
 import worker
 
 import multiverso as mv
+from multiverso.api import current_session
 from multiverso.sync import ParamSync
 
 IS_JOINER = "MULTIVERSO_JOIN" in os.environ
@@ -27,7 +28,7 @@ def wait_until(condition):
     """Wait until the condition is true."""
     deadline = time.monotonic() + worker.WAIT_TIMEOUT
     while not condition():
-        assert time.monotonic() < deadline, mv.membership()
+        assert time.monotonic() < deadline, current_session().membership()
         time.sleep(0.005)
 
 
@@ -54,17 +55,17 @@ def joins(size):
     """Add and meet in epochs with all of `size` ranks; then all but rank 0 leave."""
     begin()
     events = []
-    mv.on_membership(events.append)
+    current_session().on_membership(events.append)
     table = mv.ArrayTableHandler(1000, 1)
     table.add(np.ones(1000))
     worker.announce("busy")
-    wait_until(lambda: len(mv.membership().joined) == int(size))
+    wait_until(lambda: len(current_session().membership().joined) == int(size))
     sums = []
     for _ in range(3):
         mv.barrier()
         sums.append(table.get().tolist()[0])
         mv.barrier()
-    membership = mv.membership()
+    membership = current_session().membership()
     worker.report(
         sums=sums,
         numbers=[mv.num_workers(), mv.size(), mv.worker_id()],
@@ -74,13 +75,13 @@ def joins(size):
     )
     mv.barrier()
     if mv.rank() != 0:
-        mv.leave()
+        current_session().leave()
         worker.report_call(mv.barrier)
         return
     wait_until(lambda: events and events[-1].workers == (0,))
     mv.barrier()
     worker.report(
-        left=[mv.num_workers(), mv.size(), mv.lost_ranks()],
+        left=[mv.num_workers(), mv.size(), current_session().lost_ranks()],
         versions=[event.version for event in events],
     )
     mv.shutdown()
@@ -120,7 +121,7 @@ def master_leaves():
     begin()
     mv.barrier()
     if mv.rank() == 0:
-        mv.leave()
+        current_session().leave()
         return
     wait_until(lambda: mv.num_workers() == 1)
     weights = np.full(5, 7.0)

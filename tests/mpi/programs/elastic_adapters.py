@@ -7,6 +7,7 @@ import worker
 
 import elastic
 import multiverso as mv
+from multiverso.api import current_session
 
 
 class TorchModel:
@@ -86,7 +87,7 @@ def main(framework, folder):
     mv.save(folder, step=1)
     worker.report(began=began, alone=alone, together=together, saved=saved)
     if elastic.IS_JOINER:
-        mv.leave()
+        current_session().leave()
         return
     elastic.wait_until(lambda: mv.num_workers() == 1)
     model.train(x, y)

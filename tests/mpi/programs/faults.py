@@ -74,7 +74,7 @@ def _sessions(*calls, **options):
         worker.meet(f"opens-{call}")
         yield call, _open_session(call, **options)
         if mv.is_initialized():
-            api.current_session().leave(f"{call} is over")
+            api.current_session().leave_with(f"{call} is over")
 
 
 def late(*calls):
@@ -235,7 +235,7 @@ def forks(how):
         for call in (table.get, mv.barrier, mv.shutdown, mv.init):
             try:
                 call()
-            except mv.ForkedError:
+            except mv.errors.ForkedError:
                 continue
             os._exit(9)
         if how == "mpi4py":

@@ -82,13 +82,13 @@ def all_ranks_pass_the_same_initializer():
         return
     seed = 8 if mv.rank() == 0 else 9
     raises(
-        mv.MismatchError,
+        mv.errors.MismatchError,
         lambda: table_of((4, 4), initializers.RandomUniform(seed=seed)),
         "initially RandomUniform(-0.05, 0.05, seed=8)",
         "seed=9",
     )
     initializer = None if mv.rank() == 0 else initializers.Zeros()
-    raises(mv.MismatchError, lambda: table_of((4, 4), initializer), "Zeros()")
+    raises(mv.errors.MismatchError, lambda: table_of((4, 4), initializer), "Zeros()")
     equal(table_of((2,), initializers.Constant(1)).get(), [1, 1])
 
 

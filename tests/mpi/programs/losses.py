@@ -10,6 +10,7 @@ import worker
 from survivors import Acknowledged, counts_of, make_collective_call
 
 import multiverso as mv
+from multiverso.api import current_session
 from multiverso.sync import ParamSync
 
 #: Elements of the array: several stripes, and several chunks for each server.
@@ -73,7 +74,7 @@ def continues(folder, leaver="-1", wire="float32"):
     worker.announce("added")
     worker.wait_for("killed")
     mv.barrier()
-    worker.report(lost=mv.lost_ranks(), master=mv.is_master_worker())
+    worker.report(lost=current_session().lost_ranks(), master=mv.is_master_worker())
     values = whole.get(sync=True)
     sums = rows.get(sync=is_encoded).sum(axis=0)
     worker.report(
@@ -150,7 +151,11 @@ def counts_with_a_dying_server(failpoint):
         value = counters.get(index=1)[()]
         swapped += counters.compare_swap(1, value, value + 1) == value
     mv.barrier()
-    worker.report(lost=mv.lost_ranks(), seen=seen, values=counters.get(index=np.s_[:2]).tolist())
+    worker.report(
+        lost=current_session().lost_ranks(),
+        seen=seen,
+        values=counters.get(index=np.s_[:2]).tolist(),
+    )
     mv.shutdown()
     worker.report(ended=True)
 
@@ -172,7 +177,7 @@ def shares_items(victims, when):
     if worker.RANK in victims:
         # MPI_Finalize would wait forever for a rank that is killed in it.
         worker.wait_for_kill(timeout=40)
-    worker.report(lost=mv.lost_ranks(), counts=counts.get().tolist())
+    worker.report(lost=current_session().lost_ranks(), counts=counts.get().tolist())
     mv.shutdown()
     worker.report(ended=True)
 
@@ -199,7 +204,8 @@ def adds_encoded_with_a_dying_server(failpoint):
     expected = 10 * mv.aggregate(delta.astype(np.float64))
     values = [table.get(sync=True), sync.tables[0].get(sync=True)]
     worker.report(
-        lost=mv.lost_ranks(), are_exact=[bool((value == expected).all()) for value in values]
+        lost=current_session().lost_ranks(),
+        are_exact=[bool((value == expected).all()) for value in values],
     )
     mv.shutdown()
     worker.report(ended=True)
@@ -222,7 +228,10 @@ def aggregates_with_a_dying_leader(failpoint):
         except mv.PeerLostError:  # on all ranks
             break
     sums = [mv.aggregate(np.ones(size)) for size in (8, 100_000, 1_000_000)]
-    worker.report(sums=[[total.min(), total.max()] for total in sums], lost=mv.lost_ranks())
+    worker.report(
+        sums=[[total.min(), total.max()] for total in sums],
+        lost=current_session().lost_ranks(),
+    )
     mv.shutdown()
     worker.report(ended=True)
 
@@ -291,7 +300,7 @@ def changes_with_dying_servers(*failpoints):
         mv.barrier()
         # Only the first tables change while ranks die, so that the second are the expected ones.
         if number == 0:
-            worker.report(lost=mv.lost_ranks())
+            worker.report(lost=current_session().lost_ranks())
     equal = [a.tobytes() == b.tobytes() for a, b in zip(*(t.values() for t in tables), strict=True)]
     worker.report(are_equal=equal)
     mv.shutdown()
@@ -319,7 +328,7 @@ def creates_with_a_dying_maker(failpoint):
     os.environ["MULTIVERSO_FAILPOINTS"] = failpoint if worker.RANK == 0 else "table.map@1=sleep"
     worker.report_call(mv.ArrayTableHandler, 1000, 1.0)
     table = mv.ArrayTableHandler(1000, 2.0)
-    worker.report(lost=mv.lost_ranks(), sum=float(table.get().sum()))
+    worker.report(lost=current_session().lost_ranks(), sum=float(table.get().sum()))
     mv.shutdown()
     worker.report(ended=True)
 

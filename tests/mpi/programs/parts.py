@@ -126,7 +126,7 @@ def wire_format_rounds_parts_and_not_elements():
 def live_view_shows_the_adds_of_all_ranks():
     table = mv.ArrayTableHandler(100_000, 1)
     if api.current_session().num_nodes > 1:
-        raises(mv.UnsupportedError, lambda: table.view(live=True), "several nodes")
+        raises(mv.errors.UnsupportedError, lambda: table.view(live=True), "several nodes")
         return
     view = table.view(live=True)
     mv.barrier()
@@ -160,8 +160,8 @@ def _rounds_of_parts(seed):
         equal(table.get(), model)
     rows = mv.MatrixTableHandler(4, 3, updater="adam")
     rows.add(np.ones((2, 3)), index=np.s_[1:3])
-    raises(mv.UnsupportedError, lambda: rows.add([1.0], index=np.s_[0, :1]), "whole rows")
-    raises(mv.UnsupportedError, lambda: mv.ArrayTableHandler(2).fetch_add(0), "rounds")
+    raises(mv.errors.UnsupportedError, lambda: rows.add([1.0], index=np.s_[0, :1]), "whole rows")
+    raises(mv.errors.UnsupportedError, lambda: mv.ArrayTableHandler(2).fetch_add(0), "rounds")
 
 
 @mode_case(staleness=1)

@@ -249,8 +249,13 @@ def modes_of_the_ranks_are_compared():
     mv.shutdown()
     if worker.SIZE > 1:
         last = worker.RANK == worker.SIZE - 1
-        raises(mv.MismatchError, lambda: mv.init(sync=last), "sync", "async", "rank 0")
-        raises(mv.MismatchError, lambda: mv.init(staleness=3 + last), "staleness=3", "staleness=4")
+        raises(mv.errors.MismatchError, lambda: mv.init(sync=last), "sync", "async", "rank 0")
+        raises(
+            mv.errors.MismatchError,
+            lambda: mv.init(staleness=3 + last),
+            "staleness=3",
+            "staleness=4",
+        )
     mv.init(sync=True, timeout=TIMEOUT)
 
 
@@ -275,11 +280,11 @@ def worker_that_has_finished_can_get_but_not_add():
     table.add([1, 1, 1])
     mv.finish()
     mv.finish()
-    raises(mv.StateError, lambda: table.add([1, 1, 1]), "finish")
-    raises(mv.StateError, lambda: table.add_get([1, 1, 1]), "finish")
-    raises(mv.StateError, lambda: matrix.add([[1, 1]], [0]), "finish")
+    raises(mv.errors.StateError, lambda: table.add([1, 1, 1]), "finish")
+    raises(mv.errors.StateError, lambda: table.add_get([1, 1, 1]), "finish")
+    raises(mv.errors.StateError, lambda: matrix.add([[1, 1]], [0]), "finish")
     late = mv.ArrayTableHandler(3, 5)
-    raises(mv.StateError, lambda: late.add([1, 1, 1]), "finish")
+    raises(mv.errors.StateError, lambda: late.add([1, 1, 1]), "finish")
     mv.barrier()
     equal(table.get(), [mv.num_workers()] * 3)
     equal(table.get(sync=True), [mv.num_workers()] * 3)

@@ -135,7 +135,7 @@ try:
     mv.init(timeout=60)
     print(f"{os.getpid()} opened", flush=True)
     time.sleep(float(sys.argv[1]))
-except mv.StateError as error:
+except mv.errors.StateError as error:
     print(f"{os.getpid()} {error}", flush=True)
 """
     command = [sys.executable, "-c", code, str(worker.WAIT_TIMEOUT)]

@@ -12,6 +12,7 @@ import numpy as np
 import worker
 
 import multiverso as mv
+from multiverso.api import current_session
 
 #: The rank that is suspended.
 VICTIM = 1
@@ -202,7 +203,7 @@ def loses_a_silent_node(mode):
     for repetition in range(2):
         for name, call in first.items():
             worker.report_call(call, name=f"{name}-{repetition}")
-    worker.report(lost=list(mv.lost_ranks()), over=True)
+    worker.report(lost=list(current_session().lost_ranks()), over=True)
     worker.meet("over")
     os._exit(0)
 

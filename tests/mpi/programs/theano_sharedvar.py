@@ -87,7 +87,7 @@ def check_errors_of_wrong_variable(make_wrong, make_right, error, pattern):
         message = str(raises(error, make_wrong))
         assert re.search(pattern, message), message
     else:
-        raises(mv.MismatchError, make_right)
+        raises(mv.errors.MismatchError, make_right)
     variable = mv_shared(np.zeros(3))
     variable.set_value(np.ones(3))
     variable.mv_sync()
@@ -102,7 +102,7 @@ def another_shape_on_one_rank():
         return lambda: mv_shared(np.zeros(shape), name="W")
 
     pattern = r"W, shape \(2, 3\).*W, shape \(3, 2\)|W, shape \(3, 2\).*W, shape \(2, 3\)"
-    check_errors_of_wrong_variable(of_shape(2, 3), of_shape(3, 2), mv.MismatchError, pattern)
+    check_errors_of_wrong_variable(of_shape(2, 3), of_shape(3, 2), mv.errors.MismatchError, pattern)
 
 
 @case()
@@ -125,7 +125,7 @@ def server_only_rank_keeps_tables():
     open_session(role="server" if worker.RANK == 0 else "all")
     variable = mv_shared(np.full(3, worker.RANK, np.float64))
     if worker.RANK == 0:
-        raises(mv.StateError, variable.mv_sync)
+        raises(mv.errors.StateError, variable.mv_sync)
     else:
         equal(variable.get_value(), [1, 1, 1])  # the value of the first worker
         variable.mv_sync()

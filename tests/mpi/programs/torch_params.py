@@ -221,7 +221,7 @@ def an_invalid_optimizer_on_one_rank_fails_on_all_ranks():
     if mv.rank() == 0:
         raises(TypeError, lambda: DistributedOptimizer(None, torch.nn.Linear(3, 2)))
     else:  # a DistributedOptimizer makes a manager, so the failure of rank 0 ends this call
-        raises(mv.MismatchError, lambda: TorchParamManager(torch.nn.Linear(3, 2)))
+        raises(mv.errors.MismatchError, lambda: TorchParamManager(torch.nn.Linear(3, 2)))
     TorchParamManager(torch.nn.Linear(3, 2)).sync_all_param()  # the session still works
 
 

@@ -81,4 +81,4 @@ def workers_with_bounded_staleness_share_items():
 
 @mode_case(sync=True)
 def workers_in_sync_mode_cannot_share_items():
-    raises(mv.UnsupportedError, lambda: mv.Work(range(3)), "sync mode")
+    raises(mv.errors.UnsupportedError, lambda: mv.Work(range(3)), "sync mode")

@@ -206,7 +206,7 @@ class TestLookup(SessionTestCase):
         params = {"rows": Embedding(table_of())}
         updated = jax.tree.map(lambda leaf: leaf - 0.1 * leaf, params)
         self.assertIs(updated["rows"].table, params["rows"].table)
-        self.assertIn("MatrixTableHandler", repr(updated["rows"]))
+        self.assertIn("MatrixTable", repr(updated["rows"]))
 
     def test_rejects_tables_that_take_no_gradients(self):
         with self.assertRaisesRegex(ValueError, "whose updater takes gradients"):

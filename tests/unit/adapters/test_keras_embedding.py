@@ -338,7 +338,7 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
             with self.assertRaisesRegex(TypeError, f"expected no {next(iter(option))}.*{text}"):
                 Embedding(table, **option)
         for dims in ((ROWS, COLUMNS), (0, 1), (-1, 2), ("a", 3)):
-            with self.assertRaisesRegex(TypeError, "expected a MatrixTableHandler"):
+            with self.assertRaisesRegex(TypeError, "expected a MatrixTable"):
                 Embedding(*dims)
         with self.assertRaisesRegex(ValueError, "combiner: expected one of 'sum', 'mean', 'sqrtn'"):
             Embedding(table, combiner="max")
@@ -352,9 +352,7 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
             layer.quantize("int8")
 
     def test_rejects_tables_that_take_no_gradients(self):
-        with self.assertRaisesRegex(
-            TypeError, "expected a MatrixTableHandler or HashTableHandler, received str"
-        ):
+        with self.assertRaisesRegex(TypeError, "expected a MatrixTable or HashTable, received str"):
             Embedding("rows")
         for table in (mv.MatrixTableHandler(2, 2), mv.MatrixTableHandler(2, 2, dtype="int32")):
             with self.assertRaisesRegex(ValueError, "whose updater takes gradients"):

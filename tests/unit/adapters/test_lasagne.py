@@ -268,7 +268,7 @@ class TestRejectedArguments(LasagneTestCase):
         manager = LasagneParamManager(dense())
         mv.shutdown()
         for call in (lambda: LasagneParamManager(dense()), manager.sync_all_param):
-            with self.assertRaises(mv.StateError):
+            with self.assertRaises(mv.errors.StateError):
                 call()
 
 
@@ -280,7 +280,7 @@ class TestDeprecatedNames(LasagneTestCase):
         self.assertEqual(caught.filename, __file__)
         self.assertIsInstance(manager, LasagneParamManager)
         network.b.set_value(np.zeros(2, np.float32))
-        with self.assertWarnsRegex(DeprecationWarning, "sync_all_param") as caught:
+        with self.assertWarnsRegex(DeprecationWarning, "sync") as caught:
             manager.update_all_param()
         self.assertEqual(caught.filename, __file__)
         self.assert_equals_tables(manager, layers.get_all_params(network))

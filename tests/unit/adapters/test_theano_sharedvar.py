@@ -261,7 +261,7 @@ class TestAttachAndCopy(TheanoTestCase):
             self.assertEqual((step(), step()), (6, 12))
             self.assert_value(other, float_matrix(3))
             self.assert_value(variable, float_matrix(1))
-            with self.assertRaisesRegex(mv.StateError, NO_TABLE):
+            with self.assertRaisesRegex(mv.errors.StateError, NO_TABLE):
                 other.mv_sync()
             self.assertIs(MVSharedVariable(other), other)
             other.mv_sync()
@@ -300,7 +300,7 @@ class TestSessions(TheanoTestCase):
         mv.shutdown()
         creations = (lambda: mv_shared(float_matrix()), lambda: MVSharedVariable(plain))
         for call in (*creations, variable.mv_sync, sync_all_mv_shared_vars):
-            with self.assertRaisesRegex(mv.StateError, NEEDS_INIT):
+            with self.assertRaisesRegex(mv.errors.StateError, NEEDS_INIT):
                 call()
         self.assertNotIsInstance(plain, MVSharedVariable)
 
@@ -313,7 +313,9 @@ class TestSessions(TheanoTestCase):
         new.set_value(float_matrix(4))
         sync_all_mv_shared_vars()
         self.assert_value(old, float_matrix(2))
-        with self.assertRaisesRegex(mv.StateError, "'old' belongs to a session that has been shut"):
+        with self.assertRaisesRegex(
+            mv.errors.StateError, "'old' belongs to a session that has been shut"
+        ):
             old.mv_sync()
         self.assertIs(MVSharedVariable(old), old)
         sync_all_mv_shared_vars()

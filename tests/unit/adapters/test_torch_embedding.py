@@ -311,7 +311,7 @@ class TestEmbedding(EmbeddingTestCase):
             (
                 (np.zeros((3, 2)),),
                 TypeError,
-                "expected a MatrixTableHandler or HashTableHandler, received ndarray",
+                "expected a MatrixTable or HashTable, received ndarray",
             ),
             ((mv.MatrixTableHandler(3, 2),), ValueError, "takes gradients.*'add'"),
             ((table, ROWS), ValueError, "padding_idx: expected -12 to 11, received 12"),

@@ -212,7 +212,7 @@ class TestOptimizer(OptimizerTestCase):
             with self.assertRaisesRegex(ValueError, "received a DistributedOptimizer"):
                 DistributedOptimizer(again, self.module)
         mv.shutdown()
-        with self.assertRaises(mv.StateError):
+        with self.assertRaises(mv.errors.StateError):
             optimizer.step()
         mv.init(sync=True)
         optimizer = DistributedOptimizer(optimizer, self.module, freq=3)

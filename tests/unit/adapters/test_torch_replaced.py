@@ -144,7 +144,7 @@ class TestSeveralManagers(sessions.SessionTestCase):
             with torch.no_grad():
                 part.weight += 1
             for call in (first.sync_all_param, first.step, first.wait)[: 2 + len(options)]:
-                with self.assertRaisesRegex(mv.StateError, "'Linear', which was made later"):
+                with self.assertRaisesRegex(mv.errors.StateError, "'Linear', which was made later"):
                     call()
             for manager in (second, last):
                 manager.sync_all_param()

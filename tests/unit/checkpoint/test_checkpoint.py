@@ -31,7 +31,7 @@ with mv.session():
         try:
             mv.save(sys.argv[1], step=2, background=background)
             mv.wait_for_save()
-        except mv.CheckpointIOError as error:
+        except mv.errors.CheckpointIOError as error:
             print(error.errno, error.path, 0 < error.bytes_written <= 2_000_000)
     assert (table.get() == 2).all()
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
@@ -54,7 +54,7 @@ with mv.session():
         try:
             mv.save(sys.argv[1], step=2, background=background)
             mv.wait_for_save()
-        except mv.CheckpointIOError as error:
+        except mv.errors.CheckpointIOError as error:
             print(error.errno == errno.ENOSPC, 0 < error.bytes_written < 4_000_000)
     assert (table.get() == 2).all()
     assert mv.load(sys.argv[1]) == 1
@@ -189,7 +189,7 @@ class TestSaving(FolderTestCase):
             self.assertEqual(two.load(self.folder / "all"), 4)
             np.testing.assert_array_equal(two.get(), np.ones(4))
             np.testing.assert_array_equal(one.get(), np.arange(4) + 1)
-            with self.assertRaises(mv.MismatchError):
+            with self.assertRaises(mv.errors.MismatchError):
                 mv.load(self.folder / "one")
 
     def test_missing_ok_allows_a_missing_checkpoint(self):
@@ -198,7 +198,7 @@ class TestSaving(FolderTestCase):
             for directory in (self.folder, self.folder / "none"):
                 self.assertIsNone(mv.load(directory, missing_ok=True))
                 self.assertIsNone(table.load(directory, missing_ok=True))
-                with self.assertRaises(mv.CheckpointIOError) as caught:
+                with self.assertRaises(mv.errors.CheckpointIOError) as caught:
                     mv.load(directory)
                 self.assertEqual(caught.exception.errno, errno.ENOENT)
                 self.assertEqual(caught.exception.path, str(directory))
@@ -222,7 +222,7 @@ class TestErrors(FolderTestCase):
 
     def test_save_and_load_require_a_session(self):
         for call in (lambda: mv.save(self.folder), lambda: mv.load(self.folder)):
-            with self.assertRaises(mv.StateError):
+            with self.assertRaises(mv.errors.StateError):
                 call()
 
     def test_load_rejects_tables_that_differ(self):
@@ -237,7 +237,7 @@ class TestErrors(FolderTestCase):
             create = mv.MatrixTableHandler if len(shape) == 2 else mv.ArrayTableHandler
             with mv.session():
                 table = create(*shape, **{"name": "w", "updater": "sgd", **changes})
-                with self.assertRaisesRegex(mv.MismatchError, "expected .*, received"):
+                with self.assertRaisesRegex(mv.errors.MismatchError, "expected .*, received"):
                     mv.load(self.folder)
                 self.assertFalse(table.get().any())
 
@@ -245,10 +245,10 @@ class TestErrors(FolderTestCase):
         (self.folder / "file").write_text("mine")
         with mv.session():
             mv.ArrayTableHandler(1)
-            with self.assertRaises(mv.CheckpointIOError) as caught:
+            with self.assertRaises(mv.errors.CheckpointIOError) as caught:
                 mv.save(self.folder / "file" / "below")
             self.assertEqual(caught.exception.errno, errno.ENOTDIR)
-            with self.assertRaises(mv.CheckpointIOError):
+            with self.assertRaises(mv.errors.CheckpointIOError):
                 mv.save(self.folder / "file")
         self.assertEqual((self.folder / "file").read_text(), "mine")
 
@@ -258,7 +258,7 @@ class TestErrors(FolderTestCase):
         self.addCleanup(self.folder.chmod, 0o700)
         with mv.session():
             mv.ArrayTableHandler(1)
-            with self.assertRaises(mv.CheckpointIOError) as caught:
+            with self.assertRaises(mv.errors.CheckpointIOError) as caught:
                 mv.save(self.folder)
             self.assertEqual(caught.exception.errno, errno.EACCES)
 

@@ -27,7 +27,7 @@ class TestDamage(FolderTestCase):
             mv.save(self.folder, step=2)
         self.path = self.folder / "000002-step-2"
 
-    def check_refused(self, file, error=mv.CheckpointCorruptError):
+    def check_refused(self, file, error=mv.errors.CheckpointCorruptError):
         """Check that verify and load raise an error that names the file; return it."""
         with self.assertRaises(error) as caught:
             checkpoints.verify(self.folder)
@@ -82,7 +82,7 @@ class TestDamage(FolderTestCase):
         folder = self.folder
         (self.path / "manifest.mv").write_bytes(pickle.dumps(MakesFolder()))
         self.assertIn("a pickle", str(self.check_refused("manifest.mv")))
-        with mv.session(), self.assertRaisesRegex(mv.CheckpointCorruptError, "a pickle"):
+        with mv.session(), self.assertRaisesRegex(mv.errors.CheckpointCorruptError, "a pickle"):
             mv.ArrayTableHandler(1)
             mv.load(self.path / "manifest.mv")
         self.assertFalse((folder / "opened").exists())
@@ -102,7 +102,7 @@ class TestDamage(FolderTestCase):
         self.forge({96 + 104: np.float64(np.nan).tobytes()})  # learning_rate
         with mv.session():
             table = mv.MatrixTableHandler(40, 300, updater="adam", name="w")
-            with self.assertRaisesRegex(mv.CheckpointCorruptError, "learning_rate"):
+            with self.assertRaisesRegex(mv.errors.CheckpointCorruptError, "learning_rate"):
                 mv.load(self.folder)
             self.assertFalse(table.get().any())
 

@@ -91,7 +91,7 @@ class TestLoad(FolderTestCase):
                 continue
             self.files[index].write_bytes(data)
             message = f"MULTIVERSO seed {SEED}, change {number}"
-            with self.assertRaises(mv.CheckpointCorruptError, msg=message) as caught:
+            with self.assertRaises(mv.errors.CheckpointCorruptError, msg=message) as caught:
                 mv.load(self.folder)
             self.assertIn(str(self.files[index]), str(caught.exception))
             self.files[index].write_bytes(self.originals[index])
@@ -112,7 +112,7 @@ class TestLoad(FolderTestCase):
             message = f"seed {SEED}, change {number}"
             try:
                 mv.load(self.folder)
-            except (mv.CheckpointCorruptError, mv.MismatchError):
+            except (mv.errors.CheckpointCorruptError, mv.errors.MismatchError):
                 self.check_unchanged(message)
             else:
                 loaded += 1

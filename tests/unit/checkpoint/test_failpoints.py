@@ -24,7 +24,7 @@ with mv.session():
     try:
         mv.save(sys.argv[1], step=step + 1, keep=1, background=len(sys.argv) > 2)
         mv.wait_for_save()
-    except mv.CheckpointIOError as error:
+    except mv.errors.CheckpointIOError as error:
         print(error.errno, (table.get() == step + 1).all())
 """
 

@@ -133,7 +133,9 @@ class TestLinks(FolderTestCase):
             (self.folder / "000002-step-2").rename(self.folder / "000001-step-1")
             (self.folder / "other").rename(self.folder / "000002-step-2")
             for path in (self.folder, self.folder / "000001-step-1"):
-                with self.assertRaisesRegex(mv.CheckpointCorruptError, "as its folder is named"):
+                with self.assertRaisesRegex(
+                    mv.errors.CheckpointCorruptError, "as its folder is named"
+                ):
                     mv.load(path)
             np.testing.assert_array_equal(table.get(), [1, 1])
             shutil.copytree(self.folder / "000002-step-2", self.folder / "best")

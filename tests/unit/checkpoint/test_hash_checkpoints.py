@@ -91,7 +91,7 @@ class TestHashCheckpoints(FolderTestCase):
                 struct.pack_into(f"<{num_checksums}I", data, checksums_at, *crcs)
                 data = checkpoint_bytes.with_crc_from(data, checksums_at)
                 path.write_bytes(data)
-                with self.assertRaisesRegex(mv.CheckpointCorruptError, message):
+                with self.assertRaisesRegex(mv.errors.CheckpointCorruptError, message):
                     table.load(self.folder)
                 self.assertEqual((len(table), table.get([5])[0, 0] < 0), (1, True))
             path.write_bytes(original)

@@ -116,7 +116,7 @@ class TestIncrements(IncrementTestCase):
             table.add(np.ones((1, 16)), [100])
             self.folder.rename(self.folder.with_suffix(".aside"))
             self.folder.write_text("no folder")
-            with self.assertRaises(mv.CheckpointIOError):
+            with self.assertRaises(mv.errors.CheckpointIOError):
                 mv.save(self.folder, incremental=True)
             self.folder.unlink()
             self.folder.with_suffix(".aside").rename(self.folder)
@@ -184,12 +184,12 @@ class TestIncrements(IncrementTestCase):
         data = bytearray(file.read_bytes())
         data[100_000] ^= 1
         file.write_bytes(data)
-        with self.assertRaises(mv.CheckpointCorruptError) as caught:
+        with self.assertRaises(mv.errors.CheckpointCorruptError) as caught:
             checkpoints.verify(self.folder)
         self.assertEqual(caught.exception.path, str(file))
         with mv.session():
             table = self.table()
-            with self.assertRaises(mv.CheckpointCorruptError) as caught:
+            with self.assertRaises(mv.errors.CheckpointCorruptError) as caught:
                 mv.load(self.folder)
             self.assertEqual(caught.exception.path, str(file))
             self.assertFalse(table.get().any())

@@ -112,7 +112,7 @@ class TestInterrupts(unittest.TestCase):
             self.assertTrue(waiter.is_waiting.wait(PATIENCE))
             view.close()
             waiter.join(PATIENCE)
-            self.assertIsInstance(waiter.error, mv.StateError)
+            self.assertIsInstance(waiter.error, mv.errors.StateError)
 
     def test_program_ends_while_a_thread_waits(self):
         program = """
@@ -121,7 +121,7 @@ mv.init(name="interrupts")
 view = mv.attach(os.getpid())
 is_waiting = threading.Event()
 def wait():
-    with contextlib.suppress(mv.StateError):  # The end of the program closes the view.
+    with contextlib.suppress(mv.errors.StateError):  # The end of the program closes the view.
         is_waiting.set()
         view.wait(1, timeout=600)
 threading.Thread(target=wait, daemon=True).start()

@@ -8,8 +8,9 @@ import numpy as np
 from sessions import SessionCleanupTestCase
 
 import multiverso as mv
-from multiverso import _membership
 from multiverso._local.processes import has_session, join_targets
+from multiverso._session import membership
+from multiverso.api import current_session
 from multiverso.sync import ParamSync
 from multiverso.sync._param_manager import Shares
 
@@ -18,9 +19,11 @@ class TestElasticSession(SessionCleanupTestCase):
     def test_one_rank_is_the_only_worker(self):
         for options in ({}, {"staleness": 2}):
             with mv.session(elastic=True, **options) as session:
-                self.assertEqual(mv.membership(), (1, (0,), ()))
-                self.assertEqual(mv.membership().workers, (0,))
-                self.assertEqual((mv.num_workers(), mv.size(), mv.num_servers()), (1, 1, 1))
+                self.assertEqual(current_session().membership(), (1, (0,), ()))
+                self.assertEqual(current_session().membership().workers, (0,))
+                self.assertEqual(
+                    (mv.num_workers(), mv.size(), current_session().num_servers), (1, 1, 1)
+                )
                 self.assertTrue(mv.is_master_worker())
             self.assertEqual((session.num_workers, session.size), (1, 1))
 
@@ -38,7 +41,7 @@ class TestElasticSession(SessionCleanupTestCase):
             self.assertTrue(session.options.elastic)
             self.assertEqual(session.options.max_workers, 3)
         with mock.patch.dict(os.environ, {"MULTIVERSO_ELASTIC": "3"}):
-            self.assertRaisesRegex(mv.LauncherError, "expected MIN:MAX", mv.init)
+            self.assertRaisesRegex(mv.errors.LauncherError, "expected MIN:MAX", mv.init)
 
     def test_missing_session_cannot_be_joined(self):
         for target, text in (
@@ -47,7 +50,7 @@ class TestElasticSession(SessionCleanupTestCase):
         ):
             with (
                 mock.patch.dict(os.environ, {"MULTIVERSO_JOIN": target}),
-                self.assertRaisesRegex(mv.StateError, text),
+                self.assertRaisesRegex(mv.errors.StateError, text),
             ):
                 mv.init(timeout=20)
             self.assertFalse(mv.is_initialized())
@@ -55,28 +58,32 @@ class TestElasticSession(SessionCleanupTestCase):
     def test_own_session_is_no_target(self):
         with mv.session(elastic=True):
             self.assertFalse(has_session(os.getpid()))
-            self.assertRaisesRegex(mv.StateError, "no session", join_targets, os.getpid())
+            self.assertRaisesRegex(mv.errors.StateError, "no session", join_targets, os.getpid())
 
     def test_leave_ends_sessions_that_continue(self):
         for options in ({"elastic": True}, {"on_peer_lost": "continue"}):
             mv.init(**options)
             table = mv.ArrayTableHandler(3)
             table.add_async([1, 2, 3])
-            mv.leave()
+            current_session().leave()
             self.assertFalse(mv.is_initialized())
-            self.assertRaises(mv.StateError, table.get)
-            self.assertRaises(mv.StateError, mv.leave)
+            self.assertRaises(mv.errors.StateError, table.get)
+            self.assertRaises(mv.errors.StateError, mv.leave)
 
     def test_leave_is_refused_by_other_sessions(self):
         with mv.session():
-            self.assertRaisesRegex(mv.StateError, "expected a session with elastic=True", mv.leave)
+            self.assertRaisesRegex(
+                mv.errors.StateError, "expected a session with elastic=True", mv.leave
+            )
             self.assertTrue(mv.is_initialized())
 
     def test_membership_is_that_of_elastic_sessions(self):
-        for call in (mv.membership, lambda: mv.on_membership(print)):
-            self.assertRaises(mv.StateError, call)
+        for call in (mv.membership, lambda: current_session().on_membership(print)):
+            self.assertRaises(mv.errors.StateError, call)
             with mv.session(on_peer_lost="continue"):
-                self.assertRaisesRegex(mv.StateError, "expected a session with elastic=True", call)
+                self.assertRaisesRegex(
+                    mv.errors.StateError, "expected a session with elastic=True", call
+                )
 
     def test_average_follows_the_number_of_workers(self):
         with mv.session(elastic=True) as session:
@@ -105,8 +112,8 @@ class TestElasticSession(SessionCleanupTestCase):
 
 class TestOnMembership(SessionCleanupTestCase):
     def test_calls_after_changes_until_the_session_ends(self):
-        first, second = _membership.Membership(1, (0,), ()), _membership.Membership(2, (0, 1), ())
-        third = _membership.Membership(3, (0, 1), (1,))
+        first, second = membership.Membership(1, (0,), ()), membership.Membership(2, (0, 1), ())
+        third = membership.Membership(3, (0, 1), (1,))
         looks = iter([first, first, second, second, third])
         called, received = threading.Event(), []
 
@@ -122,11 +129,11 @@ class TestOnMembership(SessionCleanupTestCase):
         with (
             mv.session(elastic=True),
             mock.patch.object(
-                _membership, "membership_of", side_effect=lambda _: next(looks, third)
+                membership, "membership_of", side_effect=lambda _: next(looks, third)
             ),
             self.assertLogs("multiverso", "ERROR") as logs,
         ):
-            mv.on_membership(callback)
+            current_session().on_membership(callback)
             self.assertTrue(called.wait(60))
             (thread,) = (t for t in threading.enumerate() if t.name == "multiverso: membership")
             mv.shutdown()

@@ -22,7 +22,7 @@ class TestLinks(unittest.TestCase):
     def test_every_exception_names_its_own_section_of_the_page(self):
         for name in errors.__all__:
             kind = getattr(errors, name)
-            error = kind("m", rank=1) if kind is mv.RankError else kind("m")
+            error = kind("m", rank=1) if kind is mv.errors.RankError else kind("m")
             with self.subTest(name):
                 self.assertEqual(str(error), f"m\nSee docs/errors.md#{name.lower()}")
                 self.assertRegex(ERRORS_PAGE, rf"(?m)^### {name}$")
@@ -34,13 +34,13 @@ class TestLinks(unittest.TestCase):
         self.assertIn("#peerlosterror", str(OwnError("m")))
 
     def test_the_reason_that_other_ranks_receive_has_no_link(self):
-        self.assertNotIn("See ", describe(mv.StateError("m")))
+        self.assertNotIn("See ", describe(mv.errors.StateError("m")))
 
 
 class TestSecondInit(SessionCleanupTestCase):
     def check(self, opened, given, expected, received):
         mv.init(**opened)
-        with self.assertRaises(mv.StateError) as caught:
+        with self.assertRaises(mv.errors.StateError) as caught:
             mv.init(**given)
         message = str(caught.exception)
         self.assertIn(f": expected {expected}, received {received}; call mv.shutdown()", message)
@@ -100,7 +100,7 @@ class TestScalarsAndTuples(SessionTestCase):
     def test_says_how_to_write_a_size(self):
         self.check("write 3", mv.ArrayTableHandler, (3,))
         self.check("write 3", mv.ArrayTableHandler, 3.0)
-        self.check("use MatrixTableHandler", mv.ArrayTableHandler, (3, 4))
+        self.check("use MatrixTable", mv.ArrayTableHandler, (3, 4))
 
     def test_says_how_to_add_a_scalar(self):
         self.check("numpy.full((3,), 1)", mv.ArrayTableHandler(3).add, 1)
@@ -120,11 +120,13 @@ class TestMessagesOfTheLibrary(SessionTestCase):
             for path, found in ((folder, "an empty folder"), (f"{folder}/none", "no folder")):
                 message = f"{path}: expected a checkpoint, received {found}; with missing_ok"
                 for call in (mv.load, checkpoint.verify):
-                    with self.assertRaisesRegex(mv.CheckpointIOError, message) as caught:
+                    with self.assertRaisesRegex(mv.errors.CheckpointIOError, message) as caught:
                         call(path)
                 self.assertEqual(caught.exception.path, path)
             Path(folder, "file").touch()
-            with self.assertRaisesRegex(mv.CheckpointIOError, "received a folder without one"):
+            with self.assertRaisesRegex(
+                mv.errors.CheckpointIOError, "received a folder without one"
+            ):
                 mv.load(folder)
 
 

@@ -244,7 +244,7 @@ class TestForks(SessionCleanupTestCase):
                 if os.fork() == 0:
                     try:
                         mv.barrier()
-                    except mv.ForkedError as error:
+                    except mv.errors.ForkedError as error:
                         print("forked", flush=True)
                     raise SystemExit
                 os.wait()

@@ -14,7 +14,7 @@ from drawn_arguments import REJECTIONS, TABLE_DTYPES, ExampleTestCase, anything,
 from hypothesis import strategies as st
 
 import multiverso as mv
-from multiverso import _session_options
+from multiverso._session import options
 from multiverso.sync import ParamSync
 
 #: Valid options of a session, of which a test replaces one.
@@ -80,7 +80,7 @@ class TestSession(ExampleTestCase):
     def test_any_init_argument_is_accepted_or_rejected(self, name, value):
         session = mv.init()
         try:
-            _session_options.checked(**{**OPTIONS, name: value})
+            options.checked(**{**OPTIONS, name: value})
         except REJECTIONS:
             with self.assert_rejects():
                 mv.init(**{name: value})

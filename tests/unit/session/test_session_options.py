@@ -4,6 +4,7 @@ import numpy as np
 from sessions import SessionCleanupTestCase
 
 import multiverso as mv
+from multiverso.api import current_session
 
 
 class TestOptions(SessionCleanupTestCase):
@@ -35,7 +36,7 @@ class TestOptions(SessionCleanupTestCase):
         for mode in ({"sync": True}, {"staleness": 0}, {"staleness": 2}):
             self.refused(ValueError, "'fail' with sync", on_peer_lost="continue", **mode)
         with mv.session(on_peer_lost="continue"):
-            self.assertEqual(mv.lost_ranks(), ())
+            self.assertEqual(current_session().lost_ranks(), ())
             self.assertTrue(mv.is_master_worker())
             self.assertEqual(mv.ArrayTableHandler(2, 7).get().tolist(), [7, 7])
             self.assertEqual(mv.aggregate(np.ones(100_000)).sum(), 100_000)
@@ -72,7 +73,7 @@ class TestOptions(SessionCleanupTestCase):
                 mv.finish()
                 self.assertEqual(table.get().tolist(), [1])
                 for add in (table.add, table.add_get, mv.ArrayTableHandler(1).add):
-                    with self.assertRaisesRegex(mv.StateError, "finish"):
+                    with self.assertRaisesRegex(mv.errors.StateError, "finish"):
                         add([1])
 
     def test_finish_is_a_no_op_in_async_mode(self):

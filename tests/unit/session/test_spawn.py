@@ -119,7 +119,7 @@ class TestSpawn(unittest.TestCase):
 
     def test_error_of_a_rank_ends_the_others(self):
         with self.assertRaisesRegex(
-            mv.RankError, "rank 1 of 3 failed: ValueError: bad batch 17"
+            mv.errors.RankError, "rank 1 of 3 failed: ValueError: bad batch 17"
         ) as e:
             mv.spawn(fails, 3, (1, "raise"))
         self.assertEqual(e.exception.rank, 1)
@@ -128,13 +128,13 @@ class TestSpawn(unittest.TestCase):
     def test_death_of_a_rank_ends_the_others(self):
         for method in ("spawn", "fork"):
             with self.subTest(method):
-                with self.assertRaisesRegex(mv.RankError, "rank 2 of 3 .*exited with 7"):
+                with self.assertRaisesRegex(mv.errors.RankError, "rank 2 of 3 .*exited with 7"):
                     mv.spawn(fails, 3, (2, "exit"), method=method)
-                with self.assertRaisesRegex(mv.RankError, "rank 2 of 3 .*exited with 7"):
+                with self.assertRaisesRegex(mv.errors.RankError, "rank 2 of 3 .*exited with 7"):
                     mv.spawn(dies_while_others_wait, 3, method=method)
 
     def test_result_that_cannot_be_pickled_is_an_error(self):
-        with self.assertRaisesRegex(mv.RankError, "pickle"):
+        with self.assertRaisesRegex(mv.errors.RankError, "pickle"):
             mv.spawn(returns_what_cannot_be_pickled, 1)
 
     def test_ranks_may_write_their_output_after_they_have_returned(self):
@@ -153,7 +153,7 @@ class TestSpawn(unittest.TestCase):
             mv.spawn(sums, 2, (1,), method="thread")
 
     def test_refuses_to_fork_an_open_session(self):
-        with mv.session(), self.assertRaisesRegex(mv.StateError, "shutdown"):
+        with mv.session(), self.assertRaisesRegex(mv.errors.StateError, "shutdown"):
             mv.spawn(sums, 2, (1,), method="fork")
 
     def test_timeout_ends_ranks_that_still_run(self):
@@ -166,7 +166,7 @@ class TestSpawn(unittest.TestCase):
     def test_death_is_seen_though_a_child_of_the_rank_has_its_pipe(self):
         ends = os.pipe()
         try:
-            with self.assertRaisesRegex(mv.RankError, "rank 0 of 1 .*exited with 7"):
+            with self.assertRaisesRegex(mv.errors.RankError, "rank 0 of 1 .*exited with 7"):
                 mv.spawn(dies_after_a_fork, 1, ends, method="fork")
         finally:
             for end in ends:
@@ -385,7 +385,7 @@ class TestLocalJob(unittest.TestCase):
             {"MULTIVERSO_JOB": ""},
             {"MULTIVERSO_JOB": 65 * "x"},
         ):
-            with self.subTest(wrong), self.assertRaises(mv.LauncherError):
+            with self.subTest(wrong), self.assertRaises(mv.errors.LauncherError):
                 find_local_job({**variables, **wrong})
 
     def test_torchrun_on_one_machine_names_a_job(self):
@@ -397,7 +397,7 @@ class TestLocalJob(unittest.TestCase):
         self.assertIsNone(find_local_job({**TORCHRUN, "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}))
 
     def test_torchrun_on_several_machines_is_refused(self):
-        with self.assertRaisesRegex(mv.LauncherError, "mpirun"):
+        with self.assertRaisesRegex(mv.errors.LauncherError, "mpirun"):
             find_local_job({**TORCHRUN, "LOCAL_WORLD_SIZE": "2"})
 
 

@@ -98,7 +98,7 @@ class TestOverlap(FolderTestCase, SessionTestCase):
         sync = ParamSync([np.zeros(3)], overlap=True)
         sync.sync()
         mv.shutdown()
-        with self.assertRaisesRegex(mv.StateError, "has been shut down"):
+        with self.assertRaisesRegex(mv.errors.StateError, "has been shut down"):
             sync.sync()
 
     def test_works_with_an_optimizer_as_updater(self):

@@ -135,7 +135,7 @@ class TestRejectedArguments(SessionTestCase):
 
 class TestLifetime(unittest.TestCase):
     def test_requires_a_session(self):
-        with self.assertRaises(mv.StateError):
+        with self.assertRaises(mv.errors.StateError):
             ParamSync([np.zeros(2)])
 
     def test_rejects_use_after_its_session(self):
@@ -144,9 +144,9 @@ class TestLifetime(unittest.TestCase):
             sync = ParamSync([weights])
         weights += 1
         for _ in range(2):
-            with self.assertRaises(mv.StateError):
+            with self.assertRaises(mv.errors.StateError):
                 sync.sync()
-        with mv.session(), self.assertRaises(mv.StateError):
+        with mv.session(), self.assertRaises(mv.errors.StateError):
             sync.sync()
         np.testing.assert_array_equal(weights, 1)
 
@@ -155,7 +155,9 @@ class TestLifetime(unittest.TestCase):
         with mv.session():
             sync = ParamSync([np.zeros(2)])
             sync._sync._fragments = None
-            with self.assertRaisesRegex(mv.StateError, "this rank is a server and not a worker"):
+            with self.assertRaisesRegex(
+                mv.errors.StateError, "this rank is a server and not a worker"
+            ):
                 sync.sync()
 
     def test_keeps_the_arrays_alive(self):

@@ -16,7 +16,7 @@ def _use_in_child(future, table, queue):
     for call in (future.result, table.flush, lambda: table.add_async([1, 2])):
         try:
             outcomes.append(call())
-        except mv.ForkedError as error:
+        except mv.errors.ForkedError as error:
             outcomes.append(str(error))
     queue.put(outcomes)
 
@@ -149,36 +149,36 @@ class TestErrors(SessionCleanupTestCase):
     def test_wait_and_result_raise_the_error_each_time(self):
         table, future = self.failing_add()
         for call in (future.wait, future.result, future.result):
-            with self.assertRaisesRegex(mv.StateError, "'w'.*finish"):
+            with self.assertRaisesRegex(mv.errors.StateError, "'w'.*finish"):
                 call()
         table.flush()
         mv.barrier()
 
     def test_flush_raises_the_error_once(self):
         table, _ = self.failing_add()
-        with self.assertRaisesRegex(mv.StateError, "'w'.*finish"):
+        with self.assertRaisesRegex(mv.errors.StateError, "'w'.*finish"):
             table.flush()
         table.flush()
 
     def test_flush_counts_several_errors(self):
         table, _ = self.failing_add()
         table.add_async([3, 4])
-        with self.assertRaisesRegex(mv.StateError, "2 background calls failed, first.*'w'"):
+        with self.assertRaisesRegex(mv.errors.StateError, "2 background calls failed, first.*'w'"):
             table.flush()
 
     def test_barrier_raises_the_error_once(self):
         self.failing_add()
-        with self.assertRaisesRegex(mv.StateError, "'w'.*finish"):
+        with self.assertRaisesRegex(mv.errors.StateError, "'w'.*finish"):
             mv.barrier()
         mv.barrier()
 
     def test_closing_raises_the_error_after_the_end(self):
         self.failing_add()
-        with self.assertRaisesRegex(mv.StateError, "'w'.*finish"):
+        with self.assertRaisesRegex(mv.errors.StateError, "'w'.*finish"):
             mv.shutdown()
         self.assertFalse(mv.is_initialized())
 
     def test_later_calls_still_run(self):
         table, _ = self.failing_add()
         self.assertEqual(table.get_async().result().tolist(), [0, 0])
-        self.assertRaises(mv.StateError, table.flush)
+        self.assertRaises(mv.errors.StateError, table.flush)

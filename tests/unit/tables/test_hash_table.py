@@ -81,9 +81,7 @@ class TestArguments(SessionTestCase):
 class TestTable(SessionTestCase):
     def test_describes_itself(self):
         table = mv.HashTableHandler(3, 10, name="users", updater="adagrad", dtype="float64")
-        self.assertEqual(
-            repr(table), "<HashTableHandler 'users': rows of 3 float64, updater adagrad>"
-        )
+        self.assertEqual(repr(table), "<HashTable 'users': rows of 3 float64, updater adagrad>")
         self.assertEqual((table.num_col, table.name, table.updater), (3, "users", "adagrad"))
         self.assertTrue(table)  # also without keys
         with self.assertRaisesRegex(TypeError, "cannot be copied"):

@@ -66,7 +66,7 @@ class TestParts(SessionCleanupTestCase):
                     shape = np.empty((6, 5))[index].shape
                     table = mv.MatrixTableHandler(6, 5, 1, updater=updater)
                     if updater in WHOLE_ROWS and columns != slice(None):
-                        with self.assertRaisesRegex(mv.UnsupportedError, "whole rows"):
+                        with self.assertRaisesRegex(mv.errors.UnsupportedError, "whole rows"):
                             table.add(np.ones(shape), index=index)
                         self.assertTrue((table.get() == 1).all())
                         continue
@@ -85,7 +85,7 @@ class TestParts(SessionCleanupTestCase):
         with mv.session():
             for options in ({"updater": "adam"}, {"dtype": "float16"}):
                 table = mv.ArrayTableHandler(4, **options)
-                with self.assertRaisesRegex(mv.UnsupportedError, "whole array"):
+                with self.assertRaisesRegex(mv.errors.UnsupportedError, "whole array"):
                     table.add([1, 1], index=np.s_[1:3])
                 self.assertEqual(table.get(index=2), 0)
 
@@ -103,13 +103,13 @@ class TestParts(SessionCleanupTestCase):
                 self.assertRaises((TypeError, IndexError), counter.fetch_add, index)
             for options in ({"updater": "sgd"}, {"dtype": "float16"}):
                 table = mv.ArrayTableHandler(2, **options)
-                with self.assertRaisesRegex(mv.UnsupportedError, "updater add"):
+                with self.assertRaisesRegex(mv.errors.UnsupportedError, "updater add"):
                     table.fetch_add(0)
-                with self.assertRaisesRegex(mv.UnsupportedError, "updater add"):
+                with self.assertRaisesRegex(mv.errors.UnsupportedError, "updater add"):
                     table.compare_swap(0, 0, 1)
                 self.assertFalse(table.get().any())
-        self.assertRaises(mv.StateError, counter.fetch_add, 0)
-        self.assertRaises(mv.StateError, counter.get, index=0)
+        self.assertRaises(mv.errors.StateError, counter.fetch_add, 0)
+        self.assertRaises(mv.errors.StateError, counter.get, index=0)
 
     def test_nan_is_rejected_by_its_policy_and_equals_nothing(self):
         with mv.session():

@@ -87,9 +87,9 @@ class TestCalls(SessionTestCase):
         )
         mv.shutdown()
         for function in functions:
-            with self.assertRaises(mv.StateError) as prepared:
+            with self.assertRaises(mv.errors.StateError) as prepared:
                 function()
-            with self.assertRaises(mv.StateError) as ordinary:
+            with self.assertRaises(mv.errors.StateError) as ordinary:
                 table.add(values)
             self.assertEqual(str(prepared.exception), str(ordinary.exception))
             self.assertEqual(prepared.exception.status, ordinary.exception.status)

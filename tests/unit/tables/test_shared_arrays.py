@@ -92,18 +92,18 @@ class TestSharedArrays(SessionCleanupTestCase):
 
     def test_live_view_is_refused_where_the_memory_cannot_be_shown(self):
         with mv.session(sync=True):
-            with self.assertRaisesRegex(mv.UnsupportedError, "rounds: call view"):
+            with self.assertRaisesRegex(mv.errors.UnsupportedError, "rounds: call view"):
                 mv.ArrayTableHandler(3).view(live=True)
         with mv.session():
             lazy = mv.ArrayTableHandler(3, mv.initializers.Zeros())
-            with self.assertRaisesRegex(mv.UnsupportedError, "without an initializer"):
+            with self.assertRaisesRegex(mv.errors.UnsupportedError, "without an initializer"):
                 lazy.view(live=True)
 
     def test_a_closed_session_is_an_error(self):
         with mv.session(sync=True):
             table = mv.ArrayTableHandler(3)
         for call in (table.delta_buffer, table.view, lambda: table.view(live=True)):
-            with self.assertRaises(mv.StateError):
+            with self.assertRaises(mv.errors.StateError):
                 call()
 
 

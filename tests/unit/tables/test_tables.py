@@ -13,8 +13,18 @@ import numpy as np
 from sessions import SessionTestCase
 
 import multiverso as mv
-from multiverso import api, devices, sync, tables
-from multiverso.tables import _changes, _dense_table, _hash_table, _ids
+from multiverso import api, devices, sync
+from multiverso._session import calls, session
+from multiverso.tables import (
+    _array_table,
+    _atomics,
+    _changes,
+    _dense_table,
+    _hash_table,
+    _ids,
+    _in_place,
+    _matrix_table,
+)
 
 DTYPES = ("float32", "float64", "int32", "int64")
 SIZES = (1, 2, 3, 4, 7, 16, 1000, 16_384, 100_003)
@@ -22,7 +32,18 @@ SIZES = (1, 2, 3, 4, 7, 16, 1000, 16_384, 100_003)
 
 class TestDocumentation(unittest.TestCase):
     def test_docstring_examples_run(self):
-        for module in (api, devices, sync, tables, _changes, _dense_table, _hash_table, _ids):
+        modules = (
+            devices,
+            sync,
+            api,
+            calls,
+            session,
+            _array_table,
+            _atomics,
+            _changes,
+            _dense_table,
+        )
+        for module in (*modules, _hash_table, _ids, _in_place, _matrix_table):
             results = doctest.testmod(module)
             self.assertGreater(results.attempted, 0, module)
             self.assertEqual(results.failed, 0, module)
@@ -33,11 +54,11 @@ class TestCreation(SessionTestCase):
         table = mv.ArrayTableHandler(5, name="weights", dtype="float64")
         self.assertEqual((table.size, table.shape, table.name), (5, (5,), "weights"))
         self.assertEqual((table.dtype, table.updater), (np.float64, "add"))
-        self.assertEqual(repr(table), "<ArrayTableHandler 'weights': 5 float64, updater add>")
+        self.assertEqual(repr(table), "<ArrayTable 'weights': 5 float64, updater add>")
         matrix = mv.MatrixTableHandler(3, 4, updater="sgd")
         self.assertEqual((matrix.size, matrix.shape, matrix.name), (12, (3, 4), "table 1"))
         self.assertEqual((matrix.num_row, matrix.num_col, matrix.updater), (3, 4, "sgd"))
-        self.assertEqual(repr(matrix), "<MatrixTableHandler 'table 1': 3 x 4 float32, updater sgd>")
+        self.assertEqual(repr(matrix), "<MatrixTable 'table 1': 3 x 4 float32, updater sgd>")
 
     def test_accepts_dtypes_in_every_form(self):
         for forms in (

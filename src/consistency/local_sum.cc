@@ -1,4 +1,4 @@
-#include "consistency/here_sum.h"
+#include "consistency/local_sum.h"
 
 #include <algorithm>
 #include <cstring>
@@ -27,7 +27,7 @@ int64_t ClockBytes(int workers) { return RoundUp(WorkerClocks::BytesFor(workers)
 
 }  // namespace
 
-bool HereSum::BytesFor(const StagedShape& shape, int workers, int64_t* bytes) {
+bool LocalSum::BytesFor(const StagedShape& shape, int workers, int64_t* bytes) {
   int64_t staging = 0;
   if (!Staging::BytesFor(shape, workers, &staging)) return false;
   *bytes = ClockBytes(workers) +
@@ -35,7 +35,7 @@ bool HereSum::BytesFor(const StagedShape& shape, int workers, int64_t* bytes) {
   return true;
 }
 
-HereSum::HereSum(const StagedShape& shape, char* base, Shard* shard, WorkerClocks* clocks)
+LocalSum::LocalSum(const StagedShape& shape, char* base, Shard* shard, WorkerClocks* clocks)
     : shape_(shard->counts_steps() ? shape : InSmallerStripes(shape, clocks->workers())),
       shard_(shard),
       clocks_(clocks),
@@ -58,16 +58,16 @@ HereSum::HereSum(const StagedShape& shape, char* base, Shard* shard, WorkerClock
 
 // ---- Summing ------------------------------------------------------------------------------------
 
-uint64_t HereSum::CurrentRound(const Block& block) const {
+uint64_t LocalSum::CurrentRound(const Block& block) const {
   return block.words->done.load(std::memory_order_acquire) / static_cast<uint64_t>(block.stripes);
 }
 
-bool HereSum::IsApplied(const Block& block, uint64_t round) const {
+bool LocalSum::IsApplied(const Block& block, uint64_t round) const {
   return block.words->done.load(std::memory_order_acquire) >=
          (round + 1) * static_cast<uint64_t>(block.stripes);
 }
 
-bool HereSum::CanSumBlock(int owner, uint64_t round) const {
+bool LocalSum::CanSumBlock(int owner, uint64_t round) const {
   const Block& block = blocks_[static_cast<size_t>(owner)];
   const uint64_t end = (round + 1) * static_cast<uint64_t>(block.stripes);
   if (block.words->claimed.load(std::memory_order_relaxed) >= end) return false;
@@ -77,7 +77,7 @@ bool HereSum::CanSumBlock(int owner, uint64_t round) const {
          staging_.add_of(owner, round)->keeps_own_block.load(std::memory_order_relaxed) == 0;
 }
 
-void HereSum::CollectSources(uint64_t round, const OwnBlock& own) {
+void LocalSum::CollectSources(uint64_t round, const OwnBlock& own) {
   sources_.clear();
   for (int worker = 0; worker < clocks_->workers(); ++worker) {
     if (clocks_->adds(worker) <= round) continue;  // the worker had finished before the round
@@ -88,7 +88,7 @@ void HereSum::CollectSources(uint64_t round, const OwnBlock& own) {
   }
 }
 
-void HereSum::SumStripe(int64_t stripe, char* out) {
+void LocalSum::SumStripe(int64_t stripe, char* out) {
   const int64_t first = shape_.layout.first_row(stripe);
   const int64_t end = shape_.layout.end_row(stripe);
   const auto at = [&](int64_t element) {
@@ -106,7 +106,7 @@ void HereSum::SumStripe(int64_t stripe, char* out) {
       });
 }
 
-void HereSum::SumBlock(int owner, uint64_t round, const OwnBlock& own) {
+void LocalSum::SumBlock(int owner, uint64_t round, const OwnBlock& own) {
   const Block& block = blocks_[static_cast<size_t>(owner)];
   const uint64_t first = round * static_cast<uint64_t>(block.stripes);
   const uint64_t end = first + static_cast<uint64_t>(block.stripes);
@@ -135,8 +135,8 @@ void HereSum::SumBlock(int owner, uint64_t round, const OwnBlock& own) {
   }
 }
 
-Status HereSum::WaitForBlock(int owner, uint64_t round, const OwnBlock& own, const char* call,
-                             const WaitLimit& limit) {
+Status LocalSum::WaitForBlock(int owner, uint64_t round, const OwnBlock& own, const char* call,
+                              const WaitLimit& limit) {
   const Block& block = blocks_[static_cast<size_t>(owner)];
   while (!IsApplied(block, round)) {
     const uint64_t current = CurrentRound(block);
@@ -158,13 +158,13 @@ Status HereSum::WaitForBlock(int owner, uint64_t round, const OwnBlock& own, con
   return Status::Ok();
 }
 
-bool HereSum::HasSummed(uint64_t rounds) const {
+bool LocalSum::HasSummed(uint64_t rounds) const {
   return rounds == 0 || std::all_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
            return IsApplied(block, rounds - 1);
          });
 }
 
-Status HereSum::AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) {
+Status LocalSum::AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) {
   for (int i = 0; rounds > 0 && i < clocks_->workers(); ++i) {
     const int owner = (clocks_->me() + i) % clocks_->workers();
     MV_RETURN_IF_NOT_OK(WaitForBlock(owner, rounds - 1, OwnBlock{}, call, limit));
@@ -172,7 +172,7 @@ Status HereSum::AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& 
   return Status::Ok();
 }
 
-bool HereSum::HasBegun(uint64_t rounds) const {
+bool LocalSum::HasBegun(uint64_t rounds) const {
   // The values that were read before are those before any change that is seen to have begun.
   std::atomic_thread_fence(std::memory_order_acquire);
   return !std::all_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
@@ -181,8 +181,8 @@ bool HereSum::HasBegun(uint64_t rounds) const {
   });
 }
 
-Status HereSum::AwaitComplete(uint64_t /*sync_point*/, const char* call, const WaitLimit& limit,
-                              uint64_t* rounds) {
+Status LocalSum::AwaitComplete(uint64_t /*sync_point*/, const char* call, const WaitLimit& limit,
+                               uint64_t* rounds) {
   *rounds = clocks_->CompleteRounds();
   return AwaitSummed(*rounds, call, limit);
 }
@@ -190,7 +190,7 @@ Status HereSum::AwaitComplete(uint64_t /*sync_point*/, const char* call, const W
 // ---- Copying -----------------------------------------------------------------------------------
 
 template <class Copy>
-void HereSum::ForElementsOf(const Block& block, const Copy& copy) const {
+void LocalSum::ForElementsOf(const Block& block, const Copy& copy) const {
   if (block.stripes == 0) return;
   const StripeLayout& layout = shape_.layout;
   const int64_t begin = layout.first_row(block.first_stripe) * shape_.columns;
@@ -198,7 +198,7 @@ void HereSum::ForElementsOf(const Block& block, const Copy& copy) const {
   copy(begin, end - begin, begin * shape_.element_bytes());
 }
 
-bool HereSum::StageWhole(const void* delta, char* to, bool is_add_get) {
+bool LocalSum::StageWhole(const void* delta, char* to, bool is_add_get) {
   for (int i = 0; i < clocks_->workers() && to != nullptr; ++i) {
     // This worker's own block is staged last, because the worker begins to sum with that block.
     const int owner = (clocks_->me() + 1 + i) % clocks_->workers();
@@ -212,15 +212,15 @@ bool HereSum::StageWhole(const void* delta, char* to, bool is_add_get) {
   return is_add_get;
 }
 
-Status HereSum::Read(const Request& request, uint64_t rounds, const char* call,
-                     const WaitLimit& limit) {
+Status LocalSum::Read(const Request& request, uint64_t rounds, const char* call,
+                      const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(AwaitSummed(rounds, call, limit));
   shard_->CopyUnlocked(request);
   return Status::Ok();
 }
 
-Status HereSum::ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
-                             const WaitLimit& limit) {
+Status LocalSum::ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
+                              const WaitLimit& limit) {
   auto* const out = static_cast<char*>(request.out);
   const OwnBlock own{static_cast<const char*>(request.delta), out};
   // progress->done counts the blocks that have been written to `out`.

@@ -1,12 +1,16 @@
 """The workers that have joined an elastic session and left it, and a thread that watches them."""
 
+from __future__ import annotations
+
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from multiverso._session import Session
 from multiverso.errors import MultiversoError, StateError
+
+if TYPE_CHECKING:
+    from multiverso._session.session import Session
 
 _log = logging.getLogger("multiverso")
 
@@ -40,11 +44,11 @@ class Membership(NamedTuple):
 
 
 def membership_of(session: Session) -> Membership:
-    """Return the current membership; see `multiverso.membership`."""
+    """Return the current membership; see `Session.membership`."""
     if not session.options.elastic:
         msg = (
             "membership: expected a session with elastic=True; in others nobody joins, and "
-            "mv.lost_ranks() lists who has left"
+            "Session.lost_ranks() lists who has left"
         )
         raise StateError(msg)
     # The ranks that have left are read first: each of them had joined before the next line counts.
@@ -54,7 +58,7 @@ def membership_of(session: Session) -> Membership:
 
 
 def watch(session: Session, callback: Any) -> None:
-    """Call a function after changes; see `multiverso.on_membership`."""
+    """Call a function after changes; see `Session.on_membership`."""
     if not callable(callback):
         msg = f"callback: expected a function, received {callback!r}"
         raise TypeError(msg)
@@ -76,4 +80,4 @@ def _watch(session: Session, callback: Callable[[Membership], None], seen: Membe
         try:
             callback(current)
         except Exception:
-            _log.exception("the callback of mv.on_membership failed")
+            _log.exception("the callback of Session.on_membership failed")

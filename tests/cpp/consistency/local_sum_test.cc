@@ -1,4 +1,4 @@
-#include "consistency/here_sum.h"
+#include "consistency/local_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -136,19 +136,19 @@ void RunProgram(uint64_t seed, int workers, bool waits) {
   EXPECT_EQ(table.For(0)->Get(), states.back());
 }
 
-TEST(HereSum, MatchAModelForRandomPrograms) {
+TEST(LocalSum, MatchAModelForRandomPrograms) {
   for (const int workers : {1, 2, 3, 4}) {
     for (uint64_t seed = 1; seed <= 15; ++seed) RunProgram(seed, workers, /*waits=*/true);
   }
 }
 
-TEST(HereSum, ResumePendingCalls) {
+TEST(LocalSum, ResumePendingCalls) {
   for (const int workers : {2, 3}) {
     for (uint64_t seed = 100; seed <= 115; ++seed) RunProgram(seed, workers, /*waits=*/false);
   }
 }
 
-TEST(HereSum, MayCompleteWhileAWorkerChecksTheirProgress) {
+TEST(LocalSum, MayCompleteWhileAWorkerChecksTheirProgress) {
   for (const int workers : {2, 4}) {
     RoundsTable<float> table(AllOf(workers), kSync, 1);
     OnThreads(workers, [&](int rank) {
@@ -161,7 +161,7 @@ TEST(HereSum, MayCompleteWhileAWorkerChecksTheirProgress) {
   }
 }
 
-TEST(HereSum, NeedTheDeltaOfEveryWorkerButNoFurtherCall) {
+TEST(LocalSum, NeedTheDeltaOfEveryWorkerButNoFurtherCall) {
   constexpr int64_t kSize = 60000;
   RoundsTable<float> table(AllOf(3), kSync, kSize);
   const auto first = table.For(0);
@@ -175,7 +175,7 @@ TEST(HereSum, NeedTheDeltaOfEveryWorkerButNoFurtherCall) {
   EXPECT_EQ(second->Get(), std::vector<float>(kSize, 3));
 }
 
-TEST(HereSum, ApplyNothingBeforeAllHaveAdded) {
+TEST(LocalSum, ApplyNothingBeforeAllHaveAdded) {
   RoundsTable<float> table(AllOf(2), kSync, 3);
   const auto early = table.For(0);
   const auto late = table.For(1);
@@ -193,7 +193,7 @@ TEST(HereSum, ApplyNothingBeforeAllHaveAdded) {
   EXPECT_EQ(out, (std::vector<float>{2, 3, 4}));
 }
 
-TEST(HereSum, LetAWorkerAddAFewRoundsAhead) {
+TEST(LocalSum, LetAWorkerAddAFewRoundsAhead) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto early = table.For(0);
   const auto late = table.For(1);
@@ -211,7 +211,7 @@ TEST(HereSum, LetAWorkerAddAFewRoundsAhead) {
   EXPECT_EQ(early->Get(), std::vector<float>(1, 11 * (Staging::kCopies + 1)));
 }
 
-TEST(HereSum, CallTheUpdaterOnce) {
+TEST(LocalSum, CallTheUpdaterOnce) {
   RoundsTable<double> table(AllOf(2), kSync, 2, 1, UpdaterKind::kSgd);
   table.hyper()->values[kLearningRate].store(0.1);
   OnThreads(2, [&](int rank) {
@@ -221,7 +221,7 @@ TEST(HereSum, CallTheUpdaterOnce) {
   });
 }
 
-TEST(HereSum, ReportDifferentCallsToAllAsAMismatch) {
+TEST(LocalSum, ReportDifferentCallsToAllAsAMismatch) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto adding = table.For(0);
   const auto getting = table.For(1);
@@ -232,7 +232,7 @@ TEST(HereSum, ReportDifferentCallsToAllAsAMismatch) {
   EXPECT_EQ(Call(adding->consistency(), Request::Get(out.data())).text(), status.text());
 }
 
-TEST(HereSum, NameAWorkerThatLeavesDuringARound) {
+TEST(LocalSum, NameAWorkerThatLeavesDuringARound) {
   RoundsTable<float> table(AllOf(3), kSync, 100000);
   OnThreads(3, [&](int rank) {
     const auto worker = table.For(rank);
@@ -248,7 +248,7 @@ TEST(HereSum, NameAWorkerThatLeavesDuringARound) {
   });
 }
 
-TEST(HereSum, AreReadAsAWholeByAFinishedWorker) {
+TEST(LocalSum, AreReadAsAWholeByAFinishedWorker) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "a finished worker reads while others write, and discards such a copy";
 #endif
@@ -276,7 +276,7 @@ TEST(HereSum, AreReadAsAWholeByAFinishedWorker) {
   });
 }
 
-TEST(HereSum, RejectAddsOfAFinishedWorker) {
+TEST(LocalSum, RejectAddsOfAFinishedWorker) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto worker = table.For(0);
   worker->consistency()->Finish();

@@ -1,7 +1,7 @@
 // Votes of a checkpoint call: each rank sends its status to the next allgather (Group), with texts
 // shortened by the folder of the checkpoint.
-#ifndef MULTIVERSO_SESSION_VOTE_H_
-#define MULTIVERSO_SESSION_VOTE_H_
+#ifndef MULTIVERSO_SESSION_CHECKPOINT_VOTES_H_
+#define MULTIVERSO_SESSION_CHECKPOINT_VOTES_H_
 
 #include <cstdint>
 #include <string>
@@ -29,4 +29,4 @@ MasterMessage MasterMessageOf(const Group& world, int master);
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_SESSION_VOTE_H_
+#endif  // MULTIVERSO_SESSION_CHECKPOINT_VOTES_H_

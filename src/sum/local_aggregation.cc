@@ -1,4 +1,4 @@
-#include "sum/here_aggregation.h"
+#include "sum/local_aggregation.h"
 
 #include <algorithm>
 #include <cstring>
@@ -17,7 +17,7 @@ constexpr int64_t kBytesAtATime = int64_t{8} << 10;
 
 }  // namespace
 
-Status HereAggregation::RunChunks(const WaitLimit& limit) {
+Status LocalAggregation::RunChunks(const WaitLimit& limit) {
   for (; done_ < chunks_; ++done_) {
     MV_RETURN_IF_NOT_OK(StageTogether(/*is_first=*/done_ == 0, limit));
     if (ranks_.size() == 1) break;
@@ -27,21 +27,21 @@ Status HereAggregation::RunChunks(const WaitLimit& limit) {
   return Status::Ok();
 }
 
-void HereAggregation::SumOver(std::vector<int> ranks) {
+void LocalAggregation::SumOver(std::vector<int> ranks) {
   Aggregation::SumOver(std::move(ranks));
   me_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), context_->members().rank()) -
                          ranks_.begin());
 }
 
-int64_t HereAggregation::ChunkBegin() const {
+int64_t LocalAggregation::ChunkBegin() const {
   return (state_->area == 0 ? done_ : chunks_ - 1 - done_) * in_chunk_;
 }
 
-int64_t HereAggregation::ChunkCount() const { return std::min(count_ - ChunkBegin(), in_chunk_); }
+int64_t LocalAggregation::ChunkCount() const { return std::min(count_ - ChunkBegin(), in_chunk_); }
 
-bool HereAggregation::IsSmall() const { return count_ * element_bytes() <= kSmallBytes; }
+bool LocalAggregation::IsSmall() const { return count_ * element_bytes() <= kSmallBytes; }
 
-void HereAggregation::StageChunk() {
+void LocalAggregation::StageChunk() {
   const int64_t begin = ChunkBegin();
   char* const to = scratch(context_->members().rank());
   if (IsSmall()) return Stage(begin, ChunkCount(), to);
@@ -50,7 +50,7 @@ void HereAggregation::StageChunk() {
   Stage(begin + next, ChunkCount() - next, to + next * element_bytes());
 }
 
-Status HereAggregation::SumChunk(const WaitLimit& limit) {
+Status LocalAggregation::SumChunk(const WaitLimit& limit) {
   if (IsSmall()) {
     SumPart(0, ChunkCount());
     return Status::Ok();
@@ -64,7 +64,7 @@ Status HereAggregation::SumChunk(const WaitLimit& limit) {
   return Status::Ok();
 }
 
-int64_t HereAggregation::PartBegin(int place) const {
+int64_t LocalAggregation::PartBegin(int place) const {
   // Parts begin at cache lines, so that no two workers write to the same cache line.
   const int64_t line = 64 / element_bytes();
   const auto workers = static_cast<int64_t>(ranks_.size());
@@ -72,7 +72,7 @@ int64_t HereAggregation::PartBegin(int place) const {
   return ChunkCount() / line * place / workers * line;
 }
 
-void HereAggregation::SumPart(int64_t begin, int64_t end) {
+void LocalAggregation::SumPart(int64_t begin, int64_t end) {
   const int64_t size = element_bytes();
   const int64_t at_a_time = std::min(kBytesAtATime / size, end - begin);
   const Membership& members = context_->members();
@@ -96,7 +96,7 @@ void HereAggregation::SumPart(int64_t begin, int64_t end) {
   }
 }
 
-void HereAggregation::CopyOthersParts() {
+void LocalAggregation::CopyOthersParts() {
   const int64_t size = element_bytes();
   char* const to = data(ChunkBegin());
   const char* const from = scratch(context_->members().rank());

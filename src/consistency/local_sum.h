@@ -1,4 +1,4 @@
-// HereSum: sums the deltas of workers that are all on one node.
+// LocalSum: sums the deltas of workers that are all on one node.
 //
 // When all workers have staged their deltas of a round, the workers that wait in a call sum the
 // deltas and apply the sum. The table's stripes are divided into a block per worker. Each worker
@@ -9,8 +9,8 @@
 //
 // A worker in add_get does not stage its own block. The worker sums that block itself, straight
 // from the caller's delta into the caller's result, which saves two copies.
-#ifndef MULTIVERSO_CONSISTENCY_HERE_SUM_H_
-#define MULTIVERSO_CONSISTENCY_HERE_SUM_H_
+#ifndef MULTIVERSO_CONSISTENCY_LOCAL_SUM_H_
+#define MULTIVERSO_CONSISTENCY_LOCAL_SUM_H_
 
 #include <atomic>
 #include <cstdint>
@@ -24,12 +24,12 @@
 
 namespace multiverso {
 
-class HereSum final : public StagedSum {
+class LocalSum final : public StagedSum {
  public:
   static bool BytesFor(const StagedShape& shape, int workers, int64_t* bytes);
 
   // `base` begins with the memory that `clocks` uses.
-  HereSum(const StagedShape& shape, char* base, Shard* shard, WorkerClocks* clocks);
+  LocalSum(const StagedShape& shape, char* base, Shard* shard, WorkerClocks* clocks);
 
   // Returns the memory for deltas, which is a part of the memory at `base`.
   const Staging& staging() const { return staging_; }
@@ -99,4 +99,4 @@ class HereSum final : public StagedSum {
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_CONSISTENCY_HERE_SUM_H_
+#endif  // MULTIVERSO_CONSISTENCY_LOCAL_SUM_H_

@@ -1,4 +1,4 @@
-#include "session/vote.h"
+#include "session/checkpoint_votes.h"
 
 #include <utility>
 

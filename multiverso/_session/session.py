@@ -1,33 +1,34 @@
-"""The session of this process: how it is opened, used and ended.
+"""A session: how it is opened, used and ended.
 
-A process has at most one open session. `Session.close` ends it together with the other ranks;
-`Session.leave` ends it at once, which also happens at the exit of the interpreter.
+`Session.close` ends it together with the other ranks; `Session.leave_with` ends it at once, which
+also happens at the exit of the interpreter.
 """
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import threading
+from collections.abc import Callable
 from ctypes import byref, c_int32, c_int64, sizeof
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
-from multiverso._mpi.communicator import meeting, skip_mpi_finalize
+from multiverso._mpi.communicator import skip_mpi_finalize
 from multiverso._native import arguments, arrays, capi, checkpoint_calls, library
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import CODES, value_dtype
-from multiverso._native.exception_text import describe, uncaught_exception
+from multiverso._native.exception_text import describe
 from multiverso._native.library import checked, lib
 from multiverso._native.node_calls import by_name, read_description
-from multiverso._session_opening import open_handle, raw_options
-from multiverso._session_options import SessionOptions
-from multiverso.errors import ForkedError, StateError
+from multiverso._session.membership import Membership, membership_of, watch
+from multiverso._session.opening import open_handle, raw_options
+from multiverso._session.options import SessionOptions
+from multiverso.errors import StateError
 
 _log = logging.getLogger("multiverso")
+_Array = TypeVar("_Array")
 
 #: For arrays that need no conversion. All arguments are ctypes objects, also the codes of dtypes.
 _aggregate_fast: Final = library.undeclared("MV_SessionAggregate")
@@ -94,7 +95,7 @@ class Session:
             self._set_attributes()
         except BaseException as error:
             if self.handle:  # The session has been opened; a signal may have raised the error.
-                self.leave(describe(error))
+                self.leave_with(describe(error))
             raise
         _log.debug("opened %r", self)
 
@@ -148,7 +149,18 @@ class Session:
         return self.worker_id == 0
 
     def lost_ranks(self) -> tuple[int, ...]:
-        """Return the ranks without which the session continues; see `multiverso.lost_ranks`."""
+        """Return the ranks that are lost (left, died or excluded), in ascending order.
+
+        Does not wait. The result is empty unless the session was opened with
+        ``on_peer_lost="continue"`` or ``elastic=True``: with "fail", calls raise an error about a
+        lost rank. In an elastic session it also contains the ranks that have shut down.
+
+        Raises
+        ------
+        StateError
+            If the session has been shut down.
+
+        """
         size = self.size
         ranks = (c_int64 * size)()
         count = c_int64()
@@ -183,13 +195,14 @@ class Session:
         """Announce the end of this worker's rounds; see `multiverso.finish`."""
         checked.MV_SessionFinish(self.handle)
 
-    def aggregate(self, array: Any) -> Any:
+    def aggregate(self, array: _Array) -> _Array:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
         if self.options.requires_finite:
             arrays.require_finite(arrays.view_of(array, "array"), "array")
-        if type(array) is np.ndarray and array.flags.carray and array.dtype in _CODE_ARGUMENTS:
-            code, pinned = _CODE_ARGUMENTS[array.dtype], arrays.pin(array)
-            _aggregate_fast(self.handle, code, pinned, c_int64(array.size))
+        given: Any = array
+        if type(given) is np.ndarray and given.flags.carray and given.dtype in _CODE_ARGUMENTS:
+            code, pinned = _CODE_ARGUMENTS[given.dtype], arrays.pin(given)
+            _aggregate_fast(self.handle, code, pinned, c_int64(given.size))
             return array
         view = arrays.view_of(array, "array")
         dtype_code, dtype = value_dtype(view.dtype.newbyteorder("="))
@@ -234,8 +247,69 @@ class Session:
         finally:
             self._end()
 
-    def leave_early(self) -> None:
-        """Stop taking part while the others continue; see `multiverso.leave`."""
+    def membership(self) -> Membership:
+        """Return which workers have joined an elastic session and which have left. Does not wait.
+
+        A worker that dies is in `left` at once.
+
+        Returns
+        -------
+        Membership
+            A named tuple of `version`, `joined` and `left`, with the property `workers`: the ids of
+            the workers that take part now.
+
+        Raises
+        ------
+        StateError
+            If the session is not elastic, or has been shut down.
+
+        """
+        return membership_of(self)
+
+    def on_membership(self, callback: Callable[[Membership], None]) -> None:
+        """Call a function whenever workers have joined or left, until the session ends.
+
+        Parameters
+        ----------
+        callback : callable
+            The function, whose argument is the new `membership`. It is called in a thread of its
+            own, at most ten times per second, so several events may arrive in one call. It must
+            make no collective calls. An exception that it raises is logged.
+
+        Raises
+        ------
+        TypeError
+            If `callback` cannot be called.
+        StateError
+            If the session is not elastic, or has been shut down.
+
+        """
+        watch(self, callback)
+
+    def leave(self) -> None:
+        """Stop taking part in the session, while the other ranks continue. Not collective.
+
+        Every add that has returned is kept. The other ranks then find this one in `lost_ranks`, and
+        collective calls do not wait for it. If it was the master, the next worker becomes the
+        master. `multiverso.init` may be called again afterwards.
+
+        Raises
+        ------
+        StateError
+            If the session has neither ``elastic=True`` nor ``on_peer_lost="continue"``, or has been
+            shut down.
+        CheckpointIOError, OperationTimeout, PeerLostError, AbortedError
+            If a background save or a background call of a table failed.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> session = mv.init(on_peer_lost="continue")
+        >>> session.leave()
+        >>> mv.is_initialized()
+        False
+
+        """
         if not self.options.continues:
             msg = (
                 "leave: expected a session with elastic=True or on_peer_lost='continue', which "
@@ -243,9 +317,9 @@ class Session:
             )
             raise StateError(msg)
         checked.MV_SessionFlush(self.handle, self.options.timeout)
-        self.leave("it called mv.leave()")
+        self.leave_with("it called leave()")
 
-    def leave(self, reason: str) -> None:
+    def leave_with(self, reason: str) -> None:
         """End the session on this rank at once; ranks that wait for this one receive the reason."""
         lib.MV_SessionLeave(self.handle, reason.encode(errors="replace"))
         self._end()
@@ -270,113 +344,8 @@ class Session:
         if error is None or isinstance(error, SystemExit) and not error.code:
             self.close()
         else:
-            self.leave(f"its script left the session's block: {describe(error)}")
+            self.leave_with(f"its script left the session's block: {describe(error)}")
 
     def __repr__(self) -> str:
         state = "forked" if self.forked else "closed" if self.closed else "open"
         return f"<multiverso.Session rank={self.rank} size={self.size} {state}>"
-
-
-class _ProcessState:
-    """The last session of this process, and the lock under which a session is opened."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.session: Session | None = None
-
-
-_process: Final = _ProcessState()
-
-
-def current() -> Session:
-    """Return the open session; raise StateError if none is open, ForkedError in a forked child."""
-    session = _process.session
-    if session is None or session.closed:
-        closed = "" if session is None else "the session has been shut down; "
-        msg = f"{closed}expected an open session: call mv.init() first"
-        raise StateError(msg)
-    if session.forked:
-        raise _forked_error()
-    return session
-
-
-def find() -> Session | None:
-    """Return the open session that this process can use, or None."""
-    session = _process.session
-    return None if session is None or session.closed or session.forked else session
-
-
-def is_open() -> bool:
-    """Return whether a session is open, also in a forked child, which cannot use the session."""
-    session = _process.session
-    return session is not None and not session.closed
-
-
-def open_session(options: SessionOptions) -> tuple[Session, bool]:
-    """Return the open session, or open one; return also whether it is new.
-
-    Raises
-    ------
-    StateError
-        If a session with other options is open.
-    ForkedError
-        In a forked child of a process that has a session.
-
-    """
-    with _process.lock:
-        session = _process.session
-        if session is not None and not session.closed:
-            if session.forked:
-                raise _forked_error()
-            if session.options != options:
-                raise StateError(_differences(session.options, options))
-            return session, False
-        with meeting(options.timeout):
-            session = Session(options)
-        _process.session = session
-        # The function registered last runs first. This one must run before MPI_Finalize, which the
-        # opening may have registered, and which would wait for the other ranks.
-        atexit.unregister(_leave_at_exit)
-        atexit.register(_leave_at_exit)
-        return session, True
-
-
-def _differences(opened: SessionOptions, given: SessionOptions) -> str:
-    """Return a message with the arguments of `multiverso.init` that differ."""
-    names = [name for name, value in opened.arguments().items() if value != given.arguments()[name]]
-    expected, received = (
-        ", ".join(f"{name}={options.arguments()[name]!r}" for name in names)
-        for options in (opened, given)
-    )
-    return (
-        f"a session with other options is open: expected {expected}, received {received}; call "
-        f"mv.shutdown() first, or use the open session with mv.current_session()"
-    )
-
-
-def _forked_error() -> ForkedError:
-    msg = (
-        "this process was forked from one with an open session, which only the parent can use; "
-        "start it with the 'spawn' method, or fork it before mv.init()"
-    )
-    return ForkedError(msg)
-
-
-def _leave_at_exit() -> None:
-    session = find()
-    if session is None:
-        return
-    error = uncaught_exception()
-    reason = "its script ended without mv.shutdown()"
-    session.leave(f"{reason}: {describe(error)}" if error is not None else reason)
-
-
-def _mark_forked() -> None:
-    """Mark the session in a forked child; replace the lock, which might stay locked forever."""
-    _process.lock = threading.RLock()
-    if _process.session is not None:
-        _process.session.forked = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_mark_forked)

@@ -9,7 +9,7 @@ from multiverso._local.processes import has_session, join_targets
 from multiverso._mpi.communicator import Communicator, find_communicator, is_alone
 from multiverso._native import capi, launchers
 from multiverso._native.library import checked
-from multiverso._session_options import LOSSES, ROLES, SessionOptions
+from multiverso._session.options import LOSSES, ROLES, SessionOptions
 from multiverso.errors import LauncherError, StateError
 
 _log = logging.getLogger("multiverso")

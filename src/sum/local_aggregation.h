@@ -1,12 +1,12 @@
-// HereAggregation: the sum of an array over workers that are all on one node.
+// LocalAggregation: the sum of an array over workers that are all on one node.
 //
 // Each worker sums its own part of a staged chunk, and writes the sum over the staged values of
 // each other worker. All workers synchronize, and each copies the sums from its own scratch memory.
 // The number of cache lines that a core can fetch limits the speed, so a sum returns in the line of
 // its summand, which the core has. Small arrays need one collective: every worker stages all values
 // and sums all of them itself.
-#ifndef MULTIVERSO_SUM_HERE_AGGREGATION_H_
-#define MULTIVERSO_SUM_HERE_AGGREGATION_H_
+#ifndef MULTIVERSO_SUM_LOCAL_AGGREGATION_H_
+#define MULTIVERSO_SUM_LOCAL_AGGREGATION_H_
 
 #include <cstdint>
 #include <vector>
@@ -15,7 +15,7 @@
 
 namespace multiverso {
 
-class HereAggregation final : public Aggregation {
+class LocalAggregation final : public Aggregation {
  public:
   using Aggregation::Aggregation;
 
@@ -41,4 +41,4 @@ class HereAggregation final : public Aggregation {
 
 }  // namespace multiverso
 
-#endif  // MULTIVERSO_SUM_HERE_AGGREGATION_H_
+#endif  // MULTIVERSO_SUM_LOCAL_AGGREGATION_H_

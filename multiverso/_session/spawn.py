@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from multiverso import _session
 from multiverso._extras import MissingExtraError
@@ -27,6 +27,8 @@ from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments
 from multiverso._native.exception_text import describe
 from multiverso.errors import OperationTimeout, PeerError, RankError, StateError
+
+_T = TypeVar("_T")
 
 #: Seconds in which a rank that another one reports as lost must have reported its own failure.
 _CAUSE_SECONDS: Final = 1.0
@@ -49,13 +51,13 @@ _STARTED: Final = "started"
 
 
 def spawn(
-    function: Callable[..., Any],
+    function: Callable[..., _T],
     nprocs: int,
     args: Sequence[Any] = (),
     *,
     method: str | None = None,
     timeout: float | None = None,
-) -> list[Any]:
+) -> list[_T]:
     """Run ``function(*args)`` in `nprocs` processes, which are the ranks of a job on this machine.
 
     Neither MPI nor a launcher is needed. Each process calls `init` as under mpirun, and a session
@@ -103,7 +105,7 @@ def spawn(
     >>> import multiverso as mv
     >>> def total():
     ...     mv.init()
-    ...     table = mv.ArrayTableHandler(1)
+    ...     table = mv.ArrayTable(1)
     ...     table.add([mv.rank() + 1])
     ...     mv.barrier()
     ...     return float(table.get()[0])
@@ -371,6 +373,6 @@ def _run(call: Any, job: LocalJob, sender: Any, copies: bool) -> None:
     except BaseException as error:
         session = _session.find()
         if session is not None:
-            session.leave(f"its function failed: {describe(error)}")
+            session.leave_with(f"its function failed: {describe(error)}")
         cause = error.rank if isinstance(error, PeerError) else None
         sender.send((None, f"{describe(error)}\n{traceback.format_exc()}", cause))

@@ -1,0 +1,28 @@
+"""A griffe extension that shows the options of all tables in the reference of each table.
+
+`multiverso.tables` does the same with the docstrings when a program imports it.
+"""
+
+import inspect
+from typing import Any
+
+import griffe
+
+#: The line that stands for the options in the docstring of a table; a sentence follows it.
+PLACE = "dtype, updater, name, max_bytes, numa, wire, **options : optional"
+
+
+class TableOptions(griffe.Extension):
+    """Replaces the place of the options by the docstring of `multiverso.tables.TableOptions`."""
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Change the docstrings of the tables after the package has been read."""
+        if pkg.name != "multiverso":
+            return
+        options = inspect.cleandoc(pkg["tables._options.TableOptions"].docstring.value)
+        for name in ("array_table.ArrayTable", "matrix_table.MatrixTable", "hash_table.HashTable"):
+            docstring = pkg[f"tables._{name}"].docstring
+            lines = inspect.cleandoc(docstring.value).splitlines()
+            at = lines.index(PLACE)
+            text = options.split("----------\n")[1]
+            docstring.value = "\n".join([*lines[:at], text, *lines[at + 2 :]])

@@ -1,0 +1,146 @@
+"""The calls on the keys of a hash table: which there are, and what has happened to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ctypes import POINTER, c_int64, cast
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiverso import _session, api
+from multiverso._native import arrays, capi
+from multiverso._native.arguments import integer
+from multiverso._native.library import checked
+from multiverso.tables._changes import CELL, Changes
+from multiverso.tables._ids import as_ids
+from multiverso.tables._table import Table
+
+_run: Final = checked.MV_TableRun
+_ROWS_PER_STRIPE: Final = 512
+
+
+class KeyCalls(Table):
+    """A table with a row for each key, of which a subclass gets and changes the values."""
+
+    __slots__ = ("_num_col",)
+    _num_col: int
+
+    @property
+    def num_col(self) -> int:
+        """The number of columns."""
+        return self._num_col
+
+    def get(self, keys: ArrayLike, insert: bool = True) -> Any:
+        """Return the rows of keys."""
+        raise NotImplementedError
+
+    def contains(self, keys: ArrayLike) -> NDArray[np.bool_]:
+        """Return which keys have a row, as an array of bool with shape (n,). Changes nothing.
+
+        Raises
+        ------
+        IndexError, TypeError, ValueError
+            If the keys are not integers of 64 bits in one dimension.
+        StateError, OperationTimeout, PeerLostError
+            As for `get`.
+
+        """
+        ids = as_ids(keys, "keys")
+        rows = np.empty(len(ids), np.int64)
+        rows_pin = arrays.pin(rows)
+        _run(self._handle, b"find_keys", arrays.pointer(ids), len(ids), None, rows_pin, len(ids), 0)
+        return rows >= 0
+
+    def __contains__(self, key: object) -> bool:
+        keys: Any = [key]
+        return bool(self.contains(keys)[0])
+
+    def remove(self, keys: ArrayLike) -> None:
+        """Take the rows of keys away, with their state. Keys without a row are ignored.
+
+        An add of another worker at the same time is made before the removal or after it. In sync
+        mode all workers make this call, each with its own keys.
+
+        Raises
+        ------
+        IndexError, TypeError, ValueError
+            If the keys are not integers of 64 bits in one dimension.
+        StateError, OperationTimeout, PeerLostError
+            As for `get`; in sync mode also AbortedError and MismatchError.
+
+        """
+        ids = as_ids(keys, "keys")
+        is_round = _session.current().options.mode == capi.MV_MODE_SYNC
+        if is_round:
+            self.get([], insert=False)  # Waits for the adds of the workers.
+            api.barrier()
+        _run(self._handle, b"remove_keys", arrays.pointer(ids), len(ids), None, None, 0, 0)
+        if is_round:
+            api.barrier()
+
+    def __len__(self) -> int:
+        """Return the number of keys with a row, on all nodes."""
+        return self.stats()["keys"]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def stats(self) -> dict[str, int]:
+        """Return what has happened to the keys, on all nodes and by all workers.
+
+        Returns
+        -------
+        dict
+            The keys with a row now (``keys``), and since the table was created: keys of gets with a
+            row (``hits``) and without (``misses``), keys that got a row (``admissions``), keys of
+            gets that were left without one (``rejections``), ``evictions``, ``expirations`` and
+            ``removals``.
+
+        """
+        counts = (c_int64 * capi.MV_KEY_COUNTS)()
+        checked.MV_TableKeyCounts(self._handle, cast(counts, POINTER(c_int64)))
+        return dict(zip(capi.KEY_COUNTS, counts, strict=True))
+
+    def items(self, chunk: int = 65_536) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Yield the keys that have rows, in arrays of shape (n,), and their rows, (n, num_col).
+
+        The rows of a chunk are read when it is its turn. Keys that get or lose a row meanwhile may
+        be left out, and one that loses its row and gets another may come twice. In sync mode all
+        workers call it, with the same `chunk`.
+
+        Parameters
+        ----------
+        chunk : int, optional
+            The most keys at a time.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `chunk` is not an integer of 1 or more.
+        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `get`.
+
+        """
+        for _, cells in self._cells(chunk):
+            keys = cells["key"][cells["is_used"] != 0]
+            # In sync mode all workers make equally many gets.
+            values = self.get(keys, insert=False)
+            for i in range(0, len(keys), chunk):
+                yield keys[i : i + chunk], values[i : i + chunk]
+
+    def changes(self) -> Changes:
+        """Return an object that reads what changes in the table, for a copy of it elsewhere."""
+        return Changes(self)
+
+    def _cells(self, chunk: int) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield the first row of parts of the table, and the cells of their rows."""
+        step = max(integer(chunk, "chunk", 1) // _ROWS_PER_STRIPE, 1) * _ROWS_PER_STRIPE
+        num_row = self._description().num_row
+        for first in range(0, num_row, step):
+            rows = np.arange(first, min(first + step, num_row))
+            cells = np.empty(len(rows), CELL)
+            rows_pin, sink = arrays.pointer(rows), arrays.pin(cells)
+            _run(self._handle, b"cells", rows_pin, len(rows), None, sink, 2 * len(rows), 0)
+            yield first, cells

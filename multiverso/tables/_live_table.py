@@ -1,0 +1,175 @@
+"""One table of a running session, as another process reads it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiverso._native import arrays, capi
+from multiverso._native.dtypes import DTYPES
+from multiverso._native.library import complete, lib
+from multiverso.errors import StateError
+from multiverso.tables._changes import CELL
+from multiverso.tables._ids import as_ids
+
+if TYPE_CHECKING:
+    from multiverso.tables._view import View
+
+_FLOAT32: Final = np.dtype("float32")
+#: The keys of a hash table that one call reads.
+_CHUNK: Final = 65_536
+
+
+class LiveTable:
+    """One table of a `View`.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+        (size,), (num_row, num_col), or of a hash table, (None, num_col).
+    dtype : numpy.dtype
+        The dtype of results.
+    is_hash : bool
+        Whether the rows have keys.
+    is_live : bool
+        Whether `get` returns the current values. Otherwise it returns those of the last version,
+        because the session is in sync mode or the table lies on several nodes.
+    is_published : bool
+        Whether the last version has the table.
+    rows : range
+        The rows that can be read: all, except that each node of a session on several nodes shows
+        only its own rows of a hash table or of a table with an initializer.
+
+    """
+
+    def __init__(self, view: View, raw: dict[str, Any]) -> None:
+        self._view = view
+        self._id: int = raw["id"]
+        self.name: str = raw["name"]
+        self.is_hash: bool = raw["kind"] == capi.MV_TABLE_HASH
+        self.is_live: bool = raw["is_live"]
+        self.is_published: bool = raw["is_published"]
+        self.dtype: np.dtype[Any] = DTYPES.get(raw["dtype"], _FLOAT32)
+        self._num_row, self._num_col = raw["num_row"], raw["num_col"]
+        self.rows = range(raw["first_row"], raw["end_row"])
+        self.shape: tuple[int | None, ...] = (self._num_row, self._num_col)
+        if self.is_hash:
+            self.shape = (None, self._num_col)
+        elif raw["kind"] == capi.MV_TABLE_ARRAY:
+            self.shape = (self._num_row,)
+
+    def get(self, ids: ArrayLike | None = None, out: Any = None) -> NDArray[Any]:
+        """Return the table or some of its rows, while the session continues.
+
+        Each row is complete. Pieces of 64 KiB may be of different moments; `View.cut` returns one.
+
+        Parameters
+        ----------
+        ids : array_like of int, optional
+            The row ids of a matrix, or the keys of a hash table, which requires them. A key without
+            a row has its initial values.
+        out : ndarray, optional
+            A C-contiguous array of the right shape and dtype to write to.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array.
+
+        Raises
+        ------
+        TypeError, ValueError, IndexError
+            If an argument is invalid.
+        StateError
+            If the session has ended and `is_live` is true, if it has freed the table, or if it has
+            published nothing and `is_live` is false.
+        OperationTimeout
+            If a rank was suspended while it changed the table.
+
+        """
+        if ids is None:
+            if self.is_hash:
+                msg = f"table '{self.name}': expected keys, because its rows have keys"
+                raise TypeError(msg)
+            numbers, operation, shape = None, b"get", self._row_shape(self._num_row)
+        elif len(self.shape) == 1:
+            msg = f"table '{self.name}': expected no ids, because an array has no rows"
+            raise TypeError(msg)
+        else:
+            what = "keys" if self.is_hash else "row_ids"
+            numbers = as_ids(ids, what, None if self.is_hash else self._num_row)
+            operation = b"get_keys" if self.is_hash else b"get_rows"
+            shape = self._row_shape(len(numbers))
+        buffer, target = arrays.as_output(
+            np.empty(shape, self.dtype) if out is None else out, self.dtype, shape
+        )
+        while not self._run(self._version(), operation, numbers, buffer):
+            pass  # The session has published twice meanwhile.
+        arrays.copy_out(buffer, target)
+        return target
+
+    def __array__(self, *arguments: object, **options: object) -> NoReturn:
+        """Raise TypeError: NumPy would otherwise make an array of one object, the table."""
+        msg = "LiveTable is not an array: call get(), which returns one"
+        raise TypeError(msg)
+
+    def _row_shape(self, rows: int) -> tuple[int, ...]:
+        return (rows,) if len(self.shape) == 1 else (rows, self._num_col)
+
+    def _version(self) -> int:
+        """Return the version to read, or 0 for the current values."""
+        if self.is_live:
+            return 0
+        if version := self._view.version:
+            return version
+        msg = (
+            f"table '{self.name}': the session has published nothing, and its current values "
+            "cannot be read, because it is in sync mode or the table lies on several nodes"
+        )
+        raise StateError(msg)
+
+    def _run(
+        self, version: int, operation: bytes, ids: NDArray[np.int64] | None, out: NDArray[Any]
+    ) -> bool:
+        """Read into `out`; return False if the version is not complete any more."""
+        # The library counts in elements of a table, or in numbers.
+        count = out.nbytes // 8 if out.dtype == CELL else out.size
+        status = lib.MV_ReaderRun(
+            self._view._handle,
+            self._id,
+            version,
+            operation,
+            None if ids is None else arrays.address(ids),
+            0 if ids is None else len(ids),
+            arrays.address(out),
+            count,
+        )
+        if status == capi.MV_OUTDATED:
+            return False
+        complete(status)
+        return True
+
+    def _copy(self, version: int) -> Any:
+        """Return the table as of a version, or None if the version is not complete any more."""
+        if self.is_hash:
+            return self._copy_keys(version)
+        values = np.empty(self._row_shape(len(self.rows)), self.dtype)
+        return values if self._run(version, b"get", None, values) else None
+
+    def _copy_keys(self, version: int) -> tuple[NDArray[np.int64], NDArray[Any]] | None:
+        keys = [np.empty(0, np.int64)]
+        for first in self.rows[::_CHUNK]:
+            ids = np.arange(first, min(first + _CHUNK, self.rows.stop))
+            cells = np.empty(len(ids), CELL)
+            if not self._run(version, b"cells", ids, cells):
+                return None
+            keys.append(cells["key"][cells["is_used"] != 0])
+        found = np.concatenate(keys)
+        rows = np.empty((len(found), self._num_col), self.dtype)
+        return (found, rows) if self._run(version, b"get_keys", found, rows) else None
+
+    def __repr__(self) -> str:
+        return f"<LiveTable '{self.name}': {self.shape} {self.dtype}>"

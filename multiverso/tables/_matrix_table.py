@@ -1,0 +1,400 @@
+"""Tables of two dimensions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from multiverso import _session
+from multiverso._native import arrays, capi
+from multiverso._native.library import checked
+from multiverso.initializers import Initializer
+from multiverso.tables._background import FreshGets, Future, require_async_mode
+from multiverso.tables._dense_table import DenseTable, checked_sync
+from multiverso.tables._ids import as_ids
+from multiverso.tables._options import document_options
+from multiverso.tables._parts import require_no_row_ids
+from multiverso.tables._shaped_table import matrix_shape
+from multiverso.tables._table import copier
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from multiverso.tables._options import Numa, UpdaterName, UpdaterOptions, Wire
+    from multiverso.tables._types import Index, Out, Values
+
+_run: Final = checked.MV_TableRun
+
+
+@document_options
+class MatrixTable(DenseTable):
+    """A table of two dimensions, with operations on rows. The constructor is collective.
+
+    Parameters
+    ----------
+    num_row, num_col : int
+        Numbers of rows and columns, 1 or more.
+    init_value : array_like, scalar or Initializer, optional
+        The initial values, of shape (num_row, num_col) or (num_row * num_col,); zeros by default.
+        Otherwise as for `ArrayTable`.
+    dtype, updater, name, max_bytes, numa, wire, **options : optional
+        As for `multiverso.tables.TableOptions`. `help` of the class shows them here.
+
+    Raises
+    ------
+    TypeError, ValueError, MismatchError, MemoryError, StateError
+        As for `ArrayTable`.
+    OperationTimeout, PeerLostError, AbortedError
+        As for `ArrayTable`.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     matrix = mv.MatrixTable(3, 2)
+    ...     matrix.add([[1, 2], [3, 4]], row_ids=[0, 2])
+    ...     matrix.get()
+    array([[1., 2.],
+           [0., 0.],
+           [3., 4.]], dtype=float32)
+
+    """
+
+    __slots__ = ("_fresh_gets",)
+    _kind = capi.MV_TABLE_MATRIX
+
+    def __init__(
+        self,
+        num_row: int,
+        num_col: int,
+        init_value: ArrayLike | Initializer | None = None,
+        *,
+        dtype: DTypeLike = "float32",
+        updater: UpdaterName = "add",
+        name: str | None = None,
+        max_bytes: int | None = None,
+        numa: Numa | None = None,
+        wire: Wire | None = None,
+        **options: Unpack[UpdaterOptions],
+    ) -> None:
+        super().__init__(
+            lambda: matrix_shape(num_row, num_col),
+            init_value,
+            dtype,
+            updater,
+            name,
+            max_bytes,
+            numa,
+            wire,
+            dict(options),
+        )
+        self._fresh_gets = FreshGets()
+
+    @property
+    def num_row(self) -> int:
+        """The number of rows."""
+        return self._shape[0]
+
+    @property
+    def num_col(self) -> int:
+        """The number of columns."""
+        return self._shape[1]
+
+    @overload
+    def get(
+        self,
+        row_ids: ArrayLike | None = None,
+        sync: bool = False,
+        out: None = None,
+        index: Index | None = None,
+    ) -> Values: ...
+    @overload
+    def get(
+        self,
+        row_ids: ArrayLike | None = None,
+        sync: bool = False,
+        *,
+        out: Out,
+        index: Index | None = None,
+    ) -> Out: ...
+    @overload
+    def get(
+        self, row_ids: ArrayLike | None, sync: bool, out: Out, index: Index | None = None
+    ) -> Out: ...
+    def get(
+        self, row_ids: Any = None, sync: bool = False, out: Any = None, index: Any = None
+    ) -> Any:
+        """Return the whole table, some rows, or a rectangle.
+
+        The result contains all earlier adds of this worker, and at least the adds of the other
+        workers before the last barrier. In sync mode the call waits for as many adds of each other
+        worker as this one has made, and the result contains exactly those.
+
+        Parameters
+        ----------
+        row_ids : array_like of int with shape (n,), optional
+            The rows to return, in this order; a row may occur twice. All rows by default.
+        sync : bool, optional
+            True makes the call collective: all workers call it, each for its own rows, and see the
+            same state, which contains every add before the call and none after it.
+        out : array of shape (num_row, num_col) or (n, num_col), optional
+            The array to write the values to, of the table's `dtype` or `value_dtype`. With an
+            `index`, its shape is that of the part.
+        index : int, slice or tuple of them, optional
+            The part, as NumPy's basic indexing selects it, such as ``np.s_[5:9, :3]``. The step of
+            a slice must be 1. It cannot be combined with `row_ids`.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array of that shape.
+
+        Raises
+        ------
+        IndexError
+            If a row id is negative or too large. The message gives its position and value. If an
+            integer in `index` is out of range.
+        TypeError, ValueError
+            If the ids are not integers in one dimension, `index` is not one of integers and slices
+            of step 1, or `out` is not a writable array of the right dtype and shape.
+        StateError
+            If this rank is not a worker, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            With ``sync=True`` or in sync mode, if another worker does not make the call; in a job
+            of several nodes, if a server does not answer.
+
+        """
+        if index is not None:
+            require_no_row_ids(row_ids)
+            return self._get_part(index, sync, out)
+        if row_ids is None:
+            return self._get(sync, out)
+        ids = as_ids(row_ids, "row_ids", self._shape[0])
+        shape = (len(ids), self._shape[1])
+        if out is None:
+            out = np.empty(shape, self._dtype)
+        buffer, target = self._output(out, shape)
+        if np.may_share_memory(ids, buffer):  # The library reads `ids` while it writes to `buffer`.
+            ids = ids.copy()
+        flags = 0 if sync is False else self._sync_flags(sync)
+        ids_pin, sink = arrays.pointer(ids), arrays.pin(buffer)
+        _run(self._handle, b"get_rows", ids_pin, len(ids), None, sink, buffer.size, flags)
+        arrays.copy_out(buffer, target)
+        return out
+
+    @overload
+    def peek(self, row_ids: ArrayLike | None = None, out: None = None) -> Values: ...
+    @overload
+    def peek(self, row_ids: ArrayLike | None = None, *, out: Out) -> Out: ...
+    @overload
+    def peek(self, row_ids: ArrayLike | None, out: Out) -> Out: ...
+    def peek(self, row_ids: Any = None, out: Any = None) -> Any:
+        """Return the table or some rows without taking part in a round, as in `ArrayTable`.
+
+        Parameters
+        ----------
+        row_ids : array_like of int with shape (n,), optional
+            The rows to return, in this order; a row may occur twice. All rows by default.
+        out : array of shape (num_row, num_col) or (n, num_col), optional
+            The array to write the values to, of the table's `dtype` or `value_dtype`.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array of that shape.
+
+        Raises
+        ------
+        IndexError, TypeError, ValueError
+            As for `get`.
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for `ArrayTable.peek`.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session(sync=True):
+        ...     table = mv.MatrixTable(3, 2)
+        ...     table.add([[1.0, 2.0]], row_ids=[1])
+        ...     table.peek([1, 0])
+        array([[1., 2.],
+               [0., 0.]], dtype=float32)
+
+        """
+        if row_ids is None:
+            return self._peek(b"get", None, self._shape, out)
+        ids = as_ids(row_ids, "row_ids", self._shape[0])
+        return self._peek(b"get_rows", ids, (len(ids), self._shape[1]), out)
+
+    def add(
+        self,
+        data: ArrayLike,
+        row_ids: ArrayLike | None = None,
+        sync: bool = False,
+        index: Index | None = None,
+    ) -> None:
+        """Apply a delta to the whole table, some rows or a rectangle with the table's updater.
+
+        `data` can be reused when this returns.
+
+        Parameters
+        ----------
+        data : array_like
+            The delta, of shape (num_row, num_col) or (n, num_col), or flat with as many elements.
+            It is cast to the table's `value_dtype` if NumPy's "same_kind" rule allows that; a
+            C-contiguous array of that dtype is not copied.
+        row_ids : array_like of int with shape (n,), optional
+            The rows that the delta is for; all rows by default. With "add" and "sgd", a row that
+            occurs twice gets two updates, one after the other; with "easgd" no row may occur twice;
+            with the other updaters such a row gets one update with the sum of its deltas.
+        sync : bool, optional
+            As for `ArrayTable.add`.
+        index : int, slice or tuple of them, optional
+            The part to change, as for `get`; `data` has its shape. Updaters that count updates
+            ("adam" and others) or have state per row, and 16-bit tables, take only whole rows. So
+            do all but "add" in sync mode.
+
+        Raises
+        ------
+        IndexError
+            If a row id is negative or too large. The message gives its position and value. If an
+            integer in `index` is out of range.
+        UnsupportedError
+            If the updater cannot update the part alone. The message says what to do.
+        TypeError, ValueError
+            If the ids are not integers in one dimension, or `data` has another shape, cannot be
+            cast, or is not finite with ``nan_policy="error"``. The table is unchanged after any of
+            these errors.
+        MemoryError
+            If the table has an initializer, and there is no memory for the rows that `data` changes
+            for the first time. The message has the numbers. The table is unchanged.
+        StateError
+            If this rank is not a worker or has finished, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            In sync mode or with staleness, if another worker takes no part in the rounds; in a job
+            of several nodes, if a server does not answer.
+
+        """
+        if sync is not False:
+            checked_sync(sync)
+        if index is not None:
+            require_no_row_ids(row_ids)
+            self._add_part(data, index)
+            return
+        if row_ids is None:
+            self._fresh_gets.note(None)
+            self._add(data)
+            return
+        ids, delta = self._rows_of(data, row_ids)
+        self._fresh_gets.note(ids)
+        ids_pin, source = arrays.pointer(ids), arrays.pointer(delta)
+        _run(self._handle, b"add_rows", ids_pin, len(ids), source, None, delta.size, 0)
+
+    @overload
+    def add_get(self, data: ArrayLike, out: None = None) -> Values: ...
+    @overload
+    def add_get(self, data: ArrayLike, out: Out) -> Out: ...
+    def add_get(self, data: ArrayLike, out: Any = None) -> Any:
+        """Apply a delta to the whole table and return the new values; see `Table.add_get`."""
+        self._fresh_gets.note(None)
+        return super().add_get(data, out)
+
+    @overload
+    def get_async(
+        self, row_ids: ArrayLike | None = None, out: None = None, *, fresh: bool = False
+    ) -> Future[Values]: ...
+    @overload
+    def get_async(
+        self, row_ids: ArrayLike | None = None, *, out: Out, fresh: bool = False
+    ) -> Future[Out]: ...
+    @overload
+    def get_async(
+        self, row_ids: ArrayLike | None, out: Out, *, fresh: bool = False
+    ) -> Future[Out]: ...
+    def get_async(
+        self, row_ids: Any = None, out: Any = None, *, fresh: bool = False
+    ) -> Future[Any]:
+        """Begin a `get` in the background.
+
+        A thread of the library makes the background calls of a table in the order in which they
+        were started, while the program continues. Every other call on the table waits for them, so
+        a worker's calls on a table always run in the order of the program.
+
+        Parameters
+        ----------
+        row_ids : array_like of int with shape (n,), optional
+            The rows to return; all rows by default. They are copied.
+        out : array of shape (num_row, num_col) or (n, num_col), optional
+            The array to write the values to, of the table's `dtype` or `value_dtype`. Do not use it
+            until the call has ended.
+        fresh : bool, optional
+            A get that you start k steps ahead lacks this worker's adds of those k steps. With
+            ``fresh=True``, ``result()`` reads the rows again that `add`, `add_async` or `add_get`
+            of this object have changed since; the others are not read twice. In async mode only.
+
+        Returns
+        -------
+        multiverso.tables.Future
+            Its ``result()`` waits for the call and returns `out`, or a new array.
+
+        Raises
+        ------
+        IndexError, TypeError, ValueError, StateError
+            As for `get`. All other errors of `get` are raised by the future.
+
+        """
+        require_async_mode(fresh, _session.current().options.mode)
+        if row_ids is None and not fresh:
+            return self._get_async(out)
+        ids = as_ids(
+            range(self._shape[0]) if row_ids is None else row_ids, "row_ids", self._shape[0]
+        )
+        shape = (len(ids), self._shape[1])
+        if out is None:
+            out = np.empty(shape, self._dtype)
+        buffer, target = self._output(out, shape)
+        finish = copier(buffer, target)
+        if fresh:
+            finish = self._fresh_gets.finisher(ids, out, self.get, finish)
+        return self._background.start(b"get_rows", ids, None, buffer, out, finish)
+
+    def add_async(self, data: ArrayLike, row_ids: ArrayLike | None = None) -> Future[None]:
+        """Begin an `add` in the background. The arguments are copied.
+
+        The call itself waits only if more than 256 MiB of deltas are waiting to be added.
+
+        Parameters
+        ----------
+        data, row_ids
+            As for `add`.
+
+        Returns
+        -------
+        multiverso.tables.Future
+            As for `ArrayTable.add_async`.
+
+        Raises
+        ------
+        IndexError, TypeError, ValueError, StateError
+            As for `add`. All other errors of `add` are raised by the future.
+        OperationTimeout
+            If the deltas that are waiting leave no room within the session's timeout.
+
+        """
+        if row_ids is None:
+            self._fresh_gets.note(None)
+            return self._add_async(data)
+        ids, delta = self._rows_of(data, row_ids)
+        self._fresh_gets.note(ids)
+        return self._background.start(b"add_rows", ids, delta, None)
+
+    def _note_rows(self, first: int, count: int) -> None:
+        if self._fresh_gets:
+            self._fresh_gets.note(np.arange(first, first + count))
+
+    def _rows_of(self, data: Any, row_ids: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        ids = as_ids(row_ids, "row_ids", self._shape[0])
+        shape = (len(ids), self._shape[1])
+        return ids, self._delta_of(data, (shape, (shape[0] * shape[1],)))

@@ -1,0 +1,123 @@
+"""The options that all tables have, with their types and the text that documents them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Final, Literal, TypedDict, TypeVar
+
+from numpy.typing import DTypeLike
+
+_T = TypeVar("_T")
+
+Numa = Literal["interleave"]
+Wire = Literal["float32", "bfloat16", "int8"]
+UpdaterName = Literal[
+    "add",
+    "sgd",
+    "momentum",
+    "nesterov",
+    "adagrad",
+    "rmsprop",
+    "adadelta",
+    "adam",
+    "adamw",
+    "amsgrad",
+    "rowwise_adagrad",
+    "rowwise_adam",
+    "dcasgd",
+    "dcasgda",
+    "ftrl",
+    "easgd",
+]
+
+
+class UpdaterOptions(TypedDict, total=False):
+    """The options of all updaters; None means the default."""
+
+    learning_rate: float | None
+    momentum: float | None
+    initial_accumulator_value: float | None
+    rho: float | None
+    beta_1: float | None
+    beta_2: float | None
+    epsilon: float | None
+    outer_epsilon: float | None
+    variance_control: float | None
+    learning_rate_power: float | None
+    l1_regularization_strength: float | None
+    l2_regularization_strength: float | None
+    l2_shrinkage_regularization_strength: float | None
+    beta: float | None
+    elastic_force: float | None
+    weight_decay: float | None
+    clipnorm: float | None
+    clipvalue: float | None
+
+
+class TableOptions(UpdaterOptions, total=False):
+    """The options that all tables have.
+
+    The docstring of each table repeats this text.
+
+    Parameters
+    ----------
+    dtype : {"float32", "float64", "int32", "int64", "float16", "bfloat16"}, optional
+        The type in which the parameters are stored, in any form that NumPy accepts. With float16
+        and bfloat16, deltas, results and state are float32, and an add rounds the new parameters
+        stochastically, so that small steps are not lost on average. bfloat16 needs ml_dtypes.
+    updater : str, optional
+        How `add` applies a delta. "add" makes ``w += delta``. "sgd", "momentum", "nesterov",
+        "adagrad", "rmsprop", "adadelta", "adam", "adamw", "amsgrad", "rowwise_adagrad",
+        "rowwise_adam", "dcasgd", "dcasgda" and "ftrl" make one step of that optimizer, with the
+        delta as the gradient; the row-wise ones are for rows. "easgd" makes
+        ``w += elastic_force * (delta - w)``, with the worker's own parameters as the delta.
+        In matrices and hash tables, the updaters keep their state per element, and "adam" counts
+        the updates of each row, so that an add to some rows has no effect on the others.
+        docs/updaters.md has the formulas and their sources. All but "add" require floating-point
+        numbers.
+    name : str, optional
+        The name in messages and checkpoints; by default "table N", counted per session.
+    max_bytes : int, optional
+        The most bytes of parameters and state on each node, counted in rows that have been changed.
+        A call that needs more raises `MemoryError` and changes nothing. Without an initializer, it
+        implies ``initializers.Zeros()``. By default, the memory of the machine is the limit.
+    numa : {"interleave"}, optional
+        Spreads the memory over the NUMA nodes of the machine. By default a page is where the rank
+        runs that touches it first.
+    wire : {"float32", "bfloat16", "int8"}, optional
+        How values of float32 travel between nodes: "bfloat16" halves their bytes, and "int8"
+        divides those of deltas by 3.94. An add is then rounded at random, so that the expected
+        value is exact, and a get returns values rounded to bfloat16, except ``get(sync=True)``.
+        docs/slow-links.md describes the formats and rounds. On one node, it changes nothing.
+    **options : float
+        Options of the updater, with the names that Keras uses; None means the default.
+        In the order of `updater` above: learning_rate (0.01 for "sgd", "momentum", "nesterov",
+        "dcasgd" and "dcasgda", 0.001 for the others), momentum (0.9; 0 for "rmsprop"),
+        initial_accumulator_value (0.1), rho (0.9 for "rmsprop", 0.95 for the others), beta_1 (0.9),
+        beta_2 (0.999), epsilon (1e-7), variance_control (0.04 for "dcasgd", 2 for "dcasgda"),
+        learning_rate_power (-0.5), l1_regularization_strength, l2_regularization_strength,
+        l2_shrinkage_regularization_strength and beta (0), elastic_force (0.1), outer_epsilon
+        (0), weight_decay (0; 0.004 for "adamw"), clipnorm and clipvalue (0, for none).
+
+    """
+
+    dtype: DTypeLike
+    updater: UpdaterName
+    name: str | None
+    max_bytes: int | None
+    numa: Numa | None
+    wire: Wire | None
+
+
+#: The first of the two lines that stand for the text in the source of a class.
+_PLACE: Final = "dtype, updater, name, max_bytes, numa, wire, **options : optional"
+
+
+def document_options(table: type[_T]) -> type[_T]:
+    """Put the documentation of `TableOptions` in the docstring of a class."""
+    if table.__doc__ is not None and TableOptions.__doc__ is not None:  # -OO leaves them out.
+        text = inspect.cleandoc(TableOptions.__doc__).split("----------\n")[1]
+        lines = inspect.cleandoc(table.__doc__).splitlines()
+        at = lines.index(_PLACE)
+        table.__doc__ = "\n".join([*lines[:at], text, *lines[at + 2 :]])
+    return table

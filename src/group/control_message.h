@@ -1,0 +1,57 @@
+// ControlMessage: what a ControlChannel sends to other nodes.
+#ifndef MULTIVERSO_GROUP_CONTROL_MESSAGE_H_
+#define MULTIVERSO_GROUP_CONTROL_MESSAGE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "node/control_segment.h"
+#include "node/membership.h"
+#include "node/node_memory.h"
+
+namespace multiverso {
+
+struct ControlMessage {
+  enum Kind : uint32_t {
+    kAborted = 1,
+    kExit = 2,
+    kLateQuestion = 3,
+    kHeartbeat = 4,
+    kContributionRequest = 5,
+  };
+
+  uint32_t kind = 0;
+  int32_t sender = 0;
+  int32_t rank = 0;  // the rank that it is about; -1 for kAborted if the error is about none
+  // kAborted: a Code; kExit: a RankSlot::State; kHeartbeat: 1 for the last one;
+  // kContributionRequest: the node whose contribution is requested.
+  int32_t code = 0;
+  int32_t group = 0;                 // this and the next: kLateQuestion, kContributionRequest
+  uint64_t sequence = 0;             // kExit: whether the rank was silent, and may run again
+  uint64_t sequences[kGroups] = {};  // kExit: the latest collectives that the rank had begun
+  char text[512] = {};
+};
+
+// The header of an answer to kLateQuestion. The late ranks, of 4 bytes each, follow the header.
+struct LateRanksHeader {
+  int32_t node;
+  int32_t group;
+  uint64_t sequence;
+};
+
+// Returns a message of this rank about `rank`.
+ControlMessage MessageAbout(int rank, ControlMessage::Kind kind, const Membership& members);
+// Returns a report that a rank of this node left or died.
+ControlMessage ExitMessage(int rank, RankSlot::State state, const std::string& reason,
+                           const Membership& members, const NodeMemory& memory);
+// Returns a question about the collective with that number.
+ControlMessage Question(ControlMessage::Kind kind, int group, uint64_t sequence,
+                        const Membership& members);
+// Reads a message that has arrived from another node. Returns whether it is valid, apart from the
+// meaning of its kind and code.
+bool ReadControlMessage(const std::string& bytes, const Membership& members,
+                        ControlMessage* message);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_GROUP_CONTROL_MESSAGE_H_

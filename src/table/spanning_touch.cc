@@ -1,0 +1,66 @@
+#include "table/spanning_touch.h"
+
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/checked.h"
+#include "table/distributed_call.h"
+
+namespace multiverso {
+
+SpanningTouch::SpanningTouch(TableShard* here, ShardService* service, RankContext* rank)
+    : here_(here), service_(service), rank_(rank) {
+  // Rows lose their keys, so nothing is known about the rows of a hash table.
+  if (here->spec().is_hash()) return;
+  Result<Segment> known =
+      Segment::CreatePrivate(0, DivideUp(here->spec().num_row, 8), PageSize::kSmall);
+  if (known.ok()) known_ = std::move(known.value());
+}
+
+Status SpanningTouch::Run(const Request& touch, const WaitLimit& limit) const {
+  return DistributedCall(here_, service_, rank_, touch).Run(limit);
+}
+
+std::atomic<uint8_t>& SpanningTouch::ByteOf(int64_t row) const {
+  return reinterpret_cast<std::atomic<uint8_t>*>(known_.data())[row / 8];
+}
+
+Status SpanningTouch::Touch(const Request& add, bool wait, const WaitLimit& limit) {
+  if (knows_all_.load()) return Status::Ok();
+  if (here_->spec().is_hash()) {
+    if (!IsOfKeys(add.kind)) return Status::Ok();  // the rows have been located
+    if (!wait) return Status::Pending();
+    Request touch = Request::TouchRows(add.row_ids, add.num_ids);
+    touch.kind = RequestKind::kTouchKeys;
+    return Run(touch, limit);
+  }
+  if (!HasIds(add.kind) && !add.IsPart()) {
+    if (!wait) return Status::Pending();
+    MV_RETURN_IF_NOT_OK(Run(Request::Touch(), limit));
+    knows_all_.store(true);
+    return Status::Ok();
+  }
+  std::vector<int64_t> rows(add.row_ids, add.row_ids + (add.IsPart() ? 0 : add.num_ids));
+  if (add.IsPart()) {
+    const RowRange part = RowsOfPart(add, here_->spec().num_col);
+    rows.resize(static_cast<size_t>(part.count()));
+    std::iota(rows.begin(), rows.end(), part.first);
+  }
+  const bool has_bits = known_.data() != nullptr;
+  const auto bit_of = [](int64_t row) { return static_cast<uint8_t>(1U << (row % 8)); };
+  std::vector<int64_t> unknown;
+  for (const int64_t row : rows) {
+    if (!has_bits || (ByteOf(row).load() & bit_of(row)) == 0) unknown.push_back(row);
+  }
+  if (unknown.empty()) return Status::Ok();
+  if (!wait) return Status::Pending();
+  MV_RETURN_IF_NOT_OK(
+      Run(Request::TouchRows(unknown.data(), static_cast<int64_t>(unknown.size())), limit));
+  if (!has_bits) return Status::Ok();
+  for (const int64_t row : unknown) ByteOf(row).fetch_or(bit_of(row));
+  return Status::Ok();
+}
+
+}  // namespace multiverso

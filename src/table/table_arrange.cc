@@ -1,0 +1,89 @@
+// How an add is prepared: its rows are ordered or merged, and its gradient is clipped to a norm.
+// The caller does this, because only the caller has the whole add: over several nodes it travels in
+// parts.
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "shard/optimizer_kernels.h"
+#include "table/table.h"
+
+namespace multiverso {
+namespace {
+
+// Replaces a gradient of `count` numbers whose norm is above the limit by a scaled one in `values`,
+// where the gradient may be already. As in Keras, a norm that is NaN makes all numbers NaN.
+template <class T>
+void ClipNorm(double limit, int64_t count, Request* request, std::vector<char>* values) {
+  const auto* const gradient = static_cast<const T*>(request->delta);
+  const double norm = std::sqrt(kernels::SquareSum(gradient, count));
+  if (norm <= limit) return;
+  values->resize(static_cast<size_t>(count) * sizeof(T));
+  kernels::Scale(reinterpret_cast<T*>(values->data()), gradient, static_cast<T>(limit / norm),
+                 count);
+  request->delta = values->data();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ArrangedAdd>> Table::ArrangeRows(Request* request) const {
+  using Arranged = Result<std::shared_ptr<ArrangedAdd>>;
+  const Updater::Duplicates duplicates = shard()->updater().duplicates(*shard()->hyper());
+  // Staging a round's delta merges the rows.
+  const bool is_staged = context_.mode.sums_in_rounds();
+  if (is_staged && duplicates != Updater::Duplicates::kRefused) return Arranged(nullptr);
+  auto rows = std::make_shared<ArrangedAdd>();
+  const bool is_of_keys = IsOfKeys(request->kind);
+  rows->order = is_of_keys ? RowOrder::OfKeys(request->row_ids, request->num_ids)
+                           : RowOrder(request->row_ids, request->num_ids, spec().num_row);
+  if (rows->order.is_of_list()) return Arranged(nullptr);
+  const bool is_in_place = !is_staged && !calls_servers_;
+  bool must_merge = false;
+  if (duplicates != Updater::Duplicates::kOneByOne || !is_in_place) {
+    const int64_t position = rows->order.FirstRepeated(request->row_ids);
+    if (position >= 0 && duplicates == Updater::Duplicates::kRefused) {
+      return Status(Code::kValue, StrCat(Where("add"), is_of_keys ? ": keys[" : ": row_ids[",
+                                         position, "]: updater '", NameOf(spec().updater_kind()),
+                                         "' expected every row once, received row ",
+                                         request->row_ids[position], " more than once"));
+    }
+    // The servers of other nodes get the rows in the order of the list.
+    must_merge = position >= 0 && duplicates == Updater::Duplicates::kSummed;
+    if (!is_in_place && !must_merge) return Arranged(nullptr);
+  }
+  // The shard sums the deltas of a row itself, but the norm is that of the sums.
+  if (is_in_place && !(must_merge && clipnorm() != 0)) {
+    request->order = &rows->order;
+    return Arranged(std::move(rows));
+  }
+  MergedRows* const merged = &rows->merged;
+  const auto count = static_cast<size_t>(request->num_ids);
+  merged->ids.resize(count);
+  merged->values.resize(count * static_cast<size_t>(spec().num_col * SizeOf(spec().value_type())));
+  const RowDelta delta{request->row_ids, request->num_ids, request->delta};
+  const int64_t num_rows = MergeRows(delta, rows->order, spec().num_col, spec().value_type(),
+                                     merged->ids.data(), merged->values.data());
+  request->row_ids = merged->ids.data();
+  request->num_ids = num_rows;
+  request->delta = merged->values.data();
+  return Arranged(std::move(rows));
+}
+
+Result<std::shared_ptr<const ArrangedAdd>> Table::Arrange(Request* request) const {
+  std::shared_ptr<ArrangedAdd> rows;
+  if (HasIds(request->kind)) {
+    MV_ASSIGN_OR_RETURN(rows, ArrangeRows(request));
+  }
+  const double limit = clipnorm();
+  if (limit != 0) {
+    if (rows == nullptr) rows = std::make_shared<ArrangedAdd>();
+    int64_t count = request->IsPart() ? request->count : spec().count();
+    if (HasIds(request->kind)) count = request->num_ids * spec().num_col;
+    const bool is_double = spec().value_type() == DType::kFloat64;
+    (is_double ? ClipNorm<double> : ClipNorm<float>)(limit, count, request, &rows->merged.values);
+  }
+  return std::shared_ptr<const ArrangedAdd>(std::move(rows));
+}
+
+}  // namespace multiverso

@@ -1,0 +1,78 @@
+"""The names that `multiverso` shows, its former names, and the options of tables in its help."""
+
+import pydoc
+import typing
+import unittest
+import warnings
+
+import multiverso as mv
+from multiverso.tables import _options, _updaters
+
+#: Names of Multiverso 2016 and of the tables of 0.2.0, which stay.
+STAYING = {
+    "ArrayTableHandler": mv.ArrayTable,
+    "HashTableHandler": mv.HashTable,
+    "MatrixTableHandler": mv.MatrixTable,
+    "server_id": mv.api.server_id,
+    "servers_num": mv.api.servers_num,
+    "workers_num": mv.api.workers_num,
+}
+
+FORMER = {
+    **{name: getattr(mv.errors, name) for name in mv.errors.__all__ if name not in mv.__all__},
+    "Cut": mv.tables.Cut,
+    "Membership": mv.api.Membership,
+    "View": mv.tables.View,
+    "latest": mv.checkpoint.latest,
+    "leave": mv.api.leave,
+    "lost_ranks": mv.api.lost_ranks,
+    "membership": mv.api.membership,
+    "num_servers": mv.api.num_servers,
+    "on_membership": mv.api.on_membership,
+}
+
+
+class TestNames(unittest.TestCase):
+    def test_dir_lists_what_users_type(self):
+        self.assertEqual(dir(mv), sorted(mv.__all__))
+        self.assertLess(len(mv.__all__), 37)
+        for name in mv.__all__:
+            self.assertTrue(hasattr(mv, name), name)
+
+    def test_names_of_2016_stay_in_silence(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for name, expected in STAYING.items():
+                self.assertIs(getattr(mv, name), expected)
+
+    def test_former_names_warn(self):
+        for name, expected in FORMER.items():
+            with self.subTest(name), self.assertWarnsRegex(DeprecationWarning, f"mv.{name} is"):
+                self.assertIs(getattr(mv, name), expected)
+
+    def test_unknown_names_are_errors(self):
+        with self.assertRaisesRegex(AttributeError, "has no attribute 'ArrayTabel'"):
+            mv.ArrayTabel  # noqa: B018
+
+    def test_functions_of_the_session_are_its_methods(self):
+        with mv.session(on_peer_lost="continue") as session:
+            self.assertEqual(session.lost_ranks(), mv.api.lost_ranks())
+            self.assertEqual(session.num_servers, mv.api.num_servers())
+
+
+class TestOptions(unittest.TestCase):
+    def test_help_shows_all_options(self):
+        for table in (mv.ArrayTable, mv.MatrixTable, mv.HashTable):
+            shown = pydoc.plain(pydoc.render_doc(table))
+            for name in (
+                *typing.get_type_hints(_options.UpdaterOptions),
+                "max_bytes : int",
+                "wire : ",
+            ):
+                with self.subTest(name, table=table.__name__):
+                    self.assertIn(name, shown)
+
+    def test_types_name_the_options_and_the_updaters(self):
+        options = {name for _, names in _updaters.UPDATERS.values() for name in names}
+        self.assertEqual(set(typing.get_type_hints(_options.UpdaterOptions)), options)
+        self.assertEqual(set(typing.get_args(_options.UpdaterName)), set(_updaters.UPDATERS))
