@@ -14,7 +14,7 @@ from multiverso.learn._activity import ActivityTimer
 from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn.algo import Algo
 from multiverso.sync._weighted_merge import WeightedMerge
-from multiverso.tables import ArrayTableHandler
+from multiverso.tables import ArrayTable
 
 if TYPE_CHECKING:
     from multiverso.learn._replica import Replica  # It would import Keras.
@@ -47,24 +47,25 @@ class TrainingTables:
         optimizer: dict[str, Any] = {"updater": "add"}
         if not algo.elastic and algo.optimizer is not None:
             optimizer = {"updater": algo.optimizer.updater, **algo.optimizer.options}
+        wire: Any = algo.wire if dtype == "float32" else None
         self.parameters = [
-            ArrayTableHandler(
+            ArrayTable(
                 part.stop - part.start,
                 weights[part],
                 dtype=dtype,
                 name=f"parameters {number}" if number else "parameters",
-                wire=algo.wire if dtype == "float32" else None,
+                wire=wire,
                 **optimizer,
             )
             for number, part in enumerate(self.fragments)
         ]
         self.merge = None if algo.weight is None else WeightedMerge(1.0, "parameters")
         self.state = (
-            ArrayTableHandler(state.size, state, dtype=dtype, name="state") if state.size else None
+            ArrayTable(state.size, state, dtype=dtype, name="state") if state.size else None
         )
-        self.counter = ArrayTableHandler(1, dtype="int64", name="updates")
+        self.counter = ArrayTable(1, dtype="int64", name="updates")
 
-    def each(self, flat: Array) -> Iterator[tuple[ArrayTableHandler, Array]]:
+    def each(self, flat: Array) -> Iterator[tuple[ArrayTable, Array]]:
         """Yield the table of each fragment, and the part of the flat array."""
         return zip(self.parameters, (flat[part] for part in self.fragments), strict=True)
 

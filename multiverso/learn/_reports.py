@@ -131,5 +131,5 @@ class Reports:
         seconds = time.monotonic() - self._alive_at
         if seconds > self._session.options.timeout and not self._closed:
             text = f"rank {self._session.rank} has trained no batch for {seconds:.0f} s"
-            self._session.leave(text)
+            self._session.leave_with(text)
             raise OperationTimeout(text)
