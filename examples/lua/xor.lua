@@ -46,7 +46,7 @@ math.randomseed(1)
 local initial = {}
 for i = 1, SIZE do initial[i] = (math.random() - 0.5) end
 -- MULTIVERSO: one table holds all parameters and starts with the master's initial values.
-local parameters = multiverso.ArrayTable:new(SIZE, initial)
+local parameters = multiverso.ArrayTableHandler:new(SIZE, initial)
 
 math.randomseed(100 + worker) -- MULTIVERSO: each worker draws its own points
 local hidden, delta, w = ffi.new('float[?]', HIDDEN), ffi.new('float[?]', SIZE),

@@ -56,16 +56,13 @@ def ignores_sigterm():
 
 
 def is_without_mpi():
-    """Report the variables of launchers, and the errors of calls that need MPI."""
+    """Report the variables of launchers, and the error of a call that needs MPI."""
     worker.begin()
     names = ("PMI_SIZE", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "LOCAL_RANK")
     worker.report(variables=[name for name in names if name in os.environ])
     from mpi4py import MPI
 
-    from multiverso.learn import _mpi
-
     worker.report_call(lambda: mv.init(comm=MPI.COMM_WORLD), name="comm")
-    worker.report_call(lambda: _mpi.job_communicator(5), name="learn")
     with mv.session(timeout=60):
         worker.report(size=mv.size())
 
