@@ -83,11 +83,14 @@ def _described(error: Exception) -> tuple[bool, str]:
 def training_session(sync: bool, comm: Any, timeout: float) -> Iterator[Session]:
     """Open a session, or use the open one, and close it if all ranks agree on an error.
 
-    After any other error, this rank leaves the session at once. Parameters are those of
+    After any other error, this rank leaves the session at once. Raises InputError in an elastic
+    session, whose workers come and go. Parameters are those of
     `multiverso.session`.
     """
     agreed: Exception | None = None
     with api.session(sync=sync, comm=comm, timeout=timeout) as opened:
+        if opened.options.elastic:
+            raise InputError("expected a session whose ranks stay, received an elastic one")
         try:
             yield opened
         except Exception as error:

@@ -234,7 +234,7 @@ class ParameterExchange:
         np.subtract(weights.array, difference, out=difference)
         difference *= self._elastic_force
         for table, part in self.tables.each(difference):
-            table.add(part, sync=True)
+            table.add(part)
         weights.array -= difference
 
     def _send_local_steps(self, fragment: int, samples: int, num_active: int) -> None:

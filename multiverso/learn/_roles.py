@@ -43,7 +43,7 @@ class Training:
         self._session = session
         self._num_workers = max(session.size - 1, 1)
         self._is_master = session.rank == 0
-        #: The index of this rank among the workers, or None.
+        #: The index of this rank among the workers, or -1 for a master beside workers.
         self._worker = session.rank - 1 if session.size > 1 else 0
         self._is_worker = self._worker >= 0
         self._timer = ActivityTimer(trace=settings.profile is not None)

@@ -46,10 +46,9 @@ enum class RequestKind : uint32_t {
 };
 
 // Properties of a kind.
-constexpr unsigned kHasIds =
-    1;  // it has ids, of rows or (kNamesKeys) keys; otherwise a range of elements
-constexpr unsigned kAddsDelta = 2;          // the updater applies its data
-constexpr unsigned kStoresData = 4;         // its data overwrite the parameters
+constexpr unsigned kHasIds = 1;      // of rows or, with kNamesKeys, of keys; otherwise a range
+constexpr unsigned kAddsDelta = 2;   // the updater applies its data
+constexpr unsigned kStoresData = 4;  // its data overwrite the parameters
 constexpr unsigned kReturnsParameters = 8;  // it returns parameters
 constexpr unsigned kChangesOption = 16;     // it changes the updater's options
 constexpr unsigned kIsIdempotent = 32;      // executing it twice does no harm
