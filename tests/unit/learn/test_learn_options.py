@@ -19,6 +19,7 @@ MISSING = [name for name in ("h5py", "tqdm") if importlib.util.find_spec(name) i
 
 if not MISSING:
     import multiverso as mv
+    from multiverso._local import job
     from multiverso.errors import OperationTimeout
     from multiverso.learn import (
         Algo,
@@ -31,6 +32,7 @@ if not MISSING:
     )
     from multiverso.learn import _environment as environment
     from multiverso.learn import _options as options
+    from multiverso.learn._agreement import training_session
     from multiverso.learn._reports import Orders, Report, Reports
     from multiverso.learn._roles import files_of_worker
 
@@ -170,6 +172,16 @@ class TestReports(unittest.TestCase):
             with self.assertRaisesRegex(OperationTimeout, "rank 0 has trained no batch for"):
                 reports.check()
             self.assertFalse(mv.is_initialized())
+
+
+@needs_extra
+class TestSession(unittest.TestCase):
+    def test_elastic_session_is_refused(self):
+        with mock.patch.dict(os.environ, {job.ELASTIC: "1:4"}):
+            with self.assertRaisesRegex(InputError, "received an elastic one"):
+                with training_session(False, None, 120.0):
+                    self.fail("the training began")
+        self.assertFalse(mv.is_initialized())
 
 
 @needs_extra
