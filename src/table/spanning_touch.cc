@@ -1,7 +1,6 @@
 #include "table/spanning_touch.h"
 
 #include <cstdint>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -42,16 +41,14 @@ Status SpanningTouch::Touch(const Request& add, bool wait, const WaitLimit& limi
     knows_all_.store(true);
     return Status::Ok();
   }
-  std::vector<int64_t> rows(add.row_ids, add.row_ids + (add.IsPart() ? 0 : add.num_ids));
-  if (add.IsPart()) {
-    const RowRange part = RowsOfPart(add, here_->spec().num_col);
-    rows.resize(static_cast<size_t>(part.count()));
-    std::iota(rows.begin(), rows.end(), part.first);
-  }
+  const bool is_part = add.IsPart();
+  const RowRange range =
+      is_part ? RowsOfPart(add, here_->spec().num_col) : RowRange{0, add.num_ids};
   const bool has_bits = known_.data() != nullptr;
   const auto bit_of = [](int64_t row) { return static_cast<uint8_t>(1U << (row % 8)); };
   std::vector<int64_t> unknown;
-  for (const int64_t row : rows) {
+  for (int64_t i = range.first; i < range.end; ++i) {
+    const int64_t row = is_part ? i : add.row_ids[i];
     if (!has_bits || (ByteOf(row).load() & bit_of(row)) == 0) unknown.push_back(row);
   }
   if (unknown.empty()) return Status::Ok();
