@@ -18,6 +18,7 @@ pytestmark = needs_found_sessions
 READER = """
 import sys, multiverso as mv
 view = mv.attach(sys.argv[1], timeout=60)
+view.wait(1)
 print("attached", flush=True)
 while True:
     view.tables["array"].get() if view.tables["array"].is_live else view.cut()
@@ -221,6 +222,7 @@ def test_a_view_that_waits_keeps_tables_created_meanwhile():
 import sys, multiverso as mv
 with mv.session(name=sys.argv[1]):
     first = mv.ArrayTableHandler(10, 1, name="first")
+    print("created", flush=True)
     sys.stdin.readline()
     second = mv.ArrayTableHandler(10, 2, name="second")
     mv.publish(1)
@@ -229,8 +231,10 @@ with mv.session(name=sys.argv[1]):
     mv.publish(2)
 """
     name = name_of("late")
-    with subprocess.Popen([sys.executable, "-c", script, name], stdin=subprocess.PIPE) as job:
+    command = [sys.executable, "-c", script, name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
         try:
+            assert job.stdout.readline() == b"created\n"
             waiting, idle = mv.attach(name, timeout=60), mv.attach(job.pid)
             assert list(waiting.tables) == ["first"]
             job.stdin.write(b"\n")
