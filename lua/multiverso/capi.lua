@@ -60,7 +60,8 @@ int32_t MV_SessionOptionsInit(MV_SessionOptions* options);
 int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session);
 int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description);
 int32_t MV_SessionBarrier(MV_Session session);
-int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count);
+int32_t MV_SessionAggregate(MV_Session session, int32_t op, int32_t dtype, void* data,
+                            int64_t count);
 int32_t MV_SessionFinish(MV_Session session);
 int32_t MV_SessionClose(MV_Session session);
 int32_t MV_SessionLeave(MV_Session session, const char* reason);
@@ -132,6 +133,7 @@ local capi = {
   MV_FLOAT64 = 1,
   MV_INT32 = 2,
   MV_INT64 = 3,
+  MV_OP_SUM = 0,
   MV_COLLECTIVE = 1,
   MV_PEEK = 2,
 }

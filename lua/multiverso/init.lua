@@ -51,7 +51,7 @@ end
 function multiverso.aggregate(array)
   local open = session.current()
   local memory, dtype, count = elements.in_place(array)
-  call(lib.MV_SessionAggregate, open.handle, dtype.code, memory, count)
+  call(lib.MV_SessionAggregate, open.handle, capi.MV_OP_SUM, dtype.code, memory, count)
   return array
 end
 

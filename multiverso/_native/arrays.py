@@ -84,7 +84,7 @@ def _require_fit(array: NDArray[Any], dtype: np.dtype[Any], what: str) -> None:
 
 def require_finite(array: NDArray[Any], what: str) -> None:
     """Raise a ValueError that names the first element of `array` that is NaN or infinite."""
-    if array.dtype.kind != "f":
+    if array.dtype.kind in "iub":
         return
     flat = array.reshape(-1)
     # The check runs in blocks, so that no temporary array is as large as `array`.

@@ -1,4 +1,4 @@
-"""The dtypes of tables: their codes in the C API, and which of them keeps a model's parameters."""
+"""The dtypes of tables and of arrays: their codes, and which of them keeps a model's parameters."""
 
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +21,18 @@ CODES: Final[dict[np.dtype[Any], int]] = {dtype: code for code, dtype in DTYPES.
 
 #: The names of the types of 16 bits in which a table can store float32 values, by code.
 _HALVES: Final = {capi.MV_FLOAT16: "float16", capi.MV_BFLOAT16: "bfloat16"}
+
+#: The dtypes of arrays that can be aggregated but are no dtypes of tables, by code.
+_OF_ARRAYS: Final[dict[int, np.dtype[Any]]] = {
+    capi.MV_FLOAT16: np.dtype(np.float16),
+    capi.MV_INT8: np.dtype(np.int8),
+    capi.MV_INT16: np.dtype(np.int16),
+    capi.MV_UINT8: np.dtype(np.uint8),
+    capi.MV_BOOL: np.dtype(np.bool_),
+}
+
+#: The codes of all dtypes of arrays except bfloat16, which is a dtype of another package.
+ARRAY_CODES: Final = {**CODES, **{dtype: code for code, dtype in _OF_ARRAYS.items()}}
 
 #: The dtype of the table that keeps a model's parameters, by the name of the parameters' dtype.
 #: Half precision is summed in float32. bfloat16 is a dtype of the package ml_dtypes.
@@ -100,18 +112,20 @@ def table_dtype(dtype: object) -> TableDtype:
     raise _wrong_dtype(dtype, [*map(str, CODES), *_HALVES.values()])
 
 
-def value_dtype(dtype: np.dtype[Any]) -> tuple[int, np.dtype[Any]]:
-    """Return the code and the dtype object of values that the library sums.
+def array_code(dtype: np.dtype[Any]) -> int:
+    """Return the code of the dtype of an array that the library aggregates.
 
     Raises
     ------
     TypeError
-        If it is another dtype.
+        If it aggregates no arrays of this dtype.
 
     """
-    if dtype not in CODES:
-        raise _wrong_dtype(dtype, list(map(str, CODES)))
-    return CODES[dtype], DTYPES[CODES[dtype]]
+    if dtype.name == "bfloat16":
+        return capi.MV_BFLOAT16
+    if dtype not in ARRAY_CODES:
+        raise _wrong_dtype(dtype, [*map(str, ARRAY_CODES), "bfloat16"])
+    return ARRAY_CODES[dtype]
 
 
 def require_table_dtype(dtype: str, what: str, average: bool = False) -> None:

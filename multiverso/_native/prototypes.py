@@ -54,7 +54,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_HasLostRanks": (c_int32, ()),
     "MV_SessionLost": (c_int32, (MV_Session, POINTER(c_int64), c_int64, POINTER(c_int64))),
     "MV_SessionBarrier": (c_int32, (MV_Session,)),
-    "MV_SessionAggregate": (c_int32, (MV_Session, c_int32, c_void_p, c_int64)),
+    "MV_SessionAggregate": (c_int32, (MV_Session, c_int32, c_int32, c_void_p, c_int64)),
     "MV_SessionFinish": (c_int32, (MV_Session,)),
     "MV_SessionClose": (c_int32, (MV_Session,)),
     "MV_SessionLeave": (c_int32, (MV_Session, c_char_p)),

@@ -6,22 +6,28 @@ from typing import TypeVar
 
 from multiverso._native.arguments import suggests_names
 from multiverso._native.checkpoint_calls import StrPath
+from multiverso._session.options import ReduceOp
 from multiverso._session.process import current
 
 _Array = TypeVar("_Array")
 
 
-def aggregate(array: _Array) -> _Array:
+def aggregate(array: _Array, op: ReduceOp = "sum") -> _Array:
     """Sum an array over the workers, in place. Collective over the workers: waits for all.
 
     The results are bitwise identical on all workers, because the array of each worker has its place
-    in a pairwise sum. Divide by `num_workers` to average a model.
+    in a pairwise sum. With ``op="mean"`` they average a model.
 
     Parameters
     ----------
-    array : ndarray of float32, float64, int32 or int64, any shape
+    array : ndarray, any shape
         The array, or another object with such memory, which must be writable. Size and dtype must
-        be the same on all workers.
+        be the same on all workers. The dtype is float16, bfloat16, float32, float64, int8, int16,
+        int32, int64, uint8 or bool. 16-bit floats are summed in float32, and rounded once.
+    op : {"sum", "mean", "product", "min", "max", "and", "or", "xor"}, optional
+        The operation. "mean" is for floats, and "and", "or" and "xor" are for the bits of integers
+        and for bools. As in NumPy, integers wrap around, a minimum or maximum with a NaN is NaN,
+        and the sum of bools is their "or".
 
     Returns
     -------
@@ -31,10 +37,11 @@ def aggregate(array: _Array) -> _Array:
     Raises
     ------
     TypeError, ValueError
-        If `array` is not writable or has another dtype; with ``nan_policy="error"`` also if it is
-        not finite. The other workers then wait until this one leaves or their deadline passes.
+        If `array` is not writable or has another dtype, or `op` is not for its dtype; with
+        ``nan_policy="error"`` also if it is not finite. The other workers then wait until this one
+        leaves or their deadline passes.
     MismatchError
-        On all workers, if sizes or dtypes differ, or a worker makes another call.
+        On all workers, if sizes, dtypes or operations differ, or a worker makes another call.
     OperationTimeout, PeerLostError, AbortedError
         If not all workers call it.
     StateError
@@ -45,11 +52,11 @@ def aggregate(array: _Array) -> _Array:
     >>> import numpy as np
     >>> import multiverso as mv
     >>> with mv.init():
-    ...     mv.aggregate(np.ones(3, np.float32)) / mv.num_workers()
+    ...     mv.aggregate(np.ones(3, np.float32), op="mean")
     array([1., 1., 1.], dtype=float32)
 
     """
-    return current().aggregate(array)
+    return current().aggregate(array, op)
 
 
 @suggests_names

@@ -1,11 +1,14 @@
 """Checks the options of a session and converts them for the C library."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from multiverso._local.job import ELASTIC, JOIN, find_join, find_worker_range
 from multiverso._native import arguments, capi
 from multiverso._native.launchers import own_environ
+
+#: The operations of `multiverso.aggregate`.
+ReduceOp = Literal["sum", "mean", "product", "min", "max", "and", "or", "xor"]
 
 #: The roles of a rank, with their codes in the C API.
 ROLES: Final[dict[str, int]] = {

@@ -18,19 +18,19 @@ import numpy as np
 from multiverso._mpi.communicator import skip_mpi_finalize
 from multiverso._native import arguments, arrays, capi, checkpoint_calls, library
 from multiverso._native.checkpoint_calls import StrPath
-from multiverso._native.dtypes import CODES, value_dtype
+from multiverso._native.dtypes import ARRAY_CODES, array_code
 from multiverso._native.exception_text import describe
 from multiverso._native.library import checked, lib
 from multiverso._native.node_calls import by_name, read_description
 from multiverso._session.membership import Membership, membership_of, watch
 from multiverso._session.opening import open_handle, raw_options
-from multiverso._session.options import SessionOptions
+from multiverso._session.options import ReduceOp, SessionOptions
 from multiverso.errors import StateError
 
 _log = logging.getLogger("multiverso")
 _Array = TypeVar("_Array")
 
-#: For arrays that need no conversion. All arguments are ctypes objects, also the codes of dtypes.
+#: For arrays that need no conversion. All arguments are ctypes objects, also the codes.
 _aggregate_fast: Final = library.undeclared("MV_SessionAggregate")
 _TRAFFIC: Final = (
     *("gets", "adds", "bytes_got", "bytes_added"),
@@ -38,7 +38,17 @@ _TRAFFIC: Final = (
 )
 #: The names in statistics of times that the library counts in nanoseconds.
 _TIMES: Final = {"seconds_encoding": "encoding", "seconds_waiting": "waiting"}
-_CODE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in CODES.items()}
+_CODE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in ARRAY_CODES.items()}
+_OP_ARGUMENTS: Final = {
+    "sum": c_int32(capi.MV_OP_SUM),
+    "mean": c_int32(capi.MV_OP_MEAN),
+    "product": c_int32(capi.MV_OP_PRODUCT),
+    "min": c_int32(capi.MV_OP_MIN),
+    "max": c_int32(capi.MV_OP_MAX),
+    "and": c_int32(capi.MV_OP_AND),
+    "or": c_int32(capi.MV_OP_OR),
+    "xor": c_int32(capi.MV_OP_XOR),
+}
 
 
 class Session:
@@ -195,22 +205,25 @@ class Session:
         """Announce the end of this worker's rounds; see `multiverso.finish`."""
         checked.MV_SessionFinish(self.handle)
 
-    def aggregate(self, array: _Array) -> _Array:
+    def aggregate(self, array: _Array, op: ReduceOp = "sum") -> _Array:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
+        op_code = _OP_ARGUMENTS[arguments.choice(op, "op", _OP_ARGUMENTS)]
         if self.options.requires_finite:
             arrays.require_finite(arrays.view_of(array, "array"), "array")
         given: Any = array
         if type(given) is np.ndarray and given.flags.carray and given.dtype in _CODE_ARGUMENTS:
             code, pinned = _CODE_ARGUMENTS[given.dtype], arrays.pin(given)
-            _aggregate_fast(self.handle, code, pinned, c_int64(given.size))
+            _aggregate_fast(self.handle, op_code, code, pinned, c_int64(given.size))
             return array
         view = arrays.view_of(array, "array")
-        dtype_code, dtype = value_dtype(view.dtype.newbyteorder("="))
+        dtype = view.dtype.newbyteorder("=")
+        code = c_int32(array_code(dtype))
         buffer, target = arrays.as_output(view, dtype, view.shape, "array")
         if buffer is not target:
             np.copyto(buffer, target)
-        pinned = arrays.pin(buffer)
-        checked.MV_SessionAggregate(self.handle, dtype_code, pinned, buffer.size)
+        # Python's protocol for memory has no bfloat16.
+        memory = buffer.view(np.uint16) if code.value == capi.MV_BFLOAT16 else buffer
+        _aggregate_fast(self.handle, op_code, code, arrays.pin(memory), c_int64(buffer.size))
         arrays.copy_out(buffer, target)
         return array
 

@@ -1,4 +1,4 @@
-// DType: the element type of a table.
+// DType: the element type of a table, or of an array that is aggregated.
 #ifndef MULTIVERSO_BASE_DTYPE_H_
 #define MULTIVERSO_BASE_DTYPE_H_
 
@@ -15,19 +15,40 @@ enum class DType : int32_t {
   kInt64 = MV_INT64,
   kFloat16 = MV_FLOAT16,
   kBFloat16 = MV_BFLOAT16,
+  kInt8 = MV_INT8,
+  kInt16 = MV_INT16,
+  kUInt8 = MV_UINT8,
+  kBool = MV_BOOL,
 };
 
-inline bool IsDType(int32_t number) { return number >= 0 && number <= 5; }
+inline bool IsDType(int32_t number) { return number >= 0 && number <= MV_BOOL; }
+inline bool IsTableDType(int32_t number) { return number >= 0 && number <= MV_BFLOAT16; }
 
-// Returns whether the type is only for storage: a table of 16-bit parameters calculates in float32.
+// Returns whether the type is only for storage: values of 16 bits are calculated in float32.
 constexpr bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
-// Returns the type of deltas, results and state of a table whose parameters have that type.
+// Returns the type in which values of that type are calculated. It is that of deltas, results and
+// state of a table.
 constexpr DType ValueType(DType dtype) { return IsHalf(dtype) ? DType::kFloat32 : dtype; }
 
 constexpr int64_t SizeOf(DType dtype) {
-  if (IsHalf(dtype)) return 2;
-  return (dtype == DType::kFloat32 || dtype == DType::kInt32) ? 4 : 8;
+  switch (dtype) {
+    case DType::kInt8:
+    case DType::kUInt8:
+    case DType::kBool:
+      return 1;
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kInt16:
+      return 2;
+    case DType::kFloat32:
+    case DType::kInt32:
+      return 4;
+    case DType::kFloat64:
+    case DType::kInt64:
+      break;
+  }
+  return 8;
 }
 
 constexpr bool IsFloating(DType dtype) {
@@ -36,7 +57,8 @@ constexpr bool IsFloating(DType dtype) {
 
 const char* NameOf(DType dtype);
 
-// Calls `function` with a null pointer of the value type, so that a template can be chosen:
+// Calls `function` with a null pointer of the value type of a table, so that a template can be
+// chosen:
 //   WithType(dtype, [&](auto* null) { using T = std::remove_pointer_t<decltype(null)>; ... });
 template <class Function>
 auto WithType(DType dtype, Function&& function) {
@@ -47,9 +69,7 @@ auto WithType(DType dtype, Function&& function) {
       return function(static_cast<int32_t*>(nullptr));
     case DType::kInt64:
       return function(static_cast<int64_t*>(nullptr));
-    case DType::kFloat32:
-    case DType::kFloat16:
-    case DType::kBFloat16:
+    default:  // float32 and the types of 16 bits; no table has the others
       break;
   }
   return function(static_cast<float*>(nullptr));

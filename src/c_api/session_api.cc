@@ -220,20 +220,31 @@ int32_t MV_SessionBarrier(MV_Session session) {
   });
 }
 
-int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count) {
+int32_t MV_SessionAggregate(MV_Session session, int32_t op, int32_t dtype, void* data,
+                            int64_t count) {
   return Guard([&]() -> Status {
-    if (!IsDType(dtype) || IsHalf(static_cast<DType>(dtype))) {
+    if (!IsDType(dtype)) {
       return Status(Code::kType,
-                    StrCat("aggregate: expected a dtype from 0 to 3, received ", dtype));
+                    StrCat("aggregate: expected a dtype from 0 to 9, received ", dtype));
+    }
+    if (!IsReduceOp(op)) {
+      return Status(Code::kValue, StrCat("aggregate: expected an op from 0 to 7, received ", op));
     }
     if (count < 0 || (count > 0 && data == nullptr)) {
       return Status(Code::kValue, StrCat("aggregate: expected 0 elements or more, received ", count,
                                          data == nullptr ? " and no buffer" : ""));
     }
-    const auto type = static_cast<DType>(dtype);
-    return RunCollective(session, CallKind::kAggregate, count * SizeOf(type),
+    const Aggregation::Array array{static_cast<ReduceOp>(op), static_cast<DType>(dtype), data,
+                                   count};
+    if (!IsDefined(array.op, array.dtype)) {
+      return Status(Code::kType,
+                    StrCat("aggregate: op ", NameOf(array.op), " needs ",
+                           array.op == ReduceOp::kMean ? "floats" : "integers or bools",
+                           ", received ", NameOf(array.dtype)));
+    }
+    return RunCollective(session, CallKind::kAggregate, count * SizeOf(array.dtype),
                          [&](SessionEntry* entry, Interrupt* interrupt) {
-                           return entry->session->Aggregate(type, data, count, interrupt);
+                           return entry->session->Aggregate(array, interrupt);
                          });
   });
 }

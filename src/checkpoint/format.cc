@@ -75,7 +75,7 @@ std::string ProblemOf(const SavedTable& table) {
   if (table.is_hash() && (!table.is_lazy() || table.num_row % kRowsPerStripeOfKeys != 0)) {
     return "expected an initializer, and whole stripes of rows";
   }
-  if (!IsDType(static_cast<int32_t>(table.dtype))) return "expected a dtype from 0 to 5";
+  if (!IsTableDType(static_cast<int32_t>(table.dtype))) return "expected a dtype from 0 to 5";
   if (table.slots > kMaxSlots || table.row_slots > kMaxSlots) {
     return StrCat("expected at most ", kMaxSlots, " state slots");
   }

@@ -42,8 +42,8 @@ LocalSum::LocalSum(const StagedShape& shape, char* base, Shard* shard, WorkerClo
       staging_(base + ClockBytes(clocks_->workers()) +
                    RoundUp(clocks_->workers() * static_cast<int64_t>(sizeof(BlockWords)), kPage),
                shape_, clocks_->workers()),
-      sum_(SegmentGrid(shape_.layout.rows(), shape_.columns, shape_.element_bytes()), shape_.dtype,
-           clocks_->workers()),
+      sum_(SegmentGrid(shape_.layout.rows(), shape_.columns, shape_.element_bytes()),
+           Reduction::Sum(shape_.dtype), clocks_->workers()),
       scratch_(static_cast<size_t>(RoundSum::kElementsAtATime * shape_.element_bytes())) {
   const int workers = clocks_->workers();
   auto* const words = reinterpret_cast<BlockWords*>(base + ClockBytes(workers));

@@ -44,7 +44,8 @@ void NodeRounds::Begin(int64_t table, PieceLink* link) {
   }
   table_ = table;
   NodeSum::Values* const values = this;
-  sum_ = std::make_unique<NodeSum>(table, plan_, context_->members().node(), grid, shape_.dtype,
+  sum_ = std::make_unique<NodeSum>(table, plan_, context_->members().node(), grid,
+                                   Reduction::Sum(shape_.dtype),
                                    NodeSum::Formats{shape_.sums, shape_.results}, values, link);
   Publish();
 }

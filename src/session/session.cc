@@ -225,7 +225,7 @@ SyncPointCheck Session::ReachSyncPoint(CollectiveKind call) {
   });
 }
 
-Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* interrupt) {
+Status Session::Aggregate(const Aggregation::Array& array, Interrupt* interrupt) {
   if (!members_.is_worker()) {
     return Status(Code::kState, "aggregate: expected a worker, this rank is a server");
   }
@@ -239,9 +239,9 @@ Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* int
   // Ranks that joined later must use the same area as the others.
   if (members_.is_elastic()) aggregation_.area = static_cast<int>(call.number() % 2);
   if (members_.spans_nodes()) {
-    return SpanningAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
+    return SpanningAggregation(context_.get(), &aggregation_, array).Run(limit);
   }
-  return LocalAggregation(context_.get(), &aggregation_, dtype, data, count).Run(limit);
+  return LocalAggregation(context_.get(), &aggregation_, array).Run(limit);
 }
 
 void Session::Finish() {

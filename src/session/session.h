@@ -65,7 +65,7 @@ class Session {
   Result<std::shared_ptr<Table>> CreateTable(TableSpec spec, const void* init_value,
                                              Interrupt* interrupt = nullptr);
   // Sums `count` elements in place over all workers, which pass the same number and type.
-  Status Aggregate(DType dtype, void* data, int64_t count, Interrupt* interrupt = nullptr);
+  Status Aggregate(const Aggregation::Array& array, Interrupt* interrupt = nullptr);
   // Saves all tables or one table. A save in the background ends in SaveWait, the next Save or
   // Load, or Close, which return the save's failure.
   Status Save(const CheckpointRequest& request, Interrupt* interrupt = nullptr);

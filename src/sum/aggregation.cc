@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "shard/half.h"
 
 namespace multiverso {
 namespace {
@@ -15,11 +18,18 @@ namespace {
 struct Call {
   int64_t count;
   int32_t dtype;
-  int32_t unused;
+  int32_t op;
   uint64_t ranks_digest;  // of the ranks whose arrays the sender sums
 
   static Call Of(const Group& workers, int rank) { return workers.payload(rank).Read<Call>(); }
-  std::string Describe() const { return StrCat(count, " ", NameOf(static_cast<DType>(dtype))); }
+  bool IsLike(const Call& other) const {
+    return count == other.count && dtype == other.dtype && op == other.op;
+  }
+  std::string Describe() const {
+    const bool is_sum = op == static_cast<int32_t>(ReduceOp::kSum);
+    return StrCat(count, " ", NameOf(static_cast<DType>(dtype)), is_sum ? "" : ", op ",
+                  is_sum ? "" : NameOf(static_cast<ReduceOp>(op)));
+  }
 };
 
 Status CheckSameCall(const Group& workers) {
@@ -27,7 +37,7 @@ Status CheckSameCall(const Group& workers) {
   const Call first = Call::Of(workers, ranks.front());
   for (const int rank : ranks) {
     const Call call = Call::Of(workers, rank);
-    if (call.count == first.count && call.dtype == first.dtype) continue;
+    if (call.IsLike(first)) continue;
     return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ",
                                           ranks.front(), " called aggregate of ", first.Describe(),
                                           ", rank ", rank, " of ", call.Describe()));
@@ -43,15 +53,14 @@ uint64_t DigestOf(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Aggregation::Aggregation(RankContext* context, AggregationState* state, DType dtype, void* data,
-                         int64_t count)
+Aggregation::Aggregation(RankContext* context, AggregationState* state, const Array& array)
     : context_(context),
       state_(state),
-      dtype_(dtype),
-      count_(count),
-      in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
-      chunks_(std::max(DivideUp(count, in_chunk_), int64_t{1})),
-      data_(static_cast<char*>(data)) {}
+      reduction_(array.op, array.dtype),
+      count_(array.count),
+      in_chunk_(NodeMemory::kScratchAreaBytes / reduction_.element_bytes()),
+      chunks_(std::max(DivideUp(array.count, in_chunk_), int64_t{1})),
+      array_(array) {}
 
 Status Aggregation::Run(const WaitLimit& limit) {
   std::vector<int> ranks;
@@ -68,7 +77,8 @@ Status Aggregation::StageTogether(bool is_first, const WaitLimit& limit) {
   Group* const workers = context_->workers();
   for (;;) {
     StageChunk();
-    const Call call{count_, static_cast<int32_t>(dtype_), 0, DigestOf(ranks_)};
+    const Call call{count_, static_cast<int32_t>(array_.dtype), static_cast<int32_t>(array_.op),
+                    DigestOf(ranks_)};
     workers->BeginAllgather(CollectiveKind::kAggregate, &call, sizeof(call));
     MV_RETURN_IF_NOT_OK(workers->Wait(limit));
     const std::vector<int> present = workers->participants();
@@ -81,7 +91,42 @@ Status Aggregation::StageTogether(bool is_first, const WaitLimit& limit) {
 
 void Aggregation::Stage(int64_t first, int64_t count, char* to) const {
   if (count == 0) return;  // an empty array may have no memory
-  std::memcpy(to, data(first), static_cast<size_t>(count * element_bytes()));
+  if (has_values()) {
+    std::memcpy(to, data(first), static_cast<size_t>(count * value_bytes()));
+  } else {
+    half::ToFloat(array_.dtype, static_cast<const uint16_t*>(array_.data) + first, count,
+                  reinterpret_cast<float*>(to));
+  }
+}
+
+void Aggregation::Take(int64_t first, int64_t count, const char* sum) const {
+  if (count == 0) return;
+  if (has_values()) {
+    char* const to = data(first);
+    if (sum != to) std::memcpy(to, sum, static_cast<size_t>(count * value_bytes()));
+    if (array_.op == ReduceOp::kMean) Divide(to, count);
+    return;
+  }
+  // A part of the sum is divided in memory of its own, because others read the sum.
+  float part[256];
+  auto* const to = static_cast<uint16_t*>(array_.data) + first;
+  for (int64_t at = 0; at < count; at += std::size(part)) {
+    const int64_t n = std::min(count - at, static_cast<int64_t>(std::size(part)));
+    std::memcpy(part, sum + at * value_bytes(), static_cast<size_t>(n * value_bytes()));
+    if (array_.op == ReduceOp::kMean) Divide(reinterpret_cast<char*>(part), n);
+    half::RoundToNearest(array_.dtype, part, n, to + at);
+  }
+}
+
+void Aggregation::Divide(char* values, int64_t count) const {
+  const auto terms = static_cast<int64_t>(ranks_.size());
+  WithType(array_.dtype, [&](auto* null) {
+    using T = std::remove_pointer_t<decltype(null)>;
+    if constexpr (std::is_floating_point_v<T>) {  // There is no mean of integers.
+      auto* const elements = reinterpret_cast<T*>(values);
+      for (int64_t i = 0; i < count; ++i) elements[i] /= static_cast<T>(terms);
+    }
+  });
 }
 
 bool Aggregation::AllStagedFor(const std::vector<int>& present) const {

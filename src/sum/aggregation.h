@@ -1,4 +1,5 @@
-// Aggregation: the sum of an array over the workers, in place, for model averaging.
+// Aggregation: the sum of an array over the workers, in place, for model averaging, or the result
+// of another operation, which the following also calls a sum.
 //
 // The array passes through scratch memory in chunks. Every worker stages a chunk, all synchronize,
 // and the chunk is summed: by all workers on one node (LocalAggregation), or by the first workers
@@ -8,6 +9,9 @@
 // staged. If the participants of the first collective differ from these workers, no worker has
 // summed yet, and all stage again. If a worker is lost later, only some of the others may have the
 // sums, so the call fails on all workers.
+//
+// Elements of 16 bits are summed in float32: in scratch memory they are float32, and the sum is
+// rounded when a worker takes it. A mean is a sum that is divided then.
 #ifndef MULTIVERSO_SUM_AGGREGATION_H_
 #define MULTIVERSO_SUM_AGGREGATION_H_
 
@@ -17,9 +21,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/dtype.h"
 #include "group/rank_context.h"
 #include "sum/piece_link.h"
+#include "sum/reduction.h"
 
 namespace multiverso {
 
@@ -36,9 +40,16 @@ struct AggregationState {
 
 class Aggregation {
  public:
-  // `state` and `data` outlive the aggregation.
-  Aggregation(RankContext* context, AggregationState* state, DType dtype, void* data,
-              int64_t count);
+  // The array of a call, and the operation.
+  struct Array {
+    ReduceOp op;
+    DType dtype;
+    void* data;
+    int64_t count;
+  };
+
+  // `state` and the array's data outlive the aggregation.
+  Aggregation(RankContext* context, AggregationState* state, const Array& array);
 
   virtual ~Aggregation() = default;
 
@@ -60,10 +71,18 @@ class Aggregation {
   Status StageTogether(bool is_first, const WaitLimit& limit);
   // Returns an error if one of the workers did not take part in the last collective.
   Status CheckAllCame() const { return context_->workers()->CheckTookPart(ranks_, kCutOff); }
-  // Copies `count` elements of the array, from `first` on.
+  // Copies `count` elements of the array, from `first` on, as values that can be summed.
   void Stage(int64_t first, int64_t count, char* to) const;
-  int64_t element_bytes() const { return SizeOf(dtype_); }
-  char* data(int64_t element) const { return data_ + element * element_bytes(); }
+  // Sets `count` elements of the array, from `first` on, to a sum. `sum` may be data(first).
+  void Take(int64_t first, int64_t count, const char* sum) const;
+  // Returns the size of a value, which is an element that can be summed.
+  int64_t value_bytes() const { return reduction_.element_bytes(); }
+  // Returns whether the elements of the array are values.
+  bool has_values() const { return !IsHalf(array_.dtype); }
+  // Returns a value of an array that has values.
+  char* data(int64_t element) const {
+    return static_cast<char*>(array_.data) + element * value_bytes();
+  }
   // Returns the scratch memory of a worker of this node.
   char* scratch(int rank, int area) const {
     return context_->memory()->scratch(context_->members().local_rank_of(rank), area);
@@ -72,7 +91,7 @@ class Aggregation {
 
   RankContext* context_;
   AggregationState* state_;
-  DType dtype_;
+  Reduction reduction_;
   int64_t count_;
   int64_t in_chunk_;  // the largest number of elements of a chunk
   int64_t chunks_;
@@ -82,8 +101,9 @@ class Aggregation {
  private:
   // Returns whether all workers in `present` have staged for exactly the workers in `present`.
   bool AllStagedFor(const std::vector<int>& present) const;
+  void Divide(char* values, int64_t count) const;
 
-  char* data_;
+  Array array_;
 };
 
 }  // namespace multiverso

@@ -39,15 +39,15 @@ int64_t LocalAggregation::ChunkBegin() const {
 
 int64_t LocalAggregation::ChunkCount() const { return std::min(count_ - ChunkBegin(), in_chunk_); }
 
-bool LocalAggregation::IsSmall() const { return count_ * element_bytes() <= kSmallBytes; }
+bool LocalAggregation::IsSmall() const { return count_ * value_bytes() <= kSmallBytes; }
 
 void LocalAggregation::StageChunk() {
   const int64_t begin = ChunkBegin();
   char* const to = scratch(context_->members().rank());
-  if (IsSmall()) return Stage(begin, ChunkCount(), to);
+  if (IsSmall() || !has_values()) return Stage(begin, ChunkCount(), to);
   Stage(begin, PartBegin(me_), to);
   const int64_t next = PartBegin(me_ + 1);
-  Stage(begin + next, ChunkCount() - next, to + next * element_bytes());
+  Stage(begin + next, ChunkCount() - next, to + next * value_bytes());
 }
 
 Status LocalAggregation::SumChunk(const WaitLimit& limit) {
@@ -60,25 +60,25 @@ Status LocalAggregation::SumChunk(const WaitLimit& limit) {
   workers->BeginAllgather(CollectiveKind::kAggregate);
   MV_RETURN_IF_NOT_OK(workers->Wait(limit));
   MV_RETURN_IF_NOT_OK(CheckAllCame());
-  CopyOthersParts();
+  TakeOthersParts();
   return Status::Ok();
 }
 
 int64_t LocalAggregation::PartBegin(int place) const {
   // Parts begin at cache lines, so that no two workers write to the same cache line.
-  const int64_t line = 64 / element_bytes();
+  const int64_t line = 64 / value_bytes();
   const auto workers = static_cast<int64_t>(ranks_.size());
   if (place == workers) return ChunkCount();
   return ChunkCount() / line * place / workers * line;
 }
 
 void LocalAggregation::SumPart(int64_t begin, int64_t end) {
-  const int64_t size = element_bytes();
+  const int64_t size = value_bytes();
   const int64_t at_a_time = std::min(kBytesAtATime / size, end - begin);
   const Membership& members = context_->members();
-  char* const mine = data(ChunkBegin());
+  const char* const mine = has_values() ? data(ChunkBegin()) : scratch(members.rank());
   const auto workers = static_cast<int>(context_->workers()->members().size());
-  PairwiseSum sum(dtype_, workers, at_a_time);
+  PairwiseSum sum(reduction_, workers, at_a_time);
   std::vector<PairwiseSum::Term> terms(ranks_.size());
   for (; begin < end; begin += at_a_time) {
     const int64_t count = std::min(at_a_time, end - begin);
@@ -87,24 +87,22 @@ void LocalAggregation::SumPart(int64_t begin, int64_t end) {
       terms[i] = {members.worker_id(ranks_[i]), (is_me ? mine : scratch(ranks_[i])) + begin * size};
     }
     const char* const total = sum.Of(terms, count);
-    const auto bytes = static_cast<size_t>(count * size);
-    std::memcpy(mine + begin * size, total, bytes);
+    Take(ChunkBegin() + begin, count, total);
     if (IsSmall()) continue;  // every worker sums a small array itself
     for (const int rank : ranks_) {
-      if (rank != members.rank()) std::memcpy(scratch(rank) + begin * size, total, bytes);
+      if (rank == members.rank()) continue;
+      std::memcpy(scratch(rank) + begin * size, total, static_cast<size_t>(count * size));
     }
   }
 }
 
-void LocalAggregation::CopyOthersParts() {
-  const int64_t size = element_bytes();
-  char* const to = data(ChunkBegin());
+void LocalAggregation::TakeOthersParts() {
   const char* const from = scratch(context_->members().rank());
-  const auto copy = [&](int64_t begin, int64_t end) {
-    std::memcpy(to + begin * size, from + begin * size, static_cast<size_t>((end - begin) * size));
+  const auto take = [&](int64_t begin, int64_t end) {
+    Take(ChunkBegin() + begin, end - begin, from + begin * value_bytes());
   };
-  copy(0, PartBegin(me_));
-  copy(PartBegin(me_ + 1), ChunkCount());
+  take(0, PartBegin(me_));
+  take(PartBegin(me_ + 1), ChunkCount());
 }
 
 }  // namespace multiverso

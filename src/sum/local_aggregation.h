@@ -3,7 +3,8 @@
 // Each worker sums its own part of a staged chunk, and writes the sum over the staged values of
 // each other worker. All workers synchronize, and each copies the sums from its own scratch memory.
 // The number of cache lines that a core can fetch limits the speed, so a sum returns in the line of
-// its summand, which the core has. Small arrays need one collective: every worker stages all values
+// its summand, which the core has. A worker's own part needs no scratch memory, unless elements are
+// not summed as they are. Small arrays need one collective: every worker stages all values
 // and sums all of them itself.
 #ifndef MULTIVERSO_SUM_LOCAL_AGGREGATION_H_
 #define MULTIVERSO_SUM_LOCAL_AGGREGATION_H_
@@ -34,7 +35,7 @@ class LocalAggregation final : public Aggregation {
   // Returns where the part that ranks_[place] sums begins, counted from the start of the chunk.
   int64_t PartBegin(int place) const;
   void SumPart(int64_t begin, int64_t end);
-  void CopyOthersParts();
+  void TakeOthersParts();
 
   int me_ = 0;  // index of this rank in ranks_
 };

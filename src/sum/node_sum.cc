@@ -14,15 +14,16 @@ constexpr auto kAll = [](int64_t, int64_t) { return true; };
 
 }  // namespace
 
-NodeSum::NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid, DType dtype,
-                 const Formats& formats, Values* values, PieceLink* link)
+NodeSum::NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid,
+                 const Reduction& reduction, const Formats& formats, Values* values,
+                 PieceLink* link)
     : table_(table),
       plan_(plan),
       node_(node),
       formats_(formats),
       values_(values),
       link_(link),
-      sum_(grid, dtype, static_cast<int>(plan.node_of.size())),
+      sum_(grid, reduction, static_cast<int>(plan.node_of.size())),
       places_(plan.parts.size()) {
   const std::vector<int> worker_nodes = plan_.WorkerNodes();
   // Each node begins with another part, so that the nodes do not all send to the same one.

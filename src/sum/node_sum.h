@@ -74,8 +74,8 @@ class NodeSum {
   };
 
   // `values` and `link` must outlive the sum. `table` identifies the sum in messages.
-  NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid, DType dtype,
-          const Formats& formats, Values* values, PieceLink* link);
+  NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid,
+          const Reduction& reduction, const Formats& formats, Values* values, PieceLink* link);
 
   // Takes a message that has arrived. Fails if no node can have sent it.
   Status Receive(PieceLink::Piece message);

@@ -1,9 +1,6 @@
 #include "sum/pairwise_sum.h"
 
 #include <algorithm>
-#include <type_traits>
-
-#include "shard/kernels.h"
 
 namespace multiverso {
 namespace {
@@ -35,9 +32,9 @@ std::vector<WorkerRange> SubtreesOf(const std::vector<bool>& is_in) {
   return ranges;
 }
 
-PairwiseSum::PairwiseSum(DType dtype, int workers, int64_t largest_count)
-    : dtype_(dtype),
-      block_bytes_(largest_count * SizeOf(dtype)),
+PairwiseSum::PairwiseSum(const Reduction& reduction, int workers, int64_t largest_count)
+    : reduction_(reduction),
+      block_bytes_(largest_count * reduction.element_bytes()),
       sums_(static_cast<size_t>(block_bytes_ * (HighestBit(workers) + 1))) {}
 
 const char* PairwiseSum::Of(const std::vector<Term>& terms, int64_t count) {
@@ -60,11 +57,7 @@ PairwiseSum::Halves PairwiseSum::Split(const Term* terms, size_t size, int64_t c
 const char* PairwiseSum::Add(const Term* terms, size_t size, int64_t count, char* sum) {
   const Halves halves = Split(terms, size, count, sum);
   if (halves.right == nullptr) return halves.left;
-  WithType(dtype_, [&](auto* null) {
-    using T = std::remove_pointer_t<decltype(null)>;
-    kernels::Sum(reinterpret_cast<T*>(sum), reinterpret_cast<const T*>(halves.left),
-                 reinterpret_cast<const T*>(halves.right), count);
-  });
+  reduction_.Combine(sum, halves.left, halves.right, count);
   return sum;
 }
 

@@ -10,6 +10,8 @@
 // where they meet: at the highest bit in which the numbers differ. A term may itself be the sum
 // over such a range; its number is then that of the range's first worker.
 //
+// Another operation in place of the addition, such as a maximum, has the same order.
+//
 // The error of a pairwise sum grows with the logarithm of the number of terms (N. Higham, "The
 // accuracy of floating point summation", SIAM J. Sci. Comput. 14(4), 1993).
 #ifndef MULTIVERSO_SUM_PAIRWISE_SUM_H_
@@ -19,7 +21,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/dtype.h"
+#include "sum/reduction.h"
 
 namespace multiverso {
 
@@ -48,7 +50,7 @@ class PairwiseSum {
     const char* right;
   };
 
-  PairwiseSum(DType dtype, int workers, int64_t largest_count);
+  PairwiseSum(const Reduction& reduction, int workers, int64_t largest_count);
 
   // Returns the two summands of Of(terms, count), which the caller may add in a loop of its own.
   Halves HalvesOf(const std::vector<Term>& terms, int64_t count);
@@ -60,7 +62,7 @@ class PairwiseSum {
   Halves Split(const Term* terms, size_t size, int64_t count, char* sum);
   const char* Add(const Term* terms, size_t size, int64_t count, char* sum);
 
-  DType dtype_;
+  Reduction reduction_;
   int64_t block_bytes_;
   std::vector<char> sums_;  // one block per level of the tree
 };

@@ -7,9 +7,9 @@
 #include <limits>
 #include <vector>
 
-#include "base/dtype.h"
 #include "shard/updater.h"
 #include "sum/pairwise_sum.h"
+#include "sum/reduction.h"
 #include "sum/segment_grid.h"
 
 namespace multiverso {
@@ -71,10 +71,10 @@ class RoundSum {
   // Their sum stays in the first-level cache until it has been used.
   static constexpr int64_t kElementsAtATime = kMaxRowElements;
 
-  RoundSum(const SegmentGrid& grid, DType dtype, int workers)
+  RoundSum(const SegmentGrid& grid, const Reduction& reduction, int workers)
       : grid_(grid),
         at_a_time_(grid.WholeSegments(kElementsAtATime)),
-        sum_(dtype, workers, kElementsAtATime) {
+        sum_(reduction, workers, kElementsAtATime) {
     terms_.reserve(static_cast<size_t>(workers));
   }
 

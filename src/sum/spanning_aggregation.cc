@@ -19,9 +19,9 @@ constexpr std::chrono::microseconds kEager{1000};
 
 }  // namespace
 
-SpanningAggregation::SpanningAggregation(RankContext* context, AggregationState* state, DType dtype,
-                                         void* data, int64_t count)
-    : Aggregation(context, state, dtype, data, count),
+SpanningAggregation::SpanningAggregation(RankContext* context, AggregationState* state,
+                                         const Array& array)
+    : Aggregation(context, state, array),
       watch_(&context->members(), context->peers(), context->state()) {
   watch_.Begin();
 }
@@ -60,10 +60,14 @@ Status SpanningAggregation::SumChunk(const WaitLimit& limit) {
           scratch(context_->members().rank(), state_->area ^ 1));
   }
   MV_RETURN_IF_NOT_OK(WaitHere(limit));
-  if (lost_ >= 0 || count_ == 0 || IsLeader()) return Status::Ok();
-  std::memcpy(data(ChunkBegin()), scratch(ranks_here_.front()),
-              static_cast<size_t>(ChunkCount() * element_bytes()));
+  if (lost_ >= 0) return Status::Ok();
+  Take(ChunkBegin(), ChunkCount(), IsLeader() ? value(0) : scratch(ranks_here_.front()));
   return Status::Ok();
+}
+
+char* SpanningAggregation::value(int64_t element) const {
+  if (has_values()) return data(ChunkBegin() + element);
+  return scratch(context_->members().rank()) + element * value_bytes();
 }
 
 Status SpanningAggregation::WaitHere(const WaitLimit& limit) {
@@ -125,10 +129,10 @@ SumPlan SpanningAggregation::PlanOf(int64_t count) const {
   }
   const std::vector<int> nodes = plan.WorkerNodes();
   const auto num_nodes = static_cast<int>(nodes.size());
-  const bool is_one_part = SumPlan::PrefersOnePart(num_nodes, count * element_bytes());
+  const bool is_one_part = SumPlan::PrefersOnePart(num_nodes, count * value_bytes());
   plan.is_tree = is_one_part && SumPlan::PrefersTree(num_nodes);
   const int64_t parts = is_one_part ? 1 : num_nodes;
-  const int64_t line = 64 / element_bytes();
+  const int64_t line = 64 / value_bytes();
   int64_t end = 0;
   for (int64_t i = 0; i < parts; ++i) {
     const int64_t first = end;
@@ -141,6 +145,7 @@ SumPlan SpanningAggregation::PlanOf(int64_t count) const {
 Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
   const Membership& members = context_->members();
   if (ChunkCount() == 0) return Status::Ok();
+  if (!has_values()) Stage(ChunkBegin(), ChunkCount(), value(0));
   const int tag = AggregateTag(members.num_workers() - static_cast<int>(ranks_.size()));
   if (state_->link == nullptr || state_->link_tag != tag) {
     state_->link = std::make_unique<PieceLink>(context_->control_channel()->messenger(), tag);
@@ -154,10 +159,10 @@ Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
     sum_number_ = sum_ == nullptr ? static_cast<int64_t>(context_->workers()->sequence() * 2)
                                   : sum_number_ + 1;
     NodeSum::Values* const values = this;
-    sum_ = std::make_unique<NodeSum>(
-        sum_number_, PlanOf(sum_count_), members.node(),
-        SegmentGrid(sum_count_, 1, element_bytes(), SumPiece::kValueBytes), dtype_,
-        NodeSum::Formats(), values, state_->link.get());
+    sum_ =
+        std::make_unique<NodeSum>(sum_number_, PlanOf(sum_count_), members.node(),
+                                  SegmentGrid(sum_count_, 1, value_bytes(), SumPiece::kValueBytes),
+                                  reduction_, NodeSum::Formats(), values, state_->link.get());
   }
   ++rounds_;
   Backoff backoff(kLongestNap);
@@ -228,7 +233,7 @@ Status SpanningAggregation::ExchangePieces(bool* any) {
 bool SpanningAggregation::Open(uint64_t round, std::vector<DeltaSource>* sources) {
   if (round >= rounds_) return false;
   for (const int rank : ranks_here_) {
-    const char* const values = rank == ranks_here_.front() ? data(ChunkBegin()) : scratch(rank);
+    const char* const values = rank == ranks_here_.front() ? value(0) : scratch(rank);
     sources->push_back(DeltaSource::Whole(context_->members().worker_id(rank), values));
   }
   return true;
@@ -237,22 +242,20 @@ bool SpanningAggregation::Open(uint64_t round, std::vector<DeltaSource>* sources
 void SpanningAggregation::Apply(int64_t element, int64_t count, const char* sum, int64_t /*terms*/,
                                 char* out) {
   Store(element, count, sum);
-  if (out != nullptr) std::memcpy(out, sum, static_cast<size_t>(count * element_bytes()));
+  if (out != nullptr) std::memcpy(out, sum, static_cast<size_t>(count * value_bytes()));
 }
 
 void SpanningAggregation::Read(int64_t element, int64_t count, char* out) const {
-  const int64_t size = element_bytes();
-  std::memcpy(out, data(ChunkBegin() + element), static_cast<size_t>(count * size));
+  std::memcpy(out, value(element), static_cast<size_t>(count * value_bytes()));
 }
 
 void SpanningAggregation::Store(int64_t element, int64_t count, const char* values) {
-  const int64_t size = element_bytes();
-  const auto bytes = static_cast<size_t>(count * size);
+  const auto bytes = static_cast<size_t>(count * value_bytes());
   // An element of the sum is stored after the leader's summand, which is at the same place, has
   // been added or sent.
-  std::memcpy(data(ChunkBegin() + element), values, bytes);
-  if (ranks_here_.size() == 1) return;
-  std::memcpy(scratch(ranks_here_.front()) + element * size, values, bytes);
+  std::memcpy(value(element), values, bytes);
+  if (ranks_here_.size() == 1 || !has_values()) return;
+  std::memcpy(scratch(ranks_here_.front()) + element * value_bytes(), values, bytes);
 }
 
 }  // namespace multiverso

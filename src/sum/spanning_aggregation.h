@@ -2,7 +2,8 @@
 //
 // The first worker of each node leads it: it sums with the other nodes' leaders as for tables
 // (NodeSum), in its own array, and writes the sum to its scratch memory, from which the node's
-// other workers copy. Meanwhile they stage the next chunk.
+// other workers copy. Meanwhile they stage the next chunk. If the elements are not summed as they
+// are, the leader sums in its scratch memory.
 #ifndef MULTIVERSO_SUM_SPANNING_AGGREGATION_H_
 #define MULTIVERSO_SUM_SPANNING_AGGREGATION_H_
 
@@ -19,8 +20,7 @@ namespace multiverso {
 
 class SpanningAggregation final : public Aggregation, private NodeSum::Values {
  public:
-  SpanningAggregation(RankContext* context, AggregationState* state, DType dtype, void* data,
-                      int64_t count);
+  SpanningAggregation(RankContext* context, AggregationState* state, const Array& array);
 
  private:
   Status RunChunks(const WaitLimit& limit) override;
@@ -29,6 +29,8 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values {
 
   int64_t ChunkBegin() const { return done_ * in_chunk_; }
   int64_t ChunkCount() const;
+  // Returns a value of the current chunk, where the leader sums.
+  char* value(int64_t element) const;
   bool IsLeader() const { return ranks_here_.front() == context_->members().rank(); }
   Status SumChunk(const WaitLimit& limit);
   // Does the part of the node's leader.

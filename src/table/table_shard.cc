@@ -175,7 +175,8 @@ void TableShard::SizeForKeys(const Membership& members, TableSpec* spec) {
   const int64_t servers = members.num_servers();
   spec->num_row = KeyIndex::kRowsPerStripe;
   constexpr int64_t kMostColumns = int64_t{1} << 20;  // more fail the check of the spec
-  const bool has_size = IsDType(spec->dtype) && spec->num_col > 0 && spec->num_col < kMostColumns;
+  const bool has_size =
+      IsTableDType(spec->dtype) && spec->num_col > 0 && spec->num_col < kMostColumns;
   if (spec->keys.capacity == 0 && spec->max_bytes > 0 && has_size) {
     auto storage = StorageOf(*spec, LayoutOf(*spec, spec->num_row), members.num_workers());
     if (storage.ok()) {

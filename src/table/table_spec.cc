@@ -16,7 +16,7 @@ Status TableSpec::Check() const {
                                        "received ",
                                        kind));
   }
-  if (!IsDType(dtype)) {
+  if (!IsTableDType(dtype)) {
     return Status(Code::kType,
                   StrCat("dtype: expected 0 (float32), 1 (float64), 2 (int32), 3 (int64), "
                          "4 (float16) or 5 (bfloat16), received ",
@@ -153,7 +153,7 @@ std::string TableSpec::Describe() const {
                                         : "matrix '",
                             name, "' of ", is_hash() ? keys.capacity : num_row);
   if (!is_array) text += StrCat(" x ", num_col);
-  text += StrCat(" ", IsDType(dtype) ? NameOf(type()) : "unknown", ", updater ",
+  text += StrCat(" ", IsTableDType(dtype) ? NameOf(type()) : "unknown", ", updater ",
                  NameOf(updater_kind()));
   const std::string hypers = DescribeHypers(updater_kind(), hyper);
   if (!hypers.empty()) text += StrCat(" (", hypers, ")");

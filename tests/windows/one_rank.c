@@ -121,7 +121,7 @@ static void rounds(void) {
     CHECK(MV_TableAddGet(table, delta, values, ROWS * COLUMNS));
   }
   EXPECT(values[12345] == 20.0f);
-  CHECK(MV_SessionAggregate(session, MV_FLOAT32, values, ROWS * COLUMNS));
+  CHECK(MV_SessionAggregate(session, MV_OP_SUM, MV_FLOAT32, values, ROWS * COLUMNS));
   EXPECT(values[12345] == 20.0f);
   CHECK(MV_SessionFinish(session));
   CHECK(MV_SessionClose(session));

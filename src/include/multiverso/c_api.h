@@ -179,9 +179,11 @@ MV_EXPORT int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t roo
 MV_EXPORT int32_t MV_HasLostRanks(void);
 /* Collective. Every get after the barrier sees every add that any rank called before it. */
 MV_EXPORT int32_t MV_SessionBarrier(MV_Session session);
-/* Collective over the workers. Sums `count` elements of every worker in place, pairwise by
- * their numbers: all get the same bits. */
-MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count);
+/* Collective over the workers. Combines `count` elements of every worker in place with an operation
+ * MV_OP_..., pairwise by their numbers: all get the same bits. Elements of 16 bits are combined in
+ * float32, and the result is rounded once. */
+MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t op, int32_t dtype, void* data,
+                                      int64_t count);
 /* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; the other
  * workers continue without it. This worker may still get the state after the last complete round,
  * and must still close the session. */

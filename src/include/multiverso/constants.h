@@ -63,6 +63,22 @@
  * are float32, and an add rounds the new parameters stochastically. */
 #define MV_FLOAT16 4
 #define MV_BFLOAT16 5
+/* Arrays of these types can be aggregated; no table has them. */
+#define MV_INT8 6
+#define MV_INT16 7
+#define MV_UINT8 8
+#define MV_BOOL 9 /* bytes that are 0 or 1 */
+
+/* What MV_SessionAggregate makes of the arrays of all workers. As in NumPy, integers wrap around, a
+ * minimum or maximum with a NaN is NaN, and the sum of bools is their "or". */
+#define MV_OP_SUM 0
+#define MV_OP_MEAN 1 /* of floats */
+#define MV_OP_PRODUCT 2
+#define MV_OP_MIN 3
+#define MV_OP_MAX 4
+#define MV_OP_AND 5 /* of the bits of integers and bools, like the next two */
+#define MV_OP_OR 6
+#define MV_OP_XOR 7
 
 /* What an add does to the parameters w with a delta d; docs/updaters.md has the formulas and the
  * hyper-parameters of each updater. Only MV_UPDATER_ADD is for MV_INT32 and MV_INT64, too. */

@@ -8,13 +8,14 @@
 namespace multiverso {
 namespace {
 
-constexpr DType kAllDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kInt32,
-                                DType::kInt64,   DType::kFloat16, DType::kBFloat16};
+constexpr DType kTableDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kInt32,
+                                  DType::kInt64,   DType::kFloat16, DType::kBFloat16};
 
-TEST(DType, IsANumberFromZeroToFive) {
-  EXPECT_FALSE(IsDType(-1));
-  for (const DType dtype : kAllDTypes) EXPECT_TRUE(IsDType(static_cast<int32_t>(dtype)));
-  EXPECT_FALSE(IsDType(6));
+TEST(DType, IsANumberFromZeroToNineAndThatOfATableFromZeroToFive) {
+  for (int32_t number = -1; number <= 10; ++number) {
+    EXPECT_EQ(IsDType(number), number >= 0 && number <= 9) << number;
+    EXPECT_EQ(IsTableDType(number), number >= 0 && number <= 5) << number;
+  }
 }
 
 TEST(DType, HasItsNameInNumPy) {
@@ -24,11 +25,15 @@ TEST(DType, HasItsNameInNumPy) {
   EXPECT_STREQ(NameOf(DType::kInt64), "int64");
   EXPECT_STREQ(NameOf(DType::kFloat16), "float16");
   EXPECT_STREQ(NameOf(DType::kBFloat16), "bfloat16");
-  EXPECT_STREQ(NameOf(static_cast<DType>(9)), "unknown");
+  EXPECT_STREQ(NameOf(DType::kInt8), "int8");
+  EXPECT_STREQ(NameOf(DType::kInt16), "int16");
+  EXPECT_STREQ(NameOf(DType::kUInt8), "uint8");
+  EXPECT_STREQ(NameOf(DType::kBool), "bool");
+  EXPECT_STREQ(NameOf(static_cast<DType>(10)), "unknown");
 }
 
 TEST(DType, SelectsAValueTypeOfItsSizeAndKind) {
-  for (const DType dtype : kAllDTypes) {
+  for (const DType dtype : kTableDTypes) {
     WithType(dtype, [dtype](auto* null) {
       using T = std::remove_pointer_t<decltype(null)>;
       EXPECT_EQ(SizeOf(ValueType(dtype)), static_cast<int64_t>(sizeof(T))) << NameOf(dtype);

@@ -72,10 +72,11 @@ TEST_F(Joining, MakesTheJoinerAMemberOfLaterCalls) {
   for (int64_t round = 1; round < 30; ++round) {
     OnAll(sessions, [&](Session* session) {
       int64_t sum = session->members().rank();
-      ASSERT_TRUE(IsOk(session->Aggregate(DType::kInt64, &sum, 1)));
+      ASSERT_TRUE(IsOk(session->Aggregate({ReduceOp::kSum, DType::kInt64, &sum, 1})));
       EXPECT_EQ(sum, 3);
       std::vector<double> large(20'000, 1);
-      ASSERT_TRUE(IsOk(session->Aggregate(DType::kFloat64, large.data(), 20'000)));
+      ASSERT_TRUE(
+          IsOk(session->Aggregate({ReduceOp::kSum, DType::kFloat64, large.data(), 20'000})));
       EXPECT_EQ(large, std::vector<double>(20'000, 3));
       ASSERT_TRUE(IsOk(session->Barrier()));
     });
@@ -92,7 +93,7 @@ TEST_F(Joining, HasNoSumOfAnEarlierAggregate) {
   Sessions sessions = OpenElastic(2);
   const auto sum_up = [](Session* session) {
     int64_t sum = 1;
-    return session->Aggregate(DType::kInt64, &sum, 1);
+    return session->Aggregate({ReduceOp::kSum, DType::kInt64, &sum, 1});
   };
   OnAll(sessions, [&](Session* session) { EXPECT_TRUE(IsOk(sum_up(session))); });
   const auto joiner = ValueOf(Join());

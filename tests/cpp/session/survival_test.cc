@@ -49,7 +49,7 @@ TEST_P(AnyRank, MayBeLostWithoutAnAdd) {
     Table* const late = CreateLarge(session);
     Add(late, std::vector<float>(kElements, 1));
     std::vector<double> sum(200'000, rank == 3 ? 2 : 1);
-    ASSERT_TRUE(IsOk(session->Aggregate(DType::kFloat64, sum.data(), 200'000)));
+    ASSERT_TRUE(IsOk(session->Aggregate({ReduceOp::kSum, DType::kFloat64, sum.data(), 200'000})));
     EXPECT_EQ(sum, std::vector<double>(200'000, lost == 3 ? 3 : 4));
     EXPECT_EQ(Values<float>(late), std::vector<float>(kElements, 3));
     EXPECT_TRUE(IsOk(session->Close()));
@@ -77,7 +77,7 @@ TEST(Survival, NodeMayLoseItsOnlyWorker) {
     if (rank == 3) return session->Leave("lost");
     if (rank < 2) {
       std::vector<float> sum(10, 1);
-      ASSERT_TRUE(session->Aggregate(DType::kFloat32, sum.data(), 10).ok());
+      ASSERT_TRUE(session->Aggregate({ReduceOp::kSum, DType::kFloat32, sum.data(), 10}).ok());
       EXPECT_EQ(sum, std::vector<float>(10, 2));
     }
     EXPECT_TRUE(IsOk(session->Close()));

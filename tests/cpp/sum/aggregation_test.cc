@@ -14,8 +14,8 @@ namespace multiverso::testing {
 namespace {
 
 template <class T>
-Status Aggregate(Session* session, std::vector<T>* data) {
-  return session->Aggregate(DTypeOf<T>(), data->data(), static_cast<int64_t>(data->size()));
+Status Aggregate(Session* session, std::vector<T>* data, ReduceOp op = ReduceOp::kSum) {
+  return session->Aggregate({op, DTypeOf<T>(), data->data(), static_cast<int64_t>(data->size())});
 }
 
 // Returns a worker's array. The sum over the workers depends on their order for floating types.
@@ -132,6 +132,9 @@ TEST(Aggregation, OfDifferentSizesOrTypesIsAMismatchForAllAndTheSessionContinues
     EXPECT_TRUE(IsError(rank == 1 ? Aggregate(session, &integers) : Aggregate(session, &doubles),
                         Code::kMismatch,
                         "rank 0 called aggregate of 10 float64, rank 1 of 10 int64"));
+    EXPECT_TRUE(IsError(Aggregate(session, &integers, rank == 2 ? ReduceOp::kMax : ReduceOp::kSum),
+                        Code::kMismatch,
+                        "rank 0 called aggregate of 10 int64, rank 2 of 10 int64, op max"));
     EXPECT_TRUE(Aggregate(session, &integers).ok());
     EXPECT_EQ(integers, std::vector<int64_t>(10, 3));
   });
@@ -160,7 +163,8 @@ TEST(Aggregation, CancelledByOneWorkerEndsTheSessionForAll) {
     std::vector<float> values(10);
     if (rank == 0) {
       Interrupt interrupt = InterruptAtOnce();
-      EXPECT_EQ(session->Aggregate(DType::kFloat32, values.data(), 10, &interrupt).code(),
+      EXPECT_EQ(session->Aggregate({ReduceOp::kSum, DType::kFloat32, values.data(), 10}, &interrupt)
+                    .code(),
                 Code::kAborted);
       return;
     }

@@ -32,7 +32,7 @@ std::vector<PairwiseSum::Term> TermsOf(const Values& deltas, WorkerRange range) 
 }
 
 float SumOf(const std::vector<PairwiseSum::Term>& terms, int workers) {
-  PairwiseSum sum(DType::kFloat32, workers, 1);
+  PairwiseSum sum(Reduction::Sum(DType::kFloat32), workers, 1);
   return *reinterpret_cast<const float*>(sum.Of(terms, 1));
 }
 

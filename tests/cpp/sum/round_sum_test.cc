@@ -28,7 +28,8 @@ DeltaSource Rows(int worker, std::initializer_list<int64_t> ids, const std::vect
 // `limit` bytes.
 std::vector<float> SumOf(Deltas deltas, int64_t rows, int64_t columns = 1,
                          int64_t limit = SegmentGrid::kNoLimit) {
-  RoundSum sum(SegmentGrid(rows, columns, sizeof(float), limit), DType::kFloat32, 8);
+  RoundSum sum(SegmentGrid(rows, columns, sizeof(float), limit), Reduction::Sum(DType::kFloat32),
+               8);
   std::vector<float> total(static_cast<size_t>(rows * columns), 0);
   const auto use = [&](int64_t element, int64_t count, const char* values, int64_t) {
     std::memcpy(total.data() + element, values, static_cast<size_t>(count) * sizeof(float));
@@ -91,7 +92,7 @@ TEST(RoundSum, StopsBeforeASegmentAndContinues) {
   const std::vector<float> values = {1, 2, 3, 4, 5, 6};
   std::vector<ListedSegment> listed = {{2, 3}, {4, 1}, {7, 2}};
   const SegmentGrid grid(10, 2, sizeof(float));
-  RoundSum sum(grid, DType::kFloat32, 4);
+  RoundSum sum(grid, Reduction::Sum(DType::kFloat32), 4);
   Deltas deltas = {
       DeltaSource::Segments(0, reinterpret_cast<const char*>(values.data()), listed.data(), 3)};
   std::vector<int64_t> seen;

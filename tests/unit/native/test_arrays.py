@@ -3,6 +3,7 @@
 import array
 import ctypes
 
+import ml_dtypes
 import numpy as np
 from sessions import SessionTestCase
 
@@ -265,7 +266,10 @@ class TestAggregate(SessionTestCase):
         np.testing.assert_array_equal(values, before)
 
     def test_aggregates_arrays_of_every_shape_and_layout(self):
-        dtypes = ("float32", "float64", "int32", "int64", ">f4", ">i8")
+        dtypes = (
+            *("float32", "float64", "int32", "int64", ">f4", ">i8"),
+            *("float16", ml_dtypes.bfloat16, "int8", "int16", "uint8", "bool", ">f2", ">i2"),
+        )
         grid = np.arange(12, dtype=np.float32).reshape(3, 4)
         for values in (
             *(np.arange(6).astype(dtype) for dtype in dtypes),
@@ -287,9 +291,21 @@ class TestAggregate(SessionTestCase):
         for wrong, error, text in (
             ([1.0, 2.0], TypeError, "array: expected an array, received list"),
             (1.0, TypeError, "array: expected an array, received float"),
-            (np.zeros(3, np.float16), TypeError, "float32, float64, int32, int64, received"),
-            (np.zeros(3, bool), TypeError, "received"),
+            (np.zeros(3, np.uint16), TypeError, "float32, .*, bool, bfloat16, received.*uint16"),
+            (np.zeros(3, complex), TypeError, "received.*complex128"),
             (read_only, ValueError, "read-only"),
         ):
             with self.assertRaisesRegex(error, text):
                 mv.aggregate(wrong)
+
+    def test_aggregate_rejects_operations_that_are_not_for_the_dtype(self):
+        for op, dtype, error, text in (
+            ("mean", np.int32, TypeError, "op mean needs floats, received int32"),
+            ("mean", bool, TypeError, "op mean needs floats, received bool"),
+            ("xor", np.float64, TypeError, "op xor needs integers or bools, received float64"),
+            ("and", np.float16, TypeError, "op and needs integers or bools, received float16"),
+            ("average", np.float32, ValueError, "op: expected one of 'sum', 'mean'"),
+            (None, np.float32, TypeError, "op: expected one of 'sum'.*received None"),
+        ):
+            with self.subTest(op=op, dtype=dtype), self.assertRaisesRegex(error, text):
+                mv.aggregate(np.ones(3, dtype), op)

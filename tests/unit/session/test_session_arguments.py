@@ -14,6 +14,7 @@ from drawn_arguments import REJECTIONS, TABLE_DTYPES, ExampleTestCase, anything,
 from hypothesis import strategies as st
 
 import multiverso as mv
+from multiverso._native.dtypes import ARRAY_CODES
 from multiverso._session import options
 from multiverso.sync import ParamSync
 
@@ -31,7 +32,7 @@ class TestSession(ExampleTestCase):
     @hypothesis.example(np.zeros((0, 2), ">f4"))  # its strides are 0 in NumPy
     def test_aggregate_of_any_array_matches_numpy(self, array):
         before, writeable = array.copy(), array.flags.writeable
-        if array.dtype.newbyteorder("=") in TABLE_DTYPES and writeable:
+        if array.dtype.newbyteorder("=") in ARRAY_CODES and writeable:
             self.assertIs(mv.aggregate(array), array)
             np.testing.assert_array_equal(array, before)  # the sum of one worker
         else:

@@ -83,13 +83,6 @@ class TestHalf(unittest.TestCase):
             with mv.session(), self.assertRaisesRegex(ValueError, f"numbers that {name} can hold"):
                 mv.ArrayTableHandler(3, mv.initializers.Constant(number), dtype=name)
 
-    def test_sums_of_arrays_are_refused(self):
-        with (
-            mv.session(),
-            self.assertRaisesRegex(TypeError, "one of float32.*received.*float16"),
-        ):
-            mv.aggregate(np.ones(3, np.float16))
-
     def test_a_view_is_a_copy_of_the_values(self):
         for name in HALVES:
             with mv.session(sync=True):

@@ -1,0 +1,171 @@
+#include "sum/reduction.h"
+
+#include <type_traits>
+
+#include "shard/kernels.h"
+#include "shard/vector_versions.h"
+
+namespace multiverso {
+namespace {
+
+using CombineFunction = void (*)(char* out, const char* left, const char* right, int64_t count);
+
+// Each operation is a function of two elements. Products of integers wrap around, so they are
+// calculated in 64 bits without a sign, of which the low bits are those of the result.
+struct Plus {
+  template <class T>
+  static T Of(T a, T b) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return a || b;
+    } else if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+
+struct Times {
+  template <class T>
+  static T Of(T a, T b) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return a && b;
+    } else if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+
+// Only a NaN differs from itself.
+struct Least {
+  template <class T>
+  static T Of(T a, T b) {
+    return a < b || a != a ? a : b;
+  }
+};
+
+struct Greatest {
+  template <class T>
+  static T Of(T a, T b) {
+    return a > b || a != a ? a : b;
+  }
+};
+
+struct And {
+  template <class T>
+  static T Of(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+
+struct Or {
+  template <class T>
+  static T Of(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+
+struct Xor {
+  template <class T>
+  static T Of(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+template <class Op, class T>
+void Combined(char* out, const char* left, const char* right, int64_t count) {
+  auto* const to = reinterpret_cast<T*>(out);
+  const auto* const a = reinterpret_cast<const T*>(left);
+  const auto* const b = reinterpret_cast<const T*>(right);
+  if constexpr (std::is_same_v<Op, Plus> && sizeof(T) >= 4) {
+    kernels::Sum(to, a, b, count);  // has versions for vector instructions
+  } else {
+    MV_INDEPENDENT
+    for (int64_t i = 0; i < count; ++i) to[i] = Op::Of(a[i], b[i]);
+  }
+}
+
+template <class T>
+CombineFunction FunctionOf(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMean:
+      return Combined<Plus, T>;
+    case ReduceOp::kProduct:
+      return Combined<Times, T>;
+    case ReduceOp::kMin:
+      return Combined<Least, T>;
+    case ReduceOp::kMax:
+      return Combined<Greatest, T>;
+    case ReduceOp::kAnd:
+    case ReduceOp::kOr:
+    case ReduceOp::kXor:
+      break;
+  }
+  if constexpr (std::is_integral_v<T>) {
+    if (op == ReduceOp::kAnd) return Combined<And, T>;
+    return op == ReduceOp::kOr ? Combined<Or, T> : Combined<Xor, T>;
+  }
+  return nullptr;
+}
+
+CombineFunction FunctionOf(ReduceOp op, DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kFloat16:
+    case DType::kBFloat16:
+      break;
+    case DType::kFloat64:
+      return FunctionOf<double>(op);
+    case DType::kInt32:
+      return FunctionOf<int32_t>(op);
+    case DType::kInt64:
+      return FunctionOf<int64_t>(op);
+    case DType::kInt8:
+      return FunctionOf<int8_t>(op);
+    case DType::kInt16:
+      return FunctionOf<int16_t>(op);
+    case DType::kUInt8:
+      return FunctionOf<uint8_t>(op);
+    case DType::kBool:
+      return FunctionOf<bool>(op);
+  }
+  return FunctionOf<float>(op);
+}
+
+}  // namespace
+
+const char* NameOf(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kMean:
+      return "mean";
+    case ReduceOp::kProduct:
+      return "product";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kAnd:
+      return "and";
+    case ReduceOp::kOr:
+      return "or";
+    case ReduceOp::kXor:
+      return "xor";
+  }
+  return "unknown";
+}
+
+bool IsDefined(ReduceOp op, DType dtype) {
+  if (op == ReduceOp::kMean) return IsFloating(dtype);
+  const bool is_bitwise = op == ReduceOp::kAnd || op == ReduceOp::kOr || op == ReduceOp::kXor;
+  return !is_bitwise || !IsFloating(dtype);
+}
+
+Reduction::Reduction(ReduceOp op, DType dtype)
+    : element_bytes_(SizeOf(ValueType(dtype))), combine_(FunctionOf(op, dtype)) {}
+
+}  // namespace multiverso
