@@ -97,7 +97,7 @@ void LocalSum::SumStripe(int64_t stripe, char* out) {
   const auto apply = [&](int64_t element, int64_t count, const char* a, const char* b) {
     return b != nullptr && shard_->ApplySum(element, a, b, at(element), count);
   };
-  if (AllAreWhole(sources_) && sum_.SumInHalves(sources_, first, end, apply)) return;
+  if (AllAreWhole(sources_) && sum_.SumAllButLastStep(sources_, first, end, apply)) return;
   for (DeltaSource& source : sources_) source.SeekRow(sum_.grid(), first);
   sum_.Sum(
       &sources_, first, end, [](int64_t, int64_t) { return true; },

@@ -8,7 +8,7 @@
 #include "base/dtype.h"
 #include "shard/stripe_layout.h"
 #include "shard/wire_format.h"
-#include "sum/round_sum.h"
+#include "sum/delta_source.h"
 
 namespace multiverso {
 

@@ -31,7 +31,7 @@ bool SumPiece::IsValid(const SegmentGrid& grid) const {
   int64_t value_bytes = 0;
   int64_t least = start.first;
   for (int64_t i = 0; i < start.listed; ++i) {
-    const int64_t segment = segments()[i].at();
+    const int64_t segment = segments()[i].segment();
     if (segment < least || segment >= start.end) return false;
     value_bytes += grid.Bytes(segment, segment + 1);
     least = segment + 1;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "shard/wire_format.h"
-#include "sum/round_sum.h"
+#include "sum/delta_source.h"
 
 namespace multiverso {
 
@@ -78,7 +78,7 @@ void SumPiece::ForEachRange(const SegmentGrid& grid, Use use) {
   }
   char* next = values();
   for (int64_t i = 0; i < start.listed; ++i) {
-    const int64_t segment = segments()[i].at();
+    const int64_t segment = segments()[i].segment();
     use(grid.Element(segment), grid.Elements(segment, segment + 1), next);
     next += grid.Bytes(segment, segment + 1);
   }

@@ -1,4 +1,4 @@
-#include "sum/round_sum.h"
+#include "sum/delta_source.h"
 
 namespace multiverso {
 
@@ -29,7 +29,7 @@ DeltaSource DeltaSource::Segments(int worker, const char* values, const ListedSe
 
 int64_t DeltaSource::Next(const SegmentGrid& grid) const {
   if (index_ >= count_) return kNone;
-  return listed_ != nullptr ? listed_[index_].at() : row_ids_[index_] * grid.per_row() + part_;
+  return listed_ != nullptr ? listed_[index_].segment() : row_ids_[index_] * grid.per_row() + part_;
 }
 
 void DeltaSource::SeekRow(const SegmentGrid& grid, int64_t row) {
