@@ -1,29 +1,28 @@
-"""Assigns a GPU to each process of a host."""
+"""Assigns a GPU to each process of a host, and finds the GPUs that no process uses."""
 
+import logging
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from multiverso._local.job import find_join, find_local_job, joiner_index
-from multiverso._mpi.launcher import find_launcher
+from multiverso._mpi.launcher import LOCAL_RANK_VARIABLES, find_launcher
 from multiverso._native.arguments import integer, several
 from multiverso.errors import LauncherError
 
 __all__ = ["assign_device", "local_rank"]
 
-#: The variables of Open MPI, MPICH and Intel MPI, MVAPICH, Cray PALS and Slurm, in this order.
-_LOCAL_RANK_VARIABLES: Final = (
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID",
-    "MV2_COMM_WORLD_LOCAL_RANK",
-    "PALS_LOCAL_RANKID",
-    "SLURM_LOCALID",
-)
-
 #: The CUDA runtime, and with it every framework, uses only the GPUs that this variable lists.
 _VISIBLE_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
+
+#: Seconds after which a run of nvidia-smi has failed.
+_NVIDIA_SMI_TIMEOUT: Final = 30.0
+
+_log = logging.getLogger("multiverso")
 
 #: NVIDIA's driver lists one entry here for each GPU.
 _DRIVER_GPUS: Final = Path("/proc/driver/nvidia/gpus")
@@ -56,12 +55,12 @@ def local_rank() -> int:
     launcher = find_launcher()
     if launcher is None:
         return 0
-    for variable in _LOCAL_RANK_VARIABLES:
+    for variable in LOCAL_RANK_VARIABLES:
         value = os.environ.get(variable, "")
         if value.isdecimal():
             return int(value)
     msg = (
-        f"local_rank: expected one of the variables {', '.join(_LOCAL_RANK_VARIABLES)} from "
+        f"local_rank: expected one of the variables {', '.join(LOCAL_RANK_VARIABLES)} from "
         f"{launcher.name}, received none"
     )
     raise LauncherError(msg)
@@ -110,12 +109,57 @@ def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
     return chosen
 
 
+def idle_gpus() -> list[str] | None:
+    """Return the ids of the NVIDIA GPUs without a compute process; None without nvidia-smi.
+
+    If CUDA_VISIBLE_DEVICES is set, only the GPUs that it names are returned.
+    """
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    gpus = _query(program, "--query-gpu=index,uuid")
+    processes = _query(program, "--query-compute-apps=gpu_uuid")
+    if gpus is None or processes is None:
+        return []
+    busy = {line[0] for line in processes}
+    allowed = _listed_gpus()
+    return [
+        uuid
+        for index, uuid in (line[:2] for line in gpus if len(line) >= 2)
+        if uuid not in busy and (allowed is None or index in allowed or uuid in allowed)
+    ]
+
+
+def _query(program: str, query: str) -> list[list[str]] | None:
+    """Return the rows of the table that nvidia-smi prints, or None if nvidia-smi fails."""
+    try:
+        process = subprocess.run(
+            [program, query, "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=_NVIDIA_SMI_TIMEOUT,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        _log.warning("nvidia-smi failed, so no GPU is used: %s", error)
+        return None
+    lines = filter(None, process.stdout.splitlines())
+    return [[part.strip() for part in line.split(",")] for line in lines]
+
+
+def _listed_gpus() -> list[str] | None:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, or None if it is not set."""
+    if (listed := os.environ.get(_VISIBLE_DEVICES)) is None:
+        return None
+    names = [name.strip() for name in listed.split(",")]
+    # CUDA ignores everything from the first invalid name on.
+    end = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
+    return names[:end]
+
+
 def _visible_gpus() -> list[str]:
-    if (listed := os.environ.get(_VISIBLE_DEVICES)) is not None:
-        names = [name.strip() for name in listed.split(",")]
-        # CUDA ignores everything from the first invalid name on.
-        end = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
-        return names[:end]
+    if (names := _listed_gpus()) is not None:
+        return names
     try:
         count = sum(1 for _ in _DRIVER_GPUS.iterdir())
     except OSError:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from multiverso._native import capi
-from multiverso._native.arguments import finite, integer
+from multiverso._native.arguments import between, finite, integer
 
 __all__ = [
     "Constant",
@@ -173,9 +173,7 @@ class RandomNormal(Initializer):
     def __post_init__(self) -> None:
         """Check the numbers."""
         finite(self.mean, "mean")
-        if (deviation := finite(self.stddev, "stddev")) < 0:
-            msg = f"stddev: expected 0 or more, received {deviation}"
-            raise ValueError(msg)
+        between(self.stddev, "stddev", 0)
         _check_seed(self.seed)
 
     def _values(self) -> tuple[float, ...]:

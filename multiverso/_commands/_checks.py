@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from multiverso._commands import _hello, info
 from multiverso._commands._trial import TrialResult, run_trial
 from multiverso._mpi.communicator import INSTALL_MPI
+from multiverso._mpi.launcher import is_open_mpi
 from multiverso._mpi.mpirun import mpirun_command
 
 #: Less free memory in /dev/shm may not suffice for MPI. Docker containers have this by default.
@@ -134,7 +135,7 @@ def check_launcher(facts: dict[str, Any]) -> Iterator[Finding]:
         yield _broken("launcher", found, INSTALL_MPI)
     elif "error" in mpi or launcher["vendor"] is None:
         yield _ok("launcher", found)
-    elif (launcher["vendor"] == "Open MPI") != (mpi["vendor"] in ("Open MPI", "Spectrum MPI")):
+    elif is_open_mpi(launcher["vendor"]) != is_open_mpi(mpi["vendor"]):
         yield _broken(
             "launcher",
             f"{found}, but the MPI here is {mpi['vendor']}: each rank would run alone, or abort",

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from multiverso._mpi.mpirun import mpirun_environment, without_rank
+from multiverso._mpi.launcher import without_rank
+from multiverso._mpi.mpirun import mpirun_environment
 
 #: Seconds for each step after a timeout: mpirun ends the job, its remaining processes are killed,
 #: and the pipes are read to their end.

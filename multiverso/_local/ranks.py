@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias
 
 from multiverso._local import guard
 from multiverso._local.job import ELASTIC, JOIN, NAME, RANK, SIZE, LocalJob, new_name
-from multiverso._mpi.mpirun import without_rank
+from multiverso._mpi.launcher import without_rank
 
 #: Seconds between two looks at the processes.
 _INTERVAL: Final = 0.02

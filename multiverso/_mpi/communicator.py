@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from multiverso._extras import EXIT_CODE, MissingExtraError
-from multiverso._mpi.launcher import Launcher, find_launcher, started_by
+from multiverso._mpi.launcher import LAUNCHERS, Launcher, find_launcher, is_open_mpi, started_by
 from multiverso._mpi.shared_files import remove_mapped
 from multiverso._native import library
 from multiverso._native.exception_text import describe, uncaught_exception
@@ -346,24 +346,25 @@ def _require_same_vendor(mpi: ModuleType, launcher: Launcher | None) -> None:
     if launcher is None:
         return
     vendor = mpi.get_vendor()[0]
-    is_open_mpi = vendor in ("Open MPI", "Spectrum MPI")
     if mpi.Is_initialized():
-        is_compatible = launcher.size in (None, 0, 1) or mpi.COMM_WORLD.Get_size() > 1
+        size = launcher.size_in(os.environ)
+        is_compatible = size in (None, 0, 1) or mpi.COMM_WORLD.Get_size() > 1
         effect = "sees 1 rank"
     else:
-        # Only pairs that are known to fail are rejected, because several MPIs support PMI and PMIx.
-        fails_with = {"OMPI_COMM_WORLD_SIZE": not is_open_mpi, "MPI_LOCALNRANKS": is_open_mpi}
-        is_compatible = not any(fails_with[name] for name in fails_with if name in os.environ)
+        # A launcher may have started another one, so the variables of both are set.
+        started = [other for other in LAUNCHERS if other.has_started(os.environ)]
+        is_compatible = all(
+            other.starts_open_mpi in (None, is_open_mpi(vendor)) for other in started
+        )
         effect = "would see 1 rank or abort"
     if is_compatible:
         return
     library = library_of(mpi)
     found = f"{vendor} {'.'.join(map(str, mpi.get_vendor()[1]))} ({library})"
-    extra = "openmpi" if launcher.variable == "OMPI_COMM_WORLD_SIZE" else "mpich"
     msg = (
         f"{started_by(launcher)}, but the MPI of this environment is {found}, which {effect}. "
         f"Start the job with that MPI's mpirun{_mpirun_beside(library)}, or use the launcher's "
-        f"MPI: pip install 'multiverso[{extra}]' in an environment of its own, or set "
+        f"MPI: pip install 'multiverso[{launcher.extra}]' in an environment of its own, or set "
         f"MPI4PY_LIBMPI to its libmpi."
     )
     raise LauncherError(msg, name=_MODULE, path=library)

@@ -1,13 +1,13 @@
 """The path, the command line and the environment of the mpirun that starts a job.
 
-Only this module of the package knows options and variables of an mpirun.
+Only this module of the package knows the options of an mpirun, and the variables that it reads.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +19,6 @@ _VERSION_TIMEOUT: Final = 30.0
 
 #: Runs a command and always ends with 0. MPICH reports a lost rank by SIGUSR1, which is ignored.
 _SHELL_SCRIPT: Final = """trap '' USR1; "$0" "$@"; exit 0"""
-
-#: Prefixes of the variables that a launcher sets for its ranks. A job that is started from a rank
-#: must not inherit them.
-_RANK_PREFIXES: Final = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_")
 
 #: Variables that disable two components of Open MPI on one machine. The component for UCX reports a
 #: false error on machines without UCX, and that for libfabric delays the start by a second.
@@ -128,8 +124,3 @@ def allowed_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def without_rank(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without those that make a process a rank of an MPI job."""
-    return {name: value for name, value in environ.items() if not name.startswith(_RANK_PREFIXES)}

@@ -60,6 +60,18 @@ def finite(value: Any, what: str, expected: str = "a finite number") -> float:
     return number
 
 
+def between(value: Any, what: str, least: float, most: float = math.inf) -> float:
+    """Return a finite number from `least` to `most` as a float; raise as `finite` for others."""
+    expected = (
+        f"a number >= {least:g}" if most == math.inf else f"a number from {least:g} to {most:g}"
+    )
+    number = finite(value, what, expected)
+    if not least <= number <= most:
+        msg = f"{what}: expected {expected}, received {value!r}"
+        raise ValueError(msg)
+    return number
+
+
 def _plain(value: Any) -> Any:
     """Return what an array or a tensor without dimensions contains, and other values as they are.
 

@@ -6,6 +6,7 @@ import sys
 from ctypes import byref, c_int32
 from typing import Final
 
+from multiverso._mpi.launcher import LAUNCHERS
 from multiverso._native import capi
 from multiverso._native.library import checked
 
@@ -24,13 +25,8 @@ _VARIABLES: Final = {
         "MULTIVERSO_SIZE",
         "MULTIVERSO_JOIN",
     ),
-    capi.MV_LAUNCHER_MPI: (
-        "OMPI_COMM_WORLD_SIZE",
-        "SLURM_STEP_ID",
-        "PMI_SIZE",
-        "PMI_RANK",
-        "PMIX_RANK",
-        "MPI_LOCALNRANKS",
+    capi.MV_LAUNCHER_MPI: tuple(
+        {variable for launcher in LAUNCHERS for variable in launcher.found_by}
     ),
     capi.MV_LAUNCHER_TORCHRUN: ("TORCHELASTIC_RUN_ID",),
 }

@@ -11,8 +11,10 @@ model between steps makes Keras call ``jax_state_sync()``; then the arrays are r
 """
 
 import ctypes
+from collections.abc import Callable
 from typing import Any, Final
 
+import jax
 import numpy as np
 
 from multiverso._native.dtypes import TABLE_DTYPES
@@ -152,6 +154,27 @@ def _sync_state(model: Any) -> None:
     """Copy the state of a model in ``fit`` back to its variables; a no-op the second time."""
     if hasattr(model, "jax_state_sync"):
         model.jax_state_sync()
+
+
+def train_step_of(model: Any, keeps_weights: bool) -> Callable[[Any], Any]:
+    """Return a function that trains `model` on a batch; see `_training.train_step_of`."""
+    lists = [
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
+        model.metrics_variables,
+    ]
+    step = model.train_step if model.run_eagerly else jax.jit(model.train_step)
+    first_changed = 1 if keeps_weights else 0  # Assignments take time.
+
+    def train(data: Any) -> None:
+        state = tuple([variable.value for variable in variables] for variables in lists)
+        _, state = step(state, data)
+        for variables, values in list(zip(lists, state, strict=True))[first_changed:]:
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+
+    return train
 
 
 def store_of(model_weights: ModelWeights, variables: list[Any]) -> Store:

@@ -131,6 +131,14 @@ def _addresses_of(tensors: list[Any]) -> list[int]:
     return [np.asarray(tensor).ctypes.data for tensor in tensors]
 
 
+def train_step_of(model: Any, keeps_weights: bool) -> Callable[[Any], Any]:
+    """Return a function that trains `model` on a batch; see `_training.train_step_of`."""
+    if model.run_eagerly:
+        return model.train_step  # type: ignore[no-any-return]
+    jit = bool(model.jit_compile) and model.jit_compile != "auto"
+    return tf.function(model.train_step, reduce_retracing=True, jit_compile=jit)  # type: ignore[no-any-return]
+
+
 def store_of(weights: ModelWeights, variables: list[Any]) -> Store:
     """Return a store of variables of one dtype that are all read or written in each step."""
     dtype = TABLE_DTYPES[variable_dtype(variables[0])].name

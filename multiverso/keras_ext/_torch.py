@@ -1,6 +1,9 @@
 """Weights of Keras on PyTorch, which are tensors of PyTorch."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import torch
 
 from multiverso.keras_ext._variables import ModelWeights
 from multiverso.sync._movable import grouped
@@ -16,3 +19,44 @@ def tensors_of(weights: ModelWeights, variables: list[Any], shares: list[Share])
         for variable, share in zip(variables, shares, strict=True)
     )
     return grouped(tensors, TorchGroup)
+
+
+class FlatTensors:
+    """Does the same as `FlatVariables`, with the variables as views of one flat tensor.
+
+    On the CPU this is in the memory of `array`: a table that writes to `array` writes to the model.
+    On a GPU one copy moves all values.
+    """
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        tensors = [variable.value for variable in variables]
+        self._flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        views = self._flat.split([tensor.numel() for tensor in tensors])
+        for tensor, view in zip(tensors, views, strict=True):
+            tensor.data = view.view(tensor.shape)
+        self._host = self._flat
+        if self._flat.device.type != "cpu":
+            # A GPU reads and writes pinned memory fast.
+            self._host = torch.empty_like(self._flat, device="cpu", pin_memory=True)
+        self.array = self._host.numpy()
+        self.pull()
+
+    def pull(self) -> None:
+        """Copy the values of the variables to `array`."""
+        if self._host is not self._flat:
+            self._host.copy_(self._flat)
+
+    def push(self) -> None:
+        """Copy `array` to the variables."""
+        if self._host is not self._flat:
+            self._flat.copy_(self._host)
+
+
+def train_step_of(model: Any, keeps_weights: bool) -> Callable[[Any], Any]:
+    """Return a function that trains `model` on a batch; see `_training.train_step_of`."""
+
+    def train(data: Any) -> None:
+        model.train()  # PyTorch's mode of training, which an evaluation ends.
+        model.train_step(data)
+
+    return train

@@ -1,10 +1,12 @@
 """The weights of a Keras model as tensors to be synchronized, on any backend."""
 
 import importlib
+from types import ModuleType
 from typing import Any
 
 import keras
 
+from multiverso._extras import BACKENDS
 from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync._param_manager import Shares
 from multiverso.sync._table_copy import Share
@@ -107,13 +109,24 @@ def tensors_of(model_weights: ModelWeights, statistics: Shares) -> Tensors:
         if share is not None and 0 not in variable.shape:
             variables.append(variable)
             shares.append(share)
+    tensors = backend_module().tensors_of(model_weights, variables, shares)
+    return WeightTensors(model_weights.trained, tensors)
+
+
+def backend_module() -> ModuleType:
+    """Return the module for the backend of Keras, whose framework it imports.
+
+    Raises
+    ------
+    ValueError
+        If there is none for the backend.
+
+    """
     backend = keras.backend.backend()
-    if backend not in ("jax", "tensorflow", "torch"):
-        msg = f"expected the Keras backend jax, tensorflow or torch, received {backend}"
+    if backend not in BACKENDS:
+        msg = f"the backend of Keras: expected one of {', '.join(BACKENDS)}, received {backend}"
         raise ValueError(msg)
-    # The module of each backend imports its framework.
-    module = importlib.import_module(f"multiverso.keras_ext._{backend}")
-    return WeightTensors(model_weights.trained, module.tensors_of(model_weights, variables, shares))
+    return importlib.import_module(f"multiverso.keras_ext._{backend}")
 
 
 def variable_dtype(variable: Any) -> str:

@@ -4,19 +4,15 @@ import importlib.util
 import json
 import logging
 import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
+from multiverso._mpi.mpirun import allowed_cores
 from multiverso.learn._input import InputError
 
 _log = logging.getLogger("multiverso")
 
 _BACKENDS: Final = ("torch", "jax", "tensorflow")
-
-#: Seconds after which a run of nvidia-smi has failed.
-_NVIDIA_SMI_TIMEOUT: Final = 30.0
 
 #: The variables for the number of threads of PyTorch and NumPy, of TensorFlow, and of JAX.
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC")
@@ -63,7 +59,7 @@ def _configured_backend() -> str | None:
 def choose_threads(local_workers: int) -> None:
     """Give each worker of this host its share of the cores, unless the user has set the threads."""
     cores = os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    allowed = allowed_cores()
     # A launcher that binds ranks to cores has divided the cores already.
     threads = allowed if allowed < cores else max(1, allowed // max(1, local_workers))
     for name in _THREAD_VARIABLES:
@@ -76,7 +72,7 @@ def choose_gpu(free: list[str] | None, max_gpus: int, index: int | None = 0) -> 
     On hosts with nvidia-smi it sets CUDA_VISIBLE_DEVICES to the choice, so call it before a
     framework is imported.
 
-    `free` is the result of `free_gpus` from before any rank of the job uses a GPU. At most
+    `free` is the result of `devices.idle_gpus` from before any rank of the job uses a GPU. At most
     `max_gpus` of them are used, or all with -1. `index` is this worker's index among the workers of
     its host, and so its GPU's among the free ones; None if the rank does not train.
     """
@@ -88,42 +84,3 @@ def choose_gpu(free: list[str] | None, max_gpus: int, index: int | None = 0) -> 
     os.environ["CUDA_VISIBLE_DEVICES"] = chosen or ""
     _log.info("this rank computes on %s", f"GPU {chosen}" if chosen else "the CPU")
     return chosen
-
-
-def free_gpus() -> list[str] | None:
-    """Return the ids of the NVIDIA GPUs without a compute process; None without nvidia-smi.
-
-    If CUDA_VISIBLE_DEVICES is set, only the GPUs that it names are returned.
-    """
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    gpus = _query(program, "--query-gpu=index,uuid")
-    processes = _query(program, "--query-compute-apps=gpu_uuid")
-    if gpus is None or processes is None:
-        return []
-    busy = {line[0] for line in processes}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    allowed = None if visible is None else [name.strip() for name in visible.split(",")]
-    return [
-        uuid
-        for index, uuid in (line[:2] for line in gpus if len(line) >= 2)
-        if uuid not in busy and (allowed is None or index in allowed or uuid in allowed)
-    ]
-
-
-def _query(program: str, query: str) -> list[list[str]] | None:
-    """Return the rows of the table that nvidia-smi prints, or None if nvidia-smi fails."""
-    try:
-        process = subprocess.run(
-            [program, query, "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=_NVIDIA_SMI_TIMEOUT,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        _log.warning("nvidia-smi failed, so no GPU is used: %s", error)
-        return None
-    lines = filter(None, process.stdout.splitlines())
-    return [[part.strip() for part in line.split(",")] for line in lines]

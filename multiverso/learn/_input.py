@@ -1,14 +1,12 @@
 """Checks of the input of users, and the error that the checks raise."""
 
 import contextlib
-import math
-import numbers
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from multiverso._native.arguments import flag, several
+from multiverso._native.arguments import several
 
 #: The greatest number of characters of another error's message in an InputError.
 _MAX_REASON: Final = 300
@@ -41,44 +39,20 @@ def as_input_error(problem: str, *types: type[Exception]) -> Iterator[None]:
         raise InputError(f"{problem}: {reason}") from error
 
 
-def checked_integer(name: str, value: Any, minimum: int) -> int:
-    """Return `value` as an int; raise InputError unless it is an integer >= `minimum`."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < minimum:
-        raise InputError(f"{name}: expected an integer >= {minimum}, received {value!r}")
-    return int(value)
-
-
-def checked_number(name: str, value: Any, maximum: float = math.inf) -> float:
-    """Return `value` as a float; raise InputError unless it is a number from 0 to `maximum`."""
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= float(value) <= maximum:
-        bounds = ">= 0" if maximum == math.inf else f"from 0 to {maximum:g}"
-        raise InputError(f"{name}: expected a number {bounds}, received {value!r}")
-    return float(value)
-
-
-def checked_flag(name: str, value: Any) -> bool:
-    """Return `value` as a bool; raise InputError unless it is one."""
+@contextlib.contextmanager
+def argument_checks() -> Iterator[None]:
+    """Turn the TypeError or ValueError of a check of `_native.arguments` into an InputError."""
     try:
-        return flag(value, name)
-    except TypeError as error:
+        yield
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
         raise InputError(str(error)) from None
 
 
-def checked_names(name: str, value: Any) -> list[str]:
-    """Return the names of files as a list; raise InputError for one name, which has characters."""
-    try:
-        return [str(item) for item in several(value, name, (str, bytes, os.PathLike))]
-    except TypeError as error:
-        raise InputError(str(error)) from None
-
-
-def checked_seconds(name: str, value: Any) -> float:
-    """Return `value` as a float; raise InputError unless it is above 0 and at most a year."""
-    seconds = checked_number(name, value, 365 * 24 * 3600.0)
-    if seconds == 0:
-        raise InputError(f"{name}: expected a number of seconds above 0, received {value!r}")
-    return seconds
+def names_of(files: Any, what: str) -> list[str]:
+    """Return the names of files as a list; raise TypeError for one name, which has characters."""
+    return [str(item) for item in several(files, what, (str, bytes, os.PathLike))]
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -4,38 +4,29 @@ An optimizer of the server is a table's updater. The model of the master is comp
 equivalent, which does not train: callbacks change its learning rate, and ModelCheckpoint saves it.
 """
 
-import math
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from multiverso.learn._input import InputError
+from multiverso._native.arguments import finite
+from multiverso.learn._input import InputError, argument_checks
+from multiverso.tables._updaters import OPTIONAL, UPDATERS
 
-#: For each updater, its class in Keras and its options; None means the default of the updater.
+#: For each updater, its class in Keras, and the defaults that differ from those of the updater.
 # The updater "ftrl" is not among them, because it shrinks the initial parameters of a network.
 # The learning rate of adadelta is 1 in the paper (Zeiler 2012) and in mpi_learn; with Keras' 0.001
 # the optimizer hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from
 # ten thousand samples in three epochs.
-_KERAS_OPTIMIZERS: Final[dict[str, tuple[str, dict[str, float | None]]]] = {
+_KERAS_OPTIMIZERS: Final[dict[str, tuple[str, dict[str, float]]]] = {
     "sgd": ("SGD", {"learning_rate": 0.05}),
     "momentum": ("SGD", {"learning_rate": 0.01, "momentum": 0.9}),
     "nesterov": ("SGD", {"learning_rate": 0.01, "momentum": 0.9}),
-    "adagrad": (
-        "Adagrad",
-        {"learning_rate": 0.01, "initial_accumulator_value": None, "epsilon": None},
-    ),
-    "rmsprop": (
-        "RMSprop",
-        {"learning_rate": 0.001, "rho": None, "momentum": None, "epsilon": None},
-    ),
-    "adadelta": ("Adadelta", {"learning_rate": 1.0, "rho": None, "epsilon": None}),
-    "adam": ("Adam", {"learning_rate": 0.001, "beta_1": None, "beta_2": None, "epsilon": None}),
-    "dcasgd": ("SGD", {"learning_rate": 0.05, "variance_control": None}),
-    "dcasgda": (
-        "SGD",
-        {"learning_rate": 0.05, "variance_control": None, "rho": None, "epsilon": None},
-    ),
+    "adagrad": ("Adagrad", {"learning_rate": 0.01}),
+    "rmsprop": ("RMSprop", {"learning_rate": 0.001}),
+    "adadelta": ("Adadelta", {"learning_rate": 1.0}),
+    "adam": ("Adam", {"learning_rate": 0.001}),
+    "dcasgd": ("SGD", {"learning_rate": 0.05}),
+    "dcasgda": ("SGD", {"learning_rate": 0.05}),
 }
 
 #: The names that `Algo` takes.
@@ -51,7 +42,7 @@ class ServerOptimizer:
 
     name: str  # The name that the user gave, in lower case.
     updater: str  # The updater of the table.
-    #: The given options, and for the others the defaults of this module that are not None.
+    #: The given options, and for the others the defaults of this module.
     options: dict[str, float]
 
     def keras_twin(self) -> Any:
@@ -91,17 +82,17 @@ def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimize
             options.setdefault("momentum", 0.0)
         else:
             options.pop("momentum", None)
-    defaults = _KERAS_OPTIMIZERS[updater][1]
+    known = [option for option in UPDATERS[updater][1] if option not in OPTIONAL]
     for key, value in options.items():
-        if key not in defaults:
+        if key not in known:
             raise InputError(
-                f"optimizer {name}: expected options among {', '.join(defaults)}, received "
+                f"optimizer {name}: expected options among {', '.join(known)}, received "
                 f"{key}={value!r}"
             )
-    values = {**{k: v for k, v in defaults.items() if v is not None}, **options}
-    return ServerOptimizer(
-        name.lower(), updater, {key: _finite_float(key, value) for key, value in values.items()}
-    )
+    values = {**_KERAS_OPTIMIZERS[updater][1], **options}
+    with argument_checks():
+        checked = {key: finite(value, key) for key, value in values.items()}
+    return ServerOptimizer(name.lower(), updater, checked)
 
 
 def worker_optimizer(name: str, learning_rate: float | None, momentum: float) -> Any:
@@ -122,9 +113,3 @@ def worker_optimizer(name: str, learning_rate: float | None, momentum: float) ->
         raise InputError(
             f"worker_optimizer: expected the name of an optimizer of Keras, received {name!r}"
         ) from error
-
-
-def _finite_float(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise InputError(f"{name}: expected a finite number, received {value!r}")
-    return float(value)

@@ -2,11 +2,12 @@
 
 import argparse
 import contextlib
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from multiverso.learn._input import InputError, checked_seconds
+from multiverso._commands._argument_types import integer
+from multiverso._native.arguments import seconds
+from multiverso.learn._input import InputError
 
 #: Metrics that Keras 3 has renamed.
 _METRICS: Final = {"acc": "accuracy", "val_acc": "val_accuracy"}
@@ -41,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("model", help="the model: a JSON file from model.to_json(), or a .keras file")
     add("train_data", help="text file with the names of the HDF5 files for training, one per line")
     add("val_data", help="text file with the names of the HDF5 files for validation")
-    count, positive = _integer_from(0), _integer_from(1)
+    count, positive = integer(0), integer(1)
     _add(parser, "--trial-name NAME", "part of the names of the results", "train")
 
     add_option = partial(_add, parser.add_argument_group("data"))
@@ -180,7 +181,7 @@ def target(text: str) -> tuple[str, str, float]:
 
 def _seconds(text: str) -> float:
     try:
-        return checked_seconds("seconds", float(text))
+        return seconds(float(text), "SECONDS")
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
@@ -194,14 +195,3 @@ def _mode(text: str) -> str:
 def _log_level(text: str) -> str:
     level = text.lower()
     return "warning" if level == "warn" else level
-
-
-def _integer_from(minimum: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = int(text)
-        if value < minimum:
-            raise argparse.ArgumentTypeError(f"expected an integer >= {minimum}, received {text}")
-        return value
-
-    parse.__name__ = "integer"  # The errors of argparse contain this name.
-    return parse

@@ -1,7 +1,7 @@
 """A rank's copy of the model, with its parameters and its gradient as flat arrays, as in tables."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from multiverso._extras import BACKENDS, LEARN, needs
 from multiverso._native.arrays import native_order
-from multiverso.learn._input import InputError, as_input_error
+from multiverso.learn._input import InputError, argument_checks, as_input_error
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import mapped
 
@@ -17,51 +17,14 @@ with needs("the training of a model", **LEARN, **BACKENDS):
     import keras
     import tqdm  # noqa: F401  (for the progress; here its absence is found before training)
 
-    from multiverso.learn._flat import flat_variables
+    from multiverso.keras_ext._training import GradientCapture, flat_variables, train_step_of
+    from multiverso.keras_ext._variables import backend_module
 
 Batch = tuple[Any, ...]
 
 _log = logging.getLogger("multiverso")
 
 _FLOATS: Final = ("float32", "float64")
-
-
-class GradientCapture(keras.optimizers.Optimizer):
-    """An optimizer that keeps the gradients of a training step instead of applying them.
-
-    The model's own ``train_step`` computes the gradients, so its losses, metrics, sample weights
-    and layers that behave differently in training all work as in Keras.
-
-    Attributes
-    ----------
-    gradients : list of keras.Variable
-        The last gradients, one for each trainable variable; zero for a variable without gradient.
-    is_used : bool
-        Whether a ``train_step`` has passed gradients to this optimizer.
-
-    """
-
-    def __init__(self) -> None:
-        super().__init__(learning_rate=1.0, name="gradient_capture")
-        self.gradients: list[Any] = []
-        self.is_used = False
-
-    def build(self, variables: Sequence[Any]) -> None:
-        """Create `gradients`."""
-        if not self.built:
-            super().build(variables)
-            self.gradients = [
-                self.add_variable_from_reference(variable, name="gradient")
-                for variable in variables
-            ]
-
-    def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        """Keep `grads`."""
-        self.is_used = True
-        for variable, gradient in zip(self.gradients, grads, strict=True):
-            if gradient is None:
-                gradient = keras.ops.zeros_like(variable)
-            variable.assign(keras.ops.convert_to_tensor(gradient))
 
 
 class Replica:
@@ -118,7 +81,7 @@ class Replica:
         """Train on a batch: set `gradient`, or let the model's optimizer make a step."""
         data = unpack(batch)
         if self._train_step is None:
-            self._train_step = _train_step_of(self.model)
+            self._train_step = train_step_of(self.model)
         if not self._uses_difference:
             self._train_step(data)
             if self._gradient is not None:
@@ -140,53 +103,6 @@ class Replica:
     def set_learning_rate(self, value: float) -> None:
         """Change the learning rate of the model's own optimizer."""
         self.model.optimizer.learning_rate = value
-
-
-def _train_step_of(model: Any) -> Callable[[Any], Any]:
-    """Return a function that trains a model on a batch, and adds to its metrics.
-
-    ``train_on_batch`` would reset the metrics, and let XLA compile on the CPU, which is slower.
-    """
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-    if keras.backend.backend() == "jax":
-        return _train_step_of_jax(model)
-    if keras.backend.backend() == "torch":
-
-        def train(data: Any) -> None:
-            model.train()  # PyTorch's mode of training, which an evaluation ends.
-            model.train_step(data)
-
-        return train
-    import tensorflow as tf
-
-    if model.run_eagerly:
-        return model.train_step  # type: ignore[no-any-return]
-    jit = bool(model.jit_compile) and model.jit_compile != "auto"
-    return tf.function(model.train_step, reduce_retracing=True, jit_compile=jit)  # type: ignore[no-any-return]
-
-
-def _train_step_of_jax(model: Any) -> Callable[[Any], Any]:
-    import jax
-
-    lists = [
-        model.trainable_variables,
-        model.non_trainable_variables,
-        model.optimizer.variables,
-        model.metrics_variables,
-    ]
-    step = model.train_step if model.run_eagerly else jax.jit(model.train_step)
-    # Assignments take time, and this optimizer leaves the trainable variables as they are.
-    first_changed = 1 if isinstance(model.optimizer, GradientCapture) else 0
-
-    def train(data: Any) -> None:
-        state = tuple([variable.value for variable in variables] for variables in lists)
-        _, state = step(state, data)
-        for variables, values in list(zip(lists, state, strict=True))[first_changed:]:
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
-
-    return train
 
 
 def training_replica(model: Any, algo: Algo, sample: Batch, difference: bool = False) -> Replica:
@@ -211,11 +127,8 @@ def training_replica(model: Any, algo: Algo, sample: Batch, difference: bool = F
         fit the model.
 
     """
-    backend = keras.backend.backend()
-    if backend not in BACKENDS:
-        raise InputError(
-            f"the backend of Keras: expected one of {', '.join(BACKENDS)}, received {backend}"
-        )
+    with argument_checks():
+        backend_module()
     if difference and not algo.local_steps:
         algo.compile_model(model, keras.optimizers.SGD(1.0))
         return Replica(_built(model, sample), uses_difference=True)

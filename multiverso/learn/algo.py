@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from multiverso.learn._input import InputError, as_input_error, checked_integer, checked_number
+from multiverso._native.arguments import between, choice, integer, text
+from multiverso.learn._input import InputError, argument_checks, as_input_error
 from multiverso.learn._optimizers import server_optimizer, worker_optimizer
 
 __all__ = ["Algo"]
@@ -11,6 +12,9 @@ __all__ = ["Algo"]
 WIRES: Final = ("float32", "bfloat16", "int8")
 
 _MODES: Final = ("sgd", "easgd", "diloco")
+
+#: By what a worker's changes may be weighted.
+_WEIGHTS: Final = ("samples",)
 
 #: The elastic force of all workers together in the paper's experiments (beta).
 _DEFAULT_BETA: Final = 0.9
@@ -99,25 +103,23 @@ class Algo:
         weight: str | None = None,
         **options: Any,
     ) -> None:
-        if mode not in _MODES:
-            raise InputError(f"mode: expected 'sgd', 'easgd' or 'diloco', received {mode!r}")
-        if not isinstance(worker_optimizer, str):
-            raise InputError(f"worker_optimizer: expected a name, received {worker_optimizer!r}")
-        if wire is not None and wire not in WIRES:
-            raise InputError(f"wire: expected one of {', '.join(WIRES)}, received {wire!r}")
-        if weight not in (None, "samples"):
-            raise InputError(f"weight: expected 'samples' or None, received {weight!r}")
-        self.wire = wire
-        self.weight = weight
-        self.mode = mode
         self.loss = loss
         self.metrics = list(metrics) if isinstance(metrics, tuple) else metrics
-        self.validate_every = (
-            None if validate_every is None else checked_integer("validate_every", validate_every, 0)
-        )
-        self.worker_optimizer = worker_optimizer
-        self.sync_every = checked_integer("sync_every", sync_every, 1)
-        self.fragments = checked_integer("fragments", fragments, 1)
+        with argument_checks():
+            self.mode = choice(mode, "mode", _MODES)
+            self.worker_optimizer = text(worker_optimizer, "worker_optimizer")
+            self.wire = None if wire is None else choice(wire, "wire", WIRES)
+            self.weight = None if weight is None else choice(weight, "weight", _WEIGHTS)
+            self.validate_every = (
+                None if validate_every is None else integer(validate_every, "validate_every", 0)
+            )
+            self.sync_every = integer(sync_every, "sync_every", 1)
+            self.fragments = integer(fragments, "fragments", 1)
+            self.elastic_force = (
+                None if elastic_force is None else between(elastic_force, "elastic_force", 0, 1)
+            )
+            self.elastic_lr = None if elastic_lr is None else between(elastic_lr, "elastic_lr", 0)
+            self.elastic_momentum = between(elastic_momentum, "elastic_momentum", 0, 1)
         if self.fragments > self.sync_every:
             raise InputError(
                 f"fragments: expected at most sync_every, {self.sync_every}, received {fragments}"
@@ -125,11 +127,6 @@ class Algo:
         if mode != "diloco" and (self.fragments > 1 or weight is not None):
             name = "fragments" if self.fragments > 1 else "weight"
             raise InputError(f"{name}: expected mode 'diloco', received {mode!r}")
-        self.elastic_force = (
-            None if elastic_force is None else checked_number("elastic_force", elastic_force, 1.0)
-        )
-        self.elastic_lr = None if elastic_lr is None else checked_number("elastic_lr", elastic_lr)
-        self.elastic_momentum = checked_number("elastic_momentum", elastic_momentum, 1.0)
         self.optimizer = (
             None if self.elastic and optimizer is None else server_optimizer(optimizer, options)
         )

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from multiverso._extras import EXIT_CODE, LEARN, MissingExtraError, require
+from multiverso._local.job import find_local_job
+from multiverso._mpi.launcher import find_launcher
 from multiverso._version import __version__
-from multiverso.errors import MultiversoError
+from multiverso.devices import idle_gpus
+from multiverso.errors import LauncherError, MultiversoError
 from multiverso.learn import _options
 from multiverso.learn._agreement import StoppedError, agreement, training_session
-from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads, free_gpus
+from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads
 from multiverso.learn._history import write_json
 from multiverso.learn._input import InputError, read_text
 from multiverso.learn.algo import Algo
@@ -22,11 +25,6 @@ from multiverso.learn.manager import MPIManager
 from multiverso.learn.model import ModelFromJson, ModelFromKeras
 
 __all__ = ["Parser", "is_master", "main", "train"]
-
-#: Environment variables in which launchers pass the rank; the first variable that is set counts.
-_RANK_VARIABLES: Final = (
-    *("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MULTIVERSO_RANK", "SLURM_PROCID"),
-)
 
 _TRAIN: Final = "Train a Keras model on all ranks of a job."
 _PLOT: Final = "Draw the histories of trainings as PNG files."
@@ -46,8 +44,13 @@ class Parser(argparse.ArgumentParser):
 
 def is_master() -> bool:
     """Return whether this process is rank 0, or was started without a launcher."""
-    names = [*_RANK_VARIABLES, *(["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else [])]
-    return next((os.environ[name] for name in names if name in os.environ), "0") == "0"
+    if (launcher := find_launcher()) is not None:
+        return launcher.rank_in(os.environ) in (0, None)
+    try:
+        job = find_local_job()
+    except LauncherError:  # The session will raise it on each rank.
+        return True
+    return job is None or job.rank == 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -119,7 +122,7 @@ def _train(parsed: argparse.Namespace) -> None:
             num_workers = max(session.size - 1, 1)
             algo = _make_algo(parsed, num_workers)
             choose_backend(parsed.backend)
-            gpus = free_gpus()
+            gpus = idle_gpus()
             nodes.append(session.node)
         workers = range(session.size - num_workers, session.size)
         local_workers = [rank for rank in workers if nodes[rank] == [session.node]]

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from multiverso.learn._input import checked_integer, checked_names
+from multiverso._native.arguments import integer
+from multiverso.learn._input import argument_checks, names_of
 
 __all__ = ["Data", "Nested", "length_of", "mapped"]
 
@@ -50,12 +51,14 @@ class Data:
     """
 
     def __init__(self, batch_size: int) -> None:
-        self.batch_size = checked_integer("batch_size", batch_size, 1)
+        with argument_checks():
+            self.batch_size = integer(batch_size, "batch_size", 1)
         self.file_names: list[str] = []
 
     def set_file_names(self, file_names: Iterable[str]) -> None:
         """Set the files that this object reads."""
-        self.file_names = checked_names("file_names", file_names)
+        with argument_checks():
+            self.file_names = names_of(file_names, "file_names")
 
     def generate_data(self) -> Iterator[tuple[Any, ...]]:
         """Yield the batches of one epoch, then end.

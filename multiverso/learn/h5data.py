@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from multiverso._extras import LEARN, needs
-from multiverso.learn._input import InputError, as_input_error, checked_integer, first_line
+from multiverso._native.arguments import integer
+from multiverso.learn._input import InputError, argument_checks, as_input_error, first_line
 from multiverso.learn.data import Data, Nested
 
 __all__ = ["H5Data"]
@@ -61,7 +62,8 @@ class H5Data(Data):
         _h5py()
         super().__init__(batch_size)
         self.cache = Path(cache) if cache else None
-        self.preloading = checked_integer("preloading", preloading, 0)
+        with argument_checks():
+            self.preloading = integer(preloading, "preloading", 0)
         self.features_name = features_name
         self.labels_name = labels_name
 

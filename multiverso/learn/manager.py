@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from multiverso._native.arguments import flag, integer, seconds
 from multiverso.learn._agreement import training_session
 from multiverso.learn._history import History
-from multiverso.learn._input import checked_flag, checked_integer, checked_names, checked_seconds
+from multiverso.learn._input import argument_checks, names_of
 from multiverso.learn._roles import Training
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
@@ -117,22 +118,23 @@ class MPIManager:
         restore: str | Path | None = None,
         timeout: float = 3600.0,
     ) -> None:
-        self.num_epochs = checked_integer("num_epochs", num_epochs, 1)
-        self.num_masters = checked_integer("num_masters", num_masters, 1)
-        self.checkpoint_interval = checked_integer("checkpoint_interval", checkpoint_interval, 1)
-        self.synchronous = checked_flag("synchronous", synchronous)
+        with argument_checks():
+            self.num_epochs = integer(num_epochs, "num_epochs", 1)
+            self.num_masters = integer(num_masters, "num_masters", 1)
+            self.checkpoint_interval = integer(checkpoint_interval, "checkpoint_interval", 1)
+            self.synchronous = flag(synchronous, "synchronous")
+            self.train_list = names_of(train_list, "train_list")
+            self.val_list = [] if val_list is None else names_of(val_list, "val_list")
+            self.timeout = seconds(timeout, "timeout")
         self.comm = comm
         self.data = data
         self.algo = algo
         self.model_builder = model_builder
-        self.train_list = checked_names("train_list", train_list)
-        self.val_list = [] if val_list is None else checked_names("val_list", val_list)
         self.callbacks = list(callbacks or ())
         self.seed = seed
         self.profile = None if profile is None else Path(profile)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.restore = None if restore is None else Path(restore)
-        self.timeout = checked_seconds("timeout", timeout)
         self.model: Any = None
         self.outcome: History | None = None
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from multiverso import _session
 from multiverso._native import arrays
-from multiverso._native.arguments import choice, finite, flag, integer
+from multiverso._native.arguments import between, choice, flag, integer
 from multiverso.errors import StateError
 from multiverso.sync._layout import groups_of, tables_of
 from multiverso.sync._table_sync import TableSync, joined
@@ -87,10 +87,10 @@ class TensorSync:
             self._sync_every = integer(sync_every, "sync_every", 1)
             flag(overlap, "overlap")
             self._delay = integer(fragment_sync_delay, "fragment_sync_delay", 0)
-            alpha = finite(fragment_update_alpha, "fragment_update_alpha", "a number from 0 to 1")
+            alpha = between(fragment_update_alpha, "fragment_update_alpha", 0, 1)
             self._merges = self._delay > 0 or alpha != 0
             if self._merges:
-                _require_merge(self._delay, alpha, overlap, updater, sync_every // fragments)
+                _require_merge(self._delay, overlap, updater, sync_every // fragments)
             if flag(average, "average"):
                 _require_sum(updater, options)
             choice(updater, "updater", UPDATERS, FORMER_UPDATERS)
@@ -351,11 +351,8 @@ def _require_sum(updater: object, options: dict[str, float | None]) -> None:
         raise ValueError(msg)
 
 
-def _require_merge(delay: int, alpha: float, overlap: bool, updater: object, distance: int) -> None:
+def _require_merge(delay: int, overlap: bool, updater: object, distance: int) -> None:
     """Raise ValueError unless results of exchanges can be merged after `delay` steps."""
-    if not 0 <= alpha <= 1:
-        msg = f"fragment_update_alpha: expected a number from 0 to 1, received {alpha}"
-        raise ValueError(msg)
     if delay >= max(distance, 1):
         msg = (
             f"fragment_sync_delay: expected less than {distance}, the steps from one fragment to "

@@ -20,6 +20,7 @@ MISSING = [name for name in ("h5py", "tqdm") if importlib.util.find_spec(name) i
 if not MISSING:
     import multiverso as mv
     from multiverso._local import job
+    from multiverso.devices import idle_gpus
     from multiverso.errors import OperationTimeout
     from multiverso.learn import (
         Algo,
@@ -73,7 +74,10 @@ class TestAlgo(unittest.TestCase):
             ({"optimizer": None, "mode": "easgd", "worker_optimizer": 3}, "worker_optimizer"),
             ({"optimizer": "sgd", "sync_every": 4, "fragments": 2}, "fragments: .*diloco.*'sgd'"),
             ({"optimizer": "sgd", "weight": "samples"}, "weight: expected mode 'diloco'"),
-            ({"optimizer": "sgd", "mode": "diloco", "weight": 2}, "weight: expected 'samples'.*2"),
+            (
+                {"optimizer": "sgd", "mode": "diloco", "weight": 2},
+                "weight: expected one of 'samples'.*2",
+            ),
             (
                 {"optimizer": "sgd", "mode": "diloco", "sync_every": 2, "fragments": 3},
                 "fragments: expected at most sync_every, 2, received 3",
@@ -107,7 +111,7 @@ class TestManager(unittest.TestCase):
             ("checkpoint_interval", lambda value: self.manager(checkpoint_interval=value)),
         ):
             for wrong in (0, -1, 2.5, "3", True, None):
-                words = f"^{name}: expected an integer >= 1, received {wrong!r}$"
+                words = f"^{name}: expected (an int|1 to .*), received {wrong!r}"
                 with self.subTest(name, wrong=wrong), self.assertRaisesRegex(InputError, words):
                     make(wrong)
 
@@ -121,7 +125,7 @@ class TestManager(unittest.TestCase):
 
     def test_manager_rejects_invalid_timeouts(self):
         for timeout in (0, -1, float("inf"), "1"):
-            with self.assertRaisesRegex(InputError, "timeout: expected a number"):
+            with self.assertRaisesRegex(InputError, "timeout: expected a finite number"):
                 self.manager(timeout=timeout)
 
     def test_model_needs_either_a_file_or_a_json_string(self):
@@ -315,9 +319,7 @@ class TestEnvironment(FolderTestCase):
                 os.environ.pop("CUDA_VISIBLE_DEVICES", None)
                 if visible is not None:
                     os.environ["CUDA_VISIBLE_DEVICES"] = visible
-                self.assertEqual(
-                    environment.choose_gpu(environment.free_gpus(), most), wanted or None
-                )
+                self.assertEqual(environment.choose_gpu(idle_gpus(), most), wanted or None)
                 self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], wanted)
         # Without the list of processes, every GPU may be busy.
         program.write_text(
@@ -326,5 +328,5 @@ class TestEnvironment(FolderTestCase):
         with mock.patch.dict(os.environ):
             os.environ["PATH"] = f"{self.folder}{os.pathsep}{os.environ['PATH']}"
             with self.assertLogs("multiverso", "WARNING"):
-                self.assertIsNone(environment.choose_gpu(environment.free_gpus(), -1))
+                self.assertIsNone(environment.choose_gpu(idle_gpus(), -1))
             self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], "")

@@ -66,7 +66,7 @@ class TestLauncher(unittest.TestCase):
         ):
             found = find_launcher(environ)
             self.assertIsInstance(found, Launcher)
-            self.assertEqual((found.variable, found.size), expected)
+            self.assertEqual((found.found_by[0], found.size_in(environ)), expected)
 
 
 class TestWithoutLauncher(unittest.TestCase):

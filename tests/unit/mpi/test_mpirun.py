@@ -5,7 +5,8 @@ from unittest import mock
 
 from folders import FolderTestCase
 
-from multiverso._mpi.mpirun import mpirun_command, mpirun_environment, mpirun_vendor, without_rank
+from multiverso._mpi.launcher import without_rank
+from multiverso._mpi.mpirun import mpirun_command, mpirun_environment, mpirun_vendor
 
 MPICH = "HYDRA build details:\n    Version:    5.0.2\n"
 OPEN_MPI = "mpirun (Open MPI) 5.0.11\n\nReport bugs"

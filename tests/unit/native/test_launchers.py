@@ -13,7 +13,7 @@ from multiverso._mpi.launcher import find_launcher
 from multiverso._native.launchers import own_environ
 own = own_environ()
 job, launcher, workers = find_local_job(own), find_launcher(own), find_worker_range(own)
-found = [job and job.rank, launcher and launcher.variable, find_join(own), str(workers)]
+found = [job and job.rank, launcher and launcher.found_by[0], find_join(own), str(workers)]
 print(json.dumps(found), flush=True)
 if sys.argv[1:]:
     subprocess.run([sys.executable, "-c", sys.argv[1]], check=True)
