@@ -10,7 +10,7 @@ from multiverso._extras import BACKENDS
 from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync._param_manager import Shares
 from multiverso.sync._table_copy import Share
-from multiverso.sync._tensor import Parts, Tensor, Tensors, require_same
+from multiverso.sync._tensor import Tensor, Tensors, require_same
 
 
 class ModelWeights:
@@ -71,28 +71,25 @@ class WeightTensors(Tensors):
     """
 
     def __init__(self, model: Any, tensors: list[Tensor]) -> None:
-        super().__init__(tensors)
-        self._model = model
-        self._weights = list(model.weights)
         layers = _layers_of(model)
-        self._parts = Parts(
+        super().__init__(
+            tensors,
             lambda: [
                 part
                 for layer in layers
                 for name in ("_trainable_variables", "_non_trainable_variables", "_layers")
                 for part in getattr(layer, name, ())
-            ]
+            ],
         )
-
-    def follow(self) -> None:
-        """Raise ValueError if the model has other weights than at first."""
-        self._parts.follow(self._require_same)
+        self._model = model
+        self._weights = list(model.weights)
 
     def sources(self) -> list[Any]:
         """Return the weights."""
         return self._weights
 
-    def _require_same(self) -> None:
+    def update(self) -> None:
+        """Raise ValueError if the model has other weights than at first."""
         now, then = (
             {id(weight): f"weight {weight.path}" for weight in weights}
             for weights in (self._model.weights, self._weights)

@@ -8,7 +8,7 @@ from multiverso._extras import LASAGNE, needs
 from multiverso.api import current_session
 from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso.sync._tensor import Parts, Tensor, Tensors, require_same
+from multiverso.sync._tensor import Tensor, Tensors, require_same
 from multiverso.sync._tensor_sync import failing_on_all_ranks
 from multiverso.theano_ext._tensors import SharedGroup, SharedTensor, name_of
 
@@ -170,7 +170,6 @@ class _NetworkTensors(Tensors):
     def __init__(self, layers: list[Any], tensors: list[Tensor]) -> None:
         import lasagne
 
-        super().__init__(tensors)
         get_all_params: Callable[..., Any] = lasagne.layers.get_all_params
         all_layers: list[Any] = lasagne.layers.get_all_layers(layers)
 
@@ -179,18 +178,19 @@ class _NetworkTensors(Tensors):
 
         self._parameters = parameters
         self._before = parameters()
-        self._parts = Parts(
+        super().__init__(
+            tensors,
             lambda: [
                 part
                 for layer in all_layers
                 for parts in (layer.params, _inputs_of(layer))
                 for part in parts
-            ]
+            ],
         )
 
-    def follow(self) -> None:
+    def update(self) -> None:
         """Raise ValueError if the network has other parameters than at first."""
-        self._parts.follow(lambda: require_same(self._parameters(), self._before, "network"))
+        require_same(self._parameters(), self._before, "network")
 
     def sources(self) -> list[Any]:
         """Return the shared variables."""

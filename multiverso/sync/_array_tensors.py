@@ -13,16 +13,25 @@ from multiverso.sync._tensor import Tensor, TensorGroup
 
 
 class PlainArray:
-    """A C-contiguous array of a table's dtype, on which the native pass works directly."""
+    """A C-contiguous array of a table's dtype, on which the native pass works directly.
 
-    is_fixed = True
-    group: TensorGroup | None = None
+    Parameters
+    ----------
+    array : ndarray
+        The array, or the place of a parameter in the host copy of a group.
+    group : TensorGroup, optional
+        A group that copies the parameter to and from `array`, or names other addresses.
 
-    def __init__(self, array: NDArray[Any]) -> None:
+    """
+
+    def __init__(self, array: NDArray[Any], group: TensorGroup | None = None) -> None:
+        self.group = group
+        self.is_fixed = group is None
         self.dtype = TABLE_DTYPES[array.dtype.name]
         self.shape = array.shape
         self.size = array.size
         self._flat = array.reshape(-1)
+        self._address = address(self._flat)
 
     def values(self) -> NDArray[Any]:
         """Return a view of the array."""
@@ -34,10 +43,10 @@ class PlainArray:
 
     def address(self) -> int:
         """Return the address of the array."""
-        return address(self._flat)
+        return self._address
 
     def settle(self) -> None:
-        """Do nothing: the native pass has changed the array in place."""
+        """Do nothing: the native pass has changed the array, which a group copies back."""
 
 
 class CopiedArray(MovableTensor):

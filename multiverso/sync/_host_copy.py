@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from multiverso._native import arrays
 from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.sync._array_tensors import PlainArray
 from multiverso.sync._table_copy import Share, TableCopy
 from multiverso.sync._tensor import Tensor
 
@@ -130,10 +131,7 @@ class HostCopyGroup:
             if self._needs_table_copy
             else self._host_copy
         )
-        self.tensors = [
-            HostCopyTensor(self, view, address)
-            for view, address in zip(self._host_copy.views, self._host_copy.addresses, strict=True)
-        ]
+        self.tensors = [PlainArray(view, self) for view in self._host_copy.views]
 
     def values(self) -> list[NDArray[Any]]:
         """Return the current values of the parameters; this does not affect the next delta."""
@@ -167,35 +165,6 @@ class HostCopyGroup:
             if not self._is_exact:
                 self._store.read(self._current)
             self._table_copy.record((self._host_copy if self._is_exact else self._current).flat)
-
-
-class HostCopyTensor:
-    """One parameter of a group, at its place in the host copy."""
-
-    is_fixed = False
-
-    def __init__(self, group: HostCopyGroup, view: NDArray[Any], address: int) -> None:
-        self.group = group
-        self.dtype = view.dtype
-        self.shape = view.shape
-        self.size = view.size
-        self._flat = view.reshape(-1)
-        self._address = address
-
-    def values(self) -> NDArray[Any]:
-        """Return the values in the host copy."""
-        return self._flat
-
-    def assign(self, values: NDArray[Any]) -> None:
-        """Set the values in the host copy."""
-        np.copyto(self._flat, values)
-
-    def address(self) -> int:
-        """Return the address in the host copy."""
-        return self._address
-
-    def settle(self) -> None:
-        """Do nothing: the group copies all values back."""
 
 
 def host_copy_tensors(

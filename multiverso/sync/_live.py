@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from multiverso.sync._layout import groups_of, tables_of
-from multiverso.sync._names import shortened, with_layout
+from multiverso.sync._layout import groups_of, shortened, tables_of, with_layout
 from multiverso.sync._tensor import Tensor
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The interfaces through which `TensorSync` accesses the parameters of a model."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,39 +46,37 @@ class Tensor(Protocol):
 
 
 class Tensors(list[Any]):
-    """The tensors of a model, each a `Tensor`; a subclass follows a model that replaces its own."""
+    """The tensors of a model, each a `Tensor`; a subclass follows a model that replaces its parts.
+
+    Parameters
+    ----------
+    tensors : iterable of Tensor
+        The tensors.
+    parts : callable, optional
+        A function that returns all parts of the model, which are compared by identity. It is cheap,
+        because it is called before each sync.
+
+    """
+
+    def __init__(self, tensors: Iterable[Any], parts: Callable[[], list[Any]] = list) -> None:
+        super().__init__(tensors)
+        self._parts = parts
+        self._last_parts = parts()
 
     def follow(self) -> None:
-        """Access what the model has now, or raise ValueError unless it has as many of each shape.
+        """Call `update` if the model has other parts, and again the next time if it raises."""
+        parts = self._parts()
+        last = self._last_parts
+        if len(parts) != len(last) or not all(map(operator.is_, parts, last)):
+            self.update()
+            self._last_parts = parts
 
-        Called before each sync.
-        """
+    def update(self) -> None:
+        """Access what the model has now; raise ValueError if its parameters are others."""
 
     def sources(self) -> list[Any]:
         """Return the framework's objects of the parameters, if it has any."""
         return []
-
-
-class Parts:
-    """Notices when a model has other parts than before, each compared by identity.
-
-    Parameters
-    ----------
-    of_model : callable
-        A function that returns all parts: cheap, because it is called before each sync.
-
-    """
-
-    def __init__(self, of_model: Callable[[], list[Any]]) -> None:
-        self._of_model = of_model
-        self._last = of_model()
-
-    def follow(self, update: Callable[[], None]) -> None:
-        """Call `update` if the parts have changed, and again the next time if it raises."""
-        parts = self._of_model()
-        if len(parts) != len(self._last) or not all(map(operator.is_, parts, self._last)):
-            update()
-            self._last = parts
 
 
 def require_same(now: dict[Any, str], then: dict[Any, str], model: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from multiverso._native.arguments import finite
-from multiverso.sync._names import shortened
+from multiverso.sync._layout import shortened
 from multiverso.tables import ArrayTable
 
 #: What a worker has trained since its last sync, or a function that returns it.

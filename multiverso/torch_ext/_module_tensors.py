@@ -11,7 +11,7 @@ from multiverso.sync._array_tensors import require_apart
 from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import Shares
 from multiverso.sync._table_copy import Share
-from multiverso.sync._tensor import Parts, Tensors, require_same
+from multiverso.sync._tensor import Tensors, require_same
 from multiverso.torch_ext._connection import Connection
 from multiverso.torch_ext._tensors import TorchGroup, TorchTensor, dtype_of
 
@@ -49,19 +49,19 @@ class ModuleTensors(Tensors):
             kind = type(module).__name__
             msg = f"module: expected parameters, received a {kind} without any"
             raise ValueError(msg)
-        super().__init__(grouped(self._by_name.values(), TorchGroup))
         modules = list(module.modules())
         # PyTorch keeps the parts of a module in these dictionaries.
-        self._parts = Parts(
+        super().__init__(
+            grouped(self._by_name.values(), TorchGroup),
             lambda: [
                 part
                 for member in modules
                 for parts in (member._parameters, member._buffers, member._modules)
                 for part in parts.values()
-            ]
+            ],
         )
 
-    def follow(self) -> None:
+    def update(self) -> None:
         """Use the tensors that the module has now.
 
         Raises
@@ -72,18 +72,15 @@ class ModuleTensors(Tensors):
             If a tensor is sparse or has another dtype.
 
         """
-        self._parts.follow(self._replace)
-
-    def sources(self) -> list[torch.Tensor]:
-        """Return the parameters."""
-        return list(self._module.parameters())
-
-    def _replace(self) -> None:
         found = self._find()
         now, then = ({name: name for name in names} for names in (found, self._by_name))
         require_same(now, then, type(self._module).__name__)
         for name, (tensor, _) in found.items():
             self._by_name[name].tensor = tensor
+
+    def sources(self) -> list[torch.Tensor]:
+        """Return the parameters."""
+        return list(self._module.parameters())
 
     def _find(self) -> dict[str, tuple[torch.Tensor, Share]]:
         """Return the tensors that are synchronized, with their shares, by their full names."""

@@ -17,7 +17,7 @@ from requirements import needs
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
 from multiverso.sync import ParamSync
-from multiverso.sync._names import shortened
+from multiverso.sync._layout import shortened
 
 #: Characters that JSON, C, a terminal or a file format may treat in a special way.
 AWKWARD = (
