@@ -32,23 +32,9 @@ class Coordinator:
     the callbacks. Otherwise no worker waits: an epoch ends when the workers together have
     seen as many samples as the files contain, and the last epoch ends when all workers are done.
 
-    Parameters
-    ----------
-    settings : MPIManager
-        The arguments of the training.
-    num_workers : int
-        The number of workers, which are the ranks from 1, or rank 0 if it is alone.
-    replica : Replica
-        The master's copy of the model, for validation and callbacks.
-    tables : TrainingTables
-        The tables.
-    validation : Data or None
-        The data with the files for validation.
-    samples : int or None
-        The number of samples in all training files, if known.
-    epochs : range
-        The epochs to train, counted from 0.
-
+    The workers are the ranks from 1, or rank 0 if it is alone. `replica` is the master's copy of
+    the model, for validation and callbacks. `samples` is the number of samples in all training
+    files, if known. `epochs` are those to train, counted from 0.
     """
 
     def __init__(
@@ -81,16 +67,12 @@ class Coordinator:
         replica.model.stop_training = False
         self._learning_rate = self._model_learning_rate()
         self._progress = _ProgressBar(epochs, samples)
-        #: The number of samples and the metrics of each report in this epoch.
-        self._reports: list[tuple[int, dict[str, float]]] = []
-        # Samples and updates are counted in this epoch, and in total.
-        self._samples = self._updates = 0
-        self._total_samples = self._total_updates = 0
+        self._reports: list[Report] = []  # In this epoch.
+        self._total_samples = self._total_updates = 0  # In all epochs.
         #: For each worker that has ended an epoch, the number of epochs that it has ended.
         self._worker_epochs: dict[int, int] = {}
         self._first_epoch_samples = 0
-        self._ended_workers: set[int] = set()  # The workers that have ended this epoch.
-        self._done: set[int] = set()  # The workers that have ended all epochs.
+        self._num_done = 0  # The number of workers that have ended all epochs.
         self._validation_metrics: dict[str, float] = {}
         self._validated_at = 0  # The total number of updates at the last validation.
 
@@ -129,7 +111,7 @@ class Coordinator:
         self._count(rank, report)
         while self._epoch < self._epochs.stop and not self.orders.stop and self._epoch_is_over():
             self._end_epoch()
-        self.orders.end = len(self._done) == self._num_workers
+        self.orders.end = self._num_done == self._num_workers
 
     def end(self) -> None:
         """Call the callbacks after training."""
@@ -138,32 +120,26 @@ class Coordinator:
         self._progress.close()
 
     def _count(self, rank: int, report: Report) -> None:
-        if report.samples:
-            self._reports.append((report.samples, report.metrics))
-        self._samples += report.samples
+        self._reports.append(report)
         self._total_samples += report.samples
-        self._updates += report.updates
         self._total_updates += report.updates
         if not self._worker_epochs.get(rank):
             self._first_epoch_samples += report.samples
         if report.ended_epoch:
             self._worker_epochs[rank] = self._worker_epochs.get(rank, 0) + 1
-            self._ended_workers.add(rank)
-        if report.done:
-            self._done.add(rank)
+        self._num_done += report.done
         if self._samples_per_epoch is None and len(self._worker_epochs) == self._num_workers:
             self._samples_per_epoch = self._first_epoch_samples
-        self._progress.update(
-            report.samples, self._mean_metrics(), self._num_workers - len(self._done)
-        )
+        running = self._num_workers - self._num_done
+        self._progress.update(report.samples, self._mean_metrics(), running)
         every = self._validate_every
         if every and not self._synchronous and self._total_updates - self._validated_at >= every:
             self._validate()
 
     def _epoch_is_over(self) -> bool:
         if self._synchronous:
-            return len(self._ended_workers) == self._num_workers
-        if len(self._done) == self._num_workers:
+            return sum(report.ended_epoch for report in self._reports) == self._num_workers
+        if self._num_done == self._num_workers:
             return True
         if self._samples_per_epoch is None or self._epoch == self._epochs.stop - 1:
             return False
@@ -185,11 +161,12 @@ class Coordinator:
                 self._validate()
             logs.update({f"val_{name}": value for name, value in self._validation_metrics.items()})
         self._validation_metrics = {}
-        self.history.add_epoch(self._epoch, self._samples, self._updates, dict(logs))
+        samples = sum(report.samples for report in self._reports)
+        updates = sum(report.updates for report in self._reports)
+        self.history.add_epoch(self._epoch, samples, updates, dict(logs))
         self._progress.end_epoch(self._epoch, logs)
         self._callbacks.on_epoch_end(self._epoch, logs)
-        self._reports, self._ended_workers = [], set()
-        self._samples = self._updates = 0
+        self._reports = []
         self._epoch += 1
         is_stopped = self._replica.model.stop_training
         since_start = self._epoch - self._epochs.start
@@ -209,11 +186,11 @@ class Coordinator:
         The sums do not depend on the order of the reports, because `math.fsum` rounds only once.
         """
         means = {}
-        for name in dict.fromkeys(name for _, metrics in self._reports for name in metrics):
-            values = [(n, metrics[name]) for n, metrics in self._reports if name in metrics]
-            if all(math.isfinite(value) for _, value in values):
-                total = math.fsum(n * value for n, value in values)
-                means[name] = total / sum(n for n, _ in values)
+        for name in dict.fromkeys(name for report in self._reports for name in report.metrics):
+            reports = [report for report in self._reports if name in report.metrics]
+            if all(math.isfinite(report.metrics[name]) for report in reports):
+                total = math.fsum(report.samples * report.metrics[name] for report in reports)
+                means[name] = total / sum(report.samples for report in reports)
             else:
                 means[name] = math.nan
         return means

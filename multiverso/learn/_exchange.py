@@ -108,6 +108,8 @@ class ParameterExchange:
 
     Attributes
     ----------
+    algo, synchronous, replica, tables, timer
+        As given.
     updates : int
         The number of this worker's updates.
     staleness : dict of int to int
@@ -128,13 +130,9 @@ class ParameterExchange:
         tables: TrainingTables,
         timer: ActivityTimer,
     ) -> None:
-        self.tables = tables
-        self._algo = algo
-        self._elastic_force = algo.force(num_workers)
+        self.algo, self.synchronous = algo, synchronous
+        self.replica, self.tables, self.timer = replica, tables, timer
         self._num_workers = num_workers
-        self._synchronous = synchronous
-        self._timer = timer
-        self._replica = replica
         self._last_state = replica.state.array.copy()
         #: The parameters after the last exchange; with elastic averaging, scratch memory.
         self._buffer: Array = np.empty_like(replica.weights.array)
@@ -148,14 +146,14 @@ class ParameterExchange:
 
     def begin(self) -> None:
         """Start from the shared values, and count the staleness of the next update from here."""
-        self.tables.fetch(self._replica)
-        np.copyto(self._buffer, self._replica.weights.array)
-        np.copyto(self._last_state, self._replica.state.array)
+        self.tables.fetch(self.replica)
+        np.copyto(self._buffer, self.replica.weights.array)
+        np.copyto(self._last_state, self.replica.state.array)
         self.tables.counter.get(out=self._count)
 
     def batches(self) -> int:
         """Return the number of batches after which the next exchange is due."""
-        every, count = self._algo.sync_every, len(self._samples)
+        every, count = self.algo.sync_every, len(self._samples)
         return (self._due + 1) * every // count - self._due * every // count
 
     def exchange(self, samples: int, gradient: Array | None) -> bool:
@@ -187,39 +185,39 @@ class ParameterExchange:
             num_active = self._count_update(samples > 0)
             if not num_active:
                 return False
-            with self._timer.measure("communicating"):
+            with self.timer.measure("communicating"):
                 if gradient is not None:
                     self._send_gradient(gradient, samples, num_active)
-                elif self._algo.elastic:
+                elif self.algo.elastic:
                     self._average_elastically()
                 else:
                     self._send_local_steps(fragment, samples, num_active)
-                self._replica.weights.push()
+                self.replica.weights.push()
                 self._exchange_state()
         return True
 
     def _count_update(self, has_trained: bool) -> int:
         """Count the update, if any; return the number of workers whose batches it uses."""
-        if not self._synchronous and not has_trained:
+        if not self.synchronous and not has_trained:
             return 0
         # In lock-step, this call waits until all workers have added to the counter.
-        with self._timer.measure("waiting" if self._synchronous else "communicating"):
+        with self.timer.measure("waiting" if self.synchronous else "communicating"):
             before = int(self._count[0])
             self.tables.counter.add_get(np.array([has_trained], np.int64), out=self._count)
         increase = int(self._count[0]) - before
         if has_trained:
             # In lock-step the parameters do not change while an update is computed.
-            staleness = 0 if self._synchronous else increase - 1
+            staleness = 0 if self.synchronous else increase - 1
             self.updates += 1
             self.staleness[staleness] = self.staleness.get(staleness, 0) + 1
-        return increase if self._synchronous else 1
+        return increase if self.synchronous else 1
 
     def _send_gradient(self, gradient: Array, samples: int, num_active: int) -> None:
         if not samples:
             gradient.fill(0)
         if num_active > 1:
             gradient /= num_active
-        self.tables.parameters[0].add_get(gradient, out=self._replica.weights.array)
+        self.tables.parameters[0].add_get(gradient, out=self.replica.weights.array)
 
     def _average_elastically(self) -> None:
         """Move the worker's and the shared parameters toward each other (Zhang et al. 2015).
@@ -227,21 +225,21 @@ class ParameterExchange:
         In lock-step all workers get the same shared parameters before any worker adds to them, as
         in equations 5 and 6 of the paper.
         """
-        weights, difference = self._replica.weights, self._buffer
+        weights, difference = self.replica.weights, self._buffer
         weights.pull()
         for table, center in self.tables.each(difference):
             table.get(out=center)
         np.subtract(weights.array, difference, out=difference)
-        difference *= self._elastic_force
+        difference *= self.algo.force(self._num_workers)
         for table, part in self.tables.each(difference):
             table.add(part)
         weights.array -= difference
 
     def _send_local_steps(self, fragment: int, samples: int, num_active: int) -> None:
         """Send the change since the last exchange, negated, as a gradient (DiLoCo)."""
-        self._replica.weights.pull()
+        self.replica.weights.pull()
         part = self.tables.fragments[fragment]
-        current, last = self._replica.weights.array[part], self._buffer[part]
+        current, last = self.replica.weights.array[part], self._buffer[part]
         np.subtract(last, current, out=last)
         if num_active > 1:
             last /= num_active
@@ -252,7 +250,7 @@ class ParameterExchange:
 
     def _exchange_state(self) -> None:
         """Add this worker's share of the change of running means, and get those of all workers."""
-        table, state = self.tables.state, self._replica.state
+        table, state = self.tables.state, self.replica.state
         if table is None:
             return
         state.pull()

@@ -28,15 +28,10 @@ _FLOATS: Final = ("float32", "float64")
 
 
 class Replica:
-    """A model with its parameters as one flat array.
+    """A built and compiled model, with its parameters as one flat array.
 
-    Parameters
-    ----------
-    model : keras.Model
-        A built and compiled model.
-    uses_difference : bool, optional
-        Whether the gradient is the change that a step of SGD makes, as in mpi_learn, for models
-        whose ``train_step`` passes no gradients to the optimizer.
+    With `uses_difference`, the gradient is the change that a step of SGD makes, as in mpi_learn,
+    for models whose ``train_step`` passes no gradients to the optimizer.
 
     Attributes
     ----------
@@ -108,17 +103,9 @@ class Replica:
 def training_replica(model: Any, algo: Algo, sample: Batch, difference: bool = False) -> Replica:
     """Compile `model` for training, and return the replica with which a worker trains it.
 
-    Parameters
-    ----------
-    model : keras.Model
-        The model.
-    algo : Algo
-        The algorithm, which contains the loss and decides whether gradients are needed.
-    sample : tuple
-        A batch with which the model is tested.
-    difference : bool, optional
-        Whether the gradient is computed from a step of SGD, see `Replica`. This also happens if the
-        model's own ``train_step`` passes on no gradients.
+    The model is tested with the batch `sample`. With `difference`, or if the model's own
+    ``train_step`` passes on no gradients, the gradient is computed from a step of SGD, see
+    `Replica`.
 
     Raises
     ------

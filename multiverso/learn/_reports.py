@@ -54,13 +54,7 @@ class Reports:
     takes turns, so that training does not wait for the master, which may validate, or for other
     workers. A lost rank ends the turns of all others with an error.
 
-    Parameters
-    ----------
-    take_turn : callable
-        Passes a list of reports to the master, and returns its orders.
-    in_background : bool
-        Whether a thread takes the turns.
-
+    `take_turn` passes a list of reports to the master, and returns its orders.
     """
 
     def __init__(

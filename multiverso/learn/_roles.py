@@ -46,7 +46,6 @@ class Training:
         #: The index of this rank among the workers, or -1 for a master beside workers.
         self._worker = session.rank - 1 if session.size > 1 else 0
         self._is_worker = self._worker >= 0
-        self._timer = ActivityTimer(trace=settings.profile is not None)
 
     def run(self) -> None:
         """Train until the end, together with the other ranks. Collective."""
@@ -153,9 +152,14 @@ class Training:
 
     def _train(self, coordinator: "Coordinator | None", epochs: range) -> dict[str, Any]:
         """Train as a worker; return its totals."""
-        algo, synchronous = self._settings.algo, self._settings.synchronous
+        synchronous = self._settings.synchronous
         exchange = ParameterExchange(
-            algo, synchronous, self._num_workers, self._trained, self._tables, self._timer
+            self._settings.algo,
+            synchronous,
+            self._num_workers,
+            self._trained,
+            self._tables,
+            ActivityTimer(trace=self._settings.profile is not None),
         )
 
         def take_turn(mine: list[dict[str, Any]]) -> Orders:
@@ -170,11 +174,8 @@ class Training:
             reports = Reports(take_turn, in_background=not synchronous)
         else:
             reports = Reports(coordinator.answer, in_background=False)
-        worker = Worker(
-            algo, synchronous, self._trained, exchange, self._data, reports, self._timer
-        )
         try:
-            return worker.train(epochs)
+            return Worker(exchange, self._data, reports).train(epochs)
         finally:
             reports.close()
 

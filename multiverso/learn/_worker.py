@@ -8,43 +8,31 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso.learn._activity import ActivityTimer
 from multiverso.learn._exchange import ParameterExchange
 from multiverso.learn._reports import Orders, Report, Reports
-from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data, length_of
 
 if TYPE_CHECKING:
-    from multiverso.learn._replica import Batch, Replica  # It would import Keras.
+    from multiverso.learn._replica import Batch  # It would import Keras.
 
 #: Seconds between two reports within an epoch.
 _REPORT_INTERVAL: Final = 0.5
 
 
 class Worker:
-    """Trains a replica on this worker's files, whose samples `data` yields in batches."""
+    """Trains the replica of an exchange on this worker's files, which `data` yields in batches."""
 
-    def __init__(
-        self,
-        algo: Algo,
-        synchronous: bool,
-        replica: "Replica",
-        exchange: ParameterExchange,
-        data: Data,
-        reports: Reports,
-        timer: ActivityTimer,
-    ) -> None:
-        self._replica = replica
+    def __init__(self, exchange: ParameterExchange, data: Data, reports: Reports) -> None:
         self._exchange = exchange
+        self._replica, self._timer = exchange.replica, exchange.timer
         self._data = data
         self._reports = reports
-        self._timer = timer
-        self._local_steps = algo.local_steps
-        self._synchronous = synchronous
+        self._local_steps = exchange.algo.local_steps
+        self._synchronous = exchange.synchronous
         self._learning_rate: float | None = None  # what the master has ordered last
         self._gradient_sum: NDArray[Any] | None = None
-        if algo.sync_every > 1 and not self._local_steps:
-            self._gradient_sum = np.empty_like(replica.gradient)
+        if exchange.algo.sync_every > 1 and not self._local_steps:
+            self._gradient_sum = np.empty_like(self._replica.gradient)
         self._samples = 0  # Since the last report.
         # What has been reported.
         self._total_samples = self._total_updates = 0
