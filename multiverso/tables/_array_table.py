@@ -233,7 +233,7 @@ class ArrayTable(DenseTable):
         array([1., 2.], dtype=float32)
 
         """
-        return self._peek(b"get", None, self._shape, out)
+        return self._read(b"get", None, self._shape, out, capi.MV_PEEK)
 
     @overload
     def get_async(self, out: None = None) -> Future[Values]: ...

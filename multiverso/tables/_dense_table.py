@@ -16,7 +16,7 @@ from multiverso.tables._atomics import AtomicCalls
 from multiverso.tables._background import Future
 from multiverso.tables._in_place import InPlaceCalls
 from multiverso.tables._parts import part_of
-from multiverso.tables._table import COLLECTIVE, copier
+from multiverso.tables._table import COLLECTIVE
 
 if TYPE_CHECKING:
     from multiverso.tables._types import Out, Values
@@ -216,10 +216,7 @@ class DenseTable(AtomicCalls, InPlaceCalls):
         return row_ids, values, version.value
 
     def _get_async(self, out: Any) -> Future[Any]:
-        if out is None:
-            out = np.empty(self._shape, self._dtype)
-        buffer, target = self._output(out, self._shape)
-        return self._background.start(b"get", None, None, buffer, out, copier(buffer, target))
+        return self._read_in_background(b"get", None, self._shape, out)
 
     def _add_async(self, data: Any) -> Future[None]:
         delta = self._delta_of(data, self._input_shapes)

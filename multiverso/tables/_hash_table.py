@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from multiverso import _session, initializers
-from multiverso._native import arrays, capi
+from multiverso._native import capi
 from multiverso._native.arguments import choice, finite, flag, integer
-from multiverso._native.library import checked
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._ids import as_ids
 from multiverso.tables._key_calls import KeyCalls
 from multiverso.tables._options import document_options
-from multiverso.tables._table import COLLECTIVE, copier
+from multiverso.tables._shaped_table import input_shapes
+from multiverso.tables._table import COLLECTIVE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from multiverso.tables._options import Numa, UpdaterName, UpdaterOptions, Wire
     from multiverso.tables._types import Out, Values
 
-_run: Final = checked.MV_TableRun
 _EVICT: Final = {"lru": capi.MV_EVICT_LRU, "lfu": capi.MV_EVICT_LFU}
 _UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _ROWS_PER_STRIPE: Final = 512
@@ -184,18 +183,8 @@ class HashTable(KeyCalls):
 
         """
         ids = as_ids(keys, "keys")
-        shape = (len(ids), self._num_col)
-        if out is None:
-            out = np.empty(shape, self._dtype)
-        buffer, target = self._output(out, shape)
-        if np.may_share_memory(ids, buffer):  # The library reads `ids` while it writes to `buffer`.
-            ids = ids.copy()
-        operation = _operation(insert)
         flags = COLLECTIVE if sync is not False and flag(sync, "sync") else 0
-        keys_pin, sink = arrays.pointer(ids), arrays.pin(buffer)
-        _run(self._handle, operation, keys_pin, len(ids), None, sink, buffer.size, flags)
-        arrays.copy_out(buffer, target)
-        return out
+        return self._read(_operation(insert), ids, (len(ids), self._num_col), out, flags)
 
     @overload
     def peek(self, keys: ArrayLike, out: None = None) -> Values: ...
@@ -237,7 +226,7 @@ class HashTable(KeyCalls):
 
         """
         ids = as_ids(keys, "keys")
-        return self._peek(b"get_keys", ids, (len(ids), self._num_col), out)
+        return self._read(b"get_keys", ids, (len(ids), self._num_col), out, capi.MV_PEEK)
 
     def add(self, data: ArrayLike, keys: ArrayLike, sync: bool = False) -> None:
         """Apply a delta to the rows of keys with the table's updater.
@@ -267,9 +256,7 @@ class HashTable(KeyCalls):
         if sync is not False:
             flag(sync, "sync")
         ids, delta = self._rows_of(data, keys)
-        self._fresh_gets.note(ids)
-        keys_pin, source = arrays.pointer(ids), arrays.pointer(delta)
-        _run(self._handle, b"add_keys", keys_pin, len(ids), source, None, delta.size, 0)
+        self._write(b"add_keys", ids, delta)
 
     @overload
     def get_async(
@@ -302,19 +289,12 @@ class HashTable(KeyCalls):
             As for `get`. All other errors of `get` are raised by the future.
 
         """
+        operation, ids = _operation(insert), as_ids(keys, "keys")
         require_async_mode(fresh, _session.current().options.mode)
-        operation = _operation(insert)
-        ids = as_ids(keys, "keys")
+        get = functools.partial(self.get, insert=insert)
+        finisher = functools.partial(self._fresh_gets.finisher, get=get) if fresh else None
         shape = (len(ids), self._num_col)
-        if out is None:
-            out = np.empty(shape, self._dtype)
-        buffer, target = self._output(out, shape)
-        finish = copier(buffer, target)
-        if fresh:
-            finish = self._fresh_gets.finisher(
-                ids, out, functools.partial(self.get, insert=insert), finish
-            )
-        return self._background.start(operation, ids, None, buffer, out, finish)
+        return self._read_in_background(operation, ids, shape, out, finisher)
 
     def add_async(self, data: ArrayLike, keys: ArrayLike) -> Future[None]:
         """Begin an `add` in the background, as `MatrixTable.add_async` does.
@@ -336,13 +316,14 @@ class HashTable(KeyCalls):
 
         """
         ids, delta = self._rows_of(data, keys)
-        self._fresh_gets.note(ids)
         return self._background.start(b"add_keys", ids, delta, None)
 
     def _rows_of(self, data: Any, keys: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Return the ids and the delta of an add, which is about to be made."""
         ids = as_ids(keys, "keys")
-        shape = (len(ids), self._num_col)
-        return ids, self._delta_of(data, (shape, (shape[0] * shape[1],)))
+        delta = self._delta_of(data, input_shapes((len(ids), self._num_col)))
+        self._fresh_gets.note(ids)
+        return ids, delta
 
     def _size_text(self) -> str:
         return f"rows of {self._num_col}"

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, overload
+import functools
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from multiverso import _session
-from multiverso._native import arrays, capi
-from multiverso._native.library import checked
+from multiverso._native import capi
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._dense_table import DenseTable, checked_sync
 from multiverso.tables._ids import as_ids
 from multiverso.tables._options import document_options
 from multiverso.tables._parts import require_no_row_ids
-from multiverso.tables._shaped_table import matrix_shape
-from multiverso.tables._table import copier
+from multiverso.tables._shaped_table import input_shapes, matrix_shape
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from multiverso.tables._options import Numa, UpdaterName, UpdaterOptions, Wire
     from multiverso.tables._types import Index, Out, Values
-
-_run: Final = checked.MV_TableRun
 
 
 @document_options
@@ -172,17 +169,8 @@ class MatrixTable(DenseTable):
         if row_ids is None:
             return self._get(sync, out)
         ids = as_ids(row_ids, "row_ids", self._shape[0])
-        shape = (len(ids), self._shape[1])
-        if out is None:
-            out = np.empty(shape, self._dtype)
-        buffer, target = self._output(out, shape)
-        if np.may_share_memory(ids, buffer):  # The library reads `ids` while it writes to `buffer`.
-            ids = ids.copy()
         flags = 0 if sync is False else self._sync_flags(sync)
-        ids_pin, sink = arrays.pointer(ids), arrays.pin(buffer)
-        _run(self._handle, b"get_rows", ids_pin, len(ids), None, sink, buffer.size, flags)
-        arrays.copy_out(buffer, target)
-        return out
+        return self._read(b"get_rows", ids, (len(ids), self._shape[1]), out, flags)
 
     @overload
     def peek(self, row_ids: ArrayLike | None = None, out: None = None) -> Values: ...
@@ -224,9 +212,9 @@ class MatrixTable(DenseTable):
 
         """
         if row_ids is None:
-            return self._peek(b"get", None, self._shape, out)
+            return self._read(b"get", None, self._shape, out, capi.MV_PEEK)
         ids = as_ids(row_ids, "row_ids", self._shape[0])
-        return self._peek(b"get_rows", ids, (len(ids), self._shape[1]), out)
+        return self._read(b"get_rows", ids, (len(ids), self._shape[1]), out, capi.MV_PEEK)
 
     def add(
         self,
@@ -288,9 +276,7 @@ class MatrixTable(DenseTable):
             self._add(data)
             return
         ids, delta = self._rows_of(data, row_ids)
-        self._fresh_gets.note(ids)
-        ids_pin, source = arrays.pointer(ids), arrays.pointer(delta)
-        _run(self._handle, b"add_rows", ids_pin, len(ids), source, None, delta.size, 0)
+        self._write(b"add_rows", ids, delta)
 
     @overload
     def add_get(self, data: ArrayLike, out: None = None) -> Values: ...
@@ -351,14 +337,9 @@ class MatrixTable(DenseTable):
         ids = as_ids(
             range(self._shape[0]) if row_ids is None else row_ids, "row_ids", self._shape[0]
         )
+        finisher = functools.partial(self._fresh_gets.finisher, get=self.get) if fresh else None
         shape = (len(ids), self._shape[1])
-        if out is None:
-            out = np.empty(shape, self._dtype)
-        buffer, target = self._output(out, shape)
-        finish = copier(buffer, target)
-        if fresh:
-            finish = self._fresh_gets.finisher(ids, out, self.get, finish)
-        return self._background.start(b"get_rows", ids, None, buffer, out, finish)
+        return self._read_in_background(b"get_rows", ids, shape, out, finisher)
 
     def add_async(self, data: ArrayLike, row_ids: ArrayLike | None = None) -> Future[None]:
         """Begin an `add` in the background. The arguments are copied.
@@ -387,7 +368,6 @@ class MatrixTable(DenseTable):
             self._fresh_gets.note(None)
             return self._add_async(data)
         ids, delta = self._rows_of(data, row_ids)
-        self._fresh_gets.note(ids)
         return self._background.start(b"add_rows", ids, delta, None)
 
     def _note_rows(self, first: int, count: int) -> None:
@@ -395,6 +375,8 @@ class MatrixTable(DenseTable):
             self._fresh_gets.note(np.arange(first, first + count))
 
     def _rows_of(self, data: Any, row_ids: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Return the ids and the delta of an add, which is about to be made."""
         ids = as_ids(row_ids, "row_ids", self._shape[0])
-        shape = (len(ids), self._shape[1])
-        return ids, self._delta_of(data, (shape, (shape[0] * shape[1],)))
+        delta = self._delta_of(data, input_shapes((len(ids), self._shape[1])))
+        self._fresh_gets.note(ids)
+        return ids, delta

@@ -47,7 +47,7 @@ class ShapedTable(Table):
             session = _session.current()
             self._shape = checked_shape()
             raw.num_row, raw.num_col = (*self._shape, 1)[:2]
-            self._input_shapes = _input_shapes(self._shape)
+            self._input_shapes = input_shapes(self._shape)
             # nan_policy="error" must scan every delta, so it disables the fast path of adds.
             self._fast_add_shape = None if self._requires_finite else self._shape
             if init_value is None and max_bytes is not None:
@@ -81,7 +81,8 @@ class ShapedTable(Table):
         return " x ".join(map(str, self._shape))
 
 
-def _input_shapes(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def input_shapes(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of a delta for elements of a shape: that one, or flat."""
     return (shape,) if len(shape) == 1 else (shape, (math.prod(shape),))
 
 

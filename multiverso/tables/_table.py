@@ -24,7 +24,7 @@ from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked
 from multiverso.initializers import Initializer
-from multiverso.tables._background import BackgroundCalls
+from multiverso.tables._background import BackgroundCalls, Future
 from multiverso.tables._updaters import OPTIONAL, UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
@@ -34,6 +34,7 @@ _PACKAGE: Final = str(Path(__file__).parents[1] / "_")[:-1]
 
 #: The flags of a collective get.
 COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
+_run: Final = checked.MV_TableRun
 _NUMA: Final = {"interleave": capi.MV_NUMA_INTERLEAVE}
 _WIRE: Final = {
     "float32": capi.MV_WIRE_FLOAT32,
@@ -242,10 +243,15 @@ class Table:
         """
         self._background.flush(timeout)
 
-    def _peek(
-        self, operation: bytes, ids: NDArray[np.int64] | None, shape: tuple[int, ...], out: Any
+    def _read(
+        self,
+        operation: bytes,
+        ids: NDArray[np.int64] | None,
+        shape: tuple[int, ...],
+        out: Any,
+        flags: Any,
     ) -> Any:
-        """Run a get that takes part in no round."""
+        """Run a get; with the flag MV_PEEK it takes part in no round."""
         if out is None:
             out = np.empty(shape, self._dtype)
         buffer, target = self._output(out, shape)
@@ -253,11 +259,33 @@ class Table:
             ids = ids.copy()  # The library reads `ids` while it writes to `buffer`.
         count, keys = (0, None) if ids is None else (len(ids), arrays.pointer(ids))
         sink = arrays.pin(buffer)
-        checked.MV_TableRun(
-            self._handle, operation, keys, count, None, sink, buffer.size, capi.MV_PEEK
-        )
+        _run(self._handle, operation, keys, count, None, sink, buffer.size, flags)
         arrays.copy_out(buffer, target)
         return out
+
+    def _read_in_background(
+        self,
+        operation: bytes,
+        ids: NDArray[np.int64] | None,
+        shape: tuple[int, ...],
+        out: Any,
+        finisher: Callable[..., Callable[[], None]] | None = None,
+    ) -> Future[Any]:
+        """Begin a get; `finisher` makes what reads changed rows again when the result is used."""
+        if out is None:
+            out = np.empty(shape, self._dtype)
+        buffer, target = self._output(out, shape)
+        finish: Callable[[], None] | None = None
+        if buffer is not target:
+            finish = functools.partial(arrays.copy_out, buffer, target)
+        if finisher is not None:
+            finish = finisher(ids, out, finish=finish)
+        return self._background.start(operation, ids, None, buffer, out, finish)
+
+    def _write(self, operation: bytes, ids: NDArray[np.int64], delta: NDArray[Any]) -> None:
+        """Run an add."""
+        keys, source = arrays.pointer(ids), arrays.pointer(delta)
+        _run(self._handle, operation, keys, len(ids), source, None, delta.size, 0)
 
     def _output(self, out: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return a buffer for results and the user's array, as `arrays.as_output` does."""
@@ -308,11 +336,6 @@ def _caller() -> tuple[int, str]:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         stacklevel, frame = stacklevel + 1, frame.f_back
     return stacklevel, f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def copier(buffer: NDArray[Any], target: NDArray[Any]) -> Callable[[], None] | None:
-    """Return a function that copies the result of a background call to where the user wants it."""
-    return None if buffer is target else functools.partial(arrays.copy_out, buffer, target)
 
 
 @functools.cache
