@@ -1,4 +1,4 @@
-"""Weights of Keras on TensorFlow.
+"""Weights of Keras on TensorFlow, and rows of a table in its graphs.
 
 One compiled call reads or writes all weights; a call for each weight would take longer than the
 rest of a sync. Until a variable changes, it shares its memory with the tensors that were read from
@@ -16,6 +16,7 @@ from multiverso._native.arrays import address, memory_at
 from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.keras_ext._variables import ModelWeights, variable_dtype
 from multiverso.sync._host_copy import HostCopy, Store, host_copy_tensors
+from multiverso.sync._row_gradients import RowGradients
 from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor
 
@@ -170,3 +171,36 @@ def tensors_of(weights: ModelWeights, variables: list[Any], shares: list[Share])
         shares,
         lambda indices: _store_of([values[index] for index in indices]),
     )
+
+
+def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], Any]:
+    """Return look_up(connection, ids): rows, whose gradients `gradients` collects.
+
+    With `insert`, keys of a hash table get a row.
+    """
+    table = gradients.table
+    dtype = tf.dtypes.as_dtype(table.value_dtype)
+
+    def collect(ids: Any, row_gradients: Any) -> Any:
+        # TensorFlow may use the memory again after the call.
+        gradients.collect(np.array(ids), np.array(row_gradients))
+        # A scaler of the loss sees only this number.
+        return np.float32(0.0 if np.isfinite(row_gradients).all() else np.nan)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def look_up(connection: Any, ids: Any) -> Any:
+        rows = tf.numpy_function(lambda ids: gradients.rows_of(ids, insert), [ids], dtype)
+        rows.set_shape([*ids.shape, table.num_col])
+
+        def backward(row_gradients: Any) -> tuple[Any, None]:
+            # The result is the gradient of the connection, so that it must be computed.
+            result = tf.numpy_function(collect, [ids, row_gradients], tf.float32)
+            return tf.reshape(result, []), None
+
+        return rows, backward
+
+    return look_up  # type: ignore[no-any-return]
+
+
+def wait_for_gradients() -> None:
+    """Return at once: a step of the trainer ends after its gradients."""

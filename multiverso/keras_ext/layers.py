@@ -5,7 +5,6 @@ see them. A layer gets the rows of a batch from the table and collects their gra
 `MVCallback` sends after each step; the table's updater is the optimizer of the rows.
 """
 
-import importlib
 import math
 import warnings
 from typing import Any, Final
@@ -14,17 +13,11 @@ import keras
 
 from multiverso._native.arguments import choice, flag
 from multiverso._native.arrays import native_order
+from multiverso.keras_ext._variables import backend_module
 from multiverso.sync._row_gradients import RowGradients, RowLayer, RowTable
 from multiverso.tables import MatrixTable
 
 __all__ = ["Embedding", "layers_of"]
-
-#: The module of each backend, which imports its framework.
-_MODULES: Final = {
-    "jax": "multiverso.jax_ext._rows",
-    "tensorflow": "multiverso.keras_ext._tensorflow_rows",
-    "torch": "multiverso.keras_ext._torch_rows",
-}
 
 #: Each dtype of floats represents the integers up to this number; ids that are floats become int32.
 _EXACT: Final = {"bfloat16": 2**8, "float16": 2**11, "float32": 2**24, "float64": 2**31 - 1}
@@ -118,9 +111,9 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
         self.mask_zero = mask_zero
         self.supports_masking = mask_zero and combiner is None
         self._gradients = gradients
-        backend = keras.backend.backend()
-        self.supports_jit = backend != "tensorflow"  # XLA there cannot call Python functions.
-        module = importlib.import_module(_MODULES[backend])
+        # XLA on TensorFlow cannot call Python functions.
+        self.supports_jit = keras.backend.backend() != "tensorflow"
+        module = backend_module()
         self._look_up = module.look_up_with(self._gradients, insert=True)
         self._read = module.look_up_with(self._gradients, insert=False)
         self._wait = module.wait_for_gradients
