@@ -59,10 +59,9 @@ class Training:
                 self._make_worker()
         self._tables = TrainingTables(self._settings.algo, self._replica)
         epochs = self._epochs()
-        coordinator = self._coordinator(epochs) if self._is_master else None
-        totals = None
-        if coordinator is not None:
-            coordinator.begin()
+        coordinator, totals = None, None
+        if self._is_master:
+            coordinator = self._begin_coordinator(epochs)
         if self._is_worker:
             totals = self._train(coordinator, epochs)
         elif coordinator is not None:
@@ -137,10 +136,10 @@ class Training:
             self._replica.set_learning_rate(rate)
         return range(trained, num_epochs)
 
-    def _coordinator(self, epochs: range) -> "Coordinator":
+    def _begin_coordinator(self, epochs: range) -> "Coordinator":
         from multiverso.learn._coordinator import Coordinator
 
-        return Coordinator(
+        coordinator = Coordinator(
             self._settings,
             self._num_workers,
             self._replica,
@@ -149,6 +148,8 @@ class Training:
             self._samples,
             epochs,
         )
+        coordinator.begin()
+        return coordinator
 
     def _train(self, coordinator: "Coordinator | None", epochs: range) -> dict[str, Any]:
         """Train as a worker; return its totals."""

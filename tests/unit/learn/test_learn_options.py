@@ -256,6 +256,25 @@ class TestCommand(FolderTestCase):
                 self.assertEqual(printed.count("\n"), 1, printed)
                 self.assertEqual(self.run_command("train", *given, PMI_RANK="1"), (2, ""))
 
+    def test_only_rank_0_of_any_launcher_is_the_master(self):
+        launchers = (
+            {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "RANK"},
+            {"PMI_SIZE": "2", "PMI_RANK": "RANK"},
+            {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "RANK"},
+            {"MULTIVERSO_JOB": "j", "MULTIVERSO_SIZE": "2", "MULTIVERSO_RANK": "RANK"},
+            {
+                **{"TORCHELASTIC_RUN_ID": "x", "RANK": "RANK"},
+                **{"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
+            },
+        )
+        for variables in launchers:
+            for rank in (0, 1):
+                environ = {
+                    name: value.replace("RANK", str(rank)) for name, value in variables.items()
+                }
+                with self.subTest(environ), mock.patch.dict(os.environ, environ):
+                    self.assertEqual(command.is_master(), rank == 0)
+
     def test_accepts_the_spellings_of_mpi_learn(self):
         parser = argparse.ArgumentParser()
         options.add_options(parser)

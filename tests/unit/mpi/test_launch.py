@@ -7,7 +7,7 @@ from folders import FolderTestCase
 from programs import run_program
 
 import multiverso as mv
-from multiverso._mpi.launcher import Launcher, find_launcher
+from multiverso._mpi.launcher import LAUNCHERS, Launcher, find_launcher, without_rank
 
 # The code of a stub of mpi4py, whose vendor and size FAKE_VENDOR and FAKE_SIZE choose.
 STUB_RC = """
@@ -67,6 +67,23 @@ class TestLauncher(unittest.TestCase):
             found = find_launcher(environ)
             self.assertIsInstance(found, Launcher)
             self.assertEqual((found.found_by[0], found.size_in(environ)), expected)
+
+    def test_mpirun_of_mpich_counts_where_it_starts_ranks_through_slurm(self):
+        # srun starts one helper of mpirun on each of the two nodes, and the helper the ranks.
+        slurm = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
+        ranks = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALNRANKS": "4", "MPI_LOCALRANKID": "1"}
+        found = find_launcher({**slurm, **ranks})
+        self.assertEqual(found.name, "the mpirun of MPICH")
+        self.assertEqual((found.rank_in({**slurm, **ranks}), found.size_in(ranks)), (5, 8))
+
+    def test_jobs_inherit_no_variable_by_which_a_launcher_is_found(self):
+        for launcher in LAUNCHERS:
+            if launcher.name == "srun":  # An mpirun needs the variables of Slurm.
+                continue
+            with self.subTest(launcher.name, found_by=launcher.found_by):
+                environ = dict.fromkeys(launcher.found_by, "2")
+                self.assertEqual(find_launcher(environ), launcher)
+                self.assertIsNone(find_launcher(without_rank(environ)))
 
 
 class TestWithoutLauncher(unittest.TestCase):
