@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from multiverso._native import arrays, capi
 from multiverso._native.library import checked, lib
-from multiverso.sync._overlap import Snapshot
 from multiverso.sync._tensor import Tensor, TensorGroup
 from multiverso.tables import ArrayTable
-from multiverso.tables._background import Future
 
 
 class TableSync:
@@ -31,27 +29,15 @@ class TableSync:
         The tensors, which are set to the values of the table.
     table : ArrayTable
         A table with as many elements as all tensors together.
-    overlap : bool
-        Whether the exchanges run in the background, on a copy of the tensors.
-    alpha : float or None
-        As for `Snapshot`.
 
     """
 
-    def __init__(
-        self,
-        tensors: list[Tensor],
-        table: ArrayTable,
-        overlap: bool,
-        alpha: float | None = None,
-    ) -> None:
+    def __init__(self, tensors: list[Tensor], table: ArrayTable) -> None:
         # The get is collective, so that no worker starts from values with another's updates.
         values = table.get(sync=True)
         self._table = table
         self._tensors = tensors
         self._sizes = [tensor.size for tensor in tensors]
-        self._overlap = overlap
-        self._alpha = alpha
         self._create(values)
         end = 0
         for tensor in tensors:
@@ -72,10 +58,9 @@ class TableSync:
 
     def _create(self, values: NDArray[Any]) -> None:
         """Create the native object, which measures the deltas of the tensors from `values`."""
-        self._snapshot = Snapshot(values, self._alpha) if self._overlap else None
-        self._is_exchanging = False  # Whether an exchange has begun and has not succeeded.
-        self._future: Future[Any] | None = None  # Its last attempt, unless that has failed.
-        sizes = [values.size] if self._overlap else self._sizes
+        self._create_native(values, self._sizes)
+
+    def _create_native(self, values: NDArray[Any], sizes: list[int]) -> None:
         self._handle = capi.MV_ParamSync()
         checked.MV_ParamSyncCreate(
             self._table._handle,
@@ -134,47 +119,6 @@ class TableSync:
     def scale(self, factor: float) -> None:
         """Multiply the deltas of the next exchanges by a factor."""
         checked.MV_ParamSyncSetScale(self._handle, factor)
-
-    def begin(self) -> None:
-        """Take the values of the last `apply` for an exchange, which `start` and `wait` make."""
-        assert self._snapshot is not None
-        self._snapshot.begin()
-        self._is_exchanging = True
-
-    def start(self) -> None:
-        """Start the exchange, or what is left of it, in the background."""
-        assert self._snapshot is not None
-        handle = capi.MV_Future()
-        addresses = (c_void_p * 1)(arrays.address(self._snapshot.received))
-        checked.MV_ParamSyncStart(self._handle, addresses, 1, byref(handle))
-        future = Future(handle, "sync", self._snapshot, None)
-        self._future = self._table._background.keep(future)
-
-    def wait(self) -> None:
-        """Wait for the exchange, if one has begun; start it if it is not in flight."""
-        if not self._is_exchanging:
-            return
-        if self._future is None:
-            self.start()
-        assert self._future is not None
-        future = self._future
-        try:
-            future.wait()
-        finally:
-            if future.done():
-                self._future = None
-        self._is_exchanging = False
-
-    def apply(self, is_sent: bool) -> None:
-        """Set the tensors to the result of the last exchange plus their delta since its start.
-
-        If `is_sent`, the next exchange sends the new values (see `Snapshot.apply`).
-        """
-        assert self._snapshot is not None
-        self._locate()
-        addresses = [int(address or 0) for address in self._addresses]
-        self._snapshot.apply(addresses, self._sizes, is_sent)
-        self._settle()
 
 
 def _places(group: TensorGroup | None, tensors: Sequence[Tensor]) -> list[int]:

@@ -15,6 +15,7 @@ from multiverso._native import arrays
 from multiverso._native.arguments import between, choice, flag, integer
 from multiverso.errors import StateError
 from multiverso.sync._layout import groups_of, tables_of
+from multiverso.sync._overlap import OverlappedTableSync
 from multiverso.sync._table_sync import TableSync, joined
 from multiverso.sync._tensor import Tensor, TensorGroup, Tensors
 from multiverso.sync._weighted_merge import Weight, WeightedMerge
@@ -141,18 +142,20 @@ class TensorSync:
         if session.worker_id >= 0:
             tables = iter(self.tables)
             self._fragments = [
-                [
-                    TableSync(part, next(tables), self._overlaps, alpha if self._merges else None)
-                    for _, part in fragment
-                ]
+                [self._table_sync(part, next(tables), alpha) for _, part in fragment]
                 for fragment in by_fragment
             ]
             for group in self._groups:
                 group.scatter()
         self._steps = 0  # Since all fragments were synchronized.
-        self._sent: list[TableSync] = []  # In the exchange in the background.
+        self._sent: list[OverlappedTableSync] = []  # In the exchange in the background.
         self._successor: str | None = None
         self._replace_earlier()
+
+    def _table_sync(self, tensors: list[Tensor], table: ArrayTable, alpha: float) -> TableSync:
+        if not self._overlaps:
+            return TableSync(tensors, table)
+        return OverlappedTableSync(tensors, table, alpha if self._merges else None)
 
     def _replace_earlier(self) -> None:
         """Let earlier syncs of the same parameters raise an error: both would add the deltas."""
@@ -240,8 +243,9 @@ class TensorSync:
         if self._session.options.requires_finite:
             self._require_finite()
 
-    def _begin(self, syncs: list[TableSync]) -> None:
-        """Complete the exchange of the last sync, and begin that of `syncs`."""
+    def _begin(self, due: list[TableSync]) -> None:
+        """Complete the exchange of the last sync, and begin that of `due`."""
+        syncs = [sync for sync in due if isinstance(sync, OverlappedTableSync)]  # All are.
         self._prepare()
         if self._session.closed:
             msg = f"{self.name}: the session in which it was made has been shut down"
@@ -267,7 +271,7 @@ class TensorSync:
             if self._merges:  # A second application would give the result more weight.
                 self._sent = []
 
-    def _scale(self, syncs: list[TableSync]) -> None:
+    def _scale(self, syncs: Sequence[TableSync]) -> None:
         if self._merge is None and not self._divides:
             return
         scale = 1.0 if self._merge is None else self._merge.next_scale()
@@ -281,7 +285,7 @@ class TensorSync:
         for sync in self._sent:
             sync.wait()
 
-    def _apply(self, syncs: list[TableSync], is_sent: bool) -> None:
+    def _apply(self, syncs: list[OverlappedTableSync], is_sent: bool) -> None:
         for group in self._groups:
             group.gather()
         for sync in syncs:

@@ -265,6 +265,7 @@ class TestCommand(FolderTestCase):
             {
                 **{"TORCHELASTIC_RUN_ID": "x", "RANK": "RANK"},
                 **{"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
+                **{"SLURM_JOB_ID": "7", "SLURM_PROCID": "0"},  # of the script of the job
             },
         )
         for variables in launchers:

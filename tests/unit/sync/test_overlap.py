@@ -9,7 +9,7 @@ from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso.sync import ParamSync
-from multiverso.sync._table_sync import TableSync
+from multiverso.sync._overlap import OverlappedTableSync
 from multiverso.tables._background import BackgroundCalls, Future
 
 
@@ -146,14 +146,14 @@ class TestErrors(SessionTestCase):
     def test_exchange_of_one_table_that_cannot_start_loses_no_delta(self):
         arrays = [np.zeros(3), np.zeros(4, np.float32), np.zeros(5, np.int64)]
         sync = ParamSync(arrays, overlap=True)
-        start = TableSync.start
+        start = OverlappedTableSync.start
         for failing in range(3):
             for array in arrays:
                 array += 1
             starts = [start] * 3
             starts[failing] = mock.Mock(side_effect=mv.OperationTimeout("too late"))
             with (
-                mock.patch.object(TableSync, "start", lambda t, s=starts: s.pop(0)(t)),
+                mock.patch.object(OverlappedTableSync, "start", lambda t, s=starts: s.pop(0)(t)),
                 self.assertRaisesRegex(mv.OperationTimeout, "too late"),
             ):
                 sync.sync()
