@@ -9,10 +9,10 @@ from types import TracebackType
 #: The exit code after `MissingExtraError`, which is also that of invalid arguments.
 EXIT_CODE = 2
 
-#: What to do if Keras does not find its backend, for `needs`.
+#: What to do if Keras does not find its backend, for `needs`. The preferred backend is the first.
 BACKENDS = {
     name: f"pip install {name}, or set KERAS_BACKEND to an installed backend"
-    for name in ("jax", "tensorflow", "torch")
+    for name in ("torch", "jax", "tensorflow")
 }
 
 #: The same for the packages of the extra lasagne.

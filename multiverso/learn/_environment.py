@@ -7,12 +7,11 @@ import os
 from pathlib import Path
 from typing import Final
 
+from multiverso._extras import BACKENDS
 from multiverso._mpi.mpirun import allowed_cores
 from multiverso.learn._input import InputError
 
 _log = logging.getLogger("multiverso")
-
-_BACKENDS: Final = ("torch", "jax", "tensorflow")
 
 #: The variables for the number of threads of PyTorch and NumPy, of TensorFlow, and of JAX.
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC")
@@ -30,14 +29,14 @@ def choose_backend(wanted: str | None = None) -> str:
 
     """
     chosen = wanted or os.environ.get("KERAS_BACKEND") or _configured_backend()
-    installed = [name for name in _BACKENDS if importlib.util.find_spec(name) is not None]
+    installed = [name for name in BACKENDS if importlib.util.find_spec(name) is not None]
     if chosen is None or (
         chosen not in installed and not wanted and "KERAS_BACKEND" not in os.environ
     ):
         chosen = installed[0] if installed else None
     if chosen is None or chosen not in installed:
         raise InputError(
-            f"the backend of Keras: expected {chosen or 'one of ' + ', '.join(_BACKENDS)}, found "
+            f"the backend of Keras: expected {chosen or 'one of ' + ', '.join(BACKENDS)}, found "
             f"{', '.join(installed) or 'none'} in this environment"
         )
     os.environ["KERAS_BACKEND"] = chosen

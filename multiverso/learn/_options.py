@@ -6,8 +6,10 @@ from functools import partial
 from typing import Any, Final
 
 from multiverso._commands._argument_types import integer
+from multiverso._extras import BACKENDS
 from multiverso._native.arguments import seconds
 from multiverso.learn._input import InputError
+from multiverso.learn.algo import WEIGHTS, WIRES
 
 #: Metrics that Keras 3 has renamed.
 _METRICS: Final = {"acc": "accuracy", "val_acc": "val_accuracy"}
@@ -92,14 +94,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_option("--elastic-momentum X", "easgd, diloco: the workers' momentum", 0.0, type=float)
 
     text = "how parameters travel between nodes: bfloat16 sends half of the bytes, int8 a quarter"
-    add_option("--wire FORMAT", text, choices=("float32", "bfloat16", "int8"))
+    add_option("--wire FORMAT", text, choices=WIRES)
     text = "diloco: parts of the parameters that take turns, each once in --sync-every batches"
     add_option("--fragments N", text, 1, type=positive)
     text = "diloco: let workers count as much as they train"
-    add_option("--weight WHAT", text, choices=("samples",))
+    add_option("--weight WHAT", text, choices=WEIGHTS)
 
     add_option = partial(_add, parser.add_argument_group("machine and output"))
-    add_option("--backend", "the backend of Keras", choices=("jax", "tensorflow", "torch"))
+    add_option("--backend", "the backend of Keras", choices=sorted(BACKENDS))
     text = "like --backend tensorflow"
     add_option("--tf", text, action="store_const", const="tensorflow", dest="backend")
     text = "NVIDIA GPUs to use on each host at most, one per worker; -1: all free GPUs"

@@ -1,20 +1,21 @@
 """`Algo`, the algorithm of a training: its optimizer, its loss, and how the workers exchange."""
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from multiverso._native.arguments import between, choice, integer, text
 from multiverso.learn._input import InputError, argument_checks, as_input_error
 from multiverso.learn._optimizers import server_optimizer, worker_optimizer
+from multiverso.tables._options import Wire
 
 __all__ = ["Algo"]
 
 #: The ways in which values travel between nodes.
-WIRES: Final = ("float32", "bfloat16", "int8")
+WIRES: Final = get_args(Wire)
 
 _MODES: Final = ("sgd", "easgd", "diloco")
 
 #: By what a worker's changes may be weighted.
-_WEIGHTS: Final = ("samples",)
+WEIGHTS: Final = ("samples",)
 
 #: The elastic force of all workers together in the paper's experiments (beta).
 _DEFAULT_BETA: Final = 0.9
@@ -109,7 +110,7 @@ class Algo:
             self.mode = choice(mode, "mode", _MODES)
             self.worker_optimizer = text(worker_optimizer, "worker_optimizer")
             self.wire = None if wire is None else choice(wire, "wire", WIRES)
-            self.weight = None if weight is None else choice(weight, "weight", _WEIGHTS)
+            self.weight = None if weight is None else choice(weight, "weight", WEIGHTS)
             self.validate_every = (
                 None if validate_every is None else integer(validate_every, "validate_every", 0)
             )
