@@ -1,4 +1,4 @@
-"""The launchers of MPI jobs: a table of what each sets for its ranks, and which one has started us.
+"""The launchers of MPI jobs: a table of what each sets for its ranks, and the one of this process.
 
 A launcher is found from the environment alone. To support another one, add a row to `LAUNCHERS`.
 """
@@ -66,8 +66,8 @@ class Launcher:
 
 _SOME: Final = "an MPI launcher"
 
-#: The launchers. The first that has started a process counts: mpirun passes on the variables of
-#: Slurm, and srun can set PMI_SIZE.
+#: The launchers. The first that has started a process counts: ranks of an mpirun that starts them
+#: through Slurm have the variables of both, and srun can set PMI_SIZE.
 LAUNCHERS: Final = (
     Launcher(
         "the mpirun of Open MPI",
@@ -108,8 +108,8 @@ LAUNCHERS: Final = (
     Launcher(_SOME, found_by=("MPI_LOCALNRANKS",), starts_open_mpi=False),
 )
 
-#: The variables with the index of a process on its host. A launcher may set those of another, such
-#: as srun those of MVAPICH. Those of srun come last, since mpirun passes them on.
+#: The variables with the index of a process on its host. That of srun comes last: where an mpirun
+#: starts its ranks through srun, it is the index of the mpirun's helper.
 LOCAL_RANK_VARIABLES: Final = sorted(
     (variable for launcher in LAUNCHERS for variable in launcher.local_rank),
     key=lambda variable: variable.startswith("SLURM_"),
