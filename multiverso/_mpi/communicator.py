@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from multiverso._extras import EXIT_CODE, MissingExtraError
-from multiverso._mpi.launcher import LAUNCHERS, Launcher, find_launcher, is_open_mpi, started_by
+from multiverso._mpi.launcher import Launcher, find_launcher, is_open_mpi, started_by
 from multiverso._mpi.shared_files import remove_mapped
 from multiverso._native import library
 from multiverso._native.exception_text import describe, uncaught_exception
@@ -351,11 +351,7 @@ def _require_same_vendor(mpi: ModuleType, launcher: Launcher | None) -> None:
         is_compatible = size in (None, 0, 1) or mpi.COMM_WORLD.Get_size() > 1
         effect = "sees 1 rank"
     else:
-        # A launcher may have started another one, so the variables of both are set.
-        started = [other for other in LAUNCHERS if other.has_started(os.environ)]
-        is_compatible = all(
-            other.starts_open_mpi in (None, is_open_mpi(vendor)) for other in started
-        )
+        is_compatible = launcher.starts_open_mpi in (None, is_open_mpi(vendor))
         effect = "would see 1 rank or abort"
     if is_compatible:
         return

@@ -126,6 +126,15 @@ class TestWithStubMPI(FolderTestCase):
         status, out, err = run_program(code, first_on_path=[self.folder], **environ)
         return err[max(err.rfind("\nmultiverso."), 0) :] if status else out
 
+    def test_mpirun_of_open_mpi_may_be_started_by_a_rank_of_mpich(self):
+        self.install_stub()
+        mpich = {"PMI_SIZE": "2", "PMI_RANK": "0", "MPI_LOCALNRANKS": "2"}
+        given = {**mpich, "OMPI_COMM_WORLD_SIZE": "4", "FAKE_SIZE": "4"}
+        out = self.output_or_error("find()", **given, FAKE_VENDOR="Open MPI")
+        self.assertEqual(out, "initialized with level 3\nfinalized\n")
+        error = self.output_or_error("find()", **given, FAKE_VENDOR="MPICH")
+        self.assertIn("the mpirun of Open MPI started this process", error)
+
     def test_mpi_is_initialized_once_and_finalized_at_exit(self):
         self.install_stub()
         code = "assert find().handle.Get_size() == 4\n" * 2
