@@ -50,7 +50,7 @@ Status Loading::FindCheckpoint(const Status& mine, const WaitLimit& limit) {
   }
   MV_RETURN_IF_NOT_OK(ExchangeVotes(status, {master()}, "found the checkpoint", limit, message));
   loaders_ = world()->participants();
-  message = MasterMessageOf(*world(), master());
+  message = world()->payload(master()).Read<MasterMessage>();
   if (message.values[kPlace] == kNoCheckpoint) return Status::Ok();
   std::memcpy(&id_, &message.values[kId], sizeof(id_));
   step_ = message.values[kStep];

@@ -157,7 +157,7 @@ Status Saving::Prepare(const Status& mine, const WaitLimit& limit) {
   }
   MV_RETURN_IF_NOT_OK(ExchangeVotes(status, {master()}, "made the folder", limit, message));
   savers_ = world()->participants();
-  message = MasterMessageOf(*world(), master());
+  message = world()->payload(master()).Read<MasterMessage>();
   std::memcpy(&id_, &message.values[kId], sizeof(id_));
   name_ = CheckpointName{message.values[kNumber], message.values[kStep]};
   std::memcpy(&base_id_, &message.values[kBaseId], sizeof(base_id_));
