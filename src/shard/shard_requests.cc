@@ -221,7 +221,7 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
                                        values_.Exchange(request, at, count, user_.worker);
                                      });
     case RequestKind::kSetHyper:
-      hyper()->values[request.hyper].store(request.value, std::memory_order_relaxed);
+      hyper()->values[request.first].store(request.value, std::memory_order_relaxed);
       return Status::Ok();
     case RequestKind::kTouch:
     case RequestKind::kTouchRows:

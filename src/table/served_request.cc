@@ -39,19 +39,11 @@ Status ServedRequest::BeginReceive(const char* payload) {
   PlaceValues(CarriesData(header_.kind) ? header_.bytes : 0);
   char* const ids = buffer_->data();
   char* const values = ids + id_bytes;
-  request_.kind = header_.kind;
-  request_.worker = header_.worker == Request::kNoWorker
-                        ? Request::kNoWorker
-                        : rank_context_->members().worker_id(header_.sender);
-  request_.first = header_.first;
-  request_.count = header_.count;
+  static_cast<RequestFields&>(request_) = header_;
+  if (header_.worker != Request::kNoWorker) {
+    request_.worker = rank_context_->members().worker_id(header_.sender);
+  }
   request_.num_ids = header_.count;
-  request_.width = header_.width;
-  request_.expected = header_.expected;
-  request_.hyper = static_cast<int32_t>(header_.first);
-  request_.value = header_.value;
-  request_.rounds = header_.rounds;
-  request_.version = header_.version;
   received_ = header_.inline_bytes();
   if (received_ > 0) {
     std::memcpy(ids, payload, static_cast<size_t>(id_bytes));
