@@ -1,9 +1,9 @@
 #include "shard/optimizer_kernels.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "base/compiler.h"
+#include "base/raw_bytes.h"
 #include "shard/vector_versions.h"
 
 namespace multiverso::kernels {
@@ -26,11 +26,7 @@ struct NanOf<double> {
 
 template <class T>
 inline MV_ALWAYS_INLINE T FlipNanBits(T value) {
-  typename NanOf<T>::Bits bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  bits ^= NanOf<T>::kBits;
-  std::memcpy(&value, &bits, sizeof(bits));
-  return value;
+  return BitCast<T>(BitCast<typename NanOf<T>::Bits>(value) ^ NanOf<T>::kBits);
 }
 
 // Returns how far w has moved since Remember wrote `seen`.
