@@ -64,6 +64,9 @@ struct RequestHeader : RequestFields {
   WireFormat delta_format = WireFormat::kFloat32;   // of the values that follow
   WireFormat answer_format = WireFormat::kFloat32;  // of the answer, if it can represent the values
 
+  bool is_encoded() const {
+    return delta_format != WireFormat::kFloat32 || answer_format != WireFormat::kFloat32;
+  }
   int64_t id_bytes() const {
     return HasIds(kind) ? count * static_cast<int64_t>(sizeof(int64_t)) : 0;
   }
