@@ -1,5 +1,5 @@
-// Values in their memory representation, for messages between the ranks of one job, which run on
-// machines of one kind. Files use `checkpoint/bytes.h`.
+// Values in their memory representation, also for messages between the ranks of one job, which run
+// on machines of one kind. Files use `checkpoint/bytes.h`.
 #ifndef MULTIVERSO_BASE_RAW_BYTES_H_
 #define MULTIVERSO_BASE_RAW_BYTES_H_
 
@@ -7,7 +7,19 @@
 #include <string>
 #include <type_traits>
 
+#include "base/compiler.h"
+
 namespace multiverso {
+
+// Returns the value that has the bytes of `from`, as std::bit_cast in C++20. Always inlined, since
+// vectorized loops call it.
+template <class To, class From>
+inline MV_ALWAYS_INLINE To BitCast(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to{};
+  std::memcpy(&to, &from, sizeof(to));
+  return to;
+}
 
 template <class T>
 void AppendRaw(const T& value, std::string* bytes) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <system_error>
 #include <utility>
 
@@ -11,7 +12,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/without_signals.h"
-#include "checkpoint/async_writer.h"
 #include "checkpoint/data_file.h"
 #include "checkpoint/reader.h"
 
@@ -144,14 +144,23 @@ Status SaveJob::WriteFile() {
 Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
   const std::string header_bytes = EncodeDataHeader(header);
   MV_RETURN_IF_NOT_OK(file->Write(header_bytes.data(), static_cast<int64_t>(header_bytes.size())));
-  // One buffer is written while the other buffer is filled. Short blocks share a buffer.
+  // One buffer is written, in a thread, while the other is filled. Short blocks share a buffer.
   std::vector<char> buffers[2];
   for (auto& buffer : buffers) buffer.resize(static_cast<size_t>(kBlockBytes));
   int current = 0;
   int64_t filled = 0;
   std::vector<uint32_t> checksums;
   checksums.reserve(static_cast<size_t>(header.checksums) + 1);
-  AsyncWriter writer(file);
+  std::future<Status> written;  // its end waits for the thread
+  const auto drain = [&] { return written.valid() ? written.get() : Status::Ok(); };
+  const auto write = [&](const char* data, int64_t size) -> Status {
+    MV_RETURN_IF_NOT_OK(drain());
+    const WithoutSignals without_signals;
+    // If no thread can be started, drain() writes.
+    written = std::async(std::launch::async | std::launch::deferred,
+                         [file, data, size] { return file->Write(data, size); });
+    return Status::Ok();
+  };
   for (size_t i = 0; i < header.sections.size(); ++i) {
     const Section& section = header.sections[i];
     for (int64_t at = 0; at < section.padded_bytes(); at += kBlockBytes) {
@@ -159,7 +168,7 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
       const int64_t bytes = std::min(kBlockBytes, section.bytes - at);
       const int64_t padded = std::min(kBlockBytes, section.padded_bytes() - at);
       if (filled + padded > kBlockBytes) {
-        MV_RETURN_IF_NOT_OK(writer.Write(buffers[current].data(), filled));
+        MV_RETURN_IF_NOT_OK(write(buffers[current].data(), filled));
         current = 1 - current;
         filled = 0;
       }
@@ -168,7 +177,7 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
       const char* data = fetched;
       if (data != buffer && padded == kBlockBytes && bytes == padded) {
         checksums.push_back(Crc32c(data, padded));
-        MV_RETURN_IF_NOT_OK(writer.Write(data, padded));
+        MV_RETURN_IF_NOT_OK(write(data, padded));
         continue;
       }
       if (data != buffer) std::memcpy(buffer, data, static_cast<size_t>(bytes));
@@ -177,8 +186,8 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
       filled += padded;
     }
   }
-  if (filled > 0) MV_RETURN_IF_NOT_OK(writer.Write(buffers[current].data(), filled));
-  MV_RETURN_IF_NOT_OK(writer.Drain());
+  if (filled > 0) MV_RETURN_IF_NOT_OK(write(buffers[current].data(), filled));
+  MV_RETURN_IF_NOT_OK(drain());
   checksums.push_back(Crc32c(checksums.data(), header.checksums * 4));
   return file->Write(checksums.data(), static_cast<int64_t>(checksums.size()) * 4);
 }

@@ -12,26 +12,32 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "node/exchange_slot.h"
 #include "shard/request.h"
 
 namespace multiverso {
 
-// The calls of a rank. Calls on tables have the numbers of RequestKind, which are all below 32.
+// The number of a collective call is its CollectiveKind plus this number.
+inline constexpr int32_t kCollectiveCalls = 32;
+static_assert(static_cast<int32_t>(RequestKind::kEnd) <= kCollectiveCalls);
+
+constexpr int32_t NumberOf(CollectiveKind kind) {
+  return kCollectiveCalls + static_cast<int32_t>(kind);
+}
+
+// The calls of a rank. Calls on tables have the numbers of RequestKind.
 enum class CallKind : int32_t {
   kNone = 0,
-  kCollectiveGet = 32,
-  kBarrier,
-  kCreateTable,
-  kAggregate,
-  kSave,
-  kSaveWait,
-  kLoad,
-  kClose,
-  kPublish,
+  kBarrier = NumberOf(CollectiveKind::kBarrier),
+  kCreateTable = NumberOf(CollectiveKind::kCreateTable),
+  kCollectiveGet = NumberOf(CollectiveKind::kCollectiveGet),
+  kAggregate = NumberOf(CollectiveKind::kAggregate),
+  kSave = NumberOf(CollectiveKind::kSave),
+  kSaveWait = NumberOf(CollectiveKind::kSaveWait),
+  kLoad = NumberOf(CollectiveKind::kLoad),
+  kClose = NumberOf(CollectiveKind::kClose),
+  kPublish = NumberOf(CollectiveKind::kPublish),
 };
-
-static_assert(static_cast<int32_t>(RequestKind::kEnd) <=
-              static_cast<int32_t>(CallKind::kCollectiveGet));
 
 constexpr CallKind CallOf(RequestKind kind) { return static_cast<CallKind>(kind); }
 const char* NameOf(CallKind call);

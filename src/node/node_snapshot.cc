@@ -32,32 +32,9 @@ double SecondsFrom(int64_t from, int64_t to) {
 }  // namespace
 
 const char* NameOf(CallKind call) {
-  if (call > CallKind::kNone && call < CallKind::kCollectiveGet) {
-    return NameOf(static_cast<RequestKind>(call));
-  }
-  switch (call) {
-    case CallKind::kNone:
-      break;
-    case CallKind::kCollectiveGet:
-      return "get(sync=True)";
-    case CallKind::kBarrier:
-      return "barrier";
-    case CallKind::kCreateTable:
-      return "the creation of a table";
-    case CallKind::kAggregate:
-      return "aggregate";
-    case CallKind::kSave:
-      return "save";
-    case CallKind::kSaveWait:
-      return "wait_for_save";
-    case CallKind::kLoad:
-      return "load";
-    case CallKind::kClose:
-      return "shutdown";
-    case CallKind::kPublish:
-      return "publish";
-  }
-  return "an unknown call";
+  const auto number = static_cast<int32_t>(call);
+  if (number > 0 && number < kCollectiveCalls) return NameOf(static_cast<RequestKind>(number));
+  return NameOf(static_cast<CollectiveKind>(number - kCollectiveCalls));
 }
 
 // A copy of a flight recorder's entry, since the rank may write to the entry at any time.

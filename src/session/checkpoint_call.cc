@@ -1,7 +1,5 @@
 #include "session/checkpoint_call.h"
 
-#include "base/text.h"
-
 namespace multiverso {
 
 Status CheckpointCall::Begin(Tables tables, int64_t num_created, const WaitLimit& limit,
@@ -15,13 +13,6 @@ Status CheckpointCall::Begin(Tables tables, int64_t num_created, const WaitLimit
     if (mine->ok()) *mine = table->consistency()->Settle(limit);
   }
   return Status::Ok();
-}
-
-Status CheckpointCall::ExchangeVotes(const Status& mine, const std::vector<int>& ranks,
-                                     const std::string& task, const WaitLimit& limit,
-                                     const MasterMessage& from_master) {
-  return multiverso::ExchangeVotes(world(), kind_, mine, request_.folder, ranks,
-                                   StrCat(" before it had ", task), limit, from_master);
 }
 
 }  // namespace multiverso

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "session/checkpoint_votes.h"
 #include "session/checkpointing.h"
 #include "session/negotiation.h"
 
@@ -40,7 +39,10 @@ class CheckpointCall {
   // Returns the first failure, or PeerLost if one of `ranks` did not vote: "rank 1 died before it
   // had" done the `task`.
   Status ExchangeVotes(const Status& mine, const std::vector<int>& ranks, const std::string& task,
-                       const WaitLimit& limit, const MasterMessage& from_master = MasterMessage());
+                       const WaitLimit& limit, const MasterMessage& from_master = MasterMessage()) {
+    return multiverso::ExchangeVotes(*state_, kind_, request_.folder, mine, ranks, task, limit,
+                                     from_master);
+  }
 
  private:
   Checkpointing* state_;

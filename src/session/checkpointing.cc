@@ -1,11 +1,11 @@
 #include "session/checkpointing.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
 #include "checkpoint/folder.h"
-#include "session/checkpoint_votes.h"
 
 namespace multiverso {
 namespace {
@@ -25,11 +25,26 @@ void Remember(Checkpointing* state, LastSave&& save) {
   saves.push_back(std::move(save));
 }
 
-Status ExchangeVotes(const Checkpointing& state, const Status& mine, const WaitLimit& limit) {
-  const SaveJob& job = *state.job;
-  return ExchangeVotes(state.context->world(), CollectiveKind::kSaveWait, mine, job.folder(),
-                       {state.committer},
-                       StrCat(" before it had said that it had completed ", job.saving()), limit);
+// The character that replaces the folder in a text. No error's text contains it.
+constexpr char kFolderMark = '\x01';
+
+std::string WithoutFolder(const std::string& text, const std::string& folder) {
+  if (folder.empty() || text.compare(0, folder.size(), folder) != 0) return text;
+  return kFolderMark + text.substr(folder.size());
+}
+
+std::string WithFolder(std::string text, const std::string& folder) {
+  const size_t mark = text.find(kFolderMark);
+  return mark == std::string::npos ? text : text.replace(mark, 1, folder);
+}
+
+// Returns the failure with `change` made to its text and to the path of its file.
+template <class Change>
+Status Changed(const Status& failure, const Change& change) {
+  FileFault fault = failure.file() == nullptr ? FileFault() : *failure.file();
+  fault.path = change(fault.path);
+  const Status changed(failure.code(), change(failure.text()), std::move(fault));
+  return failure.peer() == nullptr ? changed : changed.About(*failure.peer());
 }
 
 // Returns whether this rank is the first of its node among the participants of the last collective.
@@ -52,14 +67,29 @@ std::chrono::milliseconds TimeForDisk(int64_t bytes) {
   return std::chrono::milliseconds(bytes / kSlowDiskBytesPerMs);
 }
 
+Status ExchangeVotes(const Checkpointing& state, CollectiveKind kind, const std::string& folder,
+                     const Status& mine, const std::vector<int>& ranks, const std::string& task,
+                     const WaitLimit& limit, const MasterMessage& from_master) {
+  Group* const world = state.context->world();
+  const auto shorten = [&](const std::string& text) { return WithoutFolder(text, folder); };
+  const auto lengthen = [&](const std::string& text) { return WithFolder(text, folder); };
+  const Status status =
+      world->Agree(kind, mine.ok() ? mine : Changed(mine, shorten), ranks,
+                   StrCat(" before it had ", task), limit, &from_master, sizeof(from_master));
+  return status.ok() || !world->IsCompleted() ? status : Changed(status, lengthen);
+}
+
 Status EndSave(Checkpointing* state, const WaitLimit& limit) {
   SaveJob* const job = state->job.get();
   if (job == nullptr) return Status::Ok();
-  Status status = ExchangeVotes(*state, job->AwaitWritten(limit), limit);
+  const auto vote = [&](const Status& mine) {
+    return ExchangeVotes(*state, CollectiveKind::kSaveWait, job->folder(), mine, {state->committer},
+                         StrCat("said that it had completed ", job->saving()), limit);
+  };
+  Status status = vote(job->AwaitWritten(limit));
   if (status.ok()) {
     job->NoteAllWritten();
-    status =
-        ExchangeVotes(*state, job->commits() ? job->AwaitCommitted(limit) : Status::Ok(), limit);
+    status = vote(job->commits() ? job->AwaitCommitted(limit) : Status::Ok());
   }
   // Without a common result, all ranks keep the job.
   if (!status.ok() && !state->context->world()->IsCompleted()) return status;

@@ -50,6 +50,18 @@ const LastSave* LastSaveInto(const Checkpointing& state, const std::string& fold
 // Returns the extra time that a call gets for `bytes` on a disk: enough for a very slow one.
 std::chrono::milliseconds TimeForDisk(int64_t bytes);
 
+// What the master sends to the other ranks with its vote.
+struct MasterMessage {
+  int64_t values[4] = {};
+};
+
+// Makes an allgather as Group::Agree. Errors about a rank that did not come say "rank 1 died before
+// it had" done the `task`. `folder`, which all ranks know, is cut off the beginning of texts and
+// paths, since a long path would not fit.
+Status ExchangeVotes(const Checkpointing& state, CollectiveKind kind, const std::string& folder,
+                     const Status& mine, const std::vector<int>& ranks, const std::string& task,
+                     const WaitLimit& limit, const MasterMessage& from_master = MasterMessage());
+
 // Waits, with all ranks, until the save in progress is complete, and returns its failure. Returns
 // ok if no save is in progress.
 Status EndSave(Checkpointing* state, const WaitLimit& limit);

@@ -50,7 +50,7 @@ Status Loading::FindCheckpoint(const Status& mine, const WaitLimit& limit) {
   }
   MV_RETURN_IF_NOT_OK(ExchangeVotes(status, {master()}, "found the checkpoint", limit, message));
   loaders_ = world()->participants();
-  message = MasterMessageOf(*world(), master());
+  message = world()->payload(master()).Read<MasterMessage>();
   if (message.values[kPlace] == kNoCheckpoint) return Status::Ok();
   std::memcpy(&id_, &message.values[kId], sizeof(id_));
   step_ = message.values[kStep];
@@ -169,26 +169,14 @@ Status Loading::LoadArea(size_t table_index, uint32_t area, const WaitLimit& lim
   // A worker's slot was not saved if the saving job had fewer workers.
   if (!saved.has_area(area)) {
     // RestartRows has cleared all state of lazy rows.
-    return saved.is_lazy() ? Status::Ok() : ClearArea(table, area, rows, limit);
+    if (saved.is_lazy()) return Status::Ok();
+    const int64_t columns = table->spec().num_col;
+    return LoadPart(table, area, rows.first * columns, rows.count() * columns, nullptr, limit);
   }
   return reader_->Read(saved_indices_[table_index], area, rows.first, rows.end, limit,
                        [&](int64_t first, int64_t count, const char* data) {
                          return LoadPart(table, area, first, count, data, limit);
                        });
-}
-
-Status Loading::ClearArea(Table* table, uint32_t area, RowRange rows, const WaitLimit& limit) {
-  const TableSpec& spec = table->spec();
-  const int64_t elements = rows.count() * spec.num_col;
-  const int64_t elements_per_block = kBlockBytes / SizeOf(spec.value_type());
-  const std::vector<char> zeros(static_cast<size_t>(kBlockBytes));
-  for (int64_t first = 0; first < elements; first += elements_per_block) {
-    MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
-    MV_RETURN_IF_NOT_OK(LoadPart(table, area, rows.first * spec.num_col + first,
-                                 std::min(elements_per_block, elements - first), zeros.data(),
-                                 limit));
-  }
-  return Status::Ok();
 }
 
 Status Loading::LoadOptionsAndCounts(size_t table_index, const WaitLimit& limit) {

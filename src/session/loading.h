@@ -40,8 +40,6 @@ class Loading : private CheckpointCall {
   Status MatchTables();
   Status LoadTables(const WaitLimit& limit);
   Status LoadArea(size_t table_index, uint32_t area, const WaitLimit& limit);
-  // Sets the area to the content that it has in a new table.
-  static Status ClearArea(Table* table, uint32_t area, RowRange rows, const WaitLimit& limit);
   // Sets what is not an area: hyper-parameters, clocks, and update counts that are per section.
   Status LoadOptionsAndCounts(size_t table_index, const WaitLimit& limit);
   // Returns this rank's index in `ranks`, which are in ascending order and contain it.

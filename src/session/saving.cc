@@ -157,7 +157,7 @@ Status Saving::Prepare(const Status& mine, const WaitLimit& limit) {
   }
   MV_RETURN_IF_NOT_OK(ExchangeVotes(status, {master()}, "made the folder", limit, message));
   savers_ = world()->participants();
-  message = MasterMessageOf(*world(), master());
+  message = world()->payload(master()).Read<MasterMessage>();
   std::memcpy(&id_, &message.values[kId], sizeof(id_));
   name_ = CheckpointName{message.values[kNumber], message.values[kStep]};
   std::memcpy(&base_id_, &message.values[kBaseId], sizeof(base_id_));
@@ -222,7 +222,7 @@ void Saving::AddSections(size_t table, const SavedTable& record, RowRange rows, 
 }
 
 Status Saving::MakeRoomForCopy() {
-  const int64_t bytes = TableSnapshot::OffsetsOf(sections_).back();
+  const int64_t bytes = SnapshotOffsets(sections_).back();
   if (bytes <= state()->copy.bytes()) return Status::Ok();
   state()->copy = Segment();
   Status status = CheckIsFree(bytes);
@@ -236,8 +236,8 @@ Status Saving::MakeRoomForCopy() {
 
 Status Saving::Copy(const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(MakeRoomForCopy());
-  return TableSnapshot(tables(), sections_, state()->copy.data())
-      .Copy(TableSnapshot::ThreadsFor(context()->members().num_ranks_here()), limit);
+  return CopySnapshot(tables(), sections_, state()->copy.data(),
+                      SnapshotThreads(context()->members().num_ranks_here()), limit);
 }
 
 Status Saving::StartJob(Instant deadline) {
@@ -270,7 +270,7 @@ Status Saving::StartJob(Instant deadline) {
   std::unique_ptr<BlockSource> source;
   if (request().in_background) {
     std::vector<const char*> copies;
-    for (const int64_t offset : TableSnapshot::OffsetsOf(sections_)) {
+    for (const int64_t offset : SnapshotOffsets(sections_)) {
       copies.push_back(state()->copy.data() + offset);
     }
     source = std::make_unique<MemorySource>(std::move(copies));

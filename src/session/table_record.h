@@ -33,8 +33,8 @@ Status CopySection(Table* table, const Section& section, int64_t offset, int64_t
                    NextRead next_read, const WaitLimit& limit);
 // Sets *steps to the rows' update count if the table counts per section, and otherwise to 0.
 Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLimit& limit);
-// Sets `count` elements of the area from element `first` on. In the steps area, an element is the
-// update count of a row.
+// Sets `count` elements of the area from element `first` on; to 0 in areas of parameters and state
+// if `data` is null. In the steps area, an element is the update count of a row.
 Status LoadPart(Table* table, uint32_t area, int64_t first, int64_t count, const char* data,
                 const WaitLimit& limit);
 // Sets the rows' update count if the table counts per section.

@@ -1,9 +1,8 @@
 #include "session/table_snapshot.h"
 
 #include <algorithm>
-#include <system_error>
-#include <thread>
-#include <utility>
+#include <atomic>
+#include <future>
 
 #include "base/checked.h"
 #include "base/process.h"
@@ -21,7 +20,7 @@ constexpr int kMaxThreads = 4;
 
 }  // namespace
 
-std::vector<int64_t> TableSnapshot::OffsetsOf(const std::vector<Section>& sections) {
+std::vector<int64_t> SnapshotOffsets(const std::vector<Section>& sections) {
   std::vector<int64_t> offsets;
   int64_t at = 0;
   for (const Section& section : sections) {
@@ -32,59 +31,54 @@ std::vector<int64_t> TableSnapshot::OffsetsOf(const std::vector<Section>& sectio
   return offsets;
 }
 
-int TableSnapshot::ThreadsFor(int ranks) {
+int SnapshotThreads(int ranks) {
   const int64_t threads = AllowedCores() / std::max(ranks, 1);
   return static_cast<int>(std::clamp<int64_t>(threads, 1, kMaxThreads));
 }
 
-TableSnapshot::TableSnapshot(const Tables& tables, const std::vector<Section>& sections, char* to) {
-  const std::vector<int64_t> offsets = OffsetsOf(sections);
+Status CopySnapshot(const Tables& tables, const std::vector<Section>& sections, char* to,
+                    int threads, const WaitLimit& limit) {
+  struct Piece {
+    size_t section;
+    int64_t offset;
+  };
+  std::vector<Piece> pieces;
   for (size_t i = 0; i < sections.size(); ++i) {
-    const Section& section = sections[i];
-    for (int64_t at = 0; at < section.bytes; at += kPieceBytes) {
-      pieces_.push_back(Piece{tables[section.table].get(), section, at,
-                              std::min(kPieceBytes, section.bytes - at), to + offsets[i] + at});
-    }
+    for (int64_t at = 0; at < sections[i].bytes; at += kPieceBytes) pieces.push_back(Piece{i, at});
   }
-}
-
-Status TableSnapshot::Copy(int threads, const WaitLimit& limit) {
+  const std::vector<int64_t> offsets = SnapshotOffsets(sections);
   std::atomic<size_t> next{0};
-  const auto num_threads =
-      std::max<size_t>(std::min(static_cast<size_t>(threads), pieces_.size()), 1);
-  std::vector<Status> results(num_threads);
-  std::vector<std::thread> helpers;
-  helpers.reserve(num_threads);
+  // Copies pieces, in each thread, until no piece is left or a thread has failed.
+  const auto copy_pieces = [&](const WaitLimit& limit_here) -> Status {
+    for (size_t index = next++; index < pieces.size(); index = next++) {
+      const Section& section = sections[pieces[index].section];
+      const int64_t at = pieces[index].offset;
+      Status status = CopySection(
+          tables[section.table].get(), section, at, std::min(kPieceBytes, section.bytes - at),
+          to + offsets[pieces[index].section] + at, NextRead::kLater, limit_here);
+      if (status.ok()) status = limit_here.Check(Clock::now());
+      if (status.ok()) continue;
+      next.store(pieces.size());
+      return status;
+    }
+    return Status::Ok();
+  };
+  std::vector<std::future<Status>> helpers;
   {
     const WithoutSignals without_signals;
-    for (size_t i = 1; i < num_threads; ++i) {
-      try {
-        helpers.emplace_back([this, &next, &limit, result = &results[i]] {
-          *result = CopyPieces(&next, WaitLimit::Until(limit.deadline));
-        });
-      } catch (const std::system_error&) {
-        break;  // with fewer threads the copy only takes longer
-      }
+    const int most = std::min(threads, static_cast<int>(pieces.size()));
+    for (int i = 1; i < most; ++i) {
+      // A helper for which no thread can be started runs in get(), when no piece is left.
+      helpers.push_back(std::async(std::launch::async | std::launch::deferred, copy_pieces,
+                                   WaitLimit::Until(limit.deadline)));
     }
   }
-  results[0] = CopyPieces(&next, limit);
-  for (std::thread& helper : helpers) helper.join();
-  for (const Status& result : results) MV_RETURN_IF_NOT_OK(result);
-  return Status::Ok();
-}
-
-Status TableSnapshot::CopyPieces(std::atomic<size_t>* next, const WaitLimit& limit) const {
-  for (;;) {
-    const size_t index = next->fetch_add(1);
-    if (index >= pieces_.size()) return Status::Ok();
-    const Piece& piece = pieces_[index];
-    Status status = CopySection(piece.table, piece.section, piece.offset, piece.bytes, piece.to,
-                                NextRead::kLater, limit);
-    if (status.ok()) status = limit.Check(Clock::now());
-    if (status.ok()) continue;
-    next->store(pieces_.size());
-    return status;
+  Status result = copy_pieces(limit);
+  for (std::future<Status>& helper : helpers) {
+    const Status status = helper.get();
+    if (result.ok()) result = status;
   }
+  return result;
 }
 
 }  // namespace multiverso

@@ -1,10 +1,10 @@
 #include "shard/half.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/compiler.h"
 #include "base/mix.h"
+#include "base/raw_bytes.h"
 #include "shard/vector_versions.h"
 
 namespace multiverso::half {
@@ -14,18 +14,6 @@ constexpr uint32_t kSign = 0x80000000U;
 constexpr uint32_t kInfinity = 0x7f800000U;  // as float32; greater magnitudes are NaN
 constexpr uint32_t kQuietNaN = 0x00400000U;
 
-inline MV_ALWAYS_INLINE uint32_t BitsOf(float value) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-inline MV_ALWAYS_INLINE float FloatOf(uint32_t bits) {
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
 // Returns `then` if the condition holds. Compilers make a branch of a conditional expression whose
 // operands are results of floating-point operations, and do not vectorize loops with branches.
 inline MV_ALWAYS_INLINE uint32_t Select(bool condition, uint32_t then, uint32_t otherwise) {
@@ -34,18 +22,18 @@ inline MV_ALWAYS_INLINE uint32_t Select(bool condition, uint32_t then, uint32_t 
 }
 
 struct BFloat16 {
-  static inline MV_ALWAYS_INLINE float ToFloat(uint32_t half) { return FloatOf(half << 16); }
+  static inline MV_ALWAYS_INLINE float ToFloat(uint32_t half) { return BitCast<float>(half << 16); }
 
   // Adds `added`, of 16 bits, and cuts off as many.
   static inline MV_ALWAYS_INLINE uint16_t Cut(float value, uint32_t added) {
-    const uint32_t bits = BitsOf(value);
+    const uint32_t bits = BitCast<uint32_t>(value);
     const uint32_t magnitude = bits & ~kSign;
     const uint32_t rounded = Select(magnitude < kInfinity, bits + added, bits);
     return static_cast<uint16_t>(Select(magnitude > kInfinity, bits | kQuietNaN, rounded) >> 16);
   }
 
   static inline MV_ALWAYS_INLINE uint16_t Nearest(float value) {
-    return Cut(value, 0x7fff + ((BitsOf(value) >> 16) & 1));
+    return Cut(value, 0x7fff + ((BitCast<uint32_t>(value) >> 16) & 1));
   }
   static inline MV_ALWAYS_INLINE uint16_t Stochastic(float value, uint32_t random) {
     return Cut(value, random);
@@ -61,9 +49,9 @@ struct Float16 {
   static inline MV_ALWAYS_INLINE float ToFloat(uint32_t half) {
     const uint32_t magnitude = (half & 0x7fff) << kDropped;
     // The product is exact, and right for numbers below the normal range, too.
-    const uint32_t finite = BitsOf(FloatOf(magnitude) * 0x1p112F);
+    const uint32_t finite = BitCast<uint32_t>(BitCast<float>(magnitude) * 0x1p112F);
     const uint32_t bits = Select((half & 0x7c00) == 0x7c00, magnitude | kInfinity, finite);
-    return FloatOf(bits | (half & 0x8000) << 16);
+    return BitCast<float>(bits | (half & 0x8000) << 16);
   }
 
   // Assembles a number from float32 bits whose exponent and mantissa float16 can represent, from
@@ -80,17 +68,18 @@ struct Float16 {
   }
 
   static inline MV_ALWAYS_INLINE uint16_t Nearest(float value) {
-    const uint32_t bits = BitsOf(value);
+    const uint32_t bits = BitCast<uint32_t>(value);
     const uint32_t magnitude = bits & ~kSign;
     // The sum with 0.5, whose last bit is 2^-24, rounds a small number as the processor does.
-    const uint32_t subnormal = BitsOf(FloatOf(magnitude) + 0.5F) - BitsOf(0.5F);
+    const uint32_t subnormal =
+        BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5F) - BitCast<uint32_t>(0.5F);
     return Assemble(bits, magnitude + 0xfff + ((magnitude >> kDropped) & 1), subnormal);
   }
 
   static inline MV_ALWAYS_INLINE uint16_t Stochastic(float value, uint32_t random) {
-    const uint32_t bits = BitsOf(value);
+    const uint32_t bits = BitCast<uint32_t>(value);
     const uint32_t magnitude = bits & ~kSign;
-    const float small = FloatOf(Select(magnitude < kLeastNormal, magnitude, 0));
+    const float small = BitCast<float>(Select(magnitude < kLeastNormal, magnitude, 0));
     const auto subnormal = static_cast<uint32_t>(static_cast<int32_t>(
         small * 0x1p24F + static_cast<float>(static_cast<int32_t>(random)) * 0x1p-16F));
     return Assemble(bits, magnitude + (random >> 3), subnormal);

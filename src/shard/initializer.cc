@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/raw_bytes.h"
 #include "base/text.h"
 #include "shard/half.h"
 
@@ -50,12 +51,10 @@ double Logarithm(double x) {
   constexpr double kRootOfHalf = 0.70710678118654752;
   constexpr int64_t kMantissaBits = 52;
   constexpr int64_t kHalfExponent = 1022;  // of 0.5 to 1
-  int64_t bits = 0;
-  std::memcpy(&bits, &x, sizeof(bits));
+  auto bits = BitCast<int64_t>(x);
   int64_t exponent = (bits >> kMantissaBits) - kHalfExponent;
   bits = (bits & ((int64_t{1} << kMantissaBits) - 1)) | (kHalfExponent << kMantissaBits);
-  double mantissa = 0;
-  std::memcpy(&mantissa, &bits, sizeof(mantissa));
+  auto mantissa = BitCast<double>(bits);
   if (mantissa < kRootOfHalf) {
     mantissa = mantissa * 2;
     --exponent;

@@ -32,86 +32,115 @@ inline MV_ALWAYS_INLINE T Minus(T a, T b) {
 
 }  // namespace
 
-#define MV_DEFINE_ARITHMETIC(T)                                                     \
-  MV_VECTOR_VERSIONS void Add(T* w, const T* d, int64_t n) {                        \
-    MV_INDEPENDENT                                                                  \
-    for (int64_t i = 0; i < n; ++i) w[i] = Plus(w[i], d[i]);                        \
-  }                                                                                 \
-  MV_VECTOR_VERSIONS void AddGet(T* w, const T* d, T* out, int64_t n) {             \
-    MV_INDEPENDENT                                                                  \
-    for (int64_t i = 0; i < n; ++i) {                                               \
-      const T sum = Plus(w[i], d[i]);                                               \
-      w[i] = sum;                                                                   \
-      out[i] = sum;                                                                 \
-    }                                                                               \
-  }                                                                                 \
-  MV_VECTOR_VERSIONS void Sum(T* out, const T* a, const T* b, int64_t n) {          \
-    MV_INDEPENDENT                                                                  \
-    for (int64_t i = 0; i < n; ++i) out[i] = Plus(a[i], b[i]);                      \
-  }                                                                                 \
-  MV_VECTOR_VERSIONS void AddSum(T* w, const T* a, const T* b, T* out, int64_t n) { \
-    MV_INDEPENDENT                                                                  \
-    for (int64_t i = 0; i < n; ++i) {                                               \
-      const T sum = Plus(w[i], Plus(a[i], b[i]));                                   \
-      w[i] = sum;                                                                   \
-      out[i] = sum;                                                                 \
-    }                                                                               \
-  }                                                                                 \
-  MV_VECTOR_VERSIONS void Difference(T* out, const T* a, const T* b, int64_t n) {   \
-    MV_INDEPENDENT                                                                  \
-    for (int64_t i = 0; i < n; ++i) out[i] = Minus(a[i], b[i]);                     \
-  }                                                                                 \
-  MV_VECTOR_VERSIONS void Exchange(T* w, T* current, T* last, int64_t n) {          \
-    MV_INDEPENDENT                                                                  \
-    for (int64_t i = 0; i < n; ++i) {                                               \
-      const T sum = Plus(w[i], Minus(current[i], last[i]));                         \
-      w[i] = sum;                                                                   \
-      current[i] = sum;                                                             \
-      last[i] = sum;                                                                \
-    }                                                                               \
+template <class T>
+MV_VECTOR_VERSIONS void Add(T* w, const T* d, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) w[i] = Plus(w[i], d[i]);
+}
+
+template <class T>
+MV_VECTOR_VERSIONS void AddGet(T* w, const T* d, T* out, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T sum = Plus(w[i], d[i]);
+    w[i] = sum;
+    out[i] = sum;
   }
+}
 
-#define MV_DEFINE_SETTLE(Name, Combine, T)                                       \
-  MV_VECTOR_VERSIONS void Name(T* current, T* last, const T* table, int64_t n) { \
-    MV_INDEPENDENT                                                               \
-    for (int64_t i = 0; i < n; ++i) {                                            \
-      const T value = table[i];                                                  \
-      current[i] = Combine(value, last[i]);                                      \
-      last[i] = value;                                                           \
-    }                                                                            \
+template <class T>
+MV_VECTOR_VERSIONS void Sum(T* out, const T* a, const T* b, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) out[i] = Plus(a[i], b[i]);
+}
+
+template <class T>
+MV_VECTOR_VERSIONS void AddSum(T* w, const T* a, const T* b, T* out, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T sum = Plus(w[i], Plus(a[i], b[i]));
+    w[i] = sum;
+    out[i] = sum;
   }
+}
 
-#define MV_DEFINE_DESCEND(T)                                                                 \
-  MV_VECTOR_VERSIONS void Descend(T* w, const T* d, T rate, int64_t n) {                     \
-    MV_INDEPENDENT                                                                           \
-    for (int64_t i = 0; i < n; ++i) w[i] -= rate * d[i];                                     \
-  }                                                                                          \
-  MV_VECTOR_VERSIONS void ExchangeDescending(T* w, T* current, T* last, T rate, int64_t n) { \
-    MV_INDEPENDENT                                                                           \
-    for (int64_t i = 0; i < n; ++i) {                                                        \
-      const T result = w[i] - rate * (last[i] - current[i]);                                 \
-      w[i] = result;                                                                         \
-      current[i] = result;                                                                   \
-      last[i] = result;                                                                      \
-    }                                                                                        \
+template <class T>
+MV_VECTOR_VERSIONS void Difference(T* out, const T* a, const T* b, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) out[i] = Minus(a[i], b[i]);
+}
+
+template <class T>
+MV_VECTOR_VERSIONS void Exchange(T* w, T* current, T* last, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T sum = Plus(w[i], Minus(current[i], last[i]));
+    w[i] = sum;
+    current[i] = sum;
+    last[i] = sum;
   }
+}
 
-MV_DEFINE_ARITHMETIC(float)
-MV_DEFINE_ARITHMETIC(double)
-MV_DEFINE_ARITHMETIC(int32_t)
-MV_DEFINE_ARITHMETIC(int64_t)
-MV_DEFINE_SETTLE(SettleAdding, Plus, float)
-MV_DEFINE_SETTLE(SettleAdding, Plus, double)
-MV_DEFINE_SETTLE(SettleAdding, Plus, int32_t)
-MV_DEFINE_SETTLE(SettleAdding, Plus, int64_t)
-MV_DEFINE_SETTLE(SettleSubtracting, Minus, float)
-MV_DEFINE_SETTLE(SettleSubtracting, Minus, double)
-MV_DEFINE_DESCEND(float)
-MV_DEFINE_DESCEND(double)
+template <class T>
+MV_VECTOR_VERSIONS void SettleAdding(T* current, T* last, const T* table, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T value = table[i];
+    current[i] = Plus(value, last[i]);
+    last[i] = value;
+  }
+}
 
-#undef MV_DEFINE_ARITHMETIC
-#undef MV_DEFINE_SETTLE
-#undef MV_DEFINE_DESCEND
+template <class T>
+MV_VECTOR_VERSIONS void SettleSubtracting(T* current, T* last, const T* table, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T value = table[i];
+    current[i] = Minus(value, last[i]);
+    last[i] = value;
+  }
+}
+
+template <class T>
+MV_VECTOR_VERSIONS void Descend(T* w, const T* d, T rate, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) w[i] -= rate * d[i];
+}
+
+template <class T>
+MV_VECTOR_VERSIONS void ExchangeDescending(T* w, T* current, T* last, T rate, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T result = w[i] - rate * (last[i] - current[i]);
+    w[i] = result;
+    current[i] = result;
+    last[i] = result;
+  }
+}
+
+#define MV_INSTANTIATE_ARITHMETIC(T)                         \
+  template void Add(T*, const T*, int64_t);                  \
+  template void AddGet(T*, const T*, T*, int64_t);           \
+  template void Sum(T*, const T*, const T*, int64_t);        \
+  template void AddSum(T*, const T*, const T*, T*, int64_t); \
+  template void Difference(T*, const T*, const T*, int64_t); \
+  template void Exchange(T*, T*, T*, int64_t);               \
+  template void SettleAdding(T*, T*, const T*, int64_t);
+
+#define MV_INSTANTIATE_FLOATS(T)                              \
+  template void SettleSubtracting(T*, T*, const T*, int64_t); \
+  template void Descend(T*, const T*, T, int64_t);            \
+  template void ExchangeDescending(T*, T*, T*, T, int64_t);
+
+MV_INSTANTIATE_ARITHMETIC(float)
+MV_INSTANTIATE_ARITHMETIC(double)
+MV_INSTANTIATE_ARITHMETIC(int32_t)
+MV_INSTANTIATE_ARITHMETIC(int64_t)
+MV_INSTANTIATE_FLOATS(float)
+MV_INSTANTIATE_FLOATS(double)
+
+#undef MV_INSTANTIATE_ARITHMETIC
+#undef MV_INSTANTIATE_FLOATS
 
 const char* VectorVersion() {
 #if MV_HAS_VECTOR_VERSIONS

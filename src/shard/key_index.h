@@ -21,6 +21,7 @@
 #include "multiverso/constants.h"
 #include "shard/key_hash.h"
 #include "shard/lazy_rows.h"
+#include "shard/prefetch.h"
 
 namespace multiverso {
 
@@ -226,6 +227,25 @@ class KeyIndex {
   Cell* cells_;
   uint8_t* counters_;       // of gets of keys without rows, kCountersPerStripe for each stripe
   uint32_t* counted_gets_;  // for each stripe
+};
+
+// The places of the next keys of a list, each computed once, some keys before it is needed.
+class UpcomingPlaces {
+ public:
+  explicit UpcomingPlaces(const KeyIndex* keys) : keys_(keys) {}
+
+  // Computes the place of the key number i, and prefetches what finding it reads.
+  void Begin(int64_t i, int64_t key) {
+    KeyIndex::Place& place = places_[i % kSize];
+    place = keys_->PlaceOf(key);
+    keys_->Prefetch(place);
+  }
+  const KeyIndex::Place& At(int64_t i) const { return places_[i % kSize]; }
+
+ private:
+  static constexpr int64_t kSize = 4 * kPrefetchDistance;
+  const KeyIndex* keys_;
+  KeyIndex::Place places_[kSize];
 };
 
 }  // namespace multiverso

@@ -7,7 +7,6 @@
 #include "shard/keyed_shard.h"
 #include "shard/prefetch.h"
 #include "shard/shard_stripes.h"
-#include "shard/upcoming_places.h"
 
 namespace multiverso {
 namespace {

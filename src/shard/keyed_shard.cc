@@ -8,7 +8,6 @@
 #include "shard/prefetch.h"
 #include "shard/shard_rows.h"
 #include "shard/shard_stripes.h"
-#include "shard/upcoming_places.h"
 
 namespace multiverso {
 

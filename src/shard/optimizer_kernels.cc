@@ -1,9 +1,9 @@
 #include "shard/optimizer_kernels.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "base/compiler.h"
+#include "base/raw_bytes.h"
 #include "shard/vector_versions.h"
 
 namespace multiverso::kernels {
@@ -26,11 +26,7 @@ struct NanOf<double> {
 
 template <class T>
 inline MV_ALWAYS_INLINE T FlipNanBits(T value) {
-  typename NanOf<T>::Bits bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  bits ^= NanOf<T>::kBits;
-  std::memcpy(&value, &bits, sizeof(bits));
-  return value;
+  return BitCast<T>(BitCast<typename NanOf<T>::Bits>(value) ^ NanOf<T>::kBits);
 }
 
 // Returns how far w has moved since Remember wrote `seen`.
@@ -80,188 +76,207 @@ inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
 
 }  // namespace
 
-#define MV_DEFINE_MOMENTUM(T)                                                                      \
-  MV_VECTOR_VERSIONS void Momentum(T* w, T* velocity, const T* g, T rate, T momentum, int64_t n) { \
-    MV_INDEPENDENT                                                                                 \
-    for (int64_t i = 0; i < n; ++i) {                                                              \
-      const T v = velocity[i] * momentum - g[i] * rate;                                            \
-      velocity[i] = v;                                                                             \
-      w[i] += v;                                                                                   \
-    }                                                                                              \
-  }                                                                                                \
-  MV_VECTOR_VERSIONS void Nesterov(T* w, T* velocity, const T* g, T rate, T momentum, int64_t n) { \
-    MV_INDEPENDENT                                                                                 \
-    for (int64_t i = 0; i < n; ++i) {                                                              \
-      const T descent = g[i] * rate;                                                               \
-      const T v = velocity[i] * momentum - descent;                                                \
-      velocity[i] = v;                                                                             \
-      w[i] += v * momentum - descent;                                                              \
-    }                                                                                              \
+template <class T>
+MV_VECTOR_VERSIONS void Momentum(T* w, T* velocity, const T* g, T rate, T momentum, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T v = velocity[i] * momentum - g[i] * rate;
+    velocity[i] = v;
+    w[i] += v;
   }
+}
 
-#define MV_DEFINE_ADAGRAD(T)                                                                       \
-  MV_VECTOR_VERSIONS void Adagrad(T* w, T* sum, const T* g, T rate, T initial, T epsilon, T outer, \
-                                  int64_t n) {                                                     \
-    MV_INDEPENDENT                                                                                 \
-    for (int64_t i = 0; i < n; ++i) {                                                              \
-      const T s = (sum[i] == 0 ? initial : sum[i]) + g[i] * g[i];                                  \
-      sum[i] = s;                                                                                  \
-      w[i] -= rate * g[i] / (std::sqrt(s + epsilon) + outer);                                      \
-    }                                                                                              \
+template <class T>
+MV_VECTOR_VERSIONS void Nesterov(T* w, T* velocity, const T* g, T rate, T momentum, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T descent = g[i] * rate;
+    const T v = velocity[i] * momentum - descent;
+    velocity[i] = v;
+    w[i] += v * momentum - descent;
   }
+}
 
-#define MV_DEFINE_RMSPROP(T)                                                                      \
-  MV_VECTOR_VERSIONS void Rmsprop(T* w, T* square, const T* g, T rate, T keep, T take, T epsilon, \
-                                  T outer, int64_t n) {                                           \
-    MV_INDEPENDENT                                                                                \
-    for (int64_t i = 0; i < n; ++i) {                                                             \
-      const T s = keep * square[i] + take * (g[i] * g[i]);                                        \
-      square[i] = s;                                                                              \
-      w[i] -= rate * g[i] / (std::sqrt(s + epsilon) + outer);                                     \
-    }                                                                                             \
-  }                                                                                               \
-  MV_VECTOR_VERSIONS void RmspropMomentum(T* w, T* square, T* velocity, const T* g, T rate,       \
-                                          T keep, T take, T epsilon, T outer, T momentum,         \
-                                          int64_t n) {                                            \
-    MV_INDEPENDENT                                                                                \
-    for (int64_t i = 0; i < n; ++i) {                                                             \
-      const T s = keep * square[i] + take * (g[i] * g[i]);                                        \
-      square[i] = s;                                                                              \
-      const T v = momentum * velocity[i] + rate * g[i] / (std::sqrt(s + epsilon) + outer);        \
-      velocity[i] = v;                                                                            \
-      w[i] -= v;                                                                                  \
-    }                                                                                             \
+template <class T>
+MV_VECTOR_VERSIONS void Adagrad(T* w, T* sum, const T* g, T rate, T initial, T epsilon, T outer,
+                                int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T s = (sum[i] == 0 ? initial : sum[i]) + g[i] * g[i];
+    sum[i] = s;
+    w[i] -= rate * g[i] / (std::sqrt(s + epsilon) + outer);
   }
+}
 
-#define MV_DEFINE_ADADELTA(T)                                                                     \
-  MV_VECTOR_VERSIONS void Adadelta(T* w, T* square, T* steps, const T* g, T rate, T keep, T take, \
-                                   T epsilon, int64_t n) {                                        \
-    MV_INDEPENDENT                                                                                \
-    for (int64_t i = 0; i < n; ++i) {                                                             \
-      const T s = keep * square[i] + take * (g[i] * g[i]);                                        \
-      square[i] = s;                                                                              \
-      const T step = -(std::sqrt(steps[i] + epsilon) * g[i] / std::sqrt(s + epsilon));            \
-      steps[i] = keep * steps[i] + take * (step * step);                                          \
-      w[i] += rate * step;                                                                        \
-    }                                                                                             \
+template <class T>
+MV_VECTOR_VERSIONS void Rmsprop(T* w, T* square, const T* g, T rate, T keep, T take, T epsilon,
+                                T outer, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T s = keep * square[i] + take * (g[i] * g[i]);
+    square[i] = s;
+    w[i] -= rate * g[i] / (std::sqrt(s + epsilon) + outer);
   }
+}
 
-#define MV_DEFINE_ADAM(T)                                                                 \
-  MV_VECTOR_VERSIONS void Adam(T* w, T* mean, T* square, const T* g, T rate, T take_mean, \
-                               T take_square, T epsilon, int64_t n) {                     \
-    MV_INDEPENDENT                                                                        \
-    for (int64_t i = 0; i < n; ++i) {                                                     \
-      const T m = mean[i] + (g[i] - mean[i]) * take_mean;                                 \
-      const T s = square[i] + (g[i] * g[i] - square[i]) * take_square;                    \
-      mean[i] = m;                                                                        \
-      square[i] = s;                                                                      \
-      w[i] -= m * rate / (std::sqrt(s) + epsilon);                                        \
-    }                                                                                     \
+template <class T>
+MV_VECTOR_VERSIONS void RmspropMomentum(T* w, T* square, T* velocity, const T* g, T rate, T keep,
+                                        T take, T epsilon, T outer, T momentum, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T s = keep * square[i] + take * (g[i] * g[i]);
+    square[i] = s;
+    const T v = momentum * velocity[i] + rate * g[i] / (std::sqrt(s + epsilon) + outer);
+    velocity[i] = v;
+    w[i] -= v;
   }
+}
 
-#define MV_DEFINE_AMSGRAD(T)                                                                \
-  MV_VECTOR_VERSIONS void Amsgrad(T* w, T* mean, T* square, T* largest, const T* g, T rate, \
-                                  T take_mean, T take_square, T epsilon, int64_t n) {       \
-    MV_INDEPENDENT                                                                          \
-    for (int64_t i = 0; i < n; ++i) {                                                       \
-      const T m = mean[i] + (g[i] - mean[i]) * take_mean;                                   \
-      const T s = square[i] + (g[i] * g[i] - square[i]) * take_square;                      \
-      const T most = s <= largest[i] ? largest[i] : s;                                      \
-      mean[i] = m;                                                                          \
-      square[i] = s;                                                                        \
-      largest[i] = most;                                                                    \
-      w[i] -= m * rate / (std::sqrt(most) + epsilon);                                       \
-    }                                                                                       \
+template <class T>
+MV_VECTOR_VERSIONS void Adadelta(T* w, T* square, T* steps, const T* g, T rate, T keep, T take,
+                                 T epsilon, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T s = keep * square[i] + take * (g[i] * g[i]);
+    square[i] = s;
+    const T step = -(std::sqrt(steps[i] + epsilon) * g[i] / std::sqrt(s + epsilon));
+    steps[i] = keep * steps[i] + take * (step * step);
+    w[i] += rate * step;
   }
+}
 
-#define MV_DEFINE_SQUARES(T)                               \
-  MV_VECTOR_VERSIONS T MeanSquare(const T* g, int64_t n) { \
-    return SumSquares<T>(g, n) / static_cast<T>(n);        \
-  }                                                        \
-  MV_VECTOR_VERSIONS double SquareSum(const T* g, int64_t n) { return SumSquares<double>(g, n); }
-
-#define MV_DEFINE_ROWWISE(T)                                                           \
-  MV_VECTOR_VERSIONS void RowwiseAdam(T* w, T* mean, const T* g, T take_mean, T scale, \
-                                      int64_t n) {                                     \
-    MV_INDEPENDENT                                                                     \
-    for (int64_t i = 0; i < n; ++i) {                                                  \
-      const T m = mean[i] + (g[i] - mean[i]) * take_mean;                              \
-      mean[i] = m;                                                                     \
-      w[i] -= m * scale;                                                               \
-    }                                                                                  \
+template <class T>
+MV_VECTOR_VERSIONS void Adam(T* w, T* mean, T* square, const T* g, T rate, T take_mean,
+                             T take_square, T epsilon, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T m = mean[i] + (g[i] - mean[i]) * take_mean;
+    const T s = square[i] + (g[i] * g[i] - square[i]) * take_square;
+    mean[i] = m;
+    square[i] = s;
+    w[i] -= m * rate / (std::sqrt(s) + epsilon);
   }
+}
 
-#define MV_DEFINE_DECAY(T)                                                \
-  MV_VECTOR_VERSIONS void Decay(T* w, T decay, T rate, int64_t n) {       \
-    MV_INDEPENDENT                                                        \
-    for (int64_t i = 0; i < n; ++i) w[i] -= w[i] * decay * rate;          \
-  }                                                                       \
-  MV_VECTOR_VERSIONS void Clip(T* out, const T* g, T limit, int64_t n) {  \
-    MV_INDEPENDENT                                                        \
-    for (int64_t i = 0; i < n; ++i) {                                     \
-      const T value = g[i];                                               \
-      out[i] = value > limit ? limit : (value < -limit ? -limit : value); \
-    }                                                                     \
-  }                                                                       \
-  MV_VECTOR_VERSIONS void Scale(T* out, const T* g, T scale, int64_t n) { \
-    MV_INDEPENDENT                                                        \
-    for (int64_t i = 0; i < n; ++i) out[i] = g[i] * scale;                \
+template <class T>
+MV_VECTOR_VERSIONS void Amsgrad(T* w, T* mean, T* square, T* largest, const T* g, T rate,
+                                T take_mean, T take_square, T epsilon, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T m = mean[i] + (g[i] - mean[i]) * take_mean;
+    const T s = square[i] + (g[i] * g[i] - square[i]) * take_square;
+    const T most = s <= largest[i] ? largest[i] : s;
+    mean[i] = m;
+    square[i] = s;
+    largest[i] = most;
+    w[i] -= m * rate / (std::sqrt(most) + epsilon);
   }
+}
 
-#define MV_DEFINE_FTRL(T)                                                                          \
-  MV_VECTOR_VERSIONS void Ftrl(T* w, T* linear, T* sum, const T* g, const FtrlOptions<T>& options, \
-                               int64_t n) {                                                        \
-    if (options.power == T{0.5}) return RunFtrl<true>(w, linear, sum, g, options, n);              \
-    RunFtrl<false>(w, linear, sum, g, options, n);                                                 \
+template <class T>
+MV_VECTOR_VERSIONS T MeanSquare(const T* g, int64_t n) {
+  return SumSquares<T>(g, n) / static_cast<T>(n);
+}
+
+template <class T>
+MV_VECTOR_VERSIONS double SquareSum(const T* g, int64_t n) {
+  return SumSquares<double>(g, n);
+}
+
+template <class T>
+MV_VECTOR_VERSIONS void RowwiseAdam(T* w, T* mean, const T* g, T take_mean, T scale, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T m = mean[i] + (g[i] - mean[i]) * take_mean;
+    mean[i] = m;
+    w[i] -= m * scale;
   }
+}
 
-#define MV_DEFINE_PULL(T)                                                       \
-  MV_VECTOR_VERSIONS void Pull(T* w, const T* x, T force, T terms, int64_t n) { \
-    MV_INDEPENDENT                                                              \
-    for (int64_t i = 0; i < n; ++i) w[i] += force * (x[i] - terms * w[i]);      \
+template <class T>
+MV_VECTOR_VERSIONS void Decay(T* w, T decay, T rate, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) w[i] -= w[i] * decay * rate;
+}
+
+template <class T>
+MV_VECTOR_VERSIONS void Clip(T* out, const T* g, T limit, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T value = g[i];
+    out[i] = value > limit ? limit : (value < -limit ? -limit : value);
   }
+}
 
-#define MV_DEFINE_COMPENSATE(T)                                                          \
-  MV_VECTOR_VERSIONS void Compensate(T* w, const T* seen, const T* g, T rate, T control, \
-                                     int64_t n) {                                        \
-    MV_INDEPENDENT                                                                       \
-    for (int64_t i = 0; i < n; ++i) {                                                    \
-      w[i] -= rate * (g[i] + control * (g[i] * g[i]) * Gap(w[i], seen[i]));              \
-    }                                                                                    \
-  }                                                                                      \
-  MV_VECTOR_VERSIONS void Remember(T* seen, const T* w, int64_t n) {                     \
-    MV_INDEPENDENT                                                                       \
-    for (int64_t i = 0; i < n; ++i) seen[i] = FlipNanBits(w[i]);                         \
+template <class T>
+MV_VECTOR_VERSIONS void Scale(T* out, const T* g, T scale, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) out[i] = g[i] * scale;
+}
+
+template <class T>
+MV_VECTOR_VERSIONS void Ftrl(T* w, T* linear, T* sum, const T* g, const FtrlOptions<T>& options,
+                             int64_t n) {
+  if (options.power == T{0.5}) return RunFtrl<true>(w, linear, sum, g, options, n);
+  RunFtrl<false>(w, linear, sum, g, options, n);
+}
+
+template <class T>
+MV_VECTOR_VERSIONS void Pull(T* w, const T* x, T force, T terms, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) w[i] += force * (x[i] - terms * w[i]);
+}
+
+template <class T>
+MV_VECTOR_VERSIONS void Compensate(T* w, const T* seen, const T* g, T rate, T control, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    w[i] -= rate * (g[i] + control * (g[i] * g[i]) * Gap(w[i], seen[i]));
   }
+}
 
-#define MV_DEFINE_COMPENSATE_ADAPTIVELY(T)                                                         \
-  MV_VECTOR_VERSIONS void CompensateAdaptively(T* w, const T* seen, T* square, const T* g, T rate, \
-                                               T control, T keep, T take, T epsilon, int64_t n) {  \
-    MV_INDEPENDENT                                                                                 \
-    for (int64_t i = 0; i < n; ++i) {                                                              \
-      const T s = keep * square[i] + take * (g[i] * g[i]);                                         \
-      const T adapted = control / std::sqrt(s + epsilon);                                          \
-      square[i] = s;                                                                               \
-      w[i] -= rate * (g[i] + adapted * (g[i] * g[i]) * Gap(w[i], seen[i]));                        \
-    }                                                                                              \
+template <class T>
+MV_VECTOR_VERSIONS void Remember(T* seen, const T* w, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) seen[i] = FlipNanBits(w[i]);
+}
+
+template <class T>
+MV_VECTOR_VERSIONS void CompensateAdaptively(T* w, const T* seen, T* square, const T* g, T rate,
+                                             T control, T keep, T take, T epsilon, int64_t n) {
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T s = keep * square[i] + take * (g[i] * g[i]);
+    const T adapted = control / std::sqrt(s + epsilon);
+    square[i] = s;
+    w[i] -= rate * (g[i] + adapted * (g[i] * g[i]) * Gap(w[i], seen[i]));
   }
+}
 
-#define MV_DEFINE_OPTIMIZERS(T) \
-  MV_DEFINE_MOMENTUM(T)         \
-  MV_DEFINE_ADAGRAD(T)          \
-  MV_DEFINE_RMSPROP(T)          \
-  MV_DEFINE_ADADELTA(T)         \
-  MV_DEFINE_ADAM(T)             \
-  MV_DEFINE_AMSGRAD(T)          \
-  MV_DEFINE_SQUARES(T)          \
-  MV_DEFINE_ROWWISE(T)          \
-  MV_DEFINE_DECAY(T)            \
-  MV_DEFINE_FTRL(T)             \
-  MV_DEFINE_PULL(T)             \
-  MV_DEFINE_COMPENSATE(T)       \
-  MV_DEFINE_COMPENSATE_ADAPTIVELY(T)
+#define MV_INSTANTIATE_OPTIMIZERS(T)                                              \
+  template void Momentum(T*, T*, const T*, T, T, int64_t);                        \
+  template void Nesterov(T*, T*, const T*, T, T, int64_t);                        \
+  template void Adagrad(T*, T*, const T*, T, T, T, T, int64_t);                   \
+  template void Rmsprop(T*, T*, const T*, T, T, T, T, T, int64_t);                \
+  template void RmspropMomentum(T*, T*, T*, const T*, T, T, T, T, T, T, int64_t); \
+  template void Adadelta(T*, T*, T*, const T*, T, T, T, T, int64_t);              \
+  template void Adam(T*, T*, T*, const T*, T, T, T, T, int64_t);                  \
+  template void Amsgrad(T*, T*, T*, T*, const T*, T, T, T, T, int64_t);           \
+  template T MeanSquare(const T*, int64_t);                                       \
+  template double SquareSum(const T*, int64_t);                                   \
+  template void RowwiseAdam(T*, T*, const T*, T, T, int64_t);                     \
+  template void Decay(T*, T, T, int64_t);                                         \
+  template void Clip(T*, const T*, T, int64_t);                                   \
+  template void Scale(T*, const T*, T, int64_t);                                  \
+  template void Ftrl(T*, T*, T*, const T*, const FtrlOptions<T>&, int64_t);       \
+  template void Pull(T*, const T*, T, T, int64_t);                                \
+  template void Compensate(T*, const T*, const T*, T, T, int64_t);                \
+  template void Remember(T*, const T*, int64_t);                                  \
+  template void CompensateAdaptively(T*, const T*, T*, const T*, T, T, T, T, T, int64_t);
 
-MV_DEFINE_OPTIMIZERS(float)
-MV_DEFINE_OPTIMIZERS(double)
+MV_INSTANTIATE_OPTIMIZERS(float)
+MV_INSTANTIATE_OPTIMIZERS(double)
+
+#undef MV_INSTANTIATE_OPTIMIZERS
 
 }  // namespace multiverso::kernels

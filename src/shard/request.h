@@ -149,18 +149,36 @@ struct ChangeId {
   uint64_t number = 0;  // from 1
 };
 
-// The memory is the caller's and stays valid until the call ends. Rows and elements are counted
-// from the first row of the table.
-struct Request {
+// What a request says to the shard of any node. Rows and elements are counted from the first row of
+// the table.
+struct RequestFields {
   static constexpr int64_t kWholeShard = -1;
-  static constexpr int kThisWorker = -2;
-  static constexpr int kNoWorker = -1;
+  static constexpr int32_t kThisWorker = -2;
+  static constexpr int32_t kNoWorker = -1;
 
   RequestKind kind = RequestKind::kGet;
   // The worker that made the call; kThisWorker means the process that executes the request, and
   // kNoWorker that no updater must take note of the get.
-  int worker = kThisWorker;
-  const void* delta = nullptr;  // or the values to store
+  int32_t worker = kThisWorker;
+  // The range of elements of kinds without ids. Of kSetHyper, `first` is the hyper-parameter.
+  int64_t first = 0;
+  int64_t count = kWholeShard;
+  // If not 0, the range consists of runs of `width` elements in consecutive rows, of which the
+  // first begins at `first`; `count` elements in all.
+  int64_t width = 0;
+  // In sync mode, of kSetHyper, kVersionsOfRows and of gets, the number of rounds that a server
+  // must have applied before.
+  uint64_t rounds = 0;
+  // Of kVersionsOfRows: changes after the request get at least this version.
+  uint64_t version = 0;
+  // Of kCompareSwap: the bytes of the value that the element must have.
+  uint64_t expected = 0;
+  double value = 0;  // of kSetHyper, checked
+};
+
+// The memory is the caller's and stays valid until the call ends.
+struct Request : RequestFields {
+  const void* delta = nullptr;  // or the values to store; of a range, only those of the range
   void* out = nullptr;          // may equal `delta`
   // The row ids or keys of kinds that have ids, in the order of the rows in `delta` and `out`. Row
   // ids have been checked.
@@ -168,29 +186,13 @@ struct Request {
   int64_t num_ids = 0;
   const RowOrder* order =
       nullptr;  // of adds to rows or keys, the order of row_ids; null: as in the list
-  // The range of elements of other kinds. `delta` and `out` hold only this range.
-  int64_t first = 0;
-  int64_t count = kWholeShard;
-  // If not 0, the range consists of runs of `width` elements in consecutive rows, of which the
-  // first begins at `first`; `count` elements in all.
-  int64_t width = 0;
   // Of kExchange. `delta` and `out` are then the last values of the whole table, even if the
   // request is for a range.
   const TensorList* tensors = nullptr;
   double scale = 1;          // of kExchange, by which deltas are multiplied before they are added
   int64_t* since = nullptr;  // of kExchange: the version of the last values (ExchangeChanges)
-  // The fields of kSetHyper: the hyper-parameter and its checked value.
-  int32_t hyper = 0;
-  double value = 0;
-  // In sync mode, of kSetHyper, kVersionsOfRows and of gets, the number of rounds that a server
-  // must have applied before.
-  uint64_t rounds = 0;
   // Whether other nodes may round the values that they return (TableSpec::wire).
   bool may_round = false;
-  // Of kVersionsOfRows: changes after the request get at least this version.
-  uint64_t version = 0;
-  // Of kCompareSwap: the bytes of the value that the element must have.
-  uint64_t expected = 0;
   ChangeId change;
 
   // Returns whether a get takes part in no round: it reads the values after the last complete one,
@@ -245,7 +247,7 @@ struct Request {
   }
   static Request SetHyper(int32_t hyper, double value) {
     Request request = Of(RequestKind::kSetHyper, nullptr, nullptr);
-    request.hyper = hyper;
+    request.first = hyper;
     request.value = value;
     return request;
   }

@@ -37,7 +37,6 @@
 #include "shard/stripe_layout.h"
 #include "shard/stripe_lock.h"
 #include "shard/undo_log.h"
-#include "shard/wire_format.h"
 
 namespace multiverso {
 
@@ -87,12 +86,6 @@ class Shard : public RequestRunner {
   Holders* holders() const { return storage_.holders(); }
 
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
-  // Executes or continues a get, add or add_get of a range of float32 values, of which `delta` and
-  // `out` have other formats; that of `out` is not int8. Values are encoded and decoded in pieces
-  // that stay in the first-level cache. Sets *fits to false if the format cannot represent all
-  // values of `out`, which is then undefined. The delta has been added in any case.
-  Status RunEncoded(const Request& request, WireFormat delta_format, WireFormat out_format,
-                    Progress* progress, const WaitLimit& limit, bool* fits);
 
   // ---- For callers that exclude other access to the elements (ShardValues)
   void Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,

@@ -58,8 +58,13 @@ Status ShardCopies::CopyIn(int64_t area, int64_t first, int64_t count, const voi
   Progress progress;
   return shard_.ForEachStripe<kWriting>(
       range, &progress, limit, [&](int64_t at, int64_t buffer_at, int64_t elements) {
-        std::memcpy(AreaAt(area, at), static_cast<const char*>(values) + AreaBytes(area, buffer_at),
-                    static_cast<size_t>(AreaBytes(area, elements)));
+        const auto bytes = static_cast<size_t>(AreaBytes(area, elements));
+        if (values == nullptr) {
+          std::memset(AreaAt(area, at), 0, bytes);
+        } else {
+          const auto* const from = static_cast<const char*>(values) + AreaBytes(area, buffer_at);
+          std::memcpy(AreaAt(area, at), from, bytes);
+        }
       });
 }
 

@@ -24,7 +24,7 @@ class ShardCopies {
   static constexpr int64_t kParameters = 0;
   int64_t row_state() const { return shard_.state_slots() + 1; }
   // Copy `count` elements of an area from element `first` on. `next_read` says when the copied data
-  // will be read.
+  // will be read. Without `values`, CopyIn sets the elements to 0.
   Status CopyOut(int64_t area, int64_t first, int64_t count, void* out, NextRead next_read,
                  const WaitLimit& limit) const;
   Status CopyIn(int64_t area, int64_t first, int64_t count, const void* values,

@@ -221,7 +221,7 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
                                        values_.Exchange(request, at, count, user_.worker);
                                      });
     case RequestKind::kSetHyper:
-      hyper()->values[request.hyper].store(request.value, std::memory_order_relaxed);
+      hyper()->values[request.first].store(request.value, std::memory_order_relaxed);
       return Status::Ok();
     case RequestKind::kTouch:
     case RequestKind::kTouchRows:
@@ -232,36 +232,6 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
       break;
   }
   return Status(Code::kInternal, StrCat("a shard cannot run '", NameOf(request.kind), "'"));
-}
-
-Status Shard::RunEncoded(const Request& request, WireFormat delta_format, WireFormat out_format,
-                         Progress* progress, const WaitLimit& limit, bool* fits) {
-  if (progress->done == 0 && MustTouch(request)) MV_RETURN_IF_NOT_OK(Touch(request, limit));
-  const int worker = WorkerOf(request);
-  const auto* const delta = static_cast<const char*>(request.delta);
-  auto* const out = static_cast<char*>(request.out);
-  const bool returns = ReturnsData(request.kind);
-  float piece_values[kWirePiece];
-  std::vector<float> run_values;  // of longer pieces
-  const auto body = [&](int64_t at, int64_t buffer_at, int64_t count) {
-    const int64_t piece = values_.MaySplitRuns() ? std::min(count, kWirePiece) : count;
-    if (piece > kWirePiece) run_values.resize(static_cast<size_t>(piece));
-    float* const values = piece > kWirePiece ? run_values.data() : piece_values;
-    for (const int64_t end = at + count; at < end; at += piece, buffer_at += piece) {
-      const int64_t elements = std::min(piece, end - at);
-      if (IsAdd(request.kind)) {
-        DecodePart(delta_format, delta, buffer_at, elements, values);
-        values_.Add(at, values, returns ? values : nullptr, elements, worker);
-      } else {
-        values_.Get(at, values, elements, worker);
-      }
-      if (!returns) continue;
-      char* const to = out + WireBytes(out_format, buffer_at);
-      *fits = EncodeNearest(out_format, values, elements, to) && *fits;
-    }
-  };
-  return IsAdd(request.kind) ? ForEachStripe<kWriting>(request, progress, limit, body)
-                             : ForEachStripe<kReading>(request, progress, limit, body);
 }
 
 }  // namespace multiverso

@@ -5,6 +5,7 @@
 
 #include "base/compiler.h"
 #include "base/mix.h"
+#include "base/raw_bytes.h"
 #include "shard/half.h"
 #include "shard/kernels.h"
 #include "shard/vector_versions.h"
@@ -25,25 +26,15 @@ constexpr int32_t kLeast = (127 - 100) << 23;
 // Its sum with a float of magnitude up to 2^22 has the nearest integer in its last bits.
 constexpr float kRounder = 12582912;  // 1.5 * 2^23
 
-inline MV_ALWAYS_INLINE int32_t BitsOf(float value) {
-  int32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-inline MV_ALWAYS_INLINE float FloatOf(uint32_t bits) {
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
 inline MV_ALWAYS_INLINE int8_t NearestInteger(float value) {
-  return static_cast<int8_t>(BitsOf(value + kRounder));
+  return static_cast<int8_t>(BitCast<int32_t>(value + kRounder));
 }
 
 MV_VECTOR_VERSIONS int32_t LargestMagnitude(const float* values, int64_t count) {
   int32_t largest = 0;
-  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, BitsOf(values[i]) & kMagnitude);
+  for (int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, BitCast<int32_t>(values[i]) & kMagnitude);
+  }
   return largest;
 }
 
@@ -52,7 +43,7 @@ MV_VECTOR_VERSIONS int32_t NearestHalves(const float* values, int64_t count, uin
   int32_t largest = 0;
   MV_INDEPENDENT
   for (int64_t i = 0; i < count; ++i) {
-    const int32_t bits = BitsOf(values[i]);
+    const int32_t bits = BitCast<int32_t>(values[i]);
     largest = std::max(largest, bits & kMagnitude);
     const auto magnitude = static_cast<uint32_t>(bits);
     to[i] = static_cast<uint16_t>((magnitude + 0x7fff + (magnitude >> 16 & 1)) >> 16);
@@ -67,7 +58,7 @@ MV_VECTOR_VERSIONS int32_t RandomHalves(const float* values, uint64_t key, int64
   int32_t largest = 0;
   MV_INDEPENDENT
   for (uint32_t i = 0; i < elements; ++i) {
-    const int32_t bits = BitsOf(values[i]);
+    const int32_t bits = BitCast<int32_t>(values[i]);
     largest = std::max(largest, bits & kMagnitude);
     to[i] = static_cast<uint16_t>((static_cast<uint32_t>(bits) + random.Of(i)) >> 16);
   }
@@ -78,10 +69,10 @@ MV_VECTOR_VERSIONS int32_t RandomHalves(const float* values, uint64_t key, int64
 MV_VECTOR_VERSIONS void TakeHalves(float* values, int64_t count, uint16_t* to) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < count; ++i) {
-    const auto bits = static_cast<uint32_t>(BitsOf(values[i]));
+    const auto bits = BitCast<uint32_t>(values[i]);
     const uint32_t half = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     to[i] = static_cast<uint16_t>(half);
-    values[i] -= FloatOf(half << 16);
+    values[i] -= BitCast<float>(half << 16);
   }
 }
 
@@ -102,7 +93,7 @@ MV_VECTOR_VERSIONS void TakeCodes(float* values, float scale, int64_t count, int
   for (int64_t i = 0; i < count; ++i) {
     // The sum less the number that rounded it is the nearest integer, as a float.
     const float rounded = values[i] * per_unit + kRounder;
-    to[i] = static_cast<int8_t>(BitsOf(rounded));
+    to[i] = static_cast<int8_t>(BitCast<int32_t>(rounded));
     values[i] -= (rounded - kRounder) * scale;
   }
 }
@@ -134,9 +125,7 @@ int64_t EncodeBlocks(Value* values, int64_t count, char* to, Encode encode) {
     const int64_t in_block = std::min(kBlock, count - first);
     const int32_t largest = LargestMagnitude(values + first, in_block);
     if (largest > kMost || (largest < kLeast && largest > 0)) return first;
-    float scale = 0;
-    std::memcpy(&scale, &largest, sizeof(scale));
-    scale = largest > 0 ? scale / kMostCode : 1;
+    const float scale = largest > 0 ? BitCast<float>(largest) / kMostCode : 1;
     std::memcpy(to, &scale, sizeof(scale));
     encode(values + first, scale, first, in_block, reinterpret_cast<int8_t*>(to + kScaleBytes));
     to += kScaleBytes + in_block;

@@ -50,28 +50,23 @@ static_assert(kChunkBytes <= ShardStorage::kMostUndoBytes, "the values of a chun
 static_assert(kChunkBytes % StepCells::kMaxCellBytes == 0, "chunks of a row end with a step cell");
 static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "chunks of an array, with a stripe");
 
-struct RequestHeader {
-  RequestKind kind = RequestKind::kGet;
+// For rows, `count` is their number.
+struct RequestHeader : RequestFields {
   int32_t sender = 0;
   int32_t tag = 0;  // of the answers; with `call`, the CallNumber of the call
   uint64_t call = 0;
-  int32_t worker = 0;  // Request::kThisWorker for the sender, or kNoWorker
   // In a session that continues without lost ranks, `number` counts the sender's changes in `slot`,
   // so that no change is applied twice (RequestLog). With slot -1, the change has no number.
   int32_t slot = -1;
   uint64_t number = 0;
   int64_t table = 0;
-  int64_t first = 0;      // first element of a range; number of a hyper-parameter
-  int64_t count = 0;      // elements of a range, or rows
-  int64_t width = 0;      // Request::width
-  uint64_t rounds = 0;    // Request::rounds
-  uint64_t version = 0;   // Request::version
-  uint64_t expected = 0;  // Request::expected
-  int64_t bytes = 0;      // bytes of the values in memory; of kTouchRows, of the ids
-  double value = 0;       // value of a hyper-parameter
+  int64_t bytes = 0;  // of the values in memory; of kTouchRows, of the ids
   WireFormat delta_format = WireFormat::kFloat32;   // of the values that follow
   WireFormat answer_format = WireFormat::kFloat32;  // of the answer, if it can represent the values
 
+  bool is_encoded() const {
+    return delta_format != WireFormat::kFloat32 || answer_format != WireFormat::kFloat32;
+  }
   int64_t id_bytes() const {
     return HasIds(kind) ? count * static_cast<int64_t>(sizeof(int64_t)) : 0;
   }

@@ -13,11 +13,6 @@ namespace {
 // The time for which a request may wait for a lock before other requests continue.
 constexpr auto kTimeSlice = std::chrono::milliseconds(25);
 
-bool IsEncoded(const RequestHeader& header) {
-  return header.delta_format != WireFormat::kFloat32 ||
-         header.answer_format != WireFormat::kFloat32;
-}
-
 // Returns the bytes up to a whole number of cache lines.
 int64_t Aligned(int64_t bytes) {
   constexpr int64_t kLine = 64;
@@ -39,19 +34,11 @@ Status ServedRequest::BeginReceive(const char* payload) {
   PlaceValues(CarriesData(header_.kind) ? header_.bytes : 0);
   char* const ids = buffer_->data();
   char* const values = ids + id_bytes;
-  request_.kind = header_.kind;
-  request_.worker = header_.worker == Request::kNoWorker
-                        ? Request::kNoWorker
-                        : rank_context_->members().worker_id(header_.sender);
-  request_.first = header_.first;
-  request_.count = header_.count;
+  static_cast<RequestFields&>(request_) = header_;
+  if (header_.worker != Request::kNoWorker) {
+    request_.worker = rank_context_->members().worker_id(header_.sender);
+  }
   request_.num_ids = header_.count;
-  request_.width = header_.width;
-  request_.expected = header_.expected;
-  request_.hyper = static_cast<int32_t>(header_.first);
-  request_.value = header_.value;
-  request_.rounds = header_.rounds;
-  request_.version = header_.version;
   received_ = header_.inline_bytes();
   if (received_ > 0) {
     std::memcpy(ids, payload, static_cast<size_t>(id_bytes));
@@ -68,26 +55,18 @@ Status ServedRequest::BeginReceive(const char* payload) {
                              &receives_[1]);
 }
 
-bool ServedRequest::IsEncodedRange() const { return !HasIds(header_.kind) && IsEncoded(header_); }
-
 char* ServedRequest::SecondValues() const {
   return buffer_->data() + header_.id_bytes() + Aligned(header_.bytes);
 }
 
 void ServedRequest::PlaceValues(int64_t bytes) {
   const int64_t id_bytes = header_.id_bytes();
-  const bool has_second = IsEncoded(header_) && bytes > 0;
+  const bool has_second = header_.is_encoded() && bytes > 0;
   buffers_->MakeRoom(id_bytes + (has_second ? Aligned(bytes) : 0) + bytes, &buffer_);
   char* const ids = buffer_->data();
   request_.row_ids = reinterpret_cast<const int64_t*>(ids);
   request_.delta = request_.out = ids + id_bytes;
-  if (!has_second) return;
-  if (HasIds(header_.kind)) {
-    if (header_.delta_format != WireFormat::kFloat32) request_.delta = SecondValues();
-  } else if (header_.delta_format != header_.answer_format) {
-    // Values of one format can replace each other in pieces.
-    request_.out = SecondValues();
-  }
+  if (header_.delta_format != WireFormat::kFloat32) request_.delta = SecondValues();
 }
 
 Status ServedRequest::TestAll(Messenger::Ticket* tickets, bool* done) {
@@ -111,7 +90,7 @@ void ServedRequest::BeginWork() {
   phase_ = Phase::kWork;
 }
 
-void ServedRequest::DecodeRows() {
+void ServedRequest::DecodeValues() {
   if (header_.delta_format == WireFormat::kFloat32) return;
   const Instant began = Clock::now();
   Decode(header_.delta_format, buffer_->data() + header_.id_bytes(), FloatsIn(header_.bytes),
@@ -121,9 +100,7 @@ void ServedRequest::DecodeRows() {
 
 int64_t ServedRequest::EncodeReply(const char** values) const {
   *values = static_cast<const char*>(request_.out);
-  if (!HasIds(header_.kind) || header_.answer_format == WireFormat::kFloat32) {
-    return header_.BytesIn(header_.answer_format);
-  }
+  if (header_.answer_format == WireFormat::kFloat32) return header_.bytes;
   const Instant began = Clock::now();
   char* const encoded = SecondValues();
   const bool is_encoded =
@@ -147,8 +124,8 @@ void ServedRequest::CheckValues() {
         Status(Code::kTransport, StrCat("a request of ", received_, " bytes, expected ", expected));
     return;
   }
+  DecodeValues();
   if (HasIds(header_.kind)) {
-    DecodeRows();
     failure_ = table_->CheckRows(header_.kind, request_.row_ids, request_.num_ids);
   }
 }
@@ -239,7 +216,6 @@ Status ServedRequest::ClaimAndRun() {
   if (!is_done) {
     is_claimed_ = false;
     progress_ = Progress();
-    fits_ = true;
   }
   request_.kind = RequestKind::kGet;
   return Run();
@@ -251,7 +227,8 @@ Status ServedRequest::Run() {
   if (WaitsForRound()) return Status::Pending();
   const RequestKind kind = request_.kind;
   if (ReturnsData(kind) && !IsAdd(kind)) PlaceValues(header_.bytes);
-  const Status status = RunOnShard();
+  const WaitLimit limit{Instant::max(), Clock::now() + kTimeSlice};
+  const Status status = table_->shard()->Run(request_, &progress_, limit);
   if (status.code() == Code::kMemory) {
     const Membership& members = rank_context_->members();
     return status.In(StrCat("the node of ", members.NameRank(members.rank())));
@@ -262,24 +239,6 @@ Status ServedRequest::Run() {
                   StrCat("the values after ", request_.rounds, " rounds have been changed"));
   }
   return Status::Ok();
-}
-
-Status ServedRequest::RunOnShard() {
-  Shard* const shard = table_->shard();
-  const Instant began = Clock::now();
-  const WaitLimit limit{Instant::max(), began + kTimeSlice};
-  if (!IsEncodedRange()) return shard->Run(request_, &progress_, limit);
-  const Status status = shard->RunEncoded(request_, header_.delta_format, header_.answer_format,
-                                          &progress_, limit, &fits_);
-  CountEncoding(began);
-  if (!status.ok() || fits_) return status;
-  // The values, which include the add, travel as they are.
-  header_.delta_format = header_.answer_format = WireFormat::kFloat32;
-  fits_ = true;
-  progress_ = Progress();
-  request_.kind = RequestKind::kGet;
-  PlaceValues(header_.bytes);
-  return RunOnShard();
 }
 
 Status ServedRequest::SendReply() {

@@ -58,10 +58,7 @@ class ServedRequest {
   void PlaceValues(int64_t bytes);
   // Returns where the second values are.
   char* SecondValues() const;
-  // Returns whether the shard encodes and decodes the values. Those of rows are decoded before and
-  // encoded after the shard runs the request.
-  bool IsEncodedRange() const;
-  void DecodeRows();
+  void DecodeValues();
   // Returns the bytes of the values to send, and sets *values to their address.
   int64_t EncodeReply(const char** values) const;
   void CountEncoding(Instant began) const;
@@ -73,7 +70,6 @@ class ServedRequest {
   Status Claim(bool* done);
   Status ClaimAndRun();
   Status Run();
-  Status RunOnShard();
   Status SendReply();
   // Tests two messages. The failure of one message does not end the wait for the other.
   Status TestAll(Messenger::Ticket* tickets, bool* done);
@@ -93,7 +89,6 @@ class ServedRequest {
   int64_t received_ = 0;
   Request request_;  // refers to the buffer
   Progress progress_;
-  bool fits_ = true;  // the format of the answer can represent the values
   std::string reply_;
   Messenger::Ticket sends_[2];
 };

@@ -95,27 +95,19 @@ void ServerPipeline::Encode(InFlightRequest* request) {
 
 RequestHeader ServerPipeline::HeaderOf(const InFlightRequest& request) const {
   const Chunk& chunk = request.chunk;
-  const RequestKind kind = chunk.request.kind;
-  const bool is_hyper = kind == RequestKind::kSetHyper;
   RequestHeader header;
-  header.kind = kind == RequestKind::kExchange ? RequestKind::kAddGet : kind;
+  static_cast<RequestFields&>(header) = chunk.request;
+  if (header.kind == RequestKind::kExchange) header.kind = RequestKind::kAddGet;
+  header.count = chunk.count;
   header.sender = messenger_->rank();
   header.tag = call_.tag;
   header.call = call_.number;
-  header.worker = chunk.request.worker;
   header.table = table_->id();
-  header.first = is_hyper ? chunk.request.hyper : chunk.request.first;
-  header.count = is_hyper ? 0 : chunk.count;
-  header.width = chunk.request.width;
-  header.expected = chunk.request.expected;
-  header.rounds = chunk.request.rounds;
-  header.version = chunk.request.version;
   header.bytes = chunk.bytes;
-  header.value = chunk.request.value;
   header.slot = request.number > 0 ? failover_.slot : -1;
   header.number = request.number;
   header.delta_format = request.format;
-  const bool is_rounded = chunk.request.may_round && ReturnsParameters(kind) &&
+  const bool is_rounded = chunk.request.may_round && ReturnsParameters(chunk.request.kind) &&
                           table_->spec().wire_format() != WireFormat::kFloat32;
   if (is_rounded) header.answer_format = WireFormat::kBFloat16;
   return header;

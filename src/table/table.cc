@@ -67,9 +67,10 @@ Status CheckRows(const Table& table, const Request& request, int64_t count) {
 MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64_t count) {
   const TableSpec& spec = table.spec();
   if (request.kind == RequestKind::kSetHyper) {
-    MV_RETURN_IF_NOT_OK(CheckHyper(spec.updater_kind(), request.hyper, request.value));
+    const auto hyper = static_cast<int32_t>(request.first);
+    MV_RETURN_IF_NOT_OK(CheckHyper(spec.updater_kind(), hyper, request.value));
     if (!table.EveryGetIsCollective()) return Status::Ok();
-    return CheckHyperOfRounds(spec.updater_kind(), request.hyper, request.value);
+    return CheckHyperOfRounds(spec.updater_kind(), hyper, request.value);
   }
   const char* const call = NameOf(request.kind);
   if (!table.members().is_worker()) {

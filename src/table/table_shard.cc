@@ -265,10 +265,8 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
 }
 
 Status TableShard::CheckRequest(const RequestHeader& header) const {
-  const bool is_encoded =
-      header.delta_format != WireFormat::kFloat32 || header.answer_format != WireFormat::kFloat32;
   const bool may_be_encoded = IsAdd(header.kind) || ReturnsParameters(header.kind);
-  if (is_encoded && (spec_.value_type() != DType::kFloat32 || !may_be_encoded)) {
+  if (header.is_encoded() && (spec_.value_type() != DType::kFloat32 || !may_be_encoded)) {
     return Status(Code::kTransport, StrCat("a request with encoded values of ", spec_.Describe()));
   }
   if (header.kind == RequestKind::kSetHyper) {

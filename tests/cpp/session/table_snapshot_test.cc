@@ -44,11 +44,10 @@ TEST_P(TableCopying, CopiesAllSections) {
   }
   const std::vector<Section> sections = {WholeTable(1, 5), WholeTable(0, kLargeSize),
                                          WholeTable(1, 5)};
-  EXPECT_EQ(TableSnapshot::OffsetsOf(sections)[1], 64);
-  std::vector<char> to(static_cast<size_t>(TableSnapshot::OffsetsOf(sections).back()));
-  TableSnapshot snapshot(tables, sections, to.data());
-  ASSERT_TRUE(IsOk(snapshot.Copy(GetParam(), Patiently())));
-  const std::vector<int64_t> offsets = TableSnapshot::OffsetsOf(sections);
+  EXPECT_EQ(SnapshotOffsets(sections)[1], 64);
+  std::vector<char> to(static_cast<size_t>(SnapshotOffsets(sections).back()));
+  ASSERT_TRUE(IsOk(CopySnapshot(tables, sections, to.data(), GetParam(), Patiently())));
+  const std::vector<int64_t> offsets = SnapshotOffsets(sections);
   EXPECT_EQ(std::memcmp(to.data() + offsets[0], small.data(), 20), 0);
   EXPECT_EQ(std::memcmp(to.data() + offsets[1], large.data(), large.size() * 4), 0);
   EXPECT_EQ(std::memcmp(to.data() + offsets[2], small.data(), 20), 0);
@@ -58,12 +57,11 @@ TEST_P(TableCopying, EndsWhenItIsInterrupted) {
   const auto sessions = OpenAll(1);
   auto table = ValueOf(sessions[0]->CreateTable(ArrayOf(kLargeSize), nullptr));
   const std::vector<Section> sections(1, WholeTable(0, kLargeSize));
-  std::vector<char> to(static_cast<size_t>(TableSnapshot::OffsetsOf(sections).back()));
+  std::vector<char> to(static_cast<size_t>(SnapshotOffsets(sections).back()));
   Interrupt interrupt = InterruptAtOnce();
   std::this_thread::sleep_for(Interrupt::kMinInterval);
-  TableSnapshot snapshot({table}, sections, to.data());
   const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
-  const Status status = snapshot.Copy(GetParam(), limit);
+  const Status status = CopySnapshot({table}, sections, to.data(), GetParam(), limit);
   // The other threads may copy everything before this thread checks its limit.
   EXPECT_EQ(status.code(), GetParam() > 1 && status.ok() ? Code::kOk : Code::kAborted);
 }
@@ -71,9 +69,9 @@ TEST_P(TableCopying, EndsWhenItIsInterrupted) {
 INSTANTIATE_TEST_SUITE_P(Threads, TableCopying, ::testing::Values(1, 2, 4));
 
 TEST(TableCopyThreads, AreFewerIfRanksShareTheCores) {
-  EXPECT_GE(TableSnapshot::ThreadsFor(1), 1);
-  EXPECT_LE(TableSnapshot::ThreadsFor(1), 4);
-  EXPECT_EQ(TableSnapshot::ThreadsFor(100'000), 1);
+  EXPECT_GE(SnapshotThreads(1), 1);
+  EXPECT_LE(SnapshotThreads(1), 4);
+  EXPECT_EQ(SnapshotThreads(100'000), 1);
 }
 
 }  // namespace
