@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/crc.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "base/text.h"
-#include "base/without_signals.h"
 #include "checkpoint/async_writer.h"
 #include "checkpoint/data_file.h"
 #include "checkpoint/reader.h"
@@ -29,12 +28,8 @@ constexpr auto kVisibleWithin = std::chrono::seconds(20);
 Result<std::unique_ptr<SaveJob>> SaveJob::Start(FileSystem* files, SavePlan plan,
                                                 std::unique_ptr<BlockSource> source) {
   std::unique_ptr<SaveJob> job(new SaveJob(files, std::move(plan), std::move(source)));
-  const WithoutSignals without_signals;
-  try {
-    job->thread_ = std::thread(&SaveJob::Run, job.get());
-  } catch (const std::system_error& error) {
-    return Status(Code::kMemory, StrCat("cannot start the thread that writes: ", error.what()));
-  }
+  MV_ASSIGN_OR_RETURN(
+      job->thread_, StartThread("the thread that writes", [saving = job.get()] { saving->Run(); }));
   return job;
 }
 

@@ -1,13 +1,12 @@
 #include "session/table_snapshot.h"
 
 #include <algorithm>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/process.h"
-#include "base/without_signals.h"
+#include "base/start_thread.h"
 #include "session/table_record.h"
 
 namespace multiverso {
@@ -55,17 +54,12 @@ Status TableSnapshot::Copy(int threads, const WaitLimit& limit) {
   std::vector<Status> results(num_threads);
   std::vector<std::thread> helpers;
   helpers.reserve(num_threads);
-  {
-    const WithoutSignals without_signals;
-    for (size_t i = 1; i < num_threads; ++i) {
-      try {
-        helpers.emplace_back([this, &next, &limit, result = &results[i]] {
-          *result = CopyPieces(&next, WaitLimit::Until(limit.deadline));
-        });
-      } catch (const std::system_error&) {
-        break;  // with fewer threads the copy only takes longer
-      }
-    }
+  for (size_t i = 1; i < num_threads; ++i) {
+    auto helper = StartThread("a thread that copies", [this, &next, &limit, result = &results[i]] {
+      *result = CopyPieces(&next, WaitLimit::Until(limit.deadline));
+    });
+    if (!helper.ok()) break;  // with fewer threads the copy only takes longer
+    helpers.push_back(std::move(helper.value()));
   }
   results[0] = CopyPieces(&next, limit);
   for (std::thread& helper : helpers) helper.join();
