@@ -187,7 +187,9 @@ struct Request {
   uint64_t rounds = 0;
   // Whether other nodes may round the values that they return (TableSpec::wire).
   bool may_round = false;
-  // Of kVersionsOfRows: changes after the request get at least this version.
+  // Of kVersionsOfRows: changes after the request get at least this version, of at most
+  // kLastVersion, so that the next ones do not overflow.
+  static constexpr int64_t kLastVersion = int64_t{1} << 62;
   uint64_t version = 0;
   // Of kCompareSwap: the bytes of the value that the element must have.
   uint64_t expected = 0;
@@ -203,15 +205,17 @@ struct Request {
     return width == 0 ? count : (count / width - 1) * columns + width;
   }
 
-  // `delta` is null unless the kind carries data, and `out` is null unless the kind returns data.
+  // Ignores ids, a delta or a result that the kind does not have, which may be any pointers.
   static Request Of(RequestKind kind, const int64_t* row_ids, int64_t num_ids, const void* delta,
                     void* out) {
     Request request;
     request.kind = kind;
-    request.row_ids = row_ids;
-    request.num_ids = num_ids;
-    request.delta = delta;
-    request.out = out;
+    if (HasIds(kind)) {
+      request.row_ids = row_ids;
+      request.num_ids = num_ids;
+    }
+    if (CarriesData(kind)) request.delta = delta;
+    if (ReturnsData(kind)) request.out = out;
     return request;
   }
   static Request Get(void* out) { return Of(RequestKind::kGet, nullptr, out); }
