@@ -1,8 +1,11 @@
-// How long a polling thread sleeps between two polls (Backoff), and a loop that polls (PollUntil).
+// How long a polling thread sleeps between two polls (Backoff), a loop that polls (PollUntil), and
+// a wait for a mutex with a limit (LockWithin).
 #ifndef MULTIVERSO_BASE_BACKOFF_H_
 #define MULTIVERSO_BASE_BACKOFF_H_
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
 #include <thread>
 
 #include "base/clock.h"
@@ -53,6 +56,16 @@ Status PollUntil(Instant until, const Backoff& backoff, const Poll& poll) {
       std::this_thread::sleep_for(std::min<Clock::duration>(nap, until - now));
     }
   }
+}
+
+// Locks the mutex, unless other threads keep it for longer than `timeout`: then the lock does not
+// own it. This does without a timed mutex, which the thread sanitizer of GCC 12 does not know.
+inline std::unique_lock<std::mutex> LockWithin(std::chrono::milliseconds timeout,
+                                               std::mutex* mutex) {
+  std::unique_lock<std::mutex> lock(*mutex, std::defer_lock);
+  (void)PollUntil(Clock::now() + timeout, Backoff(std::chrono::milliseconds(1)),
+                  [&] { return lock.try_lock() ? Status::Ok() : Status::Pending(); });
+  return lock;
 }
 
 }  // namespace multiverso

@@ -10,6 +10,9 @@ namespace multiverso {
 // descriptor of this library is opened by these functions, or while the numbers of the streams are
 // taken. This is not so on Windows.
 
+// The number of the standard streams, whose descriptors are the first ones.
+constexpr int kStreams = 3;
+
 // While an object lives, the numbers of closed standard streams belong to /dev/null.
 class StreamNumbersTaken {
  public:
@@ -19,7 +22,6 @@ class StreamNumbersTaken {
   StreamNumbersTaken& operator=(const StreamNumbersTaken&) = delete;
 
  private:
-  static constexpr int kStreams = 3;
   int taken_[kStreams] = {};
   int count_ = 0;
 };

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -6,14 +7,28 @@
 #include "base/descriptor.h"
 
 namespace multiverso {
+namespace {
 
+constexpr char kNullDevice[] = "/dev/null";
+
+bool IsNullDevice(int descriptor) {
+  struct stat null{};
+  struct stat file{};
+  return stat(kNullDevice, &null) == 0 && fstat(descriptor, &file) == 0 &&
+         file.st_dev == null.st_dev && file.st_ino == null.st_ino;
+}
+
+}  // namespace
+
+// The system gives out the lowest free number, so a higher one shows that the numbers of the
+// streams are all taken.
 StreamNumbersTaken::StreamNumbersTaken() {
   bool any_closed = false;
   for (int stream = 0; stream < kStreams; ++stream) {
     any_closed = any_closed || fcntl(stream, F_GETFD) < 0;
   }
   while (any_closed && count_ < kStreams) {
-    const int descriptor = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int descriptor = open(kNullDevice, O_RDWR | O_CLOEXEC);
     if (descriptor >= kStreams) close(descriptor);
     if (descriptor < 0 || descriptor >= kStreams) break;
     taken_[count_++] = descriptor;
@@ -22,13 +37,17 @@ StreamNumbersTaken::StreamNumbersTaken() {
 
 StreamNumbersTaken::~StreamNumbersTaken() {
   const int error = errno;  // of the call that this object has protected
-  while (count_ > 0) close(taken_[--count_]);
+  while (count_ > 0) {
+    const int stream = taken_[--count_];
+    // The program may have opened the stream in the meantime, for instance with dup2.
+    if (IsNullDevice(stream)) close(stream);
+  }
   errno = error;
 }
 
 int AboveStandardStreams(int descriptor) {
-  if (descriptor < 0 || descriptor > STDERR_FILENO) return descriptor;
-  const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (descriptor < 0 || descriptor >= kStreams) return descriptor;
+  const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, kStreams);
   const int error = errno;
   close(descriptor);
   errno = error;

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <system_error>
 #include <utility>
 
 #include "base/log.h"
 #include "base/process.h"
+#include "base/start_thread.h"
 #include "base/text.h"
-#include "base/without_signals.h"
 
 namespace multiverso {
 namespace {
@@ -45,12 +44,9 @@ std::string ThisRank() {
 
 ExitDeadline::ExitDeadline(std::string call, std::chrono::milliseconds timeout)
     : call_(std::move(call)) {
-  const WithoutSignals without_signals;
-  try {
-    thread_ = std::thread(&ExitDeadline::Run, this, timeout);
-  } catch (const std::system_error& error) {
-    LogWarning(StrCat(call_, " has no deadline: cannot start a thread: ", error.what()));
-  }
+  const Status started =
+      StartThread("a thread", [this, timeout] { Run(timeout); }).StoreIn(&thread_);
+  if (!started.ok()) LogWarning(StrCat(call_, " has no deadline: ", started.text()));
 }
 
 ExitDeadline::~ExitDeadline() {

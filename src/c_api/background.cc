@@ -5,8 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "base/start_thread.h"
 #include "base/text.h"
-#include "base/without_signals.h"
 
 namespace multiverso::c_api {
 namespace {
@@ -42,7 +42,7 @@ Status BackgroundQueue::Wait(std::unique_lock<std::mutex>* lock, const WaitLimit
   while (!is_over()) {
     const Instant now = Clock::now();
     MV_RETURN_IF_NOT_OK(limit.Check(now));
-    if (now >= std::min(limit.deadline, last_progress_ + timeout_ + kGrace)) {
+    if (now >= std::min(limit.deadline, call_began_at_ + timeout_ + kGrace)) {
       return Status(Code::kTimeout, StrCat("waited for ", calls_.size(),
                                            " background calls on the table, which have not ended"));
     }
@@ -51,27 +51,22 @@ Status BackgroundQueue::Wait(std::unique_lock<std::mutex>* lock, const WaitLimit
   return Status::Ok();
 }
 
-bool BackgroundQueue::HasRoom(int64_t bytes) {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  return Fits(bytes);
-}
-
 Status BackgroundQueue::WaitForRoom(int64_t bytes, const WaitLimit& limit) {
   std::unique_lock<std::mutex> lock(mutex_);
   return Wait(&lock, limit, [&] { return Fits(bytes); });
 }
 
-std::shared_ptr<BackgroundQueue::Call> BackgroundQueue::Start(int64_t bytes,
-                                                              std::function<Status()> body) {
+Result<std::shared_ptr<BackgroundQueue::Call>> BackgroundQueue::Start(
+    int64_t bytes, std::function<Status()> body) {
   auto call = std::make_shared<Call>();
   call->body = std::move(body);
   call->bytes = std::max(bytes, kLeastBytes);
   const std::lock_guard<std::mutex> guard(mutex_);
   if (!thread_.joinable()) {
-    const WithoutSignals without_signals;
-    thread_ = std::thread([this] { MakeCalls(); });
+    MV_ASSIGN_OR_RETURN(thread_,
+                        StartThread("the background thread of a table", [this] { MakeCalls(); }));
   }
-  if (calls_.empty()) last_progress_ = Clock::now();
+  if (calls_.empty()) call_began_at_ = Clock::now();
   calls_.push_back(call);
   bytes_ += call->bytes;
   in_flight_.fetch_add(1);
@@ -90,7 +85,7 @@ void BackgroundQueue::MakeCalls() {
     call->body = nullptr;  // releases the arguments
     lock.lock();
     calls_.pop_front();
-    last_progress_ = Clock::now();
+    call_began_at_ = Clock::now();
     bytes_ -= call->bytes;
     call->status = std::move(status);
     call->is_done = true;

@@ -49,11 +49,12 @@ class BackgroundQueue {
   BackgroundQueue& operator=(const BackgroundQueue&) = delete;
 
   bool IsIdle() const { return in_flight_.load(std::memory_order_acquire) == 0; }
-  bool HasRoom(int64_t bytes);
   // Waits until the calls in flight leave room for `bytes` bytes of arguments.
   Status WaitForRoom(int64_t bytes, const WaitLimit& limit);
-  // Starts a call. `body` owns its arguments, which are of `bytes` bytes.
-  std::shared_ptr<Call> Start(int64_t bytes, std::function<Status()> body);
+  // Starts a call, whose arguments take `bytes` bytes. `body` owns them, and is destroyed, with
+  // what it keeps in use, before the call counts as ended. Returns MemoryError if no thread can
+  // start.
+  Result<std::shared_ptr<Call>> Start(int64_t bytes, std::function<Status()> body);
   bool HasEnded(const Call& call);
   // Waits until the call has ended, and returns its result. Sets *done to whether it has ended.
   Status WaitFor(const std::shared_ptr<Call>& call, const WaitLimit& limit, int32_t* done);
@@ -85,7 +86,7 @@ class BackgroundQueue {
   std::deque<std::shared_ptr<Call>> failed_;  // calls whose failures nobody may have seen
   std::atomic<int64_t> in_flight_{0};
   int64_t bytes_ = 0;      // of the calls in flight
-  Instant last_progress_;  // when the first call in flight began
+  Instant call_began_at_;  // when the first call in flight began
   bool is_closing_ = false;
   std::thread thread_;  // runs from the first call on
 };

@@ -50,7 +50,7 @@ struct FutureEntry {
   std::shared_ptr<BackgroundQueue::Call> call;
 };
 
-using FutureHandles = HandleKind<MV_Future, FutureEntry>;
+using FutureHandles = HandleTable<MV_Future, FutureEntry>;
 
 FutureHandles& Futures() {
   static auto* const futures = new FutureHandles("future");
@@ -82,27 +82,36 @@ Instant DeadlineOf(double seconds) {
 
 }  // namespace
 
-Status StartCall(TableUse use, RequestKind kind, int64_t count, int64_t bytes,
+void ForgetFutures() {
+  Futures().Forget([](FutureEntry* /*entry*/) {});
+}
+
+Status StartCall(std::shared_ptr<TableUse> use, RequestKind kind, int64_t count, int64_t bytes,
                  const std::function<BackgroundBody()>& take_arguments, MV_Future* future) {
   return RunCall([&](Interrupt* interrupt) -> Status {
-    const Table& table = *use->table;
-    const std::shared_ptr<BackgroundQueue> queue = use->background;
+    const Table& table = *(*use)->table;
+    const std::shared_ptr<BackgroundQueue> queue = (*use)->background;
     const Status waited = queue->WaitForRoom(bytes, WaitLimit::Until(Instant::max(), interrupt));
     if (!waited.ok()) return waited.In(table.Where(NameOf(kind)));
     // A call of another thread must not run between two background calls of a round.
-    const CallGuard guard(table.has_rounds() ? &use->in_round_call : nullptr);
+    const CallGuard guard(table.NeedsOrder(kind) ? &(*use)->in_round_call : nullptr);
     MV_RETURN_IF_NOT_OK(guard.Check("table"));
     const BackgroundBody body = take_arguments();
     auto entry = std::make_unique<FutureEntry>();
     entry->queue = queue;
     FutureEntry* const published = entry.get();
-    MV_RETURN_IF_NOT_OK(Futures().Open(std::move(entry), future));
-    // The use is shared, since a std::function must be copyable.
-    const auto held = std::make_shared<TableUse>(std::move(use));
-    published->call = queue->Start(bytes, [held, kind, count, body] {
-      return RunInBackground(*held->get(), kind, count, body);
-    });
-    return Status::Ok();
+    MV_Future opened = nullptr;
+    MV_RETURN_IF_NOT_OK(Futures().Open(std::move(entry), &opened));
+    const auto run = [use, kind, count, body] {
+      return RunInBackground(*use->get(), kind, count, body);
+    };
+    const Status started = queue->Start(bytes, run).StoreIn(&published->call);
+    if (started.ok()) {
+      *future = opened;
+    } else {
+      (void)Futures().Release(opened);
+    }
+    return started;
   });
 }
 
@@ -117,9 +126,9 @@ int32_t MV_TableStart(MV_Table table, const char* operation, const int64_t* row_
   return Guard([&]() -> Status {
     MV_ASSIGN_OR_RETURN(const RequestKind kind, KindOf(operation));
     if (future == nullptr) return Status(Code::kValue, "MV_TableStart: received null");
-    TableUse use = OpenTables().Using(table);
-    if (!use) return OpenTables().Stale(table);
-    Table* const used = use->table;
+    const auto use = std::make_shared<TableUse>(OpenTables().Using(table));
+    if (!*use) return OpenTables().Stale(table);
+    Table* const used = (*use)->table;
     const Request request = Request::Of(kind, row_ids, num_ids, delta, out);
     MV_RETURN_IF_NOT_OK(used->Check(request, count));
     const int64_t delta_bytes =
@@ -129,8 +138,7 @@ int32_t MV_TableStart(MV_Table table, const char* operation, const int64_t* row_
       const auto owned = std::make_shared<OwnedRequest>(request, delta_bytes);
       return [owned, used](const WaitLimit& limit) { return owned->Run(used, limit); };
     };
-    return StartCall(std::move(use), request.kind, count, delta_bytes + id_bytes, take_arguments,
-                     future);
+    return StartCall(use, request.kind, count, delta_bytes + id_bytes, take_arguments, future);
   });
 }
 

@@ -6,7 +6,6 @@
 #define MULTIVERSO_C_API_CALL_GUARD_H_
 
 #include <atomic>
-#include <utility>
 
 #include "base/compiler.h"
 #include "base/status.h"
@@ -23,11 +22,8 @@ class CallGuard {
   ~CallGuard() {
     if (flag_ != nullptr && !is_denied_) flag_->store(false);
   }
-  CallGuard(CallGuard&& other) noexcept
-      : flag_(std::exchange(other.flag_, nullptr)), is_denied_(other.is_denied_) {}
   CallGuard(const CallGuard&) = delete;
   CallGuard& operator=(const CallGuard&) = delete;
-  CallGuard& operator=(CallGuard&&) = delete;
 
   // Returns StateError if another guard holds the flag. `object` names what the flag belongs to.
   Status Check(const char* object) const { return is_denied_ ? Denied(object) : Status::Ok(); }

@@ -36,8 +36,9 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, i
 }
 
 // Runs `body`, a Status(SessionEntry*, Interrupt*), which makes a collective call of the session,
-// and records it. Background calls end first. Returns StateError if another thread is in a
-// collective call of the session.
+// and records it. Background calls end first. If one has failed, the collective call fails with its
+// error on all ranks, since the others would otherwise wait for this one. Returns StateError if
+// another thread is in a collective call of the session.
 template <class Body>
 Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Body& body) {
   MV_RETURN_IF_NOT_OK(CheckNotAsking());
@@ -46,9 +47,16 @@ Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Bod
   const CallGuard guard(&use->in_collective_call);
   MV_RETURN_IF_NOT_OK(guard.Check("session"));
   FlightRecorder::Entry* const record = RecordCall(*use.get(), call, bytes);
+  RankContext* const context = use->session->context();
+  Group* const group = call == CallKind::kAggregate ? context->workers() : context->world();
   const Status status = RunCall([&](Interrupt* interrupt) -> Status {
-    MV_RETURN_IF_NOT_OK(FlushTables(use.get(), WaitLimit::Until(Instant::max(), interrupt)));
-    return body(use.get(), interrupt);
+    interrupt->OnAbort([&](const Status& reason) { context->state()->GiveUp(reason); });
+    const Status failure = FlushTables(use.get(), WaitLimit::Until(Instant::max(), interrupt));
+    MV_RETURN_IF_NOT_OK(interrupt->status());
+    group->FailNext(failure);
+    const Status called = body(use.get(), interrupt);
+    group->FailNext(Status::Ok());  // A call in which this rank takes no part begins no collective.
+    return failure.ok() ? called : failure;
   });
   record->End(status.code());
   return status;

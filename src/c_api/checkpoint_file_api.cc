@@ -1,6 +1,5 @@
 // The part of the C API that reads and writes checkpoints without a session.
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -8,11 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/backoff.h"
 #include "base/text.h"
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/waiting.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/format.h"
 #include "checkpoint/memory_save.h"
 #include "checkpoint/reader.h"
 #include "multiverso/c_api.h"
@@ -32,19 +33,32 @@ struct CheckpointEntry {
   int64_t verified = 0;  // number of blocks that MV_CheckpointVerify has verified
 };
 
-using CheckpointHandles = HandleKind<MV_Checkpoint, CheckpointEntry>;
+// How long a thread sleeps at most before it tries again to use a checkpoint that another one
+// reads.
+constexpr auto kLongestNap = std::chrono::milliseconds(5);
+
+using CheckpointHandles = HandleTable<MV_Checkpoint, CheckpointEntry>;
 
 CheckpointHandles& Checkpoints() {
   static auto* const checkpoints = new CheckpointHandles("checkpoint");
   return *checkpoints;
 }
 
-// Runs body(entry) on an open checkpoint, one thread at a time, since reading uses one buffer.
+// Runs body(entry, limit) on an open checkpoint, one thread at a time, since reading uses one
+// buffer. The caller can abort the call.
 template <class Body>
 int32_t WithCheckpoint(MV_Checkpoint checkpoint, const Body& body) {
-  return Checkpoints().With(checkpoint, [&](CheckpointEntry* entry) -> Status {
-    const std::lock_guard<std::mutex> guard(entry->mutex);
-    return body(entry);
+  return Checkpoints().With(checkpoint, [&](CheckpointEntry* entry) {
+    return RunFileCall([&](Interrupt* interrupt) -> Status {
+      const WaitLimit limit = WaitLimit::Until(Instant::max(), interrupt);
+      std::unique_lock<std::mutex> lock(entry->mutex, std::defer_lock);
+      MV_RETURN_IF_NOT_OK(PollUntil(Instant::max(), Backoff(kLongestNap), [&] {
+        if (lock.try_lock()) return Status::Ok();
+        const Status checked = limit.Check(Clock::now());
+        return checked.ok() ? Status::Pending() : checked;
+      }));
+      return body(entry, limit);
+    });
   });
 }
 
@@ -54,8 +68,8 @@ Status CheckTable(const CheckpointEntry* entry, int64_t table) {
   return Status(Code::kIndex, StrCat("table: expected 0 to ", tables - 1, ", received ", table));
 }
 
-// Returns the table as a checkpoint stores it, or an error if it is not valid.
-Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
+// Returns the table as a checkpoint stores it, or an error if no reader would accept it.
+Result<SavedTable> SavedTableFrom(const MV_CheckpointTable& table) {
   MV_RETURN_IF_NOT_OK(CheckStruct(&table, "MV_CheckpointTable"));
   TableSpec spec;
   spec.kind = table.kind;
@@ -69,8 +83,7 @@ Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
     return Status(Code::kValue, StrCat("name: expected at most ", kSavedNameBytes - 1,
                                        " bytes, received '", table.name, "'"));
   }
-  if (table.name == nullptr || table.slots < 0 || table.row_slots < 0 || table.counting < 0 ||
-      table.counting > 2) {
+  if (table.name == nullptr || table.slots < 0 || table.row_slots < 0 || table.counting < 0) {
     return Status(Code::kValue, "MV_CheckpointTable: expected a name, slots and a counting");
   }
   SavedTable saved;
@@ -84,6 +97,8 @@ Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
   saved.num_col = table.num_col;
   saved.name = table.name;
   std::memcpy(saved.hyper, table.hyper, sizeof(table.hyper));
+  const std::string problem = ProblemOf(saved);
+  if (!problem.empty()) return Status(Code::kValue, StrCat("MV_CheckpointTable: ", problem));
   return saved;
 }
 
@@ -93,7 +108,7 @@ Result<int64_t> RowsToRead(CheckpointReader* reader, uint32_t table) {
   return saved.is_hash() ? reader->StoredRowsOf(table) : Result<int64_t>(saved.num_row);
 }
 
-// Writes what the rows of an area have that are not stored.
+// Fills an area with what rows have that are not stored: initial values, and zeros in the state.
 void FillUnstored(const SavedTable& saved, uint32_t area, char* out) {
   const int64_t row_bytes = saved.row_bytes(area);
   if (area != kParameterArea) {
@@ -107,6 +122,9 @@ void FillUnstored(const SavedTable& saved, uint32_t area, char* out) {
 }
 
 }  // namespace
+
+void ForgetCheckpoints() { Checkpoints().ForgetUsed(); }
+
 }  // namespace multiverso::c_api
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
@@ -117,6 +135,7 @@ int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
     if (directory == nullptr || directory[0] == '\0' || checkpoint == nullptr) {
       return Status(Code::kValue, "MV_CheckpointOpen: expected a path, received none");
     }
+    MV_RETURN_IF_NOT_OK(WatchForks());
     FileSystem* const files = LocalFileSystem();
     const CheckpointFolder folder(files, directory);
     MV_ASSIGN_OR_RETURN(const std::string found, folder.Resolve());
@@ -130,71 +149,73 @@ int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
 }
 
 int32_t MV_CheckpointDescribe(MV_Checkpoint checkpoint, MV_CheckpointDescription* description) {
-  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
-    MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_CheckpointDescription"));
-    const Manifest& manifest = entry->reader->manifest();
-    description->number = manifest.number;
-    description->step = manifest.step;
-    description->created = manifest.created;
-    description->num_tables = static_cast<int64_t>(manifest.tables.size());
-    description->num_files = static_cast<int64_t>(manifest.files.size());
-    description->num_workers = manifest.workers;
-    description->bytes = entry->reader->file_bytes();
-    description->mode = static_cast<int32_t>(manifest.mode);
-    description->reserved = 0;
-    description->path = entry->reader->path().c_str();
-    description->library = manifest.library.c_str();
-    return Status::Ok();
-  });
+  return WithCheckpoint(checkpoint,
+                        [&](CheckpointEntry* entry, const WaitLimit& /*limit*/) -> Status {
+                          MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_CheckpointDescription"));
+                          const Manifest& manifest = entry->reader->manifest();
+                          description->number = manifest.number;
+                          description->step = manifest.step;
+                          description->created = manifest.created;
+                          description->num_tables = static_cast<int64_t>(manifest.tables.size());
+                          description->num_files = static_cast<int64_t>(manifest.files.size());
+                          description->num_workers = manifest.workers;
+                          description->bytes = entry->reader->file_bytes();
+                          description->mode = static_cast<int32_t>(manifest.mode);
+                          description->reserved = 0;
+                          description->path = entry->reader->path().c_str();
+                          description->library = manifest.library.c_str();
+                          return Status::Ok();
+                        });
 }
 
 int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
                                    MV_CheckpointTable* description) {
-  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
-    MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_CheckpointTable"));
-    MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
-    const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
-    const auto number = static_cast<uint32_t>(table);
-    MV_ASSIGN_OR_RETURN(const int64_t rows, RowsToRead(entry->reader.get(), number));
-    description->kind = static_cast<int32_t>(saved.kind);
-    description->dtype = static_cast<int32_t>(saved.dtype);
-    description->num_row = rows;
-    description->num_col = saved.num_col;
-    description->updater = static_cast<int32_t>(saved.updater);
-    description->slots = static_cast<int32_t>(saved.slots);
-    description->counting = static_cast<int32_t>(saved.counting);
-    description->row_slots = static_cast<int32_t>(saved.row_slots);
-    description->steps = static_cast<int64_t>(entry->reader->StepsOf(number, 0, saved.num_row));
-    std::memcpy(description->hyper, saved.hyper, sizeof(description->hyper));
-    description->name = saved.name.c_str();
-    return Status::Ok();
-  });
+  return WithCheckpoint(
+      checkpoint, [&](CheckpointEntry* entry, const WaitLimit& /*limit*/) -> Status {
+        MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_CheckpointTable"));
+        MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
+        const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
+        const auto index = static_cast<uint32_t>(table);
+        MV_ASSIGN_OR_RETURN(const int64_t rows, RowsToRead(entry->reader.get(), index));
+        description->kind = static_cast<int32_t>(saved.kind);
+        description->dtype = static_cast<int32_t>(saved.dtype);
+        description->num_row = rows;
+        description->num_col = saved.num_col;
+        description->updater = static_cast<int32_t>(saved.updater);
+        description->slots = static_cast<int32_t>(saved.slots);
+        description->counting = static_cast<int32_t>(saved.counting);
+        description->row_slots = static_cast<int32_t>(saved.row_slots);
+        description->steps = static_cast<int64_t>(entry->reader->StepsOf(index, 0, saved.num_row));
+        std::memcpy(description->hyper, saved.hyper, sizeof(description->hyper));
+        description->name = saved.name.c_str();
+        return Status::Ok();
+      });
 }
 
 int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* clocks,
                             int64_t count) {
-  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
-    MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
-    const auto& saved = entry->reader->manifest().tables[static_cast<size_t>(table)].clocks;
-    if (count != static_cast<int64_t>(saved.size()) || (count > 0 && clocks == nullptr)) {
-      return Status(Code::kValue,
-                    StrCat("expected room for ", saved.size(), " clocks, received ", count));
-    }
-    for (size_t i = 0; i < saved.size(); ++i) clocks[i] = static_cast<int64_t>(saved[i]);
-    return Status::Ok();
-  });
+  return WithCheckpoint(
+      checkpoint, [&](CheckpointEntry* entry, const WaitLimit& /*limit*/) -> Status {
+        MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
+        const auto& saved = entry->reader->manifest().tables[static_cast<size_t>(table)].clocks;
+        if (count != static_cast<int64_t>(saved.size()) || (count > 0 && clocks == nullptr)) {
+          return Status(Code::kValue,
+                        StrCat("expected room for ", saved.size(), " clocks, received ", count));
+        }
+        for (size_t i = 0; i < saved.size(); ++i) clocks[i] = static_cast<int64_t>(saved[i]);
+        return Status::Ok();
+      });
 }
 
 int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left) {
-  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
+  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry, const WaitLimit& limit) -> Status {
     if (left == nullptr || most_bytes < 1) {
       return Status(Code::kValue, "MV_CheckpointVerify: expected at least 1 byte");
     }
     const int64_t blocks = entry->reader->blocks();
     const int64_t count = most_bytes / kBlockBytes + 1;
     const int64_t end = std::min(blocks, entry->verified + count);
-    const WaitLimit no_limit = WaitLimit::Until(Instant::max());
-    MV_RETURN_IF_NOT_OK(entry->reader->Verify(entry->verified, end, no_limit));
+    MV_RETURN_IF_NOT_OK(entry->reader->Verify(entry->verified, end, limit));
     entry->verified = end;
     *left = (blocks - end) * kBlockBytes;
     return Status::Ok();
@@ -203,16 +224,15 @@ int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_
 
 int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area, void* out,
                           int64_t bytes) {
-  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry) -> Status {
+  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry, const WaitLimit& limit) -> Status {
     MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
     const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
-    if (area < 0 || area == static_cast<int32_t>(kRowIdsArea) ||
-        !saved.has_area(static_cast<uint32_t>(area))) {
+    const auto area_number = static_cast<uint32_t>(area);
+    if (area_number != area || area_number == kRowIdsArea || !saved.has_area(area_number)) {
       return Status(Code::kIndex, StrCat("area: the table has no area ", area));
     }
-    const auto area_number = static_cast<uint32_t>(area);
-    const auto number = static_cast<uint32_t>(table);
-    MV_ASSIGN_OR_RETURN(const int64_t rows, RowsToRead(entry->reader.get(), number));
+    const auto index = static_cast<uint32_t>(table);
+    MV_ASSIGN_OR_RETURN(const int64_t rows, RowsToRead(entry->reader.get(), index));
     const int64_t expected = rows * saved.row_bytes(area_number);
     if (bytes != expected || (out == nullptr && bytes > 0)) {
       return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
@@ -221,24 +241,26 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
     if (saved.is_lazy() && !saved.is_hash()) {
       FillUnstored(saved, area_number, static_cast<char*>(out));
     }
-    int64_t done = 0;  // the rows of keys follow each other
-    // An increment may name other keys than the areas of earlier files have.
-    const auto other_rows = [&] {
+    // Of a hash table, the rows of the keys lie one after the other in `out`.
+    int64_t bytes_done = 0;
+    // In an increment, the area with the keys may come from a later save than this area.
+    const auto rows_differ = [&] {
       return CorruptionFailure(ManifestPath(entry->reader->path()), 0,
                                StrCat("table '", saved.name, "': area ", area_number,
                                       " does not have the rows of its keys"));
     };
-    MV_RETURN_IF_NOT_OK(
-        entry->reader->Read(number, area_number, 0, saved.num_row, WaitLimit::Until(Instant::max()),
-                            [&](int64_t first, int64_t count, const char* data) -> Status {
-                              const int64_t offset = saved.is_hash() ? done : first * element_bytes;
-                              if (offset + count * element_bytes > bytes) return other_rows();
-                              std::memcpy(static_cast<char*>(out) + offset, data,
-                                          static_cast<size_t>(count * element_bytes));
-                              done += count * element_bytes;
-                              return Status::Ok();
-                            }));
-    return saved.is_hash() && done != bytes ? other_rows() : Status::Ok();
+    MV_RETURN_IF_NOT_OK(entry->reader->Read(
+        index, area_number, 0, saved.num_row, limit,
+        [&](int64_t first, int64_t count, const char* data) -> Status {
+          const int64_t offset = saved.is_hash() ? bytes_done : first * element_bytes;
+          const int64_t end = offset + count * element_bytes;
+          if (offset < 0 || end > bytes) return rows_differ();
+          std::memcpy(static_cast<char*>(out) + offset, data,
+                      static_cast<size_t>(count * element_bytes));
+          bytes_done += count * element_bytes;
+          return Status::Ok();
+        }));
+    return saved.is_hash() && bytes_done != bytes ? rows_differ() : Status::Ok();
   });
 }
 
@@ -255,17 +277,22 @@ int32_t MV_CheckpointWrite(const MV_SaveOptions* options, const MV_CheckpointTab
     std::vector<MemoryTable> all;
     size_t next_area = 0;
     for (int64_t i = 0; i < num_tables; ++i) {
-      Result<SavedTable> record = RecordOf(tables[i]);
+      Result<SavedTable> record = SavedTableFrom(tables[i]);
       if (!record.ok()) return record.status();
       MemoryTable table;
       table.record = std::move(record.value());
       table.steps = static_cast<uint64_t>(tables[i].steps);
       for (uint32_t area = 0; area < table.record.num_areas(); ++area) {
+        if (areas[next_area] == nullptr) {
+          return Status(Code::kValue, StrCat("areas[", next_area, "]: received null"));
+        }
         table.areas.push_back(areas[next_area++]);
       }
       all.push_back(std::move(table));
     }
-    return SaveMemory(LocalFileSystem(), options->directory, options->step, options->keep, all,
-                      kVersion);
+    return RunFileCall([&](Interrupt* interrupt) {
+      return SaveMemory(LocalFileSystem(), options->directory, options->step, options->keep, all,
+                        kVersion, interrupt);
+    });
   });
 }

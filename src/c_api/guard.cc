@@ -1,7 +1,5 @@
 #include "c_api/guard.h"
 
-#include <cstring>
-
 namespace multiverso::c_api {
 namespace {
 
@@ -23,6 +21,7 @@ PeerFault& ErrorPeer() {
 }  // namespace
 
 int32_t Report(const Status& status) noexcept {
+  // A reader that must look again has met no error, so the last error stays as it is.
   if (status.ok() || status.code() == Code::kOutdated) return static_cast<int32_t>(status.code());
   (void)Report(status.code(), status.text().c_str());
   try {
@@ -45,16 +44,6 @@ int32_t Report(Code code, const char* text) noexcept {
     ErrorText().clear();
   }
   return static_cast<int32_t>(code);
-}
-
-Status WriteText(const Result<std::string>& text, char* out, int64_t room, int64_t* length) {
-  if (length == nullptr || room < 0 || (room > 0 && out == nullptr)) {
-    return Status(Code::kValue, "expected room for a description, and a length");
-  }
-  if (!text.ok()) return text.status();
-  *length = static_cast<int64_t>(text.value().size());
-  if (*length <= room) std::memcpy(out, text.value().data(), text.value().size());
-  return Status::Ok();
 }
 
 const FileFault& LastFile() { return ErrorFile(); }

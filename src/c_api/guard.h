@@ -33,10 +33,6 @@ Status CheckStruct(const Struct* argument, const char* name) {
                                            ", received ", argument->struct_size));
 }
 
-// Copies the text to `out` if it fits the `room` there, and its length to *length. Returns
-// ValueError if they are no memory for that.
-Status WriteText(const Result<std::string>& text, char* out, int64_t room, int64_t* length);
-
 // Runs `body`, which returns a Status, and reports the status or the exception that `body` throws.
 template <class Body>
 int32_t Guard(Body body) noexcept {

@@ -1,5 +1,6 @@
-// HandleTable: callers hold numbers instead of pointers, so that a stale handle is an error and not
-// a crash, even if another thread closes the handle at the same moment.
+// HandleTable: the handles of one kind of object, such as tables. Callers hold numbers instead of
+// pointers, so that a stale handle is an error and not a crash, even if another thread closes the
+// handle at the same moment.
 //
 // A handle consists of a slot's index and the generation of its content. A use costs two atomic
 // additions. The lowest two bits of a generation are the state of the slot: free, open, or closing
@@ -10,116 +11,57 @@
 #define MULTIVERSO_C_API_HANDLES_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/text.h"
+#include "c_api/guard.h"
 
 namespace multiverso::c_api {
 
-inline uintptr_t HandleNumber(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }
+// Returns the error for a stale handle: closed, never valid, or from before a fork.
+Status StaleHandleError(const char* name, bool is_from_before_fork = false);
 
-// How long the functions that close a handle wait for other threads that use it.
-constexpr auto kCloseTimeout = std::chrono::minutes(2);
-
-// Sleeps for a moment while Close waits.
-void SleepBetweenPolls();
-
-// A HandleTable is thread-safe. It does not own the objects.
-template <class Object>
+// A HandleTable is thread-safe and owns the objects. It is never destroyed, since a handle may be
+// used while the process exits.
+template <class Handle, class Object>
 class HandleTable {
   struct Slot;
 
  public:
   static constexpr uint32_t kPages = 256;
   static constexpr uint32_t kSlotsPerPage = 256;
+  // How long Release waits for other threads that use the handle.
+  static constexpr auto kCloseTimeout = std::chrono::minutes(2);
 
-  // Returns a new handle, or 0 if 65 536 handles are open.
-  uintptr_t Open(Object* object) {
-    const std::lock_guard<std::mutex> guard(mutex_);
+  // `name` is what messages call an object, such as "table".
+  explicit HandleTable(const char* name) : name_(name) {}
+
+  // Sets *handle to a new handle, which owns the object. Returns MemoryError if 65 536 are open.
+  Status Open(std::unique_ptr<Object> object, Handle* handle) {
+    const std::lock_guard<std::mutex> guard(*mutex_);
     for (uint32_t index = 0; index < kPages * kSlotsPerPage; ++index) {
       Slot* slot = SlotAt(index, /*create=*/true);
       const uint32_t generation = slot->generation.load();
       // After a fork, a slot may count uses by threads that the child does not have.
-      if (generation % kStates != kFree || slot->users.load() != 0) continue;
-      slot->object = object;
+      if (StateOf(generation) != kFree || slot->users.load() != 0) continue;
+      slot->object = object.release();  // Close returns it.
       slot->generation.store(generation + kOpen);
-      return (static_cast<uintptr_t>(generation + kOpen) << 32) | (index + 1);
+      *handle = HandleOf(index, generation + kOpen);
+      return Status::Ok();
     }
-    return 0;
+    return Status(Code::kMemory, StrCat("too many handles: cannot open another ", name_));
   }
 
-  // Makes the handle stale, waits until no thread uses it, and returns its object. Returns null if
-  // the handle was stale already. Returns null, too, if a thread still uses the handle at the
-  // deadline, and makes the handle valid again.
-  Object* Close(uintptr_t handle, Instant deadline) {
-    Slot* slot = Find(handle);
-    const uint32_t base = GenerationOf(handle) - kOpen;  // the generation without the state
-    uint32_t expected = base + kOpen;
-    if (slot == nullptr || !slot->generation.compare_exchange_strong(expected, base + kClosing)) {
-      return nullptr;
-    }
-    while (slot->users.load() != 0) {
-      if (Clock::now() >= deadline) {
-        slot->generation.store(base + kOpen);
-        return nullptr;
-      }
-      SleepBetweenPolls();
-    }
-    Object* const object = slot->object;
-    slot->generation.store(base + kStates);
-    return object;
-  }
-
-  // Makes all handles stale in a forked child, which has no other threads. Calls visit(object) for
-  // each open handle.
-  template <class Visit>
-  void Forget(const Visit& visit) {
-    for (auto& entry : pages_) {
-      Page* page = entry.load();
-      if (page == nullptr) continue;
-      for (Slot& slot : page->slots) {
-        const uint32_t generation = slot.generation.load();
-        if (generation % kStates == kOpen) visit(slot.object);
-        if (generation % kStates != kFree) {
-          slot.generation.store(generation / kStates * kStates + kStates);
-          slot.forgotten = generation;
-        }
-      }
-    }
-  }
-
-  // Returns whether Forget has made the handle stale, so that it was open in the parent.
-  bool WasForgotten(uintptr_t handle) {
-    const Slot* const slot = Find(handle);
-    return slot != nullptr && slot->forgotten == GenerationOf(handle);
-  }
-
-  // Returns all open handles.
-  std::vector<uintptr_t> OpenHandles() {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    std::vector<uintptr_t> handles;
-    for (uint32_t index = 0; index < kPages * kSlotsPerPage; ++index) {
-      const Slot* const slot = SlotAt(index, /*create=*/false);
-      const uint32_t generation = slot == nullptr ? kFree : slot->generation.load();
-      if (generation % kStates != kOpen) continue;
-      handles.push_back((static_cast<uintptr_t>(generation) << 32) | (index + 1));
-    }
-    return handles;
-  }
-
-  // A Use keeps a handle's object open while the Use lives.
+  // A Use keeps a handle's object open while the Use lives. It is false if the handle is stale.
   class Use {
    public:
-    Use(HandleTable* table, uintptr_t handle) : slot_(table->Find(handle)) {
-      if (slot_ == nullptr) return;
-      slot_->users.fetch_add(1);
-      if (slot_->generation.load() == GenerationOf(handle)) return;
-      slot_->users.fetch_sub(1);
-      slot_ = nullptr;
-    }
     ~Use() {
       if (slot_ != nullptr) slot_->users.fetch_sub(1);
     }
@@ -133,15 +75,95 @@ class HandleTable {
     explicit operator bool() const { return slot_ != nullptr; }
 
    private:
+    friend class HandleTable;
+
+    Use(Slot* slot, uint32_t generation) : slot_(slot) {
+      if (slot_ == nullptr) return;
+      slot_->users.fetch_add(1);
+      if (slot_->generation.load() == generation) return;
+      slot_->users.fetch_sub(1);
+      slot_ = nullptr;
+    }
+
     Slot* slot_;
   };
 
+  Use Using(Handle handle) { return Use(Find(handle), GenerationOf(handle)); }
+
+  // Returns the error for a handle whose use is false.
+  Status Stale(Handle handle) {
+    const Slot* const slot = Find(handle);
+    return StaleHandleError(name_, slot != nullptr && slot->forgotten == GenerationOf(handle));
+  }
+
+  // Runs `body`, a Status(Object*), in Guard, while the handle is in use.
+  template <class Body>
+  int32_t With(Handle handle, const Body& body) {
+    return Guard([&]() -> Status {
+      const Use use = Using(handle);
+      return use ? body(use.get()) : Stale(handle);
+    });
+  }
+
+  // Closes a handle and returns its object. Waits for the calls of other threads with the object.
+  // After the deadline, returns OperationTimeout, and the handle is valid again.
+  Result<std::unique_ptr<Object>> Close(Handle handle, Instant deadline) {
+    Slot* const slot = Find(handle);
+    const uint32_t base = GenerationOf(handle) - kOpen;  // the generation without the state
+    uint32_t expected = base + kOpen;
+    if (slot == nullptr || !slot->generation.compare_exchange_strong(expected, base + kClosing)) {
+      return Stale(handle);
+    }
+    while (slot->users.load() != 0) {
+      if (Clock::now() >= deadline) {
+        slot->generation.store(base + kOpen);
+        return Status(Code::kTimeout, StrCat("another thread is still using the ", name_));
+      }
+      std::this_thread::sleep_for(kPollInterval);
+    }
+    std::unique_ptr<Object> object(slot->object);
+    slot->generation.store(base + kNextGeneration);
+    return object;
+  }
+
+  // Closes a handle and destroys its object.
+  int32_t Release(Handle handle) {
+    return GuardRelease([&] { return Close(handle, Clock::now() + kCloseTimeout).status(); });
+  }
+
+  // Makes all handles stale in a forked child, which has no other threads. Their objects are not
+  // destroyed. Calls visit(object) for each object, also of a handle that another thread of the
+  // parent was closing.
+  template <class Visit>
+  void Forget(const Visit& visit) {
+    ForgetIf([](const Slot& /*slot*/) { return true; }, visit);
+  }
+  // Does the same with the handles that threads of the parent were using, or closing.
+  void ForgetUsed() {
+    ForgetIf([](const Slot& slot) { return slot.users.load() != 0; }, [](Object* /*object*/) {});
+  }
+
+  std::vector<Handle> OpenHandles() {
+    const std::lock_guard<std::mutex> guard(*mutex_);
+    std::vector<Handle> handles;
+    for (uint32_t index = 0; index < kPages * kSlotsPerPage; ++index) {
+      const Slot* const slot = SlotAt(index, /*create=*/false);
+      const uint32_t generation = slot == nullptr ? kFree : slot->generation.load();
+      if (StateOf(generation) == kOpen) handles.push_back(HandleOf(index, generation));
+    }
+    return handles;
+  }
+
  private:
+  // How often Close looks whether other threads still use the handle.
+  static constexpr auto kPollInterval = std::chrono::microseconds(100);
+
   // The states of a slot, in the lowest bits of its generation.
   static constexpr uint32_t kFree = 0;
   static constexpr uint32_t kOpen = 1;
   static constexpr uint32_t kClosing = 2;
-  static constexpr uint32_t kStates = 4;
+  static constexpr uint32_t kNextGeneration = 4;
+  static uint32_t StateOf(uint32_t generation) { return generation % kNextGeneration; }
 
   struct alignas(64) Slot {
     std::atomic<uint32_t> generation{0};
@@ -153,28 +175,55 @@ class HandleTable {
     Slot slots[kSlotsPerPage];
   };
 
-  static_assert(sizeof(uintptr_t) == 8, "a handle holds two 32-bit numbers");
-  static uint32_t GenerationOf(uintptr_t handle) { return static_cast<uint32_t>(handle >> 32); }
+  static_assert(sizeof(Handle) == 8, "a handle holds two 32-bit numbers");
+  static uintptr_t NumberOf(Handle handle) { return reinterpret_cast<uintptr_t>(handle); }
+  static uint32_t GenerationOf(Handle handle) {
+    return static_cast<uint32_t>(NumberOf(handle) >> 32);
+  }
+  static Handle HandleOf(uint32_t index, uint32_t generation) {
+    return reinterpret_cast<Handle>((static_cast<uintptr_t>(generation) << 32) | (index + 1));
+  }
 
-  Slot* Find(uintptr_t handle) {
-    const auto number = static_cast<uint32_t>(handle & 0xffffffffU);
-    if (number == 0 || number > kPages * kSlotsPerPage || GenerationOf(handle) % kStates != kOpen) {
+  Slot* Find(Handle handle) {
+    const auto number = static_cast<uint32_t>(NumberOf(handle) & 0xffffffffU);
+    if (number == 0 || number > kPages * kSlotsPerPage || StateOf(GenerationOf(handle)) != kOpen) {
       return nullptr;
     }
     return SlotAt(number - 1, /*create=*/false);
   }
 
   Slot* SlotAt(uint32_t index, bool create) {
-    std::atomic<Page*>& entry = pages_[index / kSlotsPerPage];
-    Page* page = entry.load(std::memory_order_acquire);
+    std::atomic<Page*>& page_pointer = pages_[index / kSlotsPerPage];
+    Page* page = page_pointer.load(std::memory_order_acquire);
     if (page == nullptr && create) {
       page = new Page;  // NOLINT: lives as long as the process, so that no handle can dangle
-      entry.store(page, std::memory_order_release);
+      page_pointer.store(page, std::memory_order_release);
     }
     return page == nullptr ? nullptr : &page->slots[index % kSlotsPerPage];
   }
 
-  std::mutex mutex_;
+  // Makes the handles stale for whose slots `is_chosen` is true.
+  template <class IsChosen, class Visit>
+  void ForgetIf(const IsChosen& is_chosen, const Visit& visit) {
+    // A thread that the child does not have may hold the mutex, which is left as it is.
+    (void)mutex_.release();  // NOLINT: as above
+    mutex_ = std::make_unique<std::mutex>();
+    for (std::atomic<Page*>& page_pointer : pages_) {
+      Page* const page = page_pointer.load();
+      if (page == nullptr) continue;
+      for (Slot& slot : page->slots) {
+        const uint32_t generation = slot.generation.load();
+        if (StateOf(generation) == kFree || !is_chosen(slot)) continue;
+        visit(slot.object);
+        slot.generation.store(generation - StateOf(generation) + kNextGeneration);
+        // A handle is always of the open generation.
+        slot.forgotten = generation - StateOf(generation) + kOpen;
+      }
+    }
+  }
+
+  const char* name_;
+  std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();
   std::atomic<Page*> pages_[kPages] = {};
 };
 

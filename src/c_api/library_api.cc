@@ -98,8 +98,7 @@ int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument) {
 }
 
 int32_t MV_SetDefaultInterrupt(MV_InterruptCheck check, void* argument) {
-  multiverso::c_api::SetDefaultInterrupt(check, argument);
-  return MV_OK;
+  return Guard([&] { return multiverso::c_api::SetDefaultInterrupt(check, argument); });
 }
 
 const char* MV_CheckLuaHook(void* argument) {

@@ -1,7 +1,8 @@
-// The part of the C API that describes the ranks of a node, to themselves and to other processes
-// (`multiverso top`).
+// The part of the C API that finds the sessions on this machine, and describes the ranks of a node
+// to these ranks and to other processes (`multiverso top`).
 #include "c_api/guard.h"
 #include "c_api/registry.h"
+#include "c_api/write_text.h"
 #include "multiverso/c_api.h"
 #include "node/find_sessions.h"
 

@@ -17,7 +17,7 @@ struct ParamSyncEntry {
   std::atomic<bool> is_running{false};
 };
 
-using ParamSyncHandles = HandleKind<MV_ParamSync, ParamSyncEntry>;
+using ParamSyncHandles = HandleTable<MV_ParamSync, ParamSyncEntry>;
 
 ParamSyncHandles& ParamSyncs() {
   static auto* const syncs = new ParamSyncHandles("synchronization");
@@ -110,15 +110,17 @@ int32_t MV_ParamSyncStart(MV_ParamSync sync, void* const* tensors, int64_t num_t
         return running->entry->sync->Run(table, &progress, limit);
       };
     };
-    return StartCall(OpenTables().Using(running->entry->table), RequestKind::kExchange,
-                     table->spec().count(),
-                     /*bytes=*/0, take_arguments, future);
+    // The use of the sync serves the call, too: MV_TableFree may be waiting for it, and would
+    // refuse another one.
+    const std::shared_ptr<TableUse> use(running, &running->table);
+    return StartCall(use, RequestKind::kExchange, table->spec().count(), /*bytes=*/0,
+                     take_arguments, future);
   });
 }
 
 int32_t MV_ParamSyncFree(MV_ParamSync sync) {
   return GuardRelease([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNotAsking());
-    return ParamSyncs().Close(sync, Clock::now() + kCloseTimeout).status();
+    return ParamSyncs().Close(sync, Clock::now() + ParamSyncHandles::kCloseTimeout).status();
   });
 }

@@ -8,6 +8,7 @@
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
+#include "c_api/write_text.h"
 #include "multiverso/c_api.h"
 #include "reader/job_reader.h"
 
@@ -20,7 +21,7 @@ constexpr auto kReadTimeout = std::chrono::seconds(30);
 // overflow.
 constexpr int64_t kLongestWaitMs = int64_t{365} * 24 * 3600 * 1000;
 
-using ReaderHandles = HandleKind<MV_Reader, JobReader>;
+using ReaderHandles = HandleTable<MV_Reader, JobReader>;
 
 ReaderHandles& Readers() {
   static auto* const readers = new ReaderHandles("reader");

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "base/process.h"
@@ -32,6 +31,8 @@ void AfterForkInChild() {
   ForgetParamSyncs();
   ForgetMemories();  // Arrays may have outlived their session.
   ForgetReaders();
+  ForgetFutures();
+  ForgetCheckpoints();
 }
 
 std::vector<MV_Table> TablesOf(const SessionEntry* owner) {
@@ -66,8 +67,6 @@ void LeaveSessions() {
 }
 
 }  // namespace
-
-void SleepBetweenPolls() { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
 
 SessionHandles& OpenSessions() {
   static auto* const sessions = new SessionHandles("session");

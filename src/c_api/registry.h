@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 #include "c_api/background.h"
-#include "c_api/handle_kind.h"
+#include "c_api/handles.h"
 #include "multiverso/c_api.h"
 #include "session/session.h"
 
@@ -37,8 +37,8 @@ struct TableEntry {
   std::shared_ptr<BackgroundQueue> background;
 };
 
-using SessionHandles = HandleKind<MV_Session, SessionEntry>;
-using TableHandles = HandleKind<MV_Table, TableEntry>;
+using SessionHandles = HandleTable<MV_Session, SessionEntry>;
+using TableHandles = HandleTable<MV_Table, TableEntry>;
 using TableUse = TableHandles::Use;
 SessionHandles& OpenSessions();
 TableHandles& OpenTables();
@@ -48,6 +48,10 @@ TableHandles& OpenTables();
 void ForgetMemories();
 void ForgetParamSyncs();
 void ForgetReaders();
+void ForgetFutures();
+// The files of a checkpoint can be read in the child, too, unless a thread of the parent, which the
+// child does not have, was reading them.
+void ForgetCheckpoints();
 
 // Wait for the background calls of a table, or of all tables of the session, and return their first
 // failure that has not been reported.

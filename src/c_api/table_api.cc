@@ -1,8 +1,6 @@
-// The part of the C API that creates, describes and frees tables, and runs operations on them.
+// The part of the C API that describes and frees tables, and runs operations on them.
 #include <cstring>
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -11,7 +9,6 @@
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
 #include "multiverso/c_api.h"
-#include "shard/make_updater.h"
 
 namespace multiverso::c_api {
 namespace {
@@ -27,28 +24,18 @@ Status CheckFlags(RequestKind kind, int32_t flags) {
 
 // Runs `body`, a Status(Table*, Progress*, const WaitLimit&), as a call of that kind which passes
 // no data. `result` is the caller's pointer to a pointer.
-template <class Result, class Body>
-int32_t RunWithoutData(MV_Table handle, RequestKind kind, Result* result, const Body& body) {
+template <class Pointed, class Body>
+int32_t RunWithoutData(MV_Table handle, RequestKind kind, Pointed* result, const Body& body) {
   return OpenTables().With(handle, [&](TableEntry* entry) -> Status {
     Table* const table = entry->table;
     const int64_t count = table->spec().count();
-    // A get into `result` passes the checks that these calls need: a worker, and a pointer.
+    // Checked as a get into `result`: these calls, too, need a worker and a pointer that is not
+    // null.
     MV_RETURN_IF_NOT_OK(table->Check(Request::Get(result), count));
     return RunTableCall(entry, kind, count, [&](Progress* progress, const WaitLimit& limit) {
       return body(table, progress, limit);
     });
   });
-}
-
-struct MemoryEntry {
-  std::shared_ptr<Segment> memory;
-};
-
-using MemoryHandles = HandleKind<MV_Memory, MemoryEntry>;
-
-MemoryHandles& Memories() {
-  static auto* const memories = new MemoryHandles("memory");
-  return *memories;
 }
 
 // Runs a request whose delta or result has `count` elements in the caller's memory, or, with a
@@ -83,108 +70,28 @@ Status RunRequest(TableEntry* entry, Request request, int64_t count, int32_t fla
       flags == MV_PEEK);
 }
 
-int32_t RunRequest(MV_Table table, const Request& request, int64_t count, int32_t flags = 0) {
+int32_t RunRequest(MV_Table handle, const Request& request, int64_t count, int32_t flags = 0) {
   return OpenTables().With(
-      table, [&](TableEntry* entry) { return RunRequest(entry, request, count, flags); });
+      handle, [&](TableEntry* entry) { return RunRequest(entry, request, count, flags); });
 }
 
 // Runs a request for a part.
-int32_t RunPart(MV_Table table, RequestKind kind, const TablePart& part, const void* delta,
+int32_t RunPart(MV_Table handle, RequestKind kind, const TablePart& part, const void* delta,
                 void* out, int32_t flags = 0, const void* expected = nullptr) {
-  return OpenTables().With(table, [&](TableEntry* entry) {
+  return OpenTables().With(handle, [&](TableEntry* entry) {
     return RunRequest(entry, Request::Of(kind, nullptr, 0, delta, out), 0, flags, &part, expected);
   });
 }
 
-Result<TableSpec> SpecOf(const MV_TableOptions* options) {
-  MV_RETURN_IF_NOT_OK(CheckStruct(options, "MV_TableOptions"));
-  TableSpec spec;
-  spec.kind = options->kind;
-  spec.dtype = options->dtype;
-  spec.updater = options->updater;
-  spec.num_row = options->num_row;
-  spec.num_col = options->num_col;
-  std::memcpy(spec.hyper, options->hyper, sizeof(spec.hyper));
-  ClearUnusedHypers(spec.updater_kind(), spec.hyper);
-  if (options->seed < -1) {
-    return Status(Code::kValue, StrCat("seed: expected -1 or more, received ", options->seed));
-  }
-  if (options->initializer != MV_INITIALIZER_NONE && options->init_value != nullptr) {
-    return Status(Code::kValue, "init_value: expected an initializer or values, received both");
-  }
-  spec.initializer.kind = options->initializer;
-  spec.initializer.seed =
-      options->seed < 0 ? InitializerSpec::kSeedOfTable : static_cast<uint64_t>(options->seed);
-  spec.initializer.first = options->initializer_values[0];
-  spec.initializer.second = options->initializer_values[1];
-  spec.numa = options->numa;
-  spec.wire = options->wire;
-  spec.max_bytes = options->max_bytes;
-  spec.keys.capacity = options->capacity;
-  spec.keys.evict = options->evict;
-  spec.keys.admit = options->admit;
-  spec.keys.ttl = options->ttl;
-  if (options->name != nullptr) {
-    const size_t length = std::strlen(options->name);
-    if (length >= sizeof(spec.name)) {
-      return Status(Code::kValue, StrCat("name: expected at most ", sizeof(spec.name) - 1,
-                                         " bytes, received ", length, ": ", options->name));
-    }
-    CopyText(spec.name, options->name);
-  }
-  return spec;
-}
-
 }  // namespace
-
-void ForgetMemories() {
-  Memories().Forget([](MemoryEntry* entry) { entry->memory->ForgetInChild(); });
-}
 
 }  // namespace multiverso::c_api
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
 using namespace multiverso::c_api;  // NOLINT
 
-int32_t MV_TableOptionsInit(MV_TableOptions* options) {
-  return Guard([&] {
-    if (options == nullptr) return Status(Code::kValue, "MV_TableOptionsInit: received null");
-    *options = MV_TableOptions{};
-    options->struct_size = sizeof(MV_TableOptions);
-    options->num_col = 1;
-    options->hyper[MV_HYPER_LEARNING_RATE] = 0.01;
-    options->seed = -1;
-    return Status::Ok();
-  });
-}
-
-int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckStruct(options, "MV_TableOptions"));
-    const auto kind = static_cast<UpdaterKind>(updater);
-    MV_RETURN_IF_NOT_OK(MakeUpdater(kind, DType::kFloat32).status());
-    options->updater = updater;
-    SetDefaultHypers(kind, options->hyper);
-    return Status::Ok();
-  });
-}
-
-int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Table* table) {
-  return Guard([&]() -> Status {
-    if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
-    MV_ASSIGN_OR_RETURN(const TableSpec spec, SpecOf(options));
-    return RunCollective(session, CallKind::kCreateTable, 0,
-                         [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
-                           MV_ASSIGN_OR_RETURN(
-                               auto made,
-                               entry->session->CreateTable(spec, options->init_value, interrupt));
-                           return OpenHandle(entry, std::move(made), table);
-                         });
-  });
-}
-
-int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description) {
-  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
+int32_t MV_TableDescribe(MV_Table handle, MV_TableDescription* description) {
+  return OpenTables().With(handle, [&](TableEntry* entry) -> Status {
     MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_TableDescription"));
     const TableSpec& spec = entry->table->spec();
     description->kind = spec.kind;
@@ -201,133 +108,115 @@ int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description) {
   });
 }
 
-int32_t MV_TableKeyCounts(MV_Table table, int64_t* counts) {
-  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
+int32_t MV_TableKeyCounts(MV_Table handle, int64_t* counts) {
+  return OpenTables().With(handle, [&](TableEntry* entry) -> Status {
     if (counts == nullptr) return Status(Code::kValue, "MV_TableKeyCounts: received null");
     constexpr RequestKind kKind = RequestKind::kCountsOfRows;
-    Table* const used = entry->table;
-    MV_RETURN_IF_NOT_OK(used->Check(Request::Of(kKind, nullptr, 0, nullptr, counts), 0));
+    Table* const table = entry->table;
+    MV_RETURN_IF_NOT_OK(table->Check(Request::Of(kKind, nullptr, 0, nullptr, counts), 0));
     return RunTableCall(entry, kKind, MV_KEY_COUNTS,
                         [&](Progress*, const WaitLimit& limit) -> Status {
-                          const Result<KeyCounts> summed = used->CountKeys(limit);
+                          const Result<KeyCounts> summed = table->CountKeys(limit);
                           if (summed.ok()) std::memcpy(counts, &summed.value(), sizeof(KeyCounts));
                           return summed.status();
                         });
   });
 }
 
-int32_t MV_TableFree(MV_Table table) {
+int32_t MV_TableFree(MV_Table handle) {
   return GuardRelease([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNotAsking());
-    return CloseHandle(table);
+    return CloseHandle(handle);
   });
 }
 
-int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids, int64_t num_ids,
+int32_t MV_TableRun(MV_Table handle, const char* operation, const int64_t* row_ids, int64_t num_ids,
                     const void* delta, void* out, int64_t count, int32_t flags) {
-  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
+  return OpenTables().With(handle, [&](TableEntry* entry) -> Status {
     MV_ASSIGN_OR_RETURN(const RequestKind kind, KindOf(operation));
     return RunRequest(entry, Request::Of(kind, row_ids, num_ids, delta, out), count, flags);
   });
 }
 
-int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags) {
-  return RunRequest(table, Request::Get(out), count, flags);
+int32_t MV_TableGet(MV_Table handle, void* out, int64_t count, int32_t flags) {
+  return RunRequest(handle, Request::Get(out), count, flags);
 }
 
-int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count) {
-  return RunRequest(table, Request::Add(delta), count);
+int32_t MV_TableAdd(MV_Table handle, const void* delta, int64_t count) {
+  return RunRequest(handle, Request::Add(delta), count);
 }
 
-int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count) {
-  return RunRequest(table, Request::AddGet(delta, out), count);
+int32_t MV_TableAddGet(MV_Table handle, const void* delta, void* out, int64_t count) {
+  return RunRequest(handle, Request::AddGet(delta, out), count);
 }
 
-int32_t MV_TableDeltaBuffer(MV_Table table, void** buffer) {
-  return RunWithoutData(table, RequestKind::kAdd, buffer,
-                        [&](Table* used, Progress*, const WaitLimit& limit) {
-                          return used->consistency()->DeltaBuffer(buffer, limit);
+int32_t MV_TableDeltaBuffer(MV_Table handle, void** buffer) {
+  // The add that follows counts as one, not this preparation of it.
+  return RunWithoutData(handle, RequestKind::kTouch, buffer,
+                        [&](Table* table, Progress*, const WaitLimit& limit) {
+                          return table->consistency()->DeltaBuffer(buffer, limit);
                         });
 }
 
-int32_t MV_TableView(MV_Table table, const void** values) {
-  return RunWithoutData(table, RequestKind::kGet, values,
-                        [&](Table* used, Progress* progress, const WaitLimit& limit) {
-                          return used->consistency()->View(values, progress, limit);
+int32_t MV_TableView(MV_Table handle, const void** values) {
+  return RunWithoutData(handle, RequestKind::kGet, values,
+                        [&](Table* table, Progress* progress, const WaitLimit& limit) {
+                          return table->consistency()->View(values, progress, limit);
                         });
 }
 
-int32_t MV_TableMemory(MV_Table table, const void** memory) {
-  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
-    if (memory == nullptr) return Status(Code::kValue, "MV_TableMemory: received null");
-    return entry->table->Memory().StoreIn(memory);
-  });
-}
-
-int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory) {
-  return OpenTables().With(table, [&](TableEntry* kept) -> Status {
-    if (memory == nullptr) return Status(Code::kValue, "MV_TableKeepMemory: received null");
-    auto entry = std::make_unique<MemoryEntry>(MemoryEntry{kept->table->here()->segment()});
-    return Memories().Open(std::move(entry), memory);
-  });
-}
-
-int32_t MV_MemoryRelease(MV_Memory memory) { return Memories().Release(memory); }
-
-int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, void* out,
+int32_t MV_TableGetRows(MV_Table handle, const int64_t* row_ids, int64_t num_ids, void* out,
                         int64_t count, int32_t flags) {
-  return RunRequest(table, Request::GetRows(row_ids, num_ids, out), count, flags);
+  return RunRequest(handle, Request::GetRows(row_ids, num_ids, out), count, flags);
 }
 
-int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, const void* delta,
+int32_t MV_TableAddRows(MV_Table handle, const int64_t* row_ids, int64_t num_ids, const void* delta,
                         int64_t count) {
-  return RunRequest(table, Request::AddRows(row_ids, num_ids, delta), count);
+  return RunRequest(handle, Request::AddRows(row_ids, num_ids, delta), count);
 }
 
-int32_t MV_TableGetPart(MV_Table table, int64_t first_row, int64_t num_row, int64_t first_col,
+int32_t MV_TableGetPart(MV_Table handle, int64_t first_row, int64_t num_row, int64_t first_col,
                         int64_t num_col, void* out, int32_t flags) {
-  return RunPart(table, RequestKind::kGet, TablePart{first_row, num_row, first_col, num_col},
+  return RunPart(handle, RequestKind::kGet, TablePart{first_row, num_row, first_col, num_col},
                  nullptr, out, flags);
 }
 
-int32_t MV_TableAddPart(MV_Table table, int64_t first_row, int64_t num_row, int64_t first_col,
+int32_t MV_TableAddPart(MV_Table handle, int64_t first_row, int64_t num_row, int64_t first_col,
                         int64_t num_col, const void* delta) {
-  return RunPart(table, RequestKind::kAdd, TablePart{first_row, num_row, first_col, num_col}, delta,
-                 nullptr);
+  return RunPart(handle, RequestKind::kAdd, TablePart{first_row, num_row, first_col, num_col},
+                 delta, nullptr);
 }
 
-int32_t MV_TableFetchAdd(MV_Table table, int64_t row, int64_t col, const void* delta,
+int32_t MV_TableFetchAdd(MV_Table handle, int64_t row, int64_t col, const void* delta,
                          void* before) {
-  return RunPart(table, RequestKind::kFetchAdd, TablePart{row, 1, col, 1}, delta, before);
+  return RunPart(handle, RequestKind::kFetchAdd, TablePart{row, 1, col, 1}, delta, before);
 }
 
-int32_t MV_TableCompareSwap(MV_Table table, int64_t row, int64_t col, const void* expected,
+int32_t MV_TableCompareSwap(MV_Table handle, int64_t row, int64_t col, const void* expected,
                             const void* desired, void* before) {
   if (expected == nullptr) return Report(Code::kValue, "expected: received null");
-  return RunPart(table, RequestKind::kCompareSwap, TablePart{row, 1, col, 1}, desired, before,
+  return RunPart(handle, RequestKind::kCompareSwap, TablePart{row, 1, col, 1}, desired, before,
                  /*flags=*/0, expected);
 }
 
-int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges, int64_t* num_ranges,
+int32_t MV_TableListChanges(MV_Table handle, int64_t since, int64_t* ranges, int64_t* num_ranges,
                             int64_t* version) {
-  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
-    Table* const used = entry->table;
+  return OpenTables().With(handle, [&](TableEntry* entry) -> Status {
+    Table* const table = entry->table;
     if (ranges == nullptr || num_ranges == nullptr || version == nullptr) {
       return Status(Code::kValue, "MV_TableListChanges: received null");
     }
-    if (since < 0) {
-      return Status(Code::kValue, StrCat("since: expected 0 or more, received ", since));
-    }
-    if (used->spec().is_hash()) {
-      return Status(Code::kValue, StrCat(used->Where("get_changed"), ": ", used->spec().Describe(),
-                                         " does not have this operation"));
+    if (table->spec().is_hash()) {
+      return Status(Code::kValue,
+                    StrCat(table->Where("get_changed"), ": ", table->spec().Describe(),
+                           " does not have this operation"));
     }
     constexpr RequestKind kKind = RequestKind::kVersionsOfRows;
-    int64_t dummy = 0;
-    MV_RETURN_IF_NOT_OK(used->Check(Request::Of(kKind, nullptr, 0, nullptr, &dummy), 0));
+    int64_t no_versions = 0;
+    MV_RETURN_IF_NOT_OK(table->Check(Request::Of(kKind, nullptr, 0, nullptr, &no_versions), 0));
     return RunTableCall(entry, kKind, 0, [&](Progress*, const WaitLimit& limit) -> Status {
       std::vector<RowRange> rows;
-      MV_ASSIGN_OR_RETURN(const int64_t listed, used->ListChanges(since, &rows, limit));
+      MV_ASSIGN_OR_RETURN(const int64_t listed, table->ListChanges(since, &rows, limit));
       for (size_t i = 0; i < rows.size(); ++i) {
         ranges[2 * i] = rows[i].first;
         ranges[2 * i + 1] = rows[i].end;
@@ -339,12 +228,12 @@ int32_t MV_TableListChanges(MV_Table table, int64_t since, int64_t* ranges, int6
   });
 }
 
-int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value) {
-  return OpenTables().With(table, [&](TableEntry* entry) {
+int32_t MV_TableCheckHyper(MV_Table handle, int32_t hyper, double value) {
+  return OpenTables().With(handle, [&](TableEntry* entry) {
     return entry->table->Check(Request::SetHyper(hyper, value), 0);
   });
 }
 
-int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value) {
-  return RunRequest(table, Request::SetHyper(hyper, value), 0);
+int32_t MV_TableSetHyper(MV_Table handle, int32_t hyper, double value) {
+  return RunRequest(handle, Request::SetHyper(hyper, value), 0);
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -16,9 +17,9 @@
 
 namespace multiverso::c_api {
 
-// Runs `body`, a Status(WaitLimit), which makes a call on the table until the session's timeout,
-// and ends the record of the call. If the call is collective, the others cannot continue without
-// it.
+// Runs `body`, a Status(WaitLimit), which makes a call on the table and may wait until the
+// session's timeout. Then ends the record of the call. In a collective call, the other ranks wait
+// for this rank, so an abort by the caller ends the session for them, too.
 template <class Body>
 Status RunWaiting(const TableEntry& entry, const char* name, FlightRecorder::Entry* record,
                   bool is_collective, const Body& body) {
@@ -38,7 +39,8 @@ Status RunWaiting(const TableEntry& entry, const char* name, FlightRecorder::Ent
 // Returns the kind of request that MV_TableRun and MV_TableStart call `operation`.
 Result<RequestKind> KindOf(const char* operation);
 
-// Waits for the background calls of a table. The limit of the next call then begins.
+// Waits for the background calls of a table. The call that follows gets the whole timeout, so the
+// limit begins anew.
 inline Status Drain(const TableEntry& entry, WaitLimit* limit) {
   MV_RETURN_IF_NOT_OK(entry.background->Drain(WaitLimit::Until(Instant::max(), limit->interrupt)));
   limit->deadline = entry.owner->session->NextDeadline();
@@ -56,8 +58,8 @@ Status RunTableCall(TableEntry* entry, RequestKind kind, int64_t count, const Bo
                     bool is_peek = false) {
   MV_RETURN_IF_NOT_OK(CheckNotAsking());
   const Table& table = *entry->table;
-  const bool is_in_round = table.has_rounds() && kind != RequestKind::kSetHyper;
-  const CallGuard guard(is_in_round ? &entry->in_round_call : nullptr);
+  const bool needs_order = is_peek ? table.EveryGetIsCollective() : table.NeedsOrder(kind);
+  const CallGuard guard(needs_order ? &entry->in_round_call : nullptr);
   MV_RETURN_IF_NOT_OK(guard.Check("table"));
   FlightRecorder::Entry* const record = RecordCall(table, kind, count);
   Progress progress;
@@ -75,7 +77,7 @@ Status RunTableCall(TableEntry* entry, RequestKind kind, int64_t count, const Bo
       return status.In(table.Where(NameOf(kind)));
     }
   }
-  return RunWaiting(*entry, NameOf(kind), record, is_in_round && !is_peek,
+  return RunWaiting(*entry, NameOf(kind), record, needs_order && !is_peek,
                     [&](WaitLimit limit) -> Status {
                       if (must_drain) MV_RETURN_IF_NOT_OK(Drain(*entry, &limit));
                       return body(&progress, limit);
@@ -86,8 +88,9 @@ Status RunTableCall(TableEntry* entry, RequestKind kind, int64_t count, const Bo
 using BackgroundBody = std::function<Status(const WaitLimit&)>;
 
 // Starts a call of kind `kind`, with `bytes` of arguments, in the background. Waits until there is
-// room for the arguments, before `take_arguments` is called.
-Status StartCall(TableUse use, RequestKind kind, int64_t count, int64_t bytes,
+// room for the arguments, before `take_arguments` is called. Defined in background_api.cc, beside
+// the futures. `use` is shared, since a std::function must be copyable.
+Status StartCall(std::shared_ptr<TableUse> use, RequestKind kind, int64_t count, int64_t bytes,
                  const std::function<BackgroundBody()>& take_arguments, MV_Future* future);
 
 }  // namespace multiverso::c_api

@@ -54,10 +54,12 @@ void SetInterrupt(MV_InterruptCheck check, void* argument) {
   StateOfThisThread().check = Check{check, argument};
 }
 
-void SetDefaultInterrupt(MV_InterruptCheck check, void* argument) {
+Status SetDefaultInterrupt(MV_InterruptCheck check, void* argument) {
+  MV_RETURN_IF_NOT_OK(CheckNotAsking());
   while (is_default_in_use.exchange(true)) YieldCore();
   default_check = Check{check, argument};
   is_default_in_use.store(false);
+  return Status::Ok();
 }
 
 void ForgetAskingThread() { is_default_in_use.store(false); }

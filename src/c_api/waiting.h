@@ -14,8 +14,9 @@ namespace multiverso::c_api {
 
 // Sets the function that this thread's waiting calls ask whether to abort; null removes it.
 void SetInterrupt(MV_InterruptCheck check, void* argument);
-// Sets the function for the threads that have set none.
-void SetDefaultInterrupt(MV_InterruptCheck check, void* argument);
+// Sets the function for the threads that have set none. Returns StateError inside a function, which
+// cannot replace the one that is running.
+Status SetDefaultInterrupt(MV_InterruptCheck check, void* argument);
 // Lets a forked child ask the default function again, which a thread of the parent may be running.
 void ForgetAskingThread();
 
@@ -32,6 +33,13 @@ Status RunCall(const Body& body) {
   Interrupt interrupt = InterruptOfThisThread();
   const Status status = body(&interrupt);
   return interrupt.status().ok() ? status : interrupt.status();
+}
+
+// Does the same for a call on files, which may also be made inside one of the functions. Nothing
+// can abort it there, and its interrupt is null.
+template <class Body>
+Status RunFileCall(const Body& body) {
+  return CheckNotAsking().ok() ? RunCall(body) : body(nullptr);
 }
 
 }  // namespace multiverso::c_api

@@ -67,28 +67,6 @@ bool IsText(const std::string& field) {
   return end != std::string::npos && field.find_first_not_of('\0', end) == std::string::npos;
 }
 
-// Returns what is wrong with a table's description, or an empty text.
-std::string ProblemOf(const SavedTable& table) {
-  int64_t elements = 0;
-  int64_t bytes = 0;
-  if (table.kind > kHashKind) return "expected kind 0 (array), 1 (matrix) or 2 (hash table)";
-  if (table.is_hash() && (!table.is_lazy() || table.num_row % kRowsPerStripeOfKeys != 0)) {
-    return "expected an initializer, and whole stripes of rows";
-  }
-  if (!IsTableDType(static_cast<int32_t>(table.dtype))) return "expected a dtype from 0 to 5";
-  if (table.slots > kMaxSlots || table.row_slots > kMaxSlots) {
-    return StrCat("expected at most ", kMaxSlots, " state slots");
-  }
-  if (table.counting > StepCounting::kPerSection) return "expected a counting from 0 to 2";
-  if (table.num_row < 1 || table.num_col < 1 || (table.kind == 0 && table.num_col != 1) ||
-      !CheckedMultiply(table.num_row, table.num_col, &elements) ||
-      !CheckedMultiply(elements, SizeOf(ValueType(table.type())), &bytes) ||
-      bytes > kMaxTableBytes) {
-    return "expected a size that a table can have";
-  }
-  return table.initializer.Check(table.type()).text();
-}
-
 int64_t BytesOfTable(uint32_t version) {
   return kTableBytes + (version >= kLazyFormatVersion ? kInitializerBytes : 0);
 }
@@ -110,6 +88,31 @@ bool IsInOrder(const Manifest& manifest, size_t index) {
 }
 
 }  // namespace
+
+std::string ProblemOf(const SavedTable& table) {
+  // Returns whether an area with so many elements per row is not too large.
+  const auto has_size = [&](int64_t elements_per_row) {
+    int64_t elements = 0;
+    int64_t bytes = 0;
+    return CheckedMultiply(table.num_row, elements_per_row, &elements) &&
+           CheckedMultiply(elements, SizeOf(ValueType(table.type())), &bytes) &&
+           bytes <= kMaxTableBytes;
+  };
+  if (table.kind > kHashKind) return "expected kind 0 (array), 1 (matrix) or 2 (hash table)";
+  if (table.is_hash() && (!table.is_lazy() || table.num_row % kRowsPerStripeOfKeys != 0)) {
+    return "expected an initializer, and whole stripes of rows";
+  }
+  if (!IsTableDType(static_cast<int32_t>(table.dtype))) return "expected a dtype from 0 to 5";
+  if (table.slots > kMaxSlots || table.row_slots > kMaxSlots) {
+    return StrCat("expected at most ", kMaxSlots, " state slots");
+  }
+  if (table.counting > StepCounting::kPerSection) return "expected a counting from 0 to 2";
+  if (table.num_row < 1 || table.num_col < 1 || (table.kind == 0 && table.num_col != 1) ||
+      !has_size(table.num_col) || !has_size(table.row_slots)) {
+    return "expected a size that a table can have";
+  }
+  return table.initializer.Check(table.type()).text();
+}
 
 uint32_t FormatOf(const std::string& manifest) {
   if (static_cast<int64_t>(manifest.size()) < kFormatBytes ||

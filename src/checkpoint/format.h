@@ -131,6 +131,9 @@ struct Manifest {
   bool is_increment() const { return !files.empty() && files.back().number != number; }
 };
 
+// Returns what is wrong with a table's description, or an empty text.
+std::string ProblemOf(const SavedTable& table);
+
 // The first bytes of a file, which name its format.
 constexpr int64_t kFormatOffset = 8;
 constexpr int64_t kFormatBytes = 12;

@@ -9,8 +9,10 @@
 #include "checkpoint/save_job.h"
 
 namespace multiverso {
+
 Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, int64_t keep,
-                  const std::vector<MemoryTable>& tables, const std::string& library) {
+                  const std::vector<MemoryTable>& tables, const std::string& library,
+                  Interrupt* interrupt) {
   SavePlan plan;
   std::random_device random;
   plan.manifest.id = (uint64_t{random()} << 32) | random();
@@ -46,10 +48,14 @@ Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, in
   plan.num_files = 1;
   plan.commits = true;
   plan.keep = keep;
-  auto job =
-      SaveJob::Start(files, std::move(plan), std::make_unique<MemorySource>(std::move(data)));
-  Status status = job.status();
-  if (job.ok()) status = job.value()->AwaitCommitted(WaitLimit::Until(Instant::max()));
+  Status status;
+  {
+    auto job =
+        SaveJob::Start(files, std::move(plan), std::make_unique<MemorySource>(std::move(data)));
+    status = job.status();
+    if (job.ok()) status = job.value()->AwaitCommitted(WaitLimit::Until(Instant::max(), interrupt));
+  }
+  // The job, which may have been writing, has stopped.
   if (!status.ok()) target.Abandon(saving.value());
   return status;
 }

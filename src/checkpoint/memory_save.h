@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "checkpoint/file_system.h"
 #include "checkpoint/format.h"
@@ -21,9 +22,11 @@ struct MemoryTable {
 };
 
 // Writes a checkpoint to `folder` and waits until the checkpoint is complete. `step` is passed to
-// CheckpointFolder::Begin, and `keep` to Retire unless it is 0, which keeps all.
+// CheckpointFolder::Begin, and `keep` to Retire unless it is 0, which keeps all. `interrupt` may be
+// null.
 Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, int64_t keep,
-                  const std::vector<MemoryTable>& tables, const std::string& library);
+                  const std::vector<MemoryTable>& tables, const std::string& library,
+                  Interrupt* interrupt = nullptr);
 
 }  // namespace multiverso
 

@@ -4,12 +4,12 @@
 #include <cerrno>
 #include <cstring>
 #include <future>
-#include <system_error>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/crc.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "base/text.h"
 #include "base/without_signals.h"
 #include "checkpoint/data_file.h"
@@ -29,12 +29,8 @@ constexpr auto kVisibleWithin = std::chrono::seconds(20);
 Result<std::unique_ptr<SaveJob>> SaveJob::Start(FileSystem* files, SavePlan plan,
                                                 std::unique_ptr<BlockSource> source) {
   std::unique_ptr<SaveJob> job(new SaveJob(files, std::move(plan), std::move(source)));
-  const WithoutSignals without_signals;
-  try {
-    job->thread_ = std::thread(&SaveJob::Run, job.get());
-  } catch (const std::system_error& error) {
-    return Status(Code::kMemory, StrCat("cannot start the thread that writes: ", error.what()));
-  }
+  MV_ASSIGN_OR_RETURN(
+      job->thread_, StartThread("the thread that writes", [saving = job.get()] { saving->Run(); }));
   return job;
 }
 

@@ -225,7 +225,8 @@ void ControlChannel::CheckNodePeers() {
 
 void ControlChannel::SendLosses() {
   {
-    const std::lock_guard<std::mutex> guard(polling_);
+    const std::unique_lock<std::mutex> guard = LockWithin(kSendTimeout, &polling_);
+    if (!guard.owns_lock()) return;
     SendNewLosses();
   }
   messenger_->AwaitPosted(Clock::now() + kSendTimeout);
@@ -282,7 +283,8 @@ void ControlChannel::SendHeartbeatIfDue() {
 
 void ControlChannel::AnnounceClose() {
   (void)MV_FAILPOINT("channel.close");
-  const std::lock_guard<std::mutex> guard(polling_);
+  const std::unique_lock<std::mutex> guard = LockWithin(kSendTimeout, &polling_);
+  if (!guard.owns_lock()) return;
   is_closing_ = true;
   SendHeartbeat(/*is_last=*/true);
 }

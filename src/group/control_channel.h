@@ -59,7 +59,8 @@ class ControlChannel {
   void WarnIfStuck();
 
   // SendAbort, SendDeath and SendLosses wait briefly until their messages are sent, since the
-  // process may be about to end. SendAbort reports that this rank aborts the session.
+  // process may be about to end. If another thread hangs in MPI (WarnIfStuck), no message is sent.
+  // SendAbort reports that this rank aborts the session.
   void SendAbort(const Status& why);
   // Reports that a rank of another node died, to one service rank of each third node. One receiver
   // is enough, since every rank that sees the death reports it.

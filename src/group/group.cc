@@ -57,7 +57,8 @@ bool Group::IsCompleted() const { return HasReached(group_state_->completed, seq
 
 void Group::BeginFailure(CollectiveKind kind, const Status& failure) {
   const Vote vote = Vote::Of(failure);
-  BeginAllgather(FailureOf(kind), &vote, sizeof(vote));
+  next_failure_ = Status::Ok();
+  Begin(FailureOf(kind), &vote, sizeof(vote));
 }
 
 Status Group::Allgather(CollectiveKind kind, const Status& mine, const WaitLimit& limit,
@@ -78,6 +79,11 @@ Status Group::Agree(CollectiveKind kind, const Status& mine, const std::vector<i
 }
 
 void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes) {
+  if (!next_failure_.ok()) return BeginFailure(kind, Status(next_failure_));
+  Begin(kind, data, bytes);
+}
+
+void Group::Begin(CollectiveKind kind, const void* data, int64_t bytes) {
   (void)MV_FAILPOINT("group.begin");
   watch_.Begin();
   // In an aborted session, no rank will wait for this rank. But ranks that have not noticed the

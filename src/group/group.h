@@ -55,6 +55,9 @@ class Group {
   void BeginAllgather(CollectiveKind kind, const void* data = nullptr, int64_t bytes = 0);
   // Begins the next collective to say that this rank has failed in the call.
   void BeginFailure(CollectiveKind kind, const Status& failure);
+  // Makes the next BeginAllgather a BeginFailure, if `failure` is one: this rank has failed before
+  // it knew in which collective the others wait for it. Ok revokes this.
+  void FailNext(const Status& failure) { next_failure_ = failure; }
   // Waits for the other members. Returns the first failure in rank order if members have failed,
   // and a mismatch if the members began the collective with different kinds; the collective is
   // complete even then. At the deadline, returns a timeout and aborts the session, since ranks that
@@ -85,6 +88,7 @@ class Group {
   const ExchangeSlot& payload(int rank) const;
 
  private:
+  void Begin(CollectiveKind kind, const void* data, int64_t bytes);
   bool HasBegun(int rank) const;
   void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;
   CollectiveKind OwnKind() const;
@@ -126,6 +130,7 @@ class Group {
   std::unique_ptr<LeaderExchange> exchange_;  // null if all members are on this node
   NodeControl::GroupState* group_state_;
   uint64_t sequence_ = 0;  // of the latest collective that this rank has begun
+  Status next_failure_;
   PeerWatch watch_;
   bool was_refused_ = false;  // the session was aborted, or this rank excluded, before it began
   std::optional<LateInquiry> inquiry_;

@@ -42,7 +42,7 @@ struct ConnectionAddress {
 };
 
 // Returns this machine's addresses and a new token. Fails if the system has no random numbers.
-Result<ConnectionAddress> DescribeAddress(uint16_t port);
+Result<ConnectionAddress> NewAddress(uint16_t port);
 
 // Returns the addresses at which `mine` can try to reach `other`, the best first.
 std::vector<NetworkAddress> AddressesOf(const ConnectionAddress& mine,

@@ -22,7 +22,7 @@ bool AreConnected(int node, int other, int num_nodes) {
 
 }  // namespace
 
-Result<ConnectionAddress> DescribeAddress(uint16_t port) {
+Result<ConnectionAddress> NewAddress(uint16_t port) {
   ConnectionAddress mine;
   mine.process = ProcessId();
   mine.port = port;
@@ -66,6 +66,8 @@ std::vector<ConnectionPeer> PlanConnections(const Membership& members) {
       continue;
     }
     if (!AreConnected(here, node, members.num_nodes())) continue;
+    // Both nodes number their pairs of ranks alike, so the two ranks of a pair expect the same
+    // connection.
     for (size_t pair = 0; pair < std::max(mine.size(), theirs.size()); ++pair) {
       if (pair % mine.size() != local_rank) continue;
       peers.push_back(ConnectionPeer{theirs[pair % theirs.size()], here < node});

@@ -22,7 +22,7 @@ Result<std::unique_ptr<ConnectionPort>> PeerConnections::OpenPort() {
   auto port = std::make_unique<ConnectionPort>();
   uint16_t number = 0;
   MV_RETURN_IF_NOT_OK(port->stream.Listen(&number));
-  Result<ConnectionAddress> address = DescribeAddress(number);
+  Result<ConnectionAddress> address = NewAddress(number);
   if (!address.ok()) return address.status();
   port->address = address.value();
   return port;

@@ -188,17 +188,6 @@ int Membership::leader_of(int node) const {
   return first;
 }
 
-std::vector<int> Membership::worker_leaders() const {
-  std::vector<int> leaders;
-  std::vector<bool> has_leader(static_cast<size_t>(num_nodes_), false);
-  for (int i = 0; i < size(); ++i) {
-    if (!is_worker(i) || has_leader[static_cast<size_t>(node_of(i))]) continue;
-    has_leader[static_cast<size_t>(node_of(i))] = true;
-    leaders.push_back(i);
-  }
-  return leaders;
-}
-
 int Membership::num_workers_here() const {
   return static_cast<int>(std::count_if(node_ranks_.begin(), node_ranks_.end(),
                                         [&](int rank) { return is_worker(rank); }));

@@ -139,8 +139,6 @@ class Membership {
   // rank if it has none. It may differ from the leader in collectives (LeaderExchange).
   int leader_of(int node) const;
   bool is_leader() const { return leader_of(node()) == rank_; }
-  // Returns the leaders of the nodes that have workers, in rank order.
-  std::vector<int> worker_leaders() const;
   int num_workers_here() const;
   const std::string& host_of(int rank) const {
     return node_hosts_[static_cast<size_t>(node_of(rank))];

@@ -1,9 +1,6 @@
 #include "session/heartbeat.h"
 
-#include <system_error>
-
-#include "base/text.h"
-#include "base/without_signals.h"
+#include "base/start_thread.h"
 
 namespace multiverso {
 
@@ -11,12 +8,9 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(RankContext* context) {
   std::unique_ptr<Heartbeat> heartbeat(new Heartbeat(context));
   // The first heartbeat is sent here, before any rank can miss it.
   context->failure_detector()->Beat();
-  const WithoutSignals without_signals;
-  try {
-    heartbeat->thread_ = std::thread(&Heartbeat::Run, heartbeat.get());
-  } catch (const std::system_error& error) {
-    return Status(Code::kMemory, StrCat("cannot start the heartbeat: ", error.what()));
-  }
+  MV_ASSIGN_OR_RETURN(heartbeat->thread_, StartThread("the heartbeat", [beating = heartbeat.get()] {
+                        beating->Run();
+                      }));
   return heartbeat;
 }
 

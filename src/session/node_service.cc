@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <system_error>
 
 #include "base/backoff.h"
+#include "base/start_thread.h"
 #include "base/text.h"
-#include "base/without_signals.h"
 #include "memory/futex.h"
 
 namespace multiverso {
@@ -37,13 +36,10 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* context) {
   const bool serves =
       std::find(service_ranks.begin(), service_ranks.end(), members.rank()) != service_ranks.end();
   if (!serves && !context->members().is_leader()) return service;
-  const WithoutSignals without_signals;
-  try {
-    service->thread_ =
-        std::thread(&NodeService::Serve, service.get(), std::chrono::milliseconds(max_sleep_ms));
-  } catch (const std::system_error& error) {
-    return Status(Code::kMemory, StrCat("cannot start the service thread: ", error.what()));
-  }
+  MV_ASSIGN_OR_RETURN(service->thread_,
+                      StartThread("the service thread", [serving = service.get(), max_sleep_ms] {
+                        serving->Serve(std::chrono::milliseconds(max_sleep_ms));
+                      }));
   return service;
 }
 

@@ -155,6 +155,7 @@ struct RequestFields {
   static constexpr int64_t kWholeShard = -1;
   static constexpr int32_t kThisWorker = -2;
   static constexpr int32_t kNoWorker = -1;
+  static constexpr int64_t kLastVersion = int64_t{1} << 62;
 
   RequestKind kind = RequestKind::kGet;
   // The worker that made the call; kThisWorker means the process that executes the request, and
@@ -169,7 +170,8 @@ struct RequestFields {
   // In sync mode, of kSetHyper, kVersionsOfRows and of gets, the number of rounds that a server
   // must have applied before.
   uint64_t rounds = 0;
-  // Of kVersionsOfRows: changes after the request get at least this version.
+  // Of kVersionsOfRows: changes after the request get at least this version, of at most
+  // kLastVersion, so that the next ones do not overflow.
   uint64_t version = 0;
   // Of kCompareSwap: the bytes of the value that the element must have.
   uint64_t expected = 0;
@@ -205,15 +207,17 @@ struct Request : RequestFields {
     return width == 0 ? count : (count / width - 1) * columns + width;
   }
 
-  // `delta` is null unless the kind carries data, and `out` is null unless the kind returns data.
+  // Ignores ids, a delta or a result that the kind does not have, which may be any pointers.
   static Request Of(RequestKind kind, const int64_t* row_ids, int64_t num_ids, const void* delta,
                     void* out) {
     Request request;
     request.kind = kind;
-    request.row_ids = row_ids;
-    request.num_ids = num_ids;
-    request.delta = delta;
-    request.out = out;
+    if (HasIds(kind)) {
+      request.row_ids = row_ids;
+      request.num_ids = num_ids;
+    }
+    if (CarriesData(kind)) request.delta = delta;
+    if (ReturnsData(kind)) request.out = out;
     return request;
   }
   static Request Get(void* out) { return Of(RequestKind::kGet, nullptr, out); }

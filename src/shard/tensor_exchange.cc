@@ -38,19 +38,20 @@ WireFormat TensorExchange::TakeEncoded(WireFormat format, int64_t first, int64_t
   auto* const delta = reinterpret_cast<float*>(last(first));
   // A single int8 with its scale takes more bytes than a float.
   bool fits = WireBytes(format, count) < bytes;
-  int64_t taken = 0;
-  int64_t encoded = 0;
-  while (fits && encoded < count) {
-    const int64_t piece = std::min(kWirePiece, count - encoded);
-    TakeDelta(first + encoded, piece);
-    taken += piece;
-    fits = EncodeTaking(format, delta + encoded, piece, to + WireBytes(format, encoded));
-    if (fits) encoded = taken;
+  int64_t num_taken = 0;
+  int64_t num_encoded = 0;
+  while (fits && num_encoded < count) {
+    const int64_t piece = std::min(kWirePiece, count - num_encoded);
+    TakeDelta(first + num_encoded, piece);
+    num_taken += piece;
+    fits = EncodeTaking(format, delta + num_encoded, piece, to + WireBytes(format, num_encoded));
+    if (fits) num_encoded = num_taken;
   }
   if (fits) return format;
-  // The sums are exactly the deltas.
-  AddDecoded(format, to, encoded, delta);
-  TakeDelta(first + taken, count - taken);
+  // Where values were encoded, `delta` holds what rounding took. The sum of this and of the encoded
+  // values is exactly the delta.
+  AddDecoded(format, to, num_encoded, delta);
+  TakeDelta(first + num_taken, count - num_taken);
   std::memcpy(to, delta, static_cast<size_t>(bytes));
   std::memset(delta, 0, static_cast<size_t>(bytes));
   return WireFormat::kFloat32;
@@ -62,7 +63,8 @@ void TensorExchange::SettleEncoded(WireFormat format, int64_t first, int64_t cou
   for (int64_t done = 0; done < count; done += kWirePiece) {
     const int64_t piece = std::min(kWirePiece, count - done);
     DecodePart(format, values, done, piece, decoded);
-    // The next delta is scaled again.
+    // What rounding took is kept without the factor, because the next TakeDelta multiplies it again
+    // together with the next delta.
     if (scale_ != 1) Scale(tensors_.dtype(), last(first + done), piece, 1 / scale_);
     tensors_.ForEachPart(first + done, piece, [&](void* part, int64_t offset, int64_t elements) {
       updater_.SettleWithResidual(hyper_, decoded + offset, last(first + done + offset), part,

@@ -77,8 +77,14 @@ class Table {
     if (has_steps && (has_rounds_ || context_.service != nullptr)) return false;
     return !calls_servers_ && (kind != RequestKind::kSetHyper || context_.service == nullptr);
   }
-  // Returns whether calls are parts of rounds, for which other workers wait.
-  bool has_rounds() const { return has_rounds_; }
+  // Returns whether a call of that kind is part of a round, for which other workers wait, so that a
+  // worker's calls need an order. A touch is part of the add that follows it. The calls that read
+  // or change keys, and fetch_add and compare_swap, are parts of no round.
+  bool NeedsOrder(RequestKind kind) const {
+    return has_rounds_ &&
+           (IsAdd(kind) || IsTouch(kind) || ReturnsParameters(kind) ||
+            (kind == RequestKind::kVersionsOfRows && context_.mode.sums_in_rounds()));
+  }
   // Runs a checked request to its end without the mode, so that it never waits for other workers.
   Status RunWithoutMode(const Request& request, const WaitLimit& limit);
   // Returns whether Arrange must prepare a request. In sync mode, the rows of keys are found first.

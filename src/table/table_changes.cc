@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/text.h"
 #include "table/table.h"
 
 namespace multiverso {
@@ -30,6 +31,10 @@ int64_t Table::MaxChanges() const {
 
 Result<int64_t> Table::ListChanges(int64_t since, std::vector<RowRange>* rows,
                                    const WaitLimit& limit) {
+  if (since < 0 || since >= Request::kLastVersion) {
+    return Status(Code::kValue,
+                  StrCat("since: expected 0 to ", Request::kLastVersion - 1, ", received ", since));
+  }
   uint64_t rounds = 0;
   if (context_.mode.sums_in_rounds()) {
     Progress progress;

@@ -73,8 +73,8 @@ Status TableCreation::Attach(Segment segment) {
                          ", which joined later, asked for ", spec_.Describe()));
   }
   MV_ASSIGN_OR_RETURN(std::shared_ptr<TableShard> here,
-                      TableShard::Attach(spec_, id_, std::move(segment), context_.rank,
-                                         context_.mode, /*is_new=*/false));
+                      TableShard::Open(spec_, id_, std::move(segment), context_.rank, context_.mode,
+                                       /*is_new=*/false));
   table_ = std::make_shared<Table>(std::move(here), context_);
   return Status::Ok();
 }
@@ -197,7 +197,7 @@ Status TableCreation::MapSegmentHere() {
     segment_ = std::move(mapped.value());
   }
   MV_ASSIGN_OR_RETURN(here_,
-                      TableShard::Attach(spec_, id_, std::move(segment_), rank, context_.mode));
+                      TableShard::Open(spec_, id_, std::move(segment_), rank, context_.mode));
   if (context_.service == nullptr) return Status::Ok();
   // The services must keep the table before any rank of another node can send a request.
   is_served_ = true;

@@ -217,9 +217,9 @@ Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowR
       std::make_unique<KeyedShard>(std::move(values), user, std::move(keys)));
 }
 
-Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,
-                                                       Segment segment, RankContext* rank_context,
-                                                       const ModeOptions& mode, bool is_new) {
+Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int64_t id,
+                                                     Segment segment, RankContext* rank_context,
+                                                     const ModeOptions& mode, bool is_new) {
   const Membership& members = rank_context->members();
   const Partition partition = PartitionOf(spec, members, mode);
   const RowRange rows = partition.node_rows();
@@ -271,6 +271,9 @@ Status TableShard::CheckRequest(const RequestHeader& header) const {
   }
   if (header.kind == RequestKind::kSetHyper) {
     return CheckHyper(spec_.updater_kind(), static_cast<int32_t>(header.first), header.value);
+  }
+  if (header.version > static_cast<uint64_t>(Request::kLastVersion)) {
+    return Status(Code::kTransport, StrCat("a request with version ", header.version));
   }
   const int64_t element_bytes = SizeOf(spec_.value_type());
   int64_t unit = HasIds(header.kind) ? spec_.bytes_per_id(header.kind) : element_bytes;

@@ -23,8 +23,8 @@
 
 namespace multiverso {
 
-// The size of the segment: the bytes that this machine must have, and others, of which as many are
-// touched as rows are used.
+// The size of a table's segment on a node. The node must have `needed` bytes of memory. Of the
+// `spare` bytes, only those of rows that are used are ever touched.
 struct TableBytes {
   int64_t needed = 0;
   int64_t spare = 0;
@@ -39,6 +39,8 @@ class TableShard {
                                     const ModeOptions& mode);
   // Returns how `rows` rows of a node are divided into stripes.
   static StripeLayout LayoutOf(const TableSpec& spec, int64_t rows);
+  // Returns where the parts of a shard are in its segment. `workers` decides how many state slots
+  // some updaters have; `undo_logs` is the number of local ranks that log their changes, or 0.
   static Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout,
                                         int workers, int undo_logs = 0);
   // Returns a shard with `rows` of a table, in memory at `base` that StorageOf describes.
@@ -48,11 +50,11 @@ class TableShard {
                                                   int undo_logs = 0);
   // Sets the number of rows of a hash table, and its capacity if only max_bytes limits it.
   static void SizeForKeys(const Membership& members, TableSpec* spec);
-  // Attaches to a segment of the size that BytesOf returns. `rank_context` outlives the TableShard.
-  // `is_new` is false if other ranks use the table already.
-  static Result<std::shared_ptr<TableShard>> Attach(const TableSpec& spec, int64_t id,
-                                                    Segment segment, RankContext* rank_context,
-                                                    const ModeOptions& mode, bool is_new = true);
+  // Opens the shard in a segment of the size that BytesOf returns. `rank_context` outlives the
+  // TableShard. `is_new` is false if other ranks use the table already.
+  static Result<std::shared_ptr<TableShard>> Open(const TableSpec& spec, int64_t id,
+                                                  Segment segment, RankContext* rank_context,
+                                                  const ModeOptions& mode, bool is_new = true);
 
   const TableSpec& spec() const { return spec_; }
   int64_t id() const { return id_; }

@@ -4,9 +4,16 @@
 #include <thread>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/text.h"
 
 namespace multiverso {
+namespace {
+
+// How long Post waits for other threads, which hold the mutex for microseconds.
+constexpr auto kPostTimeout = std::chrono::milliseconds(200);
+
+}  // namespace
 
 Status Messenger::CheckAlive(int rank) const {
   if (has_died_ == nullptr || !has_died_(rank)) return Status::Ok();
@@ -14,7 +21,10 @@ Status Messenger::CheckAlive(int rank) const {
 }
 
 Status Messenger::Post(int to, int tag, std::string bytes) {
-  const std::lock_guard<std::mutex> guard(posted_mutex_);
+  const std::unique_lock<std::mutex> guard = LockWithin(kPostTimeout, &posted_mutex_);
+  if (!guard.owns_lock()) {
+    return Status(Code::kTransport, StrCat("cannot send to rank ", to, ": a call of MPI hangs"));
+  }
   posted_.push_back(Posted{std::move(bytes), Ticket{}});
   Posted& message = posted_.back();
   const Status status = Send(to, tag, message.bytes.data(),
@@ -24,7 +34,8 @@ Status Messenger::Post(int to, int tag, std::string bytes) {
 }
 
 bool Messenger::Advance() {
-  const std::lock_guard<std::mutex> guard(posted_mutex_);
+  const std::unique_lock<std::mutex> guard(posted_mutex_, std::try_to_lock);
+  if (!guard.owns_lock()) return false;
   for (auto message = posted_.begin(); message != posted_.end();) {
     bool done = false;
     int64_t bytes = 0;

@@ -100,9 +100,11 @@ class Messenger {
   // not received. Call this when all ranks have agreed to end and no other message is in flight.
   virtual void Close() {}
 
-  // Sends bytes, which the messenger keeps until they are sent.
+  // Sends bytes, which the messenger keeps until they are sent. Returns TransportError if another
+  // thread hangs in Advance, since MPI may wait for a lost rank there.
   Status Post(int to, int tag, std::string bytes);
-  // Makes progress with posted messages. Returns whether all posted messages are over.
+  // Makes progress with posted messages, unless another thread does so. Returns whether all posted
+  // messages are over.
   bool Advance();
   // Waits until all posted messages are over, at most until `until`. Returns false if some are not.
   bool AwaitPosted(Instant until);

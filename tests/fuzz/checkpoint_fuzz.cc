@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/checked.h"
 #include "base/crc.h"
 #include "checkpoint/memory_save.h"
 #include "checkpoint/reader.h"
@@ -137,13 +138,20 @@ Status ReadAll(MemoryFiles* files, const char* folder) {
   const auto& tables = reader.value()->manifest().tables;
   for (uint32_t i = 0; i < tables.size(); ++i) {
     for (uint32_t index = 0; index < tables[i].num_areas(); ++index) {
+      const uint32_t area = tables[i].area(index);
+      // A caller has a buffer of that size.
+      int64_t bytes = 0;
+      Require(CheckedMultiply(tables[i].num_row, tables[i].row_bytes(area), &bytes),
+              "areas whose sizes are numbers", tables[i].name);
+      const int64_t elements = bytes / tables[i].element_bytes(area);
       int64_t sum = 0;
-      const auto take = [&](int64_t /*first*/, int64_t count, const char* data) {
+      const auto take = [&](int64_t first, int64_t count, const char* data) {
+        Require(first >= 0 && count >= 0 && first <= elements - count, "elements of the area",
+                tables[i].name);
         sum += count + data[0];
         return Status::Ok();
       };
-      MV_RETURN_IF_NOT_OK(
-          reader.value()->Read(i, tables[i].area(index), 0, tables[i].num_row, limit, take));
+      MV_RETURN_IF_NOT_OK(reader.value()->Read(i, area, 0, tables[i].num_row, limit, take));
     }
   }
   return Status::Ok();

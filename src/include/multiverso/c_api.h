@@ -86,7 +86,8 @@ MV_EXPORT int32_t MV_LastErrorPeer(MV_PeerError* error);
  * continues. Otherwise the result is the reason for which the call is aborted: the call returns
  * MV_ERR_ABORTED, and the text must stay valid until then. If other ranks take part in the call,
  * the session is aborted with this reason, since they can no longer complete the call. Inside the
- * function all calls on sessions and tables fail with MV_ERR_STATE, except descriptions. */
+ * function MV_SetDefaultInterrupt and all calls on sessions and tables fail with MV_ERR_STATE,
+ * except descriptions. */
 typedef const char* (*MV_InterruptCheck)(void* argument);
 /* Sets the function that later waits of the calling thread call. NULL, the default, means none. */
 MV_EXPORT int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument);

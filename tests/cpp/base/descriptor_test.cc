@@ -13,8 +13,6 @@
 namespace multiverso::testing {
 namespace {
 
-constexpr int kStreams = 3;
-
 bool IsOpen(int descriptor) { return fcntl(descriptor, F_GETFD) >= 0; }
 
 // Returns the number of the first check that fails in a process without the streams in `closed`, of
@@ -49,6 +47,20 @@ TEST(Descriptors, AreNeverThoseOfClosedStandardStreams) {
   for (unsigned closed = 0; closed < 1U << kStreams; ++closed) {
     EXPECT_EQ(Child([&] { return OpenWithout(closed); }).Wait(), 0) << closed;
   }
+}
+
+TEST(StreamNumbersTaken, LeavesAStreamThatTheProgramHasOpenedMeanwhile) {
+  Child child([] {
+    close(STDOUT_FILENO);
+    int ends[2] = {-1, -1};
+    if (!NewPipe(ends)) return 1;
+    {
+      const StreamNumbersTaken taken;
+      if (dup2(ends[1], STDOUT_FILENO) != STDOUT_FILENO) return 2;
+    }
+    return IsOpen(STDOUT_FILENO) ? 0 : 3;
+  });
+  EXPECT_EQ(child.Wait(), 0);
 }
 
 TEST(AboveStandardStreams, LeavesOtherDescriptorsAlone) {

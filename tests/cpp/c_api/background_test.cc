@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <future>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "support/status.h"
@@ -12,12 +15,22 @@ namespace {
 
 using multiverso::testing::IsError;
 using multiverso::testing::IsOk;
+using multiverso::testing::ValueOf;
 
 constexpr std::chrono::milliseconds kLong{60000};
 const Status kFailure(Code::kValue, "a failure");
 
+bool HasRoom(BackgroundQueue* queue, int64_t bytes) {
+  return queue->WaitForRoom(bytes, WaitLimit::For(std::chrono::milliseconds(0))).ok();
+}
+
 WaitLimit NoTime() { return WaitLimit::For(std::chrono::milliseconds(0)); }
 WaitLimit MuchTime() { return WaitLimit::For(kLong); }
+
+std::shared_ptr<BackgroundQueue::Call> Start(BackgroundQueue* queue, int64_t bytes,
+                                             std::function<Status()> body) {
+  return ValueOf(queue->Start(bytes, std::move(body)));
+}
 
 // A call that ends when the test lets it.
 struct HeldCall {
@@ -39,7 +52,7 @@ TEST(BackgroundQueue, MakesCallsInOrder) {
   BackgroundQueue queue(kLong);
   EXPECT_TRUE(queue.IsIdle());
   for (int i = 0; i < 100; ++i) {
-    queue.Start(1, [&made, i] {
+    Start(&queue, 1, [&made, i] {
       made.push_back(i);
       return Status::Ok();
     });
@@ -52,30 +65,30 @@ TEST(BackgroundQueue, MakesCallsInOrder) {
 TEST(BackgroundQueue, LimitsTheNumberOfSmallCalls) {
   BackgroundQueue queue(kLong);
   HeldCall held;
-  queue.Start(0, held.body());
+  Start(&queue, 0, held.body());
   constexpr int kMostCalls = 1 << 20;
   int calls = 1;
-  for (; calls < kMostCalls && queue.HasRoom(0); ++calls) {
-    queue.Start(0, [] { return Status::Ok(); });
+  for (; calls < kMostCalls && HasRoom(&queue, 0); ++calls) {
+    Start(&queue, 0, [] { return Status::Ok(); });
   }
   // There are fewer calls than handles of futures.
   EXPECT_LT(calls, 1 << 16);
   held.released.set_value();
   EXPECT_TRUE(IsOk(queue.Drain(MuchTime())));
-  EXPECT_TRUE(queue.HasRoom(0));
+  EXPECT_TRUE(HasRoom(&queue, 0));
 }
 
 TEST(BackgroundQueue, ReportsAFailureToTheWaitOrToTheNextFlush) {
   BackgroundQueue queue(kLong);
   const auto fail = [] { return kFailure; };
-  const auto waited = queue.Start(0, fail);
+  const auto waited = Start(&queue, 0, fail);
   int32_t done = 0;
   EXPECT_TRUE(IsError(queue.WaitFor(waited, MuchTime(), &done), Code::kValue, "a failure"));
   EXPECT_EQ(done, 1);
   EXPECT_TRUE(IsError(queue.WaitFor(waited, NoTime(), &done), Code::kValue, "a failure"));
   EXPECT_TRUE(IsOk(queue.Flush(MuchTime())));
-  queue.Start(0, fail);
-  queue.Start(0, fail);
+  Start(&queue, 0, fail);
+  Start(&queue, 0, fail);
   EXPECT_TRUE(IsOk(queue.Drain(MuchTime())));
   EXPECT_TRUE(IsError(queue.Flush(MuchTime()), Code::kValue, "2 background calls failed, first"));
   EXPECT_TRUE(IsOk(queue.Flush(MuchTime())));
@@ -83,14 +96,14 @@ TEST(BackgroundQueue, ReportsAFailureToTheWaitOrToTheNextFlush) {
 
 TEST(BackgroundQueue, ReportsAnException) {
   BackgroundQueue queue(kLong);
-  queue.Start(0, []() -> Status { throw std::bad_alloc(); });
+  Start(&queue, 0, []() -> Status { throw std::bad_alloc(); });
   EXPECT_TRUE(IsError(queue.Flush(MuchTime()), Code::kMemory, "out of memory"));
 }
 
 TEST(BackgroundQueue, EndsWaitsAtTheirDeadline) {
   HeldCall held;
   BackgroundQueue queue(kLong);
-  const auto call = queue.Start(0, held.body());
+  const auto call = Start(&queue, 0, held.body());
   int32_t done = 1;
   EXPECT_TRUE(IsError(queue.WaitFor(call, NoTime(), &done), Code::kTimeout, "waited for 1"));
   EXPECT_EQ(done, 0);
@@ -107,10 +120,10 @@ TEST(BackgroundQueue, LimitsTheArgumentsInFlight) {
   constexpr int64_t kLarge = int64_t{200} << 20;
   HeldCall held;
   BackgroundQueue queue(kLong);
-  EXPECT_TRUE(queue.HasRoom(2 * kLarge));  // a single call may be of any size
-  queue.Start(kLarge, held.body());
-  EXPECT_TRUE(queue.HasRoom(1000));
-  EXPECT_FALSE(queue.HasRoom(kLarge));
+  EXPECT_TRUE(HasRoom(&queue, 2 * kLarge));  // a single call may be of any size
+  Start(&queue, kLarge, held.body());
+  EXPECT_TRUE(HasRoom(&queue, 1000));
+  EXPECT_FALSE(HasRoom(&queue, kLarge));
   EXPECT_TRUE(IsError(queue.WaitForRoom(kLarge, NoTime()), Code::kTimeout, "waited for 1"));
   held.released.set_value();
   EXPECT_TRUE(IsOk(queue.WaitForRoom(kLarge, MuchTime())));
@@ -119,7 +132,7 @@ TEST(BackgroundQueue, LimitsTheArgumentsInFlight) {
 TEST(BackgroundQueue, LetsTheCallerAbortAWait) {
   HeldCall held;
   BackgroundQueue queue(kLong);
-  queue.Start(0, held.body());
+  Start(&queue, 0, held.body());
   Interrupt interrupt([] { return std::optional<std::string>("enough"); });
   EXPECT_TRUE(
       IsError(queue.Drain(WaitLimit::Until(Instant::max(), &interrupt)), Code::kAborted, "enough"));

@@ -3,154 +3,211 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "support/processes.h"
+#include "support/status.h"
 #include "support/threads.h"
 
 namespace multiverso::c_api {
 namespace {
 
+using testing::Child;
 using testing::Eventually;
+using testing::IsError;
+using testing::IsOk;
 using testing::OnThreads;
 using testing::Patience;
 
-using Numbers = HandleTable<int>;
+struct Opaque;
+using Handle = Opaque*;
+using Numbers = HandleTable<Handle, int>;
+
+Handle Altered(Handle handle, uintptr_t number) {
+  return reinterpret_cast<Handle>(reinterpret_cast<uintptr_t>(handle) + number);
+}
 
 class Handles : public ::testing::Test {
  protected:
-  int* Get(uintptr_t handle) { return Numbers::Use(&table_, handle).get(); }
-
   // All tests share this table, since a table never frees its slots.
   static Numbers& OnlyTable() {
-    static auto* const table = new Numbers;
+    static auto* const table = new Numbers("number");
     return *table;
   }
 
+  Handle Open(int number) {
+    Handle handle = nullptr;
+    EXPECT_TRUE(IsOk(table_.Open(std::make_unique<int>(number), &handle)));
+    return handle;
+  }
+  // Returns the number that belongs to the handle, or -1 if the handle is stale.
+  int Get(Handle handle) {
+    const Numbers::Use use = table_.Using(handle);
+    return use ? *use.get() : -1;
+  }
+  // Closes the handle. Returns its number, or -1 after a failure.
+  int Close(Handle handle, Instant deadline = Patience()) {
+    const auto closed = table_.Close(handle, deadline);
+    return closed.ok() ? *closed.value() : -1;
+  }
+
   Numbers& table_ = OnlyTable();
-  int first_ = 1;
-  int second_ = 2;
 };
 
 TEST_F(Handles, LeadToTheirObjects) {
-  const uintptr_t first = table_.Open(&first_);
-  const uintptr_t second = table_.Open(&second_);
-  EXPECT_NE(first, 0U);
+  const Handle first = Open(1);
+  const Handle second = Open(2);
+  EXPECT_NE(first, nullptr);
   EXPECT_NE(first, second);
-  EXPECT_EQ(Get(first), &first_);
-  EXPECT_EQ(Get(second), &second_);
+  EXPECT_EQ(Get(first), 1);
+  EXPECT_EQ(Get(second), 2);
 }
 
 TEST_F(Handles, OpenHandlesListsTheOpenOnes) {
-  const auto is_listed = [&](uintptr_t handle) {
-    const std::vector<uintptr_t> all = table_.OpenHandles();
+  const auto is_listed = [&](Handle handle) {
+    const std::vector<Handle> all = table_.OpenHandles();
     return std::count(all.begin(), all.end(), handle) == 1;
   };
-  const uintptr_t first = table_.Open(&first_);
-  const uintptr_t second = table_.Open(&second_);
+  const Handle first = Open(1);
+  const Handle second = Open(2);
   EXPECT_TRUE(is_listed(first) && is_listed(second));
-  EXPECT_EQ(table_.Close(first, Patience()), &first_);
+  EXPECT_EQ(Close(first), 1);
   EXPECT_TRUE(!is_listed(first) && is_listed(second));
 }
 
 TEST_F(Handles, InvalidOnesLeadNowhere) {
-  const uintptr_t first = table_.Open(&first_);
-  for (const uintptr_t handle :
-       {uintptr_t{0}, uintptr_t{1}, first + 1, first + (uintptr_t{1} << 32), first << 1,
-        ~uintptr_t{0}, uintptr_t{0xdeadbeef}, (uintptr_t{1} << 32) | 70000}) {
-    EXPECT_EQ(Get(handle), nullptr) << std::hex << handle;
-    EXPECT_EQ(table_.Close(handle, Patience()), nullptr) << std::hex << handle;
+  const Handle first = Open(1);
+  const auto twice = reinterpret_cast<uintptr_t>(first);
+  for (const Handle handle :
+       {Altered(nullptr, 0), Altered(nullptr, 1), Altered(first, 1),
+        Altered(first, uintptr_t{1} << 32), Altered(first, twice), Altered(nullptr, ~uintptr_t{0}),
+        Altered(nullptr, 0xdeadbeef), Altered(nullptr, (uintptr_t{1} << 32) | 70000)}) {
+    EXPECT_EQ(Get(handle), -1) << handle;
+    EXPECT_TRUE(IsError(table_.Close(handle, Patience()).status(), Code::kHandle,
+                        "this number is not open"))
+        << handle;
   }
-  EXPECT_EQ(Get(first), &first_);
+  EXPECT_EQ(Get(first), 1);
 }
 
 TEST_F(Handles, AreStaleAfterClosingEvenIfTheSlotIsReused) {
-  const uintptr_t first = table_.Open(&first_);
-  EXPECT_EQ(table_.Close(first, Patience()), &first_);
-  EXPECT_EQ(Get(first), nullptr);
-  EXPECT_EQ(table_.Close(first, Patience()), nullptr);
-  std::set<uintptr_t> given = {first};
+  const Handle first = Open(1);
+  EXPECT_EQ(Close(first), 1);
+  EXPECT_EQ(Get(first), -1);
+  EXPECT_EQ(Close(first), -1);
+  std::set<Handle> given = {first};
   for (int i = 0; i < 1000; ++i) {
-    const uintptr_t handle = table_.Open(&second_);
+    const Handle handle = Open(2);
     EXPECT_TRUE(given.insert(handle).second);
-    EXPECT_EQ(Get(first), nullptr);
-    EXPECT_EQ(table_.Close(handle, Patience()), &second_);
+    EXPECT_EQ(Get(first), -1);
+    EXPECT_EQ(Close(handle), 2);
   }
 }
 
 TEST_F(Handles, InUseStayOpenAndValid) {
-  const uintptr_t first = table_.Open(&first_);
+  const Handle first = Open(1);
   {
-    const Numbers::Use use(&table_, first);
-    EXPECT_EQ(table_.Close(first, Clock::now()), nullptr);
-    EXPECT_EQ(Get(first), &first_);
+    const Numbers::Use use = table_.Using(first);
+    EXPECT_TRUE(IsError(table_.Close(first, Clock::now()).status(), Code::kTimeout,
+                        "another thread is still using the number"));
+    EXPECT_EQ(Get(first), 1);
   }
-  EXPECT_EQ(table_.Close(first, Clock::now()), &first_);
+  EXPECT_EQ(Close(first, Clock::now()), 1);
 }
 
 TEST_F(Handles, BeingClosedAllowNoNewUseAndKeepTheirSlot) {
-  const uintptr_t first = table_.Open(&first_);
-  auto use = std::make_unique<Numbers::Use>(&table_, first);
+  const Handle first = Open(1);
+  auto use = std::make_unique<Numbers::Use>(table_.Using(first));
   OnThreads(2, [&](int me) {
     if (me == 0) {
-      EXPECT_EQ(table_.Close(first, Patience()), &first_);
+      EXPECT_EQ(Close(first), 1);
       return;
     }
-    EXPECT_TRUE(Eventually([&] { return Get(first) == nullptr; }));
-    const uintptr_t second = table_.Open(&second_);
-    EXPECT_EQ(Get(second), &second_);
-    EXPECT_EQ(use->get(), &first_);
+    EXPECT_TRUE(Eventually([&] { return Get(first) == -1; }));
+    const Handle second = Open(2);
+    EXPECT_EQ(Get(second), 2);
+    EXPECT_EQ(*use->get(), 1);
     use.reset();
   });
 }
 
 TEST_F(Handles, UseCanBeMoved) {
-  const uintptr_t first = table_.Open(&first_);
-  Numbers::Use use(&table_, first);
+  const Handle first = Open(1);
+  Numbers::Use use = table_.Using(first);
   {
     const Numbers::Use moved(std::move(use));
     EXPECT_TRUE(moved);
-    EXPECT_EQ(table_.Close(first, Clock::now()), nullptr);
+    EXPECT_EQ(Close(first, Clock::now()), -1);
   }
-  EXPECT_EQ(table_.Close(first, Clock::now()), &first_);
+  EXPECT_EQ(Close(first, Clock::now()), 1);
 }
 
 TEST_F(Handles, ForgetMakesAllStaleAndFreesTheirSlots) {
-  const uintptr_t first = table_.Open(&first_);
-  const uintptr_t second = table_.Open(&second_);
-  std::vector<int*> visited;
-  table_.Forget([&](int* object) { visited.push_back(object); });
-  for (int* const object : {&first_, &second_}) {
-    EXPECT_TRUE(std::count(visited.begin(), visited.end(), object) > 0);
+  const Handle first = Open(1);
+  const Handle second = Open(2);
+  std::vector<int> visited;
+  table_.Forget([&](const int* object) { visited.push_back(*object); });
+  for (const int number : {1, 2}) {
+    EXPECT_TRUE(std::count(visited.begin(), visited.end(), number) > 0);
   }
-  EXPECT_EQ(Get(first), nullptr);
-  EXPECT_EQ(Get(second), nullptr);
-  const uintptr_t third = table_.Open(&first_);
+  EXPECT_EQ(Get(first), -1);
+  EXPECT_EQ(Get(second), -1);
+  const Handle third = Open(1);
   EXPECT_NE(third, first);
-  EXPECT_EQ(Get(third), &first_);
-  EXPECT_TRUE(table_.WasForgotten(first));
-  EXPECT_TRUE(table_.WasForgotten(second));
-  EXPECT_FALSE(table_.WasForgotten(third));
-  EXPECT_FALSE(table_.WasForgotten(0));
+  EXPECT_EQ(Get(third), 1);
+  EXPECT_TRUE(IsError(table_.Stale(first), Code::kForked));
+  EXPECT_TRUE(IsError(table_.Stale(second), Code::kForked));
+  EXPECT_TRUE(IsError(table_.Stale(Altered(third, 1)), Code::kHandle));
+  EXPECT_TRUE(IsError(table_.Stale(nullptr), Code::kHandle));
+}
+
+TEST_F(Handles, BeingClosedAreVisitedByForget) {
+  const Handle first = Open(1000);
+  auto use = std::make_unique<Numbers::Use>(table_.Using(first));
+  OnThreads(2, [&](int me) {
+    if (me == 0) {
+      EXPECT_EQ(Close(first), 1000);
+      return;
+    }
+    EXPECT_TRUE(Eventually([&] { return Get(first) == -1; }));
+    Child child([&] {
+      bool is_visited = false;
+      table_.Forget([&](const int* object) { is_visited = is_visited || *object == 1000; });
+      return is_visited && table_.Stale(first).code() == Code::kForked ? 0 : 1;
+    });
+    EXPECT_EQ(child.Wait(), 0);
+    use.reset();
+  });
+}
+
+TEST_F(Handles, ForgetUsedLeavesTheOthersOpen) {
+  const Handle first = Open(1);
+  const Handle second = Open(2);
+  const Numbers::Use use = table_.Using(first);
+  table_.ForgetUsed();
+  EXPECT_EQ(Get(first), -1);
+  EXPECT_EQ(Close(second, Clock::now()), 2);
 }
 
 TEST_F(Handles, DoNotReuseASlotThatAThreadOfTheParentUsed) {
-  const uintptr_t first = table_.Open(&first_);
-  const HandleTable<int>::Use use(&table_, first);
+  const Handle first = Open(1);
+  const Numbers::Use use = table_.Using(first);
   table_.Forget([](int*) {});
-  const uintptr_t second = table_.Open(&second_);
+  const Handle second = Open(2);
   // Otherwise Close would wait for a thread that the child does not have.
-  EXPECT_EQ(table_.Close(second, Clock::now()), &second_);
+  EXPECT_EQ(Close(second, Clock::now()), 2);
 }
 
 TEST_F(Handles, ClosedByManyThreadsAreClosedOnce) {
   for (int round = 0; round < 200; ++round) {
-    const uintptr_t first = table_.Open(&first_);
+    const Handle first = Open(1);
     std::atomic<int> closed{0};
     OnThreads(3, [&](int /*me*/) {
-      if (table_.Close(first, Patience()) != nullptr) closed.fetch_add(1);
+      if (Close(first) == 1) closed.fetch_add(1);
     });
     ASSERT_EQ(closed.load(), 1);
   }
@@ -159,12 +216,12 @@ TEST_F(Handles, ClosedByManyThreadsAreClosedOnce) {
 // The thread that closes a handle frees its object while others use and open handles. A sanitizer
 // would detect a use after free.
 TEST_F(Handles, NeverLeadToAFreedObject) {
-  std::atomic<uintptr_t> newest{0};
+  std::atomic<Handle> newest{nullptr};
   std::atomic<bool> done{false};
   OnThreads(3, [&](int me) {
     if (me != 0) {
       while (!done.load()) {
-        const Numbers::Use use(&table_, newest.load());
+        const Numbers::Use use = table_.Using(newest.load());
         if (use) {
           ASSERT_EQ(*use.get() % 1000, 7);
         }
@@ -172,11 +229,11 @@ TEST_F(Handles, NeverLeadToAFreedObject) {
       return;
     }
     for (int i = 0; i < 2000; ++i) {
-      auto object = std::make_unique<int>(1000 * i + 7);
-      const uintptr_t handle = table_.Open(object.get());
+      const Handle handle = Open(1000 * i + 7);
       newest.store(handle);
-      ASSERT_EQ(table_.Close(handle, Patience()), object.get());
-      *object = 0;
+      const auto closed = table_.Close(handle, Patience());
+      ASSERT_TRUE(closed.ok());
+      *closed.value() = 0;
     }
     done.store(true);
   });

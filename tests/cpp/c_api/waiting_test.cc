@@ -272,6 +272,22 @@ TEST(DefaultInterrupt, IsAskedByOneThreadAtATime) {
   EXPECT_EQ(checks.most.load(), 1);
 }
 
+TEST(DefaultInterrupt, CannotReplaceItself) {
+  static std::atomic<int32_t> status{MV_OK};
+  MV_SetDefaultInterrupt(
+      [](void*) -> const char* {
+        status.store(MV_SetDefaultInterrupt(nullptr, nullptr));
+        return "enough";
+      },
+      nullptr);
+  RunApiJob(2, kPatience, [](MV_Session session, int rank) {
+    if (rank == 1) return AwaitAbort(session);
+    EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_ABORTED);
+  });
+  EXPECT_EQ(status.load(), MV_ERR_STATE);
+  EXPECT_EQ(MV_SetDefaultInterrupt(nullptr, nullptr), MV_OK);
+}
+
 TEST(DefaultInterrupt, IsNotAskedByAThreadWithAFunctionOfItsOwn) {
   DefaultChecks checks;
   checks.aborts.store(true);

@@ -209,6 +209,18 @@ TEST(Manifest, RejectsHostileNumbers) {
   reject(96 + 40 + 63, 'x');  // end of the name
 }
 
+TEST(Manifest, RejectsRowStateWhoseSizeOverflows) {
+  Manifest manifest = MakeManifest();
+  SavedTable* const table = &manifest.tables[0];
+  table->initializer.kind = static_cast<int32_t>(InitializerKind::kZeros);
+  table->num_row = (int64_t{1} << 50) + 1;
+  table->num_col = 1;
+  table->row_slots = 2048;
+  ExpectCorrupt(DecodeManifest(EncodeManifest(manifest), "the file").status(), "expected a size");
+  table->row_slots = 1;
+  EXPECT_TRUE(IsOk(DecodeManifest(EncodeManifest(manifest), "the file").status()));
+}
+
 TEST(DataHeader, RoundTrips) {
   Manifest manifest = MakeManifest();
   const DataHeader header = MakeHeader(manifest);

@@ -15,10 +15,14 @@
 namespace multiverso::testing {
 namespace {
 
-// A messenger whose Take() returns only when the test releases it.
+// Where a messenger hangs.
+enum class HangsIn { kTake, kTest };
+
+// A messenger whose Take() or Test() returns only when the test releases it.
 class HangingMessenger final : public Messenger {
  public:
-  explicit HangingMessenger(std::shared_future<void> release) : release_(std::move(release)) {}
+  explicit HangingMessenger(std::shared_future<void> release, HangsIn call = HangsIn::kTake)
+      : release_(std::move(release)), call_(call) {}
 
   bool hangs() const { return hangs_.load(); }
 
@@ -27,20 +31,26 @@ class HangingMessenger final : public Messenger {
   Status Send(int, int, const void*, int64_t, Ticket*) override { return Status::Ok(); }
   Status Receive(int, int, void*, int64_t, Ticket*) override { return Status::Ok(); }
   Status Test(Ticket*, bool* done, int64_t*) override {
+    if (call_ == HangsIn::kTest) Hang();
     *done = true;
     return Status::Ok();
   }
   Withdrawn Withdraw(Ticket*) override { return Withdrawn::kCancelled; }
   Status Take(int, int, int64_t, std::string*, bool* got) override {
-    hangs_.store(true);
-    release_.wait();
+    if (call_ == HangsIn::kTake) Hang();
     *got = false;
     return Status::Ok();
   }
 
  private:
+  void Hang() {
+    hangs_.store(true);
+    release_.wait();
+  }
+
   std::atomic<bool> hangs_{false};
   std::shared_future<void> release_;
+  const HangsIn call_;
 };
 
 constexpr int64_t kPeerTimeoutMs = 50;
@@ -58,12 +68,14 @@ std::unique_ptr<RankContext> JoinAlone(std::unique_ptr<Messenger> messenger,
 // Rank 0, with a thread that hangs in a poll.
 class StuckRank {
  public:
-  explicit StuckRank(int64_t peer_timeout_ms = kPeerTimeoutMs) {
-    auto messenger = std::make_unique<HangingMessenger>(release_.get_future().share());
+  explicit StuckRank(int64_t peer_timeout_ms = kPeerTimeoutMs, HangsIn call = HangsIn::kTake) {
+    auto messenger = std::make_unique<HangingMessenger>(release_.get_future().share(), call);
     const HangingMessenger& hanging = *messenger;
     rank_ = JoinAlone(std::move(messenger), peer_timeout_ms);
     rank_->failure_detector()->Beat();
-    polling_thread_ = std::thread([&] { (void)rank_->control_channel()->Poll(); });
+    polling_thread_ = std::thread([&] {
+      while (!hanging.hangs()) (void)rank_->control_channel()->Poll();
+    });
     EXPECT_TRUE(Eventually([&] { return hanging.hangs(); }));
   }
   ~StuckRank() {
@@ -74,6 +86,7 @@ class StuckRank {
   StuckRank& operator=(const StuckRank&) = delete;
 
   FailureDetector* failure_detector() { return rank_->failure_detector(); }
+  ControlChannel* channel() { return rank_->control_channel(); }
   void LoseRank1() { rank_->state()->RecordDeath(1, "(process 7) died", -1); }
   std::string Logged() {
     ::testing::internal::CaptureStderr();
@@ -106,6 +119,16 @@ TEST(ControlChannel, WarnsEarlyThatACallOfMpiHangsAfterALoss) {
   StuckRank rank(/*peer_timeout_ms=*/3600 * 1000);
   rank.LoseRank1();
   EXPECT_TRUE(Contains(rank.FirstLogged(), "Lost: rank 1 on host1 (process 7) died"));
+}
+
+TEST(ControlChannel, GivesUpMessagesWhileAnotherThreadHangsInMpi) {
+  for (const HangsIn call : {HangsIn::kTake, HangsIn::kTest}) {
+    StuckRank rank(kPeerTimeoutMs, call);
+    rank.LoseRank1();
+    rank.channel()->SendLosses();
+    rank.channel()->SendAbort(Status(Code::kTimeout, "late"));
+    rank.channel()->AnnounceClose();
+  }
 }
 
 TEST(ControlChannel, DoesNotBlameMpiForItsOwnSuspension) {

@@ -123,8 +123,8 @@ TEST(ConnectionPlan, PrefersLoopbackWithinANetwork) {
 }
 
 TEST(ConnectionPlan, GivesEachRankAToken) {
-  const auto one = DescribeAddress(1);
-  const auto other = DescribeAddress(1);
+  const auto one = NewAddress(1);
+  const auto other = NewAddress(1);
   ASSERT_TRUE(one.ok() && other.ok());
   EXPECT_NE(std::memcmp(one.value().token.bytes, other.value().token.bytes, 16), 0);
 }

@@ -60,6 +60,9 @@ TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
       header.bytes = 24;  // of 5 elements of 4 bytes
       EXPECT_EQ(SendGet(messenger, header).code(), Code::kTransport);
       header.bytes = 20;
+      header.version = INT64_MAX;  // The versions after it would overflow.
+      EXPECT_EQ(SendGet(messenger, header).code(), Code::kTransport);
+      header.version = 0;
       header.table = 77;  // does not exist
       EXPECT_EQ(SendGet(messenger, header).code(), Code::kTransport);
     }

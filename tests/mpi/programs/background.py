@@ -260,6 +260,20 @@ def the_caller_can_end_a_wait_and_the_call_goes_on():
 
 
 @case(sync=True)
+def failed_call_ends_the_next_collective_call_on_all_ranks():
+    table = mv.ArrayTableHandler(2, name="w")
+    if mv.worker_id() == mv.num_workers() - 1:
+        mv.finish()
+    for call in (mv.barrier, lambda: mv.aggregate(np.ones(3)), lambda: mv.ArrayTableHandler(3)):
+        mv.barrier()
+        if mv.worker_id() == mv.num_workers() - 1:
+            table.add_async([1, 2])
+        raises(mv.errors.StateError, call, "table 'w', add: ")
+        call()
+    mv.barrier()
+
+
+@case(sync=True)
 def leaving_ends_the_calls_in_flight():
     table = mv.ArrayTableHandler(3)
     mv.barrier()

@@ -7,6 +7,7 @@ import failpoints
 import pytest
 from folders import FolderTestCase
 from programs import run_program
+from requirements import needs
 
 from multiverso import checkpoint as checkpoints
 from multiverso._native import library
@@ -26,6 +27,19 @@ with mv.session():
         mv.wait_for_save()
     except mv.errors.CheckpointIOError as error:
         print(error.errno, (table.get() == step + 1).all())
+"""
+
+IMPORT = """
+import os, signal, sys, threading
+import numpy as np
+import safetensors.numpy
+from multiverso import checkpoint
+safetensors.numpy.save_file({"w": np.ones(5, np.float32)}, sys.argv[1] + "/w.safetensors")
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    checkpoint.import_safetensors(sys.argv[1] + "/w.safetensors", sys.argv[1] + "/saved")
+except KeyboardInterrupt:
+    print(checkpoint.latest(sys.argv[1] + "/saved"), os.listdir(sys.argv[1] + "/saved"))
 """
 
 #: The failpoints of all operations that a save makes on the disk.
@@ -73,6 +87,12 @@ class TestInterruptedSaves(FolderTestCase):
                     status, printed, errors = self.save(f"{point}=error", *background)
                     self.assertEqual((status, printed), (0, "5 True\n"), errors)
                     self.assertEqual(self.step(), 1)
+
+    @needs("safetensors")
+    def test_ctrl_c_ends_the_writing_of_a_checkpoint_without_a_session(self):
+        points = ",".join(f"file.write@{number}=sleep" for number in (1, 2, 3))
+        status, printed, errors = run_program(IMPORT, self.folder, **failpoints.environment(points))
+        self.assertEqual((status, printed), (0, "None []\n"), errors)
 
 
 class TestReleaseLibrary(unittest.TestCase):

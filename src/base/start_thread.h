@@ -1,0 +1,18 @@
+// Starts threads of the library.
+#ifndef MULTIVERSO_BASE_START_THREAD_H_
+#define MULTIVERSO_BASE_START_THREAD_H_
+
+#include <functional>
+#include <thread>
+
+#include "base/status.h"
+
+namespace multiverso {
+
+// Starts a thread, which never receives signals (WithoutSignals). Returns MemoryError if the system
+// refuses, for instance at a limit of threads; `what` names the thread in the message.
+Result<std::thread> StartThread(const char* what, std::function<void()> run);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_BASE_START_THREAD_H_
