@@ -1,7 +1,6 @@
 // How long a polling thread sleeps between two polls (Backoff), a loop that polls (PollUntil), and
 // a wait for a mutex with a limit (LockWithin).
-#ifndef MULTIVERSO_BASE_BACKOFF_H_
-#define MULTIVERSO_BASE_BACKOFF_H_
+#pragma once
 
 #include <algorithm>
 #include <chrono>
@@ -69,5 +68,3 @@ inline std::unique_lock<std::mutex> LockWithin(std::chrono::milliseconds timeout
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_BACKOFF_H_

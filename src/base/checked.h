@@ -1,6 +1,5 @@
 // Arithmetic on numbers of elements and bytes: sums and products that detect overflow, rounding.
-#ifndef MULTIVERSO_BASE_CHECKED_H_
-#define MULTIVERSO_BASE_CHECKED_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -29,5 +28,3 @@ constexpr int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 
 constexpr int64_t DivideUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_CHECKED_H_

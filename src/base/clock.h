@@ -1,6 +1,5 @@
 // Monotonic time, and what ends a wait: a deadline, the end of a slice, or an interrupt.
-#ifndef MULTIVERSO_BASE_CLOCK_H_
-#define MULTIVERSO_BASE_CLOCK_H_
+#pragma once
 
 #include <algorithm>
 #include <chrono>
@@ -105,5 +104,3 @@ inline int64_t RecentNanoseconds() {
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_CLOCK_H_

@@ -1,6 +1,5 @@
 // Compiler features beyond standard C++, as macros that are harmless where a feature is missing.
-#ifndef MULTIVERSO_BASE_COMPILER_H_
-#define MULTIVERSO_BASE_COMPILER_H_
+#pragma once
 
 #if defined(__GNUC__)
 #define MV_ALWAYS_INLINE __attribute__((always_inline))
@@ -13,5 +12,3 @@
 #define MV_NOINLINE
 #define MV_PREFETCH(address, write) static_cast<void>(address)
 #endif
-
-#endif  // MULTIVERSO_BASE_COMPILER_H_

@@ -1,6 +1,5 @@
 // CRC-32C (Castagnoli): the checksum of checkpoints, as in iSCSI (RFC 3720), ext4 and LevelDB.
-#ifndef MULTIVERSO_BASE_CRC_H_
-#define MULTIVERSO_BASE_CRC_H_
+#pragma once
 
 #include <cstdint>
 
@@ -14,5 +13,3 @@ uint32_t Crc32c(const void* data, int64_t bytes, uint32_t crc = 0);
 uint32_t PortableCrc32c(const void* data, int64_t bytes, uint32_t crc = 0);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_CRC_H_

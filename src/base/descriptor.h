@@ -1,6 +1,5 @@
 // Descriptors of files above 2, where the standard streams are.
-#ifndef MULTIVERSO_BASE_DESCRIPTOR_H_
-#define MULTIVERSO_BASE_DESCRIPTOR_H_
+#pragma once
 
 namespace multiverso {
 
@@ -43,5 +42,3 @@ int OpenAboveStandardStreams(const Open& open) {
 int OpenDescriptor(const char* path, int flags, unsigned mode = 0);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_DESCRIPTOR_H_

@@ -1,6 +1,5 @@
 // DType: the element type of a table, or of an array that is aggregated.
-#ifndef MULTIVERSO_BASE_DTYPE_H_
-#define MULTIVERSO_BASE_DTYPE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -76,5 +75,3 @@ auto WithType(DType dtype, Function&& function) {
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_DTYPE_H_

@@ -1,7 +1,6 @@
 // ExitDeadline: ends the process if a call that cannot be interrupted takes too long. In MPI_Init
 // and MPI_Finalize a rank waits for all others without a deadline, and no exception can reach it.
-#ifndef MULTIVERSO_BASE_EXIT_DEADLINE_H_
-#define MULTIVERSO_BASE_EXIT_DEADLINE_H_
+#pragma once
 
 #include <chrono>
 #include <condition_variable>
@@ -34,5 +33,3 @@ class ExitDeadline {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_EXIT_DEADLINE_H_

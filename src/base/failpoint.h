@@ -9,8 +9,7 @@
 //   kill    SIGKILL to this process
 //   error   the failpoint is true: the operation fails
 //   sleep   for one second
-#ifndef MULTIVERSO_BASE_FAILPOINT_H_
-#define MULTIVERSO_BASE_FAILPOINT_H_
+#pragma once
 
 #if defined(MULTIVERSO_FAILPOINTS)
 
@@ -29,5 +28,3 @@ bool HitFailpoint(const char* name);
 #define MV_FAILPOINT(name) (false)
 
 #endif
-
-#endif  // MULTIVERSO_BASE_FAILPOINT_H_

@@ -1,8 +1,7 @@
 // Frame: the format of the messages listed in FrameKind: a magic number, the kind of message, a
 // header and further bytes. Values are sent as they are in memory (raw_bytes.h). A receiver never
 // trusts a message: FrameReader checks the magic number, the kind and the bounds of every read.
-#ifndef MULTIVERSO_BASE_FRAME_H_
-#define MULTIVERSO_BASE_FRAME_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -74,5 +73,3 @@ class FrameReader {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_FRAME_H_

@@ -1,7 +1,6 @@
 // Writes JSON (RFC 8259): values, lists and objects on one line. Texts come back as they were given
 // if they are UTF-8; of others, each byte that is no part of a character becomes U+FFFD.
-#ifndef MULTIVERSO_BASE_JSON_H_
-#define MULTIVERSO_BASE_JSON_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -61,5 +60,3 @@ class JsonObject {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_JSON_H_

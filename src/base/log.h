@@ -1,6 +1,5 @@
 // Warnings that no caller receives as a status, such as a lock recovered from a dead rank.
-#ifndef MULTIVERSO_BASE_LOG_H_
-#define MULTIVERSO_BASE_LOG_H_
+#pragma once
 
 #include <string>
 
@@ -10,5 +9,3 @@ namespace multiverso {
 void LogWarning(const std::string& text);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_LOG_H_

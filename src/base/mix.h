@@ -1,6 +1,5 @@
 // The finalizers of MurmurHash3 (Appleby, 2011), which turn counters into bits that look random.
-#ifndef MULTIVERSO_BASE_MIX_H_
-#define MULTIVERSO_BASE_MIX_H_
+#pragma once
 
 #include <cstdint>
 
@@ -38,5 +37,3 @@ struct RandomBits {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_MIX_H_

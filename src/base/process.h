@@ -1,6 +1,5 @@
 // This process: its platform, its id, the cores it can use, and the children that it forks.
-#ifndef MULTIVERSO_BASE_PROCESS_H_
-#define MULTIVERSO_BASE_PROCESS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -33,5 +32,3 @@ bool CallInForkedChildren(void (*function)());
 bool CallWithExitCode(void (*function)(int code));
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_PROCESS_H_

@@ -1,7 +1,6 @@
 // Values in their memory representation, also for messages between the ranks of one job, which run
 // on machines of one kind. Files use `checkpoint/bytes.h`.
-#ifndef MULTIVERSO_BASE_RAW_BYTES_H_
-#define MULTIVERSO_BASE_RAW_BYTES_H_
+#pragma once
 
 #include <cstring>
 #include <string>
@@ -38,5 +37,3 @@ bool ReadRaw(const std::string& bytes, size_t* position, T* value) {
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_RAW_BYTES_H_

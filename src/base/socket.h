@@ -1,6 +1,5 @@
 // Sockets and pipes that never block, and that programs which this process starts do not inherit.
-#ifndef MULTIVERSO_BASE_SOCKET_H_
-#define MULTIVERSO_BASE_SOCKET_H_
+#pragma once
 
 namespace multiverso {
 
@@ -11,5 +10,3 @@ int AcceptSocket(int listener);
 bool NewPipe(int ends[2]);  // the end to read, and the end to write
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_SOCKET_H_

@@ -1,6 +1,5 @@
 // Starts threads of the library.
-#ifndef MULTIVERSO_BASE_START_THREAD_H_
-#define MULTIVERSO_BASE_START_THREAD_H_
+#pragma once
 
 #include <functional>
 #include <thread>
@@ -14,5 +13,3 @@ namespace multiverso {
 Result<std::thread> StartThread(const char* what, std::function<void()> run);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_START_THREAD_H_

@@ -1,7 +1,6 @@
 // Status and Result: how functions below the C API report failure. They throw only what the
 // standard library throws, such as std::bad_alloc.
-#ifndef MULTIVERSO_BASE_STATUS_H_
-#define MULTIVERSO_BASE_STATUS_H_
+#pragma once
 
 #include <cassert>
 #include <cstdint>
@@ -193,5 +192,3 @@ class [[nodiscard]] Result {
   target = std::move(result.value())
 #define MV_JOIN_NAMES(first, second) MV_JOIN_EXPANDED(first, second)
 #define MV_JOIN_EXPANDED(first, second) first##second
-
-#endif  // MULTIVERSO_BASE_STATUS_H_

@@ -1,6 +1,5 @@
 // Texts for messages: concatenation, plurals, sizes, times, and copies to arrays of fixed size.
-#ifndef MULTIVERSO_BASE_TEXT_H_
-#define MULTIVERSO_BASE_TEXT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -57,5 +56,3 @@ void CopyText(char (&destination)[N], const std::string& text) {
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_TEXT_H_

@@ -1,7 +1,6 @@
 // Vote: one rank's result of a step of a collective call. Each rank sends its vote to the others.
 // The first failure in rank order can then become the result on every rank.
-#ifndef MULTIVERSO_BASE_VOTE_H_
-#define MULTIVERSO_BASE_VOTE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -43,5 +42,3 @@ struct Vote {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_VOTE_H_

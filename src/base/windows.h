@@ -1,7 +1,6 @@
 // The Windows API, without the macros that clash with other names.
 // Only files that end in _windows.cc include this file.
-#ifndef MULTIVERSO_BASE_WINDOWS_H_
-#define MULTIVERSO_BASE_WINDOWS_H_
+#pragma once
 
 #ifndef WIN32_LEAN_AND_MEAN
 #define WIN32_LEAN_AND_MEAN
@@ -10,5 +9,3 @@
 #define NOMINMAX
 #endif
 #include <windows.h>
-
-#endif  // MULTIVERSO_BASE_WINDOWS_H_

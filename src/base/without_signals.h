@@ -1,7 +1,6 @@
 // WithoutSignals: blocks all signals in the current thread while the object lives. Threads that are
 // started meanwhile never receive signals, which are left to the threads of the program.
-#ifndef MULTIVERSO_BASE_WITHOUT_SIGNALS_H_
-#define MULTIVERSO_BASE_WITHOUT_SIGNALS_H_
+#pragma once
 
 #if !defined(_WIN32)
 #include <pthread.h>
@@ -33,5 +32,3 @@ class WithoutSignals {
 #endif
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_BASE_WITHOUT_SIGNALS_H_

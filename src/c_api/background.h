@@ -8,8 +8,7 @@
 //
 // A wait for calls ends with a timeout if none ends for longer than any call may take. A call in
 // flight thus fails before a wait for the call does, and its failure names the late rank.
-#ifndef MULTIVERSO_C_API_BACKGROUND_H_
-#define MULTIVERSO_C_API_BACKGROUND_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -92,5 +91,3 @@ class BackgroundQueue {
 };
 
 }  // namespace multiverso::c_api
-
-#endif  // MULTIVERSO_C_API_BACKGROUND_H_

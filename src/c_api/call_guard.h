@@ -2,8 +2,7 @@
 //
 // Every rank must make its collective calls, and its calls on a table with rounds, in the same
 // order. Concurrent calls of two threads have no order, so the second thread gets an error.
-#ifndef MULTIVERSO_C_API_CALL_GUARD_H_
-#define MULTIVERSO_C_API_CALL_GUARD_H_
+#pragma once
 
 #include <atomic>
 
@@ -42,5 +41,3 @@ class CallGuard {
 };
 
 }  // namespace multiverso::c_api
-
-#endif  // MULTIVERSO_C_API_CALL_GUARD_H_

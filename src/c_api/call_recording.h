@@ -1,6 +1,5 @@
 // Collective calls of the C API, and the records of calls in the rank's flight recorder.
-#ifndef MULTIVERSO_C_API_CALL_RECORDING_H_
-#define MULTIVERSO_C_API_CALL_RECORDING_H_
+#pragma once
 
 #include <cstdint>
 
@@ -63,5 +62,3 @@ Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Bod
 }
 
 }  // namespace multiverso::c_api
-
-#endif  // MULTIVERSO_C_API_CALL_RECORDING_H_

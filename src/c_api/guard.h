@@ -1,6 +1,5 @@
 // Guard: runs the body of a C API function, and converts its status or exception to a result in C.
-#ifndef MULTIVERSO_C_API_GUARD_H_
-#define MULTIVERSO_C_API_GUARD_H_
+#pragma once
 
 #include <cstdint>
 #include <exception>
@@ -63,5 +62,3 @@ int32_t GuardRelease(Body body) noexcept {
 }
 
 }  // namespace multiverso::c_api
-
-#endif  // MULTIVERSO_C_API_GUARD_H_

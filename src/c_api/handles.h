@@ -7,8 +7,7 @@
 // (no new use begins, and the slot cannot be reused yet). In a forked child Forget gives every slot
 // that is not free a new generation. So no handle of the parent is valid in the child, and a use
 // need not check for forks.
-#ifndef MULTIVERSO_C_API_HANDLES_H_
-#define MULTIVERSO_C_API_HANDLES_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -228,5 +227,3 @@ class HandleTable {
 };
 
 }  // namespace multiverso::c_api
-
-#endif  // MULTIVERSO_C_API_HANDLES_H_

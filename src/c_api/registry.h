@@ -1,7 +1,6 @@
 // Registry: the handles of the open sessions and tables, and what a fork or the end of the process
 // does to them.
-#ifndef MULTIVERSO_C_API_REGISTRY_H_
-#define MULTIVERSO_C_API_REGISTRY_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -103,5 +102,3 @@ Status CheckNotForked();
 Status WatchForks();
 
 }  // namespace multiverso::c_api
-
-#endif  // MULTIVERSO_C_API_REGISTRY_H_

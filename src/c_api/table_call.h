@@ -1,7 +1,6 @@
 // How the C API makes a call on a table: at once, as a waiting call (waiting.h), or in the
 // background.
-#ifndef MULTIVERSO_C_API_TABLE_CALL_H_
-#define MULTIVERSO_C_API_TABLE_CALL_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -94,5 +93,3 @@ Status StartCall(std::shared_ptr<TableUse> use, RequestKind kind, int64_t count,
                  const std::function<BackgroundBody()>& take_arguments, MV_Future* future);
 
 }  // namespace multiverso::c_api
-
-#endif  // MULTIVERSO_C_API_TABLE_CALL_H_

@@ -3,8 +3,7 @@
 // A call blocks until it is done. Meanwhile it asks periodically whether to abort: the function
 // that its thread has set, or else the one that the program has set for all other threads. A
 // program needs the latter if it does not make its threads itself, as a binding.
-#ifndef MULTIVERSO_C_API_WAITING_H_
-#define MULTIVERSO_C_API_WAITING_H_
+#pragma once
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -43,5 +42,3 @@ Status RunFileCall(const Body& body) {
 }
 
 }  // namespace multiverso::c_api
-
-#endif  // MULTIVERSO_C_API_WAITING_H_

@@ -1,6 +1,5 @@
 // Passes a text to a caller in C.
-#ifndef MULTIVERSO_C_API_WRITE_TEXT_H_
-#define MULTIVERSO_C_API_WRITE_TEXT_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -23,5 +22,3 @@ inline Status WriteText(const Result<std::string>& text, char* out, int64_t room
 }
 
 }  // namespace multiverso::c_api
-
-#endif  // MULTIVERSO_C_API_WRITE_TEXT_H_

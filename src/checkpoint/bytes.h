@@ -1,6 +1,5 @@
 // Numbers and texts in the bytes of checkpoint files. Numbers are little-endian.
-#ifndef MULTIVERSO_CHECKPOINT_BYTES_H_
-#define MULTIVERSO_CHECKPOINT_BYTES_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -65,5 +64,3 @@ class ByteReader {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CHECKPOINT_BYTES_H_

@@ -1,6 +1,5 @@
 // DataFile: reads one data file of a checkpoint.
-#ifndef MULTIVERSO_CHECKPOINT_DATA_FILE_H_
-#define MULTIVERSO_CHECKPOINT_DATA_FILE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -59,5 +58,3 @@ class DataFile {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CHECKPOINT_DATA_FILE_H_

@@ -1,7 +1,6 @@
 // The calls of the operating system that std::filesystem does not have: files are read, written and
 // flushed to the disk, and a folder is removed without following links.
-#ifndef MULTIVERSO_CHECKPOINT_DISK_H_
-#define MULTIVERSO_CHECKPOINT_DISK_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -31,5 +30,3 @@ Status SyncFolder(const std::string& path);
 Status RemoveFolder(const std::string& path, bool (*may_remove)(const std::string& name));
 
 }  // namespace multiverso::disk
-
-#endif  // MULTIVERSO_CHECKPOINT_DISK_H_

@@ -1,7 +1,6 @@
 // FileSystem: access to the files and folders of checkpoints. It is an interface so that a test can
 // make any step fail or be the last one.
-#ifndef MULTIVERSO_CHECKPOINT_FILE_SYSTEM_H_
-#define MULTIVERSO_CHECKPOINT_FILE_SYSTEM_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -81,5 +80,3 @@ Status ForeignEntryFailure(const std::string& path, const std::string& name);
 Status CorruptionFailure(const std::string& path, int64_t offset, const std::string& problem);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CHECKPOINT_FILE_SYSTEM_H_

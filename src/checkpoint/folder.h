@@ -9,8 +9,7 @@
 // save has made.
 //
 // A checkpoint appears and disappears by one rename, so a reader finds all of it or nothing.
-#ifndef MULTIVERSO_CHECKPOINT_FOLDER_H_
-#define MULTIVERSO_CHECKPOINT_FOLDER_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -61,5 +60,3 @@ class CheckpointFolder {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CHECKPOINT_FOLDER_H_

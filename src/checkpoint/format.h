@@ -7,8 +7,7 @@
 // are little-endian, and every offset follows from the counts before it, so a reader computes the
 // offsets and compares them. A checksum covers every byte. A reader trusts no value before
 // comparing it with the size of the file and with the checksum.
-#ifndef MULTIVERSO_CHECKPOINT_FORMAT_H_
-#define MULTIVERSO_CHECKPOINT_FORMAT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -196,5 +195,3 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
 uint32_t HeaderCrcOf(const std::string& header);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CHECKPOINT_FORMAT_H_

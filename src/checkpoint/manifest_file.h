@@ -1,6 +1,5 @@
 // The name of a checkpoint's folder, and its manifest. Reading refuses increments of 0.2.0.
-#ifndef MULTIVERSO_CHECKPOINT_MANIFEST_FILE_H_
-#define MULTIVERSO_CHECKPOINT_MANIFEST_FILE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -30,5 +29,3 @@ Result<Manifest> ReadManifest(FileSystem* files, const std::string& checkpoint,
                               int64_t* bytes = nullptr);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CHECKPOINT_MANIFEST_FILE_H_

@@ -1,7 +1,6 @@
 // Writes a checkpoint from arrays of this process, without tables and other ranks, for conversions
 // from other formats.
-#ifndef MULTIVERSO_CHECKPOINT_MEMORY_SAVE_H_
-#define MULTIVERSO_CHECKPOINT_MEMORY_SAVE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -29,5 +28,3 @@ Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, in
                   Interrupt* interrupt = nullptr);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CHECKPOINT_MEMORY_SAVE_H_

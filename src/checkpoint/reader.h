@@ -2,8 +2,7 @@
 //
 // The files of an increment were written by several saves. Each row of each area has the content of
 // the newest save that wrote it.
-#ifndef MULTIVERSO_CHECKPOINT_READER_H_
-#define MULTIVERSO_CHECKPOINT_READER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -117,5 +116,3 @@ class CheckpointReader {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CHECKPOINT_READER_H_

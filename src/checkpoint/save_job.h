@@ -5,8 +5,7 @@
 // other ranks, writes the manifest and renames the folder. So a checkpoint is completed without a
 // barrier and becomes visible atomically. After that, the same rank frees the space of checkpoints
 // that are no longer kept, for which no other rank waits.
-#ifndef MULTIVERSO_CHECKPOINT_SAVE_JOB_H_
-#define MULTIVERSO_CHECKPOINT_SAVE_JOB_H_
+#pragma once
 
 #include <atomic>
 #include <condition_variable>
@@ -127,5 +126,3 @@ class SaveJob {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CHECKPOINT_SAVE_JOB_H_

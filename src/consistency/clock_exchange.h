@@ -4,8 +4,7 @@
 // The leaders of the nodes send each other the clocks that have changed: immediately if a worker
 // may be waiting for them, otherwise periodically. The same message says which ranks wait in a
 // collective, so a receiver that knows of the wait also knows all calls that the rank made before.
-#ifndef MULTIVERSO_CONSISTENCY_CLOCK_EXCHANGE_H_
-#define MULTIVERSO_CONSISTENCY_CLOCK_EXCHANGE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -72,5 +71,3 @@ class ClockExchange {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_CLOCK_EXCHANGE_H_

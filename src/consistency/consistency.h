@@ -2,8 +2,7 @@
 //
 // Each table passes its calls through a Consistency object. AsyncMode runs a call at once. Rounds
 // (sync mode) and StalenessBound (bounded staleness) may wait.
-#ifndef MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
-#define MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -120,5 +119,3 @@ class AsyncMode final : public Consistency {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_CONSISTENCY_H_

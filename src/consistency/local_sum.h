@@ -9,8 +9,7 @@
 //
 // A worker in add_get does not stage its own block. The worker sums that block itself, straight
 // from the caller's delta into the caller's result, which saves two copies.
-#ifndef MULTIVERSO_CONSISTENCY_LOCAL_SUM_H_
-#define MULTIVERSO_CONSISTENCY_LOCAL_SUM_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -98,5 +97,3 @@ class LocalSum final : public StagedSum {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_LOCAL_SUM_H_

@@ -1,7 +1,6 @@
 // MakeConsistency: makes a table's Consistency object for the session's mode. Its state is in the
 // table's shared memory.
-#ifndef MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_
-#define MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -26,5 +25,3 @@ std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const S
                                              RankContext* context, const std::string& table_name);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_

@@ -1,7 +1,6 @@
 // NodeRounds: the work of a node's leader for the rounds of one table, in a session that spans
 // nodes.
-#ifndef MULTIVERSO_CONSISTENCY_NODE_ROUNDS_H_
-#define MULTIVERSO_CONSISTENCY_NODE_ROUNDS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -79,5 +78,3 @@ class NodeRounds final : private NodeSum::Values {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_NODE_ROUNDS_H_

@@ -1,7 +1,6 @@
 // RoundService: the background work of a node's leader for rounds. It sums its workers' deltas with
 // those of other nodes, applies the totals, and exchanges worker clocks.
-#ifndef MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
-#define MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -58,5 +57,3 @@ class RoundService {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_

@@ -7,8 +7,7 @@
 // because round j needs this worker's add number j.
 //
 // This class counts calls, finds memory for deltas and stages them. A StagedSum does the rest.
-#ifndef MULTIVERSO_CONSISTENCY_ROUNDS_H_
-#define MULTIVERSO_CONSISTENCY_ROUNDS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -72,5 +71,3 @@ class Rounds final : public Consistency {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_ROUNDS_H_

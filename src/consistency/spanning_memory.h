@@ -1,7 +1,6 @@
 // SpanningMemory: the memory for the rounds of a table that the ranks of a node share besides the
 // shard, in sync mode over several nodes.
-#ifndef MULTIVERSO_CONSISTENCY_SPANNING_MEMORY_H_
-#define MULTIVERSO_CONSISTENCY_SPANNING_MEMORY_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -49,5 +48,3 @@ class SpanningMemory {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_SPANNING_MEMORY_H_

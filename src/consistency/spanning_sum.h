@@ -6,8 +6,7 @@
 // A node whose workers read the whole table keeps a copy of the other nodes' parts, to which each
 // round's results are sent. Workers of other nodes ask the servers for the rows that they read. If
 // results travel encoded, every node copies the whole table, and workers read only the copy.
-#ifndef MULTIVERSO_CONSISTENCY_SPANNING_SUM_H_
-#define MULTIVERSO_CONSISTENCY_SPANNING_SUM_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -61,5 +60,3 @@ class SpanningSum final : public StagedSum {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_SPANNING_SUM_H_

@@ -2,8 +2,7 @@
 //
 // Rounds (rounds.h) stages the deltas and knows whose turn it is. Where the workers are decides who
 // sums: LocalSum on one node, SpanningSum over several.
-#ifndef MULTIVERSO_CONSISTENCY_STAGED_SUM_H_
-#define MULTIVERSO_CONSISTENCY_STAGED_SUM_H_
+#pragma once
 
 #include <cstdint>
 
@@ -66,5 +65,3 @@ class StagedSum {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_STAGED_SUM_H_

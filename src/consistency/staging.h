@@ -1,6 +1,5 @@
 // Staging: the memory in which the workers of a sync round store their deltas for others to sum.
-#ifndef MULTIVERSO_CONSISTENCY_STAGING_H_
-#define MULTIVERSO_CONSISTENCY_STAGING_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -71,5 +70,3 @@ class Staging {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_STAGING_H_

@@ -8,8 +8,7 @@
 // sync point workers may have made different numbers of calls, since all adds are applied anyway.
 // In an elastic session, the others wait for a joiner from its first add on, and for no worker that
 // is in a collective call or has ended.
-#ifndef MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
-#define MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
+#pragma once
 
 #include "consistency/consistency.h"
 #include "consistency/worker_clocks.h"
@@ -43,5 +42,3 @@ class StalenessBound final : public Consistency {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_

@@ -5,8 +5,7 @@
 // nodes do not see each other's clocks in time, so each contributes a digest of its calls. If the
 // digests differ, the check waits briefly for the clocks that are in flight, because the clocks
 // show where the calls differ.
-#ifndef MULTIVERSO_CONSISTENCY_SYNC_POINT_CHECK_H_
-#define MULTIVERSO_CONSISTENCY_SYNC_POINT_CHECK_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -56,5 +55,3 @@ class SyncPointCheck {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_SYNC_POINT_CHECK_H_

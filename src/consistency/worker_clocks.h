@@ -12,8 +12,7 @@
 // sleeping worker checks periodically whether the workers that it waits for can still make their
 // calls. If one of them is lost or waits in another collective call, the wait fails with an error
 // that names that worker.
-#ifndef MULTIVERSO_CONSISTENCY_WORKER_CLOCKS_H_
-#define MULTIVERSO_CONSISTENCY_WORKER_CLOCKS_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -253,5 +252,3 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, 
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_CONSISTENCY_WORKER_CLOCKS_H_

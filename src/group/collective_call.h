@@ -10,8 +10,7 @@
 // A rank that takes part for the first time must know how many allgathers the group has made. The
 // participants publish that number when they leave a call, and no call begins before the one before
 // it is over for at least one of them.
-#ifndef MULTIVERSO_GROUP_COLLECTIVE_CALL_H_
-#define MULTIVERSO_GROUP_COLLECTIVE_CALL_H_
+#pragma once
 
 #include <cstdint>
 
@@ -52,5 +51,3 @@ class CollectiveCall {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_GROUP_COLLECTIVE_CALL_H_

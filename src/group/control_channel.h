@@ -5,8 +5,7 @@
 // Control messages go to the ranks with a service thread, of which every node has at least one
 // (Membership::service_ranks). The service thread records a report in the control segment of its
 // node, where waiting ranks look, and sends the answer to a question to the leader that asked.
-#ifndef MULTIVERSO_GROUP_CONTROL_CHANNEL_H_
-#define MULTIVERSO_GROUP_CONTROL_CHANNEL_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -128,5 +127,3 @@ class ControlChannel {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_GROUP_CONTROL_CHANNEL_H_

@@ -1,6 +1,5 @@
 // ControlMessage: what a ControlChannel sends to other nodes.
-#ifndef MULTIVERSO_GROUP_CONTROL_MESSAGE_H_
-#define MULTIVERSO_GROUP_CONTROL_MESSAGE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -53,5 +52,3 @@ bool ReadControlMessage(const std::string& bytes, const Membership& members,
                         ControlMessage* message);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_GROUP_CONTROL_MESSAGE_H_

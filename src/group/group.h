@@ -18,8 +18,7 @@
 // If the group spans nodes, the last rank of each node to begin wakes the leader of the node. The
 // leader exchanges the payloads with the other nodes (LeaderExchange) and then wakes the ranks of
 // its node. So all ranks other than the leaders sleep on shared memory, as on a single node.
-#ifndef MULTIVERSO_GROUP_GROUP_H_
-#define MULTIVERSO_GROUP_GROUP_H_
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -137,5 +136,3 @@ class Group {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_GROUP_GROUP_H_

@@ -16,8 +16,7 @@
 //
 // In a session that does not survive losses, the first node with members sends its contribution
 // last: while that node's leader waits for the others, no node completes the collective.
-#ifndef MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
-#define MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -73,5 +72,3 @@ class LeaderExchange {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_GROUP_LEADER_EXCHANGE_H_

@@ -1,7 +1,6 @@
 // NodeContribution: the payloads of the ranks of one node in one collective, as one message between
 // leaders. For a rank that does not take part, the contribution says how the rank ended.
-#ifndef MULTIVERSO_GROUP_NODE_CONTRIBUTION_H_
-#define MULTIVERSO_GROUP_NODE_CONTRIBUTION_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -45,5 +44,3 @@ bool UnpackContribution(const std::string& bytes, const Membership& members,
                         NodeContribution* contribution);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_GROUP_NODE_CONTRIBUTION_H_

@@ -1,7 +1,6 @@
 // PeerWatch: how a waiting call fails because of other ranks. It has the text about a lost rank and
 // about a late one, and it knows how long the last messages of a lost rank may take.
-#ifndef MULTIVERSO_GROUP_PEER_WATCH_H_
-#define MULTIVERSO_GROUP_PEER_WATCH_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -56,5 +55,3 @@ class PeerWatch {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_GROUP_PEER_WATCH_H_

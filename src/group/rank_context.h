@@ -1,7 +1,6 @@
 // RankContext: the parts with which one rank takes part in a session. It creates the parts in order
 // and connects them. At its end it leaves the session and destroys the parts in reverse.
-#ifndef MULTIVERSO_GROUP_RANK_CONTEXT_H_
-#define MULTIVERSO_GROUP_RANK_CONTEXT_H_
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -73,5 +72,3 @@ class RankContext final {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_GROUP_RANK_CONTEXT_H_

@@ -1,8 +1,7 @@
 // SessionState: whether the session still runs for this rank, and how it ends: a rank aborts it for
 // all, a rank is lost, or this rank leaves or closes. The node's ranks learn it from their control
 // segment, other nodes by messages and by announcements on connections (PeerConnections).
-#ifndef MULTIVERSO_GROUP_SESSION_STATE_H_
-#define MULTIVERSO_GROUP_SESSION_STATE_H_
+#pragma once
 
 #include <atomic>
 #include <string>
@@ -78,5 +77,3 @@ class SessionState {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_GROUP_SESSION_STATE_H_

@@ -7,8 +7,7 @@
 // as a rack, a remaining node sees each loss. Between two connected nodes, local rank i of the
 // larger one holds a connection with local rank i modulo the size of the smaller one. So each rank
 // is watched separately: the loss of a rank can be told from the loss of its node.
-#ifndef MULTIVERSO_LIVENESS_CONNECTION_PLAN_H_
-#define MULTIVERSO_LIVENESS_CONNECTION_PLAN_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -58,5 +57,3 @@ struct ConnectionPeer {
 std::vector<ConnectionPeer> PlanConnections(const Membership& members);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_LIVENESS_CONNECTION_PLAN_H_

@@ -5,8 +5,7 @@
 // For other nodes, the service ranks record when they last received a heartbeat (ControlChannel). A
 // rank that was suspended counts the silence of others only from its own next heartbeat, since it
 // cannot know which others were suspended too.
-#ifndef MULTIVERSO_LIVENESS_FAILURE_DETECTOR_H_
-#define MULTIVERSO_LIVENESS_FAILURE_DETECTOR_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -58,5 +57,3 @@ class FailureDetector {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_LIVENESS_FAILURE_DETECTOR_H_

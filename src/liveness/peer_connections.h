@@ -16,8 +16,7 @@
 // message or a timeout.
 //
 // The thread of Heartbeat attends to the connections, so that they need no thread of their own.
-#ifndef MULTIVERSO_LIVENESS_PEER_CONNECTIONS_H_
-#define MULTIVERSO_LIVENESS_PEER_CONNECTIONS_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -183,5 +182,3 @@ class PeerConnections {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_LIVENESS_PEER_CONNECTIONS_H_

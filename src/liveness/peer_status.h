@@ -6,8 +6,7 @@
 // For a rank of this node, the kernel reports whether the process exists, and the rank's slot in
 // the control segment holds the rest. For a rank of another node, the slot holds the reports of
 // connections that ended (PeerConnections) and of other nodes (ControlChannel).
-#ifndef MULTIVERSO_LIVENESS_PEER_STATUS_H_
-#define MULTIVERSO_LIVENESS_PEER_STATUS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -117,5 +116,3 @@ class PeerStatus final : public OwnerProbe {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_LIVENESS_PEER_STATUS_H_

@@ -2,8 +2,7 @@
 //
 // PeerConnections sends only a few bytes over a stream, at the beginning and at the end. It needs
 // streams because the kernel closes them when their process ends, however the process ends.
-#ifndef MULTIVERSO_LIVENESS_STREAM_H_
-#define MULTIVERSO_LIVENESS_STREAM_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -98,5 +97,3 @@ class StreamBell {
 bool AwaitStreams(const StreamBell& bell, Instant until, std::vector<AwaitedStream>* streams);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_LIVENESS_STREAM_H_

@@ -1,7 +1,6 @@
 // BufferPool: keeps the memory of messages for later messages, because the kernel clears each page
 // that a process allocates, which takes about as long as a copy.
-#ifndef MULTIVERSO_MEMORY_BUFFER_POOL_H_
-#define MULTIVERSO_MEMORY_BUFFER_POOL_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -51,5 +50,3 @@ class BufferPool {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_MEMORY_BUFFER_POOL_H_

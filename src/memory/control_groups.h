@@ -1,7 +1,6 @@
 // Finds the control groups of Linux that limit the memory of this process: its group and all groups
 // above that. Slurm, systemd and container runtimes set their limits on one of them.
-#ifndef MULTIVERSO_MEMORY_CONTROL_GROUPS_H_
-#define MULTIVERSO_MEMORY_CONTROL_GROUPS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -25,5 +24,3 @@ struct ControlGroup {
 std::vector<ControlGroup> MemoryGroups(const std::string& groups, const std::string& mounts);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_MEMORY_CONTROL_GROUPS_H_

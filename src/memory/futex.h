@@ -1,7 +1,6 @@
 // Futexes: waiting for a change of a word of shared memory, first by polling, then asleep.
 // Only futex_linux.cc and futex_other.cc make the system calls.
-#ifndef MULTIVERSO_MEMORY_FUTEX_H_
-#define MULTIVERSO_MEMORY_FUTEX_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -105,5 +104,3 @@ bool WaitForWord(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, I
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_MEMORY_FUTEX_H_

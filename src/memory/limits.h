@@ -1,6 +1,5 @@
 // How much memory this machine has, and checks whether it is enough for a table or a copy of one.
-#ifndef MULTIVERSO_MEMORY_LIMITS_H_
-#define MULTIVERSO_MEMORY_LIMITS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -29,5 +28,3 @@ int64_t FreeMemory();
 Status CheckIsFree(int64_t bytes);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_MEMORY_LIMITS_H_

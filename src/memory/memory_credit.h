@@ -3,8 +3,7 @@
 // Segments are sparse, and the kernel kills a process when no page is left. So a caller that is
 // about to touch new pages first takes their bytes. The free memory is looked up only when the
 // credit of the last look-up has been used, since reading it takes as long as touching some pages.
-#ifndef MULTIVERSO_MEMORY_MEMORY_CREDIT_H_
-#define MULTIVERSO_MEMORY_MEMORY_CREDIT_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -30,5 +29,3 @@ class MemoryCredit {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_MEMORY_MEMORY_CREDIT_H_

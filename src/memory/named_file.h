@@ -1,7 +1,6 @@
 // Files that replace anonymous shared memory where Linux or a sandbox refuses it, and on other
 // systems.
-#ifndef MULTIVERSO_MEMORY_NAMED_FILE_H_
-#define MULTIVERSO_MEMORY_NAMED_FILE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -25,5 +24,3 @@ std::vector<std::string> SegmentFolders();
 Result<NamedFile> CreateNamedFile(int64_t bytes);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_MEMORY_NAMED_FILE_H_

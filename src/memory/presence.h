@@ -10,8 +10,7 @@
 // A child that was forked past the C library (clone) keeps the open file, and with it the lock.
 // Linux can tell then whether the process itself has ended, if both are in one namespace of process
 // ids (HasEnded).
-#ifndef MULTIVERSO_MEMORY_PRESENCE_H_
-#define MULTIVERSO_MEMORY_PRESENCE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -47,5 +46,3 @@ void ClearPresent(int fd, int index);
 bool IsPresent(int fd, int index);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_MEMORY_PRESENCE_H_

@@ -9,8 +9,7 @@
 //
 // An owner is a process, not a thread. Threads of one rank exclude each other as ranks do, and no
 // thread of this library ends while it holds a lock, because a waiter could not notice that.
-#ifndef MULTIVERSO_MEMORY_ROBUST_LOCK_H_
-#define MULTIVERSO_MEMORY_ROBUST_LOCK_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -66,5 +65,3 @@ struct RobustLock {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_MEMORY_ROBUST_LOCK_H_

@@ -6,8 +6,7 @@
 // no memfd, or if MULTIVERSO_SEGMENTS=file is set because ranks cannot open /proc/<pid>/fd, a
 // shared segment is a file (CreateNamedFile) that is unlinked as soon as every rank has mapped it.
 // On other POSIX systems a shared segment is always such a file. Windows has only private segments.
-#ifndef MULTIVERSO_MEMORY_SEGMENT_H_
-#define MULTIVERSO_MEMORY_SEGMENT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -102,5 +101,3 @@ class Segment {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_MEMORY_SEGMENT_H_

@@ -1,6 +1,5 @@
 // Copies to memory that is not read soon: in code built for SSE2, the stores bypass the caches.
-#ifndef MULTIVERSO_MEMORY_STREAMING_COPY_H_
-#define MULTIVERSO_MEMORY_STREAMING_COPY_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -44,5 +43,3 @@ inline void CopyFor(NextRead next_read, char* to, const char* from, int64_t byte
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_MEMORY_STREAMING_COPY_H_

@@ -1,8 +1,7 @@
 // NodeControl: the memory that the ranks of a node share besides their tables: states, heartbeats,
 // collective calls and aborts. Its layout is the protocol between the ranks (Group,
 // LeaderExchange).
-#ifndef MULTIVERSO_NODE_CONTROL_SEGMENT_H_
-#define MULTIVERSO_NODE_CONTROL_SEGMENT_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -193,5 +192,3 @@ struct alignas(64) NodeControl {
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "shared between processes");
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_NODE_CONTROL_SEGMENT_H_

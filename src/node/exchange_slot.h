@@ -8,8 +8,7 @@
 // number last. A reader that has read any part of a later collective then also reads a later
 // number. If the number is the expected one, all parts belong to that collective, provided that the
 // reader knew before that they had been written (RankSlot::GroupProgress::sequence).
-#ifndef MULTIVERSO_NODE_EXCHANGE_SLOT_H_
-#define MULTIVERSO_NODE_EXCHANGE_SLOT_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -91,5 +90,3 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               "shared between processes");
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_NODE_EXCHANGE_SLOT_H_

@@ -3,8 +3,7 @@
 //
 // Shared segments (Segment) have no names. They are among the open files of the processes of this
 // user, which only Linux lists.
-#ifndef MULTIVERSO_NODE_FIND_SESSIONS_H_
-#define MULTIVERSO_NODE_FIND_SESSIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -61,5 +60,3 @@ std::vector<int64_t> OtherProcesses();
 std::vector<std::string> SegmentsOf(int64_t pid, uint64_t magic, int64_t offset = 0);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_NODE_FIND_SESSIONS_H_

@@ -4,8 +4,7 @@
 // A rank writes only its own recorder, with relaxed stores and no lock, so recording a call costs
 // only a few nanoseconds. Two threads of a rank may overwrite each other's entry or lose a count.
 // That is harmless, since recorders serve only error messages and observers.
-#ifndef MULTIVERSO_NODE_FLIGHT_RECORDER_H_
-#define MULTIVERSO_NODE_FLIGHT_RECORDER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -149,5 +148,3 @@ struct alignas(64) FlightRecorder {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_NODE_FLIGHT_RECORDER_H_

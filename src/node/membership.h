@@ -4,8 +4,7 @@
 // In an elastic session, on one node, further ranks join later. Every rank is a worker, and its
 // number is never given to another rank. Memory is laid out for `capacity` ranks, of which the
 // first `size` have joined.
-#ifndef MULTIVERSO_NODE_MEMBERSHIP_H_
-#define MULTIVERSO_NODE_MEMBERSHIP_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -180,5 +179,3 @@ class Membership {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_NODE_MEMBERSHIP_H_

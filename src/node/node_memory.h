@@ -3,8 +3,7 @@
 // In a session that spans nodes, the control segment of each node has a slot for every rank of the
 // session. Ranks of the node record the events of other nodes in those slots. So a waiting rank
 // reads only memory, even if it waits for ranks of other nodes.
-#ifndef MULTIVERSO_NODE_NODE_MEMORY_H_
-#define MULTIVERSO_NODE_NODE_MEMORY_H_
+#pragma once
 
 #include <string>
 
@@ -76,5 +75,3 @@ class NodeMemory {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_NODE_NODE_MEMORY_H_

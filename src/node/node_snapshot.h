@@ -1,8 +1,7 @@
 // NodeSnapshot: describes what the ranks of a node do, from their control segment: their states and
 // last calls, the ranks they wait for, and the traffic of each table. The ranks use it for error
 // messages, and other processes to observe a job (`multiverso top`).
-#ifndef MULTIVERSO_NODE_NODE_SNAPSHOT_H_
-#define MULTIVERSO_NODE_NODE_SNAPSHOT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -54,5 +53,3 @@ class NodeSnapshot {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_NODE_NODE_SNAPSHOT_H_

@@ -1,6 +1,5 @@
 // Where this process runs: its host, and the domains in which processes share memory or loopback.
-#ifndef MULTIVERSO_NODE_PLACE_H_
-#define MULTIVERSO_NODE_PLACE_H_
+#pragma once
 
 #include <string>
 
@@ -15,5 +14,3 @@ std::string MemoryDomain();
 std::string NetworkDomain();
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_NODE_PLACE_H_

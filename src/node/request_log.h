@@ -7,8 +7,7 @@
 // the request claimed last, how far its owners have come with it, and the number of the request
 // finished last. The owner of a request is the rank that executes it. If it is lost, the next owner
 // continues where it ended.
-#ifndef MULTIVERSO_NODE_REQUEST_LOG_H_
-#define MULTIVERSO_NODE_REQUEST_LOG_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -93,5 +92,3 @@ struct RequestLog {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_NODE_REQUEST_LOG_H_

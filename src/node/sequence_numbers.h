@@ -1,6 +1,5 @@
 // SequenceNumbers: numbers this rank's requests to other nodes, for the RequestLogs there.
-#ifndef MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_
-#define MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_
+#pragma once
 
 #include <cstdint>
 #include <mutex>
@@ -49,5 +48,3 @@ class SequenceNumbers {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_

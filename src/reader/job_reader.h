@@ -3,8 +3,7 @@
 // The reader maps the segments of the session's ranks on its machine read-only, so it changes
 // nothing, and no rank ever waits for it. It reads a table as it is at that moment, stripe by
 // stripe, or as it was when the session published it (session/publishing.h).
-#ifndef MULTIVERSO_READER_JOB_READER_H_
-#define MULTIVERSO_READER_JOB_READER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -79,5 +78,3 @@ class JobReader final : private OwnerProbe {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_READER_JOB_READER_H_

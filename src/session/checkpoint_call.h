@@ -3,8 +3,7 @@
 // Both calls begin alike. After a barrier, no rank is in the middle of training. The previous save
 // is completed. The ranks agree on the tables that the call covers and on the master, which finds
 // or makes the folder. Pending adds are applied, so each add is before the checkpoint or after it.
-#ifndef MULTIVERSO_SESSION_CHECKPOINT_CALL_H_
-#define MULTIVERSO_SESSION_CHECKPOINT_CALL_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -53,5 +52,3 @@ class CheckpointCall {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_CHECKPOINT_CALL_H_

@@ -1,7 +1,6 @@
 // Checkpointing: what a session keeps between its saves: the background save in progress, the
 // memory from which it writes, and what the tables have contained at the last saves.
-#ifndef MULTIVERSO_SESSION_CHECKPOINTING_H_
-#define MULTIVERSO_SESSION_CHECKPOINTING_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -67,5 +66,3 @@ Status ExchangeVotes(const Checkpointing& state, CollectiveKind kind, const std:
 Status EndSave(Checkpointing* state, const WaitLimit& limit);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_CHECKPOINTING_H_

@@ -1,7 +1,6 @@
 // Heartbeat: the thread that sends a rank's heartbeats, even while its program does something else,
 // and learns at once of the death of ranks of other nodes (PeerConnections).
-#ifndef MULTIVERSO_SESSION_HEARTBEAT_H_
-#define MULTIVERSO_SESSION_HEARTBEAT_H_
+#pragma once
 
 #include <condition_variable>
 #include <memory>
@@ -36,5 +35,3 @@ class Heartbeat {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_HEARTBEAT_H_

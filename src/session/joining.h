@@ -3,8 +3,7 @@
 // The joiner finds the session's control segment among the open files of other processes, as a
 // reader does, and maps it. Under a lock, it takes the next rank and announces itself. The other
 // ranks neither wait for it nor do anything for it, so joining takes as long as mapping memory.
-#ifndef MULTIVERSO_SESSION_JOINING_H_
-#define MULTIVERSO_SESSION_JOINING_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -23,5 +22,3 @@ Result<std::unique_ptr<Session>> JoinSession(const SessionOptions& options,
                                              Interrupt* interrupt = nullptr);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_JOINING_H_

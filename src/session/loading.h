@@ -5,8 +5,7 @@
 // table changes unless the whole checkpoint is intact. Then the ranks of each node divide its rows
 // among themselves and read the rows into the tables, so any number of ranks can have written the
 // checkpoint.
-#ifndef MULTIVERSO_SESSION_LOADING_H_
-#define MULTIVERSO_SESSION_LOADING_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -56,5 +55,3 @@ class Loading : private CheckpointCall {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_LOADING_H_

@@ -2,8 +2,7 @@
 // request, which must be the same on all ranks, and a bit for each table: whether the rank still
 // has it. Each rank releases tables at its own time, so the call covers only the tables that all
 // ranks have.
-#ifndef MULTIVERSO_SESSION_NEGOTIATION_H_
-#define MULTIVERSO_SESSION_NEGOTIATION_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -37,5 +36,3 @@ Result<Tables> Negotiate(RankContext* context, CollectiveKind kind,
                          const WaitLimit& limit);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_NEGOTIATION_H_

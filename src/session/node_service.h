@@ -1,6 +1,5 @@
 // NodeService: the thread in which a rank serves the ranks of other nodes.
-#ifndef MULTIVERSO_SESSION_NODE_SERVICE_H_
-#define MULTIVERSO_SESSION_NODE_SERVICE_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -48,5 +47,3 @@ class NodeService {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_NODE_SERVICE_H_

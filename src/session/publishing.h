@@ -3,8 +3,7 @@
 // The ranks agree on the tables (Negotiate), so no rank changes them until the call ends. The ranks
 // of each node copy the changes to the buffers of the node's tables (Publication). If all ranks
 // have succeeded, the ranks make the copies visible.
-#ifndef MULTIVERSO_SESSION_PUBLISHING_H_
-#define MULTIVERSO_SESSION_PUBLISHING_H_
+#pragma once
 
 #include <cstdint>
 
@@ -21,5 +20,3 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
                         const WaitLimit& limit);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_PUBLISHING_H_

@@ -9,8 +9,7 @@
 // An incremental save writes only the stripes that have changed since the session's last save into
 // the same folder, whose files the master links. Each rank writes its own
 // rows whole if it does not know what it has saved there, which is always correct.
-#ifndef MULTIVERSO_SESSION_SAVING_H_
-#define MULTIVERSO_SESSION_SAVING_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -67,5 +66,3 @@ class Saving : private CheckpointCall {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_SAVING_H_

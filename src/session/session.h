@@ -1,6 +1,5 @@
 // Session: one rank's part in a job from init to shutdown: its collective calls and its tables.
-#ifndef MULTIVERSO_SESSION_SESSION_H_
-#define MULTIVERSO_SESSION_SESSION_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -129,5 +128,3 @@ class Session {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_SESSION_H_

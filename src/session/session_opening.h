@@ -7,8 +7,7 @@
 // ranks of a node no longer need the transport. With several nodes, the transport also provides a
 // messenger, the service threads start, and each rank waits a while for its connections to other
 // nodes, whose ends reveal deaths. An allgather of the new session ends the call.
-#ifndef MULTIVERSO_SESSION_SESSION_OPENING_H_
-#define MULTIVERSO_SESSION_SESSION_OPENING_H_
+#pragma once
 
 #include <memory>
 
@@ -25,5 +24,3 @@ Result<std::unique_ptr<Session>> OpenSession(const SessionOptions& options,
                                              Interrupt* interrupt = nullptr);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_SESSION_OPENING_H_

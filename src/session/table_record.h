@@ -1,6 +1,5 @@
 // A table in a checkpoint: describes the table, and copies sections from it and to it.
-#ifndef MULTIVERSO_SESSION_TABLE_RECORD_H_
-#define MULTIVERSO_SESSION_TABLE_RECORD_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -55,5 +54,3 @@ Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const Read
 Status CheckFits(const std::string& path, const SavedTable& saved, const Table& table);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_TABLE_RECORD_H_

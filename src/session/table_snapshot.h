@@ -1,7 +1,6 @@
 // Copies sections of tables to memory with several threads, since one thread alone cannot use the
 // full memory bandwidth.
-#ifndef MULTIVERSO_SESSION_TABLE_SNAPSHOT_H_
-#define MULTIVERSO_SESSION_TABLE_SNAPSHOT_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -23,5 +22,3 @@ Status CopySnapshot(const Tables& tables, const std::vector<Section>& sections, 
                     int threads, const WaitLimit& limit);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_TABLE_SNAPSHOT_H_

@@ -1,6 +1,5 @@
 // The version of this library.
-#ifndef MULTIVERSO_SESSION_VERSION_H_
-#define MULTIVERSO_SESSION_VERSION_H_
+#pragma once
 
 // The build system takes MULTIVERSO_VERSION from multiverso/_version.py.
 #ifndef MULTIVERSO_VERSION
@@ -12,5 +11,3 @@ namespace multiverso {
 constexpr char kVersion[] = MULTIVERSO_VERSION;
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SESSION_VERSION_H_

@@ -6,8 +6,7 @@
 // element's place in the table and of the number of its update, so that rounds are reproducible.
 // They are hashes in counter mode: of each block of kRoundingBlock elements with Mix64, and within
 // the block with Mix32.
-#ifndef MULTIVERSO_SHARD_HALF_H_
-#define MULTIVERSO_SHARD_HALF_H_
+#pragma once
 
 #include <cstdint>
 
@@ -25,5 +24,3 @@ void RoundStochastically(DType dtype, const float* from, int64_t count, int64_t 
                          uint16_t* to);
 
 }  // namespace multiverso::half
-
-#endif  // MULTIVERSO_SHARD_HALF_H_

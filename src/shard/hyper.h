@@ -1,7 +1,6 @@
 // The kinds of updaters, and Hyper: the hyper-parameters of a table's updater, such as the learning
 // rate. Each updater but add has some hyper-parameters, with its own defaults.
-#ifndef MULTIVERSO_SHARD_HYPER_H_
-#define MULTIVERSO_SHARD_HYPER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -86,5 +85,3 @@ Status CheckHypers(UpdaterKind kind, const double* values);
 std::string DescribeHypers(UpdaterKind kind, const double* values);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_HYPER_H_

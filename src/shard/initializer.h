@@ -7,8 +7,7 @@
 // in float64, with a logarithm made of basic operations. There is no call of the mathematical
 // library, whose results differ between machines, and the compiler makes no fused multiply-adds
 // (CMakeLists.txt). So the values are bitwise identical on all machines and in a NumPy program.
-#ifndef MULTIVERSO_SHARD_INITIALIZER_H_
-#define MULTIVERSO_SHARD_INITIALIZER_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -77,5 +76,3 @@ class Initializer {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_INITIALIZER_H_

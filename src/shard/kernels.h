@@ -4,8 +4,7 @@
 //
 // No pointer is null. `out` may equal an input; otherwise no arrays overlap. Integers wrap around,
 // as in NumPy. T is float, double, int32_t or int64_t.
-#ifndef MULTIVERSO_SHARD_KERNELS_H_
-#define MULTIVERSO_SHARD_KERNELS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -55,5 +54,3 @@ void ExchangeDescending(T* w, T* current, T* last, T rate, int64_t n);
 const char* VectorVersion();
 
 }  // namespace multiverso::kernels
-
-#endif  // MULTIVERSO_SHARD_KERNELS_H_

@@ -1,7 +1,6 @@
 // KeyHash: the hash of the keys of hash tables. It decides on which node and in which stripe a
 // key's row is.
-#ifndef MULTIVERSO_SHARD_KEY_HASH_H_
-#define MULTIVERSO_SHARD_KEY_HASH_H_
+#pragma once
 
 #include <cstdint>
 
@@ -24,5 +23,3 @@ inline int64_t StripeOfKey(int64_t key, int64_t stripes) {
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_KEY_HASH_H_

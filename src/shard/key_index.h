@@ -11,8 +11,7 @@
 // A stripe's lock protects its entries, cells and rows. Find may run without the lock, as part of a
 // read that is repeated if the stripe has changed meanwhile (StripeLock::ReadUnlocked), or to guess
 // what to prefetch.
-#ifndef MULTIVERSO_SHARD_KEY_INDEX_H_
-#define MULTIVERSO_SHARD_KEY_INDEX_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -249,5 +248,3 @@ class UpcomingPlaces {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_KEY_INDEX_H_

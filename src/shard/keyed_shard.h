@@ -3,8 +3,7 @@
 // Requests name rows by keys, or by their numbers. After a call has released the lock of a stripe,
 // a row there may belong to another key, so the number of a row is only a guess. In sync mode keys
 // keep their rows, and requests that name rows by number run as they do in any shard.
-#ifndef MULTIVERSO_SHARD_KEYED_SHARD_H_
-#define MULTIVERSO_SHARD_KEYED_SHARD_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -78,5 +77,3 @@ class KeyedShard final : public Shard {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_KEYED_SHARD_H_

@@ -10,8 +10,7 @@
 // nothing. Touching a row does not change its values, so rows that a failed call has touched do no
 // harm. A row is touched under its stripe's lock: the values are written first, and then the bit,
 // with release order. So a reader that sees the bit sees the values, without a lock.
-#ifndef MULTIVERSO_SHARD_LAZY_ROWS_H_
-#define MULTIVERSO_SHARD_LAZY_ROWS_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -130,5 +129,3 @@ class LazyRows {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_LAZY_ROWS_H_

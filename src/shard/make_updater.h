@@ -1,6 +1,5 @@
 // Creates the updater of a table: the plain add, or one of the optimizers.
-#ifndef MULTIVERSO_SHARD_MAKE_UPDATER_H_
-#define MULTIVERSO_SHARD_MAKE_UPDATER_H_
+#pragma once
 
 #include <memory>
 
@@ -18,5 +17,3 @@ std::unique_ptr<const Updater> MakeOptimizer(UpdaterKind kind);
 Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_MAKE_UPDATER_H_

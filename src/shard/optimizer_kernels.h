@@ -4,8 +4,7 @@
 // w are the parameters and g is the gradient. State is zero before the first update. In a moving
 // average, `keep` is the share of the old average and `take` that of the new value. No two arrays
 // overlap. T is float or double.
-#ifndef MULTIVERSO_SHARD_OPTIMIZER_KERNELS_H_
-#define MULTIVERSO_SHARD_OPTIMIZER_KERNELS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -116,5 +115,3 @@ template <class T>
 void Remember(T* seen, const T* w, int64_t n);
 
 }  // namespace multiverso::kernels
-
-#endif  // MULTIVERSO_SHARD_OPTIMIZER_KERNELS_H_

@@ -1,7 +1,6 @@
 // Prefetching rows: random rows miss the cache, and loading them some rows ahead hides most of the
 // latency.
-#ifndef MULTIVERSO_SHARD_PREFETCH_H_
-#define MULTIVERSO_SHARD_PREFETCH_H_
+#pragma once
 
 #include <cstdint>
 
@@ -21,5 +20,3 @@ inline MV_ALWAYS_INLINE void Prefetch(const char* row, int64_t bytes) {
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_PREFETCH_H_

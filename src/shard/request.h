@@ -5,8 +5,7 @@
 // A new operation is a RequestKind with its traits here and a case in Shard::Run, or in
 // KeyedShard::Run if only hash tables have it; MV_TableRun then accepts its name. CONTRIBUTING.md
 // lists the steps.
-#ifndef MULTIVERSO_SHARD_REQUEST_H_
-#define MULTIVERSO_SHARD_REQUEST_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -263,5 +262,3 @@ struct Request : RequestFields {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_REQUEST_H_

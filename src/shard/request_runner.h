@@ -1,6 +1,5 @@
 // RequestRunner: what a mode of consistency passes requests to.
-#ifndef MULTIVERSO_SHARD_REQUEST_RUNNER_H_
-#define MULTIVERSO_SHARD_REQUEST_RUNNER_H_
+#pragma once
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -24,5 +23,3 @@ class RequestRunner {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_REQUEST_RUNNER_H_

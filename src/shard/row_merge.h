@@ -1,7 +1,6 @@
 // Merging rows: turns a delta whose row ids are in any order and may repeat into a delta that names
 // each row once.
-#ifndef MULTIVERSO_SHARD_ROW_MERGE_H_
-#define MULTIVERSO_SHARD_ROW_MERGE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -32,5 +31,3 @@ int64_t MergeRows(const RowDelta& delta, const RowOrder& order, int64_t columns,
                   int64_t* ids, char* values);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_ROW_MERGE_H_

@@ -1,8 +1,7 @@
 // RowOrder: in which order an add visits the rows of a list, whose ids are in any order and may
 // repeat. In ascending order, of the ids or of the hashes of keys, the deltas of a row are
 // adjacent, and rows of a stripe share a lock.
-#ifndef MULTIVERSO_SHARD_ROW_ORDER_H_
-#define MULTIVERSO_SHARD_ROW_ORDER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -48,5 +47,3 @@ class RowOrder {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_ROW_ORDER_H_

@@ -17,8 +17,7 @@
 //
 // A shard with lazy rows (lazy_rows.h) touches the rows of a request before the request changes
 // them. Apply and ApplySum need rows that Touch has touched before.
-#ifndef MULTIVERSO_SHARD_SHARD_H_
-#define MULTIVERSO_SHARD_SHARD_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -171,5 +170,3 @@ class Shard : public RequestRunner {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_SHARD_H_

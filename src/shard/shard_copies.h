@@ -1,7 +1,6 @@
 // ShardCopies: copies the values of a shard for checkpoints and readers, as they are stored and
 // without the updater. Each call takes the locks of the stripes that it copies one after the other.
-#ifndef MULTIVERSO_SHARD_SHARD_COPIES_H_
-#define MULTIVERSO_SHARD_SHARD_COPIES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -57,5 +56,3 @@ class ShardCopies {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_SHARD_COPIES_H_

@@ -1,7 +1,6 @@
 // How an add visits a list of rows; only the files that implement Shard and KeyedShard include
 // this.
-#ifndef MULTIVERSO_SHARD_SHARD_ROWS_H_
-#define MULTIVERSO_SHARD_SHARD_ROWS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -94,5 +93,3 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_SHARD_ROWS_H_

@@ -1,6 +1,5 @@
 // How the operations of a Shard visit stripes; only the files that implement Shard include this.
-#ifndef MULTIVERSO_SHARD_SHARD_STRIPES_H_
-#define MULTIVERSO_SHARD_SHARD_STRIPES_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -99,5 +98,3 @@ Status Shard::ForEachStripe(const Request& range, Progress* progress, const Wait
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_SHARD_STRIPES_H_

@@ -4,8 +4,7 @@
 // Elements and rows are counted from the first one of the shard, and an operation is for `count`
 // elements from element `first` on. The caller holds the lock of their stripe, or excludes other
 // access in another way. Reads may also run while others write, if the caller repeats them then.
-#ifndef MULTIVERSO_SHARD_SHARD_VALUES_H_
-#define MULTIVERSO_SHARD_SHARD_VALUES_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -186,5 +185,3 @@ inline void ShardValues::AddRow(int64_t row, const void* delta, int worker,
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_SHARD_VALUES_H_

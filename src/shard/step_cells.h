@@ -6,8 +6,7 @@
 // kMaxCellBytes of a longer row. A call that covers only part of a cell adds its number of elements
 // to the cell's `part`; when that reaches the size of the cell, the cell counts an update. A call
 // updates a cell under the lock of its stripe, or excludes other access in another way.
-#ifndef MULTIVERSO_SHARD_STEP_CELLS_H_
-#define MULTIVERSO_SHARD_STEP_CELLS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -140,5 +139,3 @@ void StepCells::Count(int64_t first, int64_t count, Body body) const {
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_STEP_CELLS_H_

@@ -6,8 +6,7 @@
 // State has a value for each parameter in each slot, row state a few numbers for each row.
 // Everything but the hyper-parameters and the holders is valid when zero-filled, so planning and
 // attaching a shard touches no page. The callers set the hyper-parameters and the holders.
-#ifndef MULTIVERSO_SHARD_STORAGE_H_
-#define MULTIVERSO_SHARD_STORAGE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -119,5 +118,3 @@ class ShardStorage {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_STORAGE_H_

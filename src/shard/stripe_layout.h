@@ -1,6 +1,5 @@
 // StripeLayout: how the rows of a shard are divided into stripes, each with its own lock.
-#ifndef MULTIVERSO_SHARD_STRIPE_LAYOUT_H_
-#define MULTIVERSO_SHARD_STRIPE_LAYOUT_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -43,5 +42,3 @@ class StripeLayout {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_STRIPE_LAYOUT_H_

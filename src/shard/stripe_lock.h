@@ -10,8 +10,7 @@
 // A writer notes the shard's version plus 1 in the stripe after it has taken the lock. A
 // thread that raises the shard's version and then finds the lock free knows that later changes note
 // more than the new version, and that earlier changes have noted theirs.
-#ifndef MULTIVERSO_SHARD_STRIPE_LOCK_H_
-#define MULTIVERSO_SHARD_STRIPE_LOCK_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -95,5 +94,3 @@ class StripeGuard {
 static_assert(sizeof(StripeLock) == 64, "one cache line per stripe");
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_STRIPE_LOCK_H_

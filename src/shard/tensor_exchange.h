@@ -1,7 +1,6 @@
 // TensorExchange: the steps of an exchange (Request::Exchange) outside of the table, for a range of
 // elements at a time: TakeDelta, then an add_get of the delta, then Settle.
-#ifndef MULTIVERSO_SHARD_TENSOR_EXCHANGE_H_
-#define MULTIVERSO_SHARD_TENSOR_EXCHANGE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -52,5 +51,3 @@ class TensorExchange {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_TENSOR_EXCHANGE_H_

@@ -1,7 +1,6 @@
 // TensorList: the parameters of a model in the model's own memory, in the order of the table's
 // elements: consecutive tensors, each of consecutive elements.
-#ifndef MULTIVERSO_SHARD_TENSOR_LIST_H_
-#define MULTIVERSO_SHARD_TENSOR_LIST_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -57,5 +56,3 @@ void TensorList::ForEachPart(int64_t first, int64_t count, Body body) const {
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_TENSOR_LIST_H_

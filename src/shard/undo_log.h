@@ -5,8 +5,7 @@
 // them, under the lock of their stripe, in memory that the ranks of the node share. If it dies in a
 // part, the rank that takes the lock over puts them back. So each part has been made or not, and
 // the rank that takes the request over continues with the first one that has not been made.
-#ifndef MULTIVERSO_SHARD_UNDO_LOG_H_
-#define MULTIVERSO_SHARD_UNDO_LOG_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -54,5 +53,3 @@ class UndoLog {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_UNDO_LOG_H_

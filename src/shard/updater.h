@@ -3,8 +3,7 @@
 // The meaning of a delta depends on the updater: an increment, a gradient, or the worker's own
 // parameters. The formulas are in kernels.h and optimizer_kernels.h, their sources in
 // optimizers.cc, and both for users in docs/updaters.md.
-#ifndef MULTIVERSO_SHARD_UPDATER_H_
-#define MULTIVERSO_SHARD_UPDATER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -128,5 +127,3 @@ class Updater {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_UPDATER_H_

@@ -1,6 +1,5 @@
 // Compiler attributes that vectorize the inner loops, for several vector instruction sets.
-#ifndef MULTIVERSO_SHARD_VECTOR_VERSIONS_H_
-#define MULTIVERSO_SHARD_VECTOR_VERSIONS_H_
+#pragma once
 
 // Compiles several versions of a function and chooses one when the library is loaded, where the
 // compiler and the C library support GNU indirect functions. A Clang before version 22 is left out,
@@ -23,5 +22,3 @@
 #else
 #define MV_INDEPENDENT
 #endif
-
-#endif  // MULTIVERSO_SHARD_VECTOR_VERSIONS_H_

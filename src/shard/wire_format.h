@@ -5,8 +5,7 @@
 // There are two ways to round. The nearest value is for a sender that keeps what rounding took from
 // a value and sends it later. Otherwise, such errors would not cancel out, so values are rounded up
 // with a probability that makes the expected result the value itself.
-#ifndef MULTIVERSO_SHARD_WIRE_FORMAT_H_
-#define MULTIVERSO_SHARD_WIRE_FORMAT_H_
+#pragma once
 
 #include <cstdint>
 
@@ -53,5 +52,3 @@ void DecodePart(WireFormat format, const char* from, int64_t first, int64_t coun
 void AddDecoded(WireFormat format, const char* from, int64_t count, float* values);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SHARD_WIRE_FORMAT_H_

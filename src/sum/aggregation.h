@@ -12,8 +12,7 @@
 //
 // Elements of 16 bits are summed in float32: in scratch memory they are float32, and the sum is
 // rounded when a worker takes it. A mean is a sum that is divided then.
-#ifndef MULTIVERSO_SUM_AGGREGATION_H_
-#define MULTIVERSO_SUM_AGGREGATION_H_
+#pragma once
 
 #include <cstdint>
 #include <list>
@@ -107,5 +106,3 @@ class Aggregation {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_AGGREGATION_H_

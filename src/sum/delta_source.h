@@ -1,6 +1,5 @@
 // DeltaSource: where the values of a delta are, which is one term of the sum of a round.
-#ifndef MULTIVERSO_SUM_DELTA_SOURCE_H_
-#define MULTIVERSO_SUM_DELTA_SOURCE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -68,5 +67,3 @@ inline bool AllAreWhole(const std::vector<DeltaSource>& sources) {
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_DELTA_SOURCE_H_

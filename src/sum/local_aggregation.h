@@ -6,8 +6,7 @@
 // its summand, which the core has. A worker's own part needs no scratch memory, unless elements are
 // not summed as they are. Small arrays need one collective: every worker stages all values
 // and sums all of them itself.
-#ifndef MULTIVERSO_SUM_LOCAL_AGGREGATION_H_
-#define MULTIVERSO_SUM_LOCAL_AGGREGATION_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -41,5 +40,3 @@ class LocalAggregation final : public Aggregation {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_LOCAL_AGGREGATION_H_

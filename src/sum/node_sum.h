@@ -11,8 +11,7 @@
 // one part, so the nodes send 2 (n - 1) messages instead of 2 n (n - 1). With many nodes its tree
 // is binomial, so no node handles more than O(log n) messages. Sums and results travel in pieces. A
 // node adds a piece as soon as its children have sent theirs.
-#ifndef MULTIVERSO_SUM_NODE_SUM_H_
-#define MULTIVERSO_SUM_NODE_SUM_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -170,5 +169,3 @@ class NodeSum {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_NODE_SUM_H_

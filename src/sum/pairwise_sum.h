@@ -14,8 +14,7 @@
 //
 // The error of a pairwise sum grows with the logarithm of the number of terms (N. Higham, "The
 // accuracy of floating point summation", SIAM J. Sci. Comput. 14(4), 1993).
-#ifndef MULTIVERSO_SUM_PAIRWISE_SUM_H_
-#define MULTIVERSO_SUM_PAIRWISE_SUM_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -68,5 +67,3 @@ class PairwiseSum {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_PAIRWISE_SUM_H_

@@ -1,6 +1,5 @@
 // PieceLink: carries pieces of sums between the leaders of nodes.
-#ifndef MULTIVERSO_SUM_PIECE_LINK_H_
-#define MULTIVERSO_SUM_PIECE_LINK_H_
+#pragma once
 
 #include <cstdint>
 #include <list>
@@ -62,5 +61,3 @@ class PieceLink {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_PIECE_LINK_H_

@@ -1,7 +1,6 @@
 // Reduction: what becomes of two arrays of workers, element by element, in a sum over workers or in
 // another operation in its place.
-#ifndef MULTIVERSO_SUM_REDUCTION_H_
-#define MULTIVERSO_SUM_REDUCTION_H_
+#pragma once
 
 #include <cstdint>
 
@@ -47,5 +46,3 @@ class Reduction {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_REDUCTION_H_

@@ -1,6 +1,5 @@
 // RoundSum: the sum of the deltas of a round, which may be of rows or of the whole table.
-#ifndef MULTIVERSO_SUM_ROUND_SUM_H_
-#define MULTIVERSO_SUM_ROUND_SUM_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -123,5 +122,3 @@ int64_t RoundSum::Sum(std::vector<DeltaSource>* sources, int64_t first, int64_t 
 }
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_ROUND_SUM_H_

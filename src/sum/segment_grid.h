@@ -1,7 +1,6 @@
 // SegmentGrid: how the rows of a table are divided into segments, the units of a round's sum. A
 // segment is a row, or a part of a row that is longer than a piece (sum_piece.h).
-#ifndef MULTIVERSO_SUM_SEGMENT_GRID_H_
-#define MULTIVERSO_SUM_SEGMENT_GRID_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -52,5 +51,3 @@ class SegmentGrid {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_SEGMENT_GRID_H_

@@ -4,8 +4,7 @@
 // (NodeSum), in its own array, and writes the sum to its scratch memory, from which the node's
 // other workers copy. Meanwhile they stage the next chunk. If the elements are not summed as they
 // are, the leader sums in its scratch memory.
-#ifndef MULTIVERSO_SUM_SPANNING_AGGREGATION_H_
-#define MULTIVERSO_SUM_SPANNING_AGGREGATION_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -62,5 +61,3 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_SPANNING_AGGREGATION_H_

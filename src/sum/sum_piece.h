@@ -1,6 +1,5 @@
 // SumPiece: a part of a sum between nodes, in a message.
-#ifndef MULTIVERSO_SUM_SUM_PIECE_H_
-#define MULTIVERSO_SUM_SUM_PIECE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -103,5 +102,3 @@ class ListedPiece {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_SUM_PIECE_H_

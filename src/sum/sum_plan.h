@@ -1,6 +1,5 @@
 // SumPlan: which node adds which part of a sum over nodes, and to which node it sends the result.
-#ifndef MULTIVERSO_SUM_SUM_PLAN_H_
-#define MULTIVERSO_SUM_SUM_PLAN_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -39,5 +38,3 @@ struct SumPlan {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_SUM_SUM_PLAN_H_

@@ -1,7 +1,6 @@
 // An exchange with the servers of other nodes that transfers only what has changed since the last
 // one.
-#ifndef MULTIVERSO_TABLE_CHANGED_EXCHANGE_H_
-#define MULTIVERSO_TABLE_CHANGED_EXCHANGE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -31,5 +30,3 @@ Status ExchangeChanges(
     const std::function<Status(const Request& request, const std::vector<RowRange>& rows)>& run);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_CHANGED_EXCHANGE_H_

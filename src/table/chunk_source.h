@@ -1,6 +1,5 @@
 // ChunkSource: cuts a request into chunks: the part for one server, or the rows of this node.
-#ifndef MULTIVERSO_TABLE_CHUNK_SOURCE_H_
-#define MULTIVERSO_TABLE_CHUNK_SOURCE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -73,5 +72,3 @@ class ChunkSource {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_CHUNK_SOURCE_H_

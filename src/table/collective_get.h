@@ -1,6 +1,5 @@
 // get(sync=True): all workers get the same bits, with every earlier add included.
-#ifndef MULTIVERSO_TABLE_COLLECTIVE_GET_H_
-#define MULTIVERSO_TABLE_COLLECTIVE_GET_H_
+#pragma once
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -14,5 +13,3 @@ namespace multiverso {
 Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_COLLECTIVE_GET_H_

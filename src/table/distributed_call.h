@@ -4,8 +4,7 @@
 // the same time, the thread sends requests for the other rows to the ranks that own those rows, and
 // their service threads execute the requests (ShardService). The call returns after every server
 // has answered, so every later get sees the call's adds.
-#ifndef MULTIVERSO_TABLE_DISTRIBUTED_CALL_H_
-#define MULTIVERSO_TABLE_DISTRIBUTED_CALL_H_
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -96,5 +95,3 @@ class DistributedCall {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_DISTRIBUTED_CALL_H_

@@ -3,8 +3,7 @@
 //
 // The values take as much memory as the result of a get. A rank that has too little memory, or
 // whose gets find most of the table changed, gets the whole table instead.
-#ifndef MULTIVERSO_TABLE_LAST_GET_H_
-#define MULTIVERSO_TABLE_LAST_GET_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -60,5 +59,3 @@ class LastGet {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_LAST_GET_H_

@@ -4,8 +4,7 @@
 // A server sends every answer, however late, and is busy with it until this rank has received it.
 // So each is received and dropped, and the call keeps its tag until the last one has come: a later
 // call with that tag would take a late answer for its own.
-#ifndef MULTIVERSO_TABLE_LATE_ANSWERS_H_
-#define MULTIVERSO_TABLE_LATE_ANSWERS_H_
+#pragma once
 
 #include <atomic>
 #include <list>
@@ -62,5 +61,3 @@ class LateAnswers {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_LATE_ANSWERS_H_

@@ -6,8 +6,7 @@
 // updater takes positions, the sync adds current and moves current towards the table. The sync is
 // a Request::Exchange, which works on stripes and chunks. In sync mode, the whole delta overwrites
 // `last`, and then the table's new values do.
-#ifndef MULTIVERSO_TABLE_PARAM_SYNC_H_
-#define MULTIVERSO_TABLE_PARAM_SYNC_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -47,5 +46,3 @@ class ParamSync {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_PARAM_SYNC_H_

@@ -2,8 +2,7 @@
 //
 // The rows are divided among the servers as evenly as whole rows allow. The servers are ordered by
 // node and then by rank, so the rows of a node are consecutive and lie in one segment.
-#ifndef MULTIVERSO_TABLE_PARTITION_H_
-#define MULTIVERSO_TABLE_PARTITION_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -65,5 +64,3 @@ class Partition {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_PARTITION_H_

@@ -4,8 +4,7 @@
 // Only what has changed since the buffer was last written is copied. A dense table is copied whole
 // on every node, with the rows of other nodes. Of a table with lazy rows, each node copies its own
 // touched rows.
-#ifndef MULTIVERSO_TABLE_PUBLICATION_H_
-#define MULTIVERSO_TABLE_PUBLICATION_H_
+#pragma once
 
 #include <cstdint>
 
@@ -36,5 +35,3 @@ class Publication {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_PUBLICATION_H_

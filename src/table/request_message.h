@@ -20,8 +20,7 @@
 // may send them later, when the caller has changed them. So the worker then sends an EndedCall with
 // kEndTag, and the server applies no values of that call that it receives afterwards. This does not
 // protect a large add whose last chunks MPI already holds: they may carry the changed values.
-#ifndef MULTIVERSO_TABLE_REQUEST_MESSAGE_H_
-#define MULTIVERSO_TABLE_REQUEST_MESSAGE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -109,5 +108,3 @@ struct Reply {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_REQUEST_MESSAGE_H_

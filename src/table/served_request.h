@@ -1,7 +1,6 @@
 // ServedRequest: a request of another node, from the arrival of its header until its answer has
 // left.
-#ifndef MULTIVERSO_TABLE_SERVED_REQUEST_H_
-#define MULTIVERSO_TABLE_SERVED_REQUEST_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -94,5 +93,3 @@ class ServedRequest {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_SERVED_REQUEST_H_

@@ -1,6 +1,5 @@
 // ServerPipeline: sends one server of another node its part of a call, and receives the answers.
-#ifndef MULTIVERSO_TABLE_SERVER_PIPELINE_H_
-#define MULTIVERSO_TABLE_SERVER_PIPELINE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -143,5 +142,3 @@ class ServerPipeline {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_SERVER_PIPELINE_H_

@@ -1,7 +1,6 @@
 // ShardService: answers the requests of other nodes for this node's rows, on the same shards that
 // the ranks of this node operate on.
-#ifndef MULTIVERSO_TABLE_SHARD_SERVICE_H_
-#define MULTIVERSO_TABLE_SHARD_SERVICE_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -94,5 +93,3 @@ class ShardService {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_SHARD_SERVICE_H_

@@ -1,7 +1,6 @@
 // SpanningTouch: touches the lazy rows of an add on all nodes before the add begins, so that no
 // node runs out of memory in the middle of it.
-#ifndef MULTIVERSO_TABLE_SPANNING_TOUCH_H_
-#define MULTIVERSO_TABLE_SPANNING_TOUCH_H_
+#pragma once
 
 #include <atomic>
 
@@ -41,5 +40,3 @@ class SpanningTouch {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_SPANNING_TOUCH_H_

@@ -1,7 +1,6 @@
 // Table: a rank's handle to one table. It checks a request, lets the consistency mode wait for
 // other workers, and runs the request on this node's shard or, by a DistributedCall, across nodes.
-#ifndef MULTIVERSO_TABLE_TABLE_H_
-#define MULTIVERSO_TABLE_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -175,5 +174,3 @@ class Table {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_TABLE_H_

@@ -9,8 +9,7 @@
 // In a session that continues without lost ranks, the participants of the first exchange create the
 // table: the first of them on each node makes the segment, and the first worker is the master. If
 // a maker or the master dies meanwhile, the creation fails on all ranks and can be repeated.
-#ifndef MULTIVERSO_TABLE_TABLE_CREATION_H_
-#define MULTIVERSO_TABLE_TABLE_CREATION_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -76,5 +75,3 @@ class TableCreation {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_TABLE_CREATION_H_

@@ -3,8 +3,7 @@
 //
 // Behind the shard and the memory of the consistency mode lie two buffers for publications. Each is
 // laid out as the segment of a shard without state, which a reader can read like the table itself.
-#ifndef MULTIVERSO_TABLE_TABLE_HEADER_H_
-#define MULTIVERSO_TABLE_TABLE_HEADER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -42,5 +41,3 @@ struct TableHeader {
 static_assert(sizeof(TableHeader) <= ShardStorage::kHeaderRoomBytes);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_TABLE_HEADER_H_

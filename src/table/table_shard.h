@@ -3,8 +3,7 @@
 //
 // The rows of this node's servers lie in one shard. Ranks of this node use it through their Table,
 // and ranks of other nodes through ShardService.
-#ifndef MULTIVERSO_TABLE_TABLE_SHARD_H_
-#define MULTIVERSO_TABLE_TABLE_SHARD_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -91,5 +90,3 @@ class TableShard {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_TABLE_SHARD_H_

@@ -1,6 +1,5 @@
 // TableSpec: the properties of a table, which must be the same on all ranks that create it.
-#ifndef MULTIVERSO_TABLE_TABLE_SPEC_H_
-#define MULTIVERSO_TABLE_TABLE_SPEC_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -86,5 +85,3 @@ struct TableSpec {
 Status CheckHyperOfRounds(UpdaterKind updater, int32_t index, double value);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TABLE_TABLE_SPEC_H_

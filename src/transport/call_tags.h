@@ -1,7 +1,6 @@
 // CallTags: numbers this rank's calls in flight, so that no call takes the answer to another, be it
 // one of another thread or one that has ended without its answer.
-#ifndef MULTIVERSO_TRANSPORT_CALL_TAGS_H_
-#define MULTIVERSO_TRANSPORT_CALL_TAGS_H_
+#pragma once
 
 #include <cstdint>
 #include <mutex>
@@ -50,5 +49,3 @@ class CallTags {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_CALL_TAGS_H_

@@ -1,7 +1,6 @@
 // Communicator: messages with tags between the ranks of a job, over MPI (MpiCommunicator) or over
 // Unix sockets (SocketCommunicator). StartupTransport needs no more.
-#ifndef MULTIVERSO_TRANSPORT_COMMUNICATOR_H_
-#define MULTIVERSO_TRANSPORT_COMMUNICATOR_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -49,5 +48,3 @@ class Communicator {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_COMMUNICATOR_H_

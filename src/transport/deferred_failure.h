@@ -1,8 +1,7 @@
 // DeferredFailure: holds back a failure of the messenger for a second. When a rank dies, MPI may
 // report an error that does not name the rank. PeerConnections or ControlChannel learns a little
 // later which rank has died, and the wait ends with an error that names it instead.
-#ifndef MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
-#define MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
+#pragma once
 
 #include <chrono>
 
@@ -35,5 +34,3 @@ class DeferredFailure {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_

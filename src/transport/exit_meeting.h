@@ -5,8 +5,7 @@
 // missing, each time that this changes, and at last that none is. A rank whose time has passed
 // names the missing ranks and ends without MPI_Finalize. MPI_Finalize would then wait for that rank
 // forever, so the others also end without it: rank 0 tells them, or learns it from that rank.
-#ifndef MULTIVERSO_TRANSPORT_EXIT_MEETING_H_
-#define MULTIVERSO_TRANSPORT_EXIT_MEETING_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -48,5 +47,3 @@ class ExitMeeting {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_EXIT_MEETING_H_

@@ -3,8 +3,7 @@
 // A Python, conda or Spack environment has its MPI in a folder that the dynamic linker does not
 // search, but the environment's mpirun is an ancestor of every rank. So if <prefix>/bin/mpirun is
 // an ancestor of this process, <prefix>/lib or <prefix>/lib64 has the MPI of the job.
-#ifndef MULTIVERSO_TRANSPORT_LAUNCHER_H_
-#define MULTIVERSO_TRANSPORT_LAUNCHER_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -20,5 +19,3 @@ std::vector<std::string> LibrariesOfLaunchers(const std::vector<std::string>& pr
                                               const std::vector<std::string>& names);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_LAUNCHER_H_

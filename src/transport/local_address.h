@@ -1,8 +1,7 @@
 // The addresses of Unix sockets, by which the ranks of a job without MPI meet. On Linux they are in
 // the abstract namespace, so there is no file to remove. Elsewhere they are files in /tmp, whatever
 // TMPDIR is: all ranks must find the same file, and the path of a socket must be short.
-#ifndef MULTIVERSO_TRANSPORT_LOCAL_ADDRESS_H_
-#define MULTIVERSO_TRANSPORT_LOCAL_ADDRESS_H_
+#pragma once
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -36,5 +35,3 @@ class LocalAddress {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_LOCAL_ADDRESS_H_

@@ -3,8 +3,7 @@
 // Messages from one rank to another with the same tag are received in the order in which they were
 // sent; nothing else is ordered. Send and Receive start a message, and Test reports its end. No
 // function waits unless its comment says so.
-#ifndef MULTIVERSO_TRANSPORT_MESSENGER_H_
-#define MULTIVERSO_TRANSPORT_MESSENGER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -127,5 +126,3 @@ class Messenger {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_MESSENGER_H_

@@ -1,6 +1,5 @@
 // MpiCommunicator: what Multiverso does with an MPI communicator, with the MPI of either family.
-#ifndef MULTIVERSO_TRANSPORT_MPI_COMMUNICATOR_H_
-#define MULTIVERSO_TRANSPORT_MPI_COMMUNICATOR_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -31,5 +30,3 @@ class MpiCommunicator : public Communicator {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_MPI_COMMUNICATOR_H_

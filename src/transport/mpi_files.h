@@ -1,7 +1,6 @@
 // The files in /dev/shm that an MPI removes in MPI_Finalize, which a process does not call after it
 // has lost ranks.
-#ifndef MULTIVERSO_TRANSPORT_MPI_FILES_H_
-#define MULTIVERSO_TRANSPORT_MPI_FILES_H_
+#pragma once
 
 namespace multiverso {
 
@@ -9,5 +8,3 @@ namespace multiverso {
 void RemoveFilesOfMpi();
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_MPI_FILES_H_

@@ -1,8 +1,7 @@
 // The MPI functions and constants that Multiverso uses, declared here because there is no mpi.h at
 // build time. Handles are pointers in Open MPI, and ints in MPICH and every MPI that shares the
 // binary interface of MPICH.
-#ifndef MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
-#define MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
+#pragma once
 
 #include <string>
 #include <thread>
@@ -155,5 +154,3 @@ struct MpiFunctions {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_

@@ -4,8 +4,7 @@
 // loaded (mpi4py's, or the program's own) or opens one, and tells the two binary families apart by
 // the symbols inside: Open MPI, whose handles are pointers, and MPICH with every MPI that shares
 // its binary interface (Intel MPI, MVAPICH, Cray MPI), whose handles are ints.
-#ifndef MULTIVERSO_TRANSPORT_MPI_LIBRARY_H_
-#define MULTIVERSO_TRANSPORT_MPI_LIBRARY_H_
+#pragma once
 
 #include <string>
 
@@ -35,5 +34,3 @@ class MpiLibrary {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_MPI_LIBRARY_H_

@@ -1,6 +1,5 @@
 // MpiMessenger: a Messenger over an MPI communicator of its own, for one type of MPI handles.
-#ifndef MULTIVERSO_TRANSPORT_MPI_MESSENGER_H_
-#define MULTIVERSO_TRANSPORT_MPI_MESSENGER_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -303,5 +302,3 @@ class MpiMessenger final : public Messenger {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_MPI_MESSENGER_H_

@@ -10,8 +10,7 @@
 // HoldRank finds processes that have inherited no mark and still have one rank, such as two
 // programs that a shell starts at the same time. Each rank binds a socket, whose name is made from
 // the variables; the system allows that only once.
-#ifndef MULTIVERSO_TRANSPORT_RANK_CLAIM_H_
-#define MULTIVERSO_TRANSPORT_RANK_CLAIM_H_
+#pragma once
 
 #include <cstdint>
 
@@ -36,5 +35,3 @@ Status HoldRank(int32_t launchers);
 void ReleaseHeldRank();
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_RANK_CLAIM_H_

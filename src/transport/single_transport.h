@@ -1,6 +1,5 @@
 // SingleTransport: the Transport of a job of one rank, which needs no MPI.
-#ifndef MULTIVERSO_TRANSPORT_SINGLE_TRANSPORT_H_
-#define MULTIVERSO_TRANSPORT_SINGLE_TRANSPORT_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -33,5 +32,3 @@ class SingleTransport final : public Transport {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_SINGLE_TRANSPORT_H_

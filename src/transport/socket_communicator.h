@@ -3,8 +3,7 @@
 // Rank 0 listens at a Unix socket whose name begins with the name of the job, and every other rank
 // connects to it (LocalAddress). Both sides refuse processes of other users. Ranks other than 0
 // have no connection to each other.
-#ifndef MULTIVERSO_TRANSPORT_SOCKET_COMMUNICATOR_H_
-#define MULTIVERSO_TRANSPORT_SOCKET_COMMUNICATOR_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -31,5 +30,3 @@ class SocketCommunicator {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_SOCKET_COMMUNICATOR_H_

@@ -6,8 +6,7 @@
 // error that names the late ranks. So every other rank can name a rank that never called init.
 // Messages carry the numbers of the session and of the exchange: those of an earlier session or
 // another exchange are dropped, and one of a later session is an error.
-#ifndef MULTIVERSO_TRANSPORT_STARTUP_TRANSPORT_H_
-#define MULTIVERSO_TRANSPORT_STARTUP_TRANSPORT_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -61,5 +60,3 @@ class StartupTransport final : public Transport {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_STARTUP_TRANSPORT_H_

@@ -1,6 +1,5 @@
 // Transport: how the ranks of a job exchange bytes before they share memory, and open a Messenger.
-#ifndef MULTIVERSO_TRANSPORT_TRANSPORT_H_
-#define MULTIVERSO_TRANSPORT_TRANSPORT_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -40,5 +39,3 @@ class Transport {
 std::string NameRanks(const std::vector<int>& ranks);
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TRANSPORT_TRANSPORT_H_

@@ -1,6 +1,5 @@
 // MemoryFiles: a file system in memory that holds the files of one checkpoint.
-#ifndef MULTIVERSO_TESTS_FUZZ_MEMORY_FILES_H_
-#define MULTIVERSO_TESTS_FUZZ_MEMORY_FILES_H_
+#pragma once
 
 #include <cerrno>
 #include <cstring>
@@ -102,5 +101,3 @@ class MemoryFiles final : public FileSystem {
 };
 
 }  // namespace multiverso::fuzz
-
-#endif  // MULTIVERSO_TESTS_FUZZ_MEMORY_FILES_H_

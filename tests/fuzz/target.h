@@ -2,8 +2,7 @@
 //
 // clang links the function with libFuzzer, which searches for bytes that reach new code. Other
 // compilers link it with driver.cc, which mutates the corpus at random.
-#ifndef MULTIVERSO_TESTS_FUZZ_TARGET_H_
-#define MULTIVERSO_TESTS_FUZZ_TARGET_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -27,5 +26,3 @@ inline void Require(bool holds, const char* what, const std::string& received) {
 }
 
 }  // namespace multiverso::fuzz
-
-#endif  // MULTIVERSO_TESTS_FUZZ_TARGET_H_

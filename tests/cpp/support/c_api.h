@@ -1,6 +1,5 @@
 // Sessions and tables of the C API.
-#ifndef MULTIVERSO_TESTS_SUPPORT_C_API_H_
-#define MULTIVERSO_TESTS_SUPPORT_C_API_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -92,5 +91,3 @@ void RunApiJob(int ranks, std::chrono::milliseconds timeout, const Body& body) {
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_C_API_H_

@@ -1,6 +1,5 @@
 // Single calls on tables, shards and consistency modes.
-#ifndef MULTIVERSO_TESTS_SUPPORT_CALLS_H_
-#define MULTIVERSO_TESTS_SUPPORT_CALLS_H_
+#pragma once
 
 #include <vector>
 
@@ -26,5 +25,3 @@ Request GetRowsOf(const std::vector<int64_t>& ids, std::vector<T>* out) {
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_CALLS_H_

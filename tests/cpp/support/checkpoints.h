@@ -1,6 +1,5 @@
 // Checkpoint folders for tests, and a file system in which any step can fail or be the last one.
-#ifndef MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_
-#define MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -293,5 +292,3 @@ std::vector<T> ReadRows(CheckpointReader* reader, uint32_t table, uint32_t area,
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_

@@ -1,6 +1,5 @@
 // Elastic sessions whose ranks are threads of this process.
-#ifndef MULTIVERSO_TESTS_SUPPORT_ELASTIC_H_
-#define MULTIVERSO_TESTS_SUPPORT_ELASTIC_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -44,5 +43,3 @@ void OnAll(const Sessions& sessions, const Body& body) {
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_ELASTIC_H_

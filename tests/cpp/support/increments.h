@@ -1,6 +1,5 @@
 // Writes an increment with any sections, as a session does, and as an attacker might.
-#ifndef MULTIVERSO_TESTS_SUPPORT_INCREMENTS_H_
-#define MULTIVERSO_TESTS_SUPPORT_INCREMENTS_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -67,5 +66,3 @@ inline Result<Manifest> SaveIncrement(FileSystem* files, const std::string& fold
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_INCREMENTS_H_

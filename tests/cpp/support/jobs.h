@@ -1,6 +1,5 @@
 // Jobs of several ranks in one process: each rank is a thread with its own session.
-#ifndef MULTIVERSO_TESTS_SUPPORT_JOBS_H_
-#define MULTIVERSO_TESTS_SUPPORT_JOBS_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -144,5 +143,3 @@ void Add(Table* table, const std::vector<T>& delta) {
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_JOBS_H_

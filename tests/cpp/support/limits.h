@@ -1,6 +1,5 @@
 // Limits on the waits of calls.
-#ifndef MULTIVERSO_TESTS_SUPPORT_LIMITS_H_
-#define MULTIVERSO_TESTS_SUPPORT_LIMITS_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -31,5 +30,3 @@ inline Interrupt InterruptAtOnce() {
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_LIMITS_H_

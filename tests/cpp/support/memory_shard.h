@@ -1,6 +1,5 @@
 // A shard in plain memory, on which several ranks operate as threads.
-#ifndef MULTIVERSO_TESTS_SUPPORT_MEMORY_SHARD_H_
-#define MULTIVERSO_TESTS_SUPPORT_MEMORY_SHARD_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -75,5 +74,3 @@ class MemoryShard {
 };
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_MEMORY_SHARD_H_

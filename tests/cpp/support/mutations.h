@@ -1,6 +1,5 @@
 // Random changes of inputs for the fuzz targets, without libFuzzer (tests/fuzz/driver.cc).
-#ifndef MULTIVERSO_TESTS_SUPPORT_MUTATIONS_H_
-#define MULTIVERSO_TESTS_SUPPORT_MUTATIONS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -52,5 +51,3 @@ inline void Mutate(std::string* bytes, std::mt19937_64* random) {
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_MUTATIONS_H_

@@ -1,6 +1,5 @@
 // A model of the sum over workers (sum/pairwise_sum.h).
-#ifndef MULTIVERSO_TESTS_SUPPORT_PAIRWISE_H_
-#define MULTIVERSO_TESTS_SUPPORT_PAIRWISE_H_
+#pragma once
 
 #include <optional>
 #include <vector>
@@ -25,5 +24,3 @@ std::optional<T> PairwiseModel(const std::vector<std::optional<T>>& terms) {
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_PAIRWISE_H_

@@ -1,7 +1,6 @@
 // Processes of a test: children that run a function, memory that they share with their parent, a
 // probe that reports a process as dead, and checks of what a process leaves behind.
-#ifndef MULTIVERSO_TESTS_SUPPORT_PROCESSES_H_
-#define MULTIVERSO_TESTS_SUPPORT_PROCESSES_H_
+#pragma once
 
 #include <dirent.h>
 #include <signal.h>
@@ -122,5 +121,3 @@ inline int SleepForGood() {
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_PROCESSES_H_

@@ -1,7 +1,6 @@
 // The ranks of one node as objects of one process. Each rank maps the control segment itself, as
 // the process of a rank would.
-#ifndef MULTIVERSO_TESTS_SUPPORT_RANK_CONTEXTS_H_
-#define MULTIVERSO_TESTS_SUPPORT_RANK_CONTEXTS_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -71,5 +70,3 @@ class RankContexts {
 };
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_RANK_CONTEXTS_H_

@@ -1,6 +1,5 @@
 // A table in memory whose calls go through a consistency mode, for workers that are threads.
-#ifndef MULTIVERSO_TESTS_SUPPORT_ROUNDS_H_
-#define MULTIVERSO_TESTS_SUPPORT_ROUNDS_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -106,5 +105,3 @@ class RoundsTable {
 };
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_ROUNDS_H_

@@ -1,6 +1,5 @@
 // A rank's view of a job on several nodes, without the other ranks.
-#ifndef MULTIVERSO_TESTS_SUPPORT_SPANNING_MEMBERS_H_
-#define MULTIVERSO_TESTS_SUPPORT_SPANNING_MEMBERS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -28,5 +27,3 @@ inline Membership SpanningMembers(const std::vector<int>& sizes, int rank,
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_SPANNING_MEMBERS_H_

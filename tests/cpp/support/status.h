@@ -1,6 +1,5 @@
 // Predicates on a Status or Result, which print the received error if an expectation fails.
-#ifndef MULTIVERSO_TESTS_SUPPORT_STATUS_H_
-#define MULTIVERSO_TESTS_SUPPORT_STATUS_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -59,5 +58,3 @@ T ValueOf(Result<T> result) {
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_STATUS_H_

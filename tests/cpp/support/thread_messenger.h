@@ -1,8 +1,7 @@
 // ThreadMessenger: a Messenger between ranks that are threads of one process, for tests. It delays
 // and reorders messages as MPI may: only messages from one rank to another with the same tag stay
 // in order.
-#ifndef MULTIVERSO_TESTS_SUPPORT_THREAD_MESSENGER_H_
-#define MULTIVERSO_TESTS_SUPPORT_THREAD_MESSENGER_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -92,5 +91,3 @@ class ThreadMessenger final : public Messenger {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_THREAD_MESSENGER_H_

@@ -1,7 +1,6 @@
 // ThreadTransport: the Transport of ranks that are threads of one process. With it a test can run
 // many ranks, also under a sanitizer or a debugger.
-#ifndef MULTIVERSO_TESTS_SUPPORT_THREAD_TRANSPORT_H_
-#define MULTIVERSO_TESTS_SUPPORT_THREAD_TRANSPORT_H_
+#pragma once
 
 #include <condition_variable>
 #include <memory>
@@ -57,5 +56,3 @@ class ThreadTransport : public Transport {
 };
 
 }  // namespace multiverso
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_THREAD_TRANSPORT_H_

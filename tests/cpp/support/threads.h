@@ -1,6 +1,5 @@
 // Runs a function on several threads at once.
-#ifndef MULTIVERSO_TESTS_SUPPORT_THREADS_H_
-#define MULTIVERSO_TESTS_SUPPORT_THREADS_H_
+#pragma once
 
 #include <thread>
 #include <vector>
@@ -16,5 +15,3 @@ void OnThreads(int count, const Body& body) {
 }
 
 }  // namespace multiverso::testing
-
-#endif  // MULTIVERSO_TESTS_SUPPORT_THREADS_H_
