@@ -88,10 +88,10 @@ def test_every_cut_is_a_published_state(mode, np_, per_node):
         assert live.is_live == (mode == "async" and np_ == per_node)
         assert (live.get() == 60 * np_).all()
         assert (view.tables["matrix"].get([7, 2999, 7]) == 60 * np_).all()
-        lazy = view.tables["lazy"]
-        assert (lazy.get([60, 1000, 0]) == [[3], [3], [3 + np_]]).all() or np_ != per_node
-        # A node shows its own rows of such tables.
+        # A node shows its own rows of such tables, and the view may be of any node.
         if np_ == per_node:
+            lazy = view.tables["lazy"].get([60, 1000, 0])
+            assert (lazy == [[3], [3], [3 + np_]]).all()
             assert sorted(keys) == list(range(1, 61))
             assert (view.tables["keyed"].get([1, 60, 99]) == [[np_], [np_], [0]]).all()
         job.announce("seen")
