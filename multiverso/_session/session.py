@@ -207,7 +207,10 @@ class Session:
 
     def aggregate(self, array: _Array, op: ReduceOp = "sum") -> _Array:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
-        op_code = _OP_ARGUMENTS[arguments.choice(op, "op", _OP_ARGUMENTS)]
+        # The check takes longer than the sum of a small array, so it is made only for a wrong name.
+        op_code = _OP_ARGUMENTS.get(op) if type(op) is str else None
+        if op_code is None:
+            op_code = _OP_ARGUMENTS[arguments.choice(op, "op", _OP_ARGUMENTS)]
         if self.options.requires_finite:
             arrays.require_finite(arrays.view_of(array, "array"), "array")
         given: Any = array
