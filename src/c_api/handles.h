@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <forward_list>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -44,7 +45,7 @@ class HandleTable {
 
   // Sets *handle to a new handle, which owns the object. Returns MemoryError if 65 536 are open.
   Status Open(std::unique_ptr<Object> object, Handle* handle) {
-    const std::lock_guard<std::mutex> guard(*mutex_);
+    const std::lock_guard<std::mutex> guard(mutexes_.front());
     for (uint32_t index = 0; index < kPages * kSlotsPerPage; ++index) {
       Slot* slot = SlotAt(index, /*create=*/true);
       const uint32_t generation = slot->generation.load();
@@ -143,7 +144,7 @@ class HandleTable {
   }
 
   std::vector<Handle> OpenHandles() {
-    const std::lock_guard<std::mutex> guard(*mutex_);
+    const std::lock_guard<std::mutex> guard(mutexes_.front());
     std::vector<Handle> handles;
     for (uint32_t index = 0; index < kPages * kSlotsPerPage; ++index) {
       const Slot* const slot = SlotAt(index, /*create=*/false);
@@ -204,9 +205,8 @@ class HandleTable {
   // Makes the handles stale for whose slots `is_chosen` is true.
   template <class IsChosen, class Visit>
   void ForgetIf(const IsChosen& is_chosen, const Visit& visit) {
-    // A thread that the child does not have may hold the mutex, which is left as it is.
-    (void)mutex_.release();  // NOLINT: as above
-    mutex_ = std::make_unique<std::mutex>();
+    // A thread that the child does not have may hold the mutex, which therefore stays as it is.
+    mutexes_.emplace_front();
     for (std::atomic<Page*>& page_pointer : pages_) {
       Page* const page = page_pointer.load();
       if (page == nullptr) continue;
@@ -222,7 +222,8 @@ class HandleTable {
   }
 
   const char* name_;
-  std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();
+  // The first one protects the table, and is for this process; the others are of its parents.
+  std::forward_list<std::mutex> mutexes_ = std::forward_list<std::mutex>(1);
   std::atomic<Page*> pages_[kPages] = {};
 };
 
