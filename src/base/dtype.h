@@ -68,7 +68,13 @@ auto WithType(DType dtype, Function&& function) {
       return function(static_cast<int32_t*>(nullptr));
     case DType::kInt64:
       return function(static_cast<int64_t*>(nullptr));
-    default:  // float32 and the types of 16 bits; no table has the others
+    case DType::kFloat32:
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kInt8:  // No table has this type and the next ones.
+    case DType::kInt16:
+    case DType::kUInt8:
+    case DType::kBool:
       break;
   }
   return function(static_cast<float*>(nullptr));

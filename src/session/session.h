@@ -63,7 +63,8 @@ class Session {
   // Creates a table with all ranks. The caller passes the table to KeepTable.
   Result<std::shared_ptr<Table>> CreateTable(TableSpec spec, const void* init_value,
                                              Interrupt* interrupt = nullptr);
-  // Sums `count` elements in place over all workers, which pass the same number and type.
+  // Combines an array with those of all other workers, in place. All pass the same operation, type
+  // and number of elements.
   Status Aggregate(const Aggregation::Array& array, Interrupt* interrupt = nullptr);
   // Saves all tables or one table. A save in the background ends in SaveWait, the next Save or
   // Load, or Close, which return the save's failure.

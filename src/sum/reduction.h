@@ -28,7 +28,7 @@ bool IsDefined(ReduceOp op, DType dtype);
 
 class Reduction {
  public:
-  // Of values of ValueType(dtype). The operation is defined for the type.
+  // The elements are values of ValueType(dtype). The operation must be defined for `dtype`.
   Reduction(ReduceOp op, DType dtype);
 
   static Reduction Sum(DType dtype) { return Reduction(ReduceOp::kSum, dtype); }
