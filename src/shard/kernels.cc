@@ -136,6 +136,9 @@ MV_INSTANTIATE_ARITHMETIC(float)
 MV_INSTANTIATE_ARITHMETIC(double)
 MV_INSTANTIATE_ARITHMETIC(int32_t)
 MV_INSTANTIATE_ARITHMETIC(int64_t)
+template void Sum(int8_t*, const int8_t*, const int8_t*, int64_t);
+template void Sum(int16_t*, const int16_t*, const int16_t*, int64_t);
+template void Sum(uint8_t*, const uint8_t*, const uint8_t*, int64_t);
 MV_INSTANTIATE_FLOATS(float)
 MV_INSTANTIATE_FLOATS(double)
 

@@ -18,7 +18,7 @@ void Add(T* w, const T* d, int64_t n);
 template <class T>
 void AddGet(T* w, const T* d, T* out, int64_t n);
 
-// out = a + b
+// out = a + b; also for int8_t, int16_t and uint8_t
 template <class T>
 void Sum(T* out, const T* a, const T* b, int64_t n);
 

@@ -10,27 +10,14 @@ namespace {
 
 using CombineFunction = void (*)(char* out, const char* left, const char* right, int64_t count);
 
-// Each operation is a function of two elements. Products of integers wrap around, so they are
-// calculated in 64 bits without a sign, of which the low bits are those of the result.
-struct Plus {
-  template <class T>
-  static T Of(T a, T b) {
-    if constexpr (std::is_same_v<T, bool>) {
-      return a || b;
-    } else if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-    } else {
-      return a + b;
-    }
-  }
-};
-
+// Each operation but the sum is a function of two elements.
+//
+// Products of integers wrap around, so they are calculated in 64 bits without a sign, of which the
+// low bits are those of the result.
 struct Times {
   template <class T>
   static T Of(T a, T b) {
-    if constexpr (std::is_same_v<T, bool>) {
-      return a && b;
-    } else if constexpr (std::is_integral_v<T>) {
+    if constexpr (std::is_integral_v<T>) {
       return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
     } else {
       return a * b;
@@ -74,17 +61,19 @@ struct Xor {
   }
 };
 
+template <class T>
+void Summed(char* out, const char* left, const char* right, int64_t count) {
+  kernels::Sum(reinterpret_cast<T*>(out), reinterpret_cast<const T*>(left),
+               reinterpret_cast<const T*>(right), count);
+}
+
 template <class Op, class T>
 void Combined(char* out, const char* left, const char* right, int64_t count) {
   auto* const to = reinterpret_cast<T*>(out);
   const auto* const a = reinterpret_cast<const T*>(left);
   const auto* const b = reinterpret_cast<const T*>(right);
-  if constexpr (std::is_same_v<Op, Plus> && sizeof(T) >= 4) {
-    kernels::Sum(to, a, b, count);  // has versions for vector instructions
-  } else {
-    MV_INDEPENDENT
-    for (int64_t i = 0; i < count; ++i) to[i] = Op::Of(a[i], b[i]);
-  }
+  MV_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) to[i] = Op::Of(a[i], b[i]);
 }
 
 template <class T>
@@ -92,7 +81,7 @@ CombineFunction FunctionOf(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kMean:
-      return Combined<Plus, T>;
+      return Summed<T>;
     case ReduceOp::kProduct:
       return Combined<Times, T>;
     case ReduceOp::kMin:
@@ -109,6 +98,12 @@ CombineFunction FunctionOf(ReduceOp op) {
     return op == ReduceOp::kOr ? Combined<Or, T> : Combined<Xor, T>;
   }
   return nullptr;
+}
+
+// Bools are bytes that are 0 or 1, so the operations on bytes are right but for these two.
+ReduceOp OnBytes(ReduceOp op) {
+  if (op == ReduceOp::kSum) return ReduceOp::kOr;
+  return op == ReduceOp::kProduct ? ReduceOp::kAnd : op;
 }
 
 CombineFunction FunctionOf(ReduceOp op, DType dtype) {
@@ -130,7 +125,7 @@ CombineFunction FunctionOf(ReduceOp op, DType dtype) {
     case DType::kUInt8:
       return FunctionOf<uint8_t>(op);
     case DType::kBool:
-      return FunctionOf<bool>(op);
+      return FunctionOf<uint8_t>(OnBytes(op));
   }
   return FunctionOf<float>(op);
 }
