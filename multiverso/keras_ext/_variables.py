@@ -116,7 +116,7 @@ def backend_module() -> ModuleType:
     Raises
     ------
     ValueError
-        If there is none for the backend.
+        If Multiverso does not support the backend.
 
     """
     backend = keras.backend.backend()

@@ -23,11 +23,11 @@ enum class DType : int32_t {
 inline bool IsDType(int32_t number) { return number >= 0 && number <= MV_BOOL; }
 inline bool IsTableDType(int32_t number) { return number >= 0 && number <= MV_BFLOAT16; }
 
-// Returns whether the type is only for storage: values of 16 bits are calculated in float32.
+// Returns whether the type is only for storage: arithmetic is then in float32.
 constexpr bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
-// Returns the type in which values of that type are calculated. It is that of deltas, results and
-// state of a table.
+// Returns the type in which arithmetic on elements of that type is done. Deltas, results and state
+// of a table have it.
 constexpr DType ValueType(DType dtype) { return IsHalf(dtype) ? DType::kFloat32 : dtype; }
 
 constexpr int64_t SizeOf(DType dtype) {

@@ -241,7 +241,7 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
     if (saved.is_lazy() && !saved.is_hash()) {
       FillUnstored(saved, area_number, static_cast<char*>(out));
     }
-    // Of a hash table, the rows of the keys lie one after the other in `out`.
+    // The rows of a hash table have no places of their own: they follow each other in `out`.
     int64_t bytes_done = 0;
     // In an increment, the area with the keys may come from a later save than this area.
     const auto rows_differ = [&] {

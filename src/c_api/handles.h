@@ -138,7 +138,7 @@ class HandleTable {
   void Forget(const Visit& visit) {
     ForgetIf([](const Slot& /*slot*/) { return true; }, visit);
   }
-  // Does the same with the handles that threads of the parent were using, or closing.
+  // Makes those handles stale in a forked child that threads of the parent were using or closing.
   void ForgetUsed() {
     ForgetIf([](const Slot& slot) { return slot.users.load() != 0; }, [](Object* /*object*/) {});
   }
@@ -222,7 +222,7 @@ class HandleTable {
   }
 
   const char* name_;
-  // The first one protects the table, and is for this process; the others are of its parents.
+  // The first mutex protects the table in this process. The others belonged to its parents.
   std::forward_list<std::mutex> mutexes_ = std::forward_list<std::mutex>(1);
   std::atomic<Page*> pages_[kPages] = {};
 };

@@ -29,8 +29,8 @@ int32_t RunWithoutData(MV_Table handle, RequestKind kind, Pointed* result, const
   return OpenTables().With(handle, [&](TableEntry* entry) -> Status {
     Table* const table = entry->table;
     const int64_t count = table->spec().count();
-    // Checked as a get into `result`: these calls, too, need a worker and a pointer that is not
-    // null.
+    // The check of a get into `result` is right here, too: the call needs a worker, and a pointer
+    // that is not null.
     MV_RETURN_IF_NOT_OK(table->Check(Request::Get(result), count));
     return RunTableCall(entry, kind, count, [&](Progress* progress, const WaitLimit& limit) {
       return body(table, progress, limit);
@@ -151,7 +151,7 @@ int32_t MV_TableAddGet(MV_Table handle, const void* delta, void* out, int64_t co
 }
 
 int32_t MV_TableDeltaBuffer(MV_Table handle, void** buffer) {
-  // The add that follows counts as one, not this preparation of it.
+  // This call counts as no add in statistics, because the add of the buffer will count.
   return RunWithoutData(handle, RequestKind::kTouch, buffer,
                         [&](Table* table, Progress*, const WaitLimit& limit) {
                           return table->consistency()->DeltaBuffer(buffer, limit);

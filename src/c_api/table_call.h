@@ -38,8 +38,8 @@ Status RunWaiting(const TableEntry& entry, const char* name, FlightRecorder::Ent
 // Returns the kind of request that MV_TableRun and MV_TableStart call `operation`.
 Result<RequestKind> KindOf(const char* operation);
 
-// Waits for the background calls of a table. The call that follows gets the whole timeout, so the
-// limit begins anew.
+// Waits for the background calls of a table, and sets the deadline of the call that follows, whose
+// timeout begins when they have ended.
 inline Status Drain(const TableEntry& entry, WaitLimit* limit) {
   MV_RETURN_IF_NOT_OK(entry.background->Drain(WaitLimit::Until(Instant::max(), limit->interrupt)));
   limit->deadline = entry.owner->session->NextDeadline();

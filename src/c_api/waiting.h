@@ -34,8 +34,8 @@ Status RunCall(const Body& body) {
   return interrupt.status().ok() ? status : interrupt.status();
 }
 
-// Does the same for a call on files, which may also be made inside one of the functions. Nothing
-// can abort it there, and its interrupt is null.
+// Runs a call on files, like RunCall. The functions that ask the caller may read files themselves:
+// such a call cannot be aborted, and its interrupt is null.
 template <class Body>
 Status RunFileCall(const Body& body) {
   return CheckNotAsking().ok() ? RunCall(body) : body(nullptr);

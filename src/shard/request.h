@@ -169,8 +169,8 @@ struct RequestFields {
   // In sync mode, of kSetHyper, kVersionsOfRows and of gets, the number of rounds that a server
   // must have applied before.
   uint64_t rounds = 0;
-  // Of kVersionsOfRows: changes after the request get at least this version, of at most
-  // kLastVersion, so that the next ones do not overflow.
+  // Of kVersionsOfRows: changes after the request get at least this version. It is at most
+  // kLastVersion, so that adding 1 for each later change does not overflow.
   uint64_t version = 0;
   // Of kCompareSwap: the bytes of the value that the element must have.
   uint64_t expected = 0;

@@ -91,7 +91,7 @@ Status Aggregation::StageTogether(bool is_first, const WaitLimit& limit) {
 
 void Aggregation::Stage(int64_t first, int64_t count, char* to) const {
   if (count == 0) return;  // an empty array may have no memory
-  if (has_values()) {
+  if (is_summed_as_it_is()) {
     std::memcpy(to, data(first), static_cast<size_t>(count * value_bytes()));
   } else {
     half::ToFloat(array_.dtype, static_cast<const uint16_t*>(array_.data) + first, count,
@@ -101,7 +101,7 @@ void Aggregation::Stage(int64_t first, int64_t count, char* to) const {
 
 void Aggregation::Take(int64_t first, int64_t count, const char* sum) const {
   if (count == 0) return;
-  if (has_values()) {
+  if (is_summed_as_it_is()) {
     char* const to = data(first);
     if (sum != to) std::memcpy(to, sum, static_cast<size_t>(count * value_bytes()));
     if (array_.op == ReduceOp::kMean) Divide(to, count);

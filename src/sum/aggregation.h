@@ -10,8 +10,8 @@
 // summed yet, and all stage again. If a worker is lost later, only some of the others may have the
 // sums, so the call fails on all workers.
 //
-// Elements of 16 bits are summed in float32: in scratch memory they are float32, and the sum is
-// rounded when a worker takes it. A mean is a sum that is divided then.
+// float16 and bfloat16 are summed in float32, which scratch memory then contains, and a worker
+// rounds the sum when it takes it. A mean is a sum that each worker divides then.
 #pragma once
 
 #include <cstdint>
@@ -70,15 +70,15 @@ class Aggregation {
   Status StageTogether(bool is_first, const WaitLimit& limit);
   // Returns an error if one of the workers did not take part in the last collective.
   Status CheckAllCame() const { return context_->workers()->CheckTookPart(ranks_, kCutOff); }
-  // Copies `count` elements of the array, from `first` on, as values that can be summed.
+  // Copies `count` elements of the array, from `first` on, in the type in which they are summed.
   void Stage(int64_t first, int64_t count, char* to) const;
   // Sets `count` elements of the array, from `first` on, to a sum. `sum` may be data(first).
   void Take(int64_t first, int64_t count, const char* sum) const;
-  // Returns the size of a value, which is an element that can be summed.
+  // Returns the size of an element in the type in which it is summed.
   int64_t value_bytes() const { return reduction_.element_bytes(); }
-  // Returns whether the elements of the array are values.
-  bool has_values() const { return !IsHalf(array_.dtype); }
-  // Returns a value of an array that has values.
+  // Returns whether the array itself has the type in which its elements are summed.
+  bool is_summed_as_it_is() const { return !IsHalf(array_.dtype); }
+  // Returns an element of an array that is summed as it is.
   char* data(int64_t element) const {
     return static_cast<char*>(array_.data) + element * value_bytes();
   }

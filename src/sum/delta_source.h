@@ -1,4 +1,4 @@
-// DeltaSource: where the values of a delta are, which is one term of the sum of a round.
+// DeltaSource: where one term of the sum of a round has its values.
 #pragma once
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 // Each worker sums its own part of a staged chunk, and writes the sum over the staged values of
 // each other worker. All workers synchronize, and each copies the sums from its own scratch memory.
 // The number of cache lines that a core can fetch limits the speed, so a sum returns in the line of
-// its summand, which the core has. A worker's own part needs no scratch memory, unless elements are
-// not summed as they are. Small arrays need one collective: every worker stages all values
+// its summand, which the core has. A worker's own part needs no scratch memory, unless the sum has
+// another type than the array. Small arrays need one collective: every worker stages all values
 // and sums all of them itself.
 #pragma once
 

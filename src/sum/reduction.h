@@ -1,5 +1,5 @@
-// Reduction: what becomes of two arrays of workers, element by element, in a sum over workers or in
-// another operation in its place.
+// Reduction: the operation that combines the arrays of workers, element by element. It is a sum
+// unless the caller of an aggregate wants another one.
 #pragma once
 
 #include <cstdint>

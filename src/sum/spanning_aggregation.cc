@@ -66,7 +66,7 @@ Status SpanningAggregation::SumChunk(const WaitLimit& limit) {
 }
 
 char* SpanningAggregation::value(int64_t element) const {
-  if (has_values()) return data(ChunkBegin() + element);
+  if (is_summed_as_it_is()) return data(ChunkBegin() + element);
   return scratch(context_->members().rank()) + element * value_bytes();
 }
 
@@ -145,7 +145,7 @@ SumPlan SpanningAggregation::PlanOf(int64_t count) const {
 Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
   const Membership& members = context_->members();
   if (ChunkCount() == 0) return Status::Ok();
-  if (!has_values()) Stage(ChunkBegin(), ChunkCount(), value(0));
+  if (!is_summed_as_it_is()) Stage(ChunkBegin(), ChunkCount(), value(0));
   const int tag = AggregateTag(members.num_workers() - static_cast<int>(ranks_.size()));
   if (state_->link == nullptr || state_->link_tag != tag) {
     state_->link = std::make_unique<PieceLink>(context_->control_channel()->messenger(), tag);
@@ -254,7 +254,7 @@ void SpanningAggregation::Store(int64_t element, int64_t count, const char* valu
   // An element of the sum is stored after the leader's summand, which is at the same place, has
   // been added or sent.
   std::memcpy(value(element), values, bytes);
-  if (ranks_here_.size() == 1 || !has_values()) return;
+  if (ranks_here_.size() == 1 || !is_summed_as_it_is()) return;
   std::memcpy(scratch(ranks_here_.front()) + element * value_bytes(), values, bytes);
 }
 

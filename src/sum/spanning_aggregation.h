@@ -2,8 +2,8 @@
 //
 // The first worker of each node leads it: it sums with the other nodes' leaders as for tables
 // (NodeSum), in its own array, and writes the sum to its scratch memory, from which the node's
-// other workers copy. Meanwhile they stage the next chunk. If the elements are not summed as they
-// are, the leader sums in its scratch memory.
+// other workers copy. Meanwhile they stage the next chunk. If the sum has another type than the
+// array, the leader sums in its scratch memory.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values {
 
   int64_t ChunkBegin() const { return done_ * in_chunk_; }
   int64_t ChunkCount() const;
-  // Returns a value of the current chunk, where the leader sums.
+  // Returns an element of the current chunk in the memory in which the leader sums.
   char* value(int64_t element) const;
   bool IsLeader() const { return ranks_here_.front() == context_->members().rank(); }
   Status SumChunk(const WaitLimit& limit);

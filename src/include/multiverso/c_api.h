@@ -181,8 +181,8 @@ MV_EXPORT int32_t MV_HasLostRanks(void);
 /* Collective. Every get after the barrier sees every add that any rank called before it. */
 MV_EXPORT int32_t MV_SessionBarrier(MV_Session session);
 /* Collective over the workers. Combines `count` elements of every worker in place with an operation
- * MV_OP_..., pairwise by their numbers: all get the same bits. Elements of 16 bits are combined in
- * float32, and the result is rounded once. */
+ * MV_OP_..., pairwise by their numbers: all get the same bits. MV_FLOAT16 and MV_BFLOAT16 are
+ * combined in float32, and the result is rounded once. */
 MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t op, int32_t dtype, void* data,
                                       int64_t count);
 /* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; the other
