@@ -3,7 +3,7 @@
 They have the names of the header, and a test compares each of them with the header.
 """
 
-from ctypes import CFUNCTYPE, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
 from typing import Final
 
 MV_ABI_VERSION: Final = 7
@@ -69,6 +69,12 @@ MV_OP_MAX: Final = 4
 MV_OP_AND: Final = 5
 MV_OP_OR: Final = 6
 MV_OP_XOR: Final = 7
+MV_CALL_BARRIER: Final = 0
+MV_CALL_AGGREGATE: Final = 1
+MV_CALL_BROADCAST: Final = 2
+MV_CALL_ALL_GATHER: Final = 3
+MV_CALL_ALL_TO_ALL: Final = 4
+MV_CALL_REDUCE_SCATTER: Final = 5
 
 MV_UPDATER_ADD: Final = 0
 MV_UPDATER_SGD: Final = 1
@@ -158,7 +164,7 @@ class MV_Memory(c_void_p):
 
 
 class MV_Future(c_void_p):
-    """Handle of a call on a table in the background."""
+    """Handle of a call in the background."""
 
 
 class MV_ParamSync(c_void_p):
@@ -253,6 +259,22 @@ class MV_CheckpointTable(Structure):
         ("steps", c_int64),
         ("hyper", c_double * MV_HYPER_COUNT),
         ("name", c_char_p),
+    )
+
+
+class MV_CollectiveCall(Structure):
+    """A call of `MV_SessionRun`."""
+
+    _fields_ = (
+        ("struct_size", c_int64),
+        ("kind", c_int32),
+        ("op", c_int32),
+        ("dtype", c_int32),
+        ("root", c_int32),
+        ("sent", POINTER(c_void_p)),
+        ("sent_counts", c_void_p),
+        ("received", c_void_p),
+        ("received_counts", c_void_p),
     )
 
 

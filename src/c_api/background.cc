@@ -44,7 +44,7 @@ Status BackgroundQueue::Wait(std::unique_lock<std::mutex>* lock, const WaitLimit
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     if (now >= std::min(limit.deadline, call_began_at_ + timeout_ + kGrace)) {
       return Status(Code::kTimeout, StrCat("waited for ", calls_.size(),
-                                           " background calls on the table, which have not ended"));
+                                           " background calls, which have not ended"));
     }
     changed_.wait_until(*lock, limit.NextCheck(now));
   }
@@ -63,8 +63,7 @@ Result<std::shared_ptr<BackgroundQueue::Call>> BackgroundQueue::Start(
   call->bytes = std::max(bytes, kLeastBytes);
   const std::lock_guard<std::mutex> guard(mutex_);
   if (!thread_.joinable()) {
-    MV_ASSIGN_OR_RETURN(thread_,
-                        StartThread("the background thread of a table", [this] { MakeCalls(); }));
+    MV_ASSIGN_OR_RETURN(thread_, StartThread("the background thread", [this] { MakeCalls(); }));
   }
   if (calls_.empty()) call_began_at_ = Clock::now();
   calls_.push_back(call);

@@ -34,31 +34,44 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, i
   return recorder->Begin(CallOf(kind), table.id(), bytes);
 }
 
-// Runs `body`, a Status(SessionEntry*, Interrupt*), which makes a collective call of the session,
-// and records it. Background calls end first. If one has failed, the collective call fails with its
-// error on all ranks, since the others would otherwise wait for this one. Returns StateError if
-// another thread is in a collective call of the session.
+// Makes a collective call of the session: runs `body`, a Status(SessionEntry*, Interrupt*), and
+// records it. Background calls on tables end first. If one has failed, the collective call fails
+// with its error on all ranks, since the others would otherwise wait for this one. Returns
+// StateError if another thread is in a collective call of the session.
+template <class Body>
+Status MakeCollective(SessionEntry* entry, CallKind call, int64_t bytes, Interrupt* interrupt,
+                      const Body& body) {
+  const CallGuard guard(&entry->in_collective_call);
+  MV_RETURN_IF_NOT_OK(guard.Check("session"));
+  FlightRecorder::Entry* const record = RecordCall(*entry, call, bytes);
+  RankContext* const context = entry->session->context();
+  Group* const group = IsOfWorkers(call) ? context->workers() : context->world();
+  const Status failure = FlushTables(entry, WaitLimit::Until(Instant::max(), interrupt));
+  Status status = interrupt->status();
+  if (status.ok()) {
+    group->FailNext(failure);
+    status = body(entry, interrupt);
+    group->FailNext(Status::Ok());  // A call in which this rank takes no part begins no collective.
+    if (!failure.ok()) status = failure;
+  }
+  record->End(status.code());
+  return status;
+}
+
+// Makes a collective call when the session's calls in the background have ended. If the caller
+// aborts it, this rank gives the session up.
 template <class Body>
 Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Body& body) {
   MV_RETURN_IF_NOT_OK(CheckNotAsking());
   const SessionHandles::Use use = OpenSessions().Using(session);
   if (!use) return OpenSessions().Stale(session);
-  const CallGuard guard(&use->in_collective_call);
-  MV_RETURN_IF_NOT_OK(guard.Check("session"));
-  FlightRecorder::Entry* const record = RecordCall(*use.get(), call, bytes);
-  RankContext* const context = use->session->context();
-  Group* const group = call == CallKind::kAggregate ? context->workers() : context->world();
-  const Status status = RunCall([&](Interrupt* interrupt) -> Status {
-    interrupt->OnAbort([&](const Status& reason) { context->state()->GiveUp(reason); });
-    const Status failure = FlushTables(use.get(), WaitLimit::Until(Instant::max(), interrupt));
-    MV_RETURN_IF_NOT_OK(interrupt->status());
-    group->FailNext(failure);
-    const Status called = body(use.get(), interrupt);
-    group->FailNext(Status::Ok());  // A call in which this rank takes no part begins no collective.
-    return failure.ok() ? called : failure;
+  return RunCall([&](Interrupt* interrupt) -> Status {
+    interrupt->OnAbort(
+        [&](const Status& reason) { use->session->context()->state()->GiveUp(reason); });
+    const WaitLimit limit = WaitLimit::Until(Instant::max(), interrupt);
+    MV_RETURN_IF_NOT_OK(use->background->Drain(limit));
+    return MakeCollective(use.get(), call, bytes, interrupt, body);
   });
-  record->End(status.code());
-  return status;
 }
 
 }  // namespace multiverso::c_api

@@ -211,49 +211,11 @@ int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t
 
 int32_t MV_HasLostRanks(void) { return HasLostRanks() ? 1 : 0; }
 
-int32_t MV_SessionBarrier(MV_Session session) {
-  return Guard([&]() -> Status {
-    return RunCollective(session, CallKind::kBarrier, 0,
-                         [](SessionEntry* entry, Interrupt* interrupt) {
-                           return entry->session->Barrier(interrupt);
-                         });
-  });
-}
-
-int32_t MV_SessionAggregate(MV_Session session, int32_t op, int32_t dtype, void* data,
-                            int64_t count) {
-  return Guard([&]() -> Status {
-    if (!IsDType(dtype)) {
-      return Status(Code::kType,
-                    StrCat("aggregate: expected a dtype from 0 to 9, received ", dtype));
-    }
-    if (!IsReduceOp(op)) {
-      return Status(Code::kValue, StrCat("aggregate: expected an op from 0 to 7, received ", op));
-    }
-    if (count < 0 || (count > 0 && data == nullptr)) {
-      return Status(Code::kValue, StrCat("aggregate: expected 0 elements or more, received ", count,
-                                         data == nullptr ? " and no buffer" : ""));
-    }
-    const Aggregation::Array array{static_cast<ReduceOp>(op), static_cast<DType>(dtype), data,
-                                   count};
-    if (!IsDefined(array.op, array.dtype)) {
-      return Status(Code::kType,
-                    StrCat("aggregate: op ", NameOf(array.op), " needs ",
-                           array.op == ReduceOp::kMean ? "floats" : "integers or bools",
-                           ", received ", NameOf(array.dtype)));
-    }
-    return RunCollective(session, CallKind::kAggregate, count * SizeOf(array.dtype),
-                         [&](SessionEntry* entry, Interrupt* interrupt) {
-                           return entry->session->Aggregate(array, interrupt);
-                         });
-  });
-}
-
 int32_t MV_SessionFinish(MV_Session session) {
   return OpenSessions().With(session, [&](SessionEntry* entry) {
     return RunCall([&](Interrupt* interrupt) -> Status {
       // An add in the background would otherwise come after the last round.
-      MV_RETURN_IF_NOT_OK(FlushTables(entry, WaitLimit::Until(Instant::max(), interrupt)));
+      MV_RETURN_IF_NOT_OK(FlushAll(entry, WaitLimit::Until(Instant::max(), interrupt)));
       entry->session->Finish();
       return Status::Ok();
     });
@@ -274,7 +236,7 @@ int32_t MV_SessionClose(MV_Session session) {
         MV_RETURN_IF_NOT_OK(guard.Check("session"));
         FlightRecorder::Entry* const record = RecordCall(*use.get(), CallKind::kClose);
         status = RunCall([&](Interrupt* interrupt) {
-          failure = FlushTables(use.get(), WaitLimit::Until(Instant::max(), interrupt));
+          failure = FlushAll(use.get(), WaitLimit::Until(Instant::max(), interrupt));
           if (!HasBackgroundCalls(*use.get())) return use->session->Close(interrupt);
           // The wait has failed. The other ranks must not wait for a rank whose calls are stuck.
           LeaveSession(use.get(), failure.text());

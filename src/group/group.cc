@@ -211,10 +211,12 @@ bool Group::DescribeLate(std::string* text, int* first) {
     }
     if (!text->empty()) *text += ", which does not answer";
   }
-  if (late.empty() && !text->empty()) return true;
-  *text += StrCat(text->empty() ? "" : ", and for ", NameRanks(late), ", which did not call it");
-  if (late.empty()) return true;
-  *first = late.front();
+  if (!late.empty()) {
+    *text += StrCat(text->empty() ? "" : ", and for ", NameRanks(late), ", which did not call it");
+    *first = late.front();
+  } else if (text->empty()) {
+    *text = "the end of the call, which all ranks have begun";
+  }
   return true;
 }
 

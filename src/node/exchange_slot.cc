@@ -29,6 +29,14 @@ const char* NameOf(CollectiveKind kind) {
       return "shutdown";
     case CollectiveKind::kPublish:
       return "publish";
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+    case CollectiveKind::kAllGather:
+      return "all_gather";
+    case CollectiveKind::kAllToAll:
+      return "all_to_all";
+    case CollectiveKind::kReduceScatter:
+      return "reduce_scatter";
   }
   return "an unknown call";
 }

@@ -33,6 +33,10 @@ enum class CollectiveKind : uint32_t {
   kLoad,
   kClose,
   kPublish,
+  kBroadcast,
+  kAllGather,
+  kAllToAll,
+  kReduceScatter,
 };
 
 const char* NameOf(CollectiveKind kind);

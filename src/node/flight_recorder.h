@@ -36,8 +36,16 @@ enum class CallKind : int32_t {
   kLoad = NumberOf(CollectiveKind::kLoad),
   kClose = NumberOf(CollectiveKind::kClose),
   kPublish = NumberOf(CollectiveKind::kPublish),
+  kBroadcast = NumberOf(CollectiveKind::kBroadcast),
+  kAllGather = NumberOf(CollectiveKind::kAllGather),
+  kAllToAll = NumberOf(CollectiveKind::kAllToAll),
+  kReduceScatter = NumberOf(CollectiveKind::kReduceScatter),
 };
 
+// Returns whether only the workers make the collective call.
+constexpr bool IsOfWorkers(CallKind call) {
+  return call == CallKind::kAggregate || call >= CallKind::kBroadcast;
+}
 constexpr CallKind CallOf(RequestKind kind) { return static_cast<CallKind>(kind); }
 const char* NameOf(CallKind call);
 

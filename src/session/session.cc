@@ -269,6 +269,18 @@ Status Session::Aggregate(const Aggregation::Array& array, Interrupt* interrupt)
   return LocalAggregation(context_.get(), &aggregation_, array).Run(limit);
 }
 
+Status Session::Move(const Transfer::Call& call, Interrupt* interrupt) {
+  const char* const name = NameOf(call.kind);
+  if (!members_.is_worker()) {
+    return Status(Code::kState, StrCat(name, ": expected a worker, this rank is a server"));
+  }
+  if (members_.spans_nodes() || members_.survives_losses()) {
+    return Status(Code::kUnsupported,
+                  StrCat(name, ": expected a session of one node with MV_LOSS_FAILS"));
+  }
+  return Transfer(context_.get(), &aggregation_, call).Run(LimitOf(NextDeadline(), interrupt));
+}
+
 void Session::Finish() {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   has_finished_ = true;

@@ -19,6 +19,7 @@
 #include "session/negotiation.h"
 #include "session/node_service.h"
 #include "sum/aggregation.h"
+#include "sum/transfer.h"
 #include "table/table.h"
 #include "transport/transport.h"
 
@@ -66,6 +67,8 @@ class Session {
   // Combines an array with those of all other workers, in place. All pass the same operation, type
   // and number of elements.
   Status Aggregate(const Aggregation::Array& array, Interrupt* interrupt = nullptr);
+  // Sends parts of this worker's arrays to other workers, and receives parts of theirs.
+  Status Move(const Transfer::Call& call, Interrupt* interrupt = nullptr);
   // Saves all tables or one table. A save in the background ends in SaveWait, the next Save or
   // Load, or Close, which return the save's failure.
   Status Save(const CheckpointRequest& request, Interrupt* interrupt = nullptr);

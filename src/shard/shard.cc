@@ -75,8 +75,9 @@ Status Shard::ReadRepeatedly(int64_t stripe, const WaitLimit& limit,
       if (lock.sequence.load(std::memory_order_relaxed) == sequence) return Status::Ok();
     }
     if (now >= limit.deadline) {
-      return Status(Code::kTimeout, StrCat("local rank ", holder, " has been changing ",
-                                           NameRows(stripe), " all the time"));
+      return Status(Code::kTimeout,
+                    StrCat(holder < 0 ? "other ranks have" : StrCat("local rank ", holder, " has"),
+                           " been changing ", NameRows(stripe), " all the time"));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }

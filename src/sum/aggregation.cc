@@ -1,15 +1,11 @@
 #include "sum/aggregation.h"
 
 #include <algorithm>
-#include <cstring>
-#include <iterator>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "shard/half.h"
 
 namespace multiverso {
 namespace {
@@ -58,7 +54,7 @@ Aggregation::Aggregation(RankContext* context, AggregationState* state, const Ar
       state_(state),
       reduction_(array.op, array.dtype),
       count_(array.count),
-      in_chunk_(NodeMemory::kScratchAreaBytes / reduction_.element_bytes()),
+      in_chunk_(NodeMemory::kScratchAreaBytes / reduction_.value_bytes()),
       chunks_(std::max(DivideUp(array.count, in_chunk_), int64_t{1})),
       array_(array) {}
 
@@ -90,43 +86,11 @@ Status Aggregation::StageTogether(bool is_first, const WaitLimit& limit) {
 }
 
 void Aggregation::Stage(int64_t first, int64_t count, char* to) const {
-  if (count == 0) return;  // an empty array may have no memory
-  if (is_summed_as_it_is()) {
-    std::memcpy(to, data(first), static_cast<size_t>(count * value_bytes()));
-  } else {
-    half::ToFloat(array_.dtype, static_cast<const uint16_t*>(array_.data) + first, count,
-                  reinterpret_cast<float*>(to));
-  }
+  reduction_.Load(element(first), count, to);
 }
 
 void Aggregation::Take(int64_t first, int64_t count, const char* sum) const {
-  if (count == 0) return;
-  if (is_summed_as_it_is()) {
-    char* const to = data(first);
-    if (sum != to) std::memcpy(to, sum, static_cast<size_t>(count * value_bytes()));
-    if (array_.op == ReduceOp::kMean) Divide(to, count);
-    return;
-  }
-  // A part of the sum is divided in memory of its own, because others read the sum.
-  float part[256];
-  auto* const to = static_cast<uint16_t*>(array_.data) + first;
-  for (int64_t at = 0; at < count; at += std::size(part)) {
-    const int64_t n = std::min(count - at, static_cast<int64_t>(std::size(part)));
-    std::memcpy(part, sum + at * value_bytes(), static_cast<size_t>(n * value_bytes()));
-    if (array_.op == ReduceOp::kMean) Divide(reinterpret_cast<char*>(part), n);
-    half::RoundToNearest(array_.dtype, part, n, to + at);
-  }
-}
-
-void Aggregation::Divide(char* values, int64_t count) const {
-  const auto terms = static_cast<int64_t>(ranks_.size());
-  WithType(array_.dtype, [&](auto* null) {
-    using T = std::remove_pointer_t<decltype(null)>;
-    if constexpr (std::is_floating_point_v<T>) {  // There is no mean of integers.
-      auto* const elements = reinterpret_cast<T*>(values);
-      for (int64_t i = 0; i < count; ++i) elements[i] /= static_cast<T>(terms);
-    }
-  });
+  reduction_.Store(sum, static_cast<int64_t>(ranks_.size()), count, element(first));
 }
 
 bool Aggregation::AllStagedFor(const std::vector<int>& present) const {

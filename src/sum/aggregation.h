@@ -72,15 +72,15 @@ class Aggregation {
   Status CheckAllCame() const { return context_->workers()->CheckTookPart(ranks_, kCutOff); }
   // Copies `count` elements of the array, from `first` on, in the type in which they are summed.
   void Stage(int64_t first, int64_t count, char* to) const;
-  // Sets `count` elements of the array, from `first` on, to a sum. `sum` may be data(first).
+  // Sets `count` elements of the array, from `first` on, to a sum. `sum` may be element(first).
   void Take(int64_t first, int64_t count, const char* sum) const;
   // Returns the size of an element in the type in which it is summed.
-  int64_t value_bytes() const { return reduction_.element_bytes(); }
+  int64_t value_bytes() const { return reduction_.value_bytes(); }
   // Returns whether the array itself has the type in which its elements are summed.
-  bool is_summed_as_it_is() const { return !IsHalf(array_.dtype); }
-  // Returns an element of an array that is summed as it is.
-  char* data(int64_t element) const {
-    return static_cast<char*>(array_.data) + element * value_bytes();
+  bool is_summed_as_it_is() const { return reduction_.combines_elements(); }
+  // Returns an element of the array.
+  char* element(int64_t number) const {
+    return static_cast<char*>(array_.data) + number * SizeOf(array_.dtype);
   }
   // Returns the scratch memory of a worker of this node.
   char* scratch(int rank, int area) const {
@@ -100,7 +100,6 @@ class Aggregation {
  private:
   // Returns whether all workers in `present` have staged for exactly the workers in `present`.
   bool AllStagedFor(const std::vector<int>& present) const;
-  void Divide(char* values, int64_t count) const;
 
   Array array_;
 };

@@ -76,7 +76,7 @@ void LocalAggregation::SumPart(int64_t begin, int64_t end) {
   const int64_t size = value_bytes();
   const int64_t at_a_time = std::min(kBytesAtATime / size, end - begin);
   const Membership& members = context_->members();
-  const char* const mine = is_summed_as_it_is() ? data(ChunkBegin()) : scratch(members.rank());
+  const char* const mine = is_summed_as_it_is() ? element(ChunkBegin()) : scratch(members.rank());
   const auto workers = static_cast<int>(context_->workers()->members().size());
   PairwiseSum sum(reduction_, workers, at_a_time);
   std::vector<PairwiseSum::Term> terms(ranks_.size());

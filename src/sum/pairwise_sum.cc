@@ -34,7 +34,7 @@ std::vector<WorkerRange> SubtreesOf(const std::vector<bool>& is_in) {
 
 PairwiseSum::PairwiseSum(const Reduction& reduction, int workers, int64_t largest_count)
     : reduction_(reduction),
-      block_bytes_(largest_count * reduction.element_bytes()),
+      block_bytes_(largest_count * reduction.value_bytes()),
       sums_(static_cast<size_t>(block_bytes_ * (HighestBit(workers) + 1))) {}
 
 const char* PairwiseSum::Of(const std::vector<Term>& terms, int64_t count) {

@@ -1,7 +1,11 @@
 #include "sum/reduction.h"
 
+#include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <type_traits>
 
+#include "shard/half.h"
 #include "shard/kernels.h"
 #include "shard/vector_versions.h"
 
@@ -161,6 +165,46 @@ bool IsDefined(ReduceOp op, DType dtype) {
 }
 
 Reduction::Reduction(ReduceOp op, DType dtype)
-    : element_bytes_(SizeOf(ValueType(dtype))), combine_(FunctionOf(op, dtype)) {}
+    : op_(op), dtype_(dtype), combine_(FunctionOf(op, dtype)) {}
+
+void Reduction::Load(const void* elements, int64_t count, char* values) const {
+  if (count == 0) return;  // An empty array may have no memory.
+  if (combines_elements()) {
+    std::memcpy(values, elements, static_cast<size_t>(count * value_bytes()));
+  } else {
+    half::ToFloat(dtype_, static_cast<const uint16_t*>(elements), count,
+                  reinterpret_cast<float*>(values));
+  }
+}
+
+void Reduction::Store(const char* results, int64_t terms, int64_t count, void* elements) const {
+  if (count == 0) return;
+  if (combines_elements()) {
+    if (results != elements) {
+      std::memcpy(elements, results, static_cast<size_t>(count * value_bytes()));
+    }
+    if (op_ == ReduceOp::kMean) Divide(static_cast<char*>(elements), terms, count);
+    return;
+  }
+  // Results are divided in memory of their own, because other workers read them.
+  float part[256];
+  auto* const to = static_cast<uint16_t*>(elements);
+  for (int64_t at = 0; at < count; at += std::size(part)) {
+    const int64_t n = std::min(count - at, static_cast<int64_t>(std::size(part)));
+    std::memcpy(part, results + at * value_bytes(), static_cast<size_t>(n * value_bytes()));
+    if (op_ == ReduceOp::kMean) Divide(reinterpret_cast<char*>(part), terms, n);
+    half::RoundToNearest(dtype_, part, n, to + at);
+  }
+}
+
+void Reduction::Divide(char* sums, int64_t terms, int64_t count) const {
+  WithType(ValueType(dtype_), [&](auto* null) {
+    using T = std::remove_pointer_t<decltype(null)>;
+    if constexpr (std::is_floating_point_v<T>) {  // There is no mean of integers.
+      auto* const values = reinterpret_cast<T*>(sums);
+      for (int64_t i = 0; i < count; ++i) values[i] /= static_cast<T>(terms);
+    }
+  });
+}
 
 }  // namespace multiverso

@@ -65,9 +65,9 @@ Status SpanningAggregation::SumChunk(const WaitLimit& limit) {
   return Status::Ok();
 }
 
-char* SpanningAggregation::value(int64_t element) const {
-  if (is_summed_as_it_is()) return data(ChunkBegin() + element);
-  return scratch(context_->members().rank()) + element * value_bytes();
+char* SpanningAggregation::value(int64_t number) const {
+  if (is_summed_as_it_is()) return element(ChunkBegin() + number);
+  return scratch(context_->members().rank()) + number * value_bytes();
 }
 
 Status SpanningAggregation::WaitHere(const WaitLimit& limit) {
@@ -187,8 +187,9 @@ Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
     }
     if (now >= limit.deadline) {
       const std::vector<int> awaited = sum_->Awaited();
+      if (awaited.empty()) return watch_.AbortLate(" in aggregate", "its messages to leave", -1);
       return watch_.AbortLate(" in aggregate", StrCat("the sums of ", NameRanks(awaited)),
-                              awaited.empty() ? -1 : awaited[0]);
+                              awaited[0]);
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     const auto nap = backoff.Next(now, kEager);

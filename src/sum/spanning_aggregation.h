@@ -28,8 +28,8 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values {
 
   int64_t ChunkBegin() const { return done_ * in_chunk_; }
   int64_t ChunkCount() const;
-  // Returns an element of the current chunk in the memory in which the leader sums.
-  char* value(int64_t element) const;
+  // Returns the value of an element of the current chunk in the memory in which the leader sums.
+  char* value(int64_t number) const;
   bool IsLeader() const { return ranks_here_.front() == context_->members().rank(); }
   Status SumChunk(const WaitLimit& limit);
   // Does the part of the node's leader.

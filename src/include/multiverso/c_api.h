@@ -185,6 +185,27 @@ MV_EXPORT int32_t MV_SessionBarrier(MV_Session session);
  * combined in float32, and the result is rounded once. */
 MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t op, int32_t dtype, void* data,
                                       int64_t count);
+typedef struct MV_CollectiveCall {
+  int64_t struct_size; /* set by the caller to sizeof(MV_CollectiveCall) */
+  int32_t kind;        /* MV_CALL_, which says what the arrays are */
+  int32_t op;          /* MV_OP_, of MV_CALL_AGGREGATE and MV_CALL_REDUCE_SCATTER */
+  int32_t dtype;       /* of all arrays; MV_FLOAT32 ... */
+  int32_t root;        /* worker id, of MV_CALL_BROADCAST */
+  const void* const* sent;
+  const int64_t* sent_counts; /* of elements, of each array */
+  void* const* received;
+  const int64_t* received_counts;
+} MV_CollectiveCall;
+
+/* Collective over the workers, or over all ranks if it is a barrier. Kind, op, dtype, root and the
+ * sizes must fit together on all (MV_ERR_MISMATCH). Calls that send arrays need a session of one
+ * node with MV_LOSS_FAILS (MV_ERR_UNSUPPORTED). */
+MV_EXPORT int32_t MV_SessionRun(MV_Session session, const MV_CollectiveCall* call);
+/* Starts the call in the background. The arrays must stay valid until it has ended. A thread of the
+ * session makes such calls in the order in which they were started, and every other collective call
+ * of the session first waits for them. Release the future with MV_FutureRelease. */
+MV_EXPORT int32_t MV_SessionStart(MV_Session session, const MV_CollectiveCall* call,
+                                  MV_Future* future);
 /* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; the other
  * workers continue without it. This worker may still get the state after the last complete round,
  * and must still close the session. */

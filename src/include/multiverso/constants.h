@@ -80,6 +80,14 @@
 #define MV_OP_OR 6
 #define MV_OP_XOR 7
 
+/* The calls of MV_SessionRun. Their arrays are 0, 1 or one for each worker, in worker order. */
+#define MV_CALL_BARRIER 0
+#define MV_CALL_AGGREGATE 1  /* MV_SessionAggregate of the received array, in place */
+#define MV_CALL_BROADCAST 2  /* received is the array of the root, which others receive */
+#define MV_CALL_ALL_GATHER 3 /* each worker sends an array to all, and receives one from each */
+#define MV_CALL_ALL_TO_ALL 4 /* each worker sends an array to each, and receives one from each */
+#define MV_CALL_REDUCE_SCATTER 5 /* an aggregate of the arrays that are sent to each worker */
+
 /* What an add does to the parameters w with a delta d; docs/updaters.md has the formulas and the
  * hyper-parameters of each updater. Only MV_UPDATER_ADD is for MV_INT32 and MV_INT64, too. */
 #define MV_UPDATER_ADD 0      /* w += d */

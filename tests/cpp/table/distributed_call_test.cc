@@ -13,7 +13,7 @@
 // finds it.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
-  return "leak:multiverso::ShardService::Begin\nleak:multiverso::ShardService::Abandon\n"
+  return "leak:multiverso::ShardService::Begin\nleak:multiverso::ServedRequest::Abandon\n"
          "leak:multiverso::ServerPipeline::Step\n";
 }
 

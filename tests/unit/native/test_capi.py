@@ -49,7 +49,9 @@ class Header:
             name: [
                 (match["name"], match["type"].replace(" *", "*"), match["length"])
                 for match in re.finditer(
-                    r"(?P<type>(?:const )?\w+\*?) (?P<name>\w+)(?:\[(?P<length>\w+)\])?;", body
+                    r"(?P<type>(?:const )?\w+\*?(?: const\*)?) (?P<name>\w+)"
+                    r"(?:\[(?P<length>\w+)\])?;",
+                    body,
                 )
             ]
             for body, name in re.findall(r"typedef struct \w+ \{(.*?)\} (\w+);", text, re.DOTALL)

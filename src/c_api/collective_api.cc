@@ -1,0 +1,193 @@
+// The part of the C API for collective calls of a session that move or combine arrays.
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "c_api/call_recording.h"
+#include "c_api/guard.h"
+#include "c_api/registry.h"
+#include "multiverso/c_api.h"
+
+namespace multiverso::c_api {
+namespace {
+
+// A call that the session's thread for background calls can make, too.
+struct Collective {
+  CallKind kind;
+  int64_t bytes = 0;  // that the call moves, for records
+  std::function<Status(SessionEntry*, Interrupt*)> body;
+};
+
+Status CheckTypeAndOp(const char* name, int32_t dtype, int32_t op) {
+  if (!IsDType(dtype)) {
+    return Status(Code::kType, StrCat(name, ": expected a dtype from 0 to 9, received ", dtype));
+  }
+  if (!IsReduceOp(op)) {
+    return Status(Code::kValue, StrCat(name, ": expected an op from 0 to 7, received ", op));
+  }
+  const auto wanted = static_cast<ReduceOp>(op);
+  const auto type = static_cast<DType>(dtype);
+  if (IsDefined(wanted, type)) return Status::Ok();
+  return Status(Code::kType, StrCat(name, ": op ", NameOf(wanted), " needs ",
+                                    wanted == ReduceOp::kMean ? "floats" : "integers or bools",
+                                    ", received ", NameOf(type)));
+}
+
+Status CheckArray(const char* name, const void* data, int64_t count) {
+  if (count >= 0 && (count == 0 || data != nullptr)) return Status::Ok();
+  return Status(Code::kValue, StrCat(name, ": expected 0 elements or more, received ", count,
+                                     data == nullptr ? " and no buffer" : ""));
+}
+
+// Reads `number` arrays. Memory that a call only reads is not written through its Part.
+template <class Pointer>
+Status ReadParts(const char* name, Pointer const* arrays, const int64_t* counts, int64_t number,
+                 std::vector<Transfer::Part>* parts) {
+  if (arrays == nullptr || counts == nullptr) {
+    return Status(Code::kValue, StrCat(name, ": expected ", number, " arrays, received null"));
+  }
+  for (int64_t i = 0; i < number; ++i) {
+    MV_RETURN_IF_NOT_OK(CheckArray(name, arrays[i], counts[i]));
+    parts->push_back({const_cast<char*>(static_cast<const char*>(arrays[i])), counts[i]});
+  }
+  return Status::Ok();
+}
+
+Result<Collective> AggregateOf(const MV_CollectiveCall& call) {
+  MV_RETURN_IF_NOT_OK(CheckTypeAndOp("aggregate", call.dtype, call.op));
+  std::vector<Transfer::Part> parts;
+  MV_RETURN_IF_NOT_OK(ReadParts("aggregate", call.received, call.received_counts, 1, &parts));
+  const Aggregation::Array array{static_cast<ReduceOp>(call.op), static_cast<DType>(call.dtype),
+                                 parts[0].data, parts[0].count};
+  return Collective{CallKind::kAggregate, array.count * SizeOf(array.dtype),
+                    [array](SessionEntry* entry, Interrupt* interrupt) {
+                      return entry->session->Aggregate(array, interrupt);
+                    }};
+}
+
+Result<Collective> TransferOf(const MV_CollectiveCall& call, CollectiveKind kind,
+                              const Membership& members) {
+  const char* const name = NameOf(kind);
+  const int64_t workers = members.num_workers();
+  const bool combines = kind == CollectiveKind::kReduceScatter;
+  const bool is_broadcast = kind == CollectiveKind::kBroadcast;
+  MV_RETURN_IF_NOT_OK(CheckTypeAndOp(name, call.dtype, combines ? call.op : MV_OP_SUM));
+  Transfer::Call wanted;
+  wanted.kind = kind;
+  wanted.op = static_cast<ReduceOp>(combines ? call.op : MV_OP_SUM);
+  wanted.dtype = static_cast<DType>(call.dtype);
+  wanted.root = is_broadcast ? call.root : 0;
+  if (wanted.root < 0 || wanted.root >= workers) {
+    return Status(Code::kValue, StrCat(name, ": expected a root from 0 to ", workers - 1,
+                                       ", received ", call.root));
+  }
+  const bool receives_one = combines || is_broadcast;
+  MV_RETURN_IF_NOT_OK(ReadParts(name, call.received, call.received_counts,
+                                receives_one ? 1 : workers, &wanted.received));
+  if (is_broadcast) {
+    const Transfer::Part array = wanted.received[0];
+    wanted.received.assign(static_cast<size_t>(workers), Transfer::Part{});
+    wanted.received[static_cast<size_t>(wanted.root)] = array;
+    wanted.sent = {members.worker_id() == wanted.root ? array : Transfer::Part{}};
+  } else {
+    const bool sends_one = kind == CollectiveKind::kAllGather;
+    MV_RETURN_IF_NOT_OK(
+        ReadParts(name, call.sent, call.sent_counts, sends_one ? 1 : workers, &wanted.sent));
+  }
+  int64_t bytes = 0;
+  for (const Transfer::Part& part : wanted.received) bytes += part.count * SizeOf(wanted.dtype);
+  return Collective{static_cast<CallKind>(NumberOf(kind)), bytes,
+                    [wanted](SessionEntry* entry, Interrupt* interrupt) {
+                      return entry->session->Move(wanted, interrupt);
+                    }};
+}
+
+Result<Collective> CollectiveOf(const MV_CollectiveCall* call, const Membership& members) {
+  MV_RETURN_IF_NOT_OK(CheckStruct(call, "MV_CollectiveCall"));
+  switch (call->kind) {
+    case MV_CALL_BARRIER:
+      return Collective{CallKind::kBarrier, 0, [](SessionEntry* entry, Interrupt* interrupt) {
+                          return entry->session->Barrier(interrupt);
+                        }};
+    case MV_CALL_AGGREGATE:
+      return AggregateOf(*call);
+    case MV_CALL_BROADCAST:
+      return TransferOf(*call, CollectiveKind::kBroadcast, members);
+    case MV_CALL_ALL_GATHER:
+      return TransferOf(*call, CollectiveKind::kAllGather, members);
+    case MV_CALL_ALL_TO_ALL:
+      return TransferOf(*call, CollectiveKind::kAllToAll, members);
+    case MV_CALL_REDUCE_SCATTER:
+      return TransferOf(*call, CollectiveKind::kReduceScatter, members);
+    default:
+      return Status(Code::kValue,
+                    StrCat("MV_CollectiveCall.kind: expected 0 to 5, received ", call->kind));
+  }
+}
+
+// Runs in the session's thread for background calls.
+Status MakeInBackground(SessionEntry* entry, const Collective& collective) {
+  const std::optional<std::string> left = LeaveReason(entry);
+  if (left.has_value()) return Status(Code::kAborted, *left);
+  Interrupt interrupt([entry] { return LeaveReason(entry); });
+  return MakeCollective(entry, collective.kind, collective.bytes, &interrupt, collective.body);
+}
+
+}  // namespace
+}  // namespace multiverso::c_api
+
+using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
+using namespace multiverso::c_api;  // NOLINT
+
+int32_t MV_SessionBarrier(MV_Session session) {
+  return Guard([&]() -> Status {
+    return RunCollective(session, CallKind::kBarrier, 0,
+                         [](SessionEntry* entry, Interrupt* interrupt) {
+                           return entry->session->Barrier(interrupt);
+                         });
+  });
+}
+
+int32_t MV_SessionAggregate(MV_Session session, int32_t op, int32_t dtype, void* data,
+                            int64_t count) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckTypeAndOp("aggregate", dtype, op));
+    MV_RETURN_IF_NOT_OK(CheckArray("aggregate", data, count));
+    const Aggregation::Array array{static_cast<ReduceOp>(op), static_cast<DType>(dtype), data,
+                                   count};
+    return RunCollective(session, CallKind::kAggregate, count * SizeOf(array.dtype),
+                         [&](SessionEntry* entry, Interrupt* interrupt) {
+                           return entry->session->Aggregate(array, interrupt);
+                         });
+  });
+}
+
+int32_t MV_SessionRun(MV_Session session, const MV_CollectiveCall* call) {
+  return Guard([&]() -> Status {
+    const SessionHandles::Use use = OpenSessions().Using(session);
+    if (!use) return OpenSessions().Stale(session);
+    MV_ASSIGN_OR_RETURN(const Collective collective, CollectiveOf(call, use->session->members()));
+    return RunCollective(session, collective.kind, collective.bytes, collective.body);
+  });
+}
+
+int32_t MV_SessionStart(MV_Session session, const MV_CollectiveCall* call, MV_Future* future) {
+  return Guard([&]() -> Status {
+    if (future == nullptr) return Status(Code::kValue, "MV_SessionStart: received null");
+    const auto use = std::make_shared<SessionHandles::Use>(OpenSessions().Using(session));
+    if (!*use) return OpenSessions().Stale(session);
+    SessionEntry* const entry = use->get();
+    MV_ASSIGN_OR_RETURN(const Collective collective, CollectiveOf(call, entry->session->members()));
+    return RunCall([&](Interrupt* interrupt) -> Status {
+      const WaitLimit limit = WaitLimit::Until(Instant::max(), interrupt);
+      MV_RETURN_IF_NOT_OK(entry->background->WaitForRoom(0, limit));
+      return StartWithFuture(
+          entry->background, 0,
+          [use, collective] { return MakeInBackground(use->get(), collective); }, future);
+    });
+  });
+}

@@ -1,0 +1,210 @@
+#include "sum/transfer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "sum/pairwise_sum.h"
+
+namespace multiverso {
+namespace {
+
+// Parts begin at cache lines, so that no two workers use the same one.
+constexpr int64_t kLine = 64;
+// The number of bytes combined at a time, which stay in the first-level cache.
+constexpr int64_t kBytesCombined = int64_t{8} << 10;
+
+}  // namespace
+
+// What a worker tells the others at the first chunk.
+struct Transfer::Announcement {
+  int32_t op;
+  int32_t dtype;
+  int32_t root;
+  int32_t is_even;  // whether all parts have the same size
+  int64_t count;    // of elements of each part, or of the largest one
+
+  bool IsLike(const Announcement& other) const {
+    return op == other.op && dtype == other.dtype && root == other.root;
+  }
+};
+
+// The numbers of elements that a worker sends to another worker, and expects from that worker.
+struct Transfer::Sizes {
+  int64_t sent;
+  int64_t expected;
+};
+
+Transfer::Transfer(RankContext* context, AggregationState* state, const Call& call)
+    : context_(context),
+      state_(state),
+      call_(call),
+      reduction_(is_reduction() ? call.op : ReduceOp::kSum, call.dtype),
+      me_(context->members().worker_id()),
+      workers_(static_cast<int>(context->workers()->members().size())) {
+  const int64_t room =
+      NodeMemory::kScratchAreaBytes - RoundUp(workers_ * int64_t{sizeof(Sizes)}, kLine);
+  const int64_t slots = sends_to_all() ? 1 : workers_;
+  in_chunk_ = room / slots / kLine * kLine / staged_bytes();
+}
+
+const Transfer::Part& Transfer::SentTo(int worker) const {
+  return call_.sent[sends_to_all() ? 0 : static_cast<size_t>(worker)];
+}
+
+const Transfer::Part& Transfer::ReceivedFrom(int worker) const {
+  return call_.received[is_reduction() ? 0 : static_cast<size_t>(worker)];
+}
+
+int64_t Transfer::CountIn(const Part& part, int64_t chunk) const {
+  return std::max(std::min(part.count - chunk * in_chunk_, in_chunk_), int64_t{0});
+}
+
+char* Transfer::ElementOf(const Part& part, int64_t chunk) const {
+  return part.data + chunk * in_chunk_ * SizeOf(call_.dtype);
+}
+
+char* Transfer::Staged(int from, int to) const {
+  const int64_t slot = sends_to_all() ? 0 : RoundUp(in_chunk_ * staged_bytes(), kLine) * to;
+  return reinterpret_cast<char*>(StagedSizes(from)) +
+         RoundUp(workers_ * int64_t{sizeof(Sizes)}, kLine) + slot;
+}
+
+Transfer::Sizes* Transfer::StagedSizes(int from) const {
+  const int rank = context_->workers()->members()[static_cast<size_t>(from)];
+  const int local_rank = context_->members().local_rank_of(rank);
+  return reinterpret_cast<Sizes*>(context_->memory()->scratch(local_rank, state_->area));
+}
+
+Transfer::Announcement Transfer::Announce() const {
+  Announcement mine{static_cast<int32_t>(call_.op), static_cast<int32_t>(call_.dtype), call_.root,
+                    1, SentTo(me_).count};
+  if (call_.kind == CollectiveKind::kBroadcast) {
+    mine.count = std::max(SentTo(me_).count, ReceivedFrom(call_.root).count);
+    return mine;
+  }
+  for (const std::vector<Part>* const parts : {&call_.sent, &call_.received}) {
+    for (const Part& part : *parts) {
+      if (part.count != mine.count) mine.is_even = 0;
+      mine.count = std::max(mine.count, part.count);
+    }
+  }
+  return mine;
+}
+
+Status Transfer::Run(const WaitLimit& limit) {
+  Group* const workers = context_->workers();
+  const Announcement mine = Announce();
+  for (int worker = 0; mine.is_even == 0 && worker < workers_; ++worker) {
+    StagedSizes(me_)[worker] = {SentTo(worker).count, ReceivedFrom(worker).count};
+  }
+  for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
+    StageChunk(chunk);
+    workers->BeginAllgather(call_.kind, &mine, sizeof(mine));
+    MV_RETURN_IF_NOT_OK(workers->Wait(limit));
+    if (chunk == 0) MV_RETURN_IF_NOT_OK(CheckCalls());
+    is_reduction() ? CombineChunk(chunk) : TakeChunk(chunk);
+    state_->area ^= 1;
+  }
+  return Status::Ok();
+}
+
+void Transfer::StageChunk(int64_t chunk) {
+  if (workers_ == 1 && !is_reduction()) return;
+  const auto stage = [&](const Part& part, char* to) {
+    const int64_t count = CountIn(part, chunk);
+    if (count == 0) return;
+    if (is_reduction()) {
+      reduction_.Load(ElementOf(part, chunk), count, to);
+    } else {
+      std::memcpy(to, ElementOf(part, chunk), static_cast<size_t>(count * staged_bytes()));
+    }
+  };
+  if (sends_to_all()) return stage(call_.sent[0], Staged(me_, 0));
+  for (int worker = 0; worker < workers_; ++worker) {
+    if (worker != me_ || is_reduction()) stage(SentTo(worker), Staged(me_, worker));
+  }
+}
+
+Status Transfer::CheckCalls() {
+  const Group& workers = *context_->workers();
+  const auto call_of = [&](int worker) {
+    return workers.payload(workers.members()[static_cast<size_t>(worker)]).Read<Announcement>();
+  };
+  const Announcement first = call_of(0);
+  const auto describe = [&](const Announcement& call) {
+    std::string text = StrCat(call.is_even != 0 ? "" : "up to ", call.count, " ",
+                              NameOf(static_cast<DType>(call.dtype)));
+    if (is_reduction()) text += StrCat(", op ", NameOf(static_cast<ReduceOp>(call.op)));
+    if (call_.kind == CollectiveKind::kBroadcast) text += StrCat(" of worker ", call.root);
+    return text;
+  };
+  bool all_even = true;
+  int64_t largest = 0;
+  for (int worker = 0; worker < workers_; ++worker) {
+    const Announcement call = call_of(worker);
+    all_even = all_even && call.is_even != 0;
+    largest = std::max(largest, call.count);
+  }
+  for (int worker = 0; worker < workers_; ++worker) {
+    const Announcement call = call_of(worker);
+    if (call.IsLike(first) && (!all_even || call.count == first.count)) continue;
+    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: worker 0 called ",
+                                          NameOf(call_.kind), " of ", describe(first), ", worker ",
+                                          worker, " of ", describe(call)));
+  }
+  chunks_ = std::max(DivideUp(largest, in_chunk_), int64_t{1});
+  return all_even ? Status::Ok() : CheckSizes();
+}
+
+Status Transfer::CheckSizes() const {
+  const Group& workers = *context_->workers();
+  const auto sizes = [&](int of, int about) {
+    const int rank = workers.members()[static_cast<size_t>(of)];
+    const auto call = workers.payload(rank).Read<Announcement>();
+    return call.is_even != 0 ? Sizes{call.count, call.count} : StagedSizes(of)[about];
+  };
+  for (int from = 0; from < workers_; ++from) {
+    for (int to = 0; to < workers_; ++to) {
+      const int64_t sent = sizes(from, to).sent;
+      const int64_t expected = sizes(to, from).expected;
+      if (sent == expected) continue;
+      return Status(
+          Code::kMismatch,
+          StrCat("the ranks did not make the same call: in ", NameOf(call_.kind), ", worker ", to,
+                 " expected ", expected, " elements from worker ", from, ", which sent ", sent));
+    }
+  }
+  return Status::Ok();
+}
+
+void Transfer::TakeChunk(int64_t chunk) {
+  for (int worker = 0; worker < workers_; ++worker) {
+    const Part& part = ReceivedFrom(worker);
+    const int64_t count = CountIn(part, chunk);
+    if (count == 0) continue;
+    char* const to = ElementOf(part, chunk);
+    const char* const from = worker == me_ ? ElementOf(SentTo(me_), chunk) : Staged(worker, me_);
+    if (from != to) std::memmove(to, from, static_cast<size_t>(count * staged_bytes()));
+  }
+}
+
+void Transfer::CombineChunk(int64_t chunk) {
+  const Part& part = call_.received[0];
+  const int64_t end = CountIn(part, chunk);
+  const int64_t at_a_time = std::max(std::min(kBytesCombined / staged_bytes(), end), int64_t{1});
+  PairwiseSum sum(reduction_, workers_, at_a_time);
+  std::vector<PairwiseSum::Term> terms(static_cast<size_t>(workers_));
+  for (int64_t begin = 0; begin < end; begin += at_a_time) {
+    const int64_t count = std::min(at_a_time, end - begin);
+    for (int worker = 0; worker < workers_; ++worker) {
+      terms[static_cast<size_t>(worker)] = {worker, Staged(worker, me_) + begin * staged_bytes()};
+    }
+    reduction_.Store(sum.Of(terms, count), workers_, count,
+                     ElementOf(part, chunk) + begin * SizeOf(call_.dtype));
+  }
+}
+
+}  // namespace multiverso
