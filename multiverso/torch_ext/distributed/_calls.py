@@ -1,0 +1,166 @@
+"""The collective calls of a session, with the memory of tensors as their arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from ctypes import addressof, byref, c_int32, c_int64, c_void_p, sizeof
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+import torch
+from torch.distributed import ReduceOp
+
+from multiverso._native import capi
+from multiverso._native.library import checked, lib, undeclared
+from multiverso.torch_ext.distributed._rendezvous import Host
+
+#: The types that the library combines.
+DTYPES: Final = {
+    torch.float32: capi.MV_FLOAT32,
+    torch.float64: capi.MV_FLOAT64,
+    torch.float16: capi.MV_FLOAT16,
+    torch.bfloat16: capi.MV_BFLOAT16,
+    torch.int8: capi.MV_INT8,
+    torch.int16: capi.MV_INT16,
+    torch.int32: capi.MV_INT32,
+    torch.int64: capi.MV_INT64,
+    torch.uint8: capi.MV_UINT8,
+    torch.bool: capi.MV_BOOL,
+}
+
+OPS: Final = {
+    ReduceOp.SUM: capi.MV_OP_SUM,
+    ReduceOp.AVG: capi.MV_OP_MEAN,
+    ReduceOp.PRODUCT: capi.MV_OP_PRODUCT,
+    ReduceOp.MIN: capi.MV_OP_MIN,
+    ReduceOp.MAX: capi.MV_OP_MAX,
+    ReduceOp.BAND: capi.MV_OP_AND,
+    ReduceOp.BOR: capi.MV_OP_OR,
+    ReduceOp.BXOR: capi.MV_OP_XOR,
+}
+
+#: Calls that only copy take tensors of any type as bytes.
+_BYTES: Final = capi.MV_UINT8
+
+_STRUCT_SIZE: Final = sizeof(capi.MV_CollectiveCall)
+_run: Final = undeclared("MV_SessionRun")
+_aggregate: Final = undeclared("MV_SessionAggregate")
+
+
+class Span(NamedTuple):
+    """A part of a tensor: its address, and its number of elements."""
+
+    address: int
+    count: int
+
+
+def span(tensor: torch.Tensor) -> Span:
+    """Return the memory of a contiguous tensor."""
+    return Span(tensor.data_ptr(), tensor.numel())
+
+
+def spans(tensor: torch.Tensor, number: int) -> list[Span]:
+    """Return the memory of a contiguous tensor in parts of equal size."""
+    count = tensor.numel() // number
+    address, step = tensor.data_ptr(), count * tensor.element_size()
+    return [Span(address + i * step, count) for i in range(number)]
+
+
+def spans_of_rows(tensor: torch.Tensor, rows: Sequence[int]) -> list[Span]:
+    """Return the memory of a contiguous tensor in parts of so many rows."""
+    in_row = tensor[0].numel() if tensor.shape[0] else 0
+    address, parts = tensor.data_ptr(), []
+    for number in rows:
+        parts.append(Span(address, number * in_row))
+        address += number * in_row * tensor.element_size()
+    return parts
+
+
+class Call:
+    """The arguments of a call in C.
+
+    Parameters
+    ----------
+    kind : int
+        ``MV_CALL_...``.
+    dtype : torch.dtype
+        The type of all elements.
+    sent, received : sequence of Span
+        The arrays of the call.
+    op : int, optional
+        ``MV_OP_...``, of a call that combines arrays.
+    root : int, optional
+        The rank whose tensor is broadcast.
+
+    """
+
+    def __init__(
+        self,
+        kind: int,
+        dtype: torch.dtype,
+        sent: Sequence[Span],
+        received: Sequence[Span],
+        op: int | None = None,
+        root: int = 0,
+    ) -> None:
+        # The number of bytes of elements that the call copies without knowing their type.
+        factor = 1 if op is not None else dtype.itemsize
+        code = DTYPES[dtype] if op is not None else _BYTES
+        raw = capi.MV_CollectiveCall(_STRUCT_SIZE, kind, op or 0, code, root)
+        self._arrays = []
+        for name, parts in (("sent", sent), ("received", received)):
+            if not parts:
+                continue
+            addresses = (c_void_p * len(parts))(*[part.address for part in parts])
+            counts = (c_int64 * len(parts))(*[part.count * factor for part in parts])
+            self._arrays += [addresses, counts]
+            if name == "sent":
+                raw.sent, raw.sent_counts = addresses, addressof(counts)
+            else:
+                raw.received, raw.received_counts = addressof(addresses), addressof(counts)
+        self.raw = raw
+
+
+class SharedMemory:
+    """The session of the ranks of a group that share memory.
+
+    It is not the session that a program opens with `multiverso.init`.
+    """
+
+    def __init__(self, host: Host, rank: int, timeout: timedelta) -> None:
+        raw = capi.MV_SessionOptions()
+        checked.MV_SessionOptionsInit(byref(raw))
+        raw.timeout_ms = math.ceil(timeout.total_seconds() * 1000)
+        raw.peer_timeout_ms = min(raw.peer_timeout_ms, raw.timeout_ms)
+        if len(host.ranks) > 1:
+            raw.transport = capi.MV_TRANSPORT_LOCAL
+            raw.job_name = host.job.encode()
+            raw.job_rank, raw.job_size = host.ranks.index(rank), len(host.ranks)
+        self._handle = capi.MV_Session()
+        self._seconds = timeout.total_seconds()
+        checked.MV_SessionOpen(byref(raw), byref(self._handle))
+
+    def aggregate(self, op: c_int32, dtype: c_int32, tensor: torch.Tensor) -> None:
+        """Combine a contiguous tensor over the ranks, in place."""
+        address, count = c_void_p(tensor.data_ptr()), c_int64(tensor.numel())
+        _aggregate(self._handle, op, dtype, address, count)
+
+    def run(self, call: Call) -> None:
+        """Make a call."""
+        _run(self._handle, byref(call.raw))
+
+    def start(self, call: Call) -> capi.MV_Future:
+        """Start a call. The memory of its tensors must stay valid until it has ended."""
+        future = capi.MV_Future()
+        checked.MV_SessionStart(self._handle, byref(call.raw), byref(future))
+        return future
+
+    def close(self) -> None:
+        """Wait for this rank's calls, and leave. The other ranks may leave later."""
+        lib.MV_SessionFlush(self._handle, self._seconds)
+        self.leave("its process group was destroyed")
+
+    def leave(self, reason: str) -> None:
+        """End this rank's calls with an error; ranks that wait for it receive the reason."""
+        lib.MV_SessionLeave(self._handle, reason.encode())

@@ -1,0 +1,201 @@
+"""Translates calls on tensors to calls of the library.
+
+A tensor that is not contiguous takes part as a contiguous copy, which is copied back at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from multiverso._native import capi
+from multiverso.torch_ext.distributed._calls import DTYPES, OPS, Call, span, spans, spans_of_rows
+
+
+class Plan(NamedTuple):
+    """A call of the library.
+
+    Attributes
+    ----------
+    call : Call
+        The call.
+    used : list of Tensor
+        The memory that it reads and writes.
+    finish : list of callable
+        What must be done with the results when it has ended.
+
+    """
+
+    call: Call
+    used: list[torch.Tensor]
+    finish: list[Callable[[], object]]
+
+
+def can_use(tensor: torch.Tensor) -> bool:
+    """Return whether the library can read the memory of a tensor."""
+    return tensor.device.type == "cpu" and tensor.layout is torch.strided
+
+
+def reduction(tensor: torch.Tensor, ranks: int, op: Any) -> Plan:
+    """Combine a tensor over the ranks, in place."""
+    whole, finish = _writable(tensor, keeps=True)
+    code = _code(op, whole, ranks, finish)
+    call = Call(capi.MV_CALL_AGGREGATE, tensor.dtype, [], [span(whole)], code)
+    return Plan(call, [whole], finish)
+
+
+def broadcast(tensor: torch.Tensor, root: int) -> Plan:
+    """Copy a tensor of rank `root` to the others."""
+    whole, finish = _writable(tensor, keeps=True)
+    call = Call(capi.MV_CALL_BROADCAST, tensor.dtype, [], [span(whole)], root=root)
+    return Plan(call, [whole], finish)
+
+
+def gather(outputs: Sequence[torch.Tensor], tensor: torch.Tensor) -> Plan:
+    """Copy the tensors of all ranks to `outputs`."""
+    _require_dtype(tensor, outputs)
+    source = tensor.contiguous()
+    wholes, finish = _writables(outputs)
+    call = Call(
+        capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], [span(whole) for whole in wholes]
+    )
+    return Plan(call, [source, *wholes], finish)
+
+
+def gather_into(output: torch.Tensor, tensor: torch.Tensor, ranks: int) -> Plan:
+    """Copy the tensors of all ranks to the parts of one."""
+    _require_dtype(tensor, [output])
+    _require_size("output", output, tensor.numel() * ranks)
+    source = tensor.contiguous()
+    whole, finish = _writable(output)
+    call = Call(capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], spans(whole, ranks))
+    return Plan(call, [source, whole], finish)
+
+
+def scatter(output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any) -> Plan:
+    """Combine the tensors that the ranks have for this one."""
+    ranks = len(inputs)
+    _require_dtype(output, inputs)
+    sources = [tensor.contiguous() for tensor in inputs]
+    whole, finish = _writable(output)
+    code = _code(op, whole, ranks, finish)
+    sent = [span(source) for source in sources]
+    call = Call(capi.MV_CALL_REDUCE_SCATTER, output.dtype, sent, [span(whole)], code)
+    return Plan(call, [whole, *sources], finish)
+
+
+def scatter_from(output: torch.Tensor, tensor: torch.Tensor, ranks: int, op: Any) -> Plan:
+    """Combine the parts that the tensors of all ranks have for this one."""
+    _require_dtype(output, [tensor])
+    _require_size("input", tensor, output.numel() * ranks)
+    source = tensor.contiguous()
+    whole, finish = _writable(output)
+    code = _code(op, whole, ranks, finish)
+    call = Call(
+        capi.MV_CALL_REDUCE_SCATTER, output.dtype, spans(source, ranks), [span(whole)], code
+    )
+    return Plan(call, [whole, source], finish)
+
+
+def exchange(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> Plan:
+    """Send a tensor to each rank, and receive one from each."""
+    _require_dtype(outputs[0], [*outputs, *inputs])
+    sources = [tensor.contiguous() for tensor in inputs]
+    wholes, finish = _writables(outputs)
+    sent, received = [span(source) for source in sources], [span(whole) for whole in wholes]
+    call = Call(capi.MV_CALL_ALL_TO_ALL, outputs[0].dtype, sent, received)
+    return Plan(call, [*sources, *wholes], finish)
+
+
+def exchange_rows(
+    output: torch.Tensor,
+    tensor: torch.Tensor,
+    ranks: int,
+    output_rows: Sequence[int],
+    input_rows: Sequence[int],
+) -> Plan:
+    """Send rows of a tensor to each rank, and receive rows from each.
+
+    The numbers of rows are equal for all ranks if the lists are empty.
+    """
+    _require_dtype(output, [tensor])
+    source = tensor.contiguous()
+    whole, finish = _writable(output)
+    sent = spans_of_rows(source, _rows("input", tensor, ranks, input_rows))
+    received = spans_of_rows(whole, _rows("output", output, ranks, output_rows))
+    return Plan(
+        Call(capi.MV_CALL_ALL_TO_ALL, output.dtype, sent, received), [source, whole], finish
+    )
+
+
+def barrier() -> Plan:
+    """Wait for all ranks."""
+    return Plan(Call(capi.MV_CALL_BARRIER, torch.uint8, [], []), [], [])
+
+
+def _rows(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> Sequence[int]:
+    length = tensor.shape[0] if tensor.dim() else 0
+    if not rows:
+        if length % ranks:
+            msg = f"{what}: expected rows for each of {ranks} ranks, received {length} rows"
+            raise ValueError(msg)
+        return [length // ranks] * ranks
+    if len(rows) != ranks or min(rows) < 0 or sum(rows) != length:
+        msg = (
+            f"{what}_split_sizes: expected {ranks} numbers whose sum is {length}, received "
+            f"{list(rows)}"
+        )
+        raise ValueError(msg)
+    return rows
+
+
+def _writable(
+    tensor: torch.Tensor, keeps: bool = False
+) -> tuple[torch.Tensor, list[Callable[[], object]]]:
+    """Return a contiguous tensor for the result, and what copies it to `tensor` if that is another.
+
+    The tensor has the content of `tensor` if it `keeps` it.
+    """
+    if tensor.is_contiguous():
+        return tensor, []
+    format_ = torch.contiguous_format
+    whole = tensor.contiguous() if keeps else torch.empty_like(tensor, memory_format=format_)
+    return whole, [lambda: tensor.copy_(whole)]
+
+
+def _writables(
+    tensors: Sequence[torch.Tensor],
+) -> tuple[list[torch.Tensor], list[Callable[[], object]]]:
+    pairs = [_writable(tensor) for tensor in tensors]
+    return [whole for whole, _ in pairs], [copy for _, finish in pairs for copy in finish]
+
+
+def _code(op: Any, whole: torch.Tensor, ranks: int, finish: list[Callable[[], object]]) -> int:
+    """Return the code of an operation. An average of integers is a sum that `finish` divides."""
+    dtype = whole.dtype
+    if op not in OPS:
+        msg = f"op: expected one of {', '.join(known.name for known in OPS)}, received {op}"
+        raise ValueError(msg)
+    if dtype not in DTYPES or (dtype is torch.bool and OPS[op] == capi.MV_OP_MEAN):
+        allowed = ", ".join(str(known).removeprefix("torch.") for known in DTYPES)
+        msg = f"{op.name}: expected tensors of {allowed} (AVG: no bool), received {dtype}"
+        raise TypeError(msg)
+    if OPS[op] == capi.MV_OP_MEAN and not dtype.is_floating_point:
+        finish.insert(0, lambda: whole.div_(ranks, rounding_mode="trunc"))
+        return capi.MV_OP_SUM
+    return OPS[op]
+
+
+def _require_dtype(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> None:
+    for other in others:
+        if other.dtype is not tensor.dtype:
+            msg = f"expected tensors of one dtype, received {tensor.dtype} and {other.dtype}"
+            raise TypeError(msg)
+
+
+def _require_size(what: str, tensor: torch.Tensor, count: int) -> None:
+    if tensor.numel() != count:
+        msg = f"{what}: expected {count} elements, received {tensor.numel()}"
+        raise ValueError(msg)

@@ -1,0 +1,27 @@
+"""Tells PyTorch the name of Multiverso's backend, without importing Multiverso.
+
+PyTorch calls `register` at the end of ``import torch`` (the entry point group ``torch.backends``),
+which must stay fast and must not fail. So this module is outside the package, which takes longer to
+import, and imports it when a program makes a process group.
+"""
+
+
+def register() -> None:
+    """Register the backend "multiverso" of torch.distributed, if PyTorch has process groups."""
+    try:
+        from torch import distributed
+
+        if distributed.is_available() and not hasattr(distributed.Backend, "MULTIVERSO"):
+            distributed.Backend.register_backend(
+                "multiverso", _create, extended_api=True, devices=["cpu"]
+            )
+    except Exception:  # An exception here would make `import torch` fail.
+        import logging
+
+        logging.getLogger("multiverso").debug("the backend is not registered", exc_info=True)
+
+
+def _create(options: object, _backend_options: object) -> object:
+    from multiverso.torch_ext.distributed._group import create
+
+    return create(options)
