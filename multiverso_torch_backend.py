@@ -7,14 +7,19 @@ import, and imports it when a program makes a process group.
 
 
 def register() -> None:
-    """Register the backend "multiverso" of torch.distributed, if PyTorch has process groups."""
+    """Register the backend and the rendezvous "multiverso", if PyTorch has process groups."""
     try:
         from torch import distributed
 
-        if distributed.is_available() and not hasattr(distributed.Backend, "MULTIVERSO"):
+        if not distributed.is_available():
+            return
+        from torch.distributed.rendezvous import register_rendezvous_handler
+
+        if not hasattr(distributed.Backend, "MULTIVERSO"):
             distributed.Backend.register_backend(
                 "multiverso", _create, extended_api=True, devices=["cpu"]
             )
+            register_rendezvous_handler("multiverso", _meet)
     except Exception:  # An exception here would make `import torch` fail.
         import logging
 
@@ -25,3 +30,9 @@ def _create(options: object, _backend_options: object) -> object:
     from multiverso.torch_ext.distributed._group import create
 
     return create(options)
+
+
+def _meet(url: str, timeout: object = None, **options: object) -> object:
+    from multiverso.torch_ext.distributed._rendezvous import meet
+
+    return meet(url, timeout, **options)

@@ -1,12 +1,65 @@
-"""Finds out which ranks of a group can share memory, through the store of the group."""
+"""How ranks find each other: the store of a job, and which ranks can share memory."""
 
 import os
 import secrets
+import socket
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from torch import distributed
+
+import multiverso as mv
+from multiverso import api
+
+#: The wait for a store, unless `init_process_group` names another one.
+_TIMEOUT = timedelta(minutes=5)
+
+
+def meet(
+    url: str, timeout: timedelta | None = None, **_options: object
+) -> Iterator[tuple[distributed.Store, int, int]]:
+    """Yield the store, the rank and the size of a job that any launcher of Multiverso has started.
+
+    ``init_process_group("multiverso", init_method="multiverso://")`` calls it. The ranks are those
+    of the open session, or of one that exists only during this call.
+
+    Raises
+    ------
+    ValueError
+        If the URL has more than its scheme.
+
+    """
+    if url.rstrip("/") != "multiverso:":
+        msg = f"init_method: expected 'multiverso://', received {url!r}"
+        raise ValueError(msg)
+    timeout = timeout or _TIMEOUT
+    if mv.is_initialized():
+        yield _store_of_session(timeout), mv.rank(), mv.size()
+    else:
+        with mv.init(timeout=timeout.total_seconds()):
+            found = _store_of_session(timeout), mv.rank(), mv.size()
+        yield found
+
+
+def _store_of_session(timeout: timedelta) -> distributed.Store:
+    """Return a store that rank 0 keeps. Collective over the workers of the session."""
+    is_master = mv.rank() == 0
+    host = "127.0.0.1" if api.current_session().num_nodes == 1 else socket.getfqdn()
+    port, address = 0, np.zeros(260, np.uint8)
+    if is_master:
+        master = distributed.TCPStore(
+            host, port, is_master=True, wait_for_workers=False, timeout=timeout
+        )
+        text = f"{host} {master.port}".encode()
+        address[: len(text)] = np.frombuffer(text, np.uint8)
+    mv.aggregate(address)
+    if is_master:
+        return master
+    host, port = bytes(address).rstrip(b"\0").decode().split()
+    return distributed.TCPStore(host, int(port), is_master=False, timeout=timeout)
 
 
 class Host(NamedTuple):
