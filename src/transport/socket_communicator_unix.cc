@@ -2,10 +2,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -255,6 +256,15 @@ class Sockets final : public Communicator {
   std::vector<Connection> peers_;    // on rank 0 those of all ranks, elsewhere that to rank 0
 };
 
+// Returns how often this process has used the job's name, which is the same on all its ranks: a
+// process may belong to several jobs.
+int64_t CountUse(const std::string& name) {
+  static std::mutex mutex;
+  static auto* const uses = new std::map<std::string, int64_t>();
+  const std::lock_guard<std::mutex> guard(mutex);
+  return ++(*uses)[name];
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> SocketCommunicator::Open(const LocalJob& job) {
@@ -267,8 +277,7 @@ Result<std::unique_ptr<Communicator>> SocketCommunicator::Open(const LocalJob& j
                   StrCat("job_rank: expected a rank from 0 to job_size - 1, received ", job.rank,
                          " of ", job.size));
   }
-  static std::atomic<int64_t> uses{0};
-  auto sockets = std::make_unique<Sockets>(job, uses.fetch_add(1) + 1);
+  auto sockets = std::make_unique<Sockets>(job, CountUse(job.name));
   MV_RETURN_IF_NOT_OK(sockets->Listen());
   return std::unique_ptr<Communicator>(std::move(sockets));
 }

@@ -91,7 +91,7 @@ class MultiversoGroup(distributed.ProcessGroup):
         super().__init__(rank, size)
         self._words = f"ranks {list(global_ranks)}" if global_ranks else f"{size} ranks"
         self._errors = ErrorsOfPyTorch(self._words)
-        hosts = find_hosts(store, rank, size, timeout)
+        hosts = find_hosts(store, rank, size, global_ranks[rank] if global_ranks else rank, timeout)
         if len(hosts) > 1:
             ranks = [host.ranks for host in hosts]
             msg = (

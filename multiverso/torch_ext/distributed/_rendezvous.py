@@ -78,7 +78,9 @@ class Host(NamedTuple):
     ranks: list[int]
 
 
-def find_hosts(store: distributed.Store, rank: int, size: int, timeout: timedelta) -> list[Host]:
+def find_hosts(
+    store: distributed.Store, rank: int, size: int, global_rank: int, timeout: timedelta
+) -> list[Host]:
     """Return the hosts of a group, in the order of their first ranks. Waits for all ranks.
 
     Raises
@@ -88,7 +90,7 @@ def find_hosts(store: distributed.Store, rank: int, size: int, timeout: timedelt
 
     """
     keys = [f"multiverso/{other}" for other in range(size)]
-    store.set(keys[rank], f"torch-{secrets.token_hex(16)} {_place()}")
+    store.set(keys[rank], f"torch-{secrets.token_hex(16)} {_place(global_rank)}")
     try:
         store.wait(keys, timeout)
     except RuntimeError as error:
@@ -103,7 +105,7 @@ def find_hosts(store: distributed.Store, rank: int, size: int, timeout: timedelt
     return list(hosts.values())
 
 
-def _place() -> str:
+def _place(global_rank: int) -> str:
     """Return a text that is equal for two ranks if they can share memory.
 
     Ranks find each other's memory by process ids, and meet at a socket. Each of both has a
@@ -112,9 +114,6 @@ def _place() -> str:
     process = Path("/proc/self/ns")
     names = [os.readlink(process / name) for name in ("pid", "net")]
     names.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-    per_host = os.environ.get("MULTIVERSO_RANKS_PER_NODE")
-    if per_host is not None and distributed.is_initialized():
-        names.append(str(distributed.get_rank() // int(per_host)))
-    elif per_host is not None:
-        names.append(str(int(os.environ["RANK"]) // int(per_host)))
+    if "MULTIVERSO_RANKS_PER_NODE" in os.environ:
+        names.append(str(global_rank // int(os.environ["MULTIVERSO_RANKS_PER_NODE"])))
     return "/".join([*names, str(os.geteuid())])
