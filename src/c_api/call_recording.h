@@ -58,18 +58,23 @@ Status MakeCollective(SessionEntry* entry, CallKind call, int64_t bytes, Interru
   return status;
 }
 
-// Makes a collective call when the session's calls in the background have ended. If the caller
-// aborts it, this rank gives the session up.
+// Waits until the session's calls in the background have ended, which every other collective call
+// does before it begins. If the caller aborts the wait, or the call that follows with the same
+// interrupt, this rank gives the session up.
+inline Status DrainCollectives(SessionEntry* entry, Interrupt* interrupt) {
+  interrupt->OnAbort(
+      [entry](const Status& reason) { entry->session->context()->state()->GiveUp(reason); });
+  return entry->background->Drain(WaitLimit::Until(Instant::max(), interrupt));
+}
+
+// Makes a collective call when the session's calls in the background have ended.
 template <class Body>
 Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Body& body) {
   MV_RETURN_IF_NOT_OK(CheckNotAsking());
   const SessionHandles::Use use = OpenSessions().Using(session);
   if (!use) return OpenSessions().Stale(session);
   return RunCall([&](Interrupt* interrupt) -> Status {
-    interrupt->OnAbort(
-        [&](const Status& reason) { use->session->context()->state()->GiveUp(reason); });
-    const WaitLimit limit = WaitLimit::Until(Instant::max(), interrupt);
-    MV_RETURN_IF_NOT_OK(use->background->Drain(limit));
+    MV_RETURN_IF_NOT_OK(DrainCollectives(use.get(), interrupt));
     return MakeCollective(use.get(), call, bytes, interrupt, body);
   });
 }

@@ -113,10 +113,9 @@ Status FlushAll(SessionEntry* session, const WaitLimit& limit) {
 }
 
 void LeaveSession(SessionEntry* session, const std::string& reason) {
-  {
-    const std::lock_guard<std::mutex> guard(session->tables_mutex);
-    session->leave_reason = reason;
-  }
+  // A call in the background that ends for this reason finds that the rank has left.
+  const std::lock_guard<std::mutex> guard(session->tables_mutex);
+  session->leave_reason = reason;
   session->session->Leave(reason);
 }
 

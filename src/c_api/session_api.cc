@@ -97,6 +97,19 @@ Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& option
   }
 }
 
+// Waits for the collective calls in the background before a close, which is one, too. If the wait
+// fails, leaves the session, because the other ranks must not wait for a rank whose calls are
+// stuck.
+Status DrainOrLeave(SessionEntry* session) {
+  const Status drained =
+      RunCall([&](Interrupt* interrupt) { return DrainCollectives(session, interrupt); });
+  if (drained.ok()) return drained;
+  LeaveSession(session, drained.text());
+  RecordLosses(*session->session);
+  session->is_closed.store(true);
+  return drained;
+}
+
 }  // namespace
 }  // namespace multiverso::c_api
 
@@ -231,6 +244,7 @@ int32_t MV_SessionClose(MV_Session session) {
       const SessionHandles::Use use = OpenSessions().Using(session);
       if (!use) return OpenSessions().Stale(session);
       // An earlier call may have closed the session, but not its handle.
+      if (!use->is_closed.load()) status = DrainOrLeave(use.get());
       if (!use->is_closed.load()) {
         CallGuard guard(&use->in_collective_call);
         MV_RETURN_IF_NOT_OK(guard.Check("session"));

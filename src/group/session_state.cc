@@ -12,6 +12,8 @@ void SessionState::Abort(const Status& why) {
 }
 
 void SessionState::GiveUp(const Status& why) {
+  // The others continue without a rank that has left, or report that it has.
+  if (memory_->own_slot().state.load(std::memory_order_relaxed) == RankSlot::kLeft) return;
   if (members_->is_elastic()) return Leave(why.text());
   Abort(why);
 }

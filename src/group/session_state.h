@@ -32,7 +32,8 @@ class SessionState {
   // that a mismatch is returned to all, and a timeout to ranks that were waiting already.
   void Abort(const Status& why);
   // Ends this rank's part in a call that other ranks wait for, when its caller has given up the
-  // call: aborts the session, or leaves it if it is elastic, so that the others continue.
+  // call: aborts the session, or leaves it if it is elastic, so that the others continue. Does
+  // nothing if this rank has left.
   void GiveUp(const Status& why);
   // Like Abort, but for a thread of the library: this rank's caller does not know the error yet.
   void AbortInBackground(const Status& why);

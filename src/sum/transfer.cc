@@ -104,9 +104,12 @@ Status Transfer::Run(const WaitLimit& limit) {
     StageChunk(chunk);
     workers->BeginAllgather(call_.kind, &mine, sizeof(mine));
     MV_RETURN_IF_NOT_OK(workers->Wait(limit));
-    if (chunk == 0) MV_RETURN_IF_NOT_OK(CheckCalls());
-    is_reduction() ? CombineChunk(chunk) : TakeChunk(chunk);
+    const Status checked = chunk == 0 ? CheckCalls() : Status::Ok();
+    if (checked.ok()) is_reduction() ? CombineChunk(chunk) : TakeChunk(chunk);
+    // The next call uses the other area also after a mismatch, because a slow worker may still
+    // compare the sizes in this one.
     state_->area ^= 1;
+    MV_RETURN_IF_NOT_OK(checked);
   }
   return Status::Ok();
 }
