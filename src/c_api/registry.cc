@@ -62,7 +62,7 @@ void LeaveSessions() {
     const SessionHandles::Use use = OpenSessions().Using(handle);
     if (!use) continue;
     LeaveSession(use.get(), "its program ended without closing the session");
-    RecordLosses(*use->session);
+    RecordLosses(*use.get());
   }
 }
 
@@ -154,9 +154,9 @@ Status StaleHandleError(const char* name, bool is_from_before_fork) {
                                       is_session ? "" : ": it was closed, or its session ended"));
 }
 
-void RecordLosses(const Session& session) {
-  const PeerStatus& peers = *session.context()->peers();
-  if (peers.LostRanks().empty() && !peers.AnyDied()) return;
+void RecordLosses(const SessionEntry& entry) {
+  const PeerStatus& peers = *entry.session->context()->peers();
+  if (!peers.AnyDied() && (peers.LostRanks().empty() || !entry.uses_mpi)) return;
   has_lost_ranks.store(true);
   MpiCommunicator::SkipFinalizeAtExit(true);
   RemoveFilesOfMpi();
@@ -164,10 +164,11 @@ void RecordLosses(const Session& session) {
 
 bool HasLostRanks() { return has_lost_ranks.load(); }
 
-Status OpenHandle(std::unique_ptr<Session> session, MV_Session* handle) {
+Status OpenHandle(std::unique_ptr<Session> session, MV_Session* handle, bool uses_mpi) {
   auto entry = std::make_unique<SessionEntry>();
   SessionEntry* const published = entry.get();
   published->session = std::move(session);
+  published->uses_mpi = uses_mpi;
   published->background = std::make_shared<BackgroundQueue>(published->session->timeout());
   MV_RETURN_IF_NOT_OK(OpenSessions().Open(std::move(entry), handle));
   published->handle = *handle;

@@ -28,6 +28,7 @@ struct SessionEntry {
       leave_reason;           // set when this rank leaves, which ends background calls
   Status background_failure;  // of a background call on a table that has been freed, not reported
   std::shared_ptr<BackgroundQueue> background;  // makes collective calls
+  bool uses_mpi = false;
 };
 
 struct TableEntry {
@@ -67,7 +68,7 @@ std::optional<std::string> LeaveReason(SessionEntry* session);
 bool HasBackgroundCalls(const SessionEntry& session);
 
 // Open a handle for a new session or table.
-Status OpenHandle(std::unique_ptr<Session> session, MV_Session* handle);
+Status OpenHandle(std::unique_ptr<Session> session, MV_Session* handle, bool uses_mpi = false);
 Status OpenHandle(SessionEntry* session, std::shared_ptr<Table> table, MV_Table* handle);
 
 // Closes a table's handle and releases the table. Waits until the session's timeout for other
@@ -84,8 +85,9 @@ Status CloseHandle(MV_Session session);
 void LeaveSessionsAtExit();
 
 // Called before a session ends. If it continued without lost ranks, records that for HasLostRanks,
-// and makes the process exit without MPI_Finalize if Multiverso initialized MPI.
-void RecordLosses(const Session& session);
+// and makes the process exit without MPI_Finalize if Multiverso initialized MPI. Ranks that have
+// left a session without MPI may still call MPI_Finalize.
+void RecordLosses(const SessionEntry& entry);
 bool HasLostRanks();
 
 // Counts a session as open while it is being opened, for CheckNotForked.

@@ -105,7 +105,7 @@ Status DrainOrLeave(SessionEntry* session) {
       RunCall([&](Interrupt* interrupt) { return DrainCollectives(session, interrupt); });
   if (drained.ok()) return drained;
   LeaveSession(session, drained.text());
-  RecordLosses(*session->session);
+  RecordLosses(*session);
   session->is_closed.store(true);
   return drained;
 }
@@ -180,7 +180,8 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
       if (!opened.ok()) return opened.status();
       const bool has_peers = options->transport != MV_TRANSPORT_SINGLE;
       if (has_peers || wanted.is_elastic) LeaveSessionsAtExit();
-      return OpenHandle(std::move(opened.value()), session);
+      const bool uses_mpi = options->transport == MV_TRANSPORT_MPI;
+      return OpenHandle(std::move(opened.value()), session, uses_mpi);
     });
   });
 }
@@ -257,7 +258,7 @@ int32_t MV_SessionClose(MV_Session session) {
           return failure;
         });
         record->End(status.code());
-        RecordLosses(*use->session);
+        RecordLosses(*use.get());
         use->is_closed.store(true);
         guard.Keep();  // No other collective call follows.
       }
@@ -277,7 +278,7 @@ int32_t MV_SessionLeave(MV_Session session, const char* reason) {
       if (!use) return OpenSessions().Stale(session);
       LeaveSession(use.get(), reason == nullptr ? "left" : reason);
       // The remaining ranks continue without this rank, and MPI_Finalize would wait for them.
-      RecordLosses(*use->session);
+      RecordLosses(*use.get());
     }
     return CloseHandle(session);
   });

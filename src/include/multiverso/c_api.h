@@ -361,7 +361,7 @@ MV_EXPORT int32_t MV_FutureWait(MV_Future future, double seconds, int32_t* done)
 MV_EXPORT int32_t MV_FutureDone(MV_Future future, int32_t* done);
 /* Forgets the future, but not the operation. Not collective. */
 MV_EXPORT int32_t MV_FutureRelease(MV_Future future);
-/* Wait until all operations in the background of a table, or of all tables of a session, have
+/* Wait until all operations in the background of a table, or of a session and all its tables, have
  * ended, with a limit as in MV_FutureWait (then MV_ERR_TIMEOUT). They return the first failure that
  * neither MV_FutureWait nor an earlier flush has returned. Collective calls of the session and
  * MV_SessionFinish do the same first, and fail without having begun if there is such a failure.

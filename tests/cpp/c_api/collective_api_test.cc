@@ -172,7 +172,9 @@ void ExpectToWaitForTheBackground(const Call& call) {
   RunApiJob(2, kPatience, [&](MV_Session session, int rank) {
     const MV_Table table = CreateArray(session, 1);
     Floats sums[2] = {{1}, {1}};
-    if (rank == 1) EXPECT_TRUE(Eventually([&] { return is_waiting.load(); }));
+    if (rank == 1) {
+      EXPECT_TRUE(Eventually([&] { return is_waiting.load(); }));
+    }
     MV_Future futures[2] = {StartSum(session, &sums[0]), StartSum(session, &sums[1])};
     const auto note = [](void* flag) -> const char* {
       static_cast<std::atomic<bool>*>(flag)->store(true);
@@ -256,7 +258,9 @@ TEST(CollectiveInTheBackground, EndsWhenTheCallerAbortsACallThatWaitsForIt) {
       EXPECT_TRUE(LastErrorHas("enough"));
       MV_SetInterrupt(nullptr, nullptr);
       EXPECT_EQ(ResultOf(future), MV_ERR_ABORTED);
-      if (closes) EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_HANDLE);
+      if (closes) {
+        EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_HANDLE);
+      }
     });
   }
 }
