@@ -27,7 +27,7 @@ def register() -> None:
 
 
 def _create(options: object, _backend_options: object) -> object:
-    from multiverso.torch_ext.distributed._group import create
+    from multiverso.torch_ext.distributed._creation import create
 
     return create(options)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Sequence
 from ctypes import c_int32
@@ -15,9 +14,9 @@ from torch.distributed import ReduceOp
 
 from multiverso.torch_ext.distributed import _calls
 from multiverso.torch_ext.distributed import _plans as plans
-from multiverso.torch_ext.distributed._calls import SharedMemory
-from multiverso.torch_ext.distributed._rendezvous import find_hosts
-from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, FutureThread, Work
+from multiverso.torch_ext.distributed._base import Group, is_sync, only, only_list, op_of, options
+from multiverso.torch_ext.distributed._rendezvous import Host
+from multiverso.torch_ext.distributed._work import Work
 
 _Tensor = torch.Tensor
 
@@ -25,113 +24,32 @@ _OP_ARGUMENTS: Final = {op: c_int32(code) for op, code in _calls.OPS.items()}
 _DTYPE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in _calls.DTYPES.items()}
 
 
-def create(options: Any) -> MultiversoGroup:
-    """Return the group that PyTorch asks a backend for. Waits for all ranks of the group.
+class MultiversoGroup(Group):
+    """A group of ranks that share memory.
 
-    Parameters
-    ----------
-    options : torch.distributed.distributed_c10d._DistributedBackendOptions
-        The store, the rank, the size and the timeout of the group.
-
-    Raises
-    ------
-    ValueError
-        If the program combines this backend with others.
-    DistBackendError
-        If a rank does not come in time.
-
-    """
-    _require_only_backend()
-    return MultiversoGroup(
-        options.store,
-        options.group_rank,
-        options.group_size,
-        options.timeout,
-        list(options.global_ranks_in_group),
-    )
-
-
-def _require_only_backend() -> None:
-    """Raise ValueError if PyTorch is about to make a group of several backends.
-
-    It would replace the others by this one, which then gets the tensors of their devices, too. Only
-    a variable of PyTorch's function knows them.
-    """
-    frame = sys._getframe(1)
-    while frame is not None and "backend_config" not in frame.f_locals:
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None:
-        return
-    devices = getattr(frame.f_locals["backend_config"], "get_device_backend_map", dict)()
-    others = {device: name for device, name in devices.items() if name != "multiverso"}
-    if others:
-        listed = ",".join(f"{device}:{name}" for device, name in devices.items())
-        msg = (
-            f"backend: expected 'multiverso' alone, received '{listed}': PyTorch replaces the "
-            "others of such a list by this one. Make a second group with new_group(backend=...)"
-        )
-        raise ValueError(msg)
-
-
-class MultiversoGroup(distributed.ProcessGroup):
-    """A group of ranks, which share memory.
-
-    Sums, copies and barriers are calls of a session of these ranks. PyTorch sends what this class
-    does not define to a group of gloo inside, which connects two ranks when they first need it.
+    Sums, copies and barriers are calls of a session of these ranks.
     """
 
     def __init__(
         self,
         store: distributed.Store,
         rank: int,
-        size: int,
+        ranks: list[int],
+        hosts: list[Host],
         timeout: timedelta,
-        global_ranks: Sequence[int] = (),
     ) -> None:
-        super().__init__(rank, size)
-        self._words = f"ranks {list(global_ranks)}" if global_ranks else f"{size} ranks"
-        self._errors = ErrorsOfPyTorch(self._words)
-        hosts = find_hosts(store, rank, size, global_ranks[rank] if global_ranks else rank, timeout)
-        if len(hosts) > 1:
-            ranks = [host.ranks for host in hosts]
-            msg = (
-                "the backend multiverso: expected ranks that share memory, received ranks on "
-                f"{len(hosts)} hosts: {ranks}"
-            )
-            raise distributed.DistBackendError(msg)
-        self._memory = SharedMemory(hosts[0], rank, timeout)
-        self._thread = FutureThread()
+        super().__init__(store, rank, ranks, hosts, timeout)
         self._in_flight: deque[Work] = deque()
-        self._gloo = _lazy_gloo(store, rank, size, timeout)
-        self._register_backend(
-            torch.device("cpu"), distributed.ProcessGroup.BackendType.GLOO, self._gloo
-        )
-
-    # ---- What PyTorch asks a group for
-
-    def getBackendName(self) -> str:  # noqa: N802 (a name of PyTorch)
-        """Return the name of the backend."""
-        return "multiverso"
-
-    def shutdown(self) -> None:
-        """Wait for the calls of this rank, and leave the group. Not collective."""
-        self._memory.close()
-        self._thread.end()
-
-    def abort(self) -> None:
-        """Leave the group at once. Calls in flight fail, also on the other ranks."""
-        self._memory.leave("its process group was aborted")
-        self._thread.end()
 
     # ---- Collectives, with the signatures of PyTorch
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         """Combine a tensor over the ranks, in place."""
-        tensor = _only(tensors)
+        tensor = only(tensors)
         if not plans.can_use(tensor):
-            return self._gloo.allreduce([tensor], _options(distributed.AllreduceOptions, opts))
-        op = _op(opts)
-        if _is_sync(opts) and tensor.is_contiguous() and _is_simple(op, tensor.dtype):
+            return self._gloo.allreduce([tensor], options(distributed.AllreduceOptions, opts))
+        op = op_of(opts)
+        if is_sync(opts) and tensor.is_contiguous() and _is_simple(op, tensor.dtype):
             code, dtype = _OP_ARGUMENTS[op], _DTYPE_ARGUMENTS[tensor.dtype]
             with self._errors:
                 self._memory.aggregate(code, dtype, tensor)
@@ -140,23 +58,23 @@ class MultiversoGroup(distributed.ProcessGroup):
 
     def allreduce_coalesced(self, tensors: Sequence[_Tensor], opts: Any = None) -> Any:
         """Combine several tensors over the ranks, in place."""
-        op, ranks = _op(opts), self.size()
+        op, ranks = op_of(opts), self.size()
         return self._make([plans.reduction(t, ranks, op) for t in tensors], tensors, opts)
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
         """Copy a tensor of one rank to the others."""
-        tensor = _only(tensors)
+        tensor = only(tensors)
         if not plans.can_use(tensor):
-            return self._gloo.broadcast([tensor], _options(distributed.BroadcastOptions, opts))
+            return self._gloo.broadcast([tensor], options(distributed.BroadcastOptions, opts))
         root = opts if isinstance(opts, int) else getattr(opts, "rootRank", 0)
         return self._make([plans.broadcast(tensor, root)], [tensor], opts)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Copy the tensors of all ranks to a list."""
-        tensor, output = _only(inputs), _only_list(outputs)
+        tensor, output = only(inputs), only_list(outputs)
         if not plans.can_use(tensor):
             return self._gloo.allgather(
-                [output], [tensor], _options(distributed.AllgatherOptions, opts)
+                [output], [tensor], options(distributed.AllgatherOptions, opts)
             )
         self._require_ranks("output", output)
         return self._make([plans.gather(output, tensor)], output, opts)
@@ -186,9 +104,9 @@ class MultiversoGroup(distributed.ProcessGroup):
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Combine the tensors that the ranks have for this one."""
-        output, parts = _only(outputs), _only_list(inputs)
+        output, parts = only(outputs), only_list(inputs)
         self._require_ranks("input", parts)
-        return self._make([plans.scatter(output, parts, _op(opts))], [output], opts)
+        return self._make([plans.scatter(output, parts, op_of(opts))], [output], opts)
 
     def reduce_scatter_single(self, output: _Tensor, tensor: _Tensor, opts: Any = None) -> Any:
         """Combine the parts that the tensors of all ranks have for this one."""
@@ -198,7 +116,7 @@ class MultiversoGroup(distributed.ProcessGroup):
         self, outputs: Sequence[_Tensor], inputs: Sequence[_Tensor], opts: Any = None
     ) -> Any:
         """Do so with several tensors."""
-        pairs, op = zip(outputs, inputs, strict=True), _op(opts)
+        pairs, op = zip(outputs, inputs, strict=True), op_of(opts)
         made = [plans.scatter_from(output, t, self.size(), op) for output, t in pairs]
         return self._make(made, outputs, opts)
 
@@ -236,7 +154,7 @@ class MultiversoGroup(distributed.ProcessGroup):
     def _make(self, made: list[plans.Plan], result: Sequence[_Tensor], opts: Any) -> Work:
         """Make the calls, at once if the caller waits for them, else in the background."""
         finish = [step for plan in made for step in plan.finish]
-        if _is_sync(opts):
+        if is_sync(opts):
             for plan in made:
                 with self._errors:
                     self._memory.run(plan.call)
@@ -255,59 +173,8 @@ class MultiversoGroup(distributed.ProcessGroup):
     def _ended(self, result: Sequence[_Tensor]) -> Work:
         return Work([], list(result), [], [], self._errors, self._thread)
 
-    def _require_ranks(self, what: str, tensors: Sequence[object]) -> None:
-        if len(tensors) != self.size():
-            msg = f"{what}: expected {self.size()} tensors, received {len(tensors)}"
-            raise ValueError(msg)
-
-
-def _only(tensors: Any) -> _Tensor:
-    """Return the tensor of a call on one tensor, which PyTorch passes in a list."""
-    if isinstance(tensors, torch.Tensor):
-        return tensors
-    if len(tensors) != 1:
-        msg = f"expected one tensor, received {len(tensors)}"
-        raise ValueError(msg)
-    return tensors[0]
-
-
-def _only_list(lists: Any) -> list[_Tensor]:
-    """Return the list of a call on one list of tensors, which may be in another list."""
-    if isinstance(lists[0], torch.Tensor):
-        return list(lists)
-    return list(_only(lists))
-
-
-def _op(opts: Any) -> Any:
-    """Return the operation of a call, whose options are those of PyTorch, or an operation."""
-    op = getattr(opts, "reduceOp", opts)
-    if op is None:
-        return ReduceOp.SUM
-    return getattr(op, "op", op)
-
 
 def _is_simple(op: Any, dtype: torch.dtype) -> bool:
     """Return whether the library combines such tensors without further steps."""
     averages_integers = op == ReduceOp.AVG and not dtype.is_floating_point
     return op in _OP_ARGUMENTS and dtype in _DTYPE_ARGUMENTS and not averages_integers
-
-
-def _is_sync(opts: Any) -> bool:
-    """Return whether the caller waits for a call. PyTorch's own code in C++ does not say so."""
-    return not getattr(opts, "asyncOp", True)
-
-
-def _options(kind: Any, opts: Any) -> Any:
-    return opts if isinstance(opts, kind) else kind()
-
-
-def _lazy_gloo(store: distributed.Store, rank: int, size: int, timeout: timedelta) -> Any:
-    """Return a group of gloo that connects two ranks when they first need it.
-
-    Otherwise the first call between two ranks would wait for all others.
-    """
-    gloo = distributed.ProcessGroupGloo
-    options = gloo._Options()
-    options._devices = [gloo.create_default_device(lazy_init=True)]
-    options._timeout = timeout
-    return gloo(distributed.PrefixStore("gloo", store), rank, size, options)
