@@ -5,6 +5,8 @@ which must stay fast and must not fail. So this module is outside the package, w
 import, and imports it when a program makes a process group.
 """
 
+from typing import Any
+
 
 def register() -> None:
     """Register the backend and the rendezvous "multiverso", if PyTorch has process groups."""
@@ -32,7 +34,7 @@ def _create(options: object, _backend_options: object) -> object:
     return create(options)
 
 
-def _meet(url: str, timeout: object = None, **options: object) -> object:
+def _meet(url: str, timeout: Any = None, **options: object) -> object:
     from multiverso.torch_ext.distributed._rendezvous import meet
 
     return meet(url, timeout, **options)

@@ -14,10 +14,10 @@ See docs/torch-distributed.md for the operations and the limits.
 from multiverso._extras import needs
 
 with needs("multiverso.torch_ext.distributed", torch="pip install 'multiverso[torch]'"):
-    from multiverso.torch_ext.distributed._base import Group
+    from multiverso.torch_ext.distributed._group import MultiversoGroup
 
 from multiverso_torch_backend import register
 
 register()
 
-__all__ = ["Group", "register"]
+__all__ = ["MultiversoGroup", "register"]

@@ -52,7 +52,7 @@ class Span(NamedTuple):
     """A part of a tensor: its address, and its number of elements."""
 
     address: int
-    count: int
+    size: int
 
 
 def span(tensor: torch.Tensor) -> Span:
@@ -113,7 +113,7 @@ class Call:
             if not parts:
                 continue
             addresses = (c_void_p * len(parts))(*[part.address for part in parts])
-            counts = (c_int64 * len(parts))(*[part.count * factor for part in parts])
+            counts = (c_int64 * len(parts))(*[part.size * factor for part in parts])
             self._arrays += [addresses, counts]
             if name == "sent":
                 raw.sent, raw.sent_counts = addresses, addressof(counts)

@@ -1,15 +1,16 @@
 """Makes the group that PyTorch asks the backend for."""
 
 import sys
+from types import FrameType
 from typing import Any
 
-from multiverso.torch_ext.distributed._base import Group
+from torch import distributed
+
 from multiverso.torch_ext.distributed._group import MultiversoGroup
 from multiverso.torch_ext.distributed._rendezvous import find_hosts
-from multiverso.torch_ext.distributed._spanning_group import SpanningGroup
 
 
-def create(options: Any) -> Group:
+def create(options: Any) -> MultiversoGroup:
     """Return the group that PyTorch asks a backend for. Waits for all ranks of the group.
 
     Parameters
@@ -22,15 +23,21 @@ def create(options: Any) -> Group:
     ValueError
         If the program combines this backend with others.
     DistBackendError
-        If a rank does not come in time.
+        If a rank does not come in time, or cannot share memory with the others.
 
     """
     _require_only_backend()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     store, rank, timeout = options.store, options.group_rank, options.timeout
     hosts = find_hosts(store, rank, len(ranks), ranks[rank], timeout)
-    kind = MultiversoGroup if len(hosts) == 1 else SpanningGroup
-    return kind(store, rank, ranks, hosts, timeout)
+    if len(hosts) > 1:
+        msg = (
+            "the backend multiverso: expected ranks that share memory, received ranks on "
+            f"{len(hosts)} hosts: {[host.ranks for host in hosts]}. Use gloo for such groups; "
+            "containers on one machine must share their process ids and their network"
+        )
+        raise distributed.DistBackendError(msg)
+    return MultiversoGroup(store, rank, ranks, hosts[0], timeout)
 
 
 def _require_only_backend() -> None:
@@ -39,12 +46,11 @@ def _require_only_backend() -> None:
     It would replace the others by this one, which then gets the tensors of their devices, too. Only
     a variable of PyTorch's function knows them.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and "backend_config" not in frame.f_locals:
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None:
-        return
-    devices = getattr(frame.f_locals["backend_config"], "get_device_backend_map", dict)()
+        frame = frame.f_back
+    config = None if frame is None else frame.f_locals["backend_config"]
+    devices: dict[str, str] = getattr(config, "get_device_backend_map", dict)()
     others = {device: name for device, name in devices.items() if name != "multiverso"}
     if others:
         listed = ",".join(f"{device}:{name}" for device, name in devices.items())

@@ -9,25 +9,25 @@ from datetime import timedelta
 from typing import Any, Final
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
 from multiverso.torch_ext.distributed import _calls
 from multiverso.torch_ext.distributed import _plans as plans
-from multiverso.torch_ext.distributed._base import Group, is_sync, only, only_list, op_of, options
+from multiverso.torch_ext.distributed._arguments import is_sync, only, only_list, op_of, options
+from multiverso.torch_ext.distributed._calls import SharedMemory
 from multiverso.torch_ext.distributed._rendezvous import Host
-from multiverso.torch_ext.distributed._work import Work
-
-_Tensor = torch.Tensor
+from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, FutureThread, Work
 
 _OP_ARGUMENTS: Final = {op: c_int32(code) for op, code in _calls.OPS.items()}
 _DTYPE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in _calls.DTYPES.items()}
 
 
-class MultiversoGroup(Group):
+class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorch has no types.
     """A group of ranks that share memory.
 
-    Sums, copies and barriers are calls of a session of these ranks.
+    Sums, copies and barriers are calls of a session of these ranks. PyTorch sends what this class
+    does not define to a group of gloo inside, which connects two ranks when they first need it.
     """
 
     def __init__(
@@ -35,11 +35,37 @@ class MultiversoGroup(Group):
         store: distributed.Store,
         rank: int,
         ranks: list[int],
-        hosts: list[Host],
+        host: Host,
         timeout: timedelta,
     ) -> None:
-        super().__init__(store, rank, ranks, hosts, timeout)
+        super().__init__(rank, len(ranks))
+        self._errors = ErrorsOfPyTorch(f"ranks {ranks}")
+        self._memory = SharedMemory(host, rank, timeout)
+        self._thread = FutureThread()
         self._in_flight: deque[Work] = deque()
+        self._gloo = _lazy_gloo(store, rank, len(ranks), timeout)
+        self._register_backend(
+            torch.device("cpu"), distributed.ProcessGroup.BackendType.GLOO, self._gloo
+        )
+
+    def getBackendName(self) -> str:  # noqa: N802 (a name of PyTorch)
+        """Return the name of the backend."""
+        return "multiverso"
+
+    def shutdown(self) -> None:
+        """Wait for the calls of this rank, and leave the group. Not collective."""
+        self._memory.close()
+        self._thread.end()
+
+    def abort(self) -> None:
+        """Leave the group at once. Calls in flight fail, also on the other ranks."""
+        self._memory.leave("its process group was aborted")
+        self._thread.end()
+
+    def _require_ranks(self, what: str, tensors: Sequence[object]) -> None:
+        if len(tensors) != self.size():
+            msg = f"{what}: expected {self.size()} tensors, received {len(tensors)}"
+            raise ValueError(msg)
 
     # ---- Collectives, with the signatures of PyTorch
 
@@ -56,7 +82,7 @@ class MultiversoGroup(Group):
             return self._ended([tensor])
         return self._make([plans.reduction(tensor, self.size(), op)], [tensor], opts)
 
-    def allreduce_coalesced(self, tensors: Sequence[_Tensor], opts: Any = None) -> Any:
+    def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Any:
         """Combine several tensors over the ranks, in place."""
         op, ranks = op_of(opts), self.size()
         return self._make([plans.reduction(t, ranks, op) for t in tensors], tensors, opts)
@@ -80,19 +106,19 @@ class MultiversoGroup(Group):
         return self._make([plans.gather(output, tensor)], output, opts)
 
     def allgather_coalesced(
-        self, outputs: Sequence[Sequence[_Tensor]], inputs: Sequence[_Tensor], opts: Any = None
+        self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None
     ) -> Any:
         """Copy several tensors of all ranks; ``outputs[rank]`` has those of one rank."""
         self._require_ranks("output", outputs)
         made = [plans.gather([of[i] for of in outputs], t) for i, t in enumerate(inputs)]
         return self._make(made, [tensor for of in outputs for tensor in of], opts)
 
-    def all_gather_single(self, output: _Tensor, tensor: _Tensor, opts: Any = None) -> Any:
+    def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         """Copy the tensors of all ranks to the parts of one."""
         return self.all_gather_single_coalesced([output], [tensor], opts)
 
     def all_gather_single_coalesced(
-        self, outputs: Sequence[_Tensor], inputs: Sequence[_Tensor], opts: Any = None
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Any:
         """Do so with several tensors."""
         pairs = zip(outputs, inputs, strict=True)
@@ -108,12 +134,12 @@ class MultiversoGroup(Group):
         self._require_ranks("input", parts)
         return self._make([plans.scatter(output, parts, op_of(opts))], [output], opts)
 
-    def reduce_scatter_single(self, output: _Tensor, tensor: _Tensor, opts: Any = None) -> Any:
+    def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         """Combine the parts that the tensors of all ranks have for this one."""
         return self.reduce_scatter_single_coalesced([output], [tensor], opts)
 
     def reduce_scatter_single_coalesced(
-        self, outputs: Sequence[_Tensor], inputs: Sequence[_Tensor], opts: Any = None
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Any:
         """Do so with several tensors."""
         pairs, op = zip(outputs, inputs, strict=True), op_of(opts)
@@ -124,7 +150,7 @@ class MultiversoGroup(Group):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def alltoall(
-        self, outputs: Sequence[_Tensor], inputs: Sequence[_Tensor], opts: Any = None
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Any:
         """Send a tensor to each rank, and receive one from each."""
         self._require_ranks("output", outputs)
@@ -133,8 +159,8 @@ class MultiversoGroup(Group):
 
     def all_to_all_single(
         self,
-        output: _Tensor,
-        tensor: _Tensor,
+        output: Tensor,
+        tensor: Tensor,
         output_rows: Sequence[int] = (),
         input_rows: Sequence[int] = (),
         opts: Any = None,
@@ -151,7 +177,7 @@ class MultiversoGroup(Group):
 
     # ---- How a call is made
 
-    def _make(self, made: list[plans.Plan], result: Sequence[_Tensor], opts: Any) -> Work:
+    def _make(self, made: list[plans.Plan], result: Sequence[Tensor], opts: Any) -> Work:
         """Make the calls, at once if the caller waits for them, else in the background."""
         finish = [step for plan in made for step in plan.finish]
         if is_sync(opts):
@@ -170,7 +196,7 @@ class MultiversoGroup(Group):
         self._in_flight.append(work)  # The memory of its tensors must live until it ends.
         return work
 
-    def _ended(self, result: Sequence[_Tensor]) -> Work:
+    def _ended(self, result: Sequence[Tensor]) -> Work:
         return Work([], list(result), [], [], self._errors, self._thread)
 
 
@@ -178,3 +204,15 @@ def _is_simple(op: Any, dtype: torch.dtype) -> bool:
     """Return whether the library combines such tensors without further steps."""
     averages_integers = op == ReduceOp.AVG and not dtype.is_floating_point
     return op in _OP_ARGUMENTS and dtype in _DTYPE_ARGUMENTS and not averages_integers
+
+
+def _lazy_gloo(store: distributed.Store, rank: int, size: int, timeout: timedelta) -> Any:
+    """Return a group of gloo that connects two ranks when they first need it.
+
+    Otherwise the first call between two ranks would wait for all others.
+    """
+    gloo = distributed.ProcessGroupGloo
+    options = gloo._Options()
+    options._devices = [gloo.create_default_device(lazy_init=True)]
+    options._timeout = timeout
+    return gloo(distributed.PrefixStore("gloo", store), rank, size, options)

@@ -48,18 +48,18 @@ def _store_of_session(timeout: timedelta) -> distributed.Store:
     """Return a store that rank 0 keeps. Collective over the workers of the session."""
     is_master = mv.rank() == 0
     host = "127.0.0.1" if api.current_session().num_nodes == 1 else socket.getfqdn()
-    port, address = 0, np.zeros(260, np.uint8)
+    address = np.zeros(260, np.uint8)
     if is_master:
         master = distributed.TCPStore(
-            host, port, is_master=True, wait_for_workers=False, timeout=timeout
+            host, 0, is_master=True, wait_for_workers=False, timeout=timeout
         )
         text = f"{host} {master.port}".encode()
         address[: len(text)] = np.frombuffer(text, np.uint8)
     mv.aggregate(address)
     if is_master:
         return master
-    host, port = bytes(address).rstrip(b"\0").decode().split()
-    return distributed.TCPStore(host, int(port), is_master=False, timeout=timeout)
+    host, found = bytes(address).rstrip(b"\0").decode().split()
+    return distributed.TCPStore(host, int(found), is_master=False, timeout=timeout)
 
 
 class Host(NamedTuple):

@@ -47,7 +47,8 @@ class ErrorsOfPyTorch:
         if not isinstance(error, MultiversoError):
             return error
         text = f"{type(error).__name__}: {error} (in the process group of {self._group})"
-        return distributed.DistBackendError(text)
+        wrapped: Exception = distributed.DistBackendError(text)
+        return wrapped
 
 
 class FutureThread:
@@ -171,7 +172,7 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
             # A callback that raises makes the future fail. DistributedDataParallel takes an error
             # that set_exception stores for a result.
             self._future = begun.then(lambda _: self._value())
-            is_over = self._is_settled()
+            is_over = not self._pending
         if is_over:
             begun.set_result(None)
         else:
@@ -184,9 +185,6 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
         except Exception as error:  # The wait has failed, and not the call.
             self._error = error
         begun.set_result(None)
-
-    def _is_settled(self) -> bool:
-        return not self._pending
 
     def _value(self) -> list[torch.Tensor]:
         if self._error is not None:
@@ -211,49 +209,3 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
             for step in finish if self._error is None else ():
                 step()
             return True
-
-
-class ThreadWork(Work):
-    """A call that a thread of Python makes.
-
-    Parameters
-    ----------
-    call : callable
-        The call.
-    tensors : list of Tensor
-        The result of the future.
-    errors, thread
-        As for `Work`.
-
-    """
-
-    def __init__(
-        self,
-        call: Callable[[], None],
-        tensors: list[torch.Tensor],
-        errors: ErrorsOfPyTorch,
-        thread: FutureThread,
-    ) -> None:
-        super().__init__([], tensors, [], [], errors, thread)
-        self._call: Callable[[], None] | None = call
-        self._has_ended = threading.Event()
-
-    def run(self) -> None:
-        """Make the call, in the thread."""
-        try:
-            if self._call is not None:
-                self._call()
-        except Exception as error:
-            self._error = self._errors.converted(error)
-        self._call = None
-        self._has_ended.set()
-
-    def is_over(self) -> bool:
-        """Return whether the call has ended."""
-        return self._has_ended.is_set()
-
-    def _is_settled(self) -> bool:
-        return self._has_ended.is_set()
-
-    def _complete(self, seconds: float) -> bool:
-        return self._has_ended.wait(None if seconds < 0 else seconds)
