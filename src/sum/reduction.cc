@@ -29,18 +29,19 @@ struct Times {
   }
 };
 
-// Only a NaN differs from itself.
+// Only a NaN differs from itself. The conditions have no short circuit, so that the loops become
+// vector code.
 struct Least {
   template <class T>
   static T Of(T a, T b) {
-    return a < b || a != a ? a : b;
+    return static_cast<bool>((a < b) | (a != a)) ? a : b;
   }
 };
 
 struct Greatest {
   template <class T>
   static T Of(T a, T b) {
-    return a > b || a != a ? a : b;
+    return static_cast<bool>((a > b) | (a != a)) ? a : b;
   }
 };
 
