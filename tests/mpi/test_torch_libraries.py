@@ -1,0 +1,67 @@
+"""Libraries on top of torch.distributed train on Multiverso's backend as they do on gloo."""
+
+import importlib.util
+import sys
+
+import pytest
+
+import launch
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.one_mpi]
+
+RANKS = 2
+
+#: The modules that each file of programs/torch_libraries needs, besides PyTorch.
+LIBRARIES = {
+    "ddp": (),
+    "fsdp2": (),
+    "accelerate": ("accelerate",),
+    "lightning": ("lightning",),
+    "trainer": ("accelerate", "transformers"),
+}
+
+#: The rounding errors of float32 in six steps.
+NOISE = 1e-5
+
+
+@pytest.fixture
+def torchrun(tmp_path):
+    """Return a program that starts ranks with torchrun, and has the command line of an mpirun."""
+    path = tmp_path / "mpirun"
+    path.write_text(
+        f"#!{sys.executable}\n"
+        "import sys\n"
+        "from torch.distributed.run import main\n"
+        "at = sys.argv.index('-np')\n"
+        "size, script = sys.argv[at + 1], sys.argv[at + 5 :]\n"
+        "main(['--standalone', '--nproc-per-node', size, *script])\n",
+        "utf-8",
+    )
+    path.chmod(0o755)
+    return path
+
+
+def trained(library, backend, torchrun):
+    """Train with a library on a backend, and return the reports of the ranks in order."""
+    environ = {**launch.ONE_THREAD, "HF_HUB_OFFLINE": "1"}
+    result = launch.run(
+        "torch_training.py", backend, library, np=RANKS, mpirun=torchrun, **environ
+    ).check()
+    reports = [result.reports[rank] for rank in range(RANKS)]
+    assert [report["backend"] for report in reports] == [backend] * RANKS
+    return reports
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_library_trains_as_on_gloo(library, torchrun):
+    missing = [
+        name for name in ("torch", *LIBRARIES[library]) if importlib.util.find_spec(name) is None
+    ]
+    if missing:
+        pytest.skip(f"needs {' and '.join(missing)}")
+    ours = trained(library, "multiverso", torchrun)
+    assert len({report["digest"] for report in ours}) == 1, "the parameters differ between ranks"
+    for report, expected in zip(ours, trained(library, "gloo", torchrun), strict=True):
+        assert len(report["losses"]) >= 6
+        for name in ("losses", "norms"):
+            assert report[name] == pytest.approx(expected[name], rel=NOISE)
