@@ -70,6 +70,10 @@ class FutureThread:
             self._thread.start()
         self._waiting.put(complete)
 
+    def is_current(self) -> bool:
+        """Return whether the caller is a callback that this thread runs."""
+        return threading.current_thread() is self._thread
+
     def end(self) -> None:
         """End the thread when it has run everything."""
         if self._thread is not None:
@@ -165,6 +169,13 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
 
     def get_future(self) -> torch.futures.Future[Any]:
         """Return a future whose value is the list of tensors that the call sets."""
+        future = self._future
+        if future is not None:  # The thread may wait with the lock.
+            return future
+        if self._thread.is_current():
+            # A callback waits for the future of a call that it has made, as that of PowerSGD does.
+            # The thread that would complete the future is the one that waits.
+            self._complete(-1.0)
         with self._lock:
             if self._future is not None:
                 return self._future
@@ -193,7 +204,10 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
 
     def _complete(self, seconds: float) -> bool:
         """Wait for the call, without end if `seconds` is negative. Return whether it has ended."""
-        with self._lock:
+        # Another thread may wait for the same call. It has the lock until the call has ended.
+        if not self._lock.acquire(timeout=-1 if seconds < 0 else seconds):
+            return False
+        try:
             while self._pending:
                 done = c_int32()
                 try:
@@ -209,3 +223,5 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
             for step in finish if self._error is None else ():
                 step()
             return True
+        finally:
+            self._lock.release()

@@ -321,6 +321,37 @@ def futures_and_callbacks_follow_the_calls():
 
 
 @case()
+def a_callback_waits_for_a_call_of_its_own():
+    def reduce_again(future):
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+
+    with process_group() as group:
+        for _ in range(20):
+            work = dist.all_reduce(torch.ones(3), async_op=True)
+            found = work.get_future().then(reduce_again).wait()
+            assert found.tolist() == [group.size() ** 2] * 3
+
+
+@case()
+def asking_for_the_end_of_a_call_does_not_wait():
+    with process_group() as group:
+        if group.rank() == 0:
+            work = dist.all_reduce(torch.ones(3), async_op=True)
+            future = work.get_future()
+            if group.size() > 1:  # The other ranks make the call after this one has sent.
+                assert not work.is_completed()
+                assert work.get_future() is future
+                dist.send(torch.ones(1), 1)
+            work.wait()
+            future.wait()
+            assert work.is_completed()
+        else:
+            if group.rank() == 1:
+                dist.recv(torch.zeros(1), 0)
+            dist.all_reduce(torch.ones(3))
+
+
+@case()
 def calls_that_differ_fail_on_all_ranks_and_the_next_succeeds():
     with process_group() as group:
         me, ranks = group.rank(), group.size()
