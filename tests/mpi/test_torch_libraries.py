@@ -1,11 +1,15 @@
 """Libraries on top of torch.distributed train on Multiverso's backend as they do on gloo."""
 
+import importlib.metadata
 import importlib.util
+import re
 import sys
 
 import pytest
+from requirements import needs
 
 import launch
+from example_programs import EXAMPLES
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.one_mpi]
 
@@ -65,3 +69,15 @@ def test_library_trains_as_on_gloo(library, torchrun):
         assert len(report["losses"]) >= 6
         for name in ("losses", "norms"):
             assert report[name] == pytest.approx(expected[name], rel=NOISE)
+
+
+@needs("torch", "sklearn")
+@pytest.mark.parametrize("backend", ["multiverso", "gloo"])
+def test_example_finds_the_backend_of_the_installed_package(backend, torchrun):
+    if not importlib.metadata.entry_points(group="torch.backends", name="multiverso"):
+        pytest.skip("needs an installed Multiverso that PyTorch finds")
+    program = EXAMPLES / "torch" / "ddp_backend.py"
+    result = launch.run(program, "--backend", backend, np=RANKS, mpirun=torchrun).check()
+    found = re.search(rf"{backend}: test error (\d+\.\d+)%", result.output)
+    assert found is not None, result.output
+    assert float(found[1]) < 10
