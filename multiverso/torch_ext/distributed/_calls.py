@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from ctypes import addressof, byref, c_int32, c_int64, c_void_p, sizeof
 from datetime import timedelta
@@ -128,6 +129,8 @@ class SharedMemory:
     It is not the session that a program opens with `multiverso.init`.
     """
 
+    _open: Final[weakref.WeakSet[SharedMemory]] = weakref.WeakSet()
+
     def __init__(self, host: Host, rank: int, timeout: timedelta) -> None:
         raw = capi.MV_SessionOptions()
         checked.MV_SessionOptionsInit(byref(raw))
@@ -140,6 +143,7 @@ class SharedMemory:
         self._handle = capi.MV_Session()
         self._seconds = timeout.total_seconds()
         checked.MV_SessionOpen(byref(raw), byref(self._handle))
+        self._open.add(self)
 
     def aggregate(self, op: c_int32, dtype: c_int32, tensor: torch.Tensor) -> None:
         """Combine a contiguous tensor over the ranks, in place."""
@@ -164,3 +168,10 @@ class SharedMemory:
     def leave(self, reason: str) -> None:
         """End this rank's calls with an error; ranks that wait for it receive the reason."""
         lib.MV_SessionLeave(self._handle, reason.encode())
+        self._open.discard(self)
+
+    @classmethod
+    def leave_all(cls, reason: str) -> None:
+        """Leave the sessions of all groups of this process."""
+        for memory in list(cls._open):
+            memory.leave(reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections import deque
 from collections.abc import Sequence
 from ctypes import c_int32
@@ -204,6 +205,13 @@ def _is_simple(op: Any, dtype: torch.dtype) -> bool:
     """Return whether the library combines such tensors without further steps."""
     averages_integers = op == ReduceOp.AVG and not dtype.is_floating_point
     return op in _OP_ARGUMENTS and dtype in _DTYPE_ARGUMENTS and not averages_integers
+
+
+@atexit.register
+def _leave_groups() -> None:
+    """Leave the groups that the program has not destroyed, before Python ends their threads."""
+    SharedMemory.leave_all("its program ended without destroying the process group")
+    FutureThread.join_all()
 
 
 def _lazy_gloo(store: distributed.Store, rank: int, size: int, timeout: timedelta) -> Any:

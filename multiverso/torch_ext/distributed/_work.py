@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from ctypes import byref, c_int32
 from datetime import timedelta
@@ -51,11 +53,18 @@ class ErrorsOfPyTorch:
         return wrapped
 
 
+#: Seconds for which the end of a program waits for callbacks that still run.
+_EXIT_SECONDS: Final = 5.0
+
+
 class FutureThread:
     """Completes the futures of a group in the order of its calls.
 
     Only Python can complete them. The thread starts with the first future.
     """
+
+    #: The threads that may still run, which `join_all` ends with the program.
+    _started: Final[weakref.WeakSet[FutureThread]] = weakref.WeakSet()
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -68,16 +77,30 @@ class FutureThread:
                 target=self._run, name="multiverso-futures", daemon=True
             )
             self._thread.start()
+            self._started.add(self)
         self._waiting.put(complete)
 
     def is_current(self) -> bool:
-        """Return whether the caller is a callback that this thread runs."""
+        """Return whether the caller is in this thread, in a callback of a future."""
         return threading.current_thread() is self._thread
 
     def end(self) -> None:
         """End the thread when it has run everything."""
         if self._thread is not None:
             self._waiting.put(None)
+
+    @classmethod
+    def join_all(cls) -> None:
+        """Wait for a moment until all threads have ended.
+
+        Python ends the threads that run when it exits wherever they are. In a callback of PyTorch
+        this ends the process with SIGABRT.
+        """
+        deadline = time.monotonic() + _EXIT_SECONDS
+        for started in list(cls._started):
+            started.end()
+            if started._thread is not None:
+                started._thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
         while (complete := self._waiting.get()) is not None:
@@ -121,7 +144,11 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
         self._finish = finish
         self._errors = errors
         self._thread = thread
+        # One thread waits at a time. Another one has a lock of its own for the future, since
+        # `get_future` must not wait for the call.
         self._lock = threading.Lock()
+        self._future_lock = threading.Lock()
+        self._is_complete = not pending and not finish
         self._error: Exception | None = None
         self._future: torch.futures.Future[Any] | None = None
 
@@ -169,23 +196,16 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
 
     def get_future(self) -> torch.futures.Future[Any]:
         """Return a future whose value is the list of tensors that the call sets."""
-        future = self._future
-        if future is not None:  # The thread may wait with the lock.
-            return future
-        if self._thread.is_current():
-            # A callback waits for the future of a call that it has made, as that of PowerSGD does.
-            # The thread that would complete the future is the one that waits.
-            self._complete(-1.0)
-        with self._lock:
+        with self._future_lock:
             if self._future is not None:
                 return self._future
             begun: torch.futures.Future[Any] = torch.futures.Future()
             # A callback that raises makes the future fail. DistributedDataParallel takes an error
             # that set_exception stores for a result.
             self._future = begun.then(lambda _: self._value())
-            is_over = not self._pending
-        if is_over:
-            begun.set_result(None)
+        # A callback may wait for this future, which its own thread could then not complete.
+        if self._is_complete or self._thread.is_current():
+            self._complete_future(begun)
         else:
             self._thread.put(lambda: self._complete_future(begun))
         return self._future
@@ -204,14 +224,18 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
 
     def _complete(self, seconds: float) -> bool:
         """Wait for the call, without end if `seconds` is negative. Return whether it has ended."""
-        # Another thread may wait for the same call. It has the lock until the call has ended.
-        if not self._lock.acquire(timeout=-1 if seconds < 0 else seconds):
+        if self._is_complete:
+            return True
+        deadline = time.monotonic() + seconds
+        # Another thread may wait for the call without end, with the lock.
+        if not self._lock.acquire(timeout=max(seconds, -1.0)):
             return False
         try:
             while self._pending:
+                left = -1.0 if seconds < 0 else max(0.0, deadline - time.monotonic())
                 done = c_int32()
                 try:
-                    checked.MV_FutureWait(self._pending[0], seconds, byref(done))
+                    checked.MV_FutureWait(self._pending[0], left, byref(done))
                 except Exception as error:
                     if not done.value:
                         raise
@@ -222,6 +246,7 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
             finish, self._finish, self._used = self._finish, [], []
             for step in finish if self._error is None else ():
                 step()
+            self._is_complete = True
             return True
         finally:
             self._lock.release()

@@ -10,7 +10,6 @@ import numpy as np
 from cases import SEED, TIMEOUT, equal, raises, registrar, run_all
 from pairwise import pairwise_sum
 
-import multiverso as mv
 from multiverso import api
 
 # Only ranks import these, at the end: pytest reads the names of the cases without PyTorch.
@@ -357,8 +356,8 @@ def calls_that_differ_fail_on_all_ranks_and_the_next_succeeds():
         me, ranks = group.rank(), group.size()
         if ranks > 1:
             size = 4 if me == 0 else 5
-            text = raises(dist.DistBackendError, lambda: dist.all_reduce(torch.ones(size)))
-            assert "MismatchError" in str(text) and "rank" in str(text)
+            texts = ("MismatchError", "rank 0 called aggregate of 4 float32")
+            raises(dist.DistBackendError, lambda: dist.all_reduce(torch.ones(size)), *texts)
             work = dist.all_reduce(torch.ones(size), async_op=True)
             raises(dist.DistBackendError, work.wait, "MismatchError")
             work = dist.broadcast(torch.ones(size), 0, async_op=True)
@@ -454,8 +453,9 @@ def groups_that_are_destroyed_leave_nothing():
             if number == 4:
                 before = used()
         after = used()
-    assert after[0] <= before[0] + 2 and after[1] <= before[1] + 1, (before, after)
-    assert after[2] <= before[2] + 20, (before, after)
+    # Another part of the program may open a file or start a thread meanwhile.
+    for now, then, spare in zip(after, before, (2, 1, 20), strict=True):
+        assert now <= then + spare, (before, after)
 
 
 if __name__ == "__main__":
