@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, distributed
-from torch.distributed import ReduceOp
 
+from multiverso._native import capi
 from multiverso.torch_ext.distributed import _calls
 from multiverso.torch_ext.distributed import _plans as plans
 from multiverso.torch_ext.distributed._arguments import is_sync, only, only_list, op_of, options
@@ -76,11 +76,13 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         if not plans.can_use(tensor):
             return self._gloo.allreduce([tensor], options(distributed.AllreduceOptions, opts))
         op = op_of(opts)
-        if is_sync(opts) and tensor.is_contiguous() and _is_simple(op, tensor.dtype):
-            code, dtype = _OP_ARGUMENTS[op], _DTYPE_ARGUMENTS[tensor.dtype]
-            with self._errors:
-                self._memory.aggregate(code, dtype, tensor)
-            return self._ended([tensor])
+        if is_sync(opts) and tensor.is_contiguous():
+            # Each look at an operation of PyTorch takes as long as half a sum of a small tensor.
+            code, dtype = _OP_ARGUMENTS.get(op), _DTYPE_ARGUMENTS.get(tensor.dtype)
+            if code is not None and dtype is not None and _is_simple(code, tensor):
+                with self._errors:
+                    self._memory.aggregate(code, dtype, tensor)
+                return self._ended([tensor])
         return self._make([plans.reduction(tensor, self.size(), op)], [tensor], opts)
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Any:
@@ -201,10 +203,9 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         return Work([], list(result), [], [], self._errors, self._thread)
 
 
-def _is_simple(op: Any, dtype: torch.dtype) -> bool:
+def _is_simple(op: c_int32, tensor: Tensor) -> bool:
     """Return whether the library combines such tensors without further steps."""
-    averages_integers = op == ReduceOp.AVG and not dtype.is_floating_point
-    return op in _OP_ARGUMENTS and dtype in _DTYPE_ARGUMENTS and not averages_integers
+    return op.value != capi.MV_OP_MEAN or tensor.is_floating_point()
 
 
 @atexit.register
