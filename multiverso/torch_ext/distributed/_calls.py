@@ -56,22 +56,36 @@ class Span(NamedTuple):
     size: int
 
 
+def can_use(tensor: torch.Tensor) -> bool:
+    """Return whether the library can read the memory of a tensor."""
+    return tensor.device.type == "cpu" and tensor.layout is torch.strided
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Return where the memory of a tensor is; raise TypeError if the library cannot read it."""
+    if not can_use(tensor):
+        msg = f"expected a dense tensor on the CPU, received {tensor.layout} on {tensor.device}"
+        raise TypeError(msg)
+    address: int = tensor.data_ptr()
+    return address
+
+
 def span(tensor: torch.Tensor) -> Span:
     """Return the memory of a contiguous tensor."""
-    return Span(tensor.data_ptr(), tensor.numel())
+    return Span(_address(tensor), tensor.numel())
 
 
 def spans(tensor: torch.Tensor, number: int) -> list[Span]:
     """Return the memory of a contiguous tensor in parts of equal size."""
     count = tensor.numel() // number
-    address, step = tensor.data_ptr(), count * tensor.element_size()
+    address, step = _address(tensor), count * tensor.element_size()
     return [Span(address + i * step, count) for i in range(number)]
 
 
 def spans_of_rows(tensor: torch.Tensor, rows: Sequence[int]) -> list[Span]:
     """Return the memory of a contiguous tensor in parts of so many rows."""
     in_row = tensor[0].numel() if tensor.shape[0] else 0
-    address, parts = tensor.data_ptr(), []
+    address, parts = _address(tensor), []
     for number in rows:
         parts.append(Span(address, number * in_row))
         address += number * in_row * tensor.element_size()

@@ -73,7 +73,7 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         """Combine a tensor over the ranks, in place."""
         tensor = only(tensors)
-        if not plans.can_use(tensor):
+        if not _calls.can_use(tensor):
             return self._gloo.allreduce([tensor], options(distributed.AllreduceOptions, opts))
         op = op_of(opts)
         if is_sync(opts) and tensor.is_contiguous():
@@ -93,7 +93,7 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
         """Copy a tensor of one rank to the others."""
         tensor = only(tensors)
-        if not plans.can_use(tensor):
+        if not _calls.can_use(tensor):
             return self._gloo.broadcast([tensor], options(distributed.BroadcastOptions, opts))
         root = opts if isinstance(opts, int) else getattr(opts, "rootRank", 0)
         return self._make([plans.broadcast(tensor, root)], [tensor], opts)
@@ -101,7 +101,7 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Copy the tensors of all ranks to a list."""
         tensor, output = only(inputs), only_list(outputs)
-        if not plans.can_use(tensor):
+        if not _calls.can_use(tensor):
             return self._gloo.allgather(
                 [output], [tensor], options(distributed.AllgatherOptions, opts)
             )

@@ -34,11 +34,6 @@ class Plan(NamedTuple):
     finish: list[Callable[[], object]]
 
 
-def can_use(tensor: torch.Tensor) -> bool:
-    """Return whether the library can read the memory of a tensor."""
-    return tensor.device.type == "cpu" and tensor.layout is torch.strided
-
-
 def reduction(tensor: torch.Tensor, ranks: int, op: Any) -> Plan:
     """Combine a tensor over the ranks, in place."""
     whole, finish = writable(tensor, keeps=True)
