@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Sequence
 from ctypes import addressof, byref, c_int32, c_int64, c_void_p, sizeof
 from datetime import timedelta
@@ -122,6 +121,8 @@ class Call:
         # The number of bytes of elements that the call copies without knowing their type.
         factor = 1 if op is not None else dtype.itemsize
         code = DTYPES[dtype] if op is not None else _BYTES
+        self.kind, self.dtype, self.op, self.root = kind, dtype, op, root
+        self.sent, self.received = sent, received
         raw = capi.MV_CollectiveCall(_STRUCT_SIZE, kind, op or 0, code, root)
         self._arrays = []
         for name, parts in (("sent", sent), ("received", received)):
@@ -137,13 +138,46 @@ class Call:
         self.raw = raw
 
 
+class Started:
+    """A call that the library makes in the background.
+
+    Attributes
+    ----------
+    error : Exception or None
+        The error with which it has ended, once `wait` has returned True.
+
+    """
+
+    def __init__(self, raw: capi.MV_Future) -> None:
+        self._raw = raw
+        self.error: Exception | None = None
+
+    def __del__(self) -> None:
+        lib.MV_FutureRelease(self._raw)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, without end if `seconds` is negative. Return whether the call has ended."""
+        done = c_int32()
+        try:
+            checked.MV_FutureWait(self._raw, seconds, byref(done))
+        except Exception as error:
+            if not done.value:
+                raise
+            self.error = error
+        return bool(done.value)
+
+    def is_over(self) -> bool:
+        """Return whether the call no longer uses its memory. Does not wait."""
+        done = c_int32()
+        lib.MV_FutureDone(self._raw, byref(done))
+        return bool(done.value)
+
+
 class SharedMemory:
     """The session of the ranks of a group that share memory.
 
     It is not the session that a program opens with `multiverso.init`.
     """
-
-    _open: Final[weakref.WeakSet[SharedMemory]] = weakref.WeakSet()
 
     def __init__(self, host: Host, rank: int, timeout: timedelta) -> None:
         raw = capi.MV_SessionOptions()
@@ -157,7 +191,6 @@ class SharedMemory:
         self._handle = capi.MV_Session()
         self._seconds = timeout.total_seconds()
         checked.MV_SessionOpen(byref(raw), byref(self._handle))
-        self._open.add(self)
 
     def aggregate(self, op: c_int32, dtype: c_int32, tensor: torch.Tensor) -> None:
         """Combine a contiguous tensor over the ranks, in place."""
@@ -168,11 +201,11 @@ class SharedMemory:
         """Make a call."""
         _run(self._handle, byref(call.raw))
 
-    def start(self, call: Call) -> capi.MV_Future:
+    def start(self, call: Call) -> Started:
         """Start a call. The memory of its tensors must stay valid until it has ended."""
         future = capi.MV_Future()
         checked.MV_SessionStart(self._handle, byref(call.raw), byref(future))
-        return future
+        return Started(future)
 
     def close(self) -> None:
         """Wait for this rank's calls, and leave. The other ranks may leave later."""
@@ -182,10 +215,3 @@ class SharedMemory:
     def leave(self, reason: str) -> None:
         """End this rank's calls with an error; ranks that wait for it receive the reason."""
         lib.MV_SessionLeave(self._handle, reason.encode())
-        self._open.discard(self)
-
-    @classmethod
-    def leave_all(cls, reason: str) -> None:
-        """Leave the sessions of all groups of this process."""
-        for memory in list(cls._open):
-            memory.leave(reason)

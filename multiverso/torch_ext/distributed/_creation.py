@@ -4,8 +4,6 @@ import sys
 from types import FrameType
 from typing import Any
 
-from torch import distributed
-
 from multiverso.torch_ext.distributed._group import MultiversoGroup
 from multiverso.torch_ext.distributed._rendezvous import find_hosts
 
@@ -23,21 +21,14 @@ def create(options: Any) -> MultiversoGroup:
     ValueError
         If the program combines this backend with others.
     DistBackendError
-        If a rank does not come in time, or cannot share memory with the others.
+        If a rank does not come in time.
 
     """
     _require_only_backend()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     store, rank, timeout = options.store, options.group_rank, options.timeout
     hosts = find_hosts(store, rank, len(ranks), ranks[rank], timeout)
-    if len(hosts) > 1:
-        msg = (
-            "the backend multiverso: expected ranks that share memory, received ranks on "
-            f"{len(hosts)} hosts: {[host.ranks for host in hosts]}. Use gloo for such groups; "
-            "containers on one machine must share their process ids and their network"
-        )
-        raise distributed.DistBackendError(msg)
-    return MultiversoGroup(store, rank, ranks, hosts[0], timeout)
+    return MultiversoGroup(store, rank, ranks, hosts, timeout)
 
 
 def _require_only_backend() -> None:

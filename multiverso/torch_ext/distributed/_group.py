@@ -1,8 +1,9 @@
-"""A process group of torch.distributed whose collectives run in shared memory."""
+"""A process group of torch.distributed whose ranks of a machine share memory."""
 
 from __future__ import annotations
 
 import atexit
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from ctypes import c_int32
@@ -17,18 +18,24 @@ from multiverso.torch_ext.distributed import _calls
 from multiverso.torch_ext.distributed import _plans as plans
 from multiverso.torch_ext.distributed._arguments import is_sync, only, only_list, op_of, options
 from multiverso.torch_ext.distributed._calls import SharedMemory
+from multiverso.torch_ext.distributed._hosts import Hosts
 from multiverso.torch_ext.distributed._rendezvous import Host
-from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, FutureThread, Work
+from multiverso.torch_ext.distributed._threads import OrderedThread
+from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, Work
 
 _OP_ARGUMENTS: Final = {op: c_int32(code) for op, code in _calls.OPS.items()}
 _DTYPE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in _calls.DTYPES.items()}
 
+#: The calls of the groups of this process that it has not left.
+_open: Final[weakref.WeakSet[SharedMemory | Hosts]] = weakref.WeakSet()
+
 
 class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorch has no types.
-    """A group of ranks that share memory.
+    """A group of ranks, of which those of a host share memory.
 
-    Sums, copies and barriers are calls of a session of these ranks. PyTorch sends what this class
-    does not define to a group of gloo inside, which connects two ranks when they first need it.
+    Sums, copies and barriers are calls of a session of these ranks, with exchanges between hosts if
+    there are several. PyTorch sends what this class does not define to a group of gloo inside,
+    which connects two ranks when they first need it.
     """
 
     def __init__(
@@ -36,13 +43,17 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         store: distributed.Store,
         rank: int,
         ranks: list[int],
-        host: Host,
+        hosts: list[Host],
         timeout: timedelta,
     ) -> None:
         super().__init__(rank, len(ranks))
         self._errors = ErrorsOfPyTorch(f"ranks {ranks}")
-        self._memory = SharedMemory(host, rank, timeout)
-        self._thread = FutureThread()
+        if len(hosts) == 1:
+            self._calls: SharedMemory | Hosts = SharedMemory(hosts[0], rank, timeout)
+        else:
+            self._calls = Hosts(store, rank, hosts, timeout)
+        _open.add(self._calls)
+        self._thread = OrderedThread("multiverso-futures")
         self._in_flight: deque[Work] = deque()
         self._gloo = _lazy_gloo(store, rank, len(ranks), timeout)
         self._register_backend(
@@ -55,13 +66,15 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
 
     def shutdown(self) -> None:
         """Wait for the calls of this rank, and leave the group. Not collective."""
-        self._memory.close()
+        self._calls.close()
         self._thread.end()
+        _open.discard(self._calls)
 
     def abort(self) -> None:
         """Leave the group at once. Calls in flight fail, also on the other ranks."""
-        self._memory.leave("its process group was aborted")
+        self._calls.leave("its process group was aborted")
         self._thread.end()
+        _open.discard(self._calls)
 
     def _require_ranks(self, what: str, tensors: Sequence[object]) -> None:
         if len(tensors) != self.size():
@@ -76,12 +89,13 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         if not _calls.can_use(tensor):
             return self._gloo.allreduce([tensor], options(distributed.AllreduceOptions, opts))
         op = op_of(opts)
-        if is_sync(opts) and tensor.is_contiguous():
+        calls = self._calls
+        if isinstance(calls, SharedMemory) and is_sync(opts) and tensor.is_contiguous():
             # Each look at an operation of PyTorch takes as long as half a sum of a small tensor.
             code, dtype = _OP_ARGUMENTS.get(op), _DTYPE_ARGUMENTS.get(tensor.dtype)
             if code is not None and dtype is not None and _is_simple(code, tensor):
                 with self._errors:
-                    self._memory.aggregate(code, dtype, tensor)
+                    calls.aggregate(code, dtype, tensor)
                 return self._ended([tensor])
         return self._make([plans.reduction(tensor, self.size(), op)], [tensor], opts)
 
@@ -186,14 +200,14 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         if is_sync(opts):
             for plan in made:
                 with self._errors:
-                    self._memory.run(plan.call)
+                    self._calls.run(plan.call)
             for step in finish:
                 step()
             return self._ended(result)
         while self._in_flight and self._in_flight[0].is_over():
             self._in_flight.popleft()
         with self._errors:
-            pending = [self._memory.start(plan.call) for plan in made]
+            pending = [self._calls.start(plan.call) for plan in made]
         used = [tensor for plan in made for tensor in plan.used]
         work = Work(pending, list(result), used, finish, self._errors, self._thread)
         self._in_flight.append(work)  # The memory of its tensors must live until it ends.
@@ -211,8 +225,9 @@ def _is_simple(op: c_int32, tensor: Tensor) -> bool:
 @atexit.register
 def _leave_groups() -> None:
     """Leave the groups that the program has not destroyed, before Python ends their threads."""
-    SharedMemory.leave_all("its program ended without destroying the process group")
-    FutureThread.join_all()
+    for calls in list(_open):
+        calls.leave("its program ended without destroying the process group")
+    OrderedThread.join_all()
 
 
 def _lazy_gloo(store: distributed.Store, rank: int, size: int, timeout: timedelta) -> Any:

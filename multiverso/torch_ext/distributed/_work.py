@@ -1,23 +1,19 @@
-"""What an asynchronous call returns: a Work, and the thread that completes its future."""
+"""What a call returns, a Work, and its errors."""
 
 from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable
-from ctypes import byref, c_int32
 from datetime import timedelta
-from queue import SimpleQueue
 from typing import Any, Final
 
 import torch
 from torch import distributed
 from torch.distributed.distributed_c10d import Work as C10dWork
 
-from multiverso._native import capi
-from multiverso._native.library import checked, lib
 from multiverso.errors import MultiversoError
+from multiverso.torch_ext.distributed._threads import OrderedThread
 
 #: The wait of `Work.wait` without a timeout; the call itself ends within that of the group.
 _NO_LIMIT: Final = timedelta(0)
@@ -53,68 +49,13 @@ class ErrorsOfPyTorch:
         return wrapped
 
 
-#: Seconds for which the end of a program waits for callbacks that still run.
-_EXIT_SECONDS: Final = 5.0
-
-
-class FutureThread:
-    """Completes the futures of a group in the order of its calls.
-
-    Only Python can complete them. The thread starts with the first future.
-    """
-
-    #: The threads that may still run, which `join_all` ends with the program.
-    _started: Final[weakref.WeakSet[FutureThread]] = weakref.WeakSet()
-
-    def __init__(self) -> None:
-        self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def put(self, complete: Callable[[], None]) -> None:
-        """Let the thread run `complete` after what it was given before."""
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run, name="multiverso-futures", daemon=True
-            )
-            self._thread.start()
-            self._started.add(self)
-        self._waiting.put(complete)
-
-    def is_current(self) -> bool:
-        """Return whether the caller is in this thread, in a callback of a future."""
-        return threading.current_thread() is self._thread
-
-    def end(self) -> None:
-        """End the thread when it has run everything."""
-        if self._thread is not None:
-            self._waiting.put(None)
-
-    @classmethod
-    def join_all(cls) -> None:
-        """Wait for a moment until all threads have ended.
-
-        Python ends the threads that run when it exits wherever they are. In a callback of PyTorch
-        this ends the process with SIGABRT.
-        """
-        deadline = time.monotonic() + _EXIT_SECONDS
-        for started in list(cls._started):
-            started.end()
-            if started._thread is not None:
-                started._thread.join(max(0.0, deadline - time.monotonic()))
-
-    def _run(self) -> None:
-        while (complete := self._waiting.get()) is not None:
-            complete()
-            del complete  # Otherwise the tensors would live until the next call.
-
-
 class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
     """A call in the background.
 
     Parameters
     ----------
-    pending : list of MV_Future
-        The parts of the call in the library, which may be none.
+    pending : list of Started or Queued
+        The parts of the call, which may be none.
     tensors : list of Tensor
         The result of the future.
     used : list of Tensor
@@ -123,19 +64,19 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
         What remains to be done with the results.
     errors : ErrorsOfPyTorch
         The errors of the group.
-    thread : FutureThread
-        The thread of the group.
+    thread : OrderedThread
+        The thread that completes the futures of the group.
 
     """
 
     def __init__(
         self,
-        pending: list[capi.MV_Future],
+        pending: list[Any],
         tensors: list[torch.Tensor],
         used: list[torch.Tensor],
         finish: list[Callable[[], object]],
         errors: ErrorsOfPyTorch,
-        thread: FutureThread,
+        thread: OrderedThread,
     ) -> None:
         super().__init__()
         self._pending = pending
@@ -152,10 +93,6 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
         self._error: Exception | None = None
         self._future: torch.futures.Future[Any] | None = None
 
-    def __del__(self) -> None:
-        for future in getattr(self, "_pending", ()):
-            lib.MV_FutureRelease(future)
-
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Wait until the call has ended, and return True or raise its error."""
         seconds = timeout.total_seconds() if timeout > _NO_LIMIT else -1.0
@@ -168,10 +105,7 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
 
     def is_over(self) -> bool:
         """Return whether the library no longer uses the memory of the tensors. Does not wait."""
-        done = c_int32(1)
-        for future in self._pending[-1:]:
-            lib.MV_FutureDone(future, byref(done))
-        return bool(done.value)
+        return all(call.is_over() for call in self._pending[-1:])
 
     def synchronize(self) -> None:
         """Wait until the call has ended."""
@@ -233,16 +167,11 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
         try:
             while self._pending:
                 left = -1.0 if seconds < 0 else max(0.0, deadline - time.monotonic())
-                done = c_int32()
-                try:
-                    checked.MV_FutureWait(self._pending[0], left, byref(done))
-                except Exception as error:
-                    if not done.value:
-                        raise
-                    self._error = self._error or self._errors.converted(error)
-                if not done.value:
+                if not self._pending[0].wait(left):
                     return False
-                lib.MV_FutureRelease(self._pending.pop(0))
+                error = self._pending.pop(0).error
+                if error is not None and self._error is None:
+                    self._error = self._errors.converted(error)
             finish, self._finish, self._used = self._finish, [], []
             for step in finish if self._error is None else ():
                 step()

@@ -10,8 +10,6 @@ import numpy as np
 from cases import SEED, TIMEOUT, equal, raises, registrar, run_all
 from pairwise import pairwise_sum
 
-from multiverso import api
-
 # Only ranks import these, at the end: pytest reads the names of the cases without PyTorch.
 torch = dist = None
 
@@ -65,13 +63,18 @@ def tensors_of_ranks(seed, ranks, count, dtype):
     return made
 
 
-def combined(tensors, op):
-    """Return what the documentation says of a call that combines tensors."""
-    dtype = tensors[0].dtype
+def combined(tensors, op, ranks=None):
+    """Return what the documentation says of a call that combines tensors of these ranks."""
+    dtype, ranks = tensors[0].dtype, ranks or range(len(tensors))
     is_half = dtype in (torch.float16, torch.bfloat16)
     arrays = [(t.float() if is_half else t).numpy() for t in tensors]
+    per_host = int(os.environ.get("MULTIVERSO_RANKS_PER_NODE", len(arrays)))
+    hosts = {}
+    for rank, array in zip(ranks, arrays, strict=True):
+        hosts.setdefault(rank // per_host, []).append(array)
     with np.errstate(over="ignore"):
-        result = pairwise_sum(arrays, FUNCTIONS[op])
+        sums = [pairwise_sum(of_host, FUNCTIONS[op]) for of_host in hosts.values()]
+        result = pairwise_sum(sums, FUNCTIONS[op])
     if op == "AVG":
         result = result / arrays[0].dtype.type(len(arrays))
         if not dtype.is_floating_point:
@@ -111,11 +114,6 @@ def every_operation_combines_every_dtype():
                 same(part, combined([of[me] for of in parts], op))
 
 
-def spans_hosts():
-    """Return whether groups may have ranks on several hosts."""
-    return api.current_session().num_nodes > 1
-
-
 class RandomProgram:
     """Random calls in a group, which all its ranks draw alike."""
 
@@ -134,8 +132,6 @@ class RandomProgram:
             count = min(count, 70_001)
         dtype = draw.choice((*FLOATS, *INTEGERS))
         op = draw.choice(operations(dtype))
-        if dtype == "int16" and name not in ("all_reduce", "scatter") and spans_hosts():
-            dtype = "int32"  # There, gloo copies, which does not know int16.
         work, check = getattr(self, name)(count, seed, dtype, op, is_async := draw.random() < 0.4)
         if is_async:
             self.later.append((work, check))
@@ -160,7 +156,7 @@ class RandomProgram:
         result = given[self.me].clone()
         op_ = getattr(dist.ReduceOp, op)
         work = dist.all_reduce(result, op_, group=self.group, async_op=is_async)
-        return work, lambda: same(result, combined(given, op))
+        return work, lambda: same(result, combined(given, op, self.global_ranks))
 
     def broadcast(self, count, seed, dtype, op, is_async):
         given = tensors_of_ranks(seed, self.size, count, dtype)
@@ -187,7 +183,7 @@ class RandomProgram:
         op_ = getattr(dist.ReduceOp, op)
         work = dist.reduce_scatter_tensor(result, given[self.me], op_, self.group, is_async)
         mine = [t[count * self.me : count * (self.me + 1)] for t in given]
-        return work, lambda: same(result, combined(mine, op))
+        return work, lambda: same(result, combined(mine, op, self.global_ranks))
 
     def exchange(self, count, seed, dtype, op, is_async):
         rows = np.random.default_rng(seed).integers(0, 1 + count // 10, (self.size, self.size))
@@ -356,7 +352,7 @@ def calls_that_differ_fail_on_all_ranks_and_the_next_succeeds():
         me, ranks = group.rank(), group.size()
         if ranks > 1:
             size = 4 if me == 0 else 5
-            texts = ("MismatchError", "rank 0 called aggregate of 4 float32")
+            texts = ("MismatchError", "rank 0 called ", " of 4 float32")
             raises(dist.DistBackendError, lambda: dist.all_reduce(torch.ones(size)), *texts)
             work = dist.all_reduce(torch.ones(size), async_op=True)
             raises(dist.DistBackendError, work.wait, "MismatchError")
@@ -373,7 +369,7 @@ def wrong_arguments_are_errors_before_the_call():
     with process_group() as group:
         ranks, one = group.size(), torch.ones(2)
         raises(TypeError, lambda: dist.all_reduce(one.to(torch.float8_e5m2)), "float8_e5m2")
-        raises(TypeError, lambda: dist.all_reduce(one, dist.ReduceOp.BAND), "and needs integers")
+        raises(TypeError, lambda: dist.all_reduce(one, dist.ReduceOp.BAND), "integers")
         raises(TypeError, lambda: dist.all_reduce(one.bool(), dist.ReduceOp.AVG), "no bool")
         wrong = torch.empty(3 * ranks + 1)
         raises(ValueError, lambda: dist.all_gather_into_tensor(wrong, torch.ones(3)), "elements")
