@@ -132,7 +132,10 @@ def barrier() -> Plan:
 
 
 def _rows(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> Sequence[int]:
-    length = tensor.shape[0] if tensor.dim() else 0
+    if not tensor.dim():
+        msg = f"{what}: expected a tensor with rows, received a scalar"
+        raise ValueError(msg)
+    length = tensor.shape[0]
     if not rows:
         if length % ranks:
             msg = f"{what}: expected rows for each of {ranks} ranks, received {length} rows"

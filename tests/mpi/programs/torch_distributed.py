@@ -374,6 +374,8 @@ def wrong_arguments_are_errors_before_the_call():
         wrong = torch.empty(3 * ranks + 1)
         raises(ValueError, lambda: dist.all_gather_into_tensor(wrong, torch.ones(3)), "elements")
         raises(ValueError, lambda: dist.all_gather([one] * (ranks + 1), one), "tensors")
+        scalar = torch.tensor(1.0)
+        raises(ValueError, lambda: dist.all_to_all_single(scalar, scalar), "a tensor with rows")
         far = torch.empty(ranks, device="meta")  # It has no memory that can be read.
         raises(TypeError, lambda: dist.all_gather_into_tensor(far, far[:1]), "on meta")
         raises(TypeError, lambda: dist.reduce_scatter_tensor(far[:1], far), "on meta")
