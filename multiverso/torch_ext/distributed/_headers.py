@@ -61,9 +61,9 @@ def header_of(call: Call, ranks: int) -> torch.Tensor:
 def require_match(headers: torch.Tensor) -> None:
     """Raise MismatchError unless the ranks, each of which has a row, make one call."""
     ranks = headers.shape[0]
-    for rank in range(1, ranks):
-        if not torch.equal(headers[rank, :_FIXED], headers[0, :_FIXED]):
-            _fail(headers, 0, rank)
+    differs = (headers[:, :_FIXED] != headers[0, :_FIXED]).any(dim=1)
+    for rank in differs.nonzero()[:1]:
+        _fail(headers, 0, int(rank))
     sent, received = headers[:, _FIXED : _FIXED + ranks], headers[:, _FIXED + ranks :]
     kind = int(headers[0, 0])
     if kind in _EQUAL:

@@ -51,6 +51,8 @@ class HostCalls:
         self._memory, self._exchange = memory, exchange
         self._hosts, self._here, self._rank = hosts, hosts[exchange.place], rank
         self._order = [rank for ranks in hosts for rank in ranks]
+        # Where the blocks of the hosts, one after the other, have the row of each rank.
+        self._row_of_rank = torch.tensor(self._order).argsort()
 
     def make(self, call: Call) -> None:
         """Make a call.
@@ -95,8 +97,7 @@ class HostCalls:
         self._memory.run(Call(capi.MV_CALL_ALL_GATHER, mine.dtype, [span(mine)], rows))
         self._exchange.swap([here] * len(blocks), blocks).wait()
         self._give_host(found)
-        by_rank = torch.empty_like(found)
-        by_rank[torch.tensor(self._order)] = found
+        by_rank = found[self._row_of_rank]
         return by_rank[:, :size].contiguous().view(header.dtype), by_rank[:, size:]
 
     def _give_host(self, tensor: torch.Tensor, root: int = 0) -> None:
