@@ -21,7 +21,7 @@ from multiverso.torch_ext.distributed._combining import combine_pairwise
 from multiverso.torch_ext.distributed._exchange import Exchange
 
 #: The bytes that leaders exchange at once, while the ranks of a host combine the next ones.
-_CHUNK_BYTES: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 21
 
 #: Tensors up to this size travel with the descriptions of the calls, which saves an exchange.
 _SMALL_BYTES: Final = 4096
