@@ -69,6 +69,7 @@ class TestTrainings(OutcomeTestCase):
         job = run(
             PROGRAM,
             *("modes", "masters", "twice", "several_inputs", "callbacks", "restored", "invalid"),
+            *("combinations_on_two_nodes", "like_keras"),
             np=3,
             timeout=TIMEOUT,
             KERAS_BACKEND="torch",
@@ -160,6 +161,21 @@ class TestTrainings(OutcomeTestCase):
                     self.assertIn(text, report[name][1])
         self.assertEqual([report["end"] for report in reports], [True, False, False])
 
+    def test_one_worker_makes_the_same_steps_as_keras(self):
+        found = self.reports_of("like_keras")[0]
+        self.assertEqual(len(found), 11)
+        for name, difference in found.items():
+            with self.subTest(name):
+                self.assertLess(difference, 1e-4)
+
+    def test_worker_on_another_node_trains_with_the_others(self):
+        found = self.reports_of("combinations_on_two_nodes")[0]
+        self.assertEqual(found["nodes"], 2)
+        self.assertEqual(len(found["outcomes"]), 3)
+        for name, outcome in found["outcomes"].items():
+            with self.subTest(name):
+                self.check_outcome(name, outcome, workers=2)
+
 
 @unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
 class TestJobs(OutcomeTestCase):
@@ -169,19 +185,6 @@ class TestJobs(OutcomeTestCase):
             with self.subTest(name):
                 self.check_outcome(name, outcome, workers=0)
         self.assertEqual(reports[0]["single"]["size"], 1)
-
-    def test_one_worker_makes_the_same_steps_as_keras(self):
-        found = trained("like_keras", ranks=2)[0]["like_keras"]
-        self.assertEqual(len(found), 11)
-        for name, difference in found.items():
-            with self.subTest(name):
-                self.assertLess(difference, 1e-4)
-
-    def test_worker_on_another_node_trains_with_the_others(self):
-        reports = trained("combinations", ranks=3, MULTIVERSO_RANKS_PER_NODE="2")
-        for name, outcome in reports[0]["combinations"].items():
-            with self.subTest(name):
-                self.check_outcome(name, outcome, workers=2)
 
     def test_killed_worker_is_named_on_all_other_ranks(self):
         # In lock-step the rounds of the tables notice the loss, which other tests cover.

@@ -14,6 +14,7 @@ from example_programs import EXAMPLES
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.one_mpi]
 
 RANKS = 2
+BACKENDS = ("multiverso", "gloo")
 
 #: The modules that each file of programs/torch_libraries needs, besides PyTorch.
 LIBRARIES = {
@@ -45,15 +46,16 @@ def torchrun(tmp_path):
     return path
 
 
-def trained(library, backend, torchrun):
-    """Train with a library on a backend, and return the reports of the ranks in order."""
+def trained(library, torchrun):
+    """Train with a library on both backends; return the reports of the ranks, in order, of each."""
     environ = {**launch.ONE_THREAD, "HF_HUB_OFFLINE": "1"}
     result = launch.run(
-        "torch_training.py", backend, library, np=RANKS, mpirun=torchrun, **environ
+        "torch_training.py", library, *BACKENDS, np=RANKS, mpirun=torchrun, **environ
     ).check()
-    reports = [result.reports[rank] for rank in range(RANKS)]
-    assert [report["backend"] for report in reports] == [backend] * RANKS
-    return reports
+    found = [[result.reports[rank][backend] for rank in range(RANKS)] for backend in BACKENDS]
+    for backend, reports in zip(BACKENDS, found, strict=True):
+        assert [report["backend"] for report in reports] == [backend] * RANKS
+    return found
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -63,16 +65,16 @@ def test_library_trains_as_on_gloo(library, torchrun):
     ]
     if missing:
         pytest.skip(f"needs {' and '.join(missing)}")
-    ours = trained(library, "multiverso", torchrun)
+    ours, expected = trained(library, torchrun)
     assert len({report["digest"] for report in ours}) == 1, "the parameters differ between ranks"
-    for report, expected in zip(ours, trained(library, "gloo", torchrun), strict=True):
+    for report, reference in zip(ours, expected, strict=True):
         assert len(report["losses"]) >= 6
         for name in ("losses", "norms"):
-            assert report[name] == pytest.approx(expected[name], rel=NOISE)
+            assert report[name] == pytest.approx(reference[name], rel=NOISE)
 
 
 @needs("torch", "sklearn")
-@pytest.mark.parametrize("backend", ["multiverso", "gloo"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_example_finds_the_backend_of_the_installed_package(backend, torchrun):
     if not importlib.metadata.entry_points(group="torch.backends", name="multiverso"):
         pytest.skip("needs an installed Multiverso that PyTorch finds")

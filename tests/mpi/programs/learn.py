@@ -162,6 +162,17 @@ def combinations():
     }
 
 
+def combinations_on_two_nodes():
+    """Train these with a worker that acts as another node."""
+    os.environ["MULTIVERSO_RANKS_PER_NODE"] = str(worker.SIZE - 1)
+    try:
+        found = combinations()
+        with mv.session() as session:
+            return {"nodes": session.num_nodes, "outcomes": found}
+    finally:
+        del os.environ["MULTIVERSO_RANKS_PER_NODE"]
+
+
 def twice():
     """Train in lock-step twice, with layers that draw random numbers and have running means."""
     found = {}
@@ -183,14 +194,28 @@ def twice():
 
 
 def like_keras():
-    """Return by how much weights differ between one worker and Keras on the same batches."""
+    """Return by how much weights differ between one worker and Keras on the same batches.
+
+    The worker is rank 1, and the ranks after it take no part.
+    """
+    from mpi4py import MPI
+
+    inside = worker.RANK < 2
+    comm = MPI.COMM_WORLD.Split(0 if inside else MPI.UNDEFINED)
+    found = _differences_from_keras(comm) if inside else None
+    # The other ranks sleep here. Waiting in MPI would take a core from those that train.
+    worker.meet("end of like_keras")
+    return found
+
+
+def _differences_from_keras(comm):
     found = {}
     algos = {name: algo_of(name) for name in OPTIMIZERS}
     # This outer optimizer applies the local steps unchanged.
     algos["diloco"] = algo_of("sgd", "diloco", learning_rate=1.0, worker_optimizer="adam")
     algos["diloco in fragments"] = in_fragments("sgd", weight=None, learning_rate=1.0)
     for name, algo in algos.items():
-        manager = manager_of(algo, val_list=None, num_epochs=2, synchronous=True)
+        manager = manager_of(algo, comm=comm, val_list=None, num_epochs=2, synchronous=True)
         if manager.train() is None:
             continue
         keras.utils.set_random_seed(7)  # the seed of the master's weights
@@ -382,6 +407,7 @@ SCENARIOS = (
         modes,
         masters,
         combinations,
+        combinations_on_two_nodes,
         twice,
         like_keras,
         callbacks,

@@ -1,12 +1,17 @@
-"""Trains a small model with one library, on the backend of torch.distributed that it is given.
+"""Trains a small model with one library, on the backends of torch.distributed that it is given.
 
-The arguments are the backend, and the name of a file in the folder torch_libraries, which defines
-`train`. ``train(backend)`` trains on all ranks, and returns the losses that this rank has seen and
+The arguments are the name of a file in the folder torch_libraries, which defines `train`, and the
+backends. ``train(backend)`` trains on all ranks, and returns the losses that this rank has seen and
 the trained parameters. torchrun starts the ranks.
+
+Each training has a process of its own, since libraries keep the first group for the whole process.
+It is a fork of the rank, because the libraries take longer to import than to train.
 """
 
 import hashlib
 import importlib
+import multiprocessing
+import os
 import sys
 
 import worker
@@ -47,26 +52,39 @@ def digest(tensors):
     return content.hexdigest()
 
 
+def trained(library, backend, attempt):
+    """Train, and return the losses, the norms of the parameters, and their digest."""
+    from torch import distributed
+
+    # torchrun's store still has the keys of the training before. Each attempt has keys of its own.
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(attempt)
+    losses, parameters = importlib.import_module(library).train(backend)
+    parameters = list(parameters)
+    outcome = {
+        "backend": distributed.get_backend(),
+        "losses": losses,
+        "norms": [float(parameter.detach().double().norm()) for parameter in parameters],
+        "digest": digest(parameters),
+    }
+    distributed.destroy_process_group()
+    return outcome
+
+
 def main():
-    """Train, and report the losses and a digest of the parameters."""
+    """Train on each backend, and report the outcomes."""
     global torch
     import torch
-    from torch import distributed
 
     # An installed Multiverso needs no import. These tests also run in a checkout.
     import multiverso.torch_ext.distributed  # noqa: F401
 
     torch.set_num_threads(1)
-    backend, library = sys.argv[1:]
-    losses, parameters = importlib.import_module(f"torch_libraries.{library}").train(backend)
-    parameters = list(parameters)
-    worker.report(
-        backend=distributed.get_backend(),
-        losses=losses,
-        norms=[float(parameter.detach().double().norm()) for parameter in parameters],
-        digest=digest(parameters),
-    )
-    distributed.destroy_process_group()
+    name, *backends = sys.argv[1:]
+    library = f"torch_libraries.{name}"
+    importlib.import_module(library)
+    for attempt, backend in enumerate(backends):
+        with multiprocessing.get_context("fork").Pool(1) as process:
+            worker.report(**{backend: process.apply(trained, (library, backend, attempt))})
 
 
 if __name__ == "__main__":
