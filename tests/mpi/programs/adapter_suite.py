@@ -2,9 +2,8 @@
 
 The argument names a file in the folder adapters, which defines `Model`. ``Model(shapes, dtype,
 value)`` makes a model of that framework whose parameters all equal `value`. `DTYPES` are the dtypes
-that its adapter supports, `attach` attaches the adapter, `add` changes the parameters locally,
-and `saved_and_loaded` returns the values after saving the model to a folder and loading it again.
-`SLOW_TENSORS` says whether each tensor takes the framework milliseconds.
+that its adapter supports, `attach` attaches the adapter, `add` changes the parameters locally, and
+`saved_and_loaded` returns the values after saving the model to a folder and loading it again.
 """
 
 import importlib
@@ -63,10 +62,7 @@ def one_tensor():
 
 
 def a_thousand_tensors():
-    # Only the exchange depends on the number of workers, and it is that of every framework. A model
-    # that takes long for each tensor has fewer of them where there are several workers.
-    slow_model = mv.num_workers() > 1 and Model.SLOW_TENSORS
-    check_training([(2,)] * (100 if slow_model else 1000), "float32")
+    check_training([(2,)] * 1000, "float32")
 
 
 def exchange_in_the_background():

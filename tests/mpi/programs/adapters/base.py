@@ -4,8 +4,6 @@
 class ManagedModel:
     """A model whose `attach` keeps the adapter as `manager`."""
 
-    SLOW_TENSORS = False
-
     def tables(self):
         return self.manager.tables
 

@@ -35,8 +35,6 @@ class ParameterModel(keras.Model):
 
 class Model(ManagedModel):
     DTYPES = ("float32", "float64", "float16", "bfloat16")
-    # TensorFlow compiles an assignment to each tensor.
-    SLOW_TENSORS = os.environ["KERAS_BACKEND"] == "tensorflow"
 
     def __init__(self, shapes, dtype, value):
         self.shapes, self.dtype = shapes, dtype
