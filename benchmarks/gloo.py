@@ -32,7 +32,7 @@ def gloo(ranks: Ranks) -> Iterator[tuple[Any, str | None]]:
     with contextlib.ExitStack() as stack:
         folder = None
         if ranks.is_master:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="multiverso-gloo-"))
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="multiverso-gloo-", ignore_cleanup_errors=True))
         store = distributed.FileStore(os.path.join(ranks.gather(folder)[0], "store"), ranks.size)
         distributed.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.size)
         try:
