@@ -32,7 +32,11 @@ def gloo(ranks: Ranks) -> Iterator[tuple[Any, str | None]]:
     with contextlib.ExitStack() as stack:
         folder = None
         if ranks.is_master:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="multiverso-gloo-", ignore_cleanup_errors=True))
+            # Ranks that leave their groups later than this one still write to the store.
+            temporary = tempfile.TemporaryDirectory(
+                prefix="multiverso-gloo-", ignore_cleanup_errors=True
+            )
+            folder = stack.enter_context(temporary)
         store = distributed.FileStore(os.path.join(ranks.gather(folder)[0], "store"), ranks.size)
         distributed.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.size)
         try:
