@@ -11,8 +11,9 @@ pytestmark = [
     pytest.mark.skipif(not is_installed("torch"), reason="needs PyTorch"),
 ]
 
-#: One host, two hosts with different numbers of ranks, and three, which exchange in another way.
-JOBS = on_ranks(1, 2, 4) | on_nodes((4, 3), (3, 1))
+#: One host, two hosts with different numbers of ranks, and four, which exchange in another way and
+#: whose pairwise sum is not a sum from left to right.
+JOBS = on_ranks(1, 2, 4) | on_nodes((4, 3), (4, 1))
 
 TestGroups = CaseJobs(
     torch_distributed,

@@ -19,7 +19,7 @@ _PART_OF_TIMEOUT: Final = 0.9
 
 
 class Swap(NamedTuple):
-    """An exchange that goes on: with which ranks, and what waits for each."""
+    """An exchange that has begun: the ranks, and the call of gloo for each of them."""
 
     exchange: Exchange
     works: list[tuple[int, Any]]

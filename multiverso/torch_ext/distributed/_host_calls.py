@@ -151,7 +151,7 @@ class HostCalls:
         number = len(self._hosts)
         parts = [chunk] * number if number == 2 else chunk.tensor_split(number)
         mine = parts[self._exchange.place]
-        terms = [torch.empty_like(mine) for _ in parts]
+        terms = [torch.empty_like(mine) if self._exchange.is_leader else mine for _ in parts]
         terms[self._exchange.place] = mine
         swap = self._exchange.swap(parts, terms)
         yield
@@ -187,7 +187,8 @@ class HostCalls:
         others = [[] if ranks is self._here else ranks for ranks in self._hosts]
         sizes = [sum(received[rank].numel() for rank in ranks) for ranks in others]
         found = torch.empty(sum(sizes), dtype=torch.uint8)
-        self._exchange.swap([torch.cat(here)] * len(sizes), found.split(sizes)).wait()
+        mine = torch.cat(here) if self._exchange.is_leader else found
+        self._exchange.swap([mine] * len(sizes), found.split(sizes)).wait()
         self._give_host(found)
         for rank in (rank for ranks in others for rank in ranks):
             received[rank].copy_(found[: received[rank].numel()])

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from torch import distributed
 
-from multiverso.errors import MismatchError, MultiversoError
+from multiverso.errors import MismatchError, MultiversoError, StateError
 from multiverso.torch_ext.distributed._calls import Call, SharedMemory
 from multiverso.torch_ext.distributed._exchange import Exchange
 from multiverso.torch_ext.distributed._host_calls import HostCalls
@@ -112,20 +112,25 @@ class Hosts:
         self._exchange.leave(reason)
 
     def _make(self, call: Call) -> None:
-        try:
-            with self._turn:
-                if self._error is not None:
-                    raise type(self._error)(*self._error.args)
+        with self._turn:
+            if self._error is not None:
+                raise type(self._error)(*self._error.args)
+            try:
                 self._calls.make(call)
-        except MismatchError:
-            raise
-        except MultiversoError as error:
-            # The others must not wait for this rank, which has stopped in the middle of a call.
-            self._error = self._in_words_of_the_group(error)
-            self.leave(str(self._error.args[0]))
-            raise self._error from error
+            except MismatchError:
+                raise
+            except BaseException as error:
+                # This rank has stopped in the middle of a call, perhaps by Ctrl-C. The others must
+                # not wait for it, and must not take its next call for the rest of this one.
+                self._error = self._in_words_of_the_group(error)
+                self.leave(str(self._error.args[0]))
+                if isinstance(error, MultiversoError):
+                    raise self._error from error
+                raise
 
-    def _in_words_of_the_group(self, error: MultiversoError) -> MultiversoError:
+    def _in_words_of_the_group(self, error: BaseException) -> MultiversoError:
+        if not isinstance(error, MultiversoError):
+            return StateError(f"an earlier call of this rank ended in {error!r}")
         lost = getattr(error, "rank", None)
         if lost is None or len(self._here) == 1:
             return error

@@ -5,6 +5,7 @@ import gc
 import os
 import random
 import threading
+from unittest import mock
 
 import numpy as np
 from cases import SEED, TIMEOUT, equal, raises, registrar, run_all
@@ -362,6 +363,29 @@ def calls_that_differ_fail_on_all_ranks_and_the_next_succeeds():
         one = torch.ones(1)
         dist.all_reduce(one)
         assert one.item() == ranks
+
+
+@case()
+def an_interrupted_call_ends_the_calls_of_a_group_over_hosts():
+    from multiverso.torch_ext.distributed import _host_calls
+
+    with process_group() as group:
+        if int(os.environ["MULTIVERSO_RANKS_PER_NODE"]) >= group.size():
+            return
+
+        def call():
+            dist.all_reduce(torch.ones(3000))  # too large to travel with its description
+
+        if group.rank() == 0:
+            interrupted = mock.patch.object(
+                _host_calls._headers, "require_match", side_effect=KeyboardInterrupt
+            )
+            with interrupted:
+                raises(KeyboardInterrupt, call)
+            raises(dist.DistBackendError, call, "StateError", "KeyboardInterrupt")
+        else:
+            raises(dist.DistBackendError, call, "rank 0", "left (", "KeyboardInterrupt")
+            raises(dist.DistBackendError, call, "rank 0")
 
 
 @case()
