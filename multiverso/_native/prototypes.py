@@ -57,7 +57,6 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionBarrier": (c_int32, (MV_Session,)),
     "MV_SessionAggregate": (c_int32, (MV_Session, c_int32, c_int32, c_void_p, c_int64)),
     "MV_SessionRun": (c_int32, (MV_Session, POINTER(MV_CollectiveCall))),
-    "MV_SessionStart": (c_int32, (MV_Session, POINTER(MV_CollectiveCall), POINTER(MV_Future))),
     "MV_SessionFinish": (c_int32, (MV_Session,)),
     "MV_SessionClose": (c_int32, (MV_Session,)),
     "MV_SessionLeave": (c_int32, (MV_Session, c_char_p)),

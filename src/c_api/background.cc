@@ -44,7 +44,7 @@ Status BackgroundQueue::Wait(std::unique_lock<std::mutex>* lock, const WaitLimit
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     if (now >= std::min(limit.deadline, call_began_at_ + timeout_ + kGrace)) {
       return Status(Code::kTimeout, StrCat("waited for ", calls_.size(),
-                                           " background calls, which have not ended"));
+                                           " background calls on the table, which have not ended"));
     }
     changed_.wait_until(*lock, limit.NextCheck(now));
   }

@@ -1,4 +1,4 @@
-// BackgroundQueue: the background calls of one table, or the collective ones of a session.
+// BackgroundQueue: the background calls of one table.
 //
 // A thread makes the calls one after the other, in the order in which they were started. Each table
 // has its own thread, because a call may wait for other ranks, whose threads may wait for a call of
@@ -23,7 +23,6 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "multiverso/c_api.h"
 
 namespace multiverso::c_api {
 
@@ -90,10 +89,5 @@ class BackgroundQueue {
   bool is_closing_ = false;
   std::thread thread_;  // runs from the first call on
 };
-
-// Starts a call as BackgroundQueue::Start does, and opens a future for it. Defined beside the
-// futures, in background_api.cc.
-Status StartWithFuture(const std::shared_ptr<BackgroundQueue>& queue, int64_t bytes,
-                       std::function<Status()> body, MV_Future* future);
 
 }  // namespace multiverso::c_api

@@ -100,24 +100,19 @@ Status StartCall(std::shared_ptr<TableUse> use, RequestKind kind, int64_t count,
     const auto run = [use, kind, count, body] {
       return RunInBackground(*use->get(), kind, count, body);
     };
-    return StartWithFuture(queue, bytes, run, future);
+    auto entry = std::make_unique<FutureEntry>();
+    entry->queue = queue;
+    FutureEntry* const published = entry.get();
+    MV_Future opened = nullptr;
+    MV_RETURN_IF_NOT_OK(Futures().Open(std::move(entry), &opened));
+    const Status started = queue->Start(bytes, run).StoreIn(&published->call);
+    if (started.ok()) {
+      *future = opened;
+    } else {
+      (void)Futures().Release(opened);
+    }
+    return started;
   });
-}
-
-Status StartWithFuture(const std::shared_ptr<BackgroundQueue>& queue, int64_t bytes,
-                       std::function<Status()> body, MV_Future* future) {
-  auto entry = std::make_unique<FutureEntry>();
-  entry->queue = queue;
-  FutureEntry* const published = entry.get();
-  MV_Future opened = nullptr;
-  MV_RETURN_IF_NOT_OK(Futures().Open(std::move(entry), &opened));
-  const Status started = queue->Start(bytes, std::move(body)).StoreIn(&published->call);
-  if (started.ok()) {
-    *future = opened;
-  } else {
-    (void)Futures().Release(opened);
-  }
-  return started;
 }
 
 }  // namespace multiverso::c_api
@@ -181,7 +176,7 @@ int32_t MV_TableFlush(MV_Table table, double seconds) {
 int32_t MV_SessionFlush(MV_Session session, double seconds) {
   return OpenSessions().With(session, [&](SessionEntry* entry) {
     return RunCall([&](Interrupt* interrupt) {
-      return FlushAll(entry, WaitLimit::Until(DeadlineOf(seconds), interrupt));
+      return FlushTables(entry, WaitLimit::Until(DeadlineOf(seconds), interrupt));
     });
   });
 }

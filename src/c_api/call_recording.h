@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "base/status.h"
 #include "c_api/call_guard.h"
@@ -34,8 +36,8 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, i
   return recorder->Begin(CallOf(kind), table.id(), bytes);
 }
 
-// Makes a collective call of the session: runs `body`, a Status(SessionEntry*, Interrupt*), and
-// records it. Background calls on tables end first. If one has failed, the collective call fails
+// Records a collective call of the session, and runs its `body`, a Status(SessionEntry*,
+// Interrupt*). Background calls on tables end first. If one has failed, the collective call fails
 // with its error on all ranks, since the others would otherwise wait for this one. Returns
 // StateError if another thread is in a collective call of the session.
 template <class Body>
@@ -58,25 +60,24 @@ Status MakeCollective(SessionEntry* entry, CallKind call, int64_t bytes, Interru
   return status;
 }
 
-// Waits until the session's calls in the background have ended, which every other collective call
-// does before it begins. If the caller aborts the wait, or the call that follows with the same
-// interrupt, this rank gives the session up.
-inline Status DrainCollectives(SessionEntry* entry, Interrupt* interrupt) {
-  interrupt->OnAbort(
-      [entry](const Status& reason) { entry->session->context()->state()->GiveUp(reason); });
-  return entry->background->Drain(WaitLimit::Until(Instant::max(), interrupt));
-}
-
-// Makes a collective call when the session's calls in the background have ended.
+// Makes a collective call of the session. If the caller aborts it, this rank gives the session up.
+// The call also ends when another thread of this rank leaves the session.
 template <class Body>
 Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Body& body) {
   MV_RETURN_IF_NOT_OK(CheckNotAsking());
   const SessionHandles::Use use = OpenSessions().Using(session);
   if (!use) return OpenSessions().Stale(session);
-  return RunCall([&](Interrupt* interrupt) -> Status {
-    MV_RETURN_IF_NOT_OK(DrainCollectives(use.get(), interrupt));
-    return MakeCollective(use.get(), call, bytes, interrupt, body);
+  SessionEntry* const entry = use.get();
+  const std::optional<std::string> left = LeaveReason(entry);
+  if (left.has_value()) return Status(Code::kAborted, *left);
+  Interrupt interrupt([entry] {
+    const std::optional<std::string> reason = LeaveReason(entry);
+    return reason.has_value() ? reason : AskThisThread();
   });
+  interrupt.OnAbort(
+      [entry](const Status& reason) { entry->session->context()->state()->GiveUp(reason); });
+  const Status status = MakeCollective(entry, call, bytes, &interrupt, body);
+  return interrupt.status().ok() ? status : interrupt.status();
 }
 
 }  // namespace multiverso::c_api

@@ -15,7 +15,7 @@
 namespace multiverso::c_api {
 namespace {
 
-// A call that the session's thread for background calls can make, too.
+// A call with arguments that have been checked.
 struct Collective {
   CallKind kind;
   int64_t bytes = 0;  // that the call moves, for records
@@ -129,14 +129,6 @@ Result<Collective> CollectiveOf(const MV_CollectiveCall* call, const Membership&
   }
 }
 
-// Runs in the session's thread for background calls.
-Status MakeInBackground(SessionEntry* entry, const Collective& collective) {
-  const std::optional<std::string> left = LeaveReason(entry);
-  if (left.has_value()) return Status(Code::kAborted, *left);
-  Interrupt interrupt([entry] { return LeaveReason(entry); });
-  return MakeCollective(entry, collective.kind, collective.bytes, &interrupt, collective.body);
-}
-
 }  // namespace
 }  // namespace multiverso::c_api
 
@@ -172,22 +164,5 @@ int32_t MV_SessionRun(MV_Session session, const MV_CollectiveCall* call) {
     if (!use) return OpenSessions().Stale(session);
     MV_ASSIGN_OR_RETURN(const Collective collective, CollectiveOf(call, use->session->members()));
     return RunCollective(session, collective.kind, collective.bytes, collective.body);
-  });
-}
-
-int32_t MV_SessionStart(MV_Session session, const MV_CollectiveCall* call, MV_Future* future) {
-  return Guard([&]() -> Status {
-    if (future == nullptr) return Status(Code::kValue, "MV_SessionStart: received null");
-    const auto use = std::make_shared<SessionHandles::Use>(OpenSessions().Using(session));
-    if (!*use) return OpenSessions().Stale(session);
-    SessionEntry* const entry = use->get();
-    MV_ASSIGN_OR_RETURN(const Collective collective, CollectiveOf(call, entry->session->members()));
-    return RunCall([&](Interrupt* interrupt) -> Status {
-      const WaitLimit limit = WaitLimit::Until(Instant::max(), interrupt);
-      MV_RETURN_IF_NOT_OK(entry->background->WaitForRoom(0, limit));
-      return StartWithFuture(
-          entry->background, 0,
-          [use, collective] { return MakeInBackground(use->get(), collective); }, future);
-    });
   });
 }

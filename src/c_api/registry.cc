@@ -106,12 +106,6 @@ Status FlushTables(SessionEntry* session, const WaitLimit& limit) {
   return failure.ok() ? std::exchange(session->background_failure, Status::Ok()) : failure;
 }
 
-Status FlushAll(SessionEntry* session, const WaitLimit& limit) {
-  const Status collective = session->background->Flush(limit);
-  const Status on_tables = FlushTables(session, limit);
-  return collective.ok() ? on_tables : collective;
-}
-
 void LeaveSession(SessionEntry* session, const std::string& reason) {
   // A call in the background that ends for this reason finds that the rank has left.
   const std::lock_guard<std::mutex> guard(session->tables_mutex);
@@ -125,7 +119,6 @@ std::optional<std::string> LeaveReason(SessionEntry* session) {
 }
 
 bool HasBackgroundCalls(const SessionEntry& session) {
-  if (!session.background->IsIdle()) return true;
   const std::vector<MV_Table> tables = TablesOf(&session);
   return std::any_of(tables.begin(), tables.end(), [](MV_Table table) {
     const TableUse use = OpenTables().Using(table);
@@ -169,7 +162,6 @@ Status OpenHandle(std::unique_ptr<Session> session, MV_Session* handle, bool use
   SessionEntry* const published = entry.get();
   published->session = std::move(session);
   published->uses_mpi = uses_mpi;
-  published->background = std::make_shared<BackgroundQueue>(published->session->timeout());
   MV_RETURN_IF_NOT_OK(OpenSessions().Open(std::move(entry), handle));
   published->handle = *handle;
   num_open_sessions.fetch_add(1);

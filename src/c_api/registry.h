@@ -27,7 +27,6 @@ struct SessionEntry {
   std::optional<std::string>
       leave_reason;           // set when this rank leaves, which ends background calls
   Status background_failure;  // of a background call on a table that has been freed, not reported
-  std::shared_ptr<BackgroundQueue> background;  // makes collective calls
   bool uses_mpi = false;
 };
 
@@ -54,17 +53,16 @@ void ForgetFutures();
 // child does not have, was reading them.
 void ForgetCheckpoints();
 
-// Wait for the background calls of a table, of all tables of the session, or of these and the
-// session, and return their first failure that has not been reported.
+// Wait for the background calls of a table, or of all tables of the session, and return their first
+// failure that has not been reported.
 Status FlushTable(TableEntry* table, const WaitLimit& limit);
 Status FlushTables(SessionEntry* session, const WaitLimit& limit);
-Status FlushAll(SessionEntry* session, const WaitLimit& limit);
 // Leaves the session without waiting for other ranks, and ends the background calls that wait for
 // them.
 void LeaveSession(SessionEntry* session, const std::string& reason);
 // Returns the reason for which this rank has left the session, if it has.
 std::optional<std::string> LeaveReason(SessionEntry* session);
-// Returns whether the session, or a table of it, has background calls in flight.
+// Returns whether a table of the session has background calls in flight.
 bool HasBackgroundCalls(const SessionEntry& session);
 
 // Open a handle for a new session or table.

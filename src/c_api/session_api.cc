@@ -97,19 +97,6 @@ Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& option
   }
 }
 
-// Waits for the collective calls in the background before a close, which is one, too. If the wait
-// fails, leaves the session, because the other ranks must not wait for a rank whose calls are
-// stuck.
-Status DrainOrLeave(SessionEntry* session) {
-  const Status drained =
-      RunCall([&](Interrupt* interrupt) { return DrainCollectives(session, interrupt); });
-  if (drained.ok()) return drained;
-  LeaveSession(session, drained.text());
-  RecordLosses(*session);
-  session->is_closed.store(true);
-  return drained;
-}
-
 }  // namespace
 }  // namespace multiverso::c_api
 
@@ -229,7 +216,7 @@ int32_t MV_SessionFinish(MV_Session session) {
   return OpenSessions().With(session, [&](SessionEntry* entry) {
     return RunCall([&](Interrupt* interrupt) -> Status {
       // An add in the background would otherwise come after the last round.
-      MV_RETURN_IF_NOT_OK(FlushAll(entry, WaitLimit::Until(Instant::max(), interrupt)));
+      MV_RETURN_IF_NOT_OK(FlushTables(entry, WaitLimit::Until(Instant::max(), interrupt)));
       entry->session->Finish();
       return Status::Ok();
     });
@@ -245,13 +232,12 @@ int32_t MV_SessionClose(MV_Session session) {
       const SessionHandles::Use use = OpenSessions().Using(session);
       if (!use) return OpenSessions().Stale(session);
       // An earlier call may have closed the session, but not its handle.
-      if (!use->is_closed.load()) status = DrainOrLeave(use.get());
       if (!use->is_closed.load()) {
         CallGuard guard(&use->in_collective_call);
         MV_RETURN_IF_NOT_OK(guard.Check("session"));
         FlightRecorder::Entry* const record = RecordCall(*use.get(), CallKind::kClose);
         status = RunCall([&](Interrupt* interrupt) {
-          failure = FlushAll(use.get(), WaitLimit::Until(Instant::max(), interrupt));
+          failure = FlushTables(use.get(), WaitLimit::Until(Instant::max(), interrupt));
           if (!HasBackgroundCalls(*use.get())) return use->session->Close(interrupt);
           // The wait has failed. The other ranks must not wait for a rank whose calls are stuck.
           LeaveSession(use.get(), failure.text());

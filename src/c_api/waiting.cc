@@ -38,6 +38,8 @@ std::optional<std::string> Ask(Check check) {
   return reason;
 }
 
+}  // namespace
+
 std::optional<std::string> AskThisThread() {
   const ThreadState& state = StateOfThisThread();
   if (state.check.function != nullptr) return Ask(state.check);
@@ -47,8 +49,6 @@ std::optional<std::string> AskThisThread() {
   is_default_in_use.store(false);
   return reason;
 }
-
-}  // namespace
 
 void SetInterrupt(MV_InterruptCheck check, void* argument) {
   StateOfThisThread().check = Check{check, argument};

@@ -5,6 +5,9 @@
 // program needs the latter if it does not make its threads itself, as a binding.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "base/clock.h"
 #include "base/status.h"
 #include "multiverso/c_api.h"
@@ -22,6 +25,8 @@ void ForgetAskingThread();
 // Returns StateError if this thread is in the middle of a call, which runs one of the functions.
 Status CheckNotAsking();
 
+// Asks the function of this thread, or the default one, and returns its reason to abort, if any.
+std::optional<std::string> AskThisThread();
 // Returns the interrupt of a call that this thread makes.
 Interrupt InterruptOfThisThread();
 

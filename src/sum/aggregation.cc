@@ -49,12 +49,13 @@ uint64_t DigestOf(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Aggregation::Aggregation(RankContext* context, AggregationState* state, const Array& array)
+Aggregation::Aggregation(RankContext* context, AggregationState* state, const Array& array,
+                         int64_t staged_bytes)
     : context_(context),
       state_(state),
       reduction_(array.op, array.dtype),
       count_(array.count),
-      in_chunk_(NodeMemory::kScratchAreaBytes / reduction_.value_bytes()),
+      in_chunk_(NodeMemory::kScratchAreaBytes / staged_bytes),
       chunks_(std::max(DivideUp(array.count, in_chunk_), int64_t{1})),
       array_(array) {}
 
@@ -83,14 +84,6 @@ Status Aggregation::StageTogether(bool is_first, const WaitLimit& limit) {
     if (!is_first || AllStagedFor(present)) return Status::Ok();
     SumOver(present);
   }
-}
-
-void Aggregation::Stage(int64_t first, int64_t count, char* to) const {
-  reduction_.Load(element(first), count, to);
-}
-
-void Aggregation::Take(int64_t first, int64_t count, const char* sum) const {
-  reduction_.Store(sum, static_cast<int64_t>(ranks_.size()), count, element(first));
 }
 
 bool Aggregation::AllStagedFor(const std::vector<int>& present) const {

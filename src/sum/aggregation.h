@@ -10,8 +10,8 @@
 // summed yet, and all stage again. If a worker is lost later, only some of the others may have the
 // sums, so the call fails on all workers.
 //
-// float16 and bfloat16 are summed in float32, which scratch memory then contains, and a worker
-// rounds the sum when it takes it. A mean is a sum that each worker divides then.
+// float16 and bfloat16 are summed in float32, and the sum is rounded once. A mean is a sum that is
+// divided before.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,10 @@ class Aggregation {
     int64_t count;
   };
 
-  // `state` and the array's data outlive the aggregation.
-  Aggregation(RankContext* context, AggregationState* state, const Array& array);
+  // `state` and the array's data outlive the aggregation. `staged_bytes` is the size of an element
+  // in scratch memory.
+  Aggregation(RankContext* context, AggregationState* state, const Array& array,
+              int64_t staged_bytes);
 
   virtual ~Aggregation() = default;
 
@@ -70,17 +72,10 @@ class Aggregation {
   Status StageTogether(bool is_first, const WaitLimit& limit);
   // Returns an error if one of the workers did not take part in the last collective.
   Status CheckAllCame() const { return context_->workers()->CheckTookPart(ranks_, kCutOff); }
-  // Copies `count` elements of the array, from `first` on, in the type in which they are summed.
-  void Stage(int64_t first, int64_t count, char* to) const;
-  // Sets `count` elements of the array, from `first` on, to a sum. `sum` may be element(first).
-  void Take(int64_t first, int64_t count, const char* sum) const;
-  // Returns the size of an element in the type in which it is summed.
-  int64_t value_bytes() const { return reduction_.value_bytes(); }
-  // Returns whether the array itself has the type in which its elements are summed.
-  bool is_summed_as_it_is() const { return reduction_.combines_elements(); }
+  int64_t element_bytes() const { return SizeOf(array_.dtype); }
   // Returns an element of the array.
   char* element(int64_t number) const {
-    return static_cast<char*>(array_.data) + number * SizeOf(array_.dtype);
+    return static_cast<char*>(array_.data) + number * element_bytes();
   }
   // Returns the scratch memory of a worker of this node.
   char* scratch(int rank, int area) const {

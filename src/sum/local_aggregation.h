@@ -3,9 +3,8 @@
 // Each worker sums its own part of a staged chunk, and writes the sum over the staged values of
 // each other worker. All workers synchronize, and each copies the sums from its own scratch memory.
 // The number of cache lines that a core can fetch limits the speed, so a sum returns in the line of
-// its summand, which the core has. A worker's own part needs no scratch memory, unless the sum has
-// another type than the array. Small arrays need one collective: every worker stages all values
-// and sums all of them itself.
+// its summand, which the core has. A worker's own part needs no scratch memory. Small arrays need
+// one collective: every worker stages all elements and sums all of them itself.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,8 @@ namespace multiverso {
 
 class LocalAggregation final : public Aggregation {
  public:
-  using Aggregation::Aggregation;
+  LocalAggregation(RankContext* context, AggregationState* state, const Array& array)
+      : Aggregation(context, state, array, SizeOf(array.dtype)) {}
 
  private:
   Status RunChunks(const WaitLimit& limit) override;
@@ -33,6 +33,8 @@ class LocalAggregation final : public Aggregation {
   Status SumChunk(const WaitLimit& limit);
   // Returns where the part that ranks_[place] sums begins, counted from the start of the chunk.
   int64_t PartBegin(int place) const;
+  // Copies the elements begin to end - 1 of a chunk.
+  void Copy(const char* from, int64_t begin, int64_t end, char* to) const;
   void SumPart(int64_t begin, int64_t end);
   void TakeOthersParts();
 

@@ -187,13 +187,16 @@ void Reduction::Store(const char* results, int64_t terms, int64_t count, void* e
     if (op_ == ReduceOp::kMean) Divide(static_cast<char*>(elements), terms, count);
     return;
   }
+  auto* const to = static_cast<uint16_t*>(elements);
+  if (op_ != ReduceOp::kMean) {
+    return half::RoundToNearest(dtype_, reinterpret_cast<const float*>(results), count, to);
+  }
   // Results are divided in memory of their own, because other workers read them.
   float part[256];
-  auto* const to = static_cast<uint16_t*>(elements);
   for (int64_t at = 0; at < count; at += std::size(part)) {
     const int64_t n = std::min(count - at, static_cast<int64_t>(std::size(part)));
     std::memcpy(part, results + at * value_bytes(), static_cast<size_t>(n * value_bytes()));
-    if (op_ == ReduceOp::kMean) Divide(reinterpret_cast<char*>(part), terms, n);
+    Divide(reinterpret_cast<char*>(part), terms, n);
     half::RoundToNearest(dtype_, part, n, to + at);
   }
 }

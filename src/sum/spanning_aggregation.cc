@@ -21,7 +21,7 @@ constexpr std::chrono::microseconds kEager{1000};
 
 SpanningAggregation::SpanningAggregation(RankContext* context, AggregationState* state,
                                          const Array& array)
-    : Aggregation(context, state, array),
+    : Aggregation(context, state, array, SizeOf(ValueType(array.dtype))),
       watch_(&context->members(), context->peers(), context->state()) {
   watch_.Begin();
 }
@@ -47,6 +47,10 @@ int64_t SpanningAggregation::ChunkCount() const {
   return std::min(count_ - ChunkBegin(), in_chunk_);
 }
 
+void SpanningAggregation::Stage(int64_t first, int64_t count, char* to) const {
+  reduction_.Load(element(first), count, to);
+}
+
 void SpanningAggregation::StageChunk() {
   if (!IsLeader()) Stage(ChunkBegin(), ChunkCount(), scratch(context_->members().rank()));
 }
@@ -61,7 +65,8 @@ Status SpanningAggregation::SumChunk(const WaitLimit& limit) {
   }
   MV_RETURN_IF_NOT_OK(WaitHere(limit));
   if (lost_ >= 0) return Status::Ok();
-  Take(ChunkBegin(), ChunkCount(), IsLeader() ? value(0) : scratch(ranks_here_.front()));
+  reduction_.Store(IsLeader() ? value(0) : scratch(ranks_here_.front()),
+                   static_cast<int64_t>(ranks_.size()), ChunkCount(), element(ChunkBegin()));
   return Status::Ok();
 }
 

@@ -2,8 +2,8 @@
 //
 // The first worker of each node leads it: it sums with the other nodes' leaders as for tables
 // (NodeSum), in its own array, and writes the sum to its scratch memory, from which the node's
-// other workers copy. Meanwhile they stage the next chunk. If the sum has another type than the
-// array, the leader sums in its scratch memory.
+// other workers copy. Meanwhile they stage the next chunk. Scratch memory has elements in the type
+// in which they are summed. If that is not the type of the array, the leader sums there, too.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,14 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values {
   void SumOver(std::vector<int> ranks) override;
   void StageChunk() override;
 
+  // Returns the size of an element in the type in which it is summed.
+  int64_t value_bytes() const { return reduction_.value_bytes(); }
+  // Returns whether that is the type of the array.
+  bool is_summed_as_it_is() const { return reduction_.combines_elements(); }
   int64_t ChunkBegin() const { return done_ * in_chunk_; }
   int64_t ChunkCount() const;
+  // Copies `count` elements of the array, from `first` on, to scratch memory.
+  void Stage(int64_t first, int64_t count, char* to) const;
   // Returns the value of an element of the current chunk in the memory in which the leader sums.
   char* value(int64_t number) const;
   bool IsLeader() const { return ranks_here_.front() == context_->members().rank(); }

@@ -6,15 +6,13 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "sum/pairwise_sum.h"
+#include "sum/element_sum.h"
 
 namespace multiverso {
 namespace {
 
 // Parts begin at cache lines, so that no two workers use the same one.
 constexpr int64_t kLine = 64;
-// The number of bytes combined at a time, which stay in the first-level cache.
-constexpr int64_t kBytesCombined = int64_t{8} << 10;
 
 }  // namespace
 
@@ -47,7 +45,7 @@ Transfer::Transfer(RankContext* context, AggregationState* state, const Call& ca
   const int64_t room =
       NodeMemory::kScratchAreaBytes - RoundUp(workers_ * int64_t{sizeof(Sizes)}, kLine);
   const int64_t slots = sends_to_all() ? 1 : workers_;
-  in_chunk_ = room / slots / kLine * kLine / staged_bytes();
+  in_chunk_ = room / slots / kLine * kLine / element_bytes();
 }
 
 const Transfer::Part& Transfer::SentTo(int worker) const {
@@ -63,11 +61,11 @@ int64_t Transfer::CountIn(const Part& part, int64_t chunk) const {
 }
 
 char* Transfer::ElementOf(const Part& part, int64_t chunk) const {
-  return part.data + chunk * in_chunk_ * SizeOf(call_.dtype);
+  return part.data + chunk * in_chunk_ * element_bytes();
 }
 
 char* Transfer::Staged(int from, int to) const {
-  const int64_t slot = sends_to_all() ? 0 : RoundUp(in_chunk_ * staged_bytes(), kLine) * to;
+  const int64_t slot = sends_to_all() ? 0 : RoundUp(in_chunk_ * element_bytes(), kLine) * to;
   return reinterpret_cast<char*>(StagedSizes(from)) +
          RoundUp(workers_ * int64_t{sizeof(Sizes)}, kLine) + slot;
 }
@@ -119,11 +117,7 @@ void Transfer::StageChunk(int64_t chunk) {
   const auto stage = [&](const Part& part, char* to) {
     const int64_t count = CountIn(part, chunk);
     if (count == 0) return;
-    if (is_reduction()) {
-      reduction_.Load(ElementOf(part, chunk), count, to);
-    } else {
-      std::memcpy(to, ElementOf(part, chunk), static_cast<size_t>(count * staged_bytes()));
-    }
+    std::memcpy(to, ElementOf(part, chunk), static_cast<size_t>(count * element_bytes()));
   };
   if (sends_to_all()) return stage(call_.sent[0], Staged(me_, 0));
   for (int worker = 0; worker < workers_; ++worker) {
@@ -190,23 +184,21 @@ void Transfer::TakeChunk(int64_t chunk) {
     if (count == 0) continue;
     char* const to = ElementOf(part, chunk);
     const char* const from = worker == me_ ? ElementOf(SentTo(me_), chunk) : Staged(worker, me_);
-    if (from != to) std::memmove(to, from, static_cast<size_t>(count * staged_bytes()));
+    if (from != to) std::memmove(to, from, static_cast<size_t>(count * element_bytes()));
   }
 }
 
 void Transfer::CombineChunk(int64_t chunk) {
   const Part& part = call_.received[0];
   const int64_t end = CountIn(part, chunk);
-  const int64_t at_a_time = std::max(std::min(kBytesCombined / staged_bytes(), end), int64_t{1});
-  PairwiseSum sum(reduction_, workers_, at_a_time);
+  ElementSum sum(reduction_, workers_, end);
   std::vector<PairwiseSum::Term> terms(static_cast<size_t>(workers_));
-  for (int64_t begin = 0; begin < end; begin += at_a_time) {
-    const int64_t count = std::min(at_a_time, end - begin);
+  for (int64_t begin = 0; begin < end; begin += sum.at_a_time()) {
+    const int64_t offset = begin * element_bytes();
     for (int worker = 0; worker < workers_; ++worker) {
-      terms[static_cast<size_t>(worker)] = {worker, Staged(worker, me_) + begin * staged_bytes()};
+      terms[static_cast<size_t>(worker)] = {worker, Staged(worker, me_) + offset};
     }
-    reduction_.Store(sum.Of(terms, count), workers_, count,
-                     ElementOf(part, chunk) + begin * SizeOf(call_.dtype));
+    sum.Store(terms, std::min(sum.at_a_time(), end - begin), ElementOf(part, chunk) + offset);
   }
 }
 

@@ -54,10 +54,7 @@ class Transfer {
 
   bool is_reduction() const { return call_.kind == CollectiveKind::kReduceScatter; }
   bool sends_to_all() const { return call_.sent.size() == 1; }
-  // Returns the size of an element in scratch memory.
-  int64_t staged_bytes() const {
-    return is_reduction() ? reduction_.value_bytes() : SizeOf(call_.dtype);
-  }
+  int64_t element_bytes() const { return SizeOf(call_.dtype); }
   // Returns the part that this worker sends to or receives from a worker, and its number of
   // elements in chunk `chunk`.
   const Part& SentTo(int worker) const;

@@ -138,41 +138,6 @@ class Call:
         self.raw = raw
 
 
-class Started:
-    """A call that the library makes in the background.
-
-    Attributes
-    ----------
-    error : Exception or None
-        The error with which it has ended, once `wait` has returned True.
-
-    """
-
-    def __init__(self, raw: capi.MV_Future) -> None:
-        self._raw = raw
-        self.error: Exception | None = None
-
-    def __del__(self) -> None:
-        lib.MV_FutureRelease(self._raw)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait, without end if `seconds` is negative. Return whether the call has ended."""
-        done = c_int32()
-        try:
-            checked.MV_FutureWait(self._raw, seconds, byref(done))
-        except Exception as error:
-            if not done.value:
-                raise
-            self.error = error
-        return bool(done.value)
-
-    def is_over(self) -> bool:
-        """Return whether the call no longer uses its memory. Does not wait."""
-        done = c_int32()
-        lib.MV_FutureDone(self._raw, byref(done))
-        return bool(done.value)
-
-
 class SharedMemory:
     """The session of the ranks of a group that share memory.
 
@@ -189,7 +154,6 @@ class SharedMemory:
             raw.job_name = host.job.encode()
             raw.job_rank, raw.job_size = host.ranks.index(rank), len(host.ranks)
         self._handle = capi.MV_Session()
-        self._seconds = timeout.total_seconds()
         checked.MV_SessionOpen(byref(raw), byref(self._handle))
 
     def aggregate(self, op: c_int32, dtype: c_int32, tensor: torch.Tensor) -> None:
@@ -200,17 +164,6 @@ class SharedMemory:
     def run(self, call: Call) -> None:
         """Make a call."""
         _run(self._handle, byref(call.raw))
-
-    def start(self, call: Call) -> Started:
-        """Start a call. The memory of its tensors must stay valid until it has ended."""
-        future = capi.MV_Future()
-        checked.MV_SessionStart(self._handle, byref(call.raw), byref(future))
-        return Started(future)
-
-    def close(self) -> None:
-        """Wait for this rank's calls, and leave. The other ranks may leave later."""
-        lib.MV_SessionFlush(self._handle, self._seconds)
-        self.leave("its process group was destroyed")
 
     def leave(self, reason: str) -> None:
         """End this rank's calls with an error; ranks that wait for it receive the reason."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from ctypes import c_int32
 from datetime import timedelta
@@ -19,6 +18,7 @@ from multiverso.torch_ext.distributed import _plans as plans
 from multiverso.torch_ext.distributed._arguments import is_sync, only, only_list, op_of, options
 from multiverso.torch_ext.distributed._calls import SharedMemory
 from multiverso.torch_ext.distributed._hosts import Hosts
+from multiverso.torch_ext.distributed._queue import CallQueue
 from multiverso.torch_ext.distributed._rendezvous import Host
 from multiverso.torch_ext.distributed._threads import OrderedThread
 from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, Work
@@ -53,8 +53,8 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         else:
             self._calls = Hosts(store, rank, hosts, timeout)
         _open.add(self._calls)
-        self._thread = OrderedThread("multiverso-futures")
-        self._in_flight: deque[Work] = deque()
+        self._queue = CallQueue("multiverso-calls")
+        self._seconds = timeout.total_seconds()
         self._gloo = _lazy_gloo(store, rank, len(ranks), timeout)
         self._register_backend(
             torch.device("cpu"), distributed.ProcessGroup.BackendType.GLOO, self._gloo
@@ -66,14 +66,16 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
 
     def shutdown(self) -> None:
         """Wait for the calls of this rank, and leave the group. Not collective."""
-        self._calls.close()
-        self._thread.end()
-        _open.discard(self._calls)
+        self._queue.drain(self._seconds)
+        self._leave("its process group was destroyed")
 
     def abort(self) -> None:
         """Leave the group at once. Calls in flight fail, also on the other ranks."""
-        self._calls.leave("its process group was aborted")
-        self._thread.end()
+        self._leave("its process group was aborted")
+
+    def _leave(self, reason: str) -> None:
+        self._queue.end(reason)
+        self._calls.leave(reason)
         _open.discard(self._calls)
 
     def _require_ranks(self, what: str, tensors: Sequence[object]) -> None:
@@ -95,7 +97,7 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
             code, dtype = _OP_ARGUMENTS.get(op), _DTYPE_ARGUMENTS.get(tensor.dtype)
             if code is not None and dtype is not None and _is_simple(code, tensor):
                 with self._errors:
-                    calls.aggregate(code, dtype, tensor)
+                    self._queue.run(lambda: calls.aggregate(code, dtype, tensor))
                 return self._ended([tensor])
         return self._make([plans.reduction(tensor, self.size(), op)], [tensor], opts)
 
@@ -196,25 +198,21 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
 
     def _make(self, made: list[plans.Plan], result: Sequence[Tensor], opts: Any) -> Work:
         """Make the calls, at once if the caller waits for them, else in the background."""
-        finish = [step for plan in made for step in plan.finish]
-        if is_sync(opts):
-            for plan in made:
-                with self._errors:
-                    self._calls.run(plan.call)
-            for step in finish:
-                step()
-            return self._ended(result)
-        while self._in_flight and self._in_flight[0].is_over():
-            self._in_flight.popleft()
         with self._errors:
-            pending = [self._calls.start(plan.call) for plan in made]
-        used = [tensor for plan in made for tensor in plan.used]
-        work = Work(pending, list(result), used, finish, self._errors, self._thread)
-        self._in_flight.append(work)  # The memory of its tensors must live until it ends.
-        return work
+            if not is_sync(opts):
+                return Work(list(result), self._queue, self._errors, lambda: self._run(made))
+            self._queue.run(lambda: self._run(made))
+        return self._ended(result)
+
+    def _run(self, made: list[plans.Plan]) -> None:
+        for plan in made:
+            self._calls.run(plan.call)
+        for plan in made:
+            for step in plan.finish:
+                step()
 
     def _ended(self, result: Sequence[Tensor]) -> Work:
-        return Work([], list(result), [], [], self._errors, self._thread)
+        return Work(list(result), self._queue, self._errors)
 
 
 def _is_simple(op: c_int32, tensor: Tensor) -> bool:

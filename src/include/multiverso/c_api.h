@@ -201,11 +201,6 @@ typedef struct MV_CollectiveCall {
  * sizes must fit together on all (MV_ERR_MISMATCH). Calls that send arrays need a session of one
  * node with MV_LOSS_FAILS (MV_ERR_UNSUPPORTED). */
 MV_EXPORT int32_t MV_SessionRun(MV_Session session, const MV_CollectiveCall* call);
-/* Starts the call in the background. The arrays must stay valid until it has ended. A thread of the
- * session makes such calls in the order in which they were started, and every other collective call
- * of the session first waits for them. Release the future with MV_FutureRelease. */
-MV_EXPORT int32_t MV_SessionStart(MV_Session session, const MV_CollectiveCall* call,
-                                  MV_Future* future);
 /* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; the other
  * workers continue without it. This worker may still get the state after the last complete round,
  * and must still close the session. */

@@ -326,6 +326,33 @@ def a_callback_waits_for_a_call_of_its_own():
             work = dist.all_reduce(torch.ones(3), async_op=True)
             found = work.get_future().then(reduce_again).wait()
             assert found.tolist() == [group.size() ** 2] * 3
+            # This callback waits for a call that was started before the callback was set.
+            first, second = (dist.all_reduce(torch.ones(3), async_op=True) for _ in range(2))
+            second.get_future()
+            assert first.get_future().then(lambda _, call=second: call.wait()).wait()
+
+
+@case()
+def a_call_ends_without_its_work():
+    with process_group() as group:
+        strided, mean = torch.ones(4, 2).t(), torch.full((3,), 5)
+        dist.all_reduce(strided, async_op=True)
+        dist.all_reduce(mean, dist.ReduceOp.AVG, async_op=True)
+        dist.barrier()
+        assert strided.tolist() == [[group.size()] * 4] * 2
+        assert mean.tolist() == [5, 5, 5]
+
+
+@case()
+def threads_make_calls_one_after_the_other():
+    with process_group() as group:
+        tensors = [torch.ones(100_000) for _ in range(8)]
+        threads = [threading.Thread(target=dist.all_reduce, args=(tensor,)) for tensor in tensors]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all(tensor.unique().tolist() == [group.size()] for tensor in tensors)
 
 
 @case()

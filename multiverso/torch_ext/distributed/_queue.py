@@ -1,0 +1,132 @@
+"""The order in which the calls of a group are made, at once or in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from multiverso.errors import StateError
+from multiverso.torch_ext.distributed._threads import OrderedThread
+
+
+class QueuedCall:
+    """A call that has been started.
+
+    Attributes
+    ----------
+    error : Exception or None
+        The error with which it has ended, once `is_over`.
+
+    """
+
+    def __init__(self, make: Callable[[], None]) -> None:
+        self._make: Callable[[], None] | None = make
+        self._ended = threading.Event()
+        self.error: Exception | None = None
+
+    def is_over(self) -> bool:
+        """Return whether the call has ended. Does not wait."""
+        return self._ended.is_set()
+
+    def make(self) -> None:
+        """Make the call, and forget its memory. Called once."""
+        make, self._make = self._make, None
+        try:
+            if make is not None:
+                make()
+        except Exception as error:
+            self.error = error
+        except BaseException as error:
+            self.error = StateError(f"the call has ended in {error!r}")
+            raise
+        finally:
+            self._ended.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for another thread to make the call. Return whether it has ended."""
+        return self._ended.wait(seconds)
+
+
+class CallQueue:
+    """Makes calls one after the other, in the order in which they were started.
+
+    A thread makes those in the background. A thread that waits for one of them makes it itself,
+    with those before it, since to wake another one would take longer. So a callback may also wait
+    for a call that was started later.
+
+    Parameters
+    ----------
+    name : str
+        The name of the thread.
+
+    """
+
+    def __init__(self, name: str) -> None:
+        self._waiting: deque[QueuedCall] = deque()
+        self._turn = threading.Lock()  # held while a call is made
+        self._thread = OrderedThread(name)
+        self._end_reason: str | None = None
+
+    def run(self, make: Callable[[], None]) -> None:
+        """Make a call, after those that have been started."""
+        with self._turn:
+            self._make_until(None)
+            self._make(make)
+
+    def start(self, make: Callable[[], None], then: Callable[[], None]) -> QueuedCall:
+        """Start a call. The thread of the queue runs `then` after it."""
+        self._require_open()
+        call = QueuedCall(lambda: self._make(make))
+        self._waiting.append(call)
+        self._thread.put(lambda: self._end(call, then))
+        return call
+
+    def wait(self, call: QueuedCall, seconds: float | None = None) -> bool:
+        """Wait for a call, without end if there are no `seconds`. Return whether it has ended."""
+        if call.is_over():
+            return True
+        # With a limit, this thread must not begin to wait for other ranks.
+        if seconds is not None and not self.is_current():
+            return call.wait(seconds)
+        with self._turn:
+            self._make_until(call)
+        return True
+
+    def is_current(self) -> bool:
+        """Return whether the caller is in the thread of the queue, in a callback."""
+        return self._thread.is_current()
+
+    def drain(self, seconds: float) -> None:
+        """Make the calls that have been started, unless another call takes longer than that."""
+        if self._turn.acquire(timeout=seconds):
+            try:
+                self._make_until(None)
+            finally:
+                self._turn.release()
+
+    def end(self, reason: str) -> None:
+        """Let all further calls fail, and end the thread after these."""
+        self._end_reason = reason
+        self._thread.end()
+
+    def _make(self, make: Callable[[], None]) -> None:
+        self._require_open()
+        make()
+
+    def _require_open(self) -> None:
+        if self._end_reason is not None:
+            msg = f"this rank has left the group: {self._end_reason}"
+            raise StateError(msg)
+
+    def _end(self, call: QueuedCall, then: Callable[[], None]) -> None:
+        self.wait(call)
+        then()
+
+    def _make_until(self, last: QueuedCall | None) -> None:
+        """Make the calls up to the `last`, or all of them."""
+        while self._waiting and (last is None or not last.is_over()):
+            try:
+                self._waiting[0].make()
+            finally:
+                self._waiting.popleft()
