@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from multiverso._commands._trial import run_trial
+from multiverso._local.cores import cpu_quota
 from multiverso._mpi.mpirun import allowed_cores, find_mpirun, mpirun_vendor
 from multiverso._native import capi, library
 from multiverso._version import __version__
@@ -105,17 +106,8 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "cores": os.cpu_count(),
         "cores_allowed": allowed_cores(),
-        "cores_quota": _cores_quota(),
+        "cores_quota": cpu_quota(),
     }
-
-
-def _cores_quota() -> float | None:
-    """Return the number of cores that the control group allows, or None if it has no limit."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
-        return int(quota) / int(period)
-    except (OSError, ValueError):  # The limit is "max", or no control group exists.
-        return None
 
 
 def memory() -> dict[str, int | None]:

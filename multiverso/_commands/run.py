@@ -13,6 +13,7 @@ from typing import Any
 from multiverso._commands._argument_types import integer, worker_range
 from multiverso._commands._signals import exit_code, noted_signals
 from multiverso._local import guard, processes, ranks
+from multiverso._local.cores import BINDINGS, Cores, Share, amount, threads_of
 from multiverso._local.elastic import ElasticJob
 from multiverso._mpi.mpirun import mpirun_command, mpirun_environment
 from multiverso._mpi.shared_files import SharedFiles
@@ -25,12 +26,26 @@ def add_parser(commands: Any) -> None:
         help="start a job on this machine, and restart it after a failure",
         description="Starts the ranks without MPI, which they do not need on one machine. For a "
         "script that uses MPI itself, --mpi starts mpirun, with the options that the MPI of this "
-        "environment needs. The first rank that fails ends the job with its exit code. With "
-        "--restarts, a failed job is restarted; its script resumes from the last checkpoint with "
-        "mv.load(DIRECTORY, missing_ok=True). With --elastic, a rank that fails does not end the "
-        "others, and processes can join later.",
+        "environment needs. Each rank starts as many threads as it has cores: OMP_NUM_THREADS and "
+        "its like are set, unless you have set them. The first rank that fails ends the job with "
+        "its exit code. With --restarts, a failed job is restarted; its script resumes from the "
+        "last checkpoint with mv.load(DIRECTORY, missing_ok=True). With --elastic, a rank that "
+        "fails does not end the others, and processes can join later.",
     )
-    parser.add_argument("-np", "-n", type=integer(1), default=1, metavar="N", help="ranks (1)")
+    parser.add_argument(
+        "-np",
+        "-n",
+        type=integer(1),
+        metavar="N",
+        help="ranks (one for each core that is free to use)",
+    )
+    parser.add_argument("--max", type=integer(1), metavar="N", help="without -np, ranks at most")
+    parser.add_argument(
+        "--bind",
+        choices=BINDINGS,
+        help="bind each rank to cores of its own, to their NUMA nodes, or to none (core, if there "
+        "are at least as many cores as ranks; never with --elastic or --mpi)",
+    )
     parser.add_argument(
         "--restarts", type=integer(0), default=0, metavar="N", help="restarts at most (0)"
     )
@@ -65,8 +80,15 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _fault(options: argparse.Namespace) -> str | None:
+def _fault(options: argparse.Namespace, cores: Cores) -> str | None:
     """Return why the options cannot be used together, or None."""
+    binds = options.bind in ("core", "numa")
+    if binds and (options.elastic or _uses_mpirun(options)):
+        return f"--bind {options.bind}: expected neither --elastic nor mpirun, which binds itself"
+    if binds and not cores.cpus:
+        return f"--bind {options.bind}: this system cannot bind processes"
+    if options.bind == "core" and options.np > len(cores.cpus):
+        return f"--bind core: expected at most {len(cores.cpus)} ranks, received {options.np}"
     if options.elastic is None:
         return "--respawn needs --elastic" if options.respawn else None
     if options.mpi or options.mpirun is not None:
@@ -78,7 +100,14 @@ def _fault(options: argparse.Namespace) -> str | None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the job; return the exit code of its last start."""
-    fault = _fault(options)
+    cores = Cores.find()
+    chooses = options.np is None
+    if chooses:
+        options.np = _choose_ranks(options, cores)
+    elif options.max is not None:
+        _report("--max: expected no -np, which it limits")
+        return 2
+    fault = _fault(options, cores)
     if fault is None and not Path(options.script).is_file():
         fault = f"{options.script}: no such file"
     if fault is not None:
@@ -87,18 +116,49 @@ def run(options: argparse.Namespace) -> int:
     # With `-m multiverso` the first rank that fails ends the job; without, it may continue.
     runner = [] if options.survive or options.elastic else ["-m", "multiverso"]
     program = [sys.executable, *runner, options.script, *options.arguments]
+    how = options.bind or ("core" if _binds_by_itself(options, cores) else "none")
+    shares = cores.shares(options.np, how)
+    if chooses:
+        _report(_describe(options.np, cores, how))
     with noted_signals() as received:
-        code = guard.run_guarded(functools.partial(_run_job, program, options), received)
+        code = guard.run_guarded(functools.partial(_run_job, program, shares, options), received)
     return exit_code(code, received)
 
 
-def _run_job(program: list[str], options: argparse.Namespace) -> int:
+def _choose_ranks(options: argparse.Namespace, cores: Cores) -> int:
+    """Return the number of ranks if the user has given none."""
+    number = cores.number if options.max is None else min(cores.number, options.max)
+    if options.elastic:
+        number = min(max(number, options.elastic.least), options.elastic.most)
+    return number
+
+
+def _binds_by_itself(options: argparse.Namespace, cores: Cores) -> bool:
+    if options.elastic or _uses_mpirun(options):
+        return False
+    return cores.can_bind(options.np, threads_of(os.environ) or 1)
+
+
+def _uses_mpirun(options: argparse.Namespace) -> bool:
+    return bool(options.mpi or options.mpirun or _spans_nodes(options))
+
+
+def _describe(ranks: int, cores: Cores, how: str) -> str:
+    threads = threads_of(os.environ) or cores.threads(ranks)
+    bound = {"core": ", on cores of their own", "numa": ", on their NUMA nodes", "none": ""}[how]
+    return (
+        f"starts {amount(ranks, 'rank')} with {amount(threads, 'thread')} each{bound}, for the "
+        f"{amount(cores.number, 'core')} that this process may use (options: -np, --max, --bind)"
+    )
+
+
+def _run_job(program: list[str], shares: list[Share], options: argparse.Namespace) -> int:
     """Run the job, and restart it if it fails; return the exit code of its last start."""
     for restart in range(1, options.restarts + 2):
-        if options.mpi or options.mpirun or _spans_nodes(options):
-            code, stopped = _run_mpirun(program, options)
+        if _uses_mpirun(options):
+            code, stopped = _run_mpirun(program, shares[0], options)
         else:
-            code, stopped = _run_ranks(program, options)
+            code, stopped = _run_ranks(program, shares, options)
         if code == 0 or stopped or restart > options.restarts:
             break
         _report(f"the job exited with {code}; restart {restart} of {options.restarts}")
@@ -114,7 +174,7 @@ def _spans_nodes(options: argparse.Namespace) -> bool:
     return "MULTIVERSO_RANKS_PER_NODE" in os.environ and not (options.no_mpi or options.elastic)
 
 
-def _run_mpirun(program: list[str], options: argparse.Namespace) -> tuple[int, bool]:
+def _run_mpirun(program: list[str], share: Share, options: argparse.Namespace) -> tuple[int, bool]:
     """Return the exit code of one job, and whether a signal stopped it."""
     command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
     files = SharedFiles(lambda: processes.descendants(os.getpid()))
@@ -122,7 +182,7 @@ def _run_mpirun(program: list[str], options: argparse.Namespace) -> tuple[int, b
         # mpirun has a process group of its own, so that Ctrl-C reaches only this process directly.
         process = subprocess.Popen(
             command,
-            env=mpirun_environment(options.np),
+            env={**mpirun_environment(options.np), **share.variables},
             start_new_session=True,
             # It is safe, because this process has one thread. At SIGTERM mpirun ends its ranks.
             preexec_fn=functools.partial(guard.end_with_parent, signal.SIGTERM),
@@ -141,7 +201,9 @@ def _run_mpirun(program: list[str], options: argparse.Namespace) -> tuple[int, b
     return exit_code(process.returncode, received), bool(received)
 
 
-def _run_ranks(program: list[str], options: argparse.Namespace) -> tuple[int, bool]:
+def _run_ranks(
+    program: list[str], shares: list[Share], options: argparse.Namespace
+) -> tuple[int, bool]:
     """Do the same without MPI."""
     with noted_signals() as received:
 
@@ -150,10 +212,10 @@ def _run_ranks(program: list[str], options: argparse.Namespace) -> tuple[int, bo
 
         if options.elastic:
             workers, respawn = options.elastic, options.respawn
-            job = ElasticJob(program, options.np, workers, respawn=respawn, report=_report)
+            job = ElasticJob(program, shares, workers, respawn=respawn, report=_report)
             code = ranks.watch(job.starts(), job.react, is_stopped)
         else:
-            code = ranks.run(program, options.np, survive=options.survive, is_stopped=is_stopped)
+            code = ranks.run(program, shares, survive=options.survive, is_stopped=is_stopped)
     return exit_code(code, received), bool(received)
 
 

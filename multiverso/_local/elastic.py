@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from multiverso._local import processes, ranks
+from multiverso._local.cores import Share
 from multiverso._local.job import WorkerRange, joiner_variables
 
 #: A rank that fails within this many seconds of its start, and whose replacements do the same until
@@ -60,8 +61,8 @@ class ElasticJob:
     ----------
     program : sequence of str
         The program of a rank and its arguments.
-    size : int
-        The number of ranks at the start.
+    shares : sequence of Share
+        The shares of the cores, one for each rank at the start.
     workers : WorkerRange
         The least and the most workers.
     respawn : bool
@@ -74,14 +75,14 @@ class ElasticJob:
     def __init__(
         self,
         program: Sequence[str],
-        size: int,
+        shares: Sequence[Share],
         workers: WorkerRange,
         *,
         respawn: bool,
         report: Callable[[str], None],
     ) -> None:
         self._program = program
-        self._size = size
+        self._shares = shares
         self._workers = workers
         self._respawn = respawn
         self._report = report
@@ -91,7 +92,7 @@ class ElasticJob:
 
     def starts(self) -> Iterator[subprocess.Popen[bytes]]:
         """Start the first ranks."""
-        for rank, variables in enumerate(ranks.variables_of_job(self._size)):
+        for rank, variables in enumerate(ranks.variables_of_job(len(self._shares))):
             yield self._start(_Start(rank, variables, joins=False), reads_input=rank == 0)
 
     def react(
@@ -157,7 +158,8 @@ class ElasticJob:
 
     def _start(self, start: _Start, *, reads_input: bool = False) -> subprocess.Popen[bytes]:
         variables = {**start.variables, **self._workers.variables()}
-        process = ranks.start(self._program, variables, reads_input=reads_input)
+        share = self._shares[start.index]
+        process = ranks.start(self._program, variables, share, reads_input=reads_input)
         start.started = time.monotonic()
         self._starts[process.pid] = start
         return process

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import os
 import signal
 import subprocess
@@ -10,13 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from multiverso._local import guard
+from multiverso._local.cores import Share
 from multiverso._local.job import ELASTIC, JOIN, NAME, RANK, SIZE, LocalJob, new_name
 from multiverso._mpi.launcher import without_rank
 
 #: Seconds between two looks at the processes.
 _INTERVAL: Final = 0.02
-#: Called in a rank: the kernel ends it if the process that watches it ends.
-_end_with_parent: Final = functools.partial(guard.end_with_parent, signal.SIGKILL)
+#: What a rank gets of the cores if nobody has divided them.
+_WHATEVER_IS_THERE: Final = Share()
 
 #: What `watch` does when ranks have ended; see there.
 Reaction: TypeAlias = Callable[
@@ -51,17 +53,29 @@ def exit_text(code: int) -> str:
     return f"was ended by {names.get(-code, f'signal {-code}')}"
 
 
+def _begin(share: Share) -> None:
+    """Prepare the process of a rank, which the kernel ends if the one that watches it ends."""
+    guard.end_with_parent(signal.SIGKILL)
+    share.bind()
+
+
 def start(
-    program: Sequence[str], variables: Mapping[str, str], *, reads_input: bool = False
+    program: Sequence[str],
+    variables: Mapping[str, str],
+    share: Share = _WHATEVER_IS_THERE,
+    *,
+    reads_input: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start the program as the rank that the variables describe."""
     # Each rank has a process group of its own, so that Ctrl-C reaches only this process directly.
     return subprocess.Popen(
         program,
-        env=environment(variables),
+        env=environment({**share.variables, **variables}),
         stdin=None if reads_input else subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=_end_with_parent,  # It is safe, because this process has one thread.
+        preexec_fn=functools.partial(
+            _begin, share
+        ),  # It is safe, because this process has one thread.
     )
 
 
@@ -72,11 +86,13 @@ def variables_of_job(size: int) -> list[dict[str, str]]:
 
 
 def start_all(
-    program: Sequence[str], ranks: Iterable[Mapping[str, str]]
+    program: Sequence[str],
+    ranks: Iterable[Mapping[str, str]],
+    shares: Iterable[Share] = itertools.repeat(_WHATEVER_IS_THERE),
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start ranks, given by their variables. As under mpirun, only the first reads the input."""
-    for index, variables in enumerate(ranks):
-        yield start(program, variables, reads_input=index == 0)
+    for index, (variables, share) in enumerate(zip(ranks, shares, strict=False)):
+        yield start(program, variables, share, reads_input=index == 0)
 
 
 def watch(
@@ -138,18 +154,18 @@ def first_failure(*, ends_job: bool, allows_failures: bool = False) -> Reaction:
 
 def run(
     program: Sequence[str],
-    size: int,
+    shares: Sequence[Share],
     *,
     survive: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Run a job of `size` ranks; return the exit code of the first rank that failed, or 0.
+    """Run a job of a rank per share; return the exit code of the first rank that failed, or 0.
 
     The first rank that fails ends the others. With `survive` it does not, and the code is 0 if that
     of any rank is. All ranks are ended when `is_stopped` returns true. A rank that a signal ended
     has the negative number of the signal as its code, as in `subprocess`.
     """
-    starts = start_all(program, variables_of_job(size))
+    starts = start_all(program, variables_of_job(len(shares)), shares)
     reaction = first_failure(ends_job=not survive, allows_failures=survive)
     return watch(starts, reaction, is_stopped)
 

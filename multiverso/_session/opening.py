@@ -3,7 +3,9 @@
 import logging
 import math
 from ctypes import byref
+from typing import Final
 
+from multiverso._local.cores import crowding
 from multiverso._local.job import find_local_job
 from multiverso._local.processes import has_session, join_targets
 from multiverso._mpi.communicator import Communicator, find_communicator, is_alone
@@ -13,6 +15,9 @@ from multiverso._session.options import LOSSES, ROLES, SessionOptions
 from multiverso.errors import LauncherError, StateError
 
 _log = logging.getLogger("multiverso")
+
+#: What `warn_of_crowding` has logged.
+_logged: Final[set[str]] = set()
 
 
 def raw_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Communicator | None]:
@@ -44,6 +49,14 @@ def raw_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Commun
         raw.transport = capi.MV_TRANSPORT_MPI
         raw.mpi_comm = communicator.address
     return raw, communicator
+
+
+def warn_of_crowding(local_size: int) -> None:
+    """Log once if the ranks that mpirun has started on this machine have too many threads."""
+    text = crowding(local_size)
+    if text is not None and text not in _logged:
+        _logged.add(text)
+        _log.warning(text)
 
 
 def open_handle(raw: capi.MV_SessionOptions, join: str | None, handle: capi.MV_Session) -> None:

@@ -23,7 +23,7 @@ from multiverso._native.exception_text import describe
 from multiverso._native.library import checked, lib
 from multiverso._native.node_calls import by_name, read_description
 from multiverso._session.membership import Membership, membership_of, watch
-from multiverso._session.opening import open_handle, raw_options
+from multiverso._session.opening import open_handle, raw_options, warn_of_crowding
 from multiverso._session.options import ReduceOp, SessionOptions
 from multiverso.errors import StateError
 
@@ -107,6 +107,8 @@ class Session:
             if self.handle:  # The session has been opened; a signal may have raised the error.
                 self.leave_with(describe(error))
             raise
+        if raw.transport == capi.MV_TRANSPORT_MPI and self.local_rank == 0:
+            warn_of_crowding(self.local_size)
         _log.debug("opened %r", self)
 
     def _description(self) -> capi.MV_SessionDescription:

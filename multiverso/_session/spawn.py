@@ -23,6 +23,7 @@ from multiverso import _session
 from multiverso._extras import MissingExtraError
 from multiverso._local import guard
 from multiverso._local import ranks as local_ranks
+from multiverso._local.cores import Cores, thread_variables
 from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments
 from multiverso._native.exception_text import describe
@@ -63,6 +64,8 @@ def spawn(
     Neither MPI nor a launcher is needed. Each process calls `init` as under mpirun, and a session
     that is still open when the function returns is shut down. The call blocks until all processes
     have ended. The first one that fails ends the others. If this process is killed, so are they.
+    Each process may start as many threads as it has cores: ``OMP_NUM_THREADS`` and its like are set
+    for it, unless they are set already. Libraries that a forked process inherits do not read them.
 
     Parameters
     ----------
@@ -134,7 +137,7 @@ def spawn(
     try:
         for rank in range(size):
             job = LocalJob(name, rank, size)
-            with _hidden_script():
+            with _hidden_script(), _limited_threads(size):
                 ranks.append(_Rank(context, _Call(call, copies), job, copies))
         values = _collect(ranks, end)
         for started in ranks:  # A process still has to write what it has printed.
@@ -177,6 +180,18 @@ def _num_threads() -> int:
     """Return the number of threads of this process, also those of C libraries on Linux."""
     tasks = Path("/proc/self/task")
     return len(list(tasks.iterdir())) if tasks.is_dir() else threading.active_count()
+
+
+@contextlib.contextmanager
+def _limited_threads(size: int) -> Iterator[None]:
+    """Set the variables that limit the threads of ranks, which read them while they import."""
+    variables = thread_variables(Cores.find().threads(size))
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for variable in variables:
+            del os.environ[variable]
 
 
 @contextlib.contextmanager
@@ -351,7 +366,8 @@ def _run(call: Any, job: LocalJob, sender: Any, copies: bool) -> None:
         return
     sender.send(_STARTED)
     function, args = call.value if isinstance(call, _Call) else call
-    variables = local_ranks.environment(job.variables())
+    threads = thread_variables(Cores.find().threads(job.size))
+    variables = local_ranks.environment({**threads, **job.variables()})
     os.environ.clear()
     os.environ.update(variables)
     if hasattr(sys.stdout, "reconfigure"):

@@ -5,16 +5,13 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Final
 
 from multiverso._extras import BACKENDS
+from multiverso._local.cores import thread_variables
 from multiverso._mpi.mpirun import allowed_cores
 from multiverso.learn._input import InputError
 
 _log = logging.getLogger("multiverso")
-
-#: The variables for the number of threads of PyTorch and NumPy, of TensorFlow, and of JAX.
-_THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC")
 
 
 def choose_backend(wanted: str | None = None) -> str:
@@ -61,8 +58,7 @@ def choose_threads(local_workers: int) -> None:
     allowed = allowed_cores()
     # A launcher that binds ranks to cores has divided the cores already.
     threads = allowed if allowed < cores else max(1, allowed // max(1, local_workers))
-    for name in _THREAD_VARIABLES:
-        os.environ.setdefault(name, str(threads))
+    os.environ.update(thread_variables(threads))
 
 
 def choose_gpu(free: list[str] | None, max_gpus: int, index: int | None = 0) -> str | None:

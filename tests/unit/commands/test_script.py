@@ -10,6 +10,7 @@ from pathlib import Path
 from programs import run_python
 
 from multiverso._commands import main
+from multiverso._local.cores import THREAD_VARIABLES, Cores
 
 
 def run_script(script, *arguments):
@@ -60,6 +61,49 @@ class TestScript(unittest.TestCase):
         self.assertTrue(errors.endswith("OSError: x\n"), errors)
 
 
+class TestCores(unittest.TestCase):
+    CODE = """
+        import os, sys
+        import multiverso as mv
+        with mv.session():
+            seen = os.environ["OMP_NUM_THREADS"], os.environ["NPROC"], len(os.sched_getaffinity(0))
+            everyone = mv.aggregate([float(value) for value in seen])
+            if mv.rank() == 0:
+                print(mv.size(), *everyone.tolist())
+    """
+
+    def run_job(self, *options, **variables):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "train.py")
+            path.write_text(textwrap.dedent(self.CODE), "utf-8")
+            run = ("-m", "multiverso", "run", *options, path)
+            names = dict.fromkeys(THREAD_VARIABLES, "")
+            status, printed, errors = run_python(*run, **{**names, **variables})
+        self.assertEqual(status, 0, errors)
+        return [float(word) for word in printed.split()], errors
+
+    def test_run_starts_a_rank_for_each_core(self):
+        cores = Cores.find()
+        found, errors = self.run_job("--max", "2")
+        ranks = min(cores.number, 2)
+        threads = ranks * cores.threads(ranks)
+        self.assertEqual(found[:3], [ranks, threads, threads])
+        self.assertIn(f"starts {ranks} rank", errors)
+
+    def test_each_rank_has_cores_of_its_own(self):
+        cores = Cores.find()
+        ranks = len(cores.cpus)
+        found, errors = self.run_job("-np", str(ranks), "--bind", "core")
+        self.assertEqual(found[0::3], [ranks, sum(map(len, cores.cpus))])
+        self.assertEqual(errors, "")
+        found, _ = self.run_job("-np", "2", "--bind", "none")
+        self.assertEqual(found[3], 2 * sum(map(len, cores.cpus)))
+
+    def test_threads_of_the_user_stay(self):
+        found, _ = self.run_job("-np", "2", OMP_NUM_THREADS="7")
+        self.assertEqual(found[:3], [2, 14, 14])
+
+
 class TestRun(unittest.TestCase):
     def error_of_run(self, *arguments):
         with contextlib.redirect_stderr(io.StringIO()) as err:
@@ -76,13 +120,17 @@ class TestRun(unittest.TestCase):
         self.assertIn(">= 0, received '-1'", self.error_of_run("--restarts", "-1", "train.py"))
         self.assertIn("no such file", self.error_of_run("-np", "2", "/nowhere/train.py"))
 
-    def test_run_rejects_options_that_do_not_fit_elastic(self):
+    def test_run_rejects_options_that_do_not_fit_together(self):
         for arguments, text in (
             (["--elastic", "8:2"], "expected MIN:MAX with 1 <= MIN <= MAX, received '8:2'"),
-            (["--elastic", "2:4"], "expected 2 to 4 ranks with --elastic, received 1"),
+            (["-np", "1", "--elastic", "2:4"], "expected 2 to 4 ranks with --elastic, received 1"),
             (["-np", "5", "--elastic", "2:4"], "expected 2 to 4 ranks with --elastic, received 5"),
             (["--elastic", "1:4", "--mpirun", "x"], "expected neither --mpi nor --mpirun"),
             (["--respawn"], "--respawn needs --elastic"),
+            (["--bind", "core", "--elastic", "1:4"], "expected neither --elastic nor mpirun"),
+            (["--bind", "numa", "--mpi"], "expected neither --elastic nor mpirun"),
+            (["--bind", "core", "-np", "4096"], "ranks, received 4096"),
+            (["-np", "2", "--max", "2"], "--max: expected no -np"),
         ):
             with self.subTest(arguments):
                 self.assertIn(text, self.error_of_run(*arguments, "train.py"))

@@ -16,6 +16,7 @@ from folders import FolderTestCase
 
 import multiverso as mv
 from multiverso._local import elastic, ranks
+from multiverso._local.cores import Share
 from multiverso._local.job import WorkerRange, find_join, find_local_job, find_worker_range
 from multiverso.errors import LauncherError
 
@@ -75,7 +76,7 @@ class TestElasticJob(FolderTestCase):
         reports = []
         job = elastic.ElasticJob(
             [sys.executable, "-S", str(path), str(self.folder)],
-            size,
+            [Share()] * size,
             WorkerRange(least, 8),
             respawn=respawn,
             report=reports.append,

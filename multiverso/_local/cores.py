@@ -1,0 +1,226 @@
+"""The cores that a job may use on this machine, and the share of each rank.
+
+A rank with more threads than cores, beside others that have as many, is slower than a rank alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+#: What libraries read to know how many threads to start: OpenMP (PyTorch, too), MKL, OpenBLAS
+#: (NumPy), TensorFlow, and JAX.
+THREAD_VARIABLES: Final = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "NPROC",
+)
+
+#: How the ranks of a job can be bound to cores.
+BINDINGS: Final = ("core", "numa", "none")
+
+_SYSTEM: Final = Path("/sys/devices/system")
+_CONTROL_GROUPS: Final = Path("/sys/fs/cgroup")
+_OWN_GROUPS: Final = Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True)
+class Cores:
+    """The cores that this process may use.
+
+    Attributes
+    ----------
+    cpus : tuple of frozenset of int
+        The logical CPUs of each physical core, those of a NUMA node one after the other.
+    nodes : tuple of int
+        The NUMA node of each physical core.
+    number : int
+        How many cores' worth of time the process may use: not more than there are physical cores.
+
+    """
+
+    cpus: tuple[frozenset[int], ...]
+    nodes: tuple[int, ...]
+    number: int
+
+    @classmethod
+    def find(cls, environ: Mapping[str, str] = os.environ) -> Cores:
+        """Return the cores of this process, by its affinity, its control group and Slurm."""
+        if not hasattr(os, "sched_getaffinity"):  # This system cannot bind a process.
+            number = os.cpu_count() or 1
+            return cls((), (), number)
+        return cls.of(os.sched_getaffinity(0), cpu_quota(), environ.get("SLURM_CPUS_ON_NODE", ""))
+
+    @classmethod
+    def of(
+        cls, allowed: Iterable[int], quota: float | None, slurm: str = "", system: Path = _SYSTEM
+    ) -> Cores:
+        """Return the cores with the `allowed` CPUs, of which `quota` and Slurm allow so many."""
+        allowed = frozenset(allowed)
+        node_of = {
+            cpu: int(folder.name.removeprefix("node"))
+            for folder in (system / "node").glob("node[0-9]*")
+            for cpu in _cpu_list(folder / "cpulist")
+        }
+        found = {}
+        for cpu in allowed:
+            siblings = _cpu_list(system / f"cpu/cpu{cpu}/topology/thread_siblings_list")
+            core = (siblings & allowed) | {cpu}
+            found[core] = (node_of.get(cpu, 0), min(core))
+        cpus = tuple(sorted(found, key=found.__getitem__))
+        limits = [len(cpus)]
+        if quota is not None:
+            limits.append(int(quota))
+        if slurm.isdecimal():
+            limits.append(int(slurm))
+        return cls(cpus, tuple(found[core][0] for core in cpus), max(1, min(limits)))
+
+    def threads(self, ranks: int) -> int:
+        """Return how many threads each of so many ranks should have."""
+        return max(1, self.number // ranks)
+
+    def can_bind(self, ranks: int, threads: int) -> bool:
+        """Return whether each of so many ranks can have a core of its own for each thread."""
+        return ranks * threads <= len(self.cpus) == self.number
+
+    def bind(self, ranks: int, how: str) -> list[frozenset[int] | None]:
+        """Return the CPUs of each rank; None stands for those of this process.
+
+        The blocks of cores of the ranks have about the same size. With "numa" a rank may use the
+        whole NUMA nodes of its block.
+        """
+        if how == "none":
+            return [None] * ranks
+        bounds = [rank * len(self.cpus) // ranks for rank in range(ranks + 1)]
+        blocks = [range(a, max(b, a + 1)) for a, b in itertools.pairwise(bounds)]
+        if how == "numa":
+            nodes = [{self.nodes[core] for core in block} for block in blocks]
+            places = range(len(self.cpus))
+            return [_union(self.cpus[i] for i in places if self.nodes[i] in own) for own in nodes]
+        return [_union(self.cpus[core] for core in block) for block in blocks]
+
+    def shares(self, ranks: int, how: str) -> list[Share]:
+        """Return the share of each of so many ranks, bound as `how` says."""
+        variables = thread_variables(self.threads(ranks))
+        return [Share(variables, cpus) for cpus in self.bind(ranks, how)]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a rank gets of the cores.
+
+    Attributes
+    ----------
+    variables : dict
+        The variables that limit its threads.
+    cpus : frozenset of int or None
+        The CPUs to which it is bound, if it is bound.
+
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    cpus: frozenset[int] | None = None
+
+    def bind(self) -> None:
+        """Bind this process."""
+        if self.cpus is not None:
+            os.sched_setaffinity(0, self.cpus)
+
+
+def thread_variables(threads: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that limit the threads of a rank, without those that the user has set.
+
+    If the user has set ``OMP_NUM_THREADS``, the others get its value.
+    """
+    number = str(threads_of(environ) or threads)
+    return {name: number for name in THREAD_VARIABLES if not environ.get(name)}
+
+
+def threads_of(environ: Mapping[str, str]) -> int | None:
+    """Return the number of threads that the user wants each process to have, or None."""
+    value = environ.get("OMP_NUM_THREADS", "")
+    return int(value) if value.isdecimal() and int(value) > 0 else None
+
+
+def crowding(ranks: int, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return what to tell so many ranks on this machine if their threads exceed its cores."""
+    cores = Cores.find(environ)
+    wanted = threads_of(environ)
+    threads = wanted or len(cores.cpus) or cores.number
+    number = 1 if _is_bound() else ranks
+    if number * threads <= cores.number:
+        return None
+    if threads > 1:
+        advice = f"set OMP_NUM_THREADS={cores.threads(number)} for the launcher"
+    else:
+        advice = f"start {amount(cores.number, 'rank')}"
+    most = "" if wanted else "up to "
+    return (
+        f"{amount(number, 'rank')} with {most}{amount(threads, 'thread')} each are slow on "
+        f"{amount(cores.number, 'core')}: {advice}"
+    )
+
+
+def amount(number: int, what: str) -> str:
+    """Return a number and the noun that it counts."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _is_bound() -> bool:
+    """Return whether the launcher, which is the parent, has more CPUs than this process."""
+    try:
+        return os.sched_getaffinity(0) < os.sched_getaffinity(os.getppid())
+    except (AttributeError, OSError):
+        return False
+
+
+def cpu_quota(root: Path = _CONTROL_GROUPS, groups: Path = _OWN_GROUPS) -> float | None:
+    """Return the number of cores whose time the control groups allow, or None without a limit."""
+    try:
+        own = [line.split(":", 2) for line in groups.read_text("utf-8").splitlines()]
+    except OSError:  # Only Linux has control groups.
+        own = []
+    found = []
+    for _, controllers, path in own:
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root / "cpu" if controllers else root
+        folder = top / path.strip("/")
+        for each in (folder, *folder.parents):
+            if not each.is_relative_to(top):
+                break
+            found += [limit for limit in [_quota_in(each)] if limit is not None]
+    return min(found, default=None)
+
+
+def _quota_in(folder: Path) -> float | None:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text("ascii").split()
+        else:  # the first version of control groups
+            quota = (folder / "cpu.cfs_quota_us").read_text("ascii")
+            period = (folder / "cpu.cfs_period_us").read_text("ascii")
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except (OSError, ValueError):  # The limit is "max", or there is none.
+        return None
+
+
+def _cpu_list(path: Path) -> frozenset[int]:
+    """Return the numbers in a file such as "0-3,8", or none if it does not exist."""
+    try:
+        parts = path.read_text("ascii").strip().split(",")
+        bounds = [part.partition("-") for part in parts if part]
+        return _union(range(int(a), int(b or a) + 1) for a, _, b in bounds)
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def _union(sets: Iterable[Iterable[int]]) -> frozenset[int]:
+    return frozenset(number for each in sets for number in each)
