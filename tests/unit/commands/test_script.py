@@ -63,11 +63,12 @@ class TestScript(unittest.TestCase):
 
 class TestCores(unittest.TestCase):
     CODE = """
-        import os, sys
+        import os
+        import numpy
         import multiverso as mv
         with mv.session():
             seen = os.environ["OMP_NUM_THREADS"], os.environ["NPROC"], len(os.sched_getaffinity(0))
-            everyone = mv.aggregate([float(value) for value in seen])
+            everyone = mv.aggregate(numpy.array(seen, numpy.float64))
             if mv.rank() == 0:
                 print(mv.size(), *everyone.tolist())
     """

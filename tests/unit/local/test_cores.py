@@ -2,12 +2,13 @@ import os
 import unittest
 
 from folders import FolderTestCase
+
 from multiverso._local import cores
 from multiverso._local.cores import Cores, Share
 
 
 class TestCores(FolderTestCase):
-    """Uses two NUMA nodes of two cores, which have two hardware threads each: 0 and 4, 1 and 5 ..."""
+    """The machine has two NUMA nodes of two cores. Core 0 has the hardware threads 0 and 4."""
 
     def setUp(self):
         super().setUp()
