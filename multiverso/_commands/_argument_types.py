@@ -38,6 +38,15 @@ def seconds(least: float, most: float) -> Callable[[str], float]:
     return convert
 
 
+def address(text: str) -> tuple[str, int]:
+    """Return the host and the port of a text such as "9400" or "0.0.0.0:9400"."""
+    host, _, port = text.rpartition(":")
+    if not (port.isdecimal() and int(port) < 1 << 16):
+        msg = f"expected PORT or HOST:PORT with a port below 65536, received {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return host or "127.0.0.1", int(port)
+
+
 def worker_range(text: str) -> WorkerRange:
     """Return the range that a text such as "2:8" describes."""
     try:

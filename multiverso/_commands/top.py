@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from multiverso._commands import _node_jobs
-from multiverso._commands._argument_types import seconds
+from multiverso._commands import _node_jobs, _prometheus
+from multiverso._commands._argument_types import address, seconds
 from multiverso._extras import needs
 
 #: The modes, by ``MV_MODE_`` code.
@@ -29,6 +29,13 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--once", action="store_true", help="print once and end")
     parser.add_argument("--json", action="store_true", help="print JSON, one line each time")
     parser.add_argument(
+        "--prometheus",
+        type=address,
+        metavar="[HOST:]PORT",
+        help="serve the same as metrics for Prometheus, at http://127.0.0.1:PORT/metrics unless "
+        "HOST is another address of this machine",
+    )
+    parser.add_argument(
         "--interval",
         type=seconds(0.01, 3600),
         default=1.0,
@@ -40,6 +47,11 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show the jobs once, or until Ctrl-C; return the exit code."""
+    if options.prometheus is not None:
+        with contextlib.suppress(KeyboardInterrupt):
+            host, port = options.prometheus
+            _prometheus.serve(host, port, _announce)
+        return 0
     view = None
     if not options.json:
         with needs("multiverso top", rich="pip install 'multiverso[tools]', or use --json"):
@@ -47,6 +59,11 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt):
         _show(options, view)
     return 0
+
+
+def _announce(where: str) -> None:
+    sys.stderr.write(f"multiverso top: serves {where}\n")
+    sys.stderr.flush()
 
 
 def _show(options: argparse.Namespace, view: "_View | None") -> None:

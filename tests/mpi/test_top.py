@@ -1,7 +1,14 @@
 """``multiverso top`` shows the jobs on this machine without disturbing them."""
 
+import contextlib
 import json
+import re
+import shutil
+import subprocess
+import sys
 from collections import Counter
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from programs import run_python
@@ -59,6 +66,55 @@ def test_top_shows_the_calls_of_the_ranks(np, per_node):
                 assert 0 in member["waits_for"] or node["node"] > 0
     assert counts["keys"] == counts["removals"] == np
     assert counts["misses"] == counts["admissions"] == 2 * np
+
+
+@contextlib.contextmanager
+def served():
+    """Yield the address at which ``multiverso top --prometheus`` serves metrics."""
+    command = [sys.executable, "-m", "multiverso", "top", "--prometheus", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process.stderr.readline().removeprefix("multiverso top: serves ").strip()
+        finally:
+            process.terminate()
+
+
+def samples(text):
+    """Return {(metric, labels): value} of metrics in the text format, which has each pair once."""
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, labels, value = re.fullmatch(r"(\w+)\{(.*)\} (\S+)", line).groups()
+            pairs = tuple(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels))
+            assert ",".join(f'{key}="{text}"' for key, text in pairs) == labels
+            assert (name, pairs) not in found
+            found[name, pairs] = float(value)
+    return found
+
+
+def test_prometheus_finds_the_counts_of_all_ranks_and_tables():
+    with launch.Job("top.py", np=4, MULTIVERSO_RANKS_PER_NODE="2") as job, served() as address:
+        job.wait_for("ready", 0)
+        with urlopen(address, timeout=60) as answer:
+            kind, text = answer.headers["Content-Type"], answer.read().decode()
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(address.removesuffix("/metrics") + "/other", timeout=60)
+        job.announce("seen")
+        job.finish().check()
+    assert kind.startswith("text/plain; version=0.0.4")
+    found = samples(text)
+    adds = [
+        value
+        for (name, pairs), value in found.items()
+        if name == "multiverso_table_adds_total" and ("table", "seen [red]") in pairs
+    ]
+    assert adds == [6, 6]
+    ups = [value for (name, _), value in found.items() if name == "multiverso_rank_up"]
+    assert ups == [1] * 4
+    if shutil.which("promtool"):
+        check = ["promtool", "check", "metrics"]
+        checked = subprocess.run(check, input=text, text=True, capture_output=True, timeout=60)
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
 def test_top_draws_tables():

@@ -2,7 +2,7 @@
 
 import unittest
 
-from multiverso._commands import top
+from multiverso._commands import _prometheus, top
 
 
 def member(state, alive=True):
@@ -34,6 +34,9 @@ class TestDescriptions(unittest.TestCase):
     def test_control_characters_in_names_are_escaped(self):
         given = "a \x1b[31m\n\x9f\u200b ü 日本 [bold] \\"
         self.assertEqual(top._printable(given), "a \\x1b[31m\\n\\x9f\\u200b ü 日本 [bold] \\")
+
+    def test_labels_of_metrics_are_escaped(self):
+        self.assertEqual(_prometheus.label('a "b"\\\nc'), 'a \\"b\\"\\\\\\nc')
 
 
 if __name__ == "__main__":

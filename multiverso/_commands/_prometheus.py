@@ -1,0 +1,156 @@
+"""Serves the state of the jobs on this node in the text format of Prometheus, version 0.0.4.
+
+The format is described at https://prometheus.io/docs/instrumenting/exposition_formats/.
+"""
+
+import http.server
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from multiverso._commands import _node_jobs
+from multiverso.errors import MultiversoError
+
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+#: Seconds for which a client may be silent in the middle of a request.
+_TIMEOUT: Final = 10.0
+
+#: The characters that have another meaning in the value of a label.
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+
+class _Metric(NamedTuple):
+    """A metric: its name, its type, what it is, and its value in a member or in a table."""
+
+    name: str
+    kind: str
+    text: str
+    value: Callable[[dict[str, Any]], float | None]
+
+
+def _sum(field: str, factor: float = 1) -> Callable[[dict[str, Any]], float]:
+    return lambda table: sum(table[field]) * factor
+
+
+_OF_RANKS: Final = (
+    _Metric(
+        "up",
+        "gauge",
+        "1 if the rank takes part in its session",
+        lambda member: int(member["alive"] and member["state"] == "here"),
+    ),
+    _Metric("calls_total", "counter", "calls that the rank has made", lambda m: m["calls"]),
+    _Metric(
+        "adds_behind",
+        "gauge",
+        "adds that the fastest worker has made more",
+        lambda member: member["behind"] if member["worker_id"] >= 0 else None,
+    ),
+    _Metric(
+        "silent_seconds",
+        "gauge",
+        "time since the last sign of life of the rank",
+        lambda member: member["silent_for"],
+    ),
+)
+
+_OF_TABLES: Final = (
+    _Metric("gets_total", "counter", "gets of the ranks here", _sum("gets")),
+    _Metric("adds_total", "counter", "adds of the ranks here", _sum("adds")),
+    _Metric("got_bytes_total", "counter", "bytes that gets have copied", _sum("bytes_got")),
+    _Metric("added_bytes_total", "counter", "bytes of the deltas of adds", _sum("bytes_added")),
+    _Metric("sent_bytes_total", "counter", "bytes sent to other nodes", _sum("bytes_sent")),
+    _Metric(
+        "received_bytes_total", "counter", "bytes received from other nodes", _sum("bytes_received")
+    ),
+    _Metric(
+        "waiting_seconds_total", "counter", "time that ranks have waited", _sum("waiting", 1e-9)
+    ),
+    _Metric(
+        "keys",
+        "gauge",
+        "keys of a hash table on this node",
+        lambda table: table["keys"][0] if table["keys"] else None,
+    ),
+)
+
+
+def metrics(jobs: Iterable[_node_jobs.JobState]) -> str:
+    """Return the metrics of jobs, in the text format of Prometheus."""
+    ranks, tables = [], []
+    for job in jobs:
+        content = job.content
+        labels = {
+            "job_name": content["name"],
+            "session": str(content["session"]),
+            "node": str(content["node"]),
+        }
+        members = _node_jobs.summarize(job, None)["members"]
+        ranks += [({**labels, "rank": str(member["rank"])}, member) for member in members]
+        tables += [
+            ({**labels, "table": table["name"], "table_id": str(table["id"])}, table)
+            for table in content["tables"]
+        ]
+    lines = [*_lines("rank", _OF_RANKS, ranks), *_lines("table", _OF_TABLES, tables)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(
+    what: str,
+    found: Iterable[_Metric],
+    objects: Iterable[tuple[dict[str, str], dict[str, Any]]],
+) -> Iterable[str]:
+    for metric in found:
+        name = f"multiverso_{what}_{metric.name}"
+        yield f"# HELP {name} {metric.text}"
+        yield f"# TYPE {name} {metric.kind}"
+        for labels, content in objects:
+            value = metric.value(content)
+            if value is not None:
+                pairs = ",".join(f'{key}="{label(text)}"' for key, text in labels.items())
+                yield f"{name}{{{pairs}}} {value}"
+
+
+def label(text: str) -> str:
+    """Return a text as the value of a label."""
+    return text.translate(_ESCAPES)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    timeout = _TIMEOUT
+
+    def do_GET(self) -> None:  # noqa: N802 (a name of http.server)
+        """Answer with the metrics."""
+        if self.path.partition("?")[0] != "/metrics":
+            self.send_error(404, "expected /metrics")
+            return
+        try:
+            body = metrics(_node_jobs.find_jobs()).encode()
+        except (MultiversoError, OSError) as error:
+            self.send_error(500, str(error))
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", _CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Print nothing for each request."""
+
+
+def serve(host: str, port: int, announce: Callable[[str], object]) -> None:
+    """Serve the metrics until an exception ends it.
+
+    Parameters
+    ----------
+    host, port : str and int
+        Where to listen; a free port for 0.
+    announce : callable
+        A function that is called with the address.
+
+    """
+    with http.server.ThreadingHTTPServer((host, port), _Handler) as server:
+        server.daemon_threads = True
+        announce(f"http://{host}:{server.server_address[1]}/metrics")
+        server.serve_forever()
