@@ -68,10 +68,9 @@ def act(way, job, weights, seen, stop):
         with torch.no_grad():
             actions = torch.distributions.Categorical(logits=policy(states)).sample()
         rewards = (actions == best_actions(states)).float()
+        batch = (policy.step.item(), states.numpy(), actions.numpy(), rewards.numpy())
         try:
-            seen.put(
-                (policy.step.item(), states.numpy(), actions.numpy(), rewards.numpy()), True, 1
-            )
+            seen.put(batch, timeout=1)
         except queue.Full:
             pass
     seen.cancel_join_thread()  # Nobody reads what is left.
@@ -85,7 +84,7 @@ def receive(seen):
             batches.append(seen.get_nowait())
     except queue.Empty:
         pass
-    steps, *parts = zip(*batches)
+    steps, *parts = zip(*batches, strict=True)
     return steps, *(torch.cat([torch.from_numpy(each) for each in part]) for part in parts)
 
 
