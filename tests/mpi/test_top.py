@@ -109,7 +109,12 @@ def test_prometheus_finds_the_counts_of_all_ranks_and_tables():
         if name == "multiverso_table_adds_total" and ("table", "seen [red]") in pairs
     ]
     assert adds == [6, 6]
-    ups = [value for (name, _), value in found.items() if name == "multiverso_rank_up"]
+    sessions = {dict(pairs)["session"] for _, pairs in found if ("table", "seen [red]") in pairs}
+    ups = [
+        value
+        for (name, pairs), value in found.items()
+        if name == "multiverso_rank_up" and dict(pairs)["session"] in sessions
+    ]
     assert ups == [1] * 4
     if shutil.which("promtool"):
         check = ["promtool", "check", "metrics"]
