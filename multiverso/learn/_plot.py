@@ -65,7 +65,7 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
         axes.grid(visible=True, alpha=0.3)
         axes.set_axisbelow(True)
         if name != "accuracy_by_time":
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.locator_params(axis="x", integer=True)
         axes.legend(fontsize="small")
         path = folder / f"{name}.png"
         figure.savefig(path, dpi=150)
