@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from multiverso._commands._argument_types import integer, worker_range
+from multiverso._commands._argument_types import integer, seconds, worker_range
 from multiverso._commands._signals import exit_code, noted_signals
 from multiverso._local import guard, processes, ranks
 from multiverso._local.cores import BINDINGS, Cores, Share, amount, threads_of
@@ -67,6 +67,14 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="with --elastic, start a process that joins in place of a rank that failed",
     )
+    parser.add_argument(
+        "--grace",
+        type=seconds(0, 3600),
+        default=guard.GRACE,
+        metavar="SECONDS",
+        help="how long ranks may take to end after SIGTERM, which they get when the job is to end; "
+        f"then they are killed ({guard.GRACE:g})",
+    )
     launcher = parser.add_mutually_exclusive_group()
     launcher.add_argument(
         "--mpirun", metavar="PATH", help="the same with this mpirun, not that of this Python"
@@ -116,6 +124,7 @@ def run(options: argparse.Namespace) -> int:
     # With `-m multiverso` the first rank that fails ends the job; without, it may continue.
     runner = [] if options.survive or options.elastic else ["-m", "multiverso"]
     program = [sys.executable, *runner, options.script, *options.arguments]
+    guard.choose_grace(options.grace)
     how = options.bind or ("core" if _binds_by_itself(options, cores) else "none")
     shares = cores.shares(options.np, how)
     if chooses:
@@ -216,6 +225,8 @@ def _run_ranks(
             code = ranks.watch(job.starts(), job.react, is_stopped)
         else:
             code = ranks.run(program, shares, survive=options.survive, is_stopped=is_stopped)
+        if received:
+            guard.end_descendants()  # what ranks have started and left behind
     return exit_code(code, received), bool(received)
 
 

@@ -21,8 +21,8 @@ from typing import Final
 from multiverso._local import processes
 from multiverso.errors import MultiversoError
 
-#: Seconds that processes have to end after a signal.
-_GRACE: Final = 10.0
+#: Seconds that processes have to end after a signal, unless the user chooses others.
+GRACE: Final = 30.0
 #: The same if the launcher was killed. All processes must then end within 5 seconds.
 _SHORT_GRACE: Final = 3.0
 #: Seconds between two looks at the guard, and between two signals to it.
@@ -36,9 +36,10 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class _Guard:
-    """What this process knows if it is a guard: the process id of its launcher."""
+    """What this process knows as a guard: the process id of its launcher, and the user's choice."""
 
     launcher: int | None = None
+    grace: float = GRACE
 
 
 _guard: Final = _Guard()
@@ -59,9 +60,14 @@ def lost_launcher() -> bool:
     return _guard.launcher not in (None, os.getppid())
 
 
+def choose_grace(seconds: float) -> None:
+    """Set how many seconds the processes of a job have to end after a signal."""
+    _guard.grace = seconds
+
+
 def grace() -> float:
     """Return how many seconds the processes of a job have to end after a signal."""
-    return _SHORT_GRACE if lost_launcher() else _GRACE
+    return _SHORT_GRACE if lost_launcher() else _guard.grace
 
 
 def reap(children: Collection[int]) -> None:
