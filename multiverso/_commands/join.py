@@ -54,4 +54,6 @@ def _run_job(program: list[str], variables: list[dict[str, str]]) -> int:
             ranks.first_failure(ends_job=False),
             lambda: bool(received),
         )
+        if received:
+            guard.end_descendants()  # what ranks have started and left behind
     return exit_code(code, received)
