@@ -44,7 +44,7 @@ def address(text: str) -> tuple[str, int]:
     if not (port.isdecimal() and int(port) < 1 << 16):
         msg = f"expected PORT or HOST:PORT with a port below 65536, received {text!r}"
         raise argparse.ArgumentTypeError(msg)
-    return host or "127.0.0.1", int(port)
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def worker_range(text: str) -> WorkerRange:

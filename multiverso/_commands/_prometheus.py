@@ -4,6 +4,7 @@ The format is described at https://prometheus.io/docs/instrumenting/exposition_f
 """
 
 import http.server
+import socket
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
@@ -125,9 +126,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(404, "expected /metrics")
             return
         try:
-            body = metrics(_node_jobs.find_jobs()).encode()
+            body = metrics(_node_jobs.find_jobs()).encode(errors="replace")
         except (MultiversoError, OSError) as error:
-            self.send_error(500, str(error))
+            self.send_error(500, "the jobs cannot be read", str(error))
             return
         self.send_response(200)
         self.send_header("Content-Type", _CONTENT_TYPE)
@@ -137,6 +138,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *arguments: Any) -> None:
         """Print nothing for each request."""
+
+
+class _ServerOfIPv6(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6
 
 
 def serve(host: str, port: int, announce: Callable[[str], object]) -> None:
@@ -150,7 +155,8 @@ def serve(host: str, port: int, announce: Callable[[str], object]) -> None:
         A function that is called with the address.
 
     """
-    with http.server.ThreadingHTTPServer((host, port), _Handler) as server:
-        server.daemon_threads = True
-        announce(f"http://{host}:{server.server_address[1]}/metrics")
+    server_of = _ServerOfIPv6 if ":" in host else http.server.ThreadingHTTPServer
+    with server_of((host, port), _Handler) as server:
+        shown = f"[{host}]" if ":" in host else host
+        announce(f"http://{shown}:{server.server_address[1]}/metrics")
         server.serve_forever()

@@ -101,6 +101,8 @@ def _fault(options: argparse.Namespace, cores: Cores) -> str | None:
         return "--respawn needs --elastic" if options.respawn else None
     if options.mpi or options.mpirun is not None:
         return "--elastic starts the ranks without MPI: expected neither --mpi nor --mpirun"
+    if options.max is not None and options.max < options.elastic.least:
+        return f"--max: expected {options.elastic} with --elastic, received {options.max}"
     if not options.elastic.least <= options.np <= options.elastic.most:
         return f"-np: expected {options.elastic} with --elastic, received {options.np}"
     return None

@@ -143,6 +143,12 @@ def thread_variables(threads: int, environ: Mapping[str, str] = os.environ) -> d
     return {name: number for name in THREAD_VARIABLES if not environ.get(name)}
 
 
+def all_thread_variables(threads: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return all variables that limit the threads of a rank, also those that the user has set."""
+    own = {name: environ[name] for name in THREAD_VARIABLES if environ.get(name)}
+    return {**own, **thread_variables(threads, environ)}
+
+
 def threads_of(environ: Mapping[str, str]) -> int | None:
     """Return the number of threads that the user wants each process to have, or None."""
     value = environ.get("OMP_NUM_THREADS", "")

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -23,7 +23,7 @@ from multiverso import _session
 from multiverso._extras import MissingExtraError
 from multiverso._local import guard
 from multiverso._local import ranks as local_ranks
-from multiverso._local.cores import Cores, thread_variables
+from multiverso._local.cores import Cores, all_thread_variables
 from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments
 from multiverso._native.exception_text import describe
@@ -133,12 +133,13 @@ def spawn(
         raise StateError(msg)
     call = (function, tuple(args))
     name = new_name()
+    threads = all_thread_variables(Cores.find().threads(size))
     ranks: list[_Rank] = []
     try:
         for rank in range(size):
             job = LocalJob(name, rank, size)
-            with _hidden_script(), _limited_threads(size):
-                ranks.append(_Rank(context, _Call(call, copies), job, copies))
+            with _hidden_script(), _limited_threads(threads):
+                ranks.append(_Rank(context, _Call(call, copies), job, threads, copies))
         values = _collect(ranks, end)
         for started in ranks:  # A process still has to write what it has printed.
             started.await_end()
@@ -183,15 +184,18 @@ def _num_threads() -> int:
 
 
 @contextlib.contextmanager
-def _limited_threads(size: int) -> Iterator[None]:
+def _limited_threads(threads: Mapping[str, str]) -> Iterator[None]:
     """Set the variables that limit the threads of ranks, which read them while they import."""
-    variables = thread_variables(Cores.find().threads(size))
-    os.environ.update(variables)
+    before = {variable: os.environ.get(variable) for variable in threads}
+    os.environ.update(threads)
     try:
         yield
     finally:
-        for variable in variables:
-            del os.environ[variable]
+        for variable, value in before.items():
+            if value is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = value
 
 
 @contextlib.contextmanager
@@ -244,12 +248,14 @@ def _load(descriptor: Any) -> Any:
 class _Rank:
     """A started process, and the pipe through which it sends what its function returned."""
 
-    def __init__(self, context: Any, call: Any, job: LocalJob, copies: bool) -> None:
+    def __init__(
+        self, context: Any, call: Any, job: LocalJob, threads: Mapping[str, str], copies: bool
+    ) -> None:
         self.job = job
         self.has_started = False
         self.outcome: Connection
         self.outcome, sender = context.Pipe(duplex=False)
-        run = (call, job, sender, copies)
+        run = (call, job, threads, sender, copies)
         self._process = context.Process(target=_run, args=run, name=f"rank {job.rank}")
         self._process.start()
         # Only the process holds the other end, also if later ones are forked, so that its death
@@ -358,7 +364,7 @@ def _first_cause(failure: _FailedRankError, waiting: Sequence[_Rank]) -> RankErr
     return failure.error
 
 
-def _run(call: Any, job: LocalJob, sender: Any, copies: bool) -> None:
+def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copies: bool) -> None:
     """Run the function as a rank, and send its result or its error. This runs in the process."""
     guard.end_with_parent(signal.SIGKILL)
     parent = multiprocessing.parent_process()
@@ -366,7 +372,7 @@ def _run(call: Any, job: LocalJob, sender: Any, copies: bool) -> None:
         return
     sender.send(_STARTED)
     function, args = call.value if isinstance(call, _Call) else call
-    threads = thread_variables(Cores.find().threads(job.size))
+    # The process of a fork server has not inherited the environment of the caller.
     variables = local_ranks.environment({**threads, **job.variables()})
     os.environ.clear()
     os.environ.update(variables)

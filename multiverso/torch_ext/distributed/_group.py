@@ -74,6 +74,7 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         self._leave("its process group was aborted")
 
     def _leave(self, reason: str) -> None:
+        self._queue.require_no_call()
         self._queue.end(reason)
         self._calls.leave(reason)
         _open.discard(self._calls)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from multiverso.errors import StateError
 from multiverso.torch_ext.distributed._threads import OrderedThread
@@ -31,8 +32,8 @@ class QueuedCall:
 
     def make(self) -> None:
         """Make the call, and forget its memory. Called once."""
-        make, self._make = self._make, None
         try:
+            make, self._make = self._make, None
             if make is not None:
                 make()
         except Exception as error:
@@ -65,31 +66,36 @@ class CallQueue:
     def __init__(self, name: str) -> None:
         self._waiting: deque[QueuedCall] = deque()
         self._turn = threading.Lock()  # held while a call is made
+        self._owner: int | None = None  # the thread that holds it
+        # A signal handler may end the queue while its thread starts a call.
+        self._starting = threading.RLock()
         self._thread = OrderedThread(name)
         self._end_reason: str | None = None
 
     def run(self, make: Callable[[], None]) -> None:
         """Make a call, after those that have been started."""
-        with self._turn:
+        with self._in_turn():
             self._make_until(None)
             self._make(make)
 
     def start(self, make: Callable[[], None], then: Callable[[], None]) -> QueuedCall:
         """Start a call. The thread of the queue runs `then` after it."""
-        self._require_open()
-        call = QueuedCall(lambda: self._make(make))
-        self._waiting.append(call)
-        self._thread.put(lambda: self._end(call, then))
+        with self._starting:
+            self.require_open()
+            call = QueuedCall(lambda: self._make(make))
+            self._waiting.append(call)
+            self._thread.put(lambda: self._end(call, then))
         return call
 
     def wait(self, call: QueuedCall, seconds: float | None = None) -> bool:
         """Wait for a call, without end if there are no `seconds`. Return whether it has ended."""
         if call.is_over():
             return True
+        self.require_no_call()
         # With a limit, this thread must not begin to wait for other ranks.
         if seconds is not None and not self.is_current():
             return call.wait(seconds)
-        with self._turn:
+        with self._in_turn():
             self._make_until(call)
         return True
 
@@ -99,25 +105,49 @@ class CallQueue:
 
     def drain(self, seconds: float) -> None:
         """Make the calls that have been started, unless another call takes longer than that."""
-        if self._turn.acquire(timeout=seconds):
-            try:
-                self._make_until(None)
-            finally:
-                self._turn.release()
+        with contextlib.suppress(TimeoutError), self._in_turn(seconds):
+            self._make_until(None)
 
     def end(self, reason: str) -> None:
         """Let all further calls fail, and end the thread after these."""
-        self._end_reason = reason
-        self._thread.end()
+        with self._starting:
+            self._end_reason = reason
+            self._thread.end()
 
-    def _make(self, make: Callable[[], None]) -> None:
-        self._require_open()
-        make()
-
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
+        """Raise StateError if the queue has ended."""
         if self._end_reason is not None:
             msg = f"this rank has left the group: {self._end_reason}"
             raise StateError(msg)
+
+    def require_no_call(self) -> None:
+        """Raise StateError in the middle of a call of this thread, where signal handlers run.
+
+        The error ends that call, as Ctrl-C does.
+        """
+        if self._owner == threading.get_ident():
+            msg = (
+                "expected no call of this group in progress in this thread: a signal handler may "
+                "set a flag, which the program looks at between two calls"
+            )
+            raise StateError(msg)
+
+    @contextlib.contextmanager
+    def _in_turn(self, seconds: float = -1) -> Iterator[None]:
+        """Wait until no other thread makes a call; raise TimeoutError after `seconds`."""
+        self.require_no_call()
+        if not self._turn.acquire(timeout=seconds):
+            raise TimeoutError
+        try:
+            self._owner = threading.get_ident()
+            yield
+        finally:
+            self._owner = None
+            self._turn.release()
+
+    def _make(self, make: Callable[[], None]) -> None:
+        self.require_open()
+        make()
 
     def _end(self, call: QueuedCall, then: Callable[[], None]) -> None:
         self.wait(call)
@@ -126,7 +156,9 @@ class CallQueue:
     def _make_until(self, last: QueuedCall | None) -> None:
         """Make the calls up to the `last`, or all of them."""
         while self._waiting and (last is None or not last.is_over()):
+            call = self._waiting[0]
             try:
-                self._waiting[0].make()
+                call.make()
             finally:
-                self._waiting.popleft()
+                if call.is_over():  # Ctrl-C may come before it begins.
+                    self._waiting.popleft()

@@ -30,14 +30,16 @@ class OrderedThread:
         self._name = name
         self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._starting = threading.RLock()  # since a signal handler may interrupt `put`
 
     def put(self, run: Callable[[], None]) -> None:
         """Let the thread call `run` after what it was given before."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
-            self._started.add(self)
-        self._waiting.put(run)
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+                self._started.add(self)
+            self._waiting.put(run)
 
     def is_current(self) -> bool:
         """Return whether the caller is in this thread, in something that it runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
@@ -15,6 +16,9 @@ from multiverso.torch_ext.distributed._queue import CallQueue, QueuedCall
 
 #: The wait of `Work.wait` without a timeout; the call itself ends within that of the group.
 _NO_LIMIT: Final = timedelta(0)
+
+#: Held while a thread makes the future of a call that was made at once.
+_making_future: Final = threading.Lock()
 
 
 class ErrorsOfPyTorch:
@@ -77,8 +81,13 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
         self._future: torch.futures.Future[Any] | None = None
         self._call: QueuedCall | None = None
         if make is not None:
+            queue.require_open()
             self._make_future()  # before the thread, which would wait for Python's lock meanwhile
-            self._call = queue.start(make, self._complete_future)
+            try:
+                self._call = queue.start(make, self._complete_future)
+            except BaseException:
+                self._complete_future()  # Otherwise it would keep this object for ever.
+                raise
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Wait until the call has ended, and return True or raise its error."""
@@ -117,9 +126,10 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
     def get_future(self) -> torch.futures.Future[Any]:
         """Return a future whose value is the list of tensors that the call sets."""
         if self._call is None:
-            if self._future is None:
-                self._make_future()
-                self._complete_future()
+            with _making_future:
+                if self._future is None:
+                    self._make_future()
+                    self._complete_future()
         elif self._queue.is_current():
             # A callback may wait for this future, which the thread that runs it must complete.
             self._queue.wait(self._call)

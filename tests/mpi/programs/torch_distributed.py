@@ -4,12 +4,16 @@ import contextlib
 import gc
 import os
 import random
+import signal
 import threading
+import time
 from unittest import mock
 
 import numpy as np
 from cases import SEED, TIMEOUT, equal, raises, registrar, run_all
 from pairwise import pairwise_sum
+
+from multiverso.errors import StateError
 
 # Only ranks import these, at the end: pytest reads the names of the cases without PyTorch.
 torch = dist = None
@@ -353,6 +357,77 @@ def threads_make_calls_one_after_the_other():
         for thread in threads:
             thread.join()
         assert all(tensor.unique().tolist() == [group.size()] for tensor in tensors)
+
+
+@case()
+def threads_share_the_future_of_a_call_that_has_ended():
+    with process_group():
+        for _ in range(50):
+            work, found = dist.distributed_c10d._get_default_group().barrier(ended()), []
+            threads = [
+                threading.Thread(
+                    target=lambda work=work, into=found: into.append(work.get_future())
+                )
+                for _ in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert all(future.done() for future in found)
+            assert len(found) == 4
+
+
+def ended():
+    """Return the options of a barrier whose work has ended."""
+    options = dist.BarrierOptions()
+    options.asyncOp = False
+    return options
+
+
+@case()
+def a_signal_handler_cannot_make_a_call_in_the_middle_of_one():
+    from multiverso.torch_ext.distributed._calls import SharedMemory
+
+    refused = []
+
+    def handler(*_):
+        for call in (lambda: dist.all_reduce(torch.ones(1)), dist.destroy_process_group):
+            try:
+                call()
+            except (dist.DistBackendError, StateError) as error:
+                refused.append(str(error))
+
+    before = signal.signal(signal.SIGUSR2, handler)
+    try:
+        with process_group() as group:
+            made = dist.distributed_c10d._get_default_group()
+            # A wait for another host ends before a handler runs.
+            ranks = group.size() if isinstance(made._calls, SharedMemory) else 1
+            if group.rank() == 0 and ranks > 1:
+                # The other ranks make the call when the handler has run.
+                sender = threading.Thread(target=interrupt, args=(made._queue, refused, ranks))
+                sender.start()
+                dist.all_reduce(torch.ones(3))
+                sender.join()
+                assert all("in progress in this thread" in text for text in refused), refused
+            elif ranks > 1:
+                dist.recv(torch.zeros(1), 0)
+                dist.all_reduce(torch.ones(3))
+            dist.barrier()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def interrupt(queue, refused, ranks):
+    """Send a signal to the thread in a call; let the other ranks go on when it has run."""
+    while queue._owner is None:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGUSR2)
+    while len(refused) < 2:
+        time.sleep(0.01)
+    for rank in range(1, ranks):
+        dist.send(torch.ones(1), rank)
 
 
 @case()

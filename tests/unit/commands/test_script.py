@@ -128,6 +128,7 @@ class TestRun(unittest.TestCase):
             (["-np", "5", "--elastic", "2:4"], "expected 2 to 4 ranks with --elastic, received 5"),
             (["--elastic", "1:4", "--mpirun", "x"], "expected neither --mpi nor --mpirun"),
             (["--respawn"], "--respawn needs --elastic"),
+            (["--max", "1", "--elastic", "2:4"], "--max: expected 2 to 4 ranks with --elastic"),
             (["--bind", "core", "--elastic", "1:4"], "expected neither --elastic nor mpirun"),
             (["--bind", "numa", "--mpi"], "expected neither --elastic nor mpirun"),
             (["--bind", "core", "-np", "4096"], "ranks, received 4096"),

@@ -12,12 +12,14 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from programs import WALL_TIMEOUT, run_program, run_python
 from requirements import needs
 
 import multiverso as mv
+from multiverso._local.cores import THREAD_VARIABLES, Cores
 from multiverso._local.job import LocalJob, find_local_job, new_name
 
 ROOT = Path(mv.__file__).parents[1]
@@ -242,6 +244,19 @@ class TestSpawnWithoutAScript(unittest.TestCase):
             env=environ,
         )
         self.assertEqual((done.returncode, done.stdout), (0, "[60, 60, 60] True\n"), done.stderr)
+
+    def test_threads_of_each_job_are_the_cores_per_rank(self):
+        number = Cores.find().threads(2)
+        with mock.patch.dict(os.environ):
+            for variable in THREAD_VARIABLES:
+                os.environ.pop(variable, None)
+            for method in ("spawn", "forkserver", "fork"):
+                with self.subTest(method):
+                    found = mv.spawn(os.getenv, 2, ("NPROC",), method=method)
+                    self.assertEqual(found, [str(number)] * 2)
+                    self.assertNotIn("NPROC", os.environ)
+            os.environ["OMP_NUM_THREADS"] = "7"
+            self.assertEqual(mv.spawn(os.getenv, 1, ("NPROC",), method="forkserver"), ["7"])
 
     @needs("cloudpickle")
     def test_lines_arrive_while_the_ranks_run(self):
