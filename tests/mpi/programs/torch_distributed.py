@@ -486,7 +486,8 @@ def an_interrupted_call_ends_the_calls_of_a_group_over_hosts():
                 raises(KeyboardInterrupt, call)
             raises(dist.DistBackendError, call, "StateError", "KeyboardInterrupt")
         else:
-            raises(dist.DistBackendError, call, "rank 0", "left (", "KeyboardInterrupt")
+            # The reason is in the store, which rank 0 may have closed by now.
+            raises(dist.DistBackendError, call, "rank 0")
             raises(dist.DistBackendError, call, "rank 0")
 
 
