@@ -44,7 +44,7 @@ _OF_RANKS: Final = (
     _Metric(
         "adds_behind",
         "gauge",
-        "adds that the fastest worker has made more",
+        "adds by which the worker is behind the fastest one",
         lambda member: member["behind"] if member["worker_id"] >= 0 else None,
     ),
     _Metric(

@@ -73,9 +73,8 @@ def start(
         env=environment({**share.variables, **variables}),
         stdin=None if reads_input else subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=functools.partial(
-            _begin, share
-        ),  # It is safe, because this process has one thread.
+        # It is safe, because this process has one thread.
+        preexec_fn=functools.partial(_begin, share),
     )
 
 
