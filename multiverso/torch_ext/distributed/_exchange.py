@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import distributed
 
-from multiverso.errors import OperationTimeout, PeerLostError
+from multiverso.errors import OperationTimeout, PeerLostError, StateError
 
 #: A rank waits for other hosts for this part of the timeout, and then tells its own host, whose
 #: ranks wait for it.
@@ -81,6 +81,9 @@ class Exchange:
 
     def begin(self, sent: Mapping[int, torch.Tensor], received: Mapping[int, torch.Tensor]) -> Swap:
         """Start to send tensors to ranks, and to receive tensors from ranks."""
+        if self._gloo is None:
+            msg = "this rank has left the group"
+            raise StateError(msg)
         works = []
         for call, tensors in ((self._gloo.send, sent), (self._gloo.recv, received)):
             for rank, tensor in tensors.items():
@@ -94,6 +97,7 @@ class Exchange:
         with contextlib.suppress(RuntimeError):  # The process that has the store may be lost.
             self._store.set(f"left/{self._rank}", reason)
         self._gloo.abort()
+        self._gloo = None  # This closes its connections, which ends the waits of the others.
 
     @contextlib.contextmanager
     def names(self, rank: int) -> Iterator[None]:
