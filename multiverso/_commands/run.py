@@ -206,7 +206,8 @@ def _run_mpirun(program: list[str], share: Share, options: argparse.Namespace) -
         if received:
             process.send_signal(received[0])
         _await_end(process)
-    if process.returncode < 0:  # A signal has ended mpirun, which could not end its ranks.
+    # A signal may have ended mpirun, or mpirun a rank, before it could end what it had started.
+    if received or process.returncode < 0:
         guard.end_descendants()
     files.remove()
     return exit_code(process.returncode, received), bool(received)
