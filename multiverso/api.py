@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from multiverso import _session
 from multiverso._native.arguments import suggests_names
+from multiverso._native.checkpoint_calls import StrPath
 from multiverso._session import Session, current
 from multiverso._session.calls import aggregate, load, publish, save, stats, wait_for_save
 from multiverso._session.membership import Membership
@@ -18,10 +19,12 @@ __all__ = [
     "Session",
     "aggregate",
     "barrier",
+    "check_leaving",
     "current_session",
     "finish",
     "init",
     "is_initialized",
+    "is_leaving",
     "is_master_worker",
     "leave",
     "load",
@@ -58,6 +61,8 @@ def init(
     peer_timeout: float = 30.0,
     name: str | None = None,
     elastic: bool = False,
+    on_term: str = "end",
+    checkpoints: StrPath | None = None,
 ) -> Session:
     """Join the parameter server. Collective: waits until all ranks have called it.
 
@@ -108,6 +113,15 @@ def init(
         mode or a staleness of 1 or more, and a job on one machine, whose ranks are all workers and
         servers. docs/elastic.md explains what joins and how. ``multiverso run --elastic`` and
         ``multiverso join`` imply it. A session without a `name` is then called "job-PID".
+    on_term : {"end", "leave"}, optional
+        What SIGTERM does, which batch systems send before they end a job. "end" is what it did
+        before. With "leave", this rank leaves at the end of a step: see `check_leaving`. The same
+        on all ranks. It needs the main thread, roles of "all", and no `staleness` unless the
+        session is elastic. A handler of your own is called too. A second SIGTERM, more than a
+        second after the first, does what it did before.
+    checkpoints : path, optional
+        With ``on_term="leave"``, the folder in which the ranks save before they leave together, as
+        `save` does. `load` finds the tables there when the job starts again.
 
     Returns
     -------
@@ -119,8 +133,9 @@ def init(
     TypeError, ValueError
         If an option is invalid.
     StateError
-        If a session with other options is open, or MPI has been finalized; for a process that is
-        to join, if there is no such session, it is not elastic, or it has no free place.
+        If a session with other options is open, MPI has been finalized, or ``on_term="leave"`` is
+        given outside the main thread; for a process that is to join, if there is no such session,
+        it is not elastic, or it has no free place.
     LauncherError
         If a launcher started this process and no MPI is found, or the launcher has another MPI.
     MismatchError, OperationTimeout, PeerLostError, AbortedError
@@ -147,6 +162,8 @@ def init(
         peer_timeout,
         name,
         elastic,
+        on_term,
+        checkpoints,
     )
     return _session.open_session(options)[0]
 
@@ -165,6 +182,8 @@ def session(
     peer_timeout: float = 30.0,
     name: str | None = None,
     elastic: bool = False,
+    on_term: str = "end",
+    checkpoints: StrPath | None = None,
 ) -> Iterator[Session]:
     """Open a session for a ``with`` block. Parameters and errors are those of `init`.
 
@@ -193,6 +212,8 @@ def session(
         peer_timeout,
         name,
         elastic,
+        on_term,
+        checkpoints,
     )
     opened, new = _session.open_session(options)
     if not new:
@@ -200,6 +221,72 @@ def session(
         return
     with opened:
         yield opened
+
+
+def is_leaving() -> bool:
+    """Return whether the ranks of this job are to leave, because SIGTERM was sent to one of them.
+
+    Does not wait, and works in any thread. In an elastic session it is about this worker alone. It
+    is False without ``mv.init(on_term="leave")``.
+
+    Raises
+    ------
+    StateError
+        If no session is open.
+
+    """
+    return current().is_leaving()
+
+
+@suggests_names
+def check_leaving(step: int | None = None, *, before: Callable[[], object] | None = None) -> None:
+    """End this rank if it is to leave, after a save. Call it at the end of each step.
+
+    It returns at once without ``mv.init(on_term="leave")``, and in async mode as long as nobody has
+    received SIGTERM. When a rank has:
+
+    - In an elastic session, that worker leaves and ends with exit code 0. The others continue, and
+      its items of `Work` are handed out again.
+    - In other sessions, all ranks leave together. Each waits here until all have called this, then
+      they save in the folder `checkpoints` of `init`, shut down and end with exit code 143. If a
+      rank makes another collective call instead, such as `barrier`, all continue, and ask again at
+      their next `check_leaving`.
+
+    In sync mode all ranks make this call equally often, and it waits for all of them each time,
+    like a `barrier`. The adapters of Keras, PyTorch and JAX make the call after each step, and
+    `Work` when a worker asks for its next item.
+
+    Parameters
+    ----------
+    step : int, optional
+        The step of this rank. The checkpoint gets the smallest of all ranks, for `load` to return.
+    before : callable, optional
+        What all ranks do before they save, for instance write files of their own. It may make
+        collective calls, except in an elastic session.
+
+    Raises
+    ------
+    SystemExit
+        To end this process. ``finally`` blocks run.
+    CheckpointIOError
+        On all ranks, if the save failed.
+    StateError
+        If no session is open.
+    OperationTimeout, PeerLostError, AbortedError
+        If another rank makes neither this call nor another collective one.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session(on_term="leave", checkpoints="saved"):
+    ...     weights = mv.ArrayTable(3, name="weights")
+    ...     first = mv.load("saved", missing_ok=True) or 0
+    ...     for step in range(first, 100):
+    ...         weights.add([0.1, 0.2, 0.3])
+    ...         mv.check_leaving(step + 1)
+
+    """
+    current().check_leaving(step, before=before)
 
 
 def finish() -> None:

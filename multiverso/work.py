@@ -39,6 +39,8 @@ class Work(Generic[T_co]):
       too. Choose a lease longer than the longest time that an item takes.
     - If its loop ends by ``break`` or an exception, the lease ends at once.
 
+    A worker that is to leave (`multiverso.check_leaving`) does so when it asks for its next item.
+
     So every item is done at least once. Only items that were leased when their worker died, or
     whose lease ended, may be done twice. When all items have been handed out, a worker waits until
     they are done, or until it receives one of them again. The wait is not longer than the lease.
@@ -114,6 +116,7 @@ class Work(Generic[T_co]):
 
     def __iter__(self) -> Iterator[T_co]:
         """Receive items until all are done; each worker of the job calls this."""
+        self._session.check_leaving()
         while (held := self._take()) is not None:
             try:
                 yield self._items[held[0]]
@@ -123,6 +126,7 @@ class Work(Generic[T_co]):
                     self._release(*held, _FREE)
                 raise
             self._release(*held, _DONE)
+            self._session.check_leaving()
 
     def _take(self) -> tuple[int, int] | None:
         """Return an item that this worker now holds with its state, or None when all are done."""
@@ -140,6 +144,7 @@ class Work(Generic[T_co]):
             if len(unfinished):
                 first, end = first + int(unfinished[0]), first + int(unfinished[-1]) + 1
                 time.sleep(_INTERVAL)
+                self._session.check_leaving()
             elif (first, end) == (0, self._count):
                 return None
             else:  # A load may have changed the state of an item that was done.

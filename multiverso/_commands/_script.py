@@ -15,6 +15,7 @@ from typing import Final
 from multiverso import _session
 from multiverso._mpi import communicator
 from multiverso._native.exception_text import describe
+from multiverso._session.leaving import EndOfJob
 
 #: The exit code of Python after an exception.
 _FAILED: Final = 1
@@ -59,7 +60,8 @@ def _end_job(code: int, error: BaseException) -> int:
             code = _exit_code(end)
     elif error.code is not None and not isinstance(error.code, int):
         sys.stderr.write(f"{error.code}\n")
-    if code == 0:
+    # After the end of the job by SIGTERM, the other ranks end by themselves.
+    if code == 0 or isinstance(error, EndOfJob):
         return code
     session = _session.find()
     if session is not None:

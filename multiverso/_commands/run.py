@@ -204,13 +204,23 @@ def _run_mpirun(program: list[str], share: Share, options: argparse.Namespace) -
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.2)  # A signal does not end the wait.
         if received:
-            process.send_signal(received[0])
+            _tell(process, received[0])
         _await_end(process)
     # A signal may have ended mpirun, or mpirun a rank, before it could end what it had started.
     if received or process.returncode < 0:
         guard.end_descendants()
     files.remove()
     return exit_code(process.returncode, received), bool(received)
+
+
+def _tell(mpirun: subprocess.Popen[bytes], number: int) -> None:
+    """Pass a signal on. SIGTERM goes to the ranks themselves: mpirun would kill them soon after."""
+    ranks: list[int] = []
+    if number == signal.SIGTERM:
+        ranks = [pid for pid in processes.descendants(mpirun.pid) if processes.has_session(pid)]
+    for pid in ranks or [mpirun.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _run_ranks(

@@ -38,6 +38,8 @@ MV_ROLE_SERVER: Final = 2
 
 MV_LOSS_FAILS: Final = 0
 MV_LOSS_CONTINUES: Final = 1
+MV_TERM_ENDS: Final = 0
+MV_TERM_LEAVES: Final = 1
 
 MV_TRANSPORT_SINGLE: Final = 0
 MV_TRANSPORT_MPI: Final = 1
@@ -299,6 +301,7 @@ class MV_SessionOptions(Structure):
         ("elastic", c_int32),
         ("max_workers", c_int32),
         ("join", c_char_p),
+        ("on_term", c_int32),
     )
 
 

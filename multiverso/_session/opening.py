@@ -11,7 +11,7 @@ from multiverso._local.processes import has_session, join_targets
 from multiverso._mpi.communicator import Communicator, find_communicator, is_alone
 from multiverso._native import capi, launchers
 from multiverso._native.library import checked
-from multiverso._session.options import LOSSES, ROLES, SessionOptions
+from multiverso._session.options import LOSSES, ROLES, TERMS, SessionOptions
 from multiverso.errors import LauncherError, StateError
 
 _log = logging.getLogger("multiverso")
@@ -32,6 +32,7 @@ def raw_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Commun
     raw.name = None if options.name is None else options.name.encode()
     raw.peer_timeout_ms = math.ceil(options.peer_timeout * 1000)
     raw.elastic, raw.max_workers = options.elastic, options.max_workers
+    raw.on_term = TERMS[options.on_term]
     if options.join is not None:  # A joiner needs neither a launcher nor MPI.
         return raw, None
     environ = launchers.own_environ(opens=options.comm is None)

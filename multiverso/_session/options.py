@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 from multiverso._local.job import ELASTIC, JOIN, find_join, find_worker_range
 from multiverso._native import arguments, capi
+from multiverso._native.checkpoint_calls import StrPath, path_bytes
 from multiverso._native.launchers import own_environ
 
 #: The operations of `multiverso.aggregate`.
@@ -25,6 +26,9 @@ NAN_POLICIES: Final = ("propagate", "error")
 
 #: The reactions of the session to a lost rank, with their codes in the C API.
 LOSSES: Final[dict[str, int]] = {"fail": capi.MV_LOSS_FAILS, "continue": capi.MV_LOSS_CONTINUES}
+
+#: What SIGTERM does to a rank, with the codes in the C API.
+TERMS: Final[dict[str, int]] = {"end": capi.MV_TERM_ENDS, "leave": capi.MV_TERM_LEAVES}
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,10 @@ class SessionOptions:
         The most workers that an elastic session has at the same time; 0 for any number.
     join : str or None
         The elastic session to join: its name, or the id of a process that belongs to it.
+    on_term : str
+        What SIGTERM does to this rank, a key of `TERMS`.
+    checkpoints : path or None
+        The folder in which ranks save that leave together.
 
     """
 
@@ -72,6 +80,8 @@ class SessionOptions:
     elastic: bool
     max_workers: int
     join: str | None
+    on_term: str
+    checkpoints: StrPath | None
 
     def arguments(self) -> dict[str, object]:
         """Return the arguments of `multiverso.init`, and variables, that give these options."""
@@ -88,6 +98,8 @@ class SessionOptions:
             "elastic": self.elastic,
             ELASTIC: self.max_workers,
             JOIN: self.join,
+            "on_term": self.on_term,
+            "checkpoints": self.checkpoints,
         }
 
     @property
@@ -107,6 +119,8 @@ def checked(
     peer_timeout: object,
     name: object,
     elastic: object,
+    on_term: object,
+    checkpoints: StrPath | None,
 ) -> SessionOptions:
     """Return the options of a session; raise TypeError or ValueError if one is wrong."""
     is_sync = arguments.flag(sync, "sync")
@@ -131,6 +145,10 @@ def checked(
     is_elastic = arguments.flag(elastic, "elastic") or workers is not None or join is not None
     if is_elastic:
         _require_elastic_options(mode, role)
+    term = arguments.choice(on_term, "on_term", TERMS)
+    if checkpoints is not None:
+        path_bytes(checkpoints)
+    _require_leaving_options(term, checkpoints, mode, role, is_elastic)
     return SessionOptions(
         mode=mode,
         staleness=rounds,
@@ -144,6 +162,8 @@ def checked(
         elastic=is_elastic,
         max_workers=0 if workers is None else workers.most,
         join=join,
+        on_term=term,
+        checkpoints=checkpoints,
     )
 
 
@@ -158,6 +178,27 @@ def _require_elastic_options(mode: int, role: object) -> None:
         raise ValueError(msg)
     if role != "all":
         msg = f"role: expected 'all' {reason}, received {role!r}"
+        raise ValueError(msg)
+
+
+def _require_leaving_options(
+    term: str, checkpoints: object, mode: int, role: object, is_elastic: bool
+) -> None:
+    """Raise ValueError if ranks cannot leave together with these options, or would not save."""
+    if checkpoints is not None and (term != "leave" or is_elastic):
+        reason = "elastic=True, whose workers leave one by one" if is_elastic else "on_term='end'"
+        msg = f"checkpoints: expected on_term='leave' in a session that is not elastic: {reason}"
+        raise ValueError(msg)
+    if term != "leave" or is_elastic:
+        return
+    if role != "all":
+        msg = f"role: expected 'all' with on_term='leave', received {role!r}"
+        raise ValueError(msg)
+    if mode == capi.MV_MODE_STALE:
+        msg = (
+            "on_term: expected 'end' with staleness, unless the session is elastic: workers that "
+            "wait to leave would hold up those that still train; received 'leave'"
+        )
         raise ValueError(msg)
 
 

@@ -63,7 +63,9 @@ def spawn(
 
     Neither MPI nor a launcher is needed. Each process calls `init` as under mpirun, and a session
     that is still open when the function returns is shut down. The call blocks until all processes
-    have ended. The first one that fails ends the others. If this process is killed, so are they.
+    have ended. The first one that fails ends the others. If this process is killed, so are they. If
+    it receives SIGTERM, which it does not handle itself, the processes receive it too and have 30 s
+    to end; then this process ends with exit code 143.
     Each process may start as many threads as it has cores: ``OMP_NUM_THREADS`` and its like are set
     for it, unless they are set already. Libraries that a forked process inherits do not read them.
 
@@ -135,19 +137,42 @@ def spawn(
     name = new_name()
     threads = all_thread_variables(Cores.find().threads(size))
     ranks: list[_Rank] = []
+    with _ending_at_sigterm():
+        try:
+            for rank in range(size):
+                job = LocalJob(name, rank, size)
+                with _hidden_script(), _limited_threads(threads):
+                    ranks.append(_Rank(context, _Call(call, copies), job, threads, copies))
+            values = _collect(ranks, end)
+            for started in ranks:  # A process still has to write what it has printed.
+                started.await_end()
+            return values
+        finally:
+            local_ranks.end(ranks)
+            for started in ranks:
+                started.close()
+
+
+@contextlib.contextmanager
+def _ending_at_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the block by an exception, so that it passes the signal to the ranks.
+
+    A handler of the caller stays, and so does the default where Python accepts no handler.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _exit_at_sigterm)
     try:
-        for rank in range(size):
-            job = LocalJob(name, rank, size)
-            with _hidden_script(), _limited_threads(threads):
-                ranks.append(_Rank(context, _Call(call, copies), job, threads, copies))
-        values = _collect(ranks, end)
-        for started in ranks:  # A process still has to write what it has printed.
-            started.await_end()
-        return values
+        yield
     finally:
-        local_ranks.end(ranks)
-        for started in ranks:
-            started.close()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _exit_at_sigterm(number: int, _frame: Any) -> None:
+    signal.signal(number, signal.SIG_IGN)  # It may come again while the ranks end.
+    sys.exit(128 + number)
 
 
 def _can_import(function: Callable[..., Any]) -> bool:
@@ -364,6 +389,16 @@ def _first_cause(failure: _FailedRankError, waiting: Sequence[_Rank]) -> RankErr
     return failure.error
 
 
+def _value_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Return what the function returns, or None if it ends the process with exit code 0."""
+    try:
+        return function(*args)
+    except SystemExit as end:
+        if end.code in (None, 0):
+            return None
+        raise
+
+
 def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copies: bool) -> None:
     """Run the function as a rank, and send its result or its error. This runs in the process."""
     guard.end_with_parent(signal.SIGKILL)
@@ -387,7 +422,7 @@ def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copi
                 'while the process imported it, so call mv.init() below if __name__ == "__main__":'
             )
             raise StateError(msg)
-        value = function(*args)
+        value = _value_of(function, args)
         session = _session.find()
         if session is not None:
             session.close()

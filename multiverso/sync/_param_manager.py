@@ -154,6 +154,7 @@ class ParamManager:
 
         """
         self._sync.sync()
+        self._sync.check_leaving()
 
     def sync_all_param(self) -> None:
         """Call `sync`, which has this name in Multiverso 2016."""

@@ -188,12 +188,21 @@ class TensorSync:
         if not self._merges:
             if due := self._due(first, self._steps):
                 self._sync([sync for index in due for sync in fragments[index]])
-            return
-        for step in range(first, self._steps):
-            if due := self._due(step + self._delay, step + 1 + self._delay):
-                self._begin([sync for index in due for sync in fragments[index]])
-            if self._due(step, step + 1):
-                self.wait()
+        else:
+            for step in range(first, self._steps):
+                if due := self._due(step + self._delay, step + 1 + self._delay):
+                    self._begin([sync for index in due for sync in fragments[index]])
+                if self._due(step, step + 1):
+                    self.wait()
+        self.check_leaving()
+
+    def check_leaving(self) -> None:
+        """End this rank after a last sync if it is to leave; see `multiverso.check_leaving`."""
+        self._session.check_leaving(before=self._complete)
+
+    def _complete(self) -> None:
+        self.sync()
+        self.wait()
 
     def _due(self, first: int, end: int) -> list[int]:
         """Return the fragments that are due after step `first` and up to step `end`."""

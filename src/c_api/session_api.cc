@@ -66,6 +66,14 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
     MV_RETURN_IF_NOT_OK(CheckRange("role", options->role, MV_ROLE_ALL, MV_ROLE_ALL,
                                    "0 (all) in an elastic session"));
   }
+  MV_RETURN_IF_NOT_OK(CheckRange("on_term", options->on_term, MV_TERM_ENDS, MV_TERM_LEAVES,
+                                 "0 (ends) or 1 (leaves)"));
+  if (options->on_term == MV_TERM_LEAVES && options->elastic == 0) {
+    MV_RETURN_IF_NOT_OK(
+        CheckRange("role", options->role, MV_ROLE_ALL, MV_ROLE_ALL, "0 (all) with MV_TERM_LEAVES"));
+    MV_RETURN_IF_NOT_OK(CheckRange("mode", options->mode, MV_MODE_ASYNC, MV_MODE_SYNC,
+                                   "0 (async) or 1 (sync) with MV_TERM_LEAVES"));
+  }
   if (options->join != nullptr && options->elastic == 0) {
     return Status(Code::kValue, "join: expected elastic to be 1, received 0");
   }
@@ -140,6 +148,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     SessionOptions wanted;
     wanted.is_elastic = options->elastic != 0;
     wanted.max_workers = options->max_workers;
+    wanted.on_term = options->on_term;
     wanted.mode.mode = static_cast<Mode>(options->mode);
     if (wanted.mode.mode == Mode::kStale) wanted.mode.staleness = options->staleness;
     wanted.role = static_cast<Role>(options->role);
@@ -220,6 +229,34 @@ int32_t MV_SessionFinish(MV_Session session) {
       entry->session->Finish();
       return Status::Ok();
     });
+  });
+}
+
+int32_t MV_SessionLeaving(MV_Session session, int32_t told, int32_t* leaving) {
+  return OpenSessions().With(session, [&](SessionEntry* entry) -> Status {
+    if (leaving == nullptr || told < 0 || told > 1) {
+      return Status(Code::kValue,
+                    StrCat("MV_SessionLeaving: expected 0 or 1 and a result, received ", told,
+                           leaving == nullptr ? " and null" : ""));
+    }
+    SessionState* const state = entry->session->context()->state();
+    if (told != 0) state->AnnounceLeaving();
+    *leaving = state->IsLeaving() ? 1 : 0;
+    return Status::Ok();
+  });
+}
+
+int32_t MV_SessionAgreeToLeave(MV_Session session, int64_t* step, int32_t* agreed) {
+  return Guard([&]() -> Status {
+    if (step == nullptr || agreed == nullptr) {
+      return Status(Code::kValue, "MV_SessionAgreeToLeave: received null");
+    }
+    return RunCollective(
+        session, CallKind::kLeaving, 0, [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
+          MV_ASSIGN_OR_RETURN(const bool all, entry->session->AgreeToLeave(step, interrupt));
+          *agreed = all ? 1 : 0;
+          return Status::Ok();
+        });
   });
 }
 

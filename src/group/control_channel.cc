@@ -161,6 +161,9 @@ bool ControlChannel::Handle(const ControlMessage& message) {
       }
       return true;
     }
+    case ControlMessage::kLeaving:
+      memory_->control()->leaving.store(1);
+      return true;
     case ControlMessage::kHeartbeat:
       failure_detector_->RecordHeartbeat(members_->node_of(message.sender), message.code != 0);
       return true;
@@ -201,6 +204,10 @@ void ControlChannel::SendAbort(const Status& why) {
   CopyText(message.text, why.text());
   SendToOtherNodes(message);
   messenger_->AwaitPosted(Clock::now() + kSendTimeout);
+}
+
+void ControlChannel::SendLeaving() {
+  SendToOtherNodes(MessageAbout(members_->rank(), ControlMessage::kLeaving, *members_));
 }
 
 void ControlChannel::SendExit(int rank, RankSlot::State state, const std::string& reason) {

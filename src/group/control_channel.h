@@ -1,6 +1,7 @@
 // ControlChannel: messages between the nodes of a session, outside of collectives and of calls on
-// tables. They report that a rank aborted the session, left or died, or that a node is alive, and
-// carry two questions of leaders: for late ranks, and for a contribution (LeaderExchange).
+// tables. They report that a rank aborted the session, left or died, that all are to leave, or that
+// a node is alive, and carry two questions of leaders: for late ranks, and for a contribution
+// (LeaderExchange).
 //
 // Control messages go to the ranks with a service thread, of which every node has at least one
 // (Membership::service_ranks). The service thread records a report in the control segment of its
@@ -67,6 +68,8 @@ class ControlChannel {
   // Reports the ranks of this node whose loss this rank has not reported yet.
   void SendLosses();
 
+  // Tells the other nodes that the ranks are to leave together. Does not wait.
+  void SendLeaving();
   // Reports that a rank of this node left or died. Does not wait.
   void SendExit(int rank, RankSlot::State state, const std::string& reason);
   // Called before this rank closes. Announces that the heartbeats of this node end, if this rank

@@ -17,6 +17,7 @@ struct ControlMessage {
     kLateQuestion = 3,
     kHeartbeat = 4,
     kContributionRequest = 5,
+    kLeaving = 6,
   };
 
   uint32_t kind = 0;

@@ -117,6 +117,26 @@ void Group::Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleeper
 }
 
 Status Group::Wait(const WaitLimit& limit) {
+  for (;;) {
+    MV_RETURN_IF_NOT_OK(AwaitCompletion(limit));
+    if (!IsPostponed()) return AgreedResult();
+    if (OwnKind() == CollectiveKind::kLeaving) return Status::Ok();
+    const ExchangeSlot& mine = payload(members_->rank());
+    const std::string data = mine.Bytes();
+    const CollectiveKind kind = mine.is_failure() ? FailureOf(mine.kind()) : mine.kind();
+    Begin(kind, data.data(), static_cast<int64_t>(data.size()));
+  }
+}
+
+bool Group::IsPostponed() const {
+  const std::vector<int> begun = participants();
+  const auto asking = std::count_if(begun.begin(), begun.end(), [&](int rank) {
+    return payload(rank).kind() == CollectiveKind::kLeaving;
+  });
+  return asking > 0 && static_cast<size_t>(asking) < begun.size();
+}
+
+Status Group::AwaitCompletion(const WaitLimit& limit) {
   if (was_refused_) return state_->CheckRunning(/*was_waiting=*/false);
   const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
@@ -151,7 +171,7 @@ Status Group::Wait(const WaitLimit& limit) {
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
   (void)MV_FAILPOINT("group.complete");
-  return AgreedResult();
+  return Status::Ok();
 }
 
 bool Group::IsLeader() const { return spans_nodes() && exchange_->leader() == members_->rank(); }

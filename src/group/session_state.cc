@@ -93,6 +93,10 @@ void SessionState::RecordDeath(int rank, const std::string& how, int known_loss)
   channel_->SendDeath(rank, reason);
 }
 
+void SessionState::AnnounceLeaving() {
+  if (memory_->control()->leaving.exchange(1) == 0 && channel_ != nullptr) channel_->SendLeaving();
+}
+
 void SessionState::Leave(const std::string& reason) {
   RankSlot& mine = memory_->own_slot();
   if (mine.state.load(std::memory_order_relaxed) != RankSlot::kAlive) return;

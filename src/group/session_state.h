@@ -57,6 +57,12 @@ class SessionState {
   // arguments are those of PeerConnections::DeathHandler.
   void RecordDeath(int rank, const std::string& how, int known_loss);
 
+  // Lets all ranks know that one was told to end, so that they leave together (Session::
+  // AgreeToLeave).
+  void AnnounceLeaving();
+  bool IsLeaving() const {
+    return memory_->control()->leaving.load(std::memory_order_relaxed) != 0;
+  }
   // Records and reports that this rank left, unless it has closed or left already.
   void Leave(const std::string& reason);
   // Records that this rank ended by shutdown. Called after all ranks have agreed to shut down.

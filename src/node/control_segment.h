@@ -159,6 +159,8 @@ struct alignas(64) NodeControl {
 
   // Whether the loss of any rank has been recorded. Set before the state of the lost rank.
   alignas(64) std::atomic<uint32_t> some_lost;
+  // Whether a rank of the session was told to end, and the ranks are to leave together.
+  std::atomic<uint32_t> leaving;
 
   // kWriting: the first rank to record an abort is writing the four fields after `abort`.
   enum Abort : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };

@@ -37,6 +37,8 @@ const char* NameOf(CollectiveKind kind) {
       return "all_to_all";
     case CollectiveKind::kReduceScatter:
       return "reduce_scatter";
+    case CollectiveKind::kLeaving:
+      return "check_leaving";
   }
   return "an unknown call";
 }

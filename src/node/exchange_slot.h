@@ -37,6 +37,7 @@ enum class CollectiveKind : uint32_t {
   kAllGather,
   kAllToAll,
   kReduceScatter,
+  kLeaving,
 };
 
 const char* NameOf(CollectiveKind kind);

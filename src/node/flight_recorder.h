@@ -40,11 +40,13 @@ enum class CallKind : int32_t {
   kAllGather = NumberOf(CollectiveKind::kAllGather),
   kAllToAll = NumberOf(CollectiveKind::kAllToAll),
   kReduceScatter = NumberOf(CollectiveKind::kReduceScatter),
+  kLeaving = NumberOf(CollectiveKind::kLeaving),
 };
 
 // Returns whether only the workers make the collective call.
 constexpr bool IsOfWorkers(CallKind call) {
-  return call == CallKind::kAggregate || call >= CallKind::kBroadcast;
+  return call == CallKind::kAggregate ||
+         (call >= CallKind::kBroadcast && call <= CallKind::kReduceScatter);
 }
 constexpr CallKind CallOf(RequestKind kind) { return static_cast<CallKind>(kind); }
 const char* NameOf(CallKind call);

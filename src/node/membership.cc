@@ -36,6 +36,10 @@ Status CompareHellos(const Hello& first, const Hello& other, int rank) {
     const auto name = [](const Hello& hello) { return hello.elastic == 0 ? "False" : "True"; };
     return MismatchOf("elastic", name(first), rank, name(other));
   }
+  if (first.on_term != other.on_term) {
+    const auto name = [](const Hello& hello) { return hello.on_term == 0 ? "end" : "leave"; };
+    return MismatchOf("on_term", name(first), rank, name(other));
+  }
   if (first.timeout_ms != other.timeout_ms) {
     return MismatchOf("timeout", StrCat(first.timeout_ms, " ms"), rank,
                       StrCat(other.timeout_ms, " ms"));

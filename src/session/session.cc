@@ -138,6 +138,28 @@ Result<int64_t> Session::Publish(int64_t step, Interrupt* interrupt) {
   return multiverso::Publish(context_.get(), step, std::move(tables), next_table_, limit);
 }
 
+Result<bool> Session::AgreeToLeave(int64_t* step, Interrupt* interrupt) {
+  if (options_.on_term != MV_TERM_LEAVES || members_.is_elastic()) {
+    return Status(Code::kState, "check_leaving: expected a session with MV_TERM_LEAVES");
+  }
+  struct Question {
+    int64_t step;
+    int64_t was_told;
+  };
+  Group* const world = context_->world();
+  const Question mine{*step, context_->state()->IsLeaving() ? 1 : 0};
+  world->BeginAllgather(CollectiveKind::kLeaving, &mine, sizeof(mine));
+  MV_RETURN_IF_NOT_OK(world->Wait(LimitOf(NextDeadline(), interrupt)));
+  bool any_told = false;
+  for (const int rank : world->participants()) {
+    if (world->payload(rank).kind() != CollectiveKind::kLeaving) return false;
+    const auto other = world->payload(rank).Read<Question>();
+    any_told = any_told || other.was_told != 0;
+    if (other.step >= 0 && (*step < 0 || other.step < *step)) *step = other.step;
+  }
+  return any_told;
+}
+
 Tables Session::TablesHere() {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   return tables_;

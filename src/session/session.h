@@ -33,6 +33,7 @@ struct SessionOptions {
   std::chrono::milliseconds peer_timeout{30000};
   std::string name;                       // by which readers find the session; empty for none
   bool is_elastic = false;                // whether ranks may join later
+  int on_term = 0;                        // an MV_TERM_ of the C API
   int max_workers = 0;                    // of an elastic session, at the same time; 0 for no bound
   FileSystem* files = LocalFileSystem();  // for checkpoints
 };
@@ -79,6 +80,10 @@ class Session {
   Result<int64_t> Load(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
   // Shows readers the tables as they are, as that step. Returns the number of the publication.
   Result<int64_t> Publish(int64_t step, Interrupt* interrupt = nullptr);
+  // Asks whether all ranks leave now, after one was told to end (SessionState::AnnounceLeaving).
+  // Returns false if none was, or if another rank is in another collective call, which this rank
+  // has to make first. Sets *step, unless it is -1 on all ranks, to the smallest of all others.
+  Result<bool> AgreeToLeave(int64_t* step, Interrupt* interrupt = nullptr);
   // Ends the session, or in an elastic session this rank's part in it, for which it does not wait.
   // Whatever the result, this rank cannot use the session afterwards.
   Status Close(Interrupt* interrupt = nullptr);

@@ -135,6 +135,7 @@ Status Opening::MakeHello(std::string* bytes) const {
   hello.pid = ProcessId();
   hello.elastic = options_.is_elastic ? 1 : 0;
   hello.max_workers = options_.max_workers;
+  hello.on_term = options_.on_term;
   std::random_device random;
   hello.session = (uint64_t{random()} << 32) | random();
   hello.peer_timeout_ms = options_.peer_timeout.count();

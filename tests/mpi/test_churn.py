@@ -85,7 +85,7 @@ class Churn:
         self.kills += 1
 
     def leave(self):
-        self.end(signal.SIGUSR2)
+        self.end(signal.SIGTERM)
         self.leaves += 1
 
     def end(self, signum):

@@ -42,6 +42,10 @@
 #define MV_LOSS_FAILS 0     /* calls that need the rank get MV_ERR_PEER_LOST */
 #define MV_LOSS_CONTINUES 1 /* collective calls continue without the rank */
 
+/* What the ranks do when one of them was told to end, by SIGTERM. */
+#define MV_TERM_ENDS 0   /* nothing together */
+#define MV_TERM_LEAVES 1 /* leave together (MV_SessionAgreeToLeave), or each alone if elastic */
+
 #define MV_TRANSPORT_SINGLE 0 /* one rank, no MPI */
 #define MV_TRANSPORT_MPI 1    /* the ranks of an MPI communicator */
 #define MV_TRANSPORT_LOCAL 2  /* the ranks of a job on one machine, without MPI */

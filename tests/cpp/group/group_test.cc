@@ -68,6 +68,53 @@ TEST(Group, ReportsDifferentCallsToAllRanksAndContinues) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(Wait(ranks, rank).ok());
 }
 
+TEST(Group, PostponesACollectiveOfMembersWhileOthersAskWhetherAllLeave) {
+  const RankContexts ranks(AllOf(3));
+  for (int round = 0; round < 3; ++round) {
+    Begin(ranks, 0, CollectiveKind::kLeaving);
+    const int64_t payload = 17 + round;
+    ranks[1]->world()->BeginAllgather(CollectiveKind::kBarrier, &payload, sizeof(payload));
+    Begin(ranks, 2, CollectiveKind::kLeaving);
+    EXPECT_TRUE(Wait(ranks, 0).ok());
+    EXPECT_TRUE(Wait(ranks, 1).pending());
+    EXPECT_TRUE(Wait(ranks, 2).ok());
+    EXPECT_EQ(ranks[0]->world()->payload(1).kind(), CollectiveKind::kBarrier);
+    Begin(ranks, 0);
+    Begin(ranks, 2);
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_TRUE(Wait(ranks, rank).ok());
+      EXPECT_EQ(ranks[rank]->world()->payload(1).Read<int64_t>(), payload);
+    }
+  }
+  for (int rank = 0; rank < 3; ++rank) Begin(ranks, rank, CollectiveKind::kLeaving);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(Wait(ranks, rank).ok());
+}
+
+TEST(Group, PostponesAFailureAndAMismatch) {
+  const RankContexts ranks(AllOf(3));
+  Begin(ranks, 0, CollectiveKind::kLeaving);
+  ranks[1]->world()->BeginFailure(CollectiveKind::kBarrier, Status(Code::kMemory, "no memory"));
+  Begin(ranks, 2, CollectiveKind::kSave);
+  EXPECT_TRUE(Wait(ranks, 0).ok());
+  EXPECT_TRUE(Wait(ranks, 1).pending());
+  EXPECT_TRUE(Wait(ranks, 2).pending());
+  Begin(ranks, 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(
+        IsError(Wait(ranks, rank), Code::kMismatch, "rank 0 called barrier, rank 2 called save"));
+  }
+  Begin(ranks, 0, CollectiveKind::kLeaving);
+  ranks[1]->world()->BeginFailure(CollectiveKind::kBarrier, Status(Code::kMemory, "no memory"));
+  Begin(ranks, 2);
+  EXPECT_TRUE(Wait(ranks, 0).ok());
+  EXPECT_TRUE(Wait(ranks, 2).pending());
+  EXPECT_TRUE(Wait(ranks, 1).pending());
+  Begin(ranks, 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(IsError(Wait(ranks, rank), Code::kMemory, "rank 1: no memory"));
+  }
+}
+
 TEST(Group, MakesTheFailureOfOneRankTheResultOfAllAndContinues) {
   const RankContexts ranks(AllOf(3));
   const Status failure = ranks[1]->peers()->About(

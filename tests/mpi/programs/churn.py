@@ -1,8 +1,6 @@
 """A worker of an elastic job whose workers join, leave and are killed at random."""
 
-import signal
 import sys
-import threading
 
 import numpy as np
 import worker
@@ -16,14 +14,10 @@ SIZE = 5000
 #: Calls after which a worker takes its next item.
 CALLS_BETWEEN_ITEMS = 10
 
-leaves = threading.Event()
-stops = threading.Event()
-
 
 def main(name, items, max_joins):
-    """Add until the test stops the job, and do items meanwhile; leave on SIGUSR2."""
-    signal.signal(signal.SIGUSR2, lambda *_: leaves.set())
-    mv.init(elastic=True, name=name)
+    """Add until the test stops the job, and do items meanwhile; leave on SIGTERM."""
+    mv.init(elastic=True, name=name, on_term="leave")
     worker.RANK = mv.rank()
     worker.begin()
     worker.announce("joined")
@@ -43,10 +37,7 @@ def main(name, items, max_joins):
         step += 1
         if step % CALLS_BETWEEN_ITEMS == 0 and (item := next(work, None)) is not None:
             done.fetch_add(item)
-        if leaves.is_set():
-            work.close()
-            current_session().leave()
-            return
+        mv.check_leaving(before=work.close)
     for item in work:
         done.fetch_add(item)
     mv.barrier()

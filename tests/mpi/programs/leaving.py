@@ -1,0 +1,85 @@
+"""Ranks that leave when one of them receives SIGTERM: ``leaving.py FUNCTION FOLDER ...``."""
+
+import random
+import sys
+
+import numpy as np
+import worker
+
+import multiverso as mv
+
+ITEMS = 10**6
+
+
+def _init(folder, **options):
+    worker.begin()
+    mv.init(on_term="leave", checkpoints=folder, timeout=60, **options)
+
+
+def trains(folder, mode):
+    """Add until the job ends, and report the adds that have returned, and the steps."""
+    _init(folder, sync=mode == "sync")
+    table = mv.ArrayTable(8, dtype="int64", name="adds")
+    choices = random.Random(worker.RANK)
+    start = mv.load(folder, missing_ok=True) or 0
+    adds, step = 0, start
+    worker.report(start=start, loaded=table.get().tolist())
+    mv.barrier()
+    worker.announce("resumed" if start else "busy")
+    try:
+        while True:
+            table.add(np.ones(8, np.int64))
+            adds, step = adds + 1, step + 1
+            if mode == "barriers" and step % 50 == 0:
+                mv.barrier()  # in which others may be when this rank asks
+            if mode == "aggregates" and step % 50 == 0:
+                mv.aggregate(np.ones(3))
+            if mode in ("barriers", "aggregates") and choices.random() < 0.5:
+                continue  # Ranks need not ask after each step.
+            mv.check_leaving(step, before=lambda: worker.report(before=mv.is_leaving()))
+    finally:
+        worker.report(adds=adds, step=step, is_open=mv.is_initialized())
+
+
+def works(folder):
+    """Do items of `Work` until the job ends, and report them."""
+    _init(folder)
+    work = mv.Work(range(ITEMS), lease=3600, name="work")
+    table = mv.ArrayTable(ITEMS, dtype="int64", name="done")
+    worker.announce("busy")
+    done = 0
+    try:
+        for item in work:
+            table.fetch_add(item)
+            done += 1
+    finally:
+        worker.report(done=done)
+
+
+def syncs(folder, mode):
+    """Synchronize an array every third step until the job ends; report the steps of this rank."""
+    from multiverso.sync import ParamSync
+
+    _init(folder, sync=mode == "sync")
+    values = np.zeros(5, np.float64)
+    sync = ParamSync([values], sync_every=3, name="values")
+    worker.announce("busy")
+    steps = 0
+    try:
+        while True:
+            values += 1
+            steps += 1
+            sync.sync()
+    finally:
+        worker.report(steps=steps)
+
+
+def ignores(folder):
+    """Never ask, and end at the second SIGTERM."""
+    _init(folder)
+    worker.announce("busy")
+    worker.wait_for("nothing")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,203 @@
+"""SIGTERM with ``mv.init(on_term="leave")`` in a session of one rank, and `mv.spawn`."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import numpy as np
+from sessions import SessionCleanupTestCase
+
+import multiverso as mv
+from multiverso import checkpoint
+from multiverso.api import current_session
+
+
+def notify():
+    """Send SIGTERM to this process, and wait until Python has called the handler."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.sigtimedwait([], 0.01)
+
+
+@unittest.skipIf(sys.platform == "win32", "needs POSIX signals")
+class TestNotice(SessionCleanupTestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+
+    def test_saves_and_exits(self):
+        mv.init(on_term="leave", checkpoints=self.folder)
+        table = mv.ArrayTable(3, name="w")
+        mv.check_leaving()
+        table.add(np.ones(3))
+        self.assertFalse(mv.is_leaving())
+        notify()
+        self.assertTrue(mv.is_leaving())
+        calls = []
+        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING") as logs:
+            mv.check_leaving(17, before=lambda: calls.append(mv.is_initialized()))
+        self.assertEqual((end.exception.code, calls), (143, [True]))
+        self.assertIn(f"saved in {self.folder}", logs.output[0])
+        self.assertFalse(mv.is_initialized())
+        with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
+            self.assertEqual(saved.step, 17)
+            self.assertEqual(saved.read("w").tolist(), [1, 1, 1])
+
+    def test_exits_without_a_folder(self):
+        mv.init(on_term="leave")
+        notify()
+        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING") as logs:
+            mv.check_leaving()
+        self.assertEqual(end.exception.code, 143)
+        self.assertIn("no checkpoints=", logs.output[0])
+
+    def test_other_handlers_are_called_too(self):
+        received = []
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.SIG_DFL)
+        handler = lambda number, _: received.append(number)  # noqa: E731
+        signal.signal(signal.SIGTERM, handler)
+        mv.init(on_term="leave")
+        notify()
+        self.assertEqual(received, [signal.SIGTERM])
+        self.assertTrue(mv.is_leaving())
+        notify()  # It belongs to the same notice.
+        self.assertEqual(received, [signal.SIGTERM])
+        mv.shutdown()
+        self.assertIs(signal.getsignal(signal.SIGTERM), handler)
+
+    def test_the_default_returns_with_the_end_of_the_session(self):
+        for options in ({"on_term": "leave"}, {"on_term": "leave", "elastic": True}):
+            with mv.session(**options):
+                self.assertIsNot(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+            self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+
+    def test_another_session_does_not_inherit_the_notice(self):
+        mv.init(on_term="leave")
+        notify()
+        mv.shutdown()
+        mv.init(on_term="leave")
+        self.assertFalse(mv.is_leaving())
+        mv.check_leaving()
+
+    def test_nothing_leaves_without_the_option(self):
+        mv.init()
+        self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+        mv.check_leaving(3)
+        self.assertFalse(mv.is_leaving())
+
+    def test_is_known_in_every_thread(self):
+        mv.init(on_term="leave")
+        notify()
+        found = []
+        thread = threading.Thread(target=lambda: found.append(mv.is_leaving()))
+        thread.start()
+        thread.join()
+        self.assertEqual(found, [True])
+
+    def test_needs_the_main_thread(self):
+        errors = []
+
+        def opens():
+            try:
+                mv.init(on_term="leave")
+            except mv.errors.StateError as error:
+                errors.append(str(error))
+
+        thread = threading.Thread(target=opens, name="trainer")
+        thread.start()
+        thread.join()
+        self.assertEqual(len(errors), 1)
+        self.assertIn("main thread", errors[0])
+        self.assertIn("'trainer'", errors[0])
+        self.assertFalse(mv.is_initialized())
+
+    def test_a_forked_child_ends_as_before(self):
+        mv.init(on_term="leave")
+        for _ in range(20):  # The signal may arrive before the child has run a line.
+            child = os.fork()
+            if child == 0:
+                time.sleep(100)
+                os._exit(0)
+            os.kill(child, signal.SIGTERM)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), -signal.SIGTERM)
+        self.assertEqual(signal.pthread_sigmask(signal.SIG_BLOCK, []), set())
+
+    def test_an_elastic_worker_leaves_with_code_0(self):
+        session = mv.init(on_term="leave", elastic=True)
+        calls = []
+        mv.check_leaving()
+        notify()
+        with self.assertRaises(SystemExit) as end:
+            mv.check_leaving(before=lambda: calls.append(session.closed))
+        self.assertEqual((end.exception.code, calls, session.closed), (0, [False], True))
+
+    def test_work_hands_out_nothing_more(self):
+        mv.init(on_term="leave")
+        done = []
+        with self.assertRaises(SystemExit), self.assertLogs("multiverso", "WARNING"):
+            for item in mv.Work(range(10)):
+                done.append(item)
+                if item == 4:
+                    notify()
+        self.assertEqual(done, [0, 1, 2, 3, 4])
+
+    def test_refuses_options_that_it_cannot_fulfil(self):
+        for options, text in (
+            ({"on_term": "stop"}, "on_term: expected one of 'end', 'leave', received 'stop'"),
+            ({"on_term": "leave", "staleness": 2}, "on_term: expected 'end' with staleness"),
+            ({"on_term": "leave", "role": "worker"}, "role: expected 'all'"),
+            ({"checkpoints": self.folder}, "checkpoints: expected on_term='leave'"),
+            ({"on_term": "leave", "checkpoints": "a", "elastic": True}, "leave one by one"),
+            ({"on_term": "leave", "checkpoints": 3}, "expected"),
+        ):
+            with self.assertRaisesRegex((TypeError, ValueError), text):
+                mv.init(**options)
+            self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+            self.assertFalse(mv.is_initialized())
+        session = mv.init(on_term="leave")
+        for step, kind in ((-1, ValueError), ("a", TypeError)):
+            with self.assertRaises(kind):
+                mv.check_leaving(step)
+        self.assertIs(current_session(), session)
+
+
+PARENT = """
+import sys, time
+import multiverso as mv
+
+def train(folder):
+    mv.init(on_term="leave", checkpoints=folder)
+    table = mv.ArrayTable(1, name="w")
+    mv.barrier()
+    if mv.rank() == 0:
+        print("busy", flush=True)
+    while True:
+        table.add([1])
+        mv.check_leaving()
+
+if __name__ == "__main__":
+    mv.spawn(train, 2, (sys.argv[1],))
+"""
+
+
+@unittest.skipIf(sys.platform == "win32", "needs POSIX signals")
+class TestSpawn(unittest.TestCase):
+    def test_spawn_passes_sigterm_to_its_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = os.path.join(folder, "parent.py")
+            with open(script, "w", encoding="utf-8") as file:
+                file.write(PARENT)
+            saved = os.path.join(folder, "saved")
+            parent = subprocess.Popen(
+                [sys.executable, script, saved], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+            with parent:
+                self.assertEqual(parent.stdout.readline(), b"busy\n")
+                parent.send_signal(signal.SIGTERM)
+                self.assertEqual(parent.wait(60), 143)
+            with checkpoint.Checkpoint(checkpoint.latest(saved)) as found:
+                self.assertGreater(found.read("w")[0], 0)
