@@ -32,18 +32,17 @@ class _Notice:
         When the notice arrived, in seconds of `time.monotonic`.
     earlier : callable, signal.Handlers or None
         The handler before `listen`; None if it was not one of Python's.
-    mask : set or None
-        The signals that this thread blocks itself, while it forks.
 
     """
 
     listens = False
     since: float | None = None
     earlier: Callable[[int, Any], Any] | int | None = None
-    mask: set[Any] | None = None
 
 
 _notice: Final = _Notice()
+#: While a thread forks, the signals that it had blocked before, as `mask`.
+_forking: Final = threading.local()
 
 
 def listen() -> None:
@@ -106,17 +105,17 @@ def _pass_on(number: int, frame: Any) -> None:
         os.kill(os.getpid(), number)
 
 
-# A forked process, such as one that loads data, is to end when its parent sends it SIGTERM. Until it
-# has restored the handler, the signal has to wait, because Python would forget it.
+# A forked process, such as one that loads data, is to end when its parent sends it SIGTERM. The
+# signal has to wait until the process has restored the handler, because Python would forget it.
 def _hold_signal() -> None:
     if _notice.listens:
-        _notice.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
 
 def _release_signal() -> None:
-    if _notice.mask is not None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, _notice.mask)
-        _notice.mask = None
+    mask = vars(_forking).pop("mask", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _restore_in_child() -> None:
