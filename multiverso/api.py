@@ -10,7 +10,16 @@ from multiverso import _session
 from multiverso._native.arguments import suggests_names
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._session import Session, current
-from multiverso._session.calls import aggregate, load, publish, save, stats, wait_for_save
+from multiverso._session.calls import (
+    aggregate,
+    check_leaving,
+    is_leaving,
+    load,
+    publish,
+    save,
+    stats,
+    wait_for_save,
+)
 from multiverso._session.membership import Membership
 from multiverso._session.options import checked as checked_options
 
@@ -221,72 +230,6 @@ def session(
         return
     with opened:
         yield opened
-
-
-def is_leaving() -> bool:
-    """Return whether the ranks of this job are to leave, because SIGTERM was sent to one of them.
-
-    Does not wait, and works in any thread. In an elastic session it is about this worker alone. It
-    is False without ``mv.init(on_term="leave")``.
-
-    Raises
-    ------
-    StateError
-        If no session is open.
-
-    """
-    return current().is_leaving()
-
-
-@suggests_names
-def check_leaving(step: int | None = None, *, before: Callable[[], object] | None = None) -> None:
-    """End this rank if it is to leave, after a save. Call it at the end of each step.
-
-    It returns at once without ``mv.init(on_term="leave")``, and in async mode as long as nobody has
-    received SIGTERM. When a rank has:
-
-    - In an elastic session, that worker leaves and ends with exit code 0. The others continue, and
-      its items of `Work` are handed out again.
-    - In other sessions, all ranks leave together. Each waits here until all have called this, then
-      they save in the folder `checkpoints` of `init`, shut down and end with exit code 143. If a
-      rank makes another collective call instead, such as `barrier`, all continue, and ask again at
-      their next `check_leaving`.
-
-    In sync mode all ranks make this call equally often, and it waits for all of them each time,
-    like a `barrier`. The adapters of Keras, PyTorch and JAX make the call after each step, and
-    `Work` when a worker asks for its next item.
-
-    Parameters
-    ----------
-    step : int, optional
-        The step of this rank. The checkpoint gets the smallest of all ranks, for `load` to return.
-    before : callable, optional
-        What all ranks do before they save, for instance write files of their own. It may make
-        collective calls, except in an elastic session.
-
-    Raises
-    ------
-    SystemExit
-        To end this process. ``finally`` blocks run.
-    CheckpointIOError
-        On all ranks, if the save failed.
-    StateError
-        If no session is open.
-    OperationTimeout, PeerLostError, AbortedError
-        If another rank makes neither this call nor another collective one.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> with mv.session(on_term="leave", checkpoints="saved"):
-    ...     weights = mv.ArrayTable(3, name="weights")
-    ...     first = mv.load("saved", missing_ok=True) or 0
-    ...     for step in range(first, 100):
-    ...         weights.add([0.1, 0.2, 0.3])
-    ...         mv.check_leaving(step + 1)
-
-    """
-    current().check_leaving(step, before=before)
 
 
 def finish() -> None:

@@ -4,13 +4,16 @@
     python examples/torch/actors.py --actors 4 --json F      4, with the results in a file
 
 An actor sees a state, chooses one of eight actions, and is rewarded if the action is the best for
-that state. The learner makes a step of policy gradient with what the actors have seen. Two ways to
-bring its weights to the actors follow each other: a table, which the actors read where it is, and
-queues of state_dicts, of which each actor has its own. The age of weights is the number of steps
-that the learner has made since. Lines that make the actors use Multiverso are marked `MULTIVERSO`.
+that state. The learner makes a step of policy gradient with what the actors have seen. The ways to
+bring its weights to the actors follow each other: a table, which the actors read where it is;
+queues of state_dicts, of which each actor has its own; and, if Ray is installed, an actor of Ray
+that keeps a reference to the newest state_dict in Ray's object store. The age of weights is the
+number of steps that the learner has made since. Lines that make the actors use Multiverso are
+marked `MULTIVERSO`.
 """
 
 import argparse
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -26,7 +29,7 @@ from multiverso.torch_ext import TorchParamManager, load_live
 STATE, ACTIONS = 64, 8
 BATCH = 64  # states that an actor sees with the same weights
 MOST_BATCHES = 16  # in a step of the learner
-WAYS = ("table", "queues")
+WAYS = ("table", "queues", "ray")
 
 
 class Policy(torch.nn.Module):
@@ -50,20 +53,55 @@ def best_actions(states):
     return (states @ weights).argmax(dim=1)
 
 
-def act(way, job, weights, seen, stop):
-    """Act with the learner's newest weights until the learner stops."""
-    torch.set_num_threads(1)
-    policy = Policy()
-    # MULTIVERSO: the actor is neither a rank nor a child that must have the table.
-    view = mv.attach(job, timeout=60) if way == "table" else None
-    while not stop.is_set():
-        if view is not None:
-            load_live(policy, view)  # MULTIVERSO: copies the values as they are now.
-        else:
+class Newest:
+    """Keeps a reference to the newest state_dict, as an actor of Ray."""
+
+    def __init__(self):
+        self.reference = []
+
+    def set(self, reference):
+        """Replace the reference; Ray would replace one that is not in a list by its object."""
+        self.reference = reference
+
+    def get(self):
+        """Return the reference in a list, which is empty at first."""
+        return self.reference
+
+
+def loader(way, job, weights, policy):
+    """Return a function that gives the policy of an actor the learner's newest weights."""
+    if way == "table":
+        # MULTIVERSO: the actor is neither a rank nor a child that must have the table.
+        view = mv.attach(job, timeout=60)
+        return lambda: load_live(policy, view)  # MULTIVERSO: copies the values as they are now.
+    if way == "queues":
+
+        def load():
             try:
                 policy.load_state_dict(weights.get_nowait())
             except queue.Empty:
                 pass
+
+        return load
+    import ray
+
+    ray.init(address=weights, namespace="actors", log_to_driver=False)
+    newest = ray.get_actor("newest")
+
+    def load_from_ray():
+        for reference in ray.get(newest.get.remote()):
+            policy.load_state_dict(ray.get(reference))
+
+    return load_from_ray
+
+
+def act(way, job, weights, seen, stop):
+    """Act with the learner's newest weights until the learner stops."""
+    torch.set_num_threads(1)
+    policy = Policy()
+    load = loader(way, job, weights, policy)
+    while not stop.is_set():
+        load()
         states = torch.randn(BATCH, STATE)
         with torch.no_grad():
             actions = torch.distributions.Categorical(logits=policy(states)).sample()
@@ -127,24 +165,42 @@ def put_newest(weights, state):
         pass
 
 
+def publisher(way, policy, actors, context):
+    """Return a function that publishes the weights, and what each actor needs to find them."""
+    if way == "table":
+        manager = TorchParamManager(policy)  # MULTIVERSO: the table of the weights.
+        return manager.sync_all_param, [None] * actors  # MULTIVERSO: adds what a step has changed.
+
+    def state():
+        return {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+
+    if way == "queues":
+        queues = [context.Queue(1) for _ in range(actors)]
+
+        def publish():
+            newest = state()
+            for weights in queues:
+                put_newest(weights, newest)
+
+        return publish, queues
+    import ray
+
+    address = ray.init(
+        num_cpus=1, include_dashboard=False, namespace="actors", log_to_driver=False
+    ).address_info["address"]
+    newest = ray.remote(Newest).options(name="newest").remote()
+    return lambda: ray.get(newest.set.remote([ray.put(state())])), [address] * actors
+
+
 def run(way, actors, updates):
     """Train a policy with that many actors; return the results."""
     torch.manual_seed(1)
     context = multiprocessing.get_context("spawn")
     seen, stop = context.Queue(2 * actors), context.Event()
-    own_weights = [context.Queue(1) for _ in range(actors)]
     job = f"actors-{os.getpid()}"
     policy = Policy()
     with mv.session(name=job):
-        if way == "table":
-            manager = TorchParamManager(policy)  # MULTIVERSO: the table of the weights.
-            publish = manager.sync_all_param  # MULTIVERSO: adds what a step has changed.
-        else:
-
-            def publish():
-                state = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
-                for weights in own_weights:
-                    put_newest(weights, state)
+        publish, own_weights = publisher(way, policy, actors, context)
 
         processes = [
             context.Process(target=act, args=(way, job, weights, seen, stop), daemon=True)
@@ -158,6 +214,10 @@ def run(way, actors, updates):
             stop.set()
             for process in processes:
                 process.join(10)
+            if way == "ray":
+                import ray
+
+                ray.shutdown()
 
 
 def main():
@@ -165,7 +225,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--actors", type=int, default=8, help="(default %(default)s)")
     parser.add_argument("--updates", type=int, default=500, help="(default %(default)s)")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    has_ray = importlib.util.find_spec("ray") is not None
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS[: 3 if has_ray else 2])
     parser.add_argument("--json", type=Path, help="write the results to this file")
     args = parser.parse_args()
     torch.set_num_threads(1)

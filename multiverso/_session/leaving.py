@@ -1,13 +1,24 @@
 """SIGTERM as a notice: a rank that receives it leaves at the end of a step, not at once."""
 
+from __future__ import annotations
+
+import logging
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from ctypes import byref, c_int32, c_int64
+from typing import TYPE_CHECKING, Any, Final
 
+from multiverso._native import arguments, capi
+from multiverso._native.library import checked
 from multiverso.errors import StateError
+
+if TYPE_CHECKING:
+    from multiverso._session.session import Session
+
+_log = logging.getLogger("multiverso")
 
 #: Seconds in which another SIGTERM belongs to the same notice: Slurm signals all processes of a
 #: job, and a launcher that it signals passes the signal to them.
@@ -22,12 +33,15 @@ class EndOfJob(SystemExit):  # noqa: N818
 
 
 class _Notice:
-    """Whether this process listens to SIGTERM, since when it has had a notice, and who came first.
+    """Whether SIGTERM is a notice to this process, and since when it has had one.
 
     Attributes
     ----------
     listens : bool
-        Whether SIGTERM is a notice now.
+        Whether SIGTERM is a notice now. That ends with the session, but not when the ranks have
+        left together: a launcher may send SIGTERM to those that still run when the first has ended.
+    left : bool
+        Whether the ranks have agreed to leave together.
     since : float or None
         When the notice arrived, in seconds of `time.monotonic`.
     earlier : callable, signal.Handlers or None
@@ -36,6 +50,7 @@ class _Notice:
     """
 
     listens = False
+    left = False
     since: float | None = None
     earlier: Callable[[int, Any], Any] | int | None = None
 
@@ -65,20 +80,66 @@ def listen() -> None:
         _notice.earlier = handler
         signal.signal(signal.SIGTERM, _receive)
     _notice.since = None
+    _notice.left = False
     _notice.listens = True
 
 
 def stop_listening() -> None:
     """Restore the earlier handler; in a thread that cannot, SIGTERM is passed on to it."""
+    if _notice.left:
+        return
     _notice.listens = False
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is _receive:
         signal.signal(signal.SIGTERM, _earlier_handler())
 
 
-def is_noticed() -> bool:
-    """Return whether this process has received a notice."""
-    return _notice.since is not None
+def is_leaving(session: Session) -> bool:
+    """Return whether the ranks of a session are to leave; see `multiverso.is_leaving`."""
+    was_told = _notice.since is not None
+    if session.options.on_term != "leave":
+        return False
+    if session.options.elastic:
+        return was_told
+    known = c_int32()
+    checked.MV_SessionLeaving(session.handle, was_told, byref(known))
+    return bool(known)
+
+
+def check(session: Session, step: int | None, before: Callable[[], object] | None) -> None:
+    """End this rank if it is to leave; see `multiverso.check_leaving`."""
+    if session.options.on_term != "leave" or session.closed:
+        return
+    smallest = c_int64(-1 if step is None else arguments.integer(step, "step", 0, bits=62))
+    told = is_leaving(session)
+    if session.options.elastic:
+        if told:
+            if before is not None:
+                before()
+            session.leave()
+            raise SystemExit(0)
+    elif told or session.options.mode == capi.MV_MODE_SYNC:
+        # In sync mode nobody can ask alone: the others would wait in the next round.
+        agreed = c_int32()
+        checked.MV_SessionAgreeToLeave(session.handle, byref(smallest), byref(agreed))
+        if agreed:
+            _leave_together(session, None if smallest.value < 0 else smallest.value, before)
+
+
+def _leave_together(
+    session: Session, step: int | None, before: Callable[[], object] | None
+) -> None:
+    _notice.left = True
+    if before is not None:
+        before()
+    folder = session.options.checkpoints
+    if folder is not None:
+        session.save(folder, step, None, False, False)
+    if session.is_master_worker():
+        saved = f"saved in {folder}" if folder is not None else "mv.init had no checkpoints="
+        _log.warning("the job was told to end by SIGTERM, and ends: %s", saved)
+    session.close()
+    raise EndOfJob
 
 
 def _earlier_handler() -> Callable[[int, Any], Any] | int:
@@ -119,6 +180,7 @@ def _release_signal() -> None:
 
 
 def _restore_in_child() -> None:
+    _notice.left = False
     stop_listening()
     _release_signal()
 

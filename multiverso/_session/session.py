@@ -100,7 +100,6 @@ class Session:
         self.named: dict[tuple[str, np.dtype[Any]], tuple[ref[Any], str]] = {}
         self._communicator = communicator  # The library uses it until the session closes.
         self._open_blocks = 0
-        self._leaves_together = False
         self.handle = capi.MV_Session()
         if options.on_term == "leave":  # Before a launcher can find the session.
             leaving.listen()
@@ -215,47 +214,13 @@ class Session:
 
     def is_leaving(self) -> bool:
         """Return whether the ranks are to leave; see `multiverso.is_leaving`."""
-        if self.options.on_term != "leave":
-            return False
-        if self.options.elastic:
-            return leaving.is_noticed()
-        known = c_int32()
-        checked.MV_SessionLeaving(self.handle, leaving.is_noticed(), byref(known))
-        return bool(known)
+        return leaving.is_leaving(self)
 
     def check_leaving(
         self, step: int | None = None, *, before: Callable[[], object] | None = None
     ) -> None:
         """End this rank if it is to leave; see `multiverso.check_leaving`."""
-        if self.options.on_term != "leave" or self.closed:
-            return
-        smallest = c_int64(-1 if step is None else arguments.integer(step, "step", 0, bits=62))
-        is_leaving = self.is_leaving()
-        if self.options.elastic:
-            if is_leaving:
-                if before is not None:
-                    before()
-                self.leave()
-                raise SystemExit(0)
-        elif is_leaving or self.options.mode == capi.MV_MODE_SYNC:
-            # In sync mode nobody can ask alone: the others would wait in the next round.
-            agreed = c_int32()
-            checked.MV_SessionAgreeToLeave(self.handle, byref(smallest), byref(agreed))
-            if agreed:
-                self._leave_together(None if smallest.value < 0 else smallest.value, before)
-
-    def _leave_together(self, step: int | None, before: Callable[[], object] | None) -> None:
-        folder = self.options.checkpoints
-        self._leaves_together = True
-        if before is not None:
-            before()
-        if folder is not None:
-            self.save(folder, step, None, False, False)
-        if self.is_master_worker():
-            saved = f"saved in {folder}" if folder is not None else "mv.init had no checkpoints="
-            _log.warning("the job was told to end by SIGTERM, and ends: %s", saved)
-        self.close()
-        raise leaving.EndOfJob
+        leaving.check(self, step, before)
 
     def aggregate(self, array: _Array, op: ReduceOp = "sum") -> _Array:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
@@ -395,8 +360,7 @@ class Session:
     def _end(self) -> None:
         self.closed = True
         self.ended.set()
-        # A launcher may send SIGTERM to ranks that still run when the first has left.
-        if self.options.on_term == "leave" and not self._leaves_together:
+        if self.options.on_term == "leave":
             leaving.stop_listening()
         if lib.MV_HasLostRanks():
             skip_mpi_finalize()

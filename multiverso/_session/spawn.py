@@ -1,20 +1,16 @@
 """`multiverso.spawn`: runs a function as the ranks of a job, without a launcher and without MPI."""
 
 import contextlib
-import functools
 import importlib.util
 import multiprocessing
 import multiprocessing.spawn
 import os
-import pickle
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -27,6 +23,7 @@ from multiverso._local.cores import Cores, all_thread_variables
 from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments
 from multiverso._native.exception_text import describe
+from multiverso._session.function_copy import Copied, can_import
 from multiverso.errors import OperationTimeout, PeerError, RankError, StateError
 
 _T = TypeVar("_T")
@@ -123,7 +120,7 @@ def spawn(
     # This raises the RuntimeError of multiprocessing if this process is still importing its script.
     # A forked process would run the rest of the script.
     multiprocessing.spawn.get_preparation_data("rank")
-    copies = method != "fork" and not _can_import(function)
+    copies = method != "fork" and not can_import(function)
     if copies and importlib.util.find_spec("cloudpickle") is None:
         if method is not None or _num_threads() > 1:
             raise _missing_cloudpickle(method)
@@ -142,7 +139,7 @@ def spawn(
             for rank in range(size):
                 job = LocalJob(name, rank, size)
                 with _hidden_script(), _limited_threads(threads):
-                    ranks.append(_Rank(context, _Call(call, copies), job, threads, copies))
+                    ranks.append(_Rank(context, Copied(call, copies), job, threads, copies))
             values = _collect(ranks, end)
             for started in ranks:  # A process still has to write what it has printed.
                 started.await_end()
@@ -173,23 +170,6 @@ def _ending_at_sigterm() -> Iterator[None]:
 def _exit_at_sigterm(number: int, _frame: Any) -> None:
     signal.signal(number, signal.SIG_IGN)  # It may come again while the ranks end.
     sys.exit(128 + number)
-
-
-def _can_import(function: Callable[..., Any]) -> bool:
-    """Return whether another process can import the function."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    script = getattr(sys.modules["__main__"], "__file__", "")
-    is_of_main = getattr(function, "__module__", "__main__") == "__main__"
-    if is_of_main and not os.path.isfile(script):  # It may be "<stdin>".
-        return False
-    try:
-        pickle.dumps(function)
-    except (
-        Exception
-    ):  # The types depend on the reason, such as AttributeError for a local function.
-        return False
-    return True
 
 
 def _missing_cloudpickle(method: str | None) -> MissingExtraError:
@@ -236,38 +216,6 @@ def _hidden_script() -> Iterator[None]:
         yield
     finally:
         main.__file__ = script
-
-
-class _Call:
-    """A function and its arguments, or what it returned, on the way to another process.
-
-    `multiprocessing` writes the arguments of a process to a pipe. If the process ends before it
-    reads them, and they do not fit into the pipe, that never returns. So they are in a file without
-    a name, which the process inherits. A forked process uses the `value` itself.
-    """
-
-    def __init__(self, value: Any, copies: bool) -> None:
-        self.value = value
-        self._copies = copies
-        self._file: Any = None  # It is open until the process has started.
-
-    def dumps(self) -> bytes:
-        if self._copies:
-            return bytes(importlib.import_module("cloudpickle").dumps(self.value))
-        return bytes(reduction.ForkingPickler.dumps(self.value))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        memory = getattr(os, "memfd_create", None)
-        self._file = tempfile.TemporaryFile() if memory is None else open(memory("call"), "w+b")
-        self._file.write(self.dumps())
-        self._file.seek(0)
-        return _load, (reduction.DupFd(self._file.fileno()),)
-
-
-def _load(descriptor: Any) -> Any:
-    # The descriptor is inherited from the caller of `spawn`, so no other process has written to it.
-    with open(descriptor.detach(), "rb") as file:
-        return pickle.load(file)
 
 
 class _Rank:
@@ -406,7 +354,7 @@ def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copi
     if parent is not None and not parent.is_alive():  # It may have ended before the line above.
         return
     sender.send(_STARTED)
-    function, args = call.value if isinstance(call, _Call) else call
+    function, args = call.value if isinstance(call, Copied) else call
     # The process of a fork server has not inherited the environment of the caller.
     variables = local_ranks.environment({**threads, **job.variables()})
     os.environ.clear()
@@ -426,7 +374,7 @@ def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copi
         session = _session.find()
         if session is not None:
             session.close()
-        sender.send_bytes(_Call((value, None, None), copies).dumps())
+        sender.send_bytes(Copied((value, None, None), copies).dumps())
     except BaseException as error:
         session = _session.find()
         if session is not None:

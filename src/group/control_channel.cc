@@ -206,10 +206,6 @@ void ControlChannel::SendAbort(const Status& why) {
   messenger_->AwaitPosted(Clock::now() + kSendTimeout);
 }
 
-void ControlChannel::SendLeaving() {
-  SendToOtherNodes(MessageAbout(members_->rank(), ControlMessage::kLeaving, *members_));
-}
-
 void ControlChannel::SendExit(int rank, RankSlot::State state, const std::string& reason) {
   SendToOtherNodes(ExitMessage(rank, state, reason, *members_, *memory_));
 }

@@ -68,8 +68,8 @@ class ControlChannel {
   // Reports the ranks of this node whose loss this rank has not reported yet.
   void SendLosses();
 
-  // Tells the other nodes that the ranks are to leave together. Does not wait.
-  void SendLeaving();
+  // Sends a message to the service ranks of all other nodes. Does not wait.
+  void SendToOtherNodes(const ControlMessage& message);
   // Reports that a rank of this node left or died. Does not wait.
   void SendExit(int rank, RankSlot::State state, const std::string& reason);
   // Called before this rank closes. Announces that the heartbeats of this node end, if this rank
@@ -93,7 +93,6 @@ class ControlChannel {
   int ServiceRankOf(int node) const;
 
  private:
-  void SendToOtherNodes(const ControlMessage& message);
   void SendTo(int node, const ControlMessage& message);
   bool ReceiveAndCheck();
   Status ReceiveAll(bool* received_any);

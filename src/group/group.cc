@@ -24,6 +24,15 @@ bool HasReached(const std::atomic<uint32_t>& word, uint64_t sequence) {
   return static_cast<int32_t>(latest - static_cast<uint32_t>(sequence)) >= 0;
 }
 
+// Returns whether, in the complete collective, only a part of the participants asked about leaving.
+bool IsPostponed(const Group& group) {
+  const std::vector<int> begun = group.participants();
+  const auto asking = std::count_if(begun.begin(), begun.end(), [&](int rank) {
+    return group.payload(rank).kind() == CollectiveKind::kLeaving;
+  });
+  return asking > 0 && static_cast<size_t>(asking) < begun.size();
+}
+
 }  // namespace
 
 Group::Group(int index, std::vector<int> ranks, const Membership* members, const NodeMemory* memory,
@@ -119,21 +128,13 @@ void Group::Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleeper
 Status Group::Wait(const WaitLimit& limit) {
   for (;;) {
     MV_RETURN_IF_NOT_OK(AwaitCompletion(limit));
-    if (!IsPostponed()) return AgreedResult();
+    if (!IsPostponed(*this)) return AgreedResult();
     if (OwnKind() == CollectiveKind::kLeaving) return Status::Ok();
     const ExchangeSlot& mine = payload(members_->rank());
     const std::string data = mine.Bytes();
     const CollectiveKind kind = mine.is_failure() ? FailureOf(mine.kind()) : mine.kind();
     Begin(kind, data.data(), static_cast<int64_t>(data.size()));
   }
-}
-
-bool Group::IsPostponed() const {
-  const std::vector<int> begun = participants();
-  const auto asking = std::count_if(begun.begin(), begun.end(), [&](int rank) {
-    return payload(rank).kind() == CollectiveKind::kLeaving;
-  });
-  return asking > 0 && static_cast<size_t>(asking) < begun.size();
 }
 
 Status Group::AwaitCompletion(const WaitLimit& limit) {

@@ -92,8 +92,6 @@ class Group {
   void Begin(CollectiveKind kind, const void* data, int64_t bytes);
   // Waits until the collective is complete.
   Status AwaitCompletion(const WaitLimit& limit);
-  // Returns whether, in the complete collective, only a part of the members asked about leaving.
-  bool IsPostponed() const;
   bool HasBegun(int rank) const;
   void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;
   CollectiveKind OwnKind() const;

@@ -94,7 +94,8 @@ void SessionState::RecordDeath(int rank, const std::string& how, int known_loss)
 }
 
 void SessionState::AnnounceLeaving() {
-  if (memory_->control()->leaving.exchange(1) == 0 && channel_ != nullptr) channel_->SendLeaving();
+  if (memory_->control()->leaving.exchange(1) != 0 || channel_ == nullptr) return;
+  channel_->SendToOtherNodes(MessageAbout(members_->rank(), ControlMessage::kLeaving, *members_));
 }
 
 void SessionState::Leave(const std::string& reason) {
