@@ -157,6 +157,8 @@ Result<bool> Session::AgreeToLeave(int64_t* step, Interrupt* interrupt) {
     any_told = any_told || other.was_told != 0;
     if (other.step >= 0 && (*step < 0 || other.step < *step)) *step = other.step;
   }
+  // The message that says so may still be on its way from another node.
+  if (any_told) context_->memory()->control()->leaving.store(1);
   return any_told;
 }
 

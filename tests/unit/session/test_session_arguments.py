@@ -22,7 +22,7 @@ from multiverso.sync import ParamSync
 OPTIONS = {
     **{"sync": False, "staleness": None, "role": "all", "comm": None, "timeout": 1.0},
     **{"nan_policy": "error", "on_peer_lost": "fail", "peer_timeout": 1.0},
-    **{"name": None, "elastic": False},
+    **{"name": None, "elastic": False, "on_term": "end", "checkpoints": None},
 }
 
 
