@@ -7,5 +7,5 @@ RUN pip wheel --no-deps --wheel-dir /wheels /source
 FROM python:3.12-slim-bookworm
 ENV PIP_NO_CACHE_DIR=1
 COPY --from=build /wheels /wheels
-RUN pip install "$(echo /wheels/*.whl)[mpich,examples,tools]"
+RUN pip install "$(echo /wheels/*.whl)[mpich,examples]"
 CMD ["multiverso", "doctor"]

@@ -233,7 +233,7 @@ $(ENVS:%=%/.created): %/.created:
 
 # The extras of pyproject.toml that each stamp file stands for. Newer releases of the pinned
 # frameworks are gigabytes larger, or need another NumPy.
-$(MPICH)/.installed: EXTRAS := mpich,safetensors,tools,test
+$(MPICH)/.installed: EXTRAS := mpich,safetensors,test
 $(MPICH)/.demo $(MPICH)/.requirements: EXTRAS := mpich,examples
 $(MPICH)/.examples: EXTRAS := theano,examples,notebook
 $(MPICH)/.dev: EXTRAS := dev

@@ -118,7 +118,7 @@ class Build(build):
         self.build_base = self.temporary.name
 
     def run(self) -> None:
-        """Add the programs that `multiverso examples`, `demo` and `bench` offer."""
+        """Add the programs that `multiverso examples`, `demo` and `bench` offer, and a page."""
         super().run()
         for name in ("examples", "benchmarks"):
             shutil.copytree(
@@ -126,6 +126,9 @@ class Build(build):
                 Path(self.build_lib, "multiverso", f"_{name}"),
                 ignore=shutil.ignore_patterns("__pycache__"),
             )
+        docs = Path(self.build_lib, "multiverso", "_docs")  # for `multiverso explain`
+        docs.mkdir(exist_ok=True)
+        shutil.copy2(ROOT / "docs" / "errors.md", docs)
 
 
 class BuildLibrary(build_ext):

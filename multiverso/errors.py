@@ -44,9 +44,9 @@ class MultiversoError(Exception):
 
     @property
     def advice(self) -> str:
-        """The last line of the message: where the documentation says what to do."""
+        """The last line of the message: the command that says what to do."""
         known = (kind.__name__ for kind in type(self).__mro__ if kind.__module__ == __name__)
-        return f"See docs/errors.md#{next(known).lower()}"
+        return f"What to do: multiverso explain {next(known)}"
 
 
 class StateError(MultiversoError, RuntimeError):

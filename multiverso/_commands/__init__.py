@@ -10,11 +10,29 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from multiverso._commands import _script, doctor, info, join, programs, run, top, verify
+from multiverso._commands import (
+    _script,
+    doctor,
+    explain,
+    info,
+    join,
+    programs,
+    run,
+    top,
+    verify,
+)
 from multiverso._extras import EXIT_CODE, MissingExtraError
 from multiverso._version import __version__
 from multiverso.errors import MultiversoError
+
+#: The help begins with it, so it shows what most people want to do first.
+_USAGE: Final = """multiverso COMMAND ... | multiverso SCRIPT ...
+
+  multiverso demo -np 2            train a model here, with two processes
+  multiverso run train.py          start a script as a process per core
+  multiverso doctor                check that this machine is well set up"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,12 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _script.run(arguments)
     parser = argparse.ArgumentParser(
         prog="multiverso",
-        description="Tools of a parameter server for MPI jobs. With a script (train.py) instead of "
-        "a command, runs it, and ends the whole job when it fails on one rank.",
+        usage=_USAGE,
+        description="With a script instead of a command, runs it as a rank of a job, such as one\n"
+        "of mpirun, and ends the whole job when it fails on one rank.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (run, join, top, verify, info, doctor, programs):
+    for command in (run, join, top, verify, info, doctor, explain, programs):
         command.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

@@ -21,7 +21,6 @@ from multiverso._mpi.mpirun import mpirun_command
 _MIN_SHARED_MEMORY: Final = 64 << 20
 #: A job with many ranks or tables may need more open files.
 _MIN_OPEN_FILES: Final = 256
-_TRIAL_RANKS: Final = 2
 
 #: Words in the warnings of MPIs about their plug-ins.
 _PLUGIN_WORDS: Final = (
@@ -95,11 +94,11 @@ def check_all(facts: dict[str, Any], num_ranks: int, timeout: float) -> Iterator
     yield from check_cores(facts, num_ranks, os.environ.get("OMP_NUM_THREADS"))
     yield from check_limits(facts)
     if not has_mpi:
-        yield from check_hello_without_mpi(timeout)
+        yield from check_hello_without_mpi(num_ranks, timeout)
     elif "error" in facts["launcher"] or "error" in facts["mpi"]:
         yield _broken("hello", "not tried, because a part of MPI is missing", INSTALL_MPI)
     else:
-        yield from check_hello(facts["launcher"]["path"], timeout)
+        yield from check_hello(facts["launcher"], num_ranks, timeout)
 
 
 def check_mpi(facts: dict[str, Any]) -> Iterator[Finding]:
@@ -132,7 +131,7 @@ def check_launcher(facts: dict[str, Any]) -> Iterator[Finding]:
     launcher, mpi = facts["launcher"], facts["mpi"]
     found = info.describe_launcher(launcher)
     if "error" in launcher:
-        yield _broken("launcher", found, INSTALL_MPI)
+        yield _broken("launcher", launcher["error"], INSTALL_MPI)
     elif "error" in mpi or launcher["vendor"] is None:
         yield _ok("launcher", found)
     elif is_open_mpi(launcher["vendor"]) != is_open_mpi(mpi["vendor"]):
@@ -227,11 +226,12 @@ def check_cores(facts: dict[str, Any], num_ranks: int, threads: str | None) -> I
     cores = min(machine["cores_allowed"], math.ceil(machine["cores_quota"] or 1e9))
     found = f"{cores} for {num_ranks} rank{'s' * (num_ranks != 1)}"
     if num_ranks > cores:
+        uses_open_mpi = is_open_mpi(facts["launcher"].get("vendor") or "")
+        more = "; mpirun requires --oversubscribe for more" if uses_open_mpi else ""
         yield _better(
             "cores",
             f"{found}: ranks share cores, which makes collective calls slow",
-            f"start {cores} here, or use more machines; Open MPI requires --oversubscribe, which "
-            f"multiverso run sets",
+            f"start {cores} here, or use more machines{more}",
         )
     elif num_ranks > 1 and not threads:
         threads_per_rank = max(1, cores // num_ranks)
@@ -262,24 +262,25 @@ def check_limits(facts: dict[str, Any]) -> Iterator[Finding]:
         yield _ok("limits", f"{files or 'unlimited'} open files")
 
 
-def check_hello(mpirun: str, timeout: float) -> Iterator[Finding]:
-    """Start two ranks that add to a table, and check that both see the sum."""
+def check_hello(launcher: dict[str, Any], num_ranks: int, timeout: float) -> Iterator[Finding]:
+    """Start ranks that add to a table, and check that all see the sum."""
+    mpirun = launcher["path"]
     hello = [sys.executable, "-m", "multiverso._commands._hello", _hello_timeout(timeout)]
-    command = mpirun_command(hello, _TRIAL_RANKS, mpirun=mpirun)
+    command = mpirun_command(hello, num_ranks, mpirun=mpirun)
     try:
-        trial = run_trial(command, _TRIAL_RANKS, timeout)
+        trial = run_trial(command, num_ranks, timeout)
     except OSError as error:
         yield _broken("hello", f"{mpirun} cannot be started: {error}", INSTALL_MPI)
         return
-    yield from _judge_plugins(trial)
-    yield from judge_hello(trial, timeout)
+    yield from _judge_plugins(trial, is_open_mpi(launcher["vendor"] or ""))
+    yield from judge_hello(trial, num_ranks, timeout)
 
 
-def check_hello_without_mpi(timeout: float) -> Iterator[Finding]:
+def check_hello_without_mpi(num_ranks: int, timeout: float) -> Iterator[Finding]:
     """Do the same with ranks that start without MPI."""
-    run = [sys.executable, "-m", "multiverso", "run", "-np", str(_TRIAL_RANKS)]
+    run = [sys.executable, "-m", "multiverso", "run", "-np", str(num_ranks)]
     script = [_hello.__file__, _hello_timeout(timeout)]
-    yield from judge_hello(run_trial([*run, *script], _TRIAL_RANKS, timeout), timeout)
+    yield from judge_hello(run_trial([*run, *script], num_ranks, timeout), num_ranks, timeout)
 
 
 def _hello_timeout(timeout: float) -> str:
@@ -287,7 +288,7 @@ def _hello_timeout(timeout: float) -> str:
     return str(max(1.0, timeout / 2))
 
 
-def _judge_plugins(trial: TrialResult) -> Iterator[Finding]:
+def _judge_plugins(trial: TrialResult, uses_open_mpi: bool) -> Iterator[Finding]:
     """Yield the findings about the plug-ins that MPI loaded in a trial."""
     lines = (trial.errors + "\n" + trial.output).splitlines()
     messages = [line.strip() for line in lines if not line.startswith(_HELLO_LINE)]
@@ -296,14 +297,18 @@ def _judge_plugins(trial: TrialResult) -> Iterator[Finding]:
         yield _better(
             "plug-ins",
             f"MPI says: {plugin_warnings[0]}",
-            "if jobs run nevertheless, disable it: OMPI_MCA_<framework>=^<component> for Open MPI "
-            "(OMPI_MCA_osc=^ucx), FI_PROVIDER or UCX_TLS for MPICH",
+            "if jobs run nevertheless, disable it: "
+            + (
+                "OMPI_MCA_<framework>=^<component>, such as OMPI_MCA_osc=^ucx"
+                if uses_open_mpi
+                else "FI_PROVIDER or UCX_TLS"
+            ),
         )
     elif trial.returncode == 0:
         yield _ok("plug-ins", "MPI loads them without warnings")
 
 
-def judge_hello(trial: TrialResult, timeout: float) -> Iterator[Finding]:
+def judge_hello(trial: TrialResult, num_ranks: int, timeout: float) -> Iterator[Finding]:
     """Yield the findings about a trial that ran `_hello`."""
     lines = [line for line in (trial.errors + "\n" + trial.output).splitlines() if line.strip()]
     ranks = [json.loads(line) for line in lines if line.startswith(_HELLO_LINE)]
@@ -312,19 +317,19 @@ def judge_hello(trial: TrialResult, timeout: float) -> Iterator[Finding]:
     if trial.returncode is None:
         yield _broken(
             "hello",
-            f"{_TRIAL_RANKS} ranks did not end within {timeout:g} s and were killed; last: {last}",
-            "try 'mpirun -np 2 hostname', which tests only the launcher, then 'mpirun -np 2 "
-            "python -m mpi4py.bench helloworld'. If the first hangs, the name of this host may not "
-            "resolve to it (/etc/hosts), or a firewall may block the ranks",
+            f"{num_ranks} ranks did not end within {timeout:g} s and were killed; last: {last}",
+            f"try 'mpirun -np {num_ranks} hostname', which tests only the launcher, then 'mpirun "
+            f"-np {num_ranks} python -m mpi4py.bench helloworld'. If the first hangs, the name of "
+            "this host may not resolve to it (/etc/hosts), or a firewall may block the ranks",
         )
-    elif trial.returncode != 0 or len(ranks) != _TRIAL_RANKS:
+    elif trial.returncode != 0 or len(ranks) != num_ranks:
         yield _broken(
             "hello",
-            f"the launcher exited with {trial.returncode} after {len(ranks)} of {_TRIAL_RANKS} "
+            f"the launcher exited with {trial.returncode} after {len(ranks)} of {num_ranks} "
             f"ranks reported; last line: {last}",
-            "read the output of: multiverso run --mpi -np 2 " + _hello.__file__ + " 30",
+            f"read the output of: multiverso run --mpi -np {num_ranks} {_hello.__file__} 30",
         )
-    elif any(not rank["right"] or rank["size"] != _TRIAL_RANKS for rank in ranks):
+    elif any(not rank["right"] or rank["size"] != num_ranks for rank in ranks):
         yield _broken(
             "hello",
             f"the ranks do not see each other's adds: {ranks}",
@@ -338,5 +343,7 @@ def judge_hello(trial: TrialResult, timeout: float) -> Iterator[Finding]:
             "namespace; or export MULTIVERSO_SEGMENTS=file",
         )
     else:
-        where = "one node" if ranks[0]["num_nodes"] == 1 else "two nodes"
-        yield _ok("hello", f"{_TRIAL_RANKS} ranks on {where} summed a table")
+        nodes = ranks[0]["num_nodes"]
+        where = "one node" if nodes == 1 else f"{nodes} nodes"
+        text = f"{num_ranks} ranks" if num_ranks > 1 else "1 rank"
+        yield _ok("hello", f"{text} on {where} summed a table")

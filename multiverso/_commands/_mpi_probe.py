@@ -1,6 +1,6 @@
 """The program with which `_system_info` examines the MPI of mpi4py, without initializing MPI.
 
-It prints a line of JSON: vendor, version, standard and library, or ``error``.
+It prints a line of JSON: vendor, version, standard and library, or ``error`` and ``is_missing``.
 """
 
 import json
@@ -15,18 +15,19 @@ def main() -> int:
         mpi4py.rc.initialize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError, OSError) as error:
-        sys.stdout.write(json.dumps({"error": f"mpi4py finds no MPI: {error}"}) + "\n")
+        found = {"error": f"mpi4py finds no MPI: {error}", "is_missing": True}
+        sys.stdout.write(json.dumps(found) + "\n")
         return 0
     from multiverso._mpi.communicator import library_of
 
     vendor, version = MPI.get_vendor()
-    found = {
+    facts = {
         "vendor": vendor,
         "version": ".".join(map(str, version)),
         "standard": ".".join(map(str, MPI.Get_version())),
         "library": library_of(MPI),
     }
-    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.write(json.dumps(facts) + "\n")
     return 0
 
 

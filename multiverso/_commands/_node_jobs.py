@@ -2,11 +2,14 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from multiverso._local import processes
 from multiverso._native.capi import KEY_COUNTS
 from multiverso.errors import StateError
+
+#: The modes, by ``MV_MODE_`` code.
+MODES: Final = ("async", "sync", "staleness")
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,6 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
         "ranks",
         "nodes",
         "node",
-        "mode",
         "continues",
         "started",
         "saved",
@@ -154,6 +156,7 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
     )
     return {
         **{name: content[name] for name in copied},
+        "mode": MODES[content["mode"]],
         "members": members,
         "tables": tables,
     }

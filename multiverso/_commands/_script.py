@@ -19,6 +19,8 @@ from multiverso._session.leaving import EndOfJob
 
 #: The exit code of Python after an exception.
 _FAILED: Final = 1
+#: The exit code of a command after wrong arguments.
+_WRONG_ARGUMENTS: Final = 2
 #: The exit code that shells report after Ctrl-C.
 _INTERRUPTED: Final = 130
 #: Files whose frames are left out at the start of the traceback, as they do not concern the user.
@@ -30,6 +32,9 @@ def run(arguments: Sequence[str]) -> int:
 
     The call does not return if the script fails in a job of several ranks.
     """
+    if not Path(arguments[0]).is_file():
+        sys.stderr.write(f"multiverso: {arguments[0]}: no such file\n")
+        return _WRONG_ARGUMENTS
     sys.argv[:] = arguments
     # As with ``python SCRIPT``, the folder of the script is the first on the path.
     sys.path[0] = str(Path(arguments[0]).resolve().parent)

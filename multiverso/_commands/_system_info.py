@@ -91,7 +91,7 @@ def launcher(mpirun: str | None = None) -> dict[str, Any]:
     try:
         path = mpirun or find_mpirun()
     except LauncherError as error:
-        return {"error": str(error)}
+        return {"error": str(error), "is_missing": True}
     try:
         vendor, version = mpirun_vendor(path)
     except (OSError, subprocess.TimeoutExpired) as error:

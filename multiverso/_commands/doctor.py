@@ -2,8 +2,6 @@
 
 import argparse
 import dataclasses
-import importlib
-import importlib.util
 import json
 import sys
 from collections.abc import Iterable
@@ -21,11 +19,16 @@ def add_parser(commands: Any) -> None:
         "doctor",
         help="check that jobs work here, and advise if they do not",
         description="Checks MPI and its plug-ins, the launcher, shared memory, huge pages and "
-        "cores, starts two ranks that add to a table, and gives advice on each problem. "
+        "cores, starts ranks that add to a table, and gives advice on each problem. "
         "Exits with 1 if something is broken.",
     )
     parser.add_argument(
-        "-np", "-n", type=integer(1), default=2, metavar="N", help="ranks of a job (2)"
+        "-np",
+        "-n",
+        type=integer(1),
+        default=2,
+        metavar="N",
+        help="ranks of the job that it starts (2)",
     )
     parser.add_argument(
         "--limit",
@@ -50,8 +53,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         entries = [dataclasses.asdict(finding) for finding in findings]
         sys.stdout.write(json.dumps(entries, indent=2) + "\n")
-    elif importlib.util.find_spec("rich") is not None:
-        _print_table(findings)
     else:
         sys.stdout.write(text_of(findings))
     return 1 if any(finding.state == "broken" for finding in findings) else 0
@@ -65,20 +66,3 @@ def text_of(findings: Iterable[Finding]) -> str:
         if finding.advice is not None:
             lines.append(f"{'':<15}  what to do:    {finding.advice}")
     return "\n".join(lines) + "\n"
-
-
-def _print_table(findings: Iterable[Finding]) -> None:
-    console = importlib.import_module("rich.console").Console()
-    text = importlib.import_module("rich.text").Text
-    table = importlib.import_module("rich.table").Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("check", "", "found", "what to do"):
-        table.add_column(title, overflow="fold")
-    styles = {"ok": "green", "could be better": "yellow", "broken": "bold red"}
-    for finding in findings:
-        table.add_row(
-            text(finding.check),
-            text(finding.state, style=styles[finding.state]),
-            text(finding.found),  # A plain str with brackets would be markup.
-            text(finding.advice or ""),
-        )
-    console.print(table)

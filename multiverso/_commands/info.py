@@ -88,14 +88,14 @@ def _info_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
 def describe_mpi(mpi: dict[str, Any]) -> str:
     """Return vendor, version and path of the MPI, or the error."""
     if "error" in mpi:
-        return str(mpi["error"])
+        return "none" if mpi.get("is_missing") else str(mpi["error"])
     return f"{mpi['vendor']} {mpi['version']} (MPI {mpi['standard']}), {mpi['library']}"
 
 
 def describe_launcher(launcher: dict[str, Any]) -> str:
     """Return vendor, version and path of the mpirun, or the error."""
     if "error" in launcher:
-        return str(launcher["error"])
+        return "none" if launcher.get("is_missing") else str(launcher["error"])
     program = f"{launcher['vendor']} {launcher['version'] or ''}".strip()
     return f"{program if launcher['vendor'] else 'unknown vendor'}, {launcher['path']}"
 

@@ -1,6 +1,7 @@
 """``multiverso examples``, ``demo`` and ``bench``: the programs that come with the package."""
 
 import argparse
+import ast
 import functools
 import shutil
 import signal
@@ -59,10 +60,13 @@ def folder_of(name: str) -> Path:
 def _examples(options: argparse.Namespace) -> int:
     source = folder_of("examples")
     if options.copy is None:
-        for path in sorted(source.rglob("*.py")):
-            name = path.relative_to(source)
-            if name.parts[0] != "common":  # These are modules of the examples.
-                sys.stdout.write(f"{name}\n")
+        described = {
+            str(path.relative_to(source)): _first_line(path)
+            for path in sorted(source.rglob("*.py"))
+            if path.relative_to(source).parts[0] != "common"  # These are modules of the examples.
+        }
+        width = max(map(len, described))
+        sys.stdout.writelines(f"{name:{width}}  {text}\n" for name, text in described.items())
         sys.stdout.write("multiverso examples --copy DIR copies them to a folder.\n")
         return 0
     if options.copy.exists() and any(options.copy.iterdir()):
@@ -73,7 +77,19 @@ def _examples(options: argparse.Namespace) -> int:
         return 2
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(source, options.copy, ignore=ignored, dirs_exist_ok=True)
+    programs = len(list(options.copy.rglob("*.py")))
+    first = options.copy / "numpy" / "logistic_regression.py"
+    sys.stdout.write(
+        f"copied {programs} Python files and those of the other languages to {options.copy}\n"
+        f"run one with: multiverso run -np 2 {first}\n"
+    )
     return 0
+
+
+def _first_line(path: Path) -> str:
+    """Return the first line of the docstring of a program."""
+    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    return text.partition("\n")[0]
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import importlib
 import json
 import sys
 import time
@@ -11,10 +10,15 @@ from typing import Any, Final
 
 from multiverso._commands import _node_jobs, _prometheus
 from multiverso._commands._argument_types import address, seconds
-from multiverso._extras import needs
+from multiverso._commands._text_table import lines_of
 
-#: The modes, by ``MV_MODE_`` code.
-_MODES: Final = ("async", "sync", "staleness")
+#: Clears a terminal from the upper left corner on.
+_CLEAR: Final = "\x1b[H\x1b[J"
+#: The columns of ranks and of tables, and which of them have numbers.
+_RANKS: Final = ("rank", "process", "state", "calls/s", "behind", "silent", "does", "waits for")
+_TABLES: Final = ("table", "shape", "gets", "adds", "GB/s", "keys here")
+_RANK_NUMBERS: Final = (0, 1, 3, 4, 5)
+_TABLE_NUMBERS: Final = (2, 3, 4)
 
 
 def add_parser(commands: Any) -> None:
@@ -27,7 +31,10 @@ def add_parser(commands: Any) -> None:
         "memory, and does not disturb them. Ctrl-C ends it.",
     )
     parser.add_argument("--once", action="store_true", help="print once and end")
-    parser.add_argument("--json", action="store_true", help="print JSON, one line each time")
+    parser.add_argument("--json", action="store_true", help="print JSON once")
+    parser.add_argument(
+        "--follow", action="store_true", help="with --json, print a line at each update"
+    )
     parser.add_argument(
         "--prometheus",
         type=address,
@@ -52,12 +59,8 @@ def run(options: argparse.Namespace) -> int:
             host, port = options.prometheus
             _prometheus.serve(host, port, _announce)
         return 0
-    view = None
-    if not options.json:
-        with needs("multiverso top", rich="pip install 'multiverso[tools]', or use --json"):
-            view = _View()
     with contextlib.suppress(KeyboardInterrupt):
-        _show(options, view)
+        _show(options)
     return 0
 
 
@@ -66,94 +69,70 @@ def _announce(where: str) -> None:
     sys.stderr.flush()
 
 
-def _show(options: argparse.Namespace, view: "_View | None") -> None:
+def _show(options: argparse.Namespace) -> None:
+    once = options.once or options.json and not options.follow
+    clear = "" if once or options.json or not sys.stdout.isatty() else _CLEAR
     before = {state.key: state for state in _node_jobs.find_jobs()}
-    with view.live() if view and not options.once else contextlib.nullcontext() as live:
-        while True:
-            time.sleep(options.interval)
-            states = _node_jobs.find_jobs()
-            jobs = [_node_jobs.summarize(state, before.get(state.key)) for state in states]
-            before = {state.key: state for state in states}
-            if view is None:
-                sys.stdout.write(f"{json.dumps(jobs)}\n")
-                sys.stdout.flush()
-            elif live is not None:
-                live.update(view.render(jobs), refresh=True)
-            else:
-                view.show(jobs)
-            if options.once:
-                return
+    while True:
+        time.sleep(options.interval)
+        states = _node_jobs.find_jobs()
+        jobs = [_node_jobs.summarize(state, before.get(state.key)) for state in states]
+        before = {state.key: state for state in states}
+        text = json.dumps(jobs) if options.json else text_of(jobs)
+        sys.stdout.write(f"{clear}{text}\n")
+        sys.stdout.flush()
+        if once:
+            return
 
 
-class _View:
-    """Renders jobs as grids, which are tables of the package rich."""
+def text_of(jobs: Sequence[dict[str, Any]]) -> str:
+    """Return a title and two tables for each job: its ranks, and its tables."""
+    if not jobs:
+        return "no jobs of this user on this node"
+    lines: list[str] = []
+    for job in jobs:
+        lines += [_title(job), *lines_of(_RANKS, _rank_rows(job), _RANK_NUMBERS)]
+        if rows := _table_rows(job):
+            lines += ["", *lines_of(_TABLES, rows, _TABLE_NUMBERS)]
+        lines.append("")
+    return "\n".join(lines[:-1])
 
-    def __init__(self) -> None:
-        self._rich = {
-            name: importlib.import_module(f"rich.{name}")
-            for name in ("console", "live", "table", "text")
-        }
 
-    def live(self) -> Any:
-        """Return a display that is updated in place."""
-        return self._rich["live"].Live(auto_refresh=False)
+def _title(job: dict[str, Any]) -> str:
+    nodes = f", node {job['node']} of {job['nodes']}" if job["nodes"] > 1 else ""
+    saved = f", saved {job['saved']}" if job["saved"] else ""
+    name = f"'{job['name']}', version {job['published']}: " if job["name"] else ""
+    return _printable(f"{name}{_describe_ranks(job)}, {job['mode']}{nodes}{saved}")
 
-    def show(self, jobs: Sequence[dict[str, Any]]) -> None:
-        """Print the jobs."""
-        self._rich["console"].Console().print(self.render(jobs))
 
-    def render(self, jobs: Sequence[dict[str, Any]]) -> Any:
-        """Return two grids for each job: its ranks, and its tables."""
-        grids = [grid for job in jobs for grid in (self._rank_grid(job), self._table_grid(job))]
-        return self._rich["console"].Group(*(grids or ["no jobs of this user on this node"]))
-
-    def _text(self, text: str) -> Any:
-        # In a str, brackets would be markup, and the terminal would obey control characters.
-        return self._rich["text"].Text(_printable(text))
-
-    def _grid(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
-        grid = self._rich["table"].Table(title=title, title_justify="left")
-        for column in columns:
-            grid.add_column(column)
-        for row in rows:
-            grid.add_row(*map(self._text, row))
-        return grid
-
-    def _rank_grid(self, job: dict[str, Any]) -> Any:
-        nodes = f", node {job['node']} of {job['nodes']}" if job["nodes"] > 1 else ""
-        saved = f", saved {job['saved']}" if job["saved"] else ""
-        name = f"'{job['name']}', version {job['published']}: " if job["name"] else ""
-        title = f"{name}{_describe_ranks(job)}, {_MODES[job['mode']]}{nodes}{saved}"
-        columns = ("rank", "process", "state", "calls/s", "behind", "silent", "does", "waits for")
-        rows = [
-            (
-                str(member["rank"]),
-                str(member["pid"]),
-                _state_of(member),
-                _format(member["calls_per_second"]),
-                str(member["behind"]) if member["worker_id"] >= 0 else "",
-                _format(member["silent_for"], " s"),
-                member["call"] or "",
-                ", ".join(map(str, member["waits_for"])),
-            )
-            for member in job["members"]
+def _rank_rows(job: dict[str, Any]) -> list[list[str]]:
+    return [
+        [
+            str(member["rank"]),
+            str(member["pid"]),
+            _state_of(member),
+            _format(member["calls_per_second"]),
+            str(member["behind"]) if member["worker_id"] >= 0 else "",
+            _format(member["silent_for"], " s"),
+            _printable(member["call"] or ""),
+            ", ".join(map(str, member["waits_for"])),
         ]
-        return self._grid(self._text(title), columns, rows)
+        for member in job["members"]
+    ]
 
-    def _table_grid(self, job: dict[str, Any]) -> Any:
-        columns = ("table", "shape", "gets", "adds", "GB/s", "keys here")
-        rows = [
-            (
-                table["name"],
-                " x ".join(map(str, table["shape"])),
-                str(table["gets"]),
-                str(table["adds"]),
-                _format(table["gigabytes_per_second"]),
-                _describe_keys(table),
-            )
-            for table in job["tables"]
+
+def _table_rows(job: dict[str, Any]) -> list[list[str]]:
+    return [
+        [
+            _printable(table["name"]),
+            " x ".join(map(str, table["shape"])),
+            str(table["gets"]),
+            str(table["adds"]),
+            _format(table["gigabytes_per_second"]),
+            _describe_keys(table),
         ]
-        return self._grid("", columns, rows)
+        for table in job["tables"]
+    ]
 
 
 def _state_of(member: dict[str, Any]) -> str:

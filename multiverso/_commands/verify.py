@@ -1,6 +1,7 @@
 """``multiverso verify DIR``: describes checkpoints, and verifies their checksums."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,29 +19,78 @@ def add_parser(commands: Any) -> None:
         "every byte, and describes the contents. Exits with 1 if one is damaged.",
     )
     parser.add_argument("directory", type=Path, help="a checkpoint, or a folder of checkpoints")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Verify the checkpoints, the newest first; return 0 if all are undamaged."""
-    code = 0
     # An incremental checkpoint has links to the files of earlier ones. So the newest is read first,
     # and a checkpoint whose files have all been read is not read again.
     verified: set[tuple[int, int]] = set()
+    results = []
     for path in saved_in(options.directory)[::-1] or [options.directory]:
+        result: dict[str, Any] = {"path": str(path), "intact": False}
+        results.append(result)
         try:
             with Checkpoint(path) as checkpoint:
-                sys.stdout.write(_description(checkpoint))
+                result |= _content(checkpoint)
+                if not options.json:
+                    sys.stdout.write(_description(checkpoint))
                 files = {_identity(file) for file in checkpoint.path.glob("shard-*.mv")}
                 if not files or not files <= verified:
                     checkpoint.verify()
                     verified |= files
-            sys.stdout.write("  intact\n")
+            result["intact"] = True
+            if not options.json:
+                sys.stdout.write("  intact\n")
         except (CheckpointCorruptError, OSError) as error:
-            sys.stdout.flush()
-            sys.stderr.write(f"multiverso: {error}\n")
-            code = 1
-    return code
+            result |= {"error": str(error.args[0]), **_place(error)}
+            if not options.json:
+                sys.stdout.flush()
+                sys.stderr.write(f"multiverso: {_damage(error)}\n")
+    if options.json:
+        sys.stdout.write(json.dumps(results, indent=2) + "\n")
+    return 0 if all(result["intact"] for result in results) else 1
+
+
+def _place(error: Exception) -> dict[str, Any]:
+    """Return the file that is damaged, and the byte, if the error is about one."""
+    if not isinstance(error, CheckpointCorruptError) or error.path is None:
+        return {}
+    return {"file": error.path, "byte": error.offset}
+
+
+def _damage(error: Exception) -> str:
+    """Return one line about a damaged file, or the text of another error."""
+    place = _place(error)
+    if not place:
+        return str(error)
+    where = f"{place['file']}, byte {place['byte']}: "
+    reason = str(error.args[0]).removeprefix(where)
+    return f"damaged: {place['file']} at byte {place['byte']}: {reason}"
+
+
+def _content(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what a checkpoint contains, as JSON values."""
+    return {
+        "step": checkpoint.step,
+        "bytes": checkpoint.num_bytes,
+        "files": checkpoint.num_files,
+        "mode": checkpoint.mode,
+        "saved": checkpoint.created.isoformat(),
+        "version": checkpoint.library,
+        "tables": [
+            {
+                "name": table.name,
+                "shape": list(table.shape),
+                "dtype": str(table.dtype),
+                "updater": table.updater,
+                "options": dict(table.options),
+            }
+            for table in checkpoint.tables
+        ],
+    }
 
 
 def _identity(file: Path) -> tuple[int, int]:

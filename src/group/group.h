@@ -59,10 +59,10 @@ class Group {
   void FailNext(const Status& failure) { next_failure_ = failure; }
   // Waits for the other members. If some of them ask whether all leave (CollectiveKind::kLeaving),
   // and this rank makes another call, it begins its collective again, which they will join later.
-  // Returns the first failure in rank order if members have failed,
-  // and a mismatch if the members began the collective with different kinds; the collective is
-  // complete even then. At the deadline, returns a timeout and aborts the session, since ranks that
-  // begin the collective later would wait for this rank.
+  // Returns the first failure in rank order if members have failed, and a mismatch if the members
+  // began the collective with different kinds; the collective is complete even then. At the
+  // deadline, returns a timeout and aborts the session, since ranks that begin the collective later
+  // would wait for this rank.
   Status Wait(const WaitLimit& limit);
   // Begins the next collective, with a failure if `mine` is one, and waits.
   Status Allgather(CollectiveKind kind, const Status& mine, const WaitLimit& limit,

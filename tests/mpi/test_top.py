@@ -49,7 +49,7 @@ def test_top_shows_the_calls_of_the_ranks(np, per_node):
     assert len(nodes) == np // int(per_node)
     counts = Counter()
     for node in nodes:
-        assert node["ranks"] == np
+        assert (node["ranks"], node["mode"]) == (np, "async")
         table = next(table for table in node["tables"] if table["name"] == "seen [red]")
         assert table["shape"] == [100, 1]
         assert table["adds"] == 3 * len(node["members"])
@@ -123,7 +123,6 @@ def test_prometheus_finds_the_counts_of_all_ranks_and_tables():
 
 
 def test_top_draws_tables():
-    pytest.importorskip("rich")
     with launch.Job("top.py", np=2) as job:
         job.wait_for("ready", 0)
         pid = job.pid(1)

@@ -38,7 +38,6 @@ PROGRAMS = {
     "tqdm": ("learn", "import multiverso.learn._replica"),
     "matplotlib": ("learn", MAIN.format(LEARN, ["plot", "history.json"])),
     "safetensors": ("safetensors", "mv.checkpoint.export_safetensors('saved', 'file')"),
-    "rich": ("tools", MAIN.format("_commands", ["top"])),
 }
 
 #: The packages that the programs find before the missing one, because they may not be installed.

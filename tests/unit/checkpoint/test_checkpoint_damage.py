@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import pickle
 import shutil
@@ -117,8 +118,16 @@ class TestDamage(FolderTestCase):
             self.assertEqual(main(["verify", str(self.folder)]), 1)
             self.assertEqual(main(["verify", str(self.folder / "none")]), 1)
         self.assertEqual(out.getvalue().count("intact"), 1)
-        self.assertIn(str(self.path / "shard-00000.mv"), err.getvalue())
+        self.assertIn(f"damaged: {self.path / 'shard-00000.mv'} at byte 0", err.getvalue())
         self.assertIn(str(self.folder / "none"), err.getvalue())
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(main(["verify", "--json", str(self.folder)]), 1)
+        results = json.loads(out.getvalue())
+        self.assertEqual(sorted(result["intact"] for result in results), [False, True])
+        (damaged,) = (result for result in results if not result["intact"])
+        self.assertEqual((damaged["file"], damaged["byte"]), (str(self.path / "shard-00000.mv"), 0))
+        (intact,) = (result for result in results if result["intact"])
+        self.assertEqual(intact["tables"][0]["shape"], [40, 300])
 
     def test_detects_counts_that_do_not_match_the_size(self):
         # The header of a file of 100 bytes claims 2^31 tables, but the file's true size.

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,11 +26,16 @@ class TestExamples(unittest.TestCase):
     def test_listed_examples_are_copied_with_their_modules(self):
         code, output, _ = outcome_of("examples")
         self.assertEqual(code, 0)
-        listed = [line for line in output.splitlines() if line.endswith(".py")]
-        self.assertIn("numpy/logistic_regression.py", listed)
+        described = dict(line.split(maxsplit=1) for line in output.splitlines() if ".py  " in line)
+        self.assertIn("Softmax", described["numpy/logistic_regression.py"])
+        listed = [*described]
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, "new")
-            self.assertEqual(outcome_of("examples", "--copy", copy)[0], 0)
+            code, output, _ = outcome_of("examples", "--copy", copy)
+            self.assertEqual(code, 0)
+            self.assertIn(f"to {copy}\n", output)
+            (command,) = re.findall("run one with: multiverso run -np 2 (.*)", output)
+            self.assertTrue(Path(command).is_file())
             for name in [*listed, "common/digit_images.py", "c/CMakeLists.txt"]:
                 original = folder_of("examples") / name
                 self.assertEqual((copy / name).read_bytes(), original.read_bytes())

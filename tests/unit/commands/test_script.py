@@ -44,6 +44,11 @@ class TestScript(unittest.TestCase):
                 result = run_script(f"import sys; sys.exit({code})")
                 self.assertEqual(result, (expected, "", text))
 
+    def test_missing_script_is_one_line(self):
+        status, output, errors = run_python("-m", "multiverso", "nothing.py", "--lr", "1")
+        self.assertEqual((status, output), (2, ""))
+        self.assertEqual(errors, "multiverso: nothing.py: no such file\n")
+
     def test_traceback_begins_in_the_script(self):
         status, _, errors = run_script("def f():\n    raise KeyError('batch')\nf()\n")
         self.assertEqual(status, 1)

@@ -24,7 +24,7 @@ class TestLinks(unittest.TestCase):
             kind = getattr(errors, name)
             error = kind("m", rank=1) if kind is mv.errors.RankError else kind("m")
             with self.subTest(name):
-                self.assertEqual(str(error), f"m\nSee docs/errors.md#{name.lower()}")
+                self.assertEqual(str(error), f"m\nWhat to do: multiverso explain {name}")
                 self.assertRegex(ERRORS_PAGE, rf"(?m)^### {name}$")
 
     def test_a_class_derived_by_a_program_has_the_link_of_its_base(self):
