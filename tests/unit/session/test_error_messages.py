@@ -18,7 +18,7 @@ from multiverso.sync import ParamSync
 ERRORS_PAGE = (Path(__file__).resolve().parents[3] / "docs" / "errors.md").read_text("utf-8")
 
 
-class TestLinks(unittest.TestCase):
+class TestAdvice(unittest.TestCase):
     def test_every_exception_names_its_own_section_of_the_page(self):
         for name in errors.__all__:
             kind = getattr(errors, name)
@@ -27,14 +27,14 @@ class TestLinks(unittest.TestCase):
                 self.assertEqual(str(error), f"m\nWhat to do: multiverso explain {name}")
                 self.assertRegex(ERRORS_PAGE, rf"(?m)^### {name}$")
 
-    def test_a_class_derived_by_a_program_has_the_link_of_its_base(self):
+    def test_a_class_derived_by_a_program_has_the_advice_of_its_base(self):
         class OwnError(mv.PeerLostError):
             pass
 
-        self.assertIn("#peerlosterror", str(OwnError("m")))
+        self.assertIn("explain PeerLostError", str(OwnError("m")))
 
-    def test_the_reason_that_other_ranks_receive_has_no_link(self):
-        self.assertNotIn("See ", describe(mv.errors.StateError("m")))
+    def test_the_reason_that_other_ranks_receive_has_no_advice(self):
+        self.assertNotIn("What to do", describe(mv.errors.StateError("m")))
 
 
 class TestSecondInit(SessionCleanupTestCase):
