@@ -38,7 +38,7 @@ from fault_ranks import PEER_TIMEOUT, TIMEOUT
 from mpirun_jobs import job_environment, progress
 from multiverso._mpi.mpirun import mpirun_command
 from options import deliver, make_parser, positive
-from report import open_console
+from report import print_environment, print_table
 
 _ROOT = Path(__file__).resolve().parents[1]
 _RANKS_PROGRAM = Path(__file__).with_name("fault_ranks.py")
@@ -259,25 +259,21 @@ def _promise_text(case: dict[str, Any]) -> str:
 
 def show(report: dict[str, Any]) -> None:
     """Print the report as a table."""
-    from rich.table import Table
-
-    console = open_console(report)
-    table = Table(
-        title=f"{report['ranks']} ranks: from the fault until the last rank detects it, "
-        f"{report['repeat']} times"
-    )
-    for name in ("what goes wrong", "what the others get"):
-        table.add_column(name)
-    for name in ("median", "maximum", "promised", ""):
-        table.add_column(name, justify="right", no_wrap=True)
+    rows = []
     for case in report["cases"]:
-        verdict = "[green]PASS[/green]" if case["passed"] else "[red]above[/red]"
+        verdict = "PASS" if case["passed"] else "above"
         times = [_time_text(case[name]) for name in ("median", "max")]
-        table.add_row(case["fault"], case["seen"], *times, _promise_text(case), verdict)
+        rows.append([case["fault"], case["seen"], *times, _promise_text(case), verdict])
         if "here" in case:
             here = [_time_text(case["here"][name]) for name in ("median", "max")]
-            table.add_row("", "KeyboardInterrupt alone", *here, "", "")
-    console.print(table)
+            rows.append(["", "KeyboardInterrupt alone", *here, "", ""])
+    print_environment(report)
+    title = (
+        f"{report['ranks']} ranks: from the fault until the last rank detects it, "
+        f"{report['repeat']} times"
+    )
+    columns = ("what goes wrong", "what the others get", "median", "maximum", "promised", "")
+    print_table(title, columns, rows, texts=2)
 
 
 def _rows(reports: list[dict[str, Any]], case: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -21,11 +22,12 @@ def job_environment() -> dict[str, str]:
 
 def progress(steps: list[Any], is_master: bool) -> Any:
     """Return the steps, with a progress bar on the master if it writes to a terminal."""
-    if not (is_master and sys.stderr.isatty()):
-        return steps
-    from tqdm import tqdm
+    if is_master and sys.stderr.isatty():
+        with contextlib.suppress(ImportError):
+            from tqdm import tqdm
 
-    return tqdm(steps, unit="case", leave=False)
+            return tqdm(steps, unit="case", leave=False)
+    return steps
 
 
 def launch_all(

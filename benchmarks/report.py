@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from multiverso._commands._text_table import lines_of
 
 if TYPE_CHECKING:
     from bars import Verdict
@@ -85,51 +88,43 @@ def _case_rows(case: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def open_console(report: dict[str, Any]) -> Any:
-    """Return a rich console on which the environment and the notes of a report are printed."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=132)
+def print_environment(report: dict[str, Any]) -> None:
+    """Print the environment and the notes of a report."""
     known = report["environment"]
-    console.print(f"{known['cores']} cores, {known['cpu']}, {known['mpi'] or 'without MPI'}")
+    print(f"{known['cores']} cores, {known['cpu']}, {known['mpi'] or 'without MPI'}")
     for note in report["notes"]:
-        console.print(f"note: {note}")
-    return console
+        print(f"note: {note}")
+
+
+def print_table(title: str, columns: Sequence[str], rows: list[list[str]], texts: int = 1) -> None:
+    """Print a table, in which the first `texts` columns have texts and the others numbers."""
+    numbers = range(texts, len(columns))
+    print("", title, *lines_of(columns, rows, numbers), sep="\n")
 
 
 def show(report: dict[str, Any]) -> None:
     """Print the runs and the bars of a report, which has the content of the JSON file."""
-    from rich.table import Table
-
-    console = open_console(report)
+    print_environment(report)
+    columns = ("operation", "float32", "median", "p99", "GB/s", "reference", "median", "p99")
     for run in report["runs"]:
         workers = "1 worker" if run["ranks"] == 1 else f"{run['ranks']} workers at once"
-        table = Table(title=f"{workers}: time per call, and speed relative to the reference")
-        for name in ("operation", "float32", "median", "p99", "GB/s", "reference", "median", "p99"):
-            numeric = name not in ("operation", "reference")
-            table.add_column(name, justify="right" if numeric else "left", no_wrap=True)
-        table.add_column("speed", justify="right", style="bold", no_wrap=True)
-        table.add_column("at best", justify="right", no_wrap=True)
-        for case in run["cases"]:
-            for row in _case_rows(case):
-                table.add_row(*row)
-            table.add_section()
-        console.print(table)
-    bars = [bar for run in report["runs"] for bar in run["bars"]]
-    if not bars:
-        return
-    table = Table(title="Bars: speed relative to the reference")
-    table.add_column("case", no_wrap=True)
-    for name in ("bar", "measured", "95 %", ""):
-        table.add_column(name, justify="right", no_wrap=True)
-    for bar in bars:
-        verdict = "[green]PASS[/green]" if bar["passed"] else "[red]below[/red]"
-        bounds = " to ".join(f"{bound:.3f}" for bound in bar["interval"])
-        speeds = (f">= {bar['speed']:.3f}", f"{bar['measured']:.3f}")
-        table.add_row(bar["text"], *speeds, bounds, verdict)
-    console.print(table)
+        title = f"{workers}: time per call, and speed relative to the reference"
+        rows = [row for case in run["cases"] for row in _case_rows(case)]
+        print_table(title, (*columns, "speed", "at best"), rows)
+    rows = [
+        [
+            bar["text"],
+            f">= {bar['speed']:.3f}",
+            f"{bar['measured']:.3f}",
+            " to ".join(f"{bound:.3f}" for bound in bar["interval"]),
+            "PASS" if bar["passed"] else "below",
+        ]
+        for run in report["runs"]
+        for bar in run["bars"]
+    ]
+    if rows:
+        title = "Bars: speed relative to the reference"
+        print_table(title, ("case", "bar", "measured", "95 %", ""), rows)
 
 
 def plot(report: dict[str, Any], file: Path) -> None:

@@ -1,16 +1,13 @@
 """Runs the programs of examples/ for tests: as jobs, and in one process without mpirun."""
 
-import functools
 import json
 import os
 import tempfile
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
 from folders import FolderTestCase
 from programs import run_python
-from requirements import is_installed
 
 import launch
 
@@ -23,40 +20,9 @@ POINT = 0.01
 EXAMPLE_TIMEOUT = 2 * launch.JOB_TIMEOUT
 
 
-#: A module `sklearn.datasets` with the digits only.
-DIGITS_MODULE = """
-from pathlib import Path
-from types import SimpleNamespace
-
-import numpy as np
-
-
-def load_digits():
-    return SimpleNamespace(**np.load(Path(__file__).with_name("digits.npz")))
-"""
-
-
-@functools.cache
-def quick_sklearn():
-    """Return a folder for PYTHONPATH with the digits of scikit-learn, as a small module `sklearn`.
-
-    The import of scikit-learn takes each rank longer than most trainings.
-    `tests/unit/examples/test_digit_images.py` tests the examples' use of scikit-learn itself.
-    """
-    from sklearn.datasets import load_digits
-
-    folder = tempfile.TemporaryDirectory(prefix="multiverso-digits-")
-    package = Path(folder.name, "sklearn")
-    package.mkdir()
-    (package / "__init__.py").touch()
-    # Python imports this module at its start. While a framework is imported, looking for garbage
-    # takes a sixth of the time.
-    rare_collections = "import gc; gc.set_threshold(100_000, 50, 50)"
-    package.with_name("sitecustomize.py").write_text(rare_collections, "utf-8")
-    (package / "datasets.py").write_text(DIGITS_MODULE, "utf-8")
-    digits = load_digits()
-    np.savez(package / "digits.npz", data=digits.data, target=digits.target)
-    return folder
+#: A module that Python imports at its start. While a framework is imported, looking for garbage
+#: takes a sixth of the time.
+RARE_COLLECTIONS = "import gc; gc.set_threshold(100_000, 50, 50)"
 
 
 def run_alone(example, *arguments, **environ):
@@ -68,11 +34,12 @@ class ExampleProgramTestCase(FolderTestCase):
     def setUp(self):
         super().setUp()
         self.json = self.folder / "result.json"
-        if is_installed("sklearn"):
-            paths = [quick_sklearn().name, *filter(None, [os.environ.get("PYTHONPATH")])]
-            changed = mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
-            changed.start()
-            self.addCleanup(changed.stop)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        Path(folder, "sitecustomize.py").write_text(RARE_COLLECTIONS, "utf-8")
+        paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
+        changed = mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
+        changed.start()
+        self.addCleanup(changed.stop)
 
     def result_and_output(self, example, *arguments, ranks, **options):
         """Run an example as a job; return the result that it wrote as JSON, and its output."""

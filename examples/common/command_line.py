@@ -1,6 +1,7 @@
 """The command-line options and the final report that the example programs share."""
 
 import argparse
+import contextlib
 import json
 import math
 import sys
@@ -40,6 +41,29 @@ def make_parser(description, *, epochs, batch_size, learning_rate, seed=0):
     option("--seed", type=natural, default=seed, help=default)
     option("--json", type=Path, metavar="FILE", help="also write the result to FILE")
     return parser
+
+
+class NoBar:
+    """Takes the place of a progress bar where tqdm is not installed."""
+
+    def set_postfix_str(self, text):
+        """Show nothing."""
+
+    def update(self):
+        """Show nothing."""
+
+    def close(self):
+        """Show nothing."""
+
+
+def progress_bar(total, unit, shows):
+    """Return a progress bar, which is visible on a terminal if `shows`, and if tqdm is there."""
+    with contextlib.suppress(ImportError):
+        from tqdm import tqdm
+
+        # disable=None shows the bar only on a terminal.
+        return tqdm(total=total, unit=unit, disable=None if shows else True)
+    return NoBar()
 
 
 def report(result, path, suffix=""):

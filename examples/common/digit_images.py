@@ -1,6 +1,8 @@
-"""Images of handwritten digits for training: those of scikit-learn, or a copy of MNIST.
+"""Images of handwritten digits for training: 1 797 small ones, or a copy of MNIST.
 
-`load_digit_images()` needs no download: scikit-learn contains 1 797 digits of 8 x 8 pixels.
+`load_digit_images()` needs no download: digits.npz has 1 797 digits of 8 x 8 pixels. They are the
+test set of "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, 1998, UCI
+Machine Learning Repository, https://doi.org/10.24432/C50P49, CC BY 4.0), as in scikit-learn.
 `load_digit_images(path)` reads the 70 000 digits of MNIST, or other data in one of its formats: the
 archive mnist.npz, or a folder with the four IDX files, gzipped or not.
 """
@@ -24,6 +26,7 @@ IDX_NAMES = {
 }
 MAX_LABEL = 255
 CHUNK_BYTES = 1 << 24
+BUNDLED = Path(__file__).with_name("digits.npz")
 READ_ERRORS = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
@@ -62,7 +65,7 @@ class DigitImages:
 
 
 def load_digit_images(path: str | Path | None = None, smallest_side: int = 0) -> DigitImages:
-    """Load the digits of scikit-learn, or MNIST from `path`.
+    """Load the digits beside this file, or MNIST from `path`.
 
     Parameters
     ----------
@@ -79,7 +82,7 @@ def load_digit_images(path: str | Path | None = None, smallest_side: int = 0) ->
         If the data is missing, corrupt, truncated or unsuitable.
     """
     if path is None:
-        return _scikit_learn_digits()
+        return _bundled_digits()
     path = Path(path)
     try:
         arrays = _read_idx_folder(path) if path.is_dir() else _read_npz(path)
@@ -92,22 +95,15 @@ def load_digit_images(path: str | Path | None = None, smallest_side: int = 0) ->
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _scikit_learn_digits() -> DigitImages:
+def _bundled_digits() -> DigitImages:
     """Split the 1 797 digits: of every nine, three are for testing and one for validation.
 
     The digits of a writer are consecutive, in runs of ten with one of each class. Nine and ten are
     coprime, so every part contains all classes and all writers.
     """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise DataError(
-            f"the digits are part of scikit-learn, which cannot be imported ({error});"
-            " pip install scikit-learn, or pass a copy of MNIST"
-        ) from error
-    digits = load_digits()
-    images = (digits.data / 16).astype(np.float32)
-    labels = digits.target.astype(np.int64)
+    with np.load(BUNDLED, allow_pickle=False) as digits:
+        images = (digits["images"] / 16).astype(np.float32)
+        labels = digits["labels"].astype(np.int64)
     position = np.arange(len(labels)) % 9
     test, valid = position % 3 == 0, position == 1
     train = ~(test | valid)

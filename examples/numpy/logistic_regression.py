@@ -15,12 +15,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 import multiverso as mv
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from command_line import make_parser, report  # noqa: E402
+from command_line import make_parser, progress_bar, report  # noqa: E402
 from digit_images import DataError, DigitImages, Part, load_digit_images  # noqa: E402
 
 
@@ -65,8 +64,7 @@ def train(args, data: DigitImages):
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
     history = []
     start = time.perf_counter()
-    # disable=None shows the bar only on a terminal.
-    progress = tqdm(total=args.epochs, unit="epoch", disable=None if master else True)
+    progress = progress_bar(args.epochs, "epoch", shows=master)
     for epoch in range(args.epochs):
         order = np.random.default_rng((args.seed, epoch)).permutation(len(labels))
         for step_number in range(steps_per_epoch):

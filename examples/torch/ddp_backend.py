@@ -8,13 +8,18 @@ Multiverso is marked `MULTIVERSO`.
 """
 
 import argparse
+import sys
 import time
+from pathlib import Path
 
+import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from digit_images import BUNDLED  # noqa: E402
 
 NUM_TRAINED = 1500  # of the 1797 images
 BATCH_SIZE = 64  # of all ranks together
@@ -22,9 +27,9 @@ BATCH_SIZE = 64  # of all ranks together
 
 def load():
     """Return the images for training and those for testing."""
-    digits = load_digits()
-    images = torch.from_numpy(digits.data / 16).float()
-    labels = torch.from_numpy(digits.target).long()
+    digits = np.load(BUNDLED)
+    images = torch.from_numpy(digits["images"] / 16).float()
+    labels = torch.from_numpy(digits["labels"]).long()
     parts = torch.utils.data.random_split(
         TensorDataset(images, labels),
         [NUM_TRAINED, len(labels) - NUM_TRAINED],

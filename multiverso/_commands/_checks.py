@@ -91,7 +91,9 @@ def check_all(facts: dict[str, Any], num_ranks: int, timeout: float) -> Iterator
         yield from check_segments(facts)
         yield from check_shared_memory(facts)
         yield from check_huge_pages(facts)
-    yield from check_cores(facts, num_ranks, os.environ.get("OMP_NUM_THREADS"))
+    # Without mpirun, the launcher sets the variable.
+    threads = os.environ.get("OMP_NUM_THREADS") if has_mpi else "1"
+    yield from check_cores(facts, num_ranks, threads)
     yield from check_limits(facts)
     if not has_mpi:
         yield from check_hello_without_mpi(num_ranks, timeout)

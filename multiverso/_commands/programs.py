@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from multiverso._commands._argument_types import integer
-from multiverso._extras import require
 from multiverso._local import guard
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -93,16 +92,12 @@ def _first_line(path: Path) -> str:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    advice = "pip install 'multiverso[examples]'"
-    require("multiverso demo", sklearn=advice, tqdm=advice)
     script = folder_of("examples") / "numpy" / "logistic_regression.py"
     command = [sys.executable, "-m", "multiverso", "run", "-np", str(options.np), str(script)]
     return _run(command)
 
 
 def _bench(options: argparse.Namespace) -> int:
-    advice = "pip install 'multiverso[bench]'"
-    require("multiverso bench", rich=advice, tqdm=advice)
     command = [sys.executable, str(folder_of("benchmarks") / "tables.py")]
     command += [] if options.full else ["--quick"]
     command += ["--json", options.json] if options.json else []

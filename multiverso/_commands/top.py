@@ -144,7 +144,7 @@ def _state_of(member: dict[str, Any]) -> str:
 def _describe_ranks(job: dict[str, Any]) -> str:
     """Return the number of ranks; of an elastic job, also how many have joined and left."""
     if not job["elastic"]:
-        return f"{job['ranks']} ranks"
+        return f"{job['ranks']} rank{'s' * (job['ranks'] != 1)}"
     joined = len(job["members"])
     here = sum(_state_of(member) == "here" for member in job["members"])
     most = f" of at most {job['max_workers']}" if job["max_workers"] else ""

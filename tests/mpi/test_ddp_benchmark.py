@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.one_mpi]
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "ddp.py"
 
 
-@needs("torch", "matplotlib", "tqdm", "rich")
+@needs("torch", "matplotlib", "tqdm")
 class TestDdpBenchmark(FolderTestCase):
     def test_compares_both_modes_with_ddp_and_one_process(self):
         report, chart = self.folder / "report.json", self.folder / "chart.svg"

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.one_mpi]
 ROOT = Path(__file__).parents[2]
 
 
-@needs("torch", "sklearn", "tqdm")
+@needs("torch", "tqdm")
 class TestRepeatedRuns(FolderTestCase):
     def run_digits(self, *runs):
         target = self.folder / "report.json"

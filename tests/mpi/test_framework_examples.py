@@ -14,7 +14,7 @@ class TestKeras(ExampleProgramTestCase):
     The suite of the adapters and test_keras.py cover their common behavior.
     """
 
-    @needs("keras", "sklearn", "tqdm", "tensorflow")
+    @needs("keras", "tqdm", "tensorflow")
     def test_two_workers_learn_digits_on_tensorflow(self):
         options = ("--epochs", "6", "--batch-size", "18")
         result = self.result("keras/cnn_digits.py", *options, ranks=2, KERAS_BACKEND="tensorflow")
@@ -25,12 +25,12 @@ class TestKeras(ExampleProgramTestCase):
         # Asynchronous runs differ: their errors were 3 to 12 %, and that of guessing is 90 %.
         self.assertLess(result["test_error"], 0.3)
 
-    @needs("keras", "sklearn", "tqdm", "tensorflow")
+    @needs("keras", "tqdm", "tensorflow")
     def test_sync_runs_are_bitwise_identical_on_tensorflow(self):
         options = ("keras/cnn_digits.py", "--sync", "--epochs", "1", "--batch-size", "50")
         self.result_of_equal_runs(*options, ranks=2, KERAS_BACKEND="tensorflow")
 
-    @needs("keras", "sklearn", "tqdm", "jax")
+    @needs("keras", "tqdm", "jax")
     def test_two_workers_learn_to_add_on_jax(self):
         options = ("--digits", "1", "--units", "32", "--epochs", "3", "--batch-size", "10")
         result = self.result("keras/addition_rnn.py", *options, ranks=2, KERAS_BACKEND="jax")
@@ -42,7 +42,7 @@ class TestKeras(ExampleProgramTestCase):
             self.assertRegex(question, r"^\d\+\d$")
             self.assertRegex(answer, r"^[0-9+ ]*$")
 
-    @needs("keras", "sklearn", "tqdm", "torch")
+    @needs("keras", "tqdm", "torch")
     def test_two_workers_train_a_residual_network_on_torch(self):
         options = ("--samples", "24", "--batch-size", "6", "--epochs", "1", "--freq", "3")
         result = self.result("keras/resnet_cifar10.py", *options, ranks=2, KERAS_BACKEND="torch")
@@ -51,7 +51,7 @@ class TestKeras(ExampleProgramTestCase):
         self.assertGreater(result["history"][0]["cost"], 0)
 
 
-@needs("jax", "flax", "optax", "sklearn", "tqdm")
+@needs("jax", "flax", "optax", "tqdm")
 class TestJax(ExampleProgramTestCase):
     def test_two_workers_learn_digits_in_two_identical_sync_runs(self):
         options = ("--sync", "--batch-size", "33", "--freq", "2")
@@ -63,7 +63,7 @@ class TestJax(ExampleProgramTestCase):
         self.assert_rejects("none.npz", "jax/digits.py", "--data", self.folder / "none.npz")
 
 
-@needs("torch", "sklearn", "tqdm")
+@needs("torch", "tqdm")
 class TestTorch(ExampleProgramTestCase):
     def test_two_workers_learn_digits(self):
         for options in ((), ("--staleness", "1")):

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 LEARN = Path(__file__).parents[2] / "benchmarks" / "learn.py"
 
 
-@needs("keras", "torch", "h5py", "tqdm", "rich")
+@needs("keras", "torch", "h5py", "tqdm")
 class TestLearnBenchmark(FolderTestCase):
     def test_learn_benchmark_measures_steps_and_updates(self):
         target = self.folder / "report.json"

@@ -13,7 +13,7 @@ WORD2VEC = "numpy/word2vec.py"
 SPARSE = "numpy/sparse_logistic_regression.py"
 
 
-@needs("sklearn", "tqdm")
+@needs("tqdm")
 class TestLogisticRegression(ExampleProgramTestCase):
     def test_any_number_of_workers_matches_one(self):
         one_worker = self.result(REGRESSION, ranks=1)
@@ -28,7 +28,7 @@ class TestLogisticRegression(ExampleProgramTestCase):
         self.assert_rejects("none.npz", REGRESSION, "--data", self.folder / "none.npz")
 
 
-@needs("sklearn", "tqdm")
+@needs("tqdm")
 class TestWordVectors(ExampleProgramTestCase):
     """Trainings on a text whose chapters are about two subjects that share no word."""
 

@@ -11,7 +11,7 @@ EXAMPLE = "theano/cnn.py"
 pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
 
-@needs("sklearn", "tqdm", THEANOS)
+@needs("tqdm", THEANOS)
 class TestConvolutionalNetwork(ExampleProgramTestCase):
     def test_four_workers_match_one(self):
         one_worker = self.result(EXAMPLE, ranks=1)

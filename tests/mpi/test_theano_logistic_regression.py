@@ -15,7 +15,7 @@ EPOCHS = "40"
 pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
 
-@needs("sklearn", "tqdm", THEANOS)
+@needs("tqdm", THEANOS)
 class LogisticRegressionTestCase(ExampleProgramTestCase):
     def run_alone(self, *arguments, **environ):
         """Run the example without mpirun; return the result that it wrote as JSON."""

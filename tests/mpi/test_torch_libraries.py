@@ -73,7 +73,7 @@ def test_library_trains_as_on_gloo(library, torchrun):
             assert report[name] == pytest.approx(reference[name], rel=NOISE)
 
 
-@needs("torch", "sklearn")
+@needs("torch")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_example_finds_the_backend_of_the_installed_package(backend, torchrun):
     if not importlib.metadata.entry_points(group="torch.backends", name="multiverso"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Write images of handwritten digits to HDF5 files, and lists of the files for MPIDriver.py.
 
-    python models/get_mnist.py                        # scikit-learn's digits, in 24 and 4 files
+    python models/get_mnist.py                        # 1 797 small digits, in 24 and 4 files
     python models/get_mnist.py --data mnist.npz       # MNIST: the archive, or a folder of IDX files
     python models/get_mnist.py 8 2                    # numbers of files for training and test
 
@@ -100,8 +100,8 @@ def main():
         return 2
     if args.data is None:
         print(
-            f"--data PATH was not given: using the {len(train[1]) + len(test[1])} digits of"
-            f" scikit-learn, enlarged from 8 x 8 to {PIXELS} x {PIXELS} pixels, with copies of the"
+            f"--data PATH was not given: using the {len(train[1]) + len(test[1])} digits"
+            f" of digits.npz, enlarged from 8 x 8 to {PIXELS} x {PIXELS} pixels, with copies of the"
             f" training images shifted by up to {max(SHIFTS)} pixels"
         )
         train = shifted(*train)

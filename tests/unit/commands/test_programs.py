@@ -50,18 +50,8 @@ class TestExamples(unittest.TestCase):
 
 
 class TestPrograms(unittest.TestCase):
-    def test_missing_packages_are_named_with_their_extra(self):
-        for command, extra in (("demo", "examples"), ("bench", "bench")):
-            with mock.patch("importlib.util.find_spec", return_value=None):
-                code, _, errors = outcome_of(command)
-            self.assertEqual(code, 2)
-            self.assertIn(f"pip install 'multiverso[{extra}]'", errors)
-
     def test_demo_starts_the_example_with_its_ranks(self):
-        with (
-            mock.patch("multiverso._commands.programs.require"),
-            mock.patch("subprocess.run") as start,
-        ):
+        with mock.patch("subprocess.run") as start:
             start.return_value.returncode = 3
             self.assertEqual(outcome_of("demo", "-np", 2)[0], 3)
         (command,) = start.call_args.args
@@ -69,10 +59,7 @@ class TestPrograms(unittest.TestCase):
         self.assertTrue(Path(command[-1]).is_file())
 
     def test_bench_passes_options_that_the_benchmark_accepts(self):
-        with (
-            mock.patch("multiverso._commands.programs.require"),
-            mock.patch("subprocess.run") as start,
-        ):
+        with mock.patch("subprocess.run") as start:
             outcome_of("bench", "--ranks", 1, 2, "--json", "file.json")
         (command,) = start.call_args.args
         self.assertEqual(command[0], sys.executable)

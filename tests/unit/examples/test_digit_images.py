@@ -12,7 +12,7 @@ import pytest
 from folders import FolderTestCase
 
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "common"))
-from digit_images import IDX_NAMES, DataError, load_digit_images  # noqa: E402
+from digit_images import BUNDLED, IDX_NAMES, DataError, load_digit_images  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -60,20 +60,21 @@ class ImageFilesTestCase(FolderTestCase):
 
 class TestBundledDigits(unittest.TestCase):
     def setUp(self):
-        try:
-            import sklearn  # noqa: F401
-        except ImportError as error:
-            raise unittest.SkipTest("needs scikit-learn, which brings the digits") from error
         self.data = load_digit_images()
 
     def test_three_parts_contain_every_image_once(self):
         parts = (self.data.train, self.data.valid, self.data.test)
         self.assertEqual([len(part) for part in parts], [998, 200, 599])
-        from sklearn.datasets import load_digits
-
         everything = np.concatenate([part.images for part in parts]) * 16
-        expected = load_digits().data
+        expected = np.load(BUNDLED)["images"]
         np.testing.assert_array_equal(np.sort(everything, axis=0), np.sort(expected, axis=0))
+
+    def test_images_are_those_of_scikit_learn(self):
+        datasets = pytest.importorskip("sklearn.datasets")
+        digits = datasets.load_digits()
+        with np.load(BUNDLED) as bundled:
+            np.testing.assert_array_equal(bundled["images"], digits.data)
+            np.testing.assert_array_equal(bundled["labels"], digits.target)
 
     def test_images_and_labels_have_expected_types_and_range(self):
         for part in (self.data.train, self.data.valid, self.data.test):

@@ -92,6 +92,7 @@ class TestPools(unittest.TestCase):
     def test_tasks_of_an_executor_see_each_add_that_has_returned(self):
         self.check(by_executor)
 
+    @pytest.mark.frameworks
     def test_tasks_of_joblib_see_each_add_that_has_returned(self):
         self.check(by_joblib)
 
