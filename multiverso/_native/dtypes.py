@@ -71,7 +71,7 @@ class TableDtype(NamedTuple):
 
 def _half(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
-        with needs("a table of bfloat16", ml_dtypes="pip install 'multiverso[bfloat16]'"):
+        with needs("a table of bfloat16", ml_dtypes="bfloat16"):
             import ml_dtypes  # noqa: F401 (the import adds the dtype to NumPy)
     return np.dtype(name)
 

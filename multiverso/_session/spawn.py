@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from multiverso import _session
-from multiverso._extras import MissingExtraError
+from multiverso._extras import MissingExtraError, install_command
 from multiverso._local import guard
 from multiverso._local import ranks as local_ranks
 from multiverso._local.cores import Cores, all_thread_variables
@@ -176,7 +176,7 @@ def _missing_cloudpickle(method: str | None) -> MissingExtraError:
     reason = f", since this process has {_num_threads()} threads and so cannot be forked"
     msg = (
         "mv.spawn needs cloudpickle to copy a function that other processes cannot import"
-        f"{'' if method else reason}: pip install 'multiverso[spawn]', or define the function in a "
+        f"{'' if method else reason}: {install_command('spawn')}, or define the function in a "
         "module"
     )
     return MissingExtraError(msg, "cloudpickle")

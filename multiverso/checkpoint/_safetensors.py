@@ -49,7 +49,7 @@ def export_safetensors(
     Raises
     ------
     ImportError
-        If safetensors is not installed: ``pip install "multiverso[safetensors]"``.
+        If safetensors is not installed.
     ValueError
         If two tensors would have the same name.
     MemoryError
@@ -138,7 +138,7 @@ def import_safetensors(
     Raises
     ------
     ImportError
-        If safetensors is not installed: ``pip install "multiverso[safetensors]"``.
+        If safetensors is not installed.
     TypeError
         If a tensor has another dtype.
     ValueError
@@ -232,8 +232,7 @@ def _record_of_metadata(
 
 
 def _safetensors() -> Any:
-    advice = "pip install 'multiverso[safetensors]'"
-    with needs("the conversion of checkpoints to safetensors", safetensors=advice):
+    with needs("the conversion of checkpoints to safetensors", safetensors="safetensors"):
         import safetensors
         import safetensors.numpy
     return safetensors

@@ -15,7 +15,7 @@ of rows a part of them, and `lookup` returns rows in differentiated and compiled
 
 from multiverso._extras import needs
 
-with needs("multiverso.jax_ext", jax="pip install 'multiverso[jax]'"):
+with needs("multiverso.jax_ext", jax="jax"):
     from multiverso.jax_ext.embedding import Embedding, lookup
     from multiverso.jax_ext.pytree import PytreeSync
 

@@ -14,7 +14,7 @@ has its weights in the rows of a table.
 
 from multiverso._extras import BACKENDS, needs
 
-with needs("multiverso.keras_ext", keras="pip install 'multiverso[keras]'", **BACKENDS):
+with needs("multiverso.keras_ext", keras="keras", **BACKENDS):
     from multiverso.keras_ext.callbacks import MVCallback
     from multiverso.keras_ext.data import shard
     from multiverso.keras_ext.param_manager import KerasParamManager

@@ -29,7 +29,7 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
 
     """
     history_of_path = {path: _load(path) for path in dict.fromkeys(histories)}
-    with needs("multiverso-learn plot", matplotlib="pip install 'multiverso[learn]'"):
+    with needs("multiverso-learn plot", matplotlib="learn"):
         # The import takes long, so unusable histories are reported before it.
         from matplotlib.figure import Figure
 

@@ -9,7 +9,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from multiverso._extras import MissingExtraError
+from multiverso._extras import MissingExtraError, install_command
 
 #: The distribution to install for each module, in order of preference: the maintained one first.
 BACKENDS = {"pytensor": "pytensor", "aesara": "aesara", "theano": "Theano"}
@@ -57,7 +57,7 @@ def choose_backend() -> ModuleType:
                 reasons.append(f"importing {name} failed with {type(error).__name__}: {error}")
     raise kind(
         "multiverso.theano_ext needs PyTensor, Aesara or Theano, and found none that works: "
-        f"pip install 'multiverso[theano]' ({'; '.join(reasons)})"
+        f"{install_command('theano')} ({'; '.join(reasons)})"
     )
 
 

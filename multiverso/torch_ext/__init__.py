@@ -18,7 +18,7 @@ docs/embeddings.md.
 
 from multiverso._extras import needs
 
-with needs("multiverso.torch_ext", torch="pip install 'multiverso[torch]'"):
+with needs("multiverso.torch_ext", torch="torch"):
     from multiverso.torch_ext.embedding import (
         Embedding,
         EmbeddingBag,

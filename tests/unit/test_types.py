@@ -9,8 +9,8 @@ import pytest
 from folders import FolderTestCase
 from programs import run_command
 
-pytest.importorskip("mypy", reason="needs mypy: pip install 'multiverso[test]'")
-pytest.importorskip("basedpyright", reason="needs basedpyright: pip install 'multiverso[test]'")
+pytest.importorskip("mypy", reason="needs mypy: pip install mypy")
+pytest.importorskip("basedpyright", reason="needs basedpyright: pip install basedpyright")
 
 ROOT = Path(__file__).parents[2]
 RIGHT, WRONG = (Path(__file__).with_name("typed") / name for name in ("right.py", "wrong.py"))

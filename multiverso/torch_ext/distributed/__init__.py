@@ -13,7 +13,7 @@ See docs/torch-distributed.md for the operations and the limits.
 
 from multiverso._extras import needs
 
-with needs("multiverso.torch_ext.distributed", torch="pip install 'multiverso[torch]'"):
+with needs("multiverso.torch_ext.distributed", torch="torch"):
     from multiverso.torch_ext.distributed._group import MultiversoGroup
 
 from multiverso_torch_backend import register

@@ -8,6 +8,5 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # pytest needs it for the same reason
 
-PYPROJECT = tomllib.loads(
-    Path(__file__).resolve().parents[3].joinpath("pyproject.toml").read_text("utf-8")
-)
+ROOT = Path(__file__).resolve().parents[3]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
