@@ -126,11 +126,12 @@ def init(
         What SIGTERM does, which batch systems send before they end a job. "end" is what it did
         before. With "leave", this rank leaves at the end of a step: see `check_leaving`. The same
         on all ranks. It needs the main thread, roles of "all", and no `staleness` unless the
-        session is elastic. A handler of your own is called too. A second SIGTERM, more than a
-        second after the first, does what it did before.
+        session is elastic. A handler that you have installed before is called too. A second
+        SIGTERM, more than a second after the first, does what it did before.
     checkpoints : path, optional
-        With ``on_term="leave"``, the folder in which the ranks save before they leave together, as
-        `save` does. `load` finds the tables there when the job starts again.
+        With ``on_term="leave"``, the folder in which the ranks save before they leave together, or
+        the last worker of an elastic session, as `save` does. `load` finds the tables there when
+        the job starts again. All ranks pass one, or none does.
 
     Returns
     -------

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from multiverso import _session
 from multiverso._native import arguments, capi
+from multiverso._session import leaving
 from multiverso.errors import MultiversoError, UnsupportedError
 from multiverso.tables import ArrayTable
 
@@ -40,6 +41,7 @@ class Work(Generic[T_co]):
     - If its loop ends by ``break`` or an exception, the lease ends at once.
 
     A worker that is to leave (`multiverso.check_leaving`) does so when it asks for its next item.
+    If its program leaves during an item, that item is not done, and is handed out again.
 
     So every item is done at least once. Only items that were leased when their worker died, or
     whose lease ended, may be done twice. When all items have been handed out, a worker waits until
@@ -116,7 +118,7 @@ class Work(Generic[T_co]):
 
     def __iter__(self) -> Iterator[T_co]:
         """Receive items until all are done; each worker of the job calls this."""
-        self._session.check_leaving()
+        leaving.check_between_items(self._session)
         while (held := self._take()) is not None:
             try:
                 yield self._items[held[0]]
@@ -126,7 +128,7 @@ class Work(Generic[T_co]):
                     self._release(*held, _FREE)
                 raise
             self._release(*held, _DONE)
-            self._session.check_leaving()
+            leaving.check_between_items(self._session)
 
     def _take(self) -> tuple[int, int] | None:
         """Return an item that this worker now holds with its state, or None when all are done."""
@@ -144,7 +146,7 @@ class Work(Generic[T_co]):
             if len(unfinished):
                 first, end = first + int(unfinished[0]), first + int(unfinished[-1]) + 1
                 time.sleep(_INTERVAL)
-                self._session.check_leaving()
+                leaving.check_between_items(self._session)
             elif (first, end) == (0, self._count):
                 return None
             else:  # A load may have changed the state of an item that was done.

@@ -40,6 +40,10 @@ MV_LOSS_FAILS: Final = 0
 MV_LOSS_CONTINUES: Final = 1
 MV_TERM_ENDS: Final = 0
 MV_TERM_LEAVES: Final = 1
+MV_LEAVE_NOT_NOW: Final = 0
+MV_LEAVE_NOW: Final = 1
+MV_LEAVE_OTHER_CALL: Final = 2
+MV_LEAVE_LAST: Final = 3
 
 MV_TRANSPORT_SINGLE: Final = 0
 MV_TRANSPORT_MPI: Final = 1
@@ -302,6 +306,7 @@ class MV_SessionOptions(Structure):
         ("max_workers", c_int32),
         ("join", c_char_p),
         ("on_term", c_int32),
+        ("saves_at_end", c_int32),
     )
 
 

@@ -59,7 +59,10 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionRun": (c_int32, (MV_Session, POINTER(MV_CollectiveCall))),
     "MV_SessionFinish": (c_int32, (MV_Session,)),
     "MV_SessionLeaving": (c_int32, (MV_Session, c_int32, POINTER(c_int32))),
-    "MV_SessionAgreeToLeave": (c_int32, (MV_Session, POINTER(c_int64), POINTER(c_int32))),
+    "MV_SessionAgreeToLeave": (
+        c_int32,
+        (MV_Session, c_int32, POINTER(c_int64), POINTER(c_int32)),
+    ),
     "MV_SessionClose": (c_int32, (MV_Session,)),
     "MV_SessionLeave": (c_int32, (MV_Session, c_char_p)),
     "MV_TableOptionsInit": (c_int32, (POINTER(MV_TableOptions),)),

@@ -275,23 +275,29 @@ def check_leaving(step: int | None = None, *, before: Callable[[], object] | Non
     received SIGTERM. When a rank has:
 
     - In an elastic session, that worker leaves and ends with exit code 0. The others continue, and
-      its items of `Work` are handed out again.
+      its items of `Work` are handed out again. The last worker to leave lets the others leave
+      first, and saves.
     - In other sessions, all ranks leave together. Each waits here until all have called this, then
       they save in the folder `checkpoints` of `init`, shut down and end with exit code 143. If a
       rank makes another collective call instead, such as `barrier`, all continue, and ask again at
-      their next `check_leaving`.
+      their next `check_leaving`. A rank that is in `shutdown` saves with them, and returns from it.
+
+    Before the save, adapters add the deltas since their last syncs.
 
     In sync mode all ranks make this call equally often, and it waits for all of them each time,
-    like a `barrier`. The adapters of Keras, PyTorch and JAX make the call after each step, and
-    `Work` when a worker asks for its next item.
+    like a `barrier`. `Work` makes the call when a worker asks for its next item, and the adapters
+    of Keras, PyTorch and JAX make it after each step unless your program does: they know no step,
+    so the checkpoint then gets the last one plus 1, as by `save`.
+
+    In a thread, the call ends that thread, and the main thread when it runs again.
 
     Parameters
     ----------
     step : int, optional
         The step of this rank. The checkpoint gets the smallest of all ranks, for `load` to return.
     before : callable, optional
-        What all ranks do before they save, for instance write files of their own. It may make
-        collective calls, except in an elastic session.
+        What this rank does before the save, for instance write files of its own. A rank that is in
+        `shutdown` has nothing to do.
 
     Raises
     ------

@@ -33,6 +33,7 @@ def raw_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Commun
     raw.peer_timeout_ms = math.ceil(options.peer_timeout * 1000)
     raw.elastic, raw.max_workers = options.elastic, options.max_workers
     raw.on_term = TERMS[options.on_term]
+    raw.saves_at_end = options.checkpoints is not None
     if options.join is not None:  # A joiner needs neither a launcher nor MPI.
         return raw, None
     environ = launchers.own_environ(opens=options.comm is None)

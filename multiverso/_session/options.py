@@ -185,9 +185,8 @@ def _require_leaving_options(
     term: str, checkpoints: object, mode: int, role: object, is_elastic: bool
 ) -> None:
     """Raise ValueError if ranks cannot leave together with these options, or would not save."""
-    if checkpoints is not None and (term != "leave" or is_elastic):
-        reason = "elastic=True, whose workers leave one by one" if is_elastic else "on_term='end'"
-        msg = f"checkpoints: expected on_term='leave' in a session that is not elastic: {reason}"
+    if checkpoints is not None and term != "leave":
+        msg = "checkpoints: expected on_term='leave', with which the ranks save, received 'end'"
         raise ValueError(msg)
     if term != "leave" or is_elastic:
         return

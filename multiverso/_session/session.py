@@ -84,6 +84,8 @@ class Session:
         Objects that an adapter keeps until the session ends, under the name of the adapter.
     fixed_options : WeakKeyDictionary
         Options of tables that depend on this job, by table, which a load does not change.
+    departure : Departure
+        What is known about the end of the session at SIGTERM.
     named : dict
         By name and dtype, the table that was created last, and the file and line that created it.
 
@@ -100,9 +102,12 @@ class Session:
         self.named: dict[tuple[str, np.dtype[Any]], tuple[ref[Any], str]] = {}
         self._communicator = communicator  # The library uses it until the session closes.
         self._open_blocks = 0
+        self.departure = leaving.Departure()
         self.handle = capi.MV_Session()
         if options.on_term == "leave":  # Before a launcher can find the session.
             leaving.listen()
+        else:
+            leaving.forget()
         try:
             open_handle(raw, options.join, self.handle)
             self._set_attributes()
@@ -271,7 +276,7 @@ class Session:
         Raises the error of a background call of a table, if no other call has, after the end.
         """
         try:
-            checked.MV_SessionClose(self.handle)
+            leaving.close(self)
         except BaseException as error:
             # If the library has not begun to close, the session is still open. Otherwise its handle
             # is stale, and this call only returns an error status.

@@ -24,6 +24,7 @@ from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments
 from multiverso._native.exception_text import describe
 from multiverso._session.function_copy import Copied, can_import
+from multiverso._session.leaving import EndOfJob
 from multiverso.errors import OperationTimeout, PeerError, RankError, StateError
 
 _T = TypeVar("_T")
@@ -44,8 +45,9 @@ _INTERVAL: Final = 0.1
 #: The ways to start a process that `spawn` accepts, as `multiprocessing` names them.
 _METHODS: Final = ("spawn", "fork", "forkserver")
 
-#: What a process sends before it calls the function.
+#: What a process sends before it calls the function, and if it has left with the other ranks.
 _STARTED: Final = "started"
+_LEFT: Final = "left"
 
 
 def spawn(
@@ -61,8 +63,8 @@ def spawn(
     Neither MPI nor a launcher is needed. Each process calls `init` as under mpirun, and a session
     that is still open when the function returns is shut down. The call blocks until all processes
     have ended. The first one that fails ends the others. If this process is killed, so are they. If
-    it receives SIGTERM, which it does not handle itself, the processes receive it too and have 30 s
-    to end; then this process ends with exit code 143.
+    it receives SIGTERM while its main thread is in this call, and it has no handler of its own, the
+    processes receive it too and have 30 s to end; then this process ends with exit code 143.
     Each process may start as many threads as it has cores: ``OMP_NUM_THREADS`` and its like are set
     for it, unless they are set already. Libraries that a forked process inherits do not read them.
 
@@ -95,6 +97,8 @@ def spawn(
         If a rank failed, or did not begin within five minutes. The message has its traceback.
     OperationTimeout
         If ranks still ran after `timeout` seconds. The message names them.
+    SystemExit
+        With code 143, if the ranks have left together (`check_leaving`), or after SIGTERM.
     RuntimeError
         If a script calls `spawn` while a rank imports it: not below ``if __name__ == "__main__":``.
     ImportError
@@ -143,6 +147,8 @@ def spawn(
             values = _collect(ranks, end)
             for started in ranks:  # A process still has to write what it has printed.
                 started.await_end()
+            if any(started.has_left for started in ranks):
+                raise EndOfJob(128 + signal.SIGTERM)
             return values
         finally:
             local_ranks.end(ranks)
@@ -225,7 +231,7 @@ class _Rank:
         self, context: Any, call: Any, job: LocalJob, threads: Mapping[str, str], copies: bool
     ) -> None:
         self.job = job
-        self.has_started = False
+        self.has_started = self.has_left = False
         self.outcome: Connection
         self.outcome, sender = context.Pipe(duplex=False)
         run = (call, job, threads, sender, copies)
@@ -264,6 +270,9 @@ class _Rank:
         if received == _STARTED:
             self.has_started = True
             return None
+        if received == _LEFT:
+            self.has_left = True
+            return (None,)
         value, error, cause = received
         if error is None:
             return (value,)
@@ -350,6 +359,8 @@ def _value_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copies: bool) -> None:
     """Run the function as a rank, and send its result or its error. This runs in the process."""
     guard.end_with_parent(signal.SIGKILL)
+    if signal.getsignal(signal.SIGTERM) is _exit_at_sigterm:  # A forked process has it.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():  # It may have ended before the line above.
         return
@@ -375,6 +386,8 @@ def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copi
         if session is not None:
             session.close()
         sender.send_bytes(Copied((value, None, None), copies).dumps())
+    except EndOfJob:
+        sender.send(_LEFT)
     except BaseException as error:
         session = _session.find()
         if session is not None:

@@ -13,6 +13,7 @@ import numpy as np
 from multiverso import _session
 from multiverso._native import arrays
 from multiverso._native.arguments import between, choice, flag, integer
+from multiverso._session import leaving
 from multiverso.errors import StateError
 from multiverso.sync._layout import groups_of, tables_of
 from multiverso.sync._overlap import OverlappedTableSync
@@ -151,6 +152,7 @@ class TensorSync:
         self._sent: list[OverlappedTableSync] = []  # In the exchange in the background.
         self._successor: str | None = None
         self._replace_earlier()
+        session.departure.last_calls.append(weakref.WeakMethod(self._complete))
 
     def _table_sync(self, tensors: list[Tensor], table: ArrayTable, alpha: float) -> TableSync:
         if not self._overlaps:
@@ -197,12 +199,14 @@ class TensorSync:
         self.check_leaving()
 
     def check_leaving(self) -> None:
-        """End this rank after a last sync if it is to leave; see `multiverso.check_leaving`."""
-        self._session.check_leaving(before=self._complete)
+        """End this rank if it is to leave; see `multiverso.check_leaving`."""
+        leaving.check_after_sync(self._session)
 
     def _complete(self) -> None:
-        self.sync()
-        self.wait()
+        """Add the deltas since the last sync, before this rank leaves."""
+        if self._fragments is not None and self._successor is None:
+            self.sync()
+            self.wait()
 
     def _due(self, first: int, end: int) -> list[int]:
         """Return the fragments that are due after step `first` and up to step `end`."""

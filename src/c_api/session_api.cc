@@ -68,6 +68,7 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
   }
   MV_RETURN_IF_NOT_OK(CheckRange("on_term", options->on_term, MV_TERM_ENDS, MV_TERM_LEAVES,
                                  "0 (ends) or 1 (leaves)"));
+  MV_RETURN_IF_NOT_OK(CheckRange("saves_at_end", options->saves_at_end, 0, 1, "0 or 1"));
   if (options->on_term == MV_TERM_LEAVES && options->elastic == 0) {
     MV_RETURN_IF_NOT_OK(
         CheckRange("role", options->role, MV_ROLE_ALL, MV_ROLE_ALL, "0 (all) with MV_TERM_LEAVES"));
@@ -149,6 +150,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     wanted.is_elastic = options->elastic != 0;
     wanted.max_workers = options->max_workers;
     wanted.on_term = options->on_term;
+    wanted.saves_at_end = options->saves_at_end != 0;
     wanted.mode.mode = static_cast<Mode>(options->mode);
     if (wanted.mode.mode == Mode::kStale) wanted.mode.staleness = options->staleness;
     wanted.role = static_cast<Role>(options->role);
@@ -239,6 +241,10 @@ int32_t MV_SessionLeaving(MV_Session session, int32_t told, int32_t* leaving) {
                     StrCat("MV_SessionLeaving: expected 0 or 1 and a result, received ", told,
                            leaving == nullptr ? " and null" : ""));
     }
+    if (entry->session->members().is_elastic()) {
+      *leaving = told == 0 ? MV_LEAVE_NOT_NOW : entry->session->LeaveElastic();
+      return Status::Ok();
+    }
     SessionState* const state = entry->session->context()->state();
     if (told != 0) state->AnnounceLeaving();
     *leaving = state->IsLeaving() ? 1 : 0;
@@ -246,15 +252,19 @@ int32_t MV_SessionLeaving(MV_Session session, int32_t told, int32_t* leaving) {
   });
 }
 
-int32_t MV_SessionAgreeToLeave(MV_Session session, int64_t* step, int32_t* agreed) {
+int32_t MV_SessionAgreeToLeave(MV_Session session, int32_t closing, int64_t* step,
+                               int32_t* outcome) {
   return Guard([&]() -> Status {
-    if (step == nullptr || agreed == nullptr) {
-      return Status(Code::kValue, "MV_SessionAgreeToLeave: received null");
+    if (step == nullptr || outcome == nullptr || closing < 0 || closing > 1) {
+      return Status(
+          Code::kValue,
+          StrCat("MV_SessionAgreeToLeave: expected 0 or 1, a step and a result, received ", closing,
+                 step == nullptr || outcome == nullptr ? " and null" : ""));
     }
     return RunCollective(
         session, CallKind::kLeaving, 0, [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
-          MV_ASSIGN_OR_RETURN(const bool all, entry->session->AgreeToLeave(step, interrupt));
-          *agreed = all ? 1 : 0;
+          MV_ASSIGN_OR_RETURN(*outcome,
+                              entry->session->AgreeToLeave(closing != 0, step, interrupt));
           return Status::Ok();
         });
   });

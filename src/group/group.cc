@@ -28,7 +28,7 @@ bool HasReached(const std::atomic<uint32_t>& word, uint64_t sequence) {
 bool IsPostponed(const Group& group) {
   const std::vector<int> begun = group.participants();
   const auto asking = std::count_if(begun.begin(), begun.end(), [&](int rank) {
-    return group.payload(rank).kind() == CollectiveKind::kLeaving;
+    return AsksAboutLeaving(group.payload(rank).kind());
   });
   return asking > 0 && static_cast<size_t>(asking) < begun.size();
 }
@@ -129,7 +129,7 @@ Status Group::Wait(const WaitLimit& limit) {
   for (;;) {
     MV_RETURN_IF_NOT_OK(AwaitCompletion(limit));
     if (!IsPostponed(*this)) return AgreedResult();
-    if (OwnKind() == CollectiveKind::kLeaving) return Status::Ok();
+    if (AsksAboutLeaving(OwnKind())) return Status::Ok();
     const ExchangeSlot& mine = payload(members_->rank());
     const std::string data = mine.Bytes();
     const CollectiveKind kind = mine.is_failure() ? FailureOf(mine.kind()) : mine.kind();
@@ -254,6 +254,8 @@ Status Group::AgreedResult() const {
   const int first = begun.front();
   for (const int other : begun) {
     if (payload(other).kind() == payload(first).kind()) continue;
+    if (AsksAboutLeaving(payload(other).kind()) && AsksAboutLeaving(payload(first).kind()))
+      continue;
     return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first,
                                           " called ", NameOf(payload(first).kind()), ", rank ",
                                           other, " called ", NameOf(payload(other).kind())));

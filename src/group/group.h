@@ -57,8 +57,8 @@ class Group {
   // Makes the next BeginAllgather a BeginFailure, if `failure` is one: this rank has failed before
   // it knew in which collective the others wait for it. Ok revokes this.
   void FailNext(const Status& failure) { next_failure_ = failure; }
-  // Waits for the other members. If some of them ask whether all leave (CollectiveKind::kLeaving),
-  // and this rank makes another call, it begins its collective again, which they will join later.
+  // Waits for the other members. If some of them ask whether all leave (AsksAboutLeaving), and this
+  // rank makes another call, it begins its collective again, which they will join later.
   // Returns the first failure in rank order if members have failed, and a mismatch if the members
   // began the collective with different kinds; the collective is complete even then. At the
   // deadline, returns a timeout and aborts the session, since ranks that begin the collective later

@@ -43,6 +43,7 @@ struct alignas(64) RankSlot {
   std::atomic<uint32_t> calls_logged;    // whether its last calls have been logged
   std::atomic<uint32_t> silence_logged;  // whether its current silence has been logged
   std::atomic<uint32_t> was_excluded;    // 1: others count the silent rank as lost; 2: it was told
+  std::atomic<uint32_t> is_leaving;      // of an elastic session: whether it was told to end
   // In nanoseconds of Clock; 0 before the first, and after the last of a rank of another node.
   std::atomic<int64_t> last_heartbeat;
   char reason[256];  // why the rank left or, on another node, died; written before its state

@@ -39,6 +39,8 @@ const char* NameOf(CollectiveKind kind) {
       return "reduce_scatter";
     case CollectiveKind::kLeaving:
       return "check_leaving";
+    case CollectiveKind::kClosing:
+      return "shutdown";
   }
   return "an unknown call";
 }

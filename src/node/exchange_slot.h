@@ -38,7 +38,14 @@ enum class CollectiveKind : uint32_t {
   kAllToAll,
   kReduceScatter,
   kLeaving,
+  kClosing,
 };
+
+// Returns whether a collective of this kind asks whether all ranks leave: at the end of a step, or
+// before the session is closed. Other calls begin again when they meet it (Group::Wait).
+inline bool AsksAboutLeaving(CollectiveKind kind) {
+  return kind == CollectiveKind::kLeaving || kind == CollectiveKind::kClosing;
+}
 
 const char* NameOf(CollectiveKind kind);
 

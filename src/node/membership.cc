@@ -40,6 +40,10 @@ Status CompareHellos(const Hello& first, const Hello& other, int rank) {
     const auto name = [](const Hello& hello) { return hello.on_term == 0 ? "end" : "leave"; };
     return MismatchOf("on_term", name(first), rank, name(other));
   }
+  if (first.saves_at_end != other.saves_at_end) {
+    const auto name = [](const Hello& hello) { return hello.saves_at_end == 0 ? "none" : "some"; };
+    return MismatchOf("checkpoints", name(first), rank, name(other));
+  }
   if (first.timeout_ms != other.timeout_ms) {
     return MismatchOf("timeout", StrCat(first.timeout_ms, " ms"), rank,
                       StrCat(other.timeout_ms, " ms"));

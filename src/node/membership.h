@@ -41,10 +41,10 @@ struct Hello {
   int64_t peer_timeout_ms = 0;  // 0 for the default
   uint64_t session = 0;         // a random number; that of rank 0 identifies the session
   int64_t pid = 0;
-  int32_t elastic = 0;      // whether ranks may join the session later
-  int32_t max_workers = 0;  // of an elastic session, at the same time; 0 for no bound
-  int32_t on_term = 0;      // an MV_TERM_ of the C API
-  int32_t unused = 0;
+  int32_t elastic = 0;           // whether ranks may join the session later
+  int32_t max_workers = 0;       // of an elastic session, at the same time; 0 for no bound
+  int32_t on_term = 0;           // an MV_TERM_ of the C API
+  int32_t saves_at_end = 0;      // whether ranks that leave together save before
   char name[64] = {};            // of the session, for readers; empty if it has none
   char host[64] = {};            // for messages
   char memory_domain[128] = {};  // ranks of one domain can map each other's memory

@@ -138,7 +138,7 @@ Result<int64_t> Session::Publish(int64_t step, Interrupt* interrupt) {
   return multiverso::Publish(context_.get(), step, std::move(tables), next_table_, limit);
 }
 
-Result<bool> Session::AgreeToLeave(int64_t* step, Interrupt* interrupt) {
+Result<int32_t> Session::AgreeToLeave(bool is_closing, int64_t* step, Interrupt* interrupt) {
   if (options_.on_term != MV_TERM_LEAVES || members_.is_elastic()) {
     return Status(Code::kState, "check_leaving: expected a session with MV_TERM_LEAVES");
   }
@@ -148,18 +148,40 @@ Result<bool> Session::AgreeToLeave(int64_t* step, Interrupt* interrupt) {
   };
   Group* const world = context_->world();
   const Question mine{*step, context_->state()->IsLeaving() ? 1 : 0};
-  world->BeginAllgather(CollectiveKind::kLeaving, &mine, sizeof(mine));
+  const CollectiveKind kind = is_closing ? CollectiveKind::kClosing : CollectiveKind::kLeaving;
+  world->BeginAllgather(kind, &mine, sizeof(mine));
   MV_RETURN_IF_NOT_OK(world->Wait(LimitOf(NextDeadline(), interrupt)));
   bool any_told = false;
+  bool all_close = true;
   for (const int rank : world->participants()) {
-    if (world->payload(rank).kind() != CollectiveKind::kLeaving) return false;
-    const auto other = world->payload(rank).Read<Question>();
+    const ExchangeSlot& payload = world->payload(rank);
+    if (!AsksAboutLeaving(payload.kind())) return MV_LEAVE_OTHER_CALL;
+    all_close = all_close && payload.kind() == CollectiveKind::kClosing;
+    const auto other = payload.Read<Question>();
     any_told = any_told || other.was_told != 0;
     if (other.step >= 0 && (*step < 0 || other.step < *step)) *step = other.step;
   }
+  if (!any_told) return all_close ? MV_LEAVE_OTHER_CALL : MV_LEAVE_NOT_NOW;
   // The message that says so may still be on its way from another node.
-  if (any_told) context_->memory()->control()->leaving.store(1);
-  return any_told;
+  context_->memory()->control()->leaving.store(1);
+  return MV_LEAVE_NOW;
+}
+
+int32_t Session::LeaveElastic() {
+  const NodeMemory& memory = *context_->memory();
+  memory.own_slot().is_leaving.store(1);
+  const std::vector<int> ended = context_->peers()->EndedRanks();
+  bool any_others = false;
+  bool any_stay = false;
+  bool any_before = false;  // in rank order
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    if (rank == members_.rank() || std::binary_search(ended.begin(), ended.end(), rank)) continue;
+    any_others = true;
+    any_stay = any_stay || memory.slot(rank).is_leaving.load() == 0;
+    any_before = any_before || rank < members_.rank();
+  }
+  if (!any_others) return MV_LEAVE_LAST;
+  return any_stay || any_before ? MV_LEAVE_NOW : MV_LEAVE_NOT_NOW;
 }
 
 Tables Session::TablesHere() {

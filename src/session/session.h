@@ -34,6 +34,7 @@ struct SessionOptions {
   std::string name;                       // by which readers find the session; empty for none
   bool is_elastic = false;                // whether ranks may join later
   int on_term = 0;                        // an MV_TERM_ of the C API
+  bool saves_at_end = false;              // whether ranks that leave together save before
   int max_workers = 0;                    // of an elastic session, at the same time; 0 for no bound
   FileSystem* files = LocalFileSystem();  // for checkpoints
 };
@@ -80,10 +81,10 @@ class Session {
   Result<int64_t> Load(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
   // Shows readers the tables as they are, as that step. Returns the number of the publication.
   Result<int64_t> Publish(int64_t step, Interrupt* interrupt = nullptr);
-  // Asks whether all ranks leave now, after one was told to end (SessionState::AnnounceLeaving).
-  // Returns false if none was, or if another rank is in another collective call, which this rank
-  // has to make first. Sets *step, unless it is -1 on all ranks, to the smallest of all others.
-  Result<bool> AgreeToLeave(int64_t* step, Interrupt* interrupt = nullptr);
+  // Asks whether all ranks leave now, after one was told to end (SessionState::AnnounceLeaving), at
+  // the end of a step, or before this rank closes. Returns an MV_LEAVE_ of the C API. Sets *step,
+  // unless it is -1 on all ranks, to the smallest of all others.
+  Result<int32_t> AgreeToLeave(bool is_closing, int64_t* step, Interrupt* interrupt = nullptr);
   // Ends the session, or in an elastic session this rank's part in it, for which it does not wait.
   // Whatever the result, this rank cannot use the session afterwards.
   Status Close(Interrupt* interrupt = nullptr);
@@ -92,6 +93,9 @@ class Session {
   // Maps the tables that an elastic session had when this rank joined, so that they exist as long
   // as this rank, even if the ranks that created them end before this rank calls CreateTable.
   void FindEarlierTables();
+  // Returns whether this worker of an elastic session leaves now, an MV_LEAVE_ of the C API, after
+  // it was told to end. The last worker lets all others leave first.
+  int32_t LeaveElastic();
   // Ends this worker's part in the rounds of all tables.
   void Finish();
   // Leaves without waiting for other ranks.

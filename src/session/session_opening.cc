@@ -136,6 +136,7 @@ Status Opening::MakeHello(std::string* bytes) const {
   hello.elastic = options_.is_elastic ? 1 : 0;
   hello.max_workers = options_.max_workers;
   hello.on_term = options_.on_term;
+  hello.saves_at_end = options_.saves_at_end ? 1 : 0;
   std::random_device random;
   hello.session = (uint64_t{random()} << 32) | random();
   hello.peer_timeout_ms = options_.peer_timeout.count();

@@ -97,6 +97,19 @@ def test_adapters_send_the_last_delta(mode, tmp_path):
     assert saved(folder, 0).tolist() == 5 * [steps]
 
 
+@pytest.mark.parametrize("mode", ["async", "sync"])
+@pytest.mark.parametrize("ranks_per_node", [0, 1])
+def test_ranks_in_shutdown_save_with_those_that_train(mode, ranks_per_node, tmp_path):
+    folder = tmp_path / "saved"
+    environ = {"MULTIVERSO_RANKS_PER_NODE": str(ranks_per_node)} if ranks_per_node else {}
+    with launch.Job("leaving.py", "finishes", str(folder), mode, np=3, **environ) as job:
+        result = interrupt(job, 2)
+    adds = [result.reports[rank]["adds"] for rank in range(3)]
+    assert saved(folder, "adds").tolist() == 8 * [sum(adds)]
+    assert adds[:2] == [3, 3]
+    assert not any(report["is_open"] for report in result.reports.values())
+
+
 @pytest.mark.one_mpi
 def test_a_second_sigterm_ends_a_rank_that_never_asks(tmp_path):
     with launch.Job("leaving.py", "ignores", str(tmp_path), np=1) as job:

@@ -150,6 +150,8 @@ typedef struct MV_SessionOptions {
    * joins it, and `transport` is ignored. NULL opens a session. */
   const char* join;
   int32_t on_term; /* MV_TERM_, the same on all ranks */
+  int32_t
+      saves_at_end; /* 0 or 1, the same on all ranks: whether they save when they leave together */
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {
@@ -206,15 +208,18 @@ MV_EXPORT int32_t MV_SessionRun(MV_Session session, const MV_CollectiveCall* cal
  * workers continue without it. This worker may still get the state after the last complete round,
  * and must still close the session. */
 MV_EXPORT int32_t MV_SessionFinish(MV_Session session);
-/* Not collective. Returns in *leaving whether a rank of the session was told to end; `told` is 1 if
- * this one was, and then all get to know it. */
+/* Not collective. Returns in *leaving whether a rank of the session was told to end: 0 or 1. `told`
+ * is 1 if this one was, and then all get to know it. In an elastic session it is about this rank
+ * alone, an MV_LEAVE_. */
 MV_EXPORT int32_t MV_SessionLeaving(MV_Session session, int32_t told, int32_t* leaving);
 /* With MV_TERM_LEAVES, asks whether all ranks leave now, and waits until each calls this or another
- * collective call. *agreed is 1 on all ranks if all called this and one was told to end: they then
- * make the same calls, such as MV_SessionSave and MV_SessionClose. It is 0 if a rank is in another
- * collective call, which waits until the others make that call too. *step is the step of this rank,
- * or -1, and receives the smallest step of all. */
-MV_EXPORT int32_t MV_SessionAgreeToLeave(MV_Session session, int64_t* step, int32_t* agreed);
+ * collective call. `closing` is 0 at the end of a step, and 1 before MV_SessionClose. *outcome is
+ * MV_LEAVE_NOW on all ranks if all called this and one was told to end: they then make the same
+ * calls, such as MV_SessionSave and MV_SessionClose. A rank that is in another collective call
+ * waits there until the others make that call too. *step is the step of this rank, or -1, and
+ * receives the smallest step of all. */
+MV_EXPORT int32_t MV_SessionAgreeToLeave(MV_Session session, int32_t closing, int64_t* step,
+                                         int32_t* outcome);
 /* Collective. Waits for the other ranks to close, frees all tables and the session. The handle is
  * stale afterwards, also after an error, unless this process is still in another call on the
  * session (MV_ERR_STATE, MV_ERR_TIMEOUT). */

@@ -46,6 +46,12 @@
 #define MV_TERM_ENDS 0   /* nothing together */
 #define MV_TERM_LEAVES 1 /* leave together (MV_SessionAgreeToLeave), or each alone if elastic */
 
+/* Whether this rank leaves. */
+#define MV_LEAVE_NOT_NOW 0    /* no rank was told to end, or others leave first: ask again later */
+#define MV_LEAVE_NOW 1        /* all ranks save and close the session; if elastic, only this one */
+#define MV_LEAVE_OTHER_CALL 2 /* a rank is in another collective call, or all close the session */
+#define MV_LEAVE_LAST 3       /* if elastic: this worker leaves, and is the last one */
+
 #define MV_TRANSPORT_SINGLE 0 /* one rank, no MPI */
 #define MV_TRANSPORT_MPI 1    /* the ranks of an MPI communicator */
 #define MV_TRANSPORT_LOCAL 2  /* the ranks of a job on one machine, without MPI */

@@ -74,6 +74,25 @@ def syncs(folder, mode):
         worker.report(steps=steps)
 
 
+def finishes(folder, mode):
+    """Shut down early on all ranks but the last, which trains on until the job ends."""
+    _init(folder, sync=mode == "sync")
+    table = mv.ArrayTable(8, dtype="int64", name="adds")
+    adds, is_last = 0, worker.RANK == worker.SIZE - 1
+    try:
+        while is_last or adds < 3:
+            table.add(np.ones(8, np.int64))
+            adds += 1
+            if adds == 5:
+                worker.announce("busy")
+            mv.check_leaving(adds)
+        mv.finish()
+        worker.announce("busy")
+        mv.shutdown()
+    finally:
+        worker.report(adds=adds, is_open=mv.is_initialized())
+
+
 def ignores(folder):
     """Never ask, and end at the second SIGTERM."""
     _init(folder)

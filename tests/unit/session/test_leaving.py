@@ -15,6 +15,7 @@ from sessions import SessionCleanupTestCase
 import multiverso as mv
 from multiverso import checkpoint
 from multiverso.api import current_session
+from multiverso.sync import ParamSync
 
 
 def notify():
@@ -126,14 +127,76 @@ class TestNotice(SessionCleanupTestCase):
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), -signal.SIGTERM)
         self.assertEqual(signal.pthread_sigmask(signal.SIG_BLOCK, []), set())
 
-    def test_an_elastic_worker_leaves_with_code_0(self):
-        session = mv.init(on_term="leave", elastic=True)
+    def test_the_last_elastic_worker_saves_and_leaves_with_code_0(self):
+        session = mv.init(on_term="leave", elastic=True, checkpoints=self.folder)
+        mv.ArrayTable(2, [3, 4], name="w")
         calls = []
         mv.check_leaving()
         notify()
-        with self.assertRaises(SystemExit) as end:
-            mv.check_leaving(before=lambda: calls.append(session.closed))
+        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING"):
+            mv.check_leaving(5, before=lambda: calls.append(session.closed))
         self.assertEqual((end.exception.code, calls, session.closed), (0, [False], True))
+        with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
+            self.assertEqual((saved.step, saved.read("w").tolist()), (5, [3, 4]))
+
+    def test_the_next_signal_has_no_effect_once_the_ranks_have_left(self):
+        mv.init(on_term="leave")
+        notify()
+        with self.assertRaises(SystemExit), self.assertLogs("multiverso", "WARNING"):
+            mv.check_leaving()
+        notify()  # A launcher may send it to ranks that still run.
+        self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+
+    def test_another_session_restores_the_default_after_the_ranks_have_left(self):
+        mv.init(on_term="leave")
+        notify()
+        with self.assertRaises(SystemExit), self.assertLogs("multiverso", "WARNING"):
+            mv.check_leaving()
+        with mv.session():
+            self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+
+    def test_a_thread_that_leaves_ends_the_main_thread_too(self):
+        mv.init(on_term="leave", checkpoints=self.folder)
+        mv.ArrayTable(1, name="w")
+        notify()
+        thread = threading.Thread(target=mv.check_leaving, args=(1,))
+        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING"):
+            thread.start()
+            thread.join()
+            signal.sigtimedwait([], 5)
+        self.assertEqual(end.exception.code, 143)
+        self.assertIsNotNone(checkpoint.latest(self.folder))
+
+    def test_saves_at_shutdown_after_a_notice(self):
+        mv.init(on_term="leave", checkpoints=self.folder)
+        mv.ArrayTable(1, [7], name="w")
+        mv.check_leaving(3)
+        notify()
+        with self.assertLogs("multiverso", "WARNING"):
+            mv.shutdown()
+        with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
+            self.assertEqual((saved.step, saved.read("w").tolist()), (3, [7]))
+
+    def test_all_syncs_send_their_last_deltas_and_the_step_is_that_of_the_program(self):
+        mv.init(on_term="leave", checkpoints=self.folder)
+        first, second = np.zeros(2), np.zeros(2)
+        syncs = [
+            ParamSync([values], sync_every=10, name=name)
+            for values, name in ((first, "first"), (second, "second"))
+        ]
+        for step in range(3):
+            for values, sync in zip((first, second), syncs, strict=True):
+                values += 1
+                sync.sync()
+            mv.check_leaving(step + 1)
+        first += 1
+        notify()
+        syncs[0].sync()  # The program asks itself, so this does not.
+        with self.assertRaises(SystemExit), self.assertLogs("multiverso", "WARNING"):
+            mv.check_leaving(4)
+        with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
+            self.assertEqual(saved.step, 4)
+            self.assertEqual([saved.read(i)[0] for i in range(2)], [4, 3])
 
     def test_work_hands_out_nothing_more(self):
         mv.init(on_term="leave")
@@ -151,7 +214,6 @@ class TestNotice(SessionCleanupTestCase):
             ({"on_term": "leave", "staleness": 2}, "on_term: expected 'end' with staleness"),
             ({"on_term": "leave", "role": "worker"}, "role: expected 'all'"),
             ({"checkpoints": self.folder}, "checkpoints: expected on_term='leave'"),
-            ({"on_term": "leave", "checkpoints": "a", "elastic": True}, "leave one by one"),
             ({"on_term": "leave", "checkpoints": 3}, "expected"),
         ):
             with self.assertRaisesRegex((TypeError, ValueError), text):
@@ -166,38 +228,50 @@ class TestNotice(SessionCleanupTestCase):
 
 
 PARENT = """
-import sys, time
+import os, signal, sys
 import multiverso as mv
 
-def train(folder):
+def train(folder, told):
     mv.init(on_term="leave", checkpoints=folder)
     table = mv.ArrayTable(1, name="w")
     mv.barrier()
-    if mv.rank() == 0:
+    if mv.rank() == 0 and told == "parent":
         print("busy", flush=True)
+    elif mv.rank() == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
     while True:
         table.add([1])
         mv.check_leaving()
 
 if __name__ == "__main__":
-    mv.spawn(train, 2, (sys.argv[1],))
+    mv.spawn(train, 2, sys.argv[1:3], method=sys.argv[3])
 """
 
 
 @unittest.skipIf(sys.platform == "win32", "needs POSIX signals")
 class TestSpawn(unittest.TestCase):
-    def test_spawn_passes_sigterm_to_its_ranks(self):
+    def check(self, told, method):
         with tempfile.TemporaryDirectory() as folder:
             script = os.path.join(folder, "parent.py")
             with open(script, "w", encoding="utf-8") as file:
                 file.write(PARENT)
             saved = os.path.join(folder, "saved")
-            parent = subprocess.Popen(
-                [sys.executable, script, saved], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            )
-            with parent:
-                self.assertEqual(parent.stdout.readline(), b"busy\n")
-                parent.send_signal(signal.SIGTERM)
+            command = [sys.executable, script, saved, told, method]
+            output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            with subprocess.Popen(command, **output) as parent:
+                if told == "parent":
+                    self.assertEqual(parent.stdout.readline(), b"busy\n")
+                    parent.send_signal(signal.SIGTERM)
                 self.assertEqual(parent.wait(60), 143)
             with checkpoint.Checkpoint(checkpoint.latest(saved)) as found:
                 self.assertGreater(found.read("w")[0], 0)
+
+    def test_spawn_passes_sigterm_to_its_ranks(self):
+        for method in ("spawn", "fork"):
+            with self.subTest(method):
+                self.check("parent", method)
+
+    def test_spawn_exits_if_its_ranks_leave(self):
+        for method in ("spawn", "fork"):
+            with self.subTest(method):
+                self.check("rank", method)
