@@ -149,9 +149,9 @@ typedef struct MV_SessionOptions {
   /* The name of an elastic session, or in digits the process id of one of its ranks: this process
    * joins it, and `transport` is ignored. NULL opens a session. */
   const char* join;
-  int32_t on_term; /* MV_TERM_, the same on all ranks */
-  int32_t
-      saves_at_end; /* 0 or 1, the same on all ranks: whether they save when they leave together */
+  /* The same on all ranks: MV_TERM_, and whether (0 or 1) they save when they leave together. */
+  int32_t on_term;
+  int32_t saves_at_end;
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {

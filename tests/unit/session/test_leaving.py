@@ -129,7 +129,7 @@ class TestNotice(SessionCleanupTestCase):
 
     def test_the_last_elastic_worker_saves_and_leaves_with_code_0(self):
         session = mv.init(on_term="leave", elastic=True, checkpoints=self.folder)
-        mv.ArrayTable(2, [3, 4], name="w")
+        table = mv.ArrayTable(2, [3, 4], name="w")
         calls = []
         mv.check_leaving()
         notify()
@@ -137,7 +137,7 @@ class TestNotice(SessionCleanupTestCase):
             mv.check_leaving(5, before=lambda: calls.append(session.closed))
         self.assertEqual((end.exception.code, calls, session.closed), (0, [False], True))
         with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
-            self.assertEqual((saved.step, saved.read("w").tolist()), (5, [3, 4]))
+            self.assertEqual((saved.step, saved.read(table.name).tolist()), (5, [3, 4]))
 
     def test_the_next_signal_has_no_effect_once_the_ranks_have_left(self):
         mv.init(on_term="leave")
@@ -169,13 +169,13 @@ class TestNotice(SessionCleanupTestCase):
 
     def test_saves_at_shutdown_after_a_notice(self):
         mv.init(on_term="leave", checkpoints=self.folder)
-        mv.ArrayTable(1, [7], name="w")
+        table = mv.ArrayTable(1, [7], name="w")
         mv.check_leaving(3)
         notify()
         with self.assertLogs("multiverso", "WARNING"):
             mv.shutdown()
         with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
-            self.assertEqual((saved.step, saved.read("w").tolist()), (3, [7]))
+            self.assertEqual((saved.step, saved.read(table.name).tolist()), (3, [7]))
 
     def test_all_syncs_send_their_last_deltas_and_the_step_is_that_of_the_program(self):
         mv.init(on_term="leave", checkpoints=self.folder)

@@ -228,7 +228,7 @@ class TestSpawnWithoutAScript(unittest.TestCase):
     def test_process_with_threads_needs_cloudpickle(self):
         status, out, err = self.run_program(INTERACTIVE, WITHOUT_CLOUDPICKLE, THREAD, CALL)
         self.assertEqual((status, out), (2, ""))
-        self.assertRegex(err, r"^mv.spawn needs cloudpickle .*2 threads.*multiverso\[spawn\]")
+        self.assertRegex(err, r"^mv.spawn needs cloudpickle .*2 threads.*pip install 'cloudpickle")
 
     @needs("cloudpickle")
     def test_function_may_come_from_standard_input(self):
