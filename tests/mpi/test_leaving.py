@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from requirements import needs_found_sessions
 
 import launch
 from multiverso import checkpoint
@@ -75,6 +76,17 @@ def test_run_restarts_a_job_whose_rank_was_told_to_end(tmp_path):
         job.signal(1, signal.SIGTERM)
         result = interrupt(job, 0, "resumed")
     assert result.output.count("restart 1 of 1") == 1
+
+
+@needs_found_sessions
+@pytest.mark.one_mpi
+def test_the_last_worker_of_an_elastic_job_saves(tmp_path):
+    folder = tmp_path / "saved"
+    mpirun = launch.run_command(tmp_path, "--elastic", "1:4")
+    with launch.Job("leaving.py", "leaves_one_by_one", str(folder), np=3, mpirun=mpirun) as job:
+        result = interrupt(job, launch.RUNNER)
+    adds = sum(report["adds"] for report in result.reports.values())
+    assert saved(folder, "adds").tolist() == 8 * [adds]
 
 
 @pytest.mark.parametrize("np", [1, 3])

@@ -41,6 +41,23 @@ def trains(folder, mode):
         worker.report(adds=adds, step=step, is_open=mv.is_initialized())
 
 
+def leaves_one_by_one(folder):
+    """Add, as a worker of an elastic session, until this worker leaves; report its adds."""
+    _init(folder)
+    table = mv.ArrayTable(8, dtype="int64", name="adds")
+    worker.announce("busy")
+    adds = 0
+    try:
+        while True:
+            table.add(np.ones(8, np.int64))
+            adds += 1
+            if adds % 20 == 0:
+                mv.barrier()
+            mv.check_leaving()
+    finally:
+        worker.report(adds=adds)
+
+
 def works(folder):
     """Do items of `Work` until the job ends, and report them."""
     _init(folder)
