@@ -39,6 +39,8 @@ typedef struct MV_SessionOptions {
   int32_t elastic;
   int32_t max_workers;
   const char* join;
+  int32_t on_term;
+  int32_t saves_at_end;
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {
