@@ -14,7 +14,6 @@ from programs import output_of, run_command
 import launch
 import multiverso
 
-pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = ROOT / "src" / "include" / "multiverso"
@@ -90,6 +89,7 @@ class TestRockspec(unittest.TestCase):
         self.assertEqual(installed, modules)
 
 
+@pytest.mark.slow
 @unittest.skipUnless(has_lua(), "needs LuaJIT and busted: apt install luajit lua-busted lua-unit")
 class TestBinding(unittest.TestCase):
     def test_busted_tests_pass_on_every_rank(self):
