@@ -14,7 +14,6 @@ from programs import output_of, run_command
 import launch
 import multiverso
 
-
 ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = ROOT / "src" / "include" / "multiverso"
 HEADER = "".join((INCLUDE / name).read_text("utf-8") for name in ("constants.h", "c_api.h"))
