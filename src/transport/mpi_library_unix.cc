@@ -95,9 +95,8 @@ Result<MpiLibrary> MpiLibrary::Find(const std::string& path) {
     if (library.handle_ == nullptr) {
       std::string names;
       for (const std::string& candidate : candidates) names += " " + candidate;
-      return Status(Code::kLauncher,
-                    StrCat("no MPI library found; tried", names,
-                           ": install one, for example with pip install mpich"));
+      return Status(Code::kLauncher, StrCat("no MPI library found; tried", names,
+                                            ": install one, for example with pip install mpich"));
     }
   }
   if (library.handle_ == nullptr || library.Symbol("MPI_Init_thread") == nullptr) {
