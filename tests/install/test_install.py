@@ -123,6 +123,7 @@ class TestInstall(unittest.TestCase):
         commands = python.with_name("multiverso")
         output = run(commands, "demo", "-np", 2, cwd=self.tmp)
         self.assertIn("workers 2", output)
+        self.assertIn("OperationTimeout", run(commands, "explain", "9", cwd=self.tmp))
         run(commands, "examples", "--copy", self.tmp / "copy", cwd=self.tmp)
         self.assertTrue((self.tmp / "copy" / "numpy" / "logistic_regression.py").is_file())
         self.assertTrue((Path(module).parent / "_benchmarks" / "tables.py").is_file())
