@@ -182,7 +182,7 @@ def _check(session: Session, before: Callable[[], object] | None) -> None:
 
 
 def _agree(session: Session, closing: bool) -> tuple[int, int | None]:
-    """Ask all ranks; return the outcome, and the smallest step of all."""
+    """Ask all ranks; return the outcome, and the smallest step of those that train."""
     last = session.departure.last_step
     step = c_int64(-1 if last is None else last)
     outcome = c_int32()

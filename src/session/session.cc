@@ -152,15 +152,20 @@ Result<int32_t> Session::AgreeToLeave(bool is_closing, int64_t* step, Interrupt*
   world->BeginAllgather(kind, &mine, sizeof(mine));
   MV_RETURN_IF_NOT_OK(world->Wait(LimitOf(NextDeadline(), interrupt)));
   bool any_told = false;
+  // Ranks that close have done all their steps, so their numbers count only if all ranks close.
+  int64_t smallest[2] = {INT64_MAX, INT64_MAX};  // of ranks that train, and of ranks that close
   bool all_close = true;
   for (const int rank : world->participants()) {
     const ExchangeSlot& payload = world->payload(rank);
     if (!AsksAboutLeaving(payload.kind())) return MV_LEAVE_OTHER_CALL;
-    all_close = all_close && payload.kind() == CollectiveKind::kClosing;
+    const bool closes = payload.kind() == CollectiveKind::kClosing;
+    all_close = all_close && closes;
     const auto other = payload.Read<Question>();
     any_told = any_told || other.was_told != 0;
-    if (other.step >= 0 && (*step < 0 || other.step < *step)) *step = other.step;
+    if (other.step >= 0) smallest[closes] = std::min(smallest[closes], other.step);
   }
+  const int64_t found = smallest[all_close];
+  *step = found == INT64_MAX ? -1 : found;
   if (!any_told) return all_close ? MV_LEAVE_OTHER_CALL : MV_LEAVE_NOT_NOW;
   // The message that says so may still be on its way from another node.
   context_->memory()->control()->leaving.store(1);

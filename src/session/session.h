@@ -82,8 +82,8 @@ class Session {
   // Shows readers the tables as they are, as that step. Returns the number of the publication.
   Result<int64_t> Publish(int64_t step, Interrupt* interrupt = nullptr);
   // Asks whether all ranks leave now, after one was told to end (SessionState::AnnounceLeaving), at
-  // the end of a step, or before this rank closes. Returns an MV_LEAVE_ of the C API. Sets *step,
-  // unless it is -1 on all ranks, to the smallest of all others.
+  // the end of a step, or before this rank closes. Returns an MV_LEAVE_ of the C API. Sets *step to
+  // the smallest of the ranks that do not close, or of all if all do; -1 is none.
   Result<int32_t> AgreeToLeave(bool is_closing, int64_t* step, Interrupt* interrupt = nullptr);
   // Ends the session, or in an elastic session this rank's part in it, for which it does not wait.
   // Whatever the result, this rank cannot use the session afterwards.

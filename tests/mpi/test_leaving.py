@@ -119,6 +119,8 @@ def test_ranks_in_shutdown_save_with_those_that_train(mode, ranks_per_node, tmp_
     adds = [result.reports[rank]["adds"] for rank in range(3)]
     assert saved(folder, "adds").tolist() == 8 * [sum(adds)]
     assert adds[:2] == [3, 3]
+    with checkpoint.Checkpoint(checkpoint.latest(folder)) as found:
+        assert found.step == adds[2]
     assert not any(report["is_open"] for report in result.reports.values())
 
 

@@ -217,7 +217,7 @@ MV_EXPORT int32_t MV_SessionLeaving(MV_Session session, int32_t told, int32_t* l
  * MV_LEAVE_NOW on all ranks if all called this and one was told to end: they then make the same
  * calls, such as MV_SessionSave and MV_SessionClose. A rank that is in another collective call
  * waits there until the others make that call too. *step is the step of this rank, or -1, and
- * receives the smallest step of all. */
+ * receives the smallest step of the ranks that do not close, or of all if all do. */
 MV_EXPORT int32_t MV_SessionAgreeToLeave(MV_Session session, int32_t closing, int64_t* step,
                                          int32_t* outcome);
 /* Collective. Waits for the other ranks to close, frees all tables and the session. The handle is
