@@ -31,6 +31,6 @@ class TestBackends(unittest.TestCase):
             self.assertEqual(_backend.choose_backend().__name__, "theano")
 
     def test_error_without_a_backend_says_what_to_install(self):
-        text = r"'multiverso\[theano\]'.*pytensor is not installed.*Theano is not installed"
+        text = r"pip install 'pytensor.*pytensor is not installed.*Theano is not installed"
         with self.installed(), self.assertRaisesRegex(ImportError, text):
             _backend.choose_backend()

