@@ -43,8 +43,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--bind",
         choices=BINDINGS,
-        help="bind each rank to cores of its own, to their NUMA nodes, or to none (numa, if there "
-        "are several nodes and at least as many cores as ranks; never with --elastic or --mpi)",
+        help="bind each rank to cores of its own, to their NUMA nodes, or to none (core, if there "
+        "are at least as many cores as ranks; never with --elastic or --mpi)",
     )
     parser.add_argument(
         "--restarts", type=integer(0), default=0, metavar="N", help="restarts at most (0)"
@@ -127,7 +127,7 @@ def run(options: argparse.Namespace) -> int:
     runner = [] if options.survive or options.elastic else ["-m", "multiverso"]
     program = [sys.executable, *runner, options.script, *options.arguments]
     guard.choose_grace(options.grace)
-    how = options.bind or ("numa" if _binds_by_itself(options, cores) else "none")
+    how = options.bind or ("core" if _binds_by_itself(options, cores) else "none")
     shares = cores.shares(options.np, how)
     if chooses:
         _report(_describe(options.np, cores, how))
@@ -145,9 +145,7 @@ def _choose_ranks(options: argparse.Namespace, cores: Cores) -> int:
 
 
 def _binds_by_itself(options: argparse.Namespace, cores: Cores) -> bool:
-    # Within a node, a core of its own would keep a rank's helper threads from cores that are idle:
-    # cnn_digits.py took 12 % longer.
-    if options.elastic or _uses_mpirun(options) or len(set(cores.nodes)) < 2:
+    if options.elastic or _uses_mpirun(options):
         return False
     return cores.can_bind(options.np, threads_of(os.environ) or 1)
 
