@@ -24,7 +24,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the section; return 2 if there is none of that name."""
+    """Print what is known about an error; return 2 if nothing is."""
     page = (folder_of("docs") / "errors.md").read_text("utf-8")
     sections, numbers = _sections(page), _numbers(page)
     wanted = numbers.get(options.name.upper().lstrip("-"), options.name).rpartition(".")[2]

@@ -21,9 +21,7 @@ def can_import(function: Callable[..., Any]) -> bool:
         return False
     try:
         pickle.dumps(function)
-    except (
-        Exception
-    ):  # The types depend on the reason, such as AttributeError for a local function.
+    except Exception:  # The type depends on the reason; it is AttributeError for a local function.
         return False
     return True
 

@@ -31,7 +31,7 @@ class EndOfJob(SystemExit):  # noqa: N818
 
 
 #: The exit code of a job that was told to end, as shells report SIGTERM.
-_TOLD_TO_END: Final = 128 + signal.SIGTERM
+TOLD_TO_END: Final = 128 + signal.SIGTERM
 
 
 class _Notice:
@@ -199,7 +199,7 @@ def _leave_together(
     _save(session, step)
     session.departure.is_agreed = _notice.spares = True
     session.close()
-    _end_process(_TOLD_TO_END)
+    _end_process(TOLD_TO_END)
 
 
 def _leave_elastic(session: Session, is_last: bool, before: Callable[[], object] | None) -> None:
@@ -219,8 +219,8 @@ def _save(session: Session, step: int | None) -> None:
     if folder is not None:
         session.save(folder, step, None, False, False)
     if session.is_master_worker():
-        saved = f"saved in {folder}" if folder is not None else "mv.init had no checkpoints="
-        _log.warning("the job was told to end by SIGTERM, and ends: %s", saved)
+        saved = f"saved in {folder}" if folder is not None else "lost: mv.init had no checkpoints="
+        _log.warning("the job ends because of SIGTERM; its tables are %s", saved)
 
 
 def close(session: Session) -> None:

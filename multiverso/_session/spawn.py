@@ -24,7 +24,7 @@ from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments
 from multiverso._native.exception_text import describe
 from multiverso._session.function_copy import Copied, can_import
-from multiverso._session.leaving import EndOfJob
+from multiverso._session.leaving import TOLD_TO_END, EndOfJob
 from multiverso.errors import OperationTimeout, PeerError, RankError, StateError
 
 _T = TypeVar("_T")
@@ -148,7 +148,7 @@ def spawn(
             for started in ranks:  # A process still has to write what it has printed.
                 started.await_end()
             if any(started.has_left for started in ranks):
-                raise EndOfJob(128 + signal.SIGTERM)
+                raise EndOfJob(TOLD_TO_END)
             return values
         finally:
             local_ranks.end(ranks)
