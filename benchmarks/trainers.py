@@ -73,7 +73,7 @@ class KerasTrainer:
         self._model = keras.Sequential(stack)
         cost = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         self._model.compile(keras.optimizers.SGD(LEARNING_RATE), cost)
-        self._callback = MVCallback(self._model, freq=1)
+        self._callback = MVCallback(self._model, average=False)
         self.num_parameters = sum(table.size for table in self._callback.manager.tables)
 
     def train(self, batches: int, batch_size: int, *, synced: bool) -> None:
@@ -108,7 +108,7 @@ class TorchTrainer:
         self._model = nn.Sequential(*stack)
         self._cost = nn.CrossEntropyLoss()
         self._plain = torch.optim.SGD(self._model.parameters(), LEARNING_RATE)
-        self._synced = DistributedOptimizer(self._plain, self._model, freq=1)
+        self._synced = DistributedOptimizer(self._plain, self._model, average=False)
         self.num_parameters = sum(table.size for table in self._synced.manager.tables)
 
     def train(self, batches: int, batch_size: int, *, synced: bool) -> None:
@@ -154,7 +154,7 @@ class JaxTrainer:
 
         self._step = jax.jit(step)
         images, _ = batch_of(1, channels_first=False)
-        self._sync = PytreeSync(network.init(jax.random.key(0), images))
+        self._sync = PytreeSync(network.init(jax.random.key(0), images), average=False)
         self._params = self._sync.params
         self._state = optimizer.init(self._params)
         self.num_parameters = sum(table.size for table in self._sync.tables)

@@ -72,8 +72,8 @@ def train(args, data: DigitImages):
     optimizer = optax.sgd(optax.cosine_decay_schedule(args.learning_rate, updates))
     step, error = compile_functions(network, optimizer)
     params = network.init(jax.random.key(args.seed), images[:1])
-    # MULTIVERSO: all workers start from the master's parameters.
-    sync = PytreeSync(params)
+    # MULTIVERSO: all workers start from the master's parameters, and their changes are summed.
+    sync = PytreeSync(params, average=False)
     params = sync.params
     state = optimizer.init(params)
     master = mv.is_master_worker()

@@ -58,6 +58,7 @@ def train(args, data: DigitImages):
         torch.optim.SGD(model.parameters(), lr=args.learning_rate),
         model,
         freq=args.freq,
+        average=False,  # MULTIVERSO: the sum of all steps, at the rate of one worker.
         wire=args.wire,
     )
     cost = torch.nn.CrossEntropyLoss()

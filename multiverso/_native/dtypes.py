@@ -128,18 +128,9 @@ def array_code(dtype: np.dtype[Any]) -> int:
     return ARRAY_CODES[dtype]
 
 
-def require_table_dtype(dtype: str, what: str, average: bool = False) -> None:
-    """Raise TypeError unless tables can keep parameters of `dtype`; `what` names the parameters.
-
-    With `average`, the dtype must also not be one of integers.
-    """
+def require_table_dtype(dtype: str, what: str) -> None:
+    """Raise TypeError unless tables can keep parameters of `dtype`; `what` names the parameters."""
     if dtype not in TABLE_DTYPES:
         allowed = ", ".join(TABLE_DTYPES)
         msg = f"{what}: expected one of the dtypes {allowed}, received {dtype}"
-        raise TypeError(msg)
-    if average and TABLE_DTYPES[dtype].kind != "f":
-        msg = (
-            f"{what}: expected floats with average=True, received {dtype}; integers can only be"
-            " summed, so convert them to floats or synchronize them without average"
-        )
         raise TypeError(msg)

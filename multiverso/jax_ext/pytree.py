@@ -10,6 +10,7 @@ import numpy as np
 from multiverso._native.dtypes import require_table_dtype
 from multiverso.jax_ext._arrays import ArrayCopier
 from multiverso.sync._host_copy import HostCopy, host_copy_tensors
+from multiverso.sync._shares import averages_by_default, share_of_parameter
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
 from multiverso.tables import ArrayTable
@@ -37,6 +38,8 @@ class PytreeSync:
         As for `multiverso.sync.ParamSync`.
     average : bool, optional
         Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
+        True by default, with a FutureWarning if there are several workers, because earlier versions
+        summed. Integers cannot be averaged and are those of the master.
     **options : optional
         `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and
         `weight`, as for `multiverso.sync.ParamSync`.
@@ -72,14 +75,15 @@ class PytreeSync:
         name: str | None = None,
         *,
         overlap: bool = False,
-        average: bool = False,
+        average: bool | None = None,
         **options: Any,
     ) -> None:
+        averages = averages_by_default(average, options, type(self).__name__)
         self._leaves: list[jax.Array] = []
         #: Copies of the constructor's leaves, until `params` is read or the first sync begins.
         self._initial_leaves: list[jax.Array] | None = None
         self._sync = TensorSync(
-            lambda: self._tensors_of(params, average), name, overlap, average, **options
+            lambda: self._tensors_of(params, averages), name, overlap, averages, **options
         )
 
     @property
@@ -184,7 +188,7 @@ class PytreeSync:
         paths_and_leaves, self._structure = jax.tree_util.tree_flatten_with_path(params)
         self._paths = [jax.tree_util.keystr(path) for path, _ in paths_and_leaves]
         self._leaves = [
-            _array_of(leaf, path, average)
+            _array_of(leaf, path)
             for path, (_, leaf) in zip(self._paths, paths_and_leaves, strict=True)
         ]
         self._shapes_and_dtypes = [(leaf.shape, leaf.dtype) for leaf in self._leaves]
@@ -194,7 +198,7 @@ class PytreeSync:
         return host_copy_tensors(
             [leaf.shape for leaf in self._leaves],
             [leaf.dtype.name for leaf in self._leaves],
-            [1.0] * len(self._leaves),
+            [share_of_parameter(leaf.dtype.name, average) for leaf in self._leaves],
             lambda indices: _LeafStore(self._leaves_at, self._replace, indices),
         )
 
@@ -272,14 +276,14 @@ def _types_of(leaves: list[Any]) -> list[Any] | None:
         return None
 
 
-def _array_of(leaf: Any, path: str, average: bool = False) -> jax.Array:
+def _array_of(leaf: Any, path: str) -> jax.Array:
     """Return a leaf as a JAX array; raise TypeError if no table can hold the leaf."""
     try:
         array = jnp.asarray(leaf)
     except (TypeError, ValueError) as error:
         msg = f"params{path}: expected an array, received {type(leaf).__name__}"
         raise TypeError(msg) from error
-    require_table_dtype(array.dtype.name, f"params{path}", average)
+    require_table_dtype(array.dtype.name, f"params{path}")
     if isinstance(leaf, np.ndarray):
         array = jnp.copy(array)  # The program may change the NumPy array.
     return array

@@ -8,8 +8,7 @@ import keras
 
 from multiverso._extras import BACKENDS
 from multiverso._native.dtypes import require_table_dtype
-from multiverso.sync._param_manager import Shares
-from multiverso.sync._table_copy import Share
+from multiverso.sync._shares import Shares, share_of_parameter
 from multiverso.sync._tensor import Tensor, Tensors, require_same
 
 
@@ -20,8 +19,6 @@ class ModelWeights:
     ----------
     model : keras.Model or keras.layers.Layer
         A built model.
-    average : bool
-        Whether integer parameters are refused, because they cannot be averaged.
 
     Attributes
     ----------
@@ -37,11 +34,11 @@ class ModelWeights:
     ValueError
         If the model has no parameters.
     TypeError
-        If no table can hold the dtype of a parameter, or a parameter has integers with `average`.
+        If no table can hold the dtype of a parameter.
 
     """
 
-    def __init__(self, model: Any, average: bool = False) -> None:
+    def __init__(self, model: Any) -> None:
         created_trainable = _created_trainable(model)
         weights = list(model.weights)
         self.parameters = [v for v in weights if id(v) in created_trainable or v.trainable]
@@ -55,7 +52,7 @@ class ModelWeights:
             )
             raise ValueError(msg)
         for variable in self.parameters:
-            require_table_dtype(variable_dtype(variable), f"parameter {variable.path}", average)
+            require_table_dtype(variable_dtype(variable), f"parameter {variable.path}")
 
 
 class WeightTensors(Tensors):
@@ -97,10 +94,10 @@ class WeightTensors(Tensors):
         require_same(now, then, f"model {self._model.name!r}")
 
 
-def tensors_of(model_weights: ModelWeights, statistics: Shares) -> Tensors:
+def tensors_of(model_weights: ModelWeights, statistics: Shares, average: bool) -> Tensors:
     """Return the tensors of the parameters, and of the statistics that are synchronized."""
     variables = [variable for variable in model_weights.parameters if 0 not in variable.shape]
-    shares: list[Share] = [1.0] * len(variables)
+    shares = [share_of_parameter(variable_dtype(variable), average) for variable in variables]
     for variable in model_weights.statistics:
         share = statistics.of(variable_dtype(variable))
         if share is not None and 0 not in variable.shape:

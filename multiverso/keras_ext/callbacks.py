@@ -11,7 +11,8 @@ from multiverso.api import current_session
 from multiverso.keras_ext._metrics import average_over_workers
 from multiverso.keras_ext.layers import Embedding, layers_of
 from multiverso.keras_ext.param_manager import KerasParamManager
-from multiverso.sync._param_manager import SyncStatistics, checked_freq
+from multiverso.sync._param_manager import checked_freq
+from multiverso.sync._shares import SyncStatistics
 from multiverso.sync._tensor_sync import failing_on_all_ranks
 
 __all__ = ["MVCallback"]

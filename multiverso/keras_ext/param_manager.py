@@ -5,7 +5,8 @@ from typing import Any
 import keras
 
 from multiverso.keras_ext import _variables
-from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
+from multiverso.sync._param_manager import ParamManager
+from multiverso.sync._shares import Shares, SyncStatistics
 from multiverso.sync._tensor import Tensor
 
 __all__ = ["KerasParamManager"]
@@ -70,8 +71,8 @@ class KerasParamManager(ParamManager):
                 msg = f"model: expected a Keras model, received {type(model).__name__}"
                 raise TypeError(msg)
             shares = Shares(sync_non_trainable, "sync_non_trainable", average)
-            self._model_weights = _variables.ModelWeights(model, average)
-            return _variables.tensors_of(self._model_weights, shares)
+            self._model_weights = _variables.ModelWeights(model)
+            return _variables.tensors_of(self._model_weights, shares, average)
 
         self.model = model
         super().__init__(make_tensors, getattr(model, "name", None), overlap, average, **options)

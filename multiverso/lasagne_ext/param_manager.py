@@ -7,7 +7,8 @@ from typing import Any
 from multiverso._extras import LASAGNE, needs
 from multiverso.api import current_session
 from multiverso.sync._movable import grouped
-from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
+from multiverso.sync._param_manager import ParamManager
+from multiverso.sync._shares import Shares, SyncStatistics, share_of_parameter
 from multiverso.sync._tensor import Tensor, Tensors, require_same
 from multiverso.sync._tensor_sync import failing_on_all_ranks
 from multiverso.theano_ext._tensors import SharedGroup, SharedTensor, name_of
@@ -158,7 +159,8 @@ def _tensors_of(network: Any, sync_non_trainable: object, average: bool) -> list
     tensors: list[SharedTensor] = []
     for variable in variables:
         if variable in trainable:
-            tensors.append(SharedTensor(variable, average=average))
+            share_of_gradients = share_of_parameter(variable.dtype, average)
+            tensors.append(SharedTensor(variable, share_of_gradients))
         elif (share := shares.of(variable.dtype)) is not None:
             tensors.append(SharedTensor(variable, share))
     return _NetworkTensors(layers, grouped(tensors, SharedGroup))

@@ -51,7 +51,8 @@ class ParamSync:
         of the same size as one worker; by default, deltas are summed. The workers count equally,
         however many samples they train. The number is that of the workers at the creation, even if
         the session continues without a lost one; in an elastic session, it is the current number at
-        each sync. It requires the updater "add".
+        each sync. Integers cannot be averaged and are those of the master. It requires the updater
+        "add".
     updater : str, optional
         How a worker's delta is applied, as for `ArrayTable`. "add", the default, adds it.
         An optimizer uses the negative delta as the gradient of one step: many local steps become
@@ -94,7 +95,7 @@ class ParamSync:
         `average` is combined with another updater.
     TypeError
         If an element of `arrays` is not an array or has another dtype, if the updater has no such
-        option, or if an array has integers and `average` is True or the updater is an optimizer.
+        option, or if an array has integers and the updater is an optimizer.
     MismatchError
         If the arrays of another rank differ in number, shape or dtype, if its `average` or updater
         differs, or if that rank failed.

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from multiverso._native.arrays import address, require_writable, view_of
 from multiverso._native.dtypes import TABLE_DTYPES, require_table_dtype
 from multiverso.sync._movable import MovableTensor
+from multiverso.sync._shares import share_of_parameter
+from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor, TensorGroup
 
 
@@ -50,10 +52,10 @@ class PlainArray:
 
 
 class CopiedArray(MovableTensor):
-    """An array of half precision, or not contiguous, or not in native byte order."""
+    """An array of half precision, not contiguous, not in native byte order, or with a share."""
 
-    def __init__(self, array: NDArray[Any]) -> None:
-        super().__init__(array.shape, array.dtype.newbyteorder("=").name)
+    def __init__(self, array: NDArray[Any], share: Share = 1.0) -> None:
+        super().__init__(array.shape, array.dtype.newbyteorder("=").name, share)
         self._array = array
 
     def locate(self) -> None:
@@ -74,17 +76,18 @@ def tensor_of(array: NDArray[Any], what: str, average: bool = False) -> Tensor:
     Raises
     ------
     TypeError
-        If no table can keep the dtype of the array, or with `average` if it has integers.
+        If no table can keep the dtype of the array.
     ValueError
         If the array is read-only, or two of its elements share memory.
 
     """
     native = array.dtype.newbyteorder("=")
-    require_table_dtype(native.name, what, average)
+    require_table_dtype(native.name, what)
     require_writable(array, what)
-    if array.flags.carray and array.dtype == TABLE_DTYPES[native.name]:
+    share = share_of_parameter(native.name, average)
+    if share == 1 and array.flags.carray and array.dtype == TABLE_DTYPES[native.name]:
         return PlainArray(array)
-    return CopiedArray(array)
+    return CopiedArray(array, share)
 
 
 def tensors_of(

@@ -1,83 +1,17 @@
 """`ParamManager`, the base of the parameter managers of all adapters but JAX.
 
-A manager provides the tensors of a model, which `ParamManager` syncs. `Shares` decides how much of
-the delta of statistics, which no gradient changes, is added to the table.
+A manager provides the tensors of a model, which `ParamManager` syncs.
 """
 
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any
 
-from multiverso import _session
 from multiverso._native.arguments import integer
-from multiverso._native.dtypes import TABLE_DTYPES
-from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
 from multiverso.tables import ArrayTable
-
-SyncStatistics = Literal["average", "master", False]
-
-_CHOICES: Final = ("average", "master", False)
-
-
-class Shares:
-    """The share of the delta of this worker's statistics that is added to the table.
-
-    Parameters
-    ----------
-    choice : {"average", "master", False}
-        Whether statistics are averaged, taken from the master, or not synchronized.
-    argument : str
-        The name of the argument `choice` in messages.
-    average : bool
-        Whether the table divides what is added by the number of workers. The shares of floats are
-        then as many times larger, so that statistics do not depend on it.
-
-    Raises
-    ------
-    ValueError
-        If `choice` is another value.
-
-    """
-
-    def __init__(self, choice: object, argument: str, average: bool) -> None:
-        if choice is not False and choice not in ("average", "master"):
-            msg = f"{argument}: expected one of {_CHOICES}, received {choice!r}"
-            raise ValueError(msg)
-        session = _session.find()  # None in a process that only reads, whose shares are not used
-        self._session = session
-        self._averages_params = average
-        self._choice = choice
-        # Tensors with the same function are synchronized together.
-        self._functions = {True: self._float_share, False: self._integer_share}
-
-    def of(self, dtype: str) -> Share | None:
-        """Return the share of statistics of this dtype, or None if they are not synchronized.
-
-        Integers are not averaged but taken from the master. In an elastic session, whose workers
-        and master change, the share is a function.
-        """
-        if self._choice is False or dtype not in TABLE_DTYPES:
-            return None
-        function = self._functions[TABLE_DTYPES[dtype].kind == "f"]
-        if self._session is not None and self._session.options.elastic:
-            return function
-        return function()
-
-    def _float_share(self) -> float:
-        workers = 1 if self._session is None else self._session.num_workers
-        scale = float(workers) if self._averages_params else 1.0
-        return scale / workers if self._choice == "average" else scale * self._integer_share()
-
-    def _integer_share(self) -> int:
-        session = self._session
-        if session is None:
-            return 1
-        if session.options.elastic:
-            return int(session.is_master_worker())
-        return int(session.worker_id == 0)
 
 
 def checked_freq(freq: object) -> int:

@@ -48,8 +48,8 @@ class TensorSync:
     overlap : bool, optional
         Whether the exchanges are made in the background, see `_overlap`.
     average : bool, optional
-        Whether each delta is divided by the number of workers. `make_tensors` then returns no
-        parameters of integers; integer statistics are not divided.
+        Whether each delta is divided by the number of workers. Integers are not divided: their
+        tensors have the master's share.
     updater : str, optional
         The updater of the tables, as for `ArrayTable`.
     fragments, sync_every, fragment_sync_delay, fragment_update_alpha, wire, weight : optional

@@ -27,13 +27,11 @@ class SharedTensor(MovableTensor):
         A variable that `checked_value` accepts, kept as `variable`. Its shape must not change.
     share : float or callable, optional
         As for `multiverso.sync._table_copy.TableCopy`.
-    average : bool, optional
-        Whether integers are refused, because they cannot be averaged.
 
     """
 
-    def __init__(self, variable: Any, share: Share = 1.0, *, average: bool = False) -> None:
-        value = checked_value(variable, average)
+    def __init__(self, variable: Any, share: Share = 1.0) -> None:
+        value = checked_value(variable)
         super().__init__(value.shape, value.dtype.name, share)
         self.variable = variable
         self._own_dtype = value.dtype.newbyteorder("=")
@@ -132,14 +130,13 @@ def _address(value: NDArray[Any]) -> int:
     return ctypes.addressof(arrays.pin(value))
 
 
-def checked_value(variable: Any, average: bool) -> NDArray[Any]:
+def checked_value(variable: Any) -> NDArray[Any]:
     """Return the value of a shared variable as an array.
 
     Raises
     ------
     TypeError
-        If `variable` is not a shared variable, or not a dense array of one of `TABLE_DTYPES`, or
-        with `average` if it has integers.
+        If `variable` is not a shared variable, or not a dense array of one of `TABLE_DTYPES`.
 
     """
     if not is_shared_variable(variable):
@@ -155,7 +152,7 @@ def checked_value(variable: Any, average: bool) -> NDArray[Any]:
             f" {type(value).__name__}"
         )
         raise TypeError(msg)
-    require_table_dtype(value.dtype.name, name_of(variable), average)
+    require_table_dtype(value.dtype.name, name_of(variable))
     return np.asarray(value)
 
 

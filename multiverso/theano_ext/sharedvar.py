@@ -36,9 +36,10 @@ from typing import Any
 
 import multiverso as mv
 from multiverso.api import current_session
+from multiverso.sync._shares import share_of_parameter
 from multiverso.sync._tensor_sync import TensorSync, failing_on_all_ranks
 from multiverso.theano_ext._backend import choose_backend
-from multiverso.theano_ext._tensors import SharedTensor, name_of
+from multiverso.theano_ext._tensors import SharedTensor, checked_value, name_of
 
 __all__ = ["MVSharedVariable", "mv_shared", "sync_all_mv_shared_vars"]
 
@@ -88,7 +89,7 @@ class MVSharedVariable:
         Before `multiverso.init` or after `multiverso.shutdown`.
     TypeError
         If `svobj` is not a shared variable, or its value is not a dense array of one of these
-        dtypes, or has integers with ``average=True``.
+        dtypes.
     ValueError
         If the value of `svobj` has no element.
     MismatchError
@@ -224,7 +225,8 @@ def _attach(svobj: Any, average: bool = False) -> Any:
 
 
 def _tensor_of(variable: Any, average: bool) -> SharedTensor:
-    tensor = SharedTensor(variable, average=average)
+    share = share_of_parameter(checked_value(variable).dtype.name, average)
+    tensor = SharedTensor(variable, share)
     if tensor.size == 0:
         raise ValueError(
             f"expected {name_of(variable)} to have at least one element, received shape"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync._array_tensors import require_apart
 from multiverso.sync._movable import grouped
-from multiverso.sync._param_manager import Shares
+from multiverso.sync._shares import Shares, share_of_parameter
 from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensors, require_same
 from multiverso.torch_ext._connection import Connection
@@ -29,7 +29,7 @@ class ModuleTensors(Tensors):
     shares : Shares
         The share of the delta of each buffer.
     average : bool
-        Whether integer parameters are refused, because they cannot be averaged.
+        Whether the table averages, so that integer parameters are those of the master.
 
     Raises
     ------
@@ -90,8 +90,9 @@ class ModuleTensors(Tensors):
                 continue
             what = f"parameter {name}"
             _require_dense_values(parameter, what)
-            require_table_dtype(dtype_of(parameter), what, self._average)
-            found[what] = parameter, 1.0
+            dtype = dtype_of(parameter)
+            require_table_dtype(dtype, what)
+            found[what] = parameter, share_of_parameter(dtype, self._average)
         for name, buffer in self._module.named_buffers():
             if (share := self._shares.of(dtype_of(buffer))) is not None:
                 what = f"buffer {name}"

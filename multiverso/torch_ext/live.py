@@ -3,7 +3,7 @@
 import torch
 
 from multiverso.sync import _live
-from multiverso.sync._param_manager import SyncStatistics
+from multiverso.sync._shares import SyncStatistics
 from multiverso.tables import View
 from multiverso.torch_ext.param_manager import tensors_of
 

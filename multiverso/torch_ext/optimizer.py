@@ -9,7 +9,8 @@ import torch
 
 from multiverso._native import capi
 from multiverso.api import current_session
-from multiverso.sync._param_manager import SyncStatistics, checked_freq
+from multiverso.sync._param_manager import checked_freq
+from multiverso.sync._shares import SyncStatistics, averages_by_default
 from multiverso.sync._tensor_sync import failing_on_all_ranks
 from multiverso.torch_ext.embedding import layers_of
 from multiverso.torch_ext.param_manager import TorchParamManager
@@ -51,6 +52,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         As for `multiverso.sync.ParamSync`.
     average : bool, optional
         Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
+        True by default, with a FutureWarning if there are several workers, because earlier versions
+        summed.
     scaler : torch.amp.GradScaler, optional
         The scaler of the loss, if the module has an `Embedding` or an `EmbeddingBag`.
     **options : optional
@@ -88,19 +91,20 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         sync_buffers: SyncStatistics = "average",
         *,
         overlap: bool = False,
-        average: bool = False,
+        average: bool | None = None,
         scaler: Any = None,
         **options: Any,
     ) -> Any:
         """Add the sync to `optimizer`, and return it."""
         current_session()
+        averages = averages_by_default(average, options, cls.__name__)
         with failing_on_all_ranks():
             _require_plain(optimizer)
             freq = checked_freq(freq)
             if isinstance(module, torch.nn.Module):  # The manager rejects anything else.
                 _require_parameters_of(module, optimizer.param_groups)
         manager = TorchParamManager(
-            module, sync_buffers, overlap=overlap, average=average, sync_every=freq, **options
+            module, sync_buffers, overlap=overlap, average=averages, sync_every=freq, **options
         )
         distribution = _Distribution(optimizer, manager, freq, scaler)
         if not isinstance(optimizer, DistributedOptimizer):

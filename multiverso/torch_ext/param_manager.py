@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 
-from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
+from multiverso.sync._param_manager import ParamManager
+from multiverso.sync._shares import Shares, SyncStatistics
 from multiverso.sync._tensor import Tensors
 from multiverso.torch_ext._module_tensors import ModuleTensors
 

@@ -108,6 +108,26 @@ def average_of_random_deltas_matches_a_model_bitwise():
             same_bits(array, model)
 
 
+@case(sync=True)
+def integers_are_those_of_the_master_where_others_are_averaged():
+    me, workers = mv.worker_id(), mv.num_workers()
+    for overlap in (False, True):
+        weights = np.zeros(3)
+        steps, counts = np.zeros((2, 2), np.int64).T, np.zeros(5, np.int32)
+        sync = ParamSync([steps, weights, counts], average=True, overlap=overlap)
+        for _ in range(3):
+            weights += workers * (me + 1)
+            steps += me + 1
+            counts += 2 * me + 1
+            sync.sync()
+        sync.wait()
+        sync.sync()
+        sync.wait()
+        equal(weights, np.full(3, 3 * workers * (workers + 1) / 2))
+        equal(steps, np.full((2, 2), 3))
+        equal(counts, np.full(5, 3))
+
+
 @case()
 def average_of_a_loaded_table_is_that_of_this_job():
     if mv.size() == 1:

@@ -91,7 +91,8 @@ def averages():
     """Sync averaged deltas of 12 per worker, alone, with a joiner, and alone again."""
     begin()
     weights, counts = np.zeros(1000, np.float32), np.zeros(3)
-    sync = ParamSync([weights, counts], average=True)
+    steps = np.zeros(2, np.int64)
+    sync = ParamSync([weights, counts, steps], average=True)
     assert (weights == (12 if IS_JOINER else 0)).all()
     worker.announce("busy")
     if not IS_JOINER:
@@ -102,10 +103,12 @@ def averages():
     mv.barrier()
     weights += 12
     counts -= 2
+    steps += 5 if mv.is_master_worker() else 7
     sync.sync()
     mv.barrier()
     sync.sync()
     seen = [float(weights[0]), float(counts[0])]
+    assert (steps == 5).all(), steps
     mv.barrier()
     if not IS_JOINER:
         wait_until(lambda: mv.num_workers() == 1)

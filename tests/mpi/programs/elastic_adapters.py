@@ -22,7 +22,7 @@ class TorchModel:
         self.torch = torch
         self.module = torch.nn.Linear(3, 1)
         optimizer = torch.optim.SGD(self.module.parameters(), lr=0.05)
-        self.optimizer = DistributedOptimizer(optimizer, self.module)
+        self.optimizer = DistributedOptimizer(optimizer, self.module, average=False)
         self.sync = self.optimizer.sync
 
     def weights(self):

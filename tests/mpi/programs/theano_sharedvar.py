@@ -69,12 +69,14 @@ def average_of_the_workers():
     variables = [mv_shared(np.zeros(4, dtype), average=True) for dtype in ("f2", "f4", "f8")]
     variables.append(MVSharedVariable(theano.shared(np.zeros(4)), average=True))
     assert MVSharedVariable(variables[0]) is variables[0]  # keeps its table
-    raises(TypeError, lambda: mv_shared(np.zeros(4, int), average=True), "average=True, received")
+    integers = mv_shared(np.zeros(4, np.int32), average=True)
     for rounds in (1, 2):
         for variable in variables:
             value = variable.get_value()
             variable.set_value(value + value.dtype.type(2 * (me + 1)))
+        integers.set_value(integers.get_value() + np.int32(me + 5))
         sync_all_mv_shared_vars()
+        equal(integers.get_value(), np.full(4, rounds * 5))  # the master's
         for variable in variables:
             equal(variable.get_value(), np.full(4, rounds * (workers + 1)))
 

@@ -161,7 +161,7 @@ def after_a_skipped_step():
         module = torch.nn.Linear(2, 1)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         optimizer = torch.optim.SGD(module.parameters(), lr=0.01, fused=fused)
-        optimizer = DistributedOptimizer(optimizer, module)
+        optimizer = DistributedOptimizer(optimizer, module, average=False)
         for step in range(4):
             x = torch.full((4, 2), float("inf") if step == 2 and me == workers - 1 else 1.0 + me)
             optimizer.zero_grad()

@@ -272,8 +272,11 @@ class TestRejectedArguments(JaxTestCase):
         self.check(TypeError, "received bool", lambda: PytreeSync([jnp.zeros(2, bool)]))
         self.check(TypeError, "overlap: expected", lambda: PytreeSync(tree(), overlap=1))
         self.check(TypeError, "average: expected", lambda: PytreeSync(tree(), average=1))
-        integers = [jnp.zeros(2, int)]
-        self.check(TypeError, "expected floats", lambda: PytreeSync(integers, average=True))
+
+    def test_syncs_integers_beside_averages(self):
+        sync = PytreeSync({"w": jnp.zeros(2), "step": jnp.zeros((), jnp.int32)})
+        params = sync.sync({"w": jnp.ones(2), "step": jnp.asarray(3, jnp.int32)})
+        self.assertEqual(int(params["step"]), 3)
 
     def test_rejects_changed_structure_shape_and_dtype(self):
         sync = PytreeSync(tree())

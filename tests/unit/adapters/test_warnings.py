@@ -10,6 +10,8 @@ import pytest
 import sessions
 from requirements import is_installed
 
+from multiverso._session import Session
+from multiverso.sync._shares import averages_by_default
 from multiverso.sync._tensor_sync import TensorSync
 
 pytestmark = pytest.mark.frameworks
@@ -44,6 +46,31 @@ class TestTorch(WarningsTestCase):
             (lambda: TorchParamManager(torch.nn.Embedding(3, 2)), 2),
         ):
             self.assertEqual(self.messages(make, workers=workers), [])
+
+
+class TestAverageByDefault(sessions.SessionTestCase):
+    def average(self, average=None, workers=2, **options):
+        """Return whether an adapter averages, and its warnings, as with that many workers."""
+        with (
+            mock.patch.object(Session, "num_workers", workers),
+            warnings.catch_warnings(record=True) as caught,
+        ):
+            warnings.simplefilter("always")
+            averages = averages_by_default(average, options, "PytreeSync")
+        return averages, [(w.category, str(w.message)) for w in caught]
+
+    def test_warns_several_workers_until_they_choose(self):
+        averages, ((category, message),) = self.average()
+        self.assertTrue(averages)
+        self.assertIs(category, FutureWarning)
+        self.assertIn("pass average=True to keep the average, or average=False to sum", message)
+        self.assertEqual(self.average(workers=1), (True, []))
+        for choice in (True, False):
+            self.assertEqual(self.average(choice), (choice, []))
+
+    def test_leaves_deltas_to_an_updater(self):
+        self.assertEqual(self.average(updater="nesterov", learning_rate=0.1), (False, []))
+        self.assertEqual(self.average(updater="add", wire="int8")[0], True)
 
 
 @unittest.skipUnless(is_installed("keras"), "needs Keras")

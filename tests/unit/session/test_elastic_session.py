@@ -12,7 +12,7 @@ from multiverso._local.processes import has_session, join_targets
 from multiverso._session import membership
 from multiverso.api import current_session
 from multiverso.sync import ParamSync
-from multiverso.sync._param_manager import Shares
+from multiverso.sync._shares import Shares, share_of_parameter
 
 
 class TestElasticSession(SessionCleanupTestCase):
@@ -106,6 +106,11 @@ class TestElasticSession(SessionCleanupTestCase):
                 self.assertEqual([mean(), scaled(), master(), count()], [0.25, 1, 4, 1])
                 with mock.patch.object(type(session), "is_master_worker", return_value=False):
                     self.assertEqual([mean(), scaled(), master(), count()], [0.25, 1, 0, 0])
+            step = share_of_parameter("int64", average=True)
+            self.assertEqual(step(), 1)
+            with mock.patch.object(type(session), "is_master_worker", return_value=False):
+                self.assertEqual(step(), 0)
+            self.assertEqual(share_of_parameter("int64", average=False), 1)
         with mv.session():
             self.assertEqual(Shares("master", "x", True).of("float32"), 1)
 

@@ -19,7 +19,7 @@ class Model(ManagedModel):
         self.params = {"first": leaves[:1], "others": tuple(leaves[1:])}
 
     def attach(self, **options):
-        self.manager = PytreeSync(self.params, **options)
+        self.manager = PytreeSync(self.params, **{"average": False} | options)
         self.params = self.manager.params
 
     def values(self):
