@@ -68,7 +68,7 @@ endif
         test-asan test-tsan fuzz docs lint bench wheels sdist compiler clean requirements
 
 help:
-	@echo 'make demo      train a logistic regression with NP=$(NP) processes in $(MPICH)'
+	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH)'
 	@echo 'make test      the tests of the core: C++, Python, and MPI with 1 to 4 ranks under MPICH;'
 	@echo '               or one of its parts, test-cpp and test-python'
 	@echo 'make test-all  these and all other tests; the other parts are docs, test-slow, test-openmpi'
@@ -91,7 +91,8 @@ demo: compiler $(MPICH)/.created
 	@$(MAKE) --no-print-directory $(MPICH)/.requirements & requirements=$$!; \
 	  $(MAKE) --no-print-directory $(LIBRARY) && wait $$requirements
 	@$(MAKE) --no-print-directory $(MPICH)/.demo
-	$(call run,$(MPICH),mpirun -np $(NP) python examples/numpy/logistic_regression.py)
+	$(call run,$(MPICH),mpirun -np 1 python examples/numpy/logistic_regression.py --epochs 200)
+	$(call run,$(MPICH),mpirun -np $(NP) python examples/numpy/logistic_regression.py --epochs 200)
 
 # ---- Tests -----------------------------------------------------------------------------------------
 
@@ -106,12 +107,25 @@ test test-all:
 
 test-cpp: export GTEST_OUTPUT := xml:$(CURDIR)/$(RESULTS)/cpp/
 test-cpp: $(LIBRARY)
+	@! grep -q 'GoogleTest not found' $(BUILD)/configure.log || { $(GET_GOOGLETEST) }
 	$(call run,$(MPICH),cmake --build $(BUILD))
 	$(call run,$(MPICH),ctest --test-dir $(BUILD) --output-on-failure --parallel $(TEST_JOBS))
 
+# Where GoogleTest is not installed, apt downloads the sources that Debian and Ubuntu have of it, which
+# needs no root because nothing is installed. Its lists go to the build folder, too.
+GOOGLETEST := build/googletest
+define GET_GOOGLETEST
+  echo 'Downloading GoogleTest, which the C++ tests need'; \
+  { mkdir -p $(GOOGLETEST)/lists/partial && cd $(GOOGLETEST) && \
+  set -- -qq -o Dir::State::Lists="$$PWD/lists" -o Dir::Cache="$$PWD/cache" && \
+  apt-get "$$@" update && apt-get "$$@" download googletest && dpkg-deb -x googletest_*.deb . && \
+  cd $(CURDIR) && $(call in,$(MPICH)) cmake $(BUILD); } > $(BUILD)/googletest.log 2>&1 || \
+  echo 'GoogleTest could not be downloaded, so the C++ tests are skipped: apt install libgtest-dev';
+endef
+
 # The -m expressions of test-python and test-slow complement each other, so no test can be left out.
 # The other environments repeat tests with another MPI or with frameworks.
-test-python: $(MPICH)/.installed $(FAILPOINTS)
+test-python: $(MPICH)/.installed
 	$(call run,$(MPICH),$(call pytest,mpich,-m "not slow and not frameworks"))
 
 test-unit: $(MPICH)/.installed $(FAILPOINTS)

@@ -20,8 +20,17 @@ if importlib.util.find_spec("theano"):
 # Where ranks outnumber cores, threads of OpenMP that poll keep the others from working.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+MPI_TESTS = Path(__file__).parent / "mpi"
+
 #: Ranks, and ranks per node, of the jobs of `make test`: on one node, and two nodes of two ranks.
 CORE_LAYOUTS = {(1, 1), (2, 2), (3, 3), (4, 4), (4, 2)}
+
+#: The files of tests/mpi in `make test`, which takes less than five minutes: those of the promises
+#: in the README. The others test rarer options, faults and ends of jobs.
+CORE_FILES = {
+    *("test_consistency.py", "test_disagreements.py", "test_live.py", "test_losses.py"),
+    *("test_nodes.py", "test_param_sync.py", "test_semantics.py"),
+}
 
 #: The files that take longest for their number of tests.
 LONG_FILES = {
@@ -33,12 +42,13 @@ LONG_FILES = {
 # This hook must run before that of pytest, which evaluates -m.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark other layouts slow, and start long tests first, so that none of them runs last alone."""
+    """Mark what `make test` leaves out slow, and start long tests first, so none ends alone."""
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         # Tests without a parameter np run on 3 ranks.
         ranks, per_node = params.get("np", 3), params.get("per_node")
-        if per_node and (ranks, per_node) not in CORE_LAYOUTS:
+        is_core = item.path.parent != MPI_TESTS or item.path.name in CORE_FILES
+        if not is_core or (per_node and (ranks, per_node) not in CORE_LAYOUTS):
             item.add_marker("slow")
 
     def position(item: pytest.Item) -> tuple[bool, bool]:

@@ -45,7 +45,7 @@ def values_of(params):
 
 class TestPytreeSync(JaxTestCase):
     def test_sync_returns_the_sum_of_all_deltas(self):
-        sync = PytreeSync(tree())
+        sync = PytreeSync(tree(), average=False)
         params = sync.params
         for turn in range(1, 4):
             params = jax.tree.map(lambda leaf: leaf + 2, params)
@@ -56,7 +56,7 @@ class TestPytreeSync(JaxTestCase):
 
     def test_the_first_arrays_may_be_donated(self):
         given = tree()
-        sync = PytreeSync(given)
+        sync = PytreeSync(given, average=False)
         sync.tables[0].add(np.ones(11))
         params = jax.jit(plus_one, donate_argnums=0)(given)
         for leaf in jax.tree.leaves(given):
@@ -92,7 +92,8 @@ class TestPytreeSync(JaxTestCase):
             np.testing.assert_array_equal(np.asarray(leaf, np.float32), 2)
 
     def test_accumulates_deltas_below_half_precision(self):
-        sync = PytreeSync({"w": jnp.full(4, 1000, jnp.float16)})  # adjacent values are 0.5 apart
+        # Adjacent values are 0.5 apart.
+        sync = PytreeSync({"w": jnp.full(4, 1000, jnp.float16)}, average=False)
         params = sync.params
         for _ in range(8):
             sync.tables[0].add(np.full(4, 0.125))
@@ -154,7 +155,7 @@ class TestMemory(JaxTestCase):
         params = {"w": jnp.ones((64, 32)), "b": jnp.ones(16), "c": jnp.ones(())}
         for overlap in (False, True):
             with self.subTest(overlap=overlap):
-                sync = PytreeSync(params, overlap=overlap)
+                sync = PytreeSync(params, overlap=overlap, average=False)
                 kept = [(sync.params, copied(sync.params))]
                 for _ in range(50):
                     given = plus_one(kept[-1][0])
@@ -194,7 +195,7 @@ class TestMemory(JaxTestCase):
             self.assertEqual(set(values_of(later)), {300.0 * (turn + 1)})
 
     def test_one_array_may_be_two_leaves(self):
-        sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
+        sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)], average=False)
         one = jnp.ones(16)
         first, second = sync.sync([one, one])
         sync.tables[0].add(np.repeat([1.0, 5.0], 16))
@@ -207,7 +208,7 @@ class TestMemory(JaxTestCase):
         dtypes = ("float32", "float16", "float32", "bfloat16", "float32", "int32", "float16")
         given = [jnp.full(index + 1, index, dtype) for index, dtype in enumerate(dtypes)]
         given.append(jnp.zeros((0, 3)))
-        sync = PytreeSync(given)
+        sync = PytreeSync(given, average=False)
         params = sync.params
         for _ in range(3):
             for table in sync.tables:
@@ -220,7 +221,7 @@ class TestMemory(JaxTestCase):
     def test_detects_copies_that_the_compiler_optimized_away(self):
         for shared_copies in (list, lambda arrays: [jnp.copy(arrays[0])] * len(arrays)):
             with mock.patch.object(_arrays, "_copy_all", shared_copies):
-                sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
+                sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)], average=False)
                 given = plus_one(sync.params)
                 sync.tables[0].add(np.repeat([1.0, 5.0], 16))
                 got = sync.sync(given)

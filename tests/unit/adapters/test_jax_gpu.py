@@ -33,7 +33,7 @@ near, far = jax.devices("cpu")[0], jax.devices()[-1]
 with mv.session():
     for inner, outer in ((near, far), (far, near), (near, None), (far, None)):
         with jax.default_device(inner):
-            sync = PytreeSync({"w": jnp.zeros(300)})
+            sync = PytreeSync({"w": jnp.zeros(300)}, average=False)
             params = sync.sync({"w": sync.params["w"] + 1})
         with jax.default_device(outer):
             for turn in (2, 3):

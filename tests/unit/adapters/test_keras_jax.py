@@ -57,7 +57,7 @@ class TestTrainerState(KerasTestCase):
     def test_averages_statistics_over_workers(self):
         for dtype in ("float32", "float16"):
             model = model_of(keras.layers.Dense(2), Counter(dtype=dtype))
-            with mock.patch("multiverso.sync._param_manager.Shares.of", return_value=0.5):
+            with mock.patch("multiverso.sync._shares.Shares.of", return_value=0.5):
                 callback = MVCallback(model)  # one of two workers
             others = [Adder(callback), Adder(callback)]
             self.assertLess(self.copies_back(model, *others, callback, epochs=2), 12)

@@ -113,7 +113,7 @@ class TestVariables(KerasTestCase):
     def test_averages_statistics_over_workers(self):
         for dtype in ("float32", "float16"):
             model = model_of(keras.layers.Dense(2), Counter(dtype=dtype))
-            with mock.patch("multiverso.sync._param_manager.Shares.of", return_value=0.5):
+            with mock.patch("multiverso.sync._shares.Shares.of", return_value=0.5):
                 callback = MVCallback(model)  # one of two workers
             keeper = Keeper()
             fit(model, Adder(callback), Adder(callback), callback, keeper, epochs=2)
