@@ -5,12 +5,17 @@
 The program prints, for each run, the processor time of the whole job with its imports, divided by
 the number of processes: about what the run takes with a core for each process. It draws the
 example's validation error over the epochs, if the example reports it, as NAME.png in the folder,
-where NAME is the example with underscores.
+where NAME is the example with underscores. With --speed FILE it draws the accuracy over the seconds
+of training instead, the medians of several runs of torch/digits.py.
+
+    python benchmarks/gallery.py torch/digits.py --speed docs/images/digits_speed.png
 """
 
 import argparse
+import itertools
 import json
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,7 +23,9 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 WORKERS = (1, 2, 4)
+RUNS = 5  # of which --speed takes the median
 TIMEOUT = 1800  # seconds for one job
+STYLES = ("o-", "s--", "^:")  # lines that are different without colors, too
 
 
 def run(example, workers):
@@ -41,6 +48,29 @@ def errors_of(result):
     if isinstance(history, dict):  # of Keras
         return [1 - accuracy for accuracy in history.get("val_accuracy", [])]
     return [entry[1] if isinstance(entry, list) else entry for entry in history]
+
+
+def speed_of(results):
+    """Return the median seconds and the median accuracy after each epoch of several runs."""
+    times = [[*itertools.accumulate(result["epoch_seconds"])] for result in results]
+    accuracies = [[1 - error for error in errors_of(result)] for result in results]
+    return [[*map(statistics.median, zip(*runs, strict=True))] for runs in (times, accuracies)]
+
+
+def draw_speed(speeds, path):
+    """Draw the accuracy over the seconds of training, one line for each number of workers."""
+    from matplotlib.figure import Figure
+
+    figure = Figure((6.4, 3), layout="constrained")
+    axes = figure.subplots()
+    for (workers, (seconds, accuracies)), style in zip(speeds.items(), STYLES, strict=False):
+        label = f"{workers} worker{'s' if workers > 1 else ''}"
+        axes.plot(seconds, [100 * accuracy for accuracy in accuracies], style, label=label)
+    axes.set(xlabel="seconds of training", ylabel="validation accuracy, %")
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    figure.savefig(path, dpi=160)
 
 
 def draw(errors, path):
@@ -66,8 +96,14 @@ def main():
     )
     parser.add_argument("examples", nargs="+", help="files of examples/")
     parser.add_argument("--folder", type=Path, default=Path(), help="for the plots (default: here)")
+    parser.add_argument("--speed", type=Path, metavar="FILE", help="draw the accuracy over time")
     args = parser.parse_args()
-    for example in args.examples:
+    for example in args.examples if args.speed else ():
+        results = {workers: [] for workers in WORKERS}
+        for workers in WORKERS * RUNS:  # They alternate, because the speed of a machine drifts.
+            results[workers].append(run(example, workers)[1])
+        draw_speed({workers: speed_of(some) for workers, some in results.items()}, args.speed)
+    for example in () if args.speed else args.examples:
         errors = {}
         for workers in WORKERS:
             seconds, result = run(example, workers)

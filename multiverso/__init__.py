@@ -33,7 +33,6 @@ from multiverso.api import (
     is_master_worker,
     load,
     num_workers,
-    publish,
     rank,
     save,
     session,
@@ -45,6 +44,7 @@ from multiverso.api import (
 )
 from multiverso.devices import assign_device, local_rank
 from multiverso.errors import MultiversoError, OperationTimeout, PeerLostError
+from multiverso.publishing import follow, publish
 from multiverso.tables import ArrayTable, HashTable, MatrixTable, attach, hash_keys
 from multiverso.work import Work
 
@@ -66,6 +66,7 @@ __all__ = [
     "checkpoint",
     "errors",
     "finish",
+    "follow",
     "hash_keys",
     "init",
     "initializers",

@@ -18,6 +18,7 @@ __all__ = [
     "OperationTimeout",
     "PeerError",
     "PeerLostError",
+    "PublicationError",
     "RankError",
     "StateError",
     "TransportError",
@@ -175,6 +176,21 @@ class CheckpointCorruptError(MultiversoError, ValueError):
         """Store the report of the library about the file."""
         self.path = path
         self.offset = position
+
+
+class PublicationError(MultiversoError, ValueError):
+    """A file of a followed folder is missing, damaged, or from somewhere else.
+
+    The view still has the last version that was complete.
+
+    Attributes
+    ----------
+    path : str or None
+        The path of the file.
+
+    """
+
+    path: str | None = None
 
 
 class InternalError(MultiversoError, RuntimeError):

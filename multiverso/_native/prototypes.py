@@ -51,6 +51,11 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     ),
     "MV_ReaderWait": (c_int32, (MV_Reader, c_int64, c_int64, POINTER(c_int64), POINTER(c_int64))),
     "MV_ReaderClose": (c_int32, (MV_Reader,)),
+    "MV_FindChanges": (
+        c_int32,
+        (c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, POINTER(c_int64)),
+    ),
+    "MV_RoundToBfloat16": (c_int32, (c_void_p, c_void_p, c_int64)),
     "MV_ClaimRank": (c_int32, (c_int32, POINTER(c_int32))),
     "MV_HasLostRanks": (c_int32, ()),
     "MV_SessionLost": (c_int32, (MV_Session, POINTER(c_int64), c_int64, POINTER(c_int64))),

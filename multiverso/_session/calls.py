@@ -172,48 +172,6 @@ def load(directory: StrPath, *, missing_ok: bool = False) -> int | None:
     return step
 
 
-def publish(step: int = 0) -> int:
-    """Show all tables, as they are now, to readers as one version. Collective over all ranks.
-
-    Readers get the tables with `View.cut`. No worker changes a table during the call. The first two
-    calls copy all tables to shared memory, which they keep; later ones copy what has changed since
-    the call before the last one. So a job that publishes uses up to three times the memory of its
-    tables, without the optimizer's state. Tables with an initializer take memory for the rows that
-    have been changed.
-
-    Parameters
-    ----------
-    step : int, optional
-        A number for the readers, such as the batch, 0 or more.
-
-    Returns
-    -------
-    int
-        The version: 1, 2, ...
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `step` is not an integer of 0 or more.
-    StateError
-        If no session is open, or the session has no name.
-    MemoryError
-        On all ranks, if there is not enough memory. Readers keep the last version.
-    MismatchError, OperationTimeout, PeerLostError, AbortedError
-        If not all ranks make the call with the same step.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> with mv.session(name="train"):
-    ...     table = mv.ArrayTable(10)
-    ...     mv.publish(step=100)
-    1
-
-    """
-    return current().publish(step)
-
-
 def stats() -> dict[str, dict[str, float]]:
     """Return what this rank has moved from and to each table since the table was created.
 

@@ -196,10 +196,7 @@ class DenseTable(AtomicCalls, InPlaceCalls):
 
         """
         since = integer(since, "since", 0)
-        ranges = (c_int64 * (2 * self._description().max_changes))()
-        count, version = c_int64(), c_int64()
-        checked.MV_TableListChanges(self._handle, since, ranges, byref(count), byref(version))
-        pairs = np.frombuffer(ranges, np.int64)[: 2 * count.value].reshape(-1, 2)
+        pairs, version = self._list_changes(since)
         row_ids = np.concatenate([np.empty(0, np.int64), *(np.arange(*pair) for pair in pairs)])
         values = np.empty((len(row_ids), *self._shape[1:]), self._dtype)
         if len(row_ids) == self._shape[0]:
@@ -213,7 +210,15 @@ class DenseTable(AtomicCalls, InPlaceCalls):
                 values.size,
                 0,
             )
-        return row_ids, values, version.value
+        return row_ids, values, version
+
+    def _list_changes(self, since: int) -> tuple[NDArray[np.int64], int]:
+        """Return ranges of rows that have changed since a version, and the version of now."""
+        ranges = (c_int64 * (2 * self._description().max_changes))()
+        count, version = c_int64(), c_int64()
+        checked.MV_TableListChanges(self._handle, since, ranges, byref(count), byref(version))
+        pairs = np.frombuffer(ranges, np.int64)[: 2 * count.value].reshape(-1, 2)
+        return pairs, version.value
 
     def _get_async(self, out: Any) -> Future[Any]:
         return self._read_in_background(b"get", None, self._shape, out)

@@ -53,6 +53,7 @@ class LiveTable:
         self.is_live: bool = raw["is_live"]
         self.is_published: bool = raw["is_published"]
         self.dtype: np.dtype[Any] = DTYPES.get(raw["dtype"], _FLOAT32)
+        self._code: int = raw["dtype"]
         self._num_row, self._num_col = raw["num_row"], raw["num_col"]
         self.rows = range(raw["first_row"], raw["end_row"])
         self.shape: tuple[int | None, ...] = (self._num_row, self._num_col)

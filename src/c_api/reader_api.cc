@@ -11,6 +11,8 @@
 #include "c_api/write_text.h"
 #include "multiverso/c_api.h"
 #include "reader/job_reader.h"
+#include "reader/value_changes.h"
+#include "shard/half.h"
 
 namespace multiverso::c_api {
 namespace {
@@ -97,4 +99,28 @@ int32_t MV_ReaderClose(MV_Reader reader) {
     if (use) use->EndWaits();
   }
   return Readers().Release(reader);
+}
+
+int32_t MV_FindChanges(const void* now, void* before, int64_t element_bytes, int64_t count,
+                       uint32_t* counts, uint16_t* places, void* values, int64_t* changed) {
+  return Guard([&]() -> Status {
+    const bool has_memory = now != nullptr && before != nullptr && counts != nullptr &&
+                            places != nullptr && values != nullptr;
+    if (count < 0 || changed == nullptr || (count > 0 && !has_memory)) {
+      return Status(Code::kValue, "MV_FindChanges: expected two arrays and room for the results");
+    }
+    MV_ASSIGN_OR_RETURN(*changed,
+                        FindChanges(now, before, element_bytes, count, counts, places, values));
+    return Status::Ok();
+  });
+}
+
+int32_t MV_RoundToBfloat16(const float* values, uint16_t* rounded, int64_t count) {
+  return Guard([&]() -> Status {
+    if (count < 0 || (count > 0 && (values == nullptr || rounded == nullptr))) {
+      return Status(Code::kValue, "MV_RoundToBfloat16: expected two arrays");
+    }
+    half::RoundToNearest(DType::kBFloat16, values, count, rounded);
+    return Status::Ok();
+  });
 }

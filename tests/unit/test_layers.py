@@ -31,7 +31,7 @@ PACKAGE_LAYERS = (
     ("devices", "initializers", "updaters"),
     ("_session",),
     ("api", "tables"),
-    ("checkpoint", "sync", "work"),
+    ("checkpoint", "publishing", "sync", "work"),
     ("__init__",),
     ("_commands",),
     ("__main__",),

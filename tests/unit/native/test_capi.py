@@ -24,8 +24,8 @@ SCALARS = {
     "char*": ctypes.c_char_p,
     "const char**": ctypes.POINTER(ctypes.c_char_p),
     **dict.fromkeys(("const void*", "void* const*", "void*"), ctypes.c_void_p),
-    # Arrays of row ids are passed by address, like arrays of elements.
-    "const int64_t*": ctypes.c_void_p,
+    # Arrays of numbers are passed by address, like arrays of elements.
+    **dict.fromkeys(("const int64_t*", "const float*", "uint16_t*", "uint32_t*"), ctypes.c_void_p),
     "int32_t*": ctypes.POINTER(ctypes.c_int32),
     "int64_t*": ctypes.POINTER(ctypes.c_int64),
     **dict.fromkeys(

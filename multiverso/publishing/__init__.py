@@ -1,0 +1,122 @@
+"""Publishing a session's tables to other processes: in shared memory, and through a folder.
+
+`publish` marks a version, which readers on this machine get with `multiverso.attach`. With ``to=``
+it also writes the version to a folder, for readers on any machine that sees it, which `follow` it.
+"""
+
+import os
+from typing import Literal
+
+from multiverso import _session
+from multiverso._native import arguments
+from multiverso.errors import StateError
+from multiverso.publishing._publisher import Options, Publisher
+from multiverso.publishing._tables import FollowedArray, FollowedRows, FollowedTable
+from multiverso.publishing._view import FollowedView, follow
+
+__all__ = [
+    "FollowedArray",
+    "FollowedRows",
+    "FollowedTable",
+    "FollowedView",
+    "follow",
+    "publish",
+]
+
+
+def publish(
+    step: int = 0,
+    *,
+    to: str | os.PathLike[str] | None = None,
+    dtype: Literal["bfloat16"] | None = None,
+    full_every: int = 10,
+    keep: int = 3,
+) -> int:
+    """Show all tables, as they are now, to readers as one version. Collective over all ranks.
+
+    Readers on this machine get the tables with `View.cut`. No worker changes a table during the
+    call. The first two calls copy all tables to shared memory, which they keep; later ones copy
+    what has changed since the call before the last one. So a job that publishes uses up to three
+    times the memory of its tables, without the optimizer's state. Tables with an initializer take
+    memory for the rows that have been changed.
+
+    With `to`, a thread of one rank on each node also writes the version to a folder while the
+    workers go on, and `follow` reads it on any machine. It writes all values, or the values that
+    differ bit by bit from the publication before. It keeps one more copy of what it has written. A
+    call waits until the publication before the last one has been written.
+
+    Parameters
+    ----------
+    step : int, optional
+        A number for the readers, such as the batch, 0 or more.
+    to : path, optional
+        A folder that all nodes see, for this job alone; with the package fsspec, also an address
+        such as "s3://bucket/folder".
+    dtype : {"bfloat16", None}, optional
+        "bfloat16" rounds float32 in the folder, so that most values do not differ after a step.
+    full_every : int, optional
+        Every so many publications, all values are written. Readers that come late read one such
+        publication, and those after it.
+    keep : int, optional
+        How many publications stay readable in the folder, with those that they differ from.
+
+    Returns
+    -------
+    int
+        The version in the session: 1, 2, ... The folder has numbers of its own, which go on with
+        the next job.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    StateError
+        If no session is open, or the session has no name. With `to`: if the session is elastic or
+        may continue without lost ranks, or if another job publishes to the folder.
+    PublicationError, OSError
+        With `to`, if the folder cannot be used, or an earlier publication could not be written.
+        The next one is full.
+    MemoryError
+        On all ranks, if there is not enough memory. Readers keep the last version.
+    MismatchError, OperationTimeout, PeerLostError, AbortedError
+        If not all ranks make the call with the same step, or a publication takes too long.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session(name="train"):
+    ...     table = mv.ArrayTable(10)
+    ...     mv.publish(step=100)
+    1
+
+    """
+    session = _session.current()
+    step = arguments.integer(step, "step", 0)
+    options = Options(
+        rounds=dtype is not None and arguments.choice(dtype, "dtype", ("bfloat16",)) is not None,
+        full_every=arguments.integer(full_every, "full_every", 1),
+        keep=arguments.integer(keep, "keep", 1),
+    )
+    path = None if to is None else arguments.text(os.fspath(to), "to")
+    if path is not None and session.options.continues:
+        msg = (
+            "publish(to=): expected a session whose ranks stay the same, received elastic=True or "
+            'on_peer_lost="continue"'
+        )
+        raise StateError(msg)
+    publishers = session.companions.setdefault(__name__, [])
+    if session.local_rank > 0 or (path is None and not publishers):
+        return session.publish(step)
+    publisher = next((one for one in publishers if one.path == path), None)
+    if publisher is None and path is not None:
+        publisher = Publisher(session, path)
+        publishers.append(publisher)
+        session.closers.append(publisher.close)
+    for one in publishers:
+        one.make_room(session.published)
+    if publisher is None:
+        return session.publish(step)
+    seen = publisher.prepare(session)
+    version = session.publish(step)
+    publisher.start(session, version, step, seen, options)
+    return version

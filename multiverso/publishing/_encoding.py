@@ -1,0 +1,238 @@
+"""What a node writes of each table: all values, or those that differ from the last publication.
+
+Each encoder keeps a copy of what it has written, and compares the next version with it bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ctypes import byref, c_int64
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._native import arrays, capi
+from multiverso._native.library import checked
+from multiverso.publishing._format import BLOCK, DTYPES, Tensor
+from multiverso.tables._live_table import LiveTable
+
+#: The name of a dtype in the format, by its code in the C API.
+NAMES: Final = {
+    capi.MV_FLOAT32: "F32",
+    capi.MV_FLOAT64: "F64",
+    capi.MV_INT32: "I32",
+    capi.MV_INT64: "I64",
+    capi.MV_FLOAT16: "F16",
+    capi.MV_BFLOAT16: "BF16",
+}
+#: The rows that are read at once.
+_CHUNK: Final = 65_536
+
+#: The metadata of a table in a file, and its tensors.
+Encoded: TypeAlias = tuple[dict[str, Any], dict[str, Tensor]]
+
+
+class OutdatedError(Exception):
+    """The session has published so much since a version that it cannot be read any more."""
+
+
+class Encoder:
+    """Base of the encoders of one table on one node.
+
+    Parameters
+    ----------
+    name : str
+        The name of the table in the file.
+    stored : str
+        The dtype in the format; "BF16" rounds float32.
+
+    """
+
+    def __init__(self, name: str, stored: str) -> None:
+        self.name = name
+        self.stored = stored
+
+    def encode(self, live: LiveTable, version: int, is_full: bool) -> Encoded:
+        """Return what to write of a version; raise OutdatedError if it is not complete any more."""
+        raise NotImplementedError
+
+    def _record(self, live: LiveTable, is_full: bool, **entries: object) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "table": live.name,
+            "shape": list(live.shape),
+            "dtype": live.dtype.name,
+            "stored": self.stored,
+            "full": is_full,
+            **entries,
+        }
+
+    def _bits(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values of the table as the format stores them."""
+        if self.stored == "BF16":
+            rounded = np.empty(values.shape, np.uint16)
+            address = arrays.address(values)
+            checked.MV_RoundToBfloat16(address, arrays.address(rounded), values.size)
+            return rounded
+        return values.astype(DTYPES[self.stored], copy=False)
+
+
+class DenseEncoder(Encoder):
+    """A table all of whose values exist. Each node writes a share of the rows, or elements."""
+
+    def __init__(self, name: str, stored: str, node: int, nodes: int) -> None:
+        super().__init__(name, stored)
+        self._node, self._nodes = node, nodes
+        self._before: NDArray[Any] | None = None
+
+    def encode(self, live: LiveTable, version: int, is_full: bool) -> Encoded:
+        """Return all values of the share, or which differ."""
+        now = live._copy(version)
+        if now is None:
+            raise OutdatedError
+        first, end = (len(now) * node // self._nodes for node in (self._node, self._node + 1))
+        now = self._bits(now[first:end])
+        before = None if is_full else self._before
+        is_full = before is None
+        record = self._record(live, is_full, first=first, count=end - first)
+        if before is None:
+            self._before = now
+            return record, {f"values:{self.name}": Tensor(self.stored, now)}
+        counts, places, values = changes(now, before)
+        return record, {
+            f"counts:{self.name}": Tensor("U32", counts),
+            f"places:{self.name}": Tensor("U16", places),
+            f"values:{self.name}": Tensor(self.stored, values),
+        }
+
+
+def changes(now: NDArray[Any], before: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Copy what differs to `before`; return the counts of the blocks, the places and the values."""
+    counts = np.empty(-(-now.size // BLOCK), np.uint32)
+    # The kernel gives memory to pages only when they are written.
+    places, values = np.empty(now.size, np.uint16), np.empty(now.size, now.dtype)
+    found = c_int64()
+    checked.MV_FindChanges(
+        arrays.address(now),
+        arrays.address(before),
+        now.itemsize,
+        now.size,
+        *(arrays.address(array) for array in (counts, places, values)),
+        byref(found),
+    )
+    return counts, places[: found.value].copy(), values[: found.value].copy()
+
+
+class RowsEncoder(Encoder):
+    """The rows of this node that exist: those with keys, or those that have ever changed.
+
+    Parameters
+    ----------
+    name, stored : str
+        As for `Encoder`.
+    initial : float or None
+        The value of the elements of other rows, or None if that is not one number.
+
+    """
+
+    def __init__(self, name: str, stored: str, initial: float | None) -> None:
+        super().__init__(name, stored)
+        self._initial = initial
+        self._keys = np.empty(0, np.int64)  # sorted
+        self._rows: NDArray[Any] | None = None
+        #: Lists of ranges of rows, without keys, that may have changed since the last publication.
+        self.candidates: list[NDArray[np.int64]] = []
+
+    def encode(self, live: LiveTable, version: int, is_full: bool) -> Encoded:
+        """Return all rows, or the changed rows and the keys that have lost theirs."""
+        is_first = self._rows is None
+        if live.is_hash:
+            keys, values = _all_rows(live, version)
+        else:
+            # A publication that failed has left its lists, whose rows are looked at again.
+            keys, values = _some_rows(live, version, self.candidates)
+            self.candidates.clear()
+            if self._initial is not None:  # Memory comes in areas, whose other rows are initial.
+                differs = (values != self._initial).any(axis=1) | _find(self._keys, keys)[1]
+                keys, values = keys[differs], values[differs]
+        rows = self._bits(values)
+        order = np.argsort(keys, kind="stable")
+        keys, rows = keys[order], rows[order]
+        if self._rows is None:
+            self._rows = rows[:0]
+        changed, removed = self._replace(keys, rows, is_complete=live.is_hash)
+        is_full = is_full or is_first
+        record = self._record(live, is_full, initial=self._initial)
+        if is_full:
+            return record, self._tensors(self._keys, self._rows, None)
+        return record, self._tensors(keys[changed], rows[changed], removed)
+
+    def _replace(
+        self, keys: NDArray[np.int64], rows: NDArray[Any], *, is_complete: bool
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Take over rows; return which of them differ, and the keys that are gone."""
+        assert self._rows is not None
+        places, is_known = _find(self._keys, keys)
+        bits = np.dtype(f"u{rows.itemsize}")
+        changed = ~is_known
+        changed[is_known] = (
+            rows[is_known].view(bits) != self._rows[places[is_known]].view(bits)
+        ).any(axis=1)
+        if is_complete:
+            _, stays = _find(keys, self._keys)
+            removed = self._keys[~stays]
+            self._keys, self._rows = keys, rows
+            return changed, removed
+        self._rows[places[is_known]] = rows[is_known]
+        joined = np.concatenate([self._keys, keys[~is_known]])
+        order = np.argsort(joined, kind="stable")
+        self._rows = np.concatenate([self._rows, rows[~is_known]])[order]
+        self._keys = joined[order]
+        return changed, np.empty(0, np.int64)
+
+    def _tensors(
+        self, keys: NDArray[Any], rows: NDArray[Any], removed: NDArray[Any] | None
+    ) -> dict[str, Tensor]:
+        tensors = {f"keys:{self.name}": Tensor("I64", keys)}
+        tensors[f"rows:{self.name}"] = Tensor(self.stored, rows)
+        if removed is not None:
+            tensors[f"removed:{self.name}"] = Tensor("I64", removed)
+        return tensors
+
+
+def _find(
+    known: NDArray[np.int64], keys: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the places of keys among sorted ones, and which of them are there."""
+    places = np.searchsorted(known, keys)
+    if not len(known):
+        return places, np.zeros(len(keys), bool)
+    return places, known[np.minimum(places, len(known) - 1)] == keys
+
+
+def _all_rows(live: LiveTable, version: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    copied = live._copy(version)
+    if copied is None:
+        raise OutdatedError
+    keys, rows = copied
+    return keys, rows
+
+
+def _some_rows(
+    live: LiveTable, version: int, lists: list[NDArray[np.int64]]
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return the rows in lists of ranges of row numbers, as far as they are rows of this node."""
+    ranges = [pair for pairs in lists for pair in pairs.tolist()]
+    numbers = np.unique(np.concatenate([np.empty(0, np.int64), *_ids_in(ranges, live.rows)]))
+    rows = np.empty((len(numbers), live._num_col), live.dtype)
+    for first in range(0, len(numbers), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        if not live._run(version, b"get_rows", numbers[part], rows[part]):
+            raise OutdatedError
+    return numbers, rows
+
+
+def _ids_in(ranges: Iterable[tuple[int, int]], rows: range) -> list[NDArray[np.int64]]:
+    clipped = ((max(first, rows.start), min(end, rows.stop)) for first, end in ranges)
+    return [np.arange(first, end) for first, end in clipped if first < end]

@@ -1,0 +1,126 @@
+"""Folders of publications: on a file system, or anywhere that fsspec reaches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from multiverso._extras import needs
+from multiverso._native import arguments
+
+#: The name of the file that says which publications there are.
+LATEST = "latest.json"
+
+
+class Folder(Protocol):
+    """A folder whose files appear and are replaced as a whole.
+
+    Attributes
+    ----------
+    name : str
+        The folder in messages.
+
+    """
+
+    name: str
+
+    def write(self, name: str, parts: Sequence[Any]) -> None:
+        """Write a file of these parts, each an object with memory; replace an existing one."""
+
+    def read(self, name: str) -> bytearray:
+        """Return the content of a file; raise FileNotFoundError if there is none."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, unless there is none."""
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such a file."""
+
+
+def folder_of(path: str | os.PathLike[str]) -> Folder:
+    """Return the folder of a path, or of an address such as "s3://bucket/folder"."""
+    text = arguments.text(os.fspath(path), "the folder of publications").removeprefix("file://")
+    return RemoteFolder(text) if "://" in text else LocalFolder(text)
+
+
+class LocalFolder:
+    """A folder of a file system, perhaps a network's."""
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self._path = Path(path)
+
+    def write(self, name: str, parts: Sequence[Any]) -> None:
+        """Write a file beside its place, and rename it when its bytes are on the disk."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        descriptor, partial = tempfile.mkstemp(".part", f".{name}.", self._path)
+        try:
+            with open(descriptor, "wb") as file:
+                os.fchmod(descriptor, 0o644)
+                for part in parts:
+                    file.write(part)
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(partial, self._path / name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            raise
+
+    def read(self, name: str) -> bytearray:
+        """Return the content of a regular file."""
+        # Opening a pipe or a device in the place of a file would block.
+        descriptor = os.open(self._path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb", buffering=0) as file:
+            content = bytearray(os.fstat(descriptor).st_size)
+            view, count = memoryview(content), 0
+            while count < len(content) and (received := file.readinto(view[count:])):
+                count += received
+        view.release()
+        del content[count:]
+        return content
+
+    def remove(self, name: str) -> None:
+        """Remove a file, unless there is none."""
+        (self._path / name).unlink(missing_ok=True)
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such a file."""
+        return (self._path / name).exists()
+
+
+class RemoteFolder:
+    """A folder at an address that fsspec opens, where storing a file replaces it as a whole."""
+
+    def __init__(self, address: str) -> None:
+        with needs(f"publications at {address}", fsspec="fsspec"):
+            import fsspec
+        self.name = address
+        self._files, self._path = fsspec.url_to_fs(address)
+
+    def _at(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+    def write(self, name: str, parts: Sequence[Any]) -> None:
+        """Store a file."""
+        self._files.makedirs(self._path, exist_ok=True)
+        self._files.pipe_file(self._at(name), b"".join(parts))
+
+    def read(self, name: str) -> bytearray:
+        """Return the content of a file."""
+        self._files.invalidate_cache()
+        return bytearray(self._files.cat_file(self._at(name)))
+
+    def remove(self, name: str) -> None:
+        """Remove a file, unless there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(self._at(name))
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such a file."""
+        self._files.invalidate_cache()
+        return bool(self._files.exists(self._at(name)))

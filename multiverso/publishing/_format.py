@@ -1,0 +1,182 @@
+"""One file of a publication: its metadata and tensors, in the safetensors format.
+
+docs/publication-format.md describes the tensors. The last one, `checksum`, is the CRC-32 of all
+bytes of the file before it, so a file that was damaged, cut or exchanged in part is never used.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso.errors import PublicationError
+
+#: The number of this format, in the metadata and in `latest.json`.
+FORMAT: Final = 1
+#: The key of the metadata, a JSON object, in the header of a file.
+METADATA: Final = "multiverso.publication"
+CHECKSUM: Final = "checksum"
+#: Places are counted in blocks of so many elements, so that each takes two bytes.
+BLOCK: Final = 65_536
+
+#: NumPy's dtype of the bytes of a tensor, by its name in the safetensors format. NumPy has no
+#: bfloat16, whose bits are kept as uint16.
+DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+    "I32": np.dtype("<i4"),
+    "I64": np.dtype("<i8"),
+    "U16": np.dtype("<u2"),
+    "U32": np.dtype("<u4"),
+}
+_CHECKSUM_BYTES: Final = 4
+_LENGTH: Final = struct.Struct("<Q")
+#: A header of more bytes is a damaged or a hostile one.
+_MAX_HEADER: Final = 64 << 20
+#: What the use of values from a file may raise, which may come from anywhere.
+BAD: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+class Tensor(NamedTuple):
+    """An array, with the name of its dtype in the format."""
+
+    dtype: str
+    array: NDArray[Any]
+
+
+class File(NamedTuple):
+    """The content of a file: metadata, and the arrays by name, which share its memory."""
+
+    metadata: dict[str, Any]
+    tensors: dict[str, NDArray[Any]]
+
+
+def encode(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[Any]:
+    """Return the parts of a file, one after the other; arrays are not copied."""
+    header: dict[str, Any] = {"__metadata__": {METADATA: json.dumps(metadata)}}
+    end = 0
+    # Larger elements come first, so that each array begins at a multiple of its elements' size.
+    tensors = dict(sorted(tensors.items(), key=lambda item: -item[1].array.itemsize))
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.array.nbytes
+        shape = list(tensor.array.shape)
+        header[name] = {"dtype": tensor.dtype, "shape": shape, "data_offsets": [begin, end]}
+    offsets = [end, end + _CHECKSUM_BYTES]
+    header[CHECKSUM] = {"dtype": "U32", "shape": [1], "data_offsets": offsets}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # The tensors begin at a multiple of eight bytes.
+    parts: list[Any] = [_LENGTH.pack(len(text)), text]
+    arrays = (np.ascontiguousarray(tensor.array) for tensor in tensors.values())
+    parts += [array.reshape(-1).view(np.uint8).data for array in arrays if array.size]
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return [*parts, struct.pack("<I", checksum)]
+
+
+def decode(content: bytearray, where: str) -> File:
+    """Check a file and return what it contains; `where` names it in messages.
+
+    Raises
+    ------
+    PublicationError
+        If the file is not as it was written.
+
+    """
+    try:
+        if len(content) < _LENGTH.size + _CHECKSUM_BYTES:
+            raise ValueError(f"expected a safetensors file, received {len(content)} bytes")
+        end = len(content) - _CHECKSUM_BYTES
+        (expected,) = struct.unpack_from("<I", content, end)
+        if zlib.crc32(memoryview(content)[:end]) != expected:
+            raise ValueError("its bytes do not have the checksum at its end")
+        (length,) = _LENGTH.unpack_from(content)
+        first = _LENGTH.size + length
+        if length > _MAX_HEADER or first > end:
+            raise ValueError(f"expected a header in the file, received one of {length} bytes")
+        header = json.loads(bytes(content[_LENGTH.size : first]))
+        metadata = json.loads(header.pop("__metadata__")[METADATA])
+        tensors = {name: _tensor(content, first, entry) for name, entry in header.items()}
+        if metadata["format"] != FORMAT:
+            raise ValueError(f"expected the format {FORMAT}, received {metadata['format']!r}")
+    except BAD as error:
+        raise damaged(where, error) from error
+    return File(metadata, tensors)
+
+
+def _tensor(content: bytearray, first: int, entry: Mapping[str, Any]) -> NDArray[Any]:
+    dtype = DTYPES[entry["dtype"]]
+    shape = tuple(map(natural, entry["shape"]))
+    begin, end = map(natural, entry["data_offsets"])
+    count = math.prod(shape)
+    if end - begin != count * dtype.itemsize or first + end > len(content):
+        raise ValueError(f"expected {count} elements of {dtype} in the file, received {entry}")
+    return np.frombuffer(content, dtype, count, first + begin).reshape(shape)
+
+
+def natural(value: object) -> int:
+    """Return an int of 0 or more from a file; raise ValueError for anything else."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"expected an integer of 0 or more, received {value!r:.100}")
+    return value
+
+
+def dump_latest(latest: Mapping[str, Any]) -> bytes:
+    """Return the content of `latest.json`, whose first line is the checksum of the second."""
+    text = json.dumps(latest).encode()
+    return b"%08x\n%b\n" % (zlib.crc32(text), text)
+
+
+def load_latest(content: bytes, where: str) -> dict[str, Any]:
+    """Check the content of `latest.json`, and return it.
+
+    Raises
+    ------
+    PublicationError
+        If the file is not as it was written.
+
+    """
+    try:
+        checksum, text = content.split(b"\n")[:2]
+        if int(checksum, 16) != zlib.crc32(text):
+            raise ValueError("its second line does not have the checksum in its first")
+        latest = json.loads(text)
+        if latest["format"] != FORMAT:
+            raise ValueError(f"expected the format {FORMAT}, received {latest['format']!r:.100}")
+        chain = latest["publications"]
+        for entry in chain:
+            names_in(entry)
+        versions = [natural(entry["version"]) for entry in chain]
+        if not versions or versions != [*range(versions[0], versions[0] + len(versions))]:
+            raise ValueError(f"expected successive versions, received {versions!r:.100}")
+    except BAD as error:
+        raise damaged(where, error) from error
+    return dict(latest)
+
+
+def names_in(entry: Mapping[str, Any]) -> list[str]:
+    """Return the names of the files of a publication, which must lie in the folder itself."""
+    names: Iterable[Any] = entry["files"]
+    checked = [name for name in names if isinstance(name, str) and name.endswith(".safetensors")]
+    if not checked or checked != names or any("/" in name or "\\" in name for name in checked):
+        raise ValueError(f"expected names of files, received {names!r:.100}")
+    natural(entry["step"])
+    return checked
+
+
+def damaged(path: str, reason: object) -> PublicationError:
+    """Return the error about a file that cannot be used."""
+    if isinstance(reason, LookupError):
+        reason = f"expected {reason}, which is missing"
+    error = PublicationError(f"{path}: {reason}")
+    error.path = path
+    return error

@@ -1,0 +1,384 @@
+"""The tables of a follower: their values as of one publication, and what the last wait changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiverso._native import arguments, arrays
+from multiverso.publishing._format import BLOCK, DTYPES, natural
+from multiverso.tables._ids import as_ids
+
+#: The dtypes of results, by name.
+_NONE: Final = np.empty(0, np.int64)
+_RESULTS: Final[dict[str, np.dtype[Any]]] = {
+    name: np.dtype(name) for name in ("float32", "float64", "int32", "int64")
+}
+
+
+#: What a file has of a table: its metadata, and all tensors of the file by name.
+Part: TypeAlias = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]
+
+
+class FollowedTable:
+    """One table of a followed folder, as of the version of its view.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+        (size,), (num_row, num_col), or of a hash table, (None, num_col).
+    dtype : numpy.dtype
+        The dtype of results.
+    is_hash, is_live, is_published : bool
+        As of `LiveTable`. A followed table is never live.
+    has_rows : bool
+        Whether only some rows exist: those of the keys of a hash table, or those that have ever
+        changed, of a table with an initializer.
+
+    """
+
+    is_live = False
+    is_published = True
+
+    def __init__(self, record: Mapping[str, Any], has_rows: bool) -> None:
+        self.name = arguments.text(record["table"], "table")
+        shape = record["shape"]
+        self.is_hash = len(shape) == 2 and shape[0] is None
+        self.shape = tuple(None if size is None else natural(size) for size in shape)
+        if len(shape) not in (1, 2) or (None in shape and not self.is_hash):
+            raise ValueError(f"expected the shape of a table, received {shape!r:.100}")
+        self._columns = natural(shape[1]) if len(shape) == 2 else 1
+        self.dtype: np.dtype[Any] = _RESULTS[record["dtype"]]
+        self.has_rows = has_rows
+        self._stored = record["stored"]
+        if not has_rows and None in self.shape or has_rows and len(shape) != 2:
+            raise ValueError(f"expected the tensors of a table of the shape {shape!r:.100}")
+
+    def _identity(self) -> tuple[object, ...]:
+        return self.name, self.shape, self.dtype, self.has_rows, self._stored
+
+    def _result(self, bits: NDArray[Any]) -> NDArray[Any]:
+        """Return a copy of stored values in the dtype of results."""
+        if self._stored != "BF16":
+            return bits.astype(self.dtype)
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+
+    def _checked_bits(self, values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        if values.dtype != DTYPES[self._stored] or values.shape != shape:
+            raise ValueError(
+                f"expected values of the shape {shape}, received {values.dtype} of {values.shape}"
+            )
+        return values
+
+    def _copy(self) -> Any:
+        raise NotImplementedError
+
+    def _take(self, files: Sequence[Part]) -> Any:
+        """Return a change that `_apply` makes; raise an error if the files do not fit the table."""
+        raise NotImplementedError
+
+    def _is_full(self, files: Sequence[Part]) -> bool:
+        """Return whether files have all values, not those that differ."""
+        choices = [record["full"] for record, _ in files]
+        if choices not in ([True] * len(files), [False] * len(files)):
+            raise ValueError(f"expected all values in all files or in none, received {choices!r}")
+        return bool(choices[0])
+
+    def __repr__(self) -> str:
+        return f"<FollowedTable '{self.name}': {self.shape} {self.dtype}>"
+
+
+class FollowedArray(FollowedTable):
+    """A table all of whose values exist."""
+
+    def __init__(self, key: str, record: Mapping[str, Any]) -> None:
+        super().__init__(record, has_rows=False)
+        self._key = key
+        self._values: NDArray[Any] | None = None
+        #: The numbers of elements that have changed, or None for all.
+        self._changed: NDArray[np.int64] | None = None
+
+    def get(self, ids: ArrayLike | None = None, out: Any = None) -> NDArray[Any]:
+        """Return the table or some of its rows.
+
+        Parameters
+        ----------
+        ids : array_like of int, optional
+            The row ids of a matrix.
+        out : ndarray, optional
+            An array of the right shape and dtype to write to.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array.
+
+        Raises
+        ------
+        TypeError, ValueError, IndexError
+            If an argument is invalid.
+
+        """
+        assert self._values is not None
+        if ids is None:
+            return _into(out, self._result(self._values))
+        if len(self.shape) == 1:
+            msg = f"table '{self.name}': expected no ids, because an array has no rows"
+            raise TypeError(msg)
+        return _into(out, self._result(self._values[as_ids(ids, "row_ids", self.shape[0])]))
+
+    def _copy(self) -> NDArray[Any]:
+        return self.get()
+
+    def _take(self, files: Sequence[Part]) -> Any:
+        is_full = self._is_full(files)
+        if not is_full and self._values is None:
+            raise ValueError("expected all values before differences from them")
+        columns = (self._columns,) * (len(self.shape) - 1)
+        places, values, end = [], [], 0
+        for record, tensors in files:
+            first, count = natural(record["first"]), natural(record["count"])
+            if first != end:
+                raise ValueError(f"expected rows from {end} on, received rows from {first} on")
+            end = first + count
+            changed = tensors[f"values:{self._key}"]
+            if is_full:
+                values.append(self._checked_bits(changed, (count, *columns)))
+                continue
+            width = self._columns
+            numbers = _numbers(
+                tensors[f"counts:{self._key}"], tensors[f"places:{self._key}"], count * width
+            )
+            places.append(first * width + numbers)
+            values.append(self._checked_bits(changed, numbers.shape))
+        if end != self.shape[0]:
+            raise ValueError(f"expected {self.shape[0]} rows, received {end}")
+        joined = values[0] if len(values) == 1 else np.concatenate(values)
+        return (None if is_full else np.concatenate(places)), joined
+
+    def _apply(self, change: Any) -> None:
+        places, values = change
+        if places is None:
+            if self._values is None or self._changed is None:
+                self._values, self._changed = values, None
+                return
+            bits = np.dtype(f"u{values.itemsize}")
+            differs = self._values.view(bits) != values.view(bits)
+            self._changed = np.union1d(self._changed, np.flatnonzero(differs))
+            self._values = values
+            return
+        assert self._values is not None
+        self._values.reshape(-1)[places] = values
+        if self._changed is not None:
+            self._changed = np.union1d(self._changed, places)
+
+    def _begin(self) -> None:
+        """Forget what has changed."""
+        self._changed = np.empty(0, np.int64)
+
+    def _changes(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        assert self._values is not None
+        numbers = np.arange(self._values.size) if self._changed is None else self._changed
+        if len(self.shape) == 2:
+            numbers = np.unique(numbers // self._columns)
+        return numbers, self._result(self._values[numbers])
+
+    def _removed(self) -> NDArray[np.int64]:
+        return np.empty(0, np.int64)
+
+
+class FollowedRows(FollowedTable):
+    """A table of which some rows exist."""
+
+    def __init__(self, key: str, record: Mapping[str, Any]) -> None:
+        super().__init__(record, has_rows=True)
+        self._key = key
+        initial = record["initial"]
+        self._initial = None if initial is None else float(initial)
+        self._store = RowStore(np.empty((0, self._columns), DTYPES[self._stored]))
+        self._changed = self._gone = _NONE
+
+    def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
+        """Return whether each of the keys, or of the row ids, has a row."""
+        return self._store.find(as_ids(ids, "keys", None))[1]
+
+    def get(
+        self, ids: ArrayLike | None = None, out: Any = None, *, default: float | None = None
+    ) -> NDArray[Any]:
+        """Return the rows of keys, or of row ids.
+
+        Parameters
+        ----------
+        ids : array_like of int
+            The keys of a hash table, or the row ids of a table with an initializer.
+        out : ndarray, optional
+            An array of the right shape and dtype to write to.
+        default : float, optional
+            The value of the elements of rows that do not exist; by default the initial value.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array.
+
+        Raises
+        ------
+        IndexError
+            If a row does not exist, and its initial values are random, without `default`.
+        TypeError, ValueError
+            If an argument is invalid.
+
+        """
+        if ids is None:
+            msg = f"table '{self.name}': expected ids, because only some rows exist"
+            raise TypeError(msg)
+        numbers = as_ids(ids, "keys", None)
+        places, exists = self._store.find(numbers)
+        rows = np.empty((len(numbers), self._columns), self.dtype)
+        rows[exists] = self._result(self._store.rows[places[exists]])
+        if not exists.all():
+            value = self._initial if default is None else default
+            if value is None:
+                msg = (
+                    f"table '{self.name}': {len(numbers) - exists.sum()} of {len(numbers)} ids "
+                    f"have no row, the first is {numbers[exists.argmin()]}; their initial values "
+                    "are random, so pass default="
+                )
+                raise IndexError(msg)
+            rows[~exists] = value
+        return _into(out, rows)
+
+    def _copy(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        return self._store.keys.copy(), self._result(self._store.rows[self._store.places])
+
+    def _take(self, files: Sequence[Part]) -> Any:
+        is_full = self._is_full(files)
+        keys, rows, removed = [], [], []
+        for _, tensors in files:
+            numbers = _ids_of(tensors[f"keys:{self._key}"])
+            keys.append(numbers)
+            shape = (len(numbers), self._columns)
+            rows.append(self._checked_bits(tensors[f"rows:{self._key}"], shape))
+            if not is_full:
+                removed.append(_ids_of(tensors[f"removed:{self._key}"]))
+        joined = np.concatenate(keys)
+        if len(np.unique(joined)) != len(joined):
+            raise ValueError("expected each key once")
+        gone = np.concatenate([np.empty(0, np.int64), *removed])
+        return joined, np.concatenate(rows), gone, is_full
+
+    def _apply(self, change: Any) -> None:
+        keys, rows, removed, is_full = change
+        changed = keys
+        if is_full:
+            removed = np.setdiff1d(self._store.keys, keys)
+            places, exists = self._store.find(keys)
+            bits = np.dtype(f"u{rows.itemsize}")
+            before = self._store.rows[places[exists]].view(bits)
+            exists[exists] = (before == rows[exists].view(bits)).all(axis=1)
+            changed = keys[~exists]
+        self._store.update(keys, rows, removed)
+        self._changed = np.setdiff1d(np.union1d(self._changed, changed), removed)
+        self._gone = np.setdiff1d(np.union1d(self._gone, removed), keys)
+
+    def _begin(self) -> None:
+        """Forget what has changed."""
+        self._changed = self._gone = _NONE
+
+    def _changes(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        return self._changed, self.get(self._changed)
+
+    def _removed(self) -> NDArray[np.int64]:
+        return self._gone
+
+
+class RowStore:
+    """Rows by key, of which some change at a time.
+
+    Attributes
+    ----------
+    keys : ndarray of int64
+        The keys, in ascending order.
+    places : ndarray of int64
+        The places of their rows in `rows`.
+    rows : ndarray
+        Rows, of which some are free.
+
+    """
+
+    def __init__(self, rows: NDArray[Any]) -> None:
+        self.rows = rows
+        self.keys = self.places = self._free = _NONE
+
+    def find(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the places of the rows of keys, and which of the keys have one."""
+        if not len(self.keys):
+            return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
+        ranks = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return self.places[ranks], self.keys[ranks] == keys
+
+    def update(
+        self, keys: NDArray[np.int64], rows: NDArray[Any], removed: NDArray[np.int64]
+    ) -> None:
+        """Remove rows, and set or add others; all keys are different."""
+        if len(removed):
+            stays = ~np.isin(self.keys, removed)
+            self._free = np.concatenate([self._free, self.places[~stays]])
+            self.keys, self.places = self.keys[stays], self.places[stays]
+        places, exists = self.find(keys)
+        self.rows[places[exists]] = rows[exists]
+        if exists.all():
+            return
+        keys, rows = keys[~exists], rows[~exists]
+        order = np.argsort(keys)
+        keys, rows = keys[order], rows[order]
+        if (short := len(keys) - len(self._free)) > 0:
+            used = len(self.rows)
+            # Growing by an eighth at least keeps the copies rare.
+            grown = np.empty((used + max(short, used // 8), *self.rows.shape[1:]), self.rows.dtype)
+            grown[:used] = self.rows
+            self._free = np.concatenate([self._free, np.arange(used, len(grown))])
+            self.rows = grown
+        taken, self._free = np.split(self._free, [len(keys)])
+        self.rows[taken] = rows
+        ranks = np.searchsorted(self.keys, keys)
+        self.places = np.insert(self.places, ranks, taken)
+        self.keys = np.insert(self.keys, ranks, keys)
+
+
+def _numbers(counts: NDArray[Any], places: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """Return the numbers of elements from their blocks and their places in them."""
+    blocks = -(-size // BLOCK)
+    if counts.dtype != np.uint32 or places.dtype != np.uint16 or counts.shape != (blocks,):
+        raise ValueError(f"expected the counts of {blocks} blocks, received {counts.shape}")
+    if places.shape != (int(counts.sum(dtype=np.int64)),):
+        raise ValueError(f"expected {counts.sum(dtype=np.int64)} places, received {places.shape}")
+    numbers: NDArray[np.int64] = np.repeat(np.arange(blocks) * BLOCK, counts) + places
+    if len(numbers) and (numbers[-1] >= size or (np.diff(numbers) <= 0).any()):
+        raise ValueError("expected places in ascending order, in the table")
+    return numbers
+
+
+def _ids_of(tensor: NDArray[Any]) -> NDArray[np.int64]:
+    if tensor.dtype != np.int64 or tensor.ndim != 1:
+        raise ValueError(f"expected keys, received {tensor.dtype} of {tensor.shape}")
+    return tensor
+
+
+def _into(out: Any, values: NDArray[Any]) -> NDArray[Any]:
+    if out is None:
+        return values
+    buffer, target = arrays.as_output(out, values.dtype, values.shape)
+    np.copyto(buffer, values)
+    arrays.copy_out(buffer, target)
+    return target
+
+
+def table_of(key: str, record: Mapping[str, Any], tensors: Iterable[str]) -> Any:
+    """Return an empty table for a record of a full publication."""
+    kind = FollowedRows if f"keys:{key}" in tensors else FollowedArray
+    return kind(key, record)

@@ -1,0 +1,343 @@
+"""The reader's side: follows a folder of publications from any machine that sees it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._native import arguments
+from multiverso.errors import OperationTimeout, StateError
+from multiverso.publishing import _format
+from multiverso.publishing._folder import LATEST, folder_of
+from multiverso.publishing._tables import FollowedTable, table_of
+from multiverso.tables._view import Cut, _seconds
+
+#: How often a wait looks for a later publication.
+_LOOK_SECONDS: Final = 0.05
+
+
+def follow(path: str | os.PathLike[str], *, timeout: float = 0.0) -> FollowedView:
+    """Follow the publications that a job writes to a folder, from any machine that sees it.
+
+    The process needs no MPI, no session and no connection to the job. It holds one copy of the
+    tables, which `FollowedView.wait` brings to a later version.
+
+    Parameters
+    ----------
+    path : path
+        The folder that the job passes to `multiverso.publish`; with the package fsspec, also an
+        address such as "s3://bucket/folder".
+    timeout : float, optional
+        Seconds to wait for the first publication.
+
+    Returns
+    -------
+    FollowedView
+        The tables as of the last publication. It is a context manager: the end of its block calls
+        `FollowedView.close`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    StateError
+        If there is no publication after `timeout` seconds.
+    PublicationError
+        If a file is missing, damaged, or from somewhere else.
+    ImportError
+        If the address needs fsspec, which is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> folder = tempfile.mkdtemp()
+    >>> with mv.session(name="train"):
+    ...     table = mv.ArrayTable(3, name="weights")
+    ...     table.add([1, 2, 3])
+    ...     mv.publish(step=100, to=folder)
+    1
+    >>> with mv.follow(folder) as view:
+    ...     view.step, view.tables["weights"].get()
+    (100, array([1., 2., 3.], dtype=float32))
+
+    """
+    view = FollowedView(path)
+    deadline = time.monotonic() + _seconds(timeout)
+    while not view._advance(1):
+        if time.monotonic() >= deadline:
+            msg = f"{view.name}: nothing has been published there; waited {_seconds(timeout):g} s"
+            raise StateError(msg)
+        time.sleep(_LOOK_SECONDS)
+    return view
+
+
+class FollowedView:
+    """The tables of a followed folder, as `follow` returns them.
+
+    `wait` changes the tables; between two waits, all of them are as of `version`. After an error
+    the view still has the last version that was complete.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._folder = folder_of(path)
+        self._tables: dict[str, Any] = {}
+        self._version = self._step = 0
+        self._files: list[str] = []  # of that version
+        #: Whether the last `wait` has failed after a part of its changes.
+        self._is_between = False
+        self._is_closed = False
+
+    @property
+    def name(self) -> str:
+        """The folder."""
+        return self._folder.name
+
+    @property
+    def version(self) -> int:
+        """The version of the tables: the number of the publication in the folder."""
+        return self._version
+
+    @property
+    def step(self) -> int:
+        """The step of that version."""
+        return self._step
+
+    @property
+    def tables(self) -> dict[str, FollowedTable]:
+        """The tables by name, in the order of their creation."""
+        self._require_open()
+        return dict(self._tables)
+
+    def wait(self, version: int | None = None, timeout: float = 120.0) -> int:
+        """Wait for a version, and bring the tables to the last one.
+
+        Parameters
+        ----------
+        version : int, optional
+            The version; by default, the one after the present one. If the view already has it, the
+            call does nothing.
+        timeout : float, optional
+            The longest wait in seconds.
+
+        Returns
+        -------
+        int
+            The version of the tables, which may be a later one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+        OperationTimeout
+            If the version is not published in time.
+        PublicationError
+            If a file is missing, damaged, or from somewhere else.
+        StateError
+            After `close`.
+
+        """
+        self._require_open()
+        wanted = self._version + 1
+        if version is not None:
+            wanted = arguments.integer(version, "version", 0)
+        deadline = time.monotonic() + _seconds(timeout)
+        while self._version < wanted and not self._advance(wanted):
+            if time.monotonic() >= deadline:
+                msg = f"{self.name}: waited for version {wanted}, the last one is {self._version}"
+                raise OperationTimeout(msg)
+            time.sleep(_LOOK_SECONDS)
+        return self._version
+
+    def cut(self, tables: Iterable[str] | None = None, timeout: float = 120.0) -> Cut:
+        """Return copies of tables as of `version`.
+
+        Parameters
+        ----------
+        tables : iterable of str, optional
+            The names of the tables; by default, all.
+        timeout : float, optional
+            Has no effect: the view has the tables. It is there for programs that can also `attach`.
+
+        Returns
+        -------
+        Cut
+            A mapping from names to arrays; of tables of which only some rows exist, to pairs of
+            keys, or row ids, and rows.
+
+        Raises
+        ------
+        StateError
+            If there is no table of that name; after `close`.
+
+        """
+        self._require_open()
+        _seconds(timeout)
+        names = self._tables if tables is None else arguments.several(tables, "tables")
+        return Cut(self._version, self._step, {n: self._table(n)._copy() for n in names})
+
+    def changed(self, table: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Return what the last `wait`, or `follow`, has changed in a table.
+
+        Parameters
+        ----------
+        table : str
+            The name of the table.
+
+        Returns
+        -------
+        ids : ndarray of int64
+            The keys, the row ids or, of an array, the indices, in ascending order.
+        values : ndarray
+            Their rows or elements.
+
+        Raises
+        ------
+        StateError
+            If there is no table of that name; after `close`.
+
+        """
+        changes: tuple[NDArray[np.int64], NDArray[Any]] = self._table(table)._changes()
+        return changes
+
+    def removed(self, table: str) -> NDArray[np.int64]:
+        """Return the keys that have lost their rows in the last `wait`, in ascending order.
+
+        A copy that is to be equal removes these, such as the keys that the job has evicted.
+
+        Raises
+        ------
+        StateError
+            If there is no table of that name; after `close`.
+
+        """
+        keys: NDArray[np.int64] = self._table(table)._removed()
+        return keys
+
+    def close(self) -> None:
+        """Release the memory. No other method may be called afterwards."""
+        self._is_closed = True
+        self._tables = {}
+
+    def __enter__(self) -> FollowedView:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            msg = f"{self.name}: the view has been closed"
+            raise StateError(msg)
+
+    def _table(self, name: object) -> Any:
+        self._require_open()
+        key = arguments.text(name, "table")
+        if key not in self._tables:
+            names = ", ".join(map(repr, self._tables)) or "none"
+            msg = f"version {self._version} has no table {key!r}; its tables: {names}"
+            raise StateError(msg)
+        return self._tables[key]
+
+    def _advance(self, wanted: int) -> bool:
+        """Bring the tables to the last version, if that is at least the wanted one."""
+        missing = None
+        while True:
+            where = f"{self.name}/{LATEST}"
+            try:
+                latest = _format.load_latest(bytes(self._folder.read(LATEST)), where)
+            except FileNotFoundError:
+                return False
+            chain = latest["publications"]
+            if chain[-1]["version"] < wanted:
+                return False
+            try:
+                self._apply(chain)
+            except FileNotFoundError as error:
+                # The job removes the files of a chain that later ones have replaced.
+                if chain == missing:
+                    path = str(error.filename or error)
+                    raise _format.damaged(path, "a publication's file is missing") from error
+                missing = chain
+                continue
+            return True
+
+    def _apply(self, chain: list[dict[str, Any]]) -> None:
+        """Apply the publications of a chain that the tables do not have yet, in their order."""
+        names = [entry["files"] for entry in chain]
+        mine = names.index(self._files) if self._files in names else -1
+        for entry in chain[mine + 1 :]:
+            files = self._read(entry, is_full=entry is chain[0])
+            tables, changes = self._prepared(entry, files)
+            if not self._is_between:
+                for table in self._tables.values():
+                    table._begin()
+            self._is_between = True
+            for key, change in changes.items():
+                tables[key]._apply(change)
+            self._tables = tables
+            self._version, self._step = entry["version"], entry["step"]
+            self._files = entry["files"]
+        self._is_between = False
+
+    def _read(self, entry: dict[str, Any], *, is_full: bool) -> list[_format.File]:
+        """Return the files of a publication, in the order of the nodes."""
+        files = []
+        for node, name in enumerate(entry["files"]):
+            where = f"{self.name}/{name}"
+            try:
+                content = self._folder.read(name)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise _format.damaged(where, str(error)) from error
+            file = _format.decode(content, where)
+            expected = {
+                "version": entry["version"],
+                "step": entry["step"],
+                "base": 0 if is_full else entry["version"] - 1,
+                "node": node,
+                "nodes": len(entry["files"]),
+            }
+            received = {key: file.metadata.get(key) for key in expected}
+            if received != expected:
+                reason = f"expected the metadata {expected}, received {received}"
+                raise _format.damaged(where, reason)
+            files.append(file)
+        return files
+
+    def _prepared(
+        self, entry: dict[str, Any], files: list[_format.File]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the tables after a publication, and what to apply to each; check everything."""
+        where = f"{self.name}/{entry['files'][0]}"
+        try:
+            by_name = [{record["name"]: record for record in f.metadata["tables"]} for f in files]
+            if any(records.keys() != by_name[0].keys() for records in by_name):
+                raise ValueError("expected the same tables in the files of all nodes")
+            tables, changes = {}, {}
+            for key, record in by_name[0].items():
+                new = table_of(key, record, files[0].tensors)
+                table = self._tables.get(key)
+                if table is None or table._identity() != new._identity():
+                    table = new
+                parts = [
+                    (records[key], file.tensors)
+                    for records, file in zip(by_name, files, strict=True)
+                ]
+                changes[key] = table._take(parts)
+                tables[key] = table
+        except _format.BAD as error:
+            raise _format.damaged(where, error) from error
+        return tables, changes
