@@ -4,7 +4,8 @@ The documents are read in two places. In the repository, a link to ``../src/READ
 example opens that file; the site has only docs/. So each outside file that a page links to becomes
 a page of the site: its content if it is Markdown, otherwise its text. The parts of a page between
 ``<!-- tabs -->`` and ``<!-- end of tabs -->``, which begin with a line such as ``**PyTorch**``,
-become tabs. Each module in docs/python.md becomes a page, and pages get further words for searches.
+become tabs. GitHub's alerts, such as ``> [!NOTE]``, become admonitions; a bold first line is the
+title. Each module in docs/python.md becomes a page, and pages get further words for searches.
 """
 
 import os
@@ -37,6 +38,7 @@ BOOSTS = {
 LINK = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
 PICTURE = re.compile(r"!\[[^\]]*\]\(([^)\s]+\.png)\)")
 TABS = re.compile(r"^<!-- tabs -->$(.*?)^<!-- end of tabs -->$", re.DOTALL | re.MULTILINE)
+ALERT = re.compile(r"^> \[!(\w+)\]\n(?:> \*\*(.+)\*\*\n)?((?:>.*\n)+)", re.MULTILINE)
 TAB = re.compile(r"^\*\*([^*\n]+)\*\*$", re.MULTILINE)
 
 LANGUAGES = {".cc": "cpp", ".h": "cpp", ".lua": "lua", ".py": "python", ".toml": "toml"}
@@ -111,7 +113,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if uri == REFERENCE:
         markdown = complete(markdown)
     markdown = PICTURE.sub(r"[\g<0>](\1)", LINK.sub(rewritten, markdown))  # a click enlarges it
-    return TABS.sub(_as_tabs, markdown)
+    return TABS.sub(_as_tabs, ALERT.sub(_as_admonition, markdown))
 
 
 def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
@@ -162,6 +164,13 @@ def _as_page(path: Path) -> str:
         return text
     name = path.relative_to(ROOT).as_posix()
     return f"# {name}\n\n`````{LANGUAGES.get(path.suffix, 'text')}\n{text}`````\n"
+
+
+def _as_admonition(match: re.Match[str]) -> str:
+    """Return the Markdown of an admonition with the kind, the title and the text of an alert."""
+    kind, title, text = match[1].lower(), match[2], re.sub(r"^> ?", "", match[3], flags=re.M)
+    heading = f'!!! {kind} "{title}"' if title else f"!!! {kind}"
+    return f"{heading}\n{textwrap.indent(text, ' ' * 4)}"
 
 
 def _as_tabs(match: re.Match[str]) -> str:

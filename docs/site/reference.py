@@ -82,7 +82,7 @@ def _overview(name: str, classes: dict[str, ast.ClassDef]) -> str:
 
 def _classes(name: str) -> dict[str, ast.ClassDef]:
     """Return the classes that a package exports from its private modules, by name."""
-    found = {}
+    found: dict[str, ast.ClassDef] = {}
     for node in _tree(name).body:
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             defined = {

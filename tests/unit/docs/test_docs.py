@@ -148,6 +148,12 @@ class TestThePages(unittest.TestCase):
             with self.subTest(page.relative_to(ROOT)):
                 self.assertEqual(uneven_rows(page.read_text("utf-8")), [])
 
+    def test_a_colon_at_the_end_of_a_text_introduces_something(self):
+        for page in PAGES:
+            text = FENCED.sub("code", page.read_text("utf-8"))
+            with self.subTest(page.relative_to(ROOT)):
+                self.assertEqual(re.findall(r"^(.*:)\n+(?:#.*|\Z)", text, re.MULTILINE), [])
+
     def test_tables_have_a_header(self):
         for page in PAGES:
             lines = ["", *FENCED.sub("", page.read_text("utf-8")).splitlines()]
