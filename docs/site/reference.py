@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = "python.md"
 MODULES = "python"
 
-#: The packages whose classes have pages of their own, because one page would be too long to read.
-SPLIT = ("multiverso.tables",)
+#: The modules whose classes have pages of their own, because one page would be too long to read.
+SPLIT = ("multiverso.api", "multiverso.tables")
 
 #: The heading of a class carries its anchor; that of a module would repeat the title of its page.
 CLASS_OPTIONS = """    options:
@@ -69,7 +69,7 @@ def uri_of(name: str) -> str:
 
 
 def _overview(name: str, classes: dict[str, ast.ClassDef]) -> str:
-    """Return the page of a package: a table of its classes, and all its other names in full."""
+    """Return the page of a module: a table of its classes, and all its other names in full."""
     rows = ["| class | what it is |", "|---|---|"]
     for cls, node in classes.items():
         page = uri_of(f"{name}.{cls}").removeprefix(f"{MODULES}/")
@@ -81,19 +81,20 @@ def _overview(name: str, classes: dict[str, ast.ClassDef]) -> str:
 
 
 def _classes(name: str) -> dict[str, ast.ClassDef]:
-    """Return the classes that a package exports from its private modules, by name."""
-    found: dict[str, ast.ClassDef] = {}
-    for node in _tree(name).body:
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            defined = {
-                each.name: each
-                for each in _tree(node.module).body
-                if isinstance(each, ast.ClassDef)
-            }
-            found |= {
-                alias.name: defined[alias.name] for alias in node.names if alias.name in defined
-            }
-    return dict(sorted(found.items()))
+    """Return the classes that a module exports from private modules, by name."""
+    found = {each: _definition(name, each) for each in sorted(_exports(name))}
+    return {each: node for each, node in found.items() if node is not None}
+
+
+def _definition(module: str, name: str) -> ast.ClassDef | None:
+    """Return the class of a name in a module, which may import it from another one."""
+    for node in _tree(module).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("multiverso."):
+            if name in (alias.name for alias in node.names):
+                return _definition(str(node.module), name)
+    return None
 
 
 def _exports(name: str) -> list[str]:
