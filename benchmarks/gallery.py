@@ -24,8 +24,8 @@ from pathlib import Path
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 WORKERS = (1, 2, 4)
 RUNS = 5  # of which --speed takes the median
+STYLES = ("o-", "s--", "^:")  # the lines often meet, and not everyone sees their colors
 TIMEOUT = 1800  # seconds for one job
-STYLES = ("o-", "s--", "^:")  # lines that are different without colors, too
 
 
 def run(example, workers):
@@ -79,9 +79,11 @@ def draw(errors, path):
 
     figure = Figure((5, 3), layout="constrained")
     axes = figure.subplots()
-    for workers, values in errors.items():
+    for (workers, values), style in zip(errors.items(), STYLES, strict=True):
         label = f"{workers} worker{'s' if workers > 1 else ''}"
-        axes.plot(range(1, len(values) + 1), [100 * value for value in values], label=label)
+        every = max(1, len(values) // 10)
+        percent = [100 * value for value in values]
+        axes.plot(range(1, len(values) + 1), percent, style, markevery=every, ms=4, label=label)
     axes.set(xlabel="epoch", ylabel="validation error, %")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from multiverso import _session
 from multiverso._native.arguments import suggests_names
@@ -18,6 +18,23 @@ from multiverso._session.calls import (
     save,
     stats,
     wait_for_save,
+)
+from multiverso._session.descriptions import (
+    current_session,
+    is_initialized,
+    is_master_worker,
+    leave,
+    lost_ranks,
+    membership,
+    num_servers,
+    num_workers,
+    on_membership,
+    rank,
+    server_id,
+    servers_num,
+    size,
+    worker_id,
+    workers_num,
 )
 from multiverso._session.membership import Membership
 from multiverso._session.options import checked as checked_options
@@ -243,6 +260,17 @@ def finish() -> None:
     StateError
         If no session is open. Later adds of this worker raise this error too.
 
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session(sync=True):
+    ...     table = mv.ArrayTable(1)
+    ...     for batch in range(3):
+    ...         table.add([1])
+    ...     mv.finish()
+    ...     table.get()
+    array([3.], dtype=float32)
+
     """
     current().finish()
 
@@ -262,26 +290,20 @@ def shutdown() -> None:
     ForkedError
         In a forked child of a process that has a session.
 
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> session = mv.init()
+    >>> mv.shutdown()
+    >>> session.closed
+    True
+
     """
     if not _session.is_open():
         msg = "mv.shutdown() has no effect: no session is open"
         warnings.warn(msg, RuntimeWarning, stacklevel=2)
         return
     current().close()
-
-
-def current_session() -> Session:
-    """Return the open session.
-
-    Raises
-    ------
-    StateError
-        If no session is open.
-    ForkedError
-        In a forked child of a process that has a session.
-
-    """
-    return current()
 
 
 def barrier() -> None:
@@ -294,78 +316,15 @@ def barrier() -> None:
     OperationTimeout, PeerLostError, AbortedError, MismatchError
         If a rank does not call `barrier`. The message names the rank.
 
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     table = mv.ArrayTable(1)
+    ...     table.add([1])
+    ...     mv.barrier()
+    ...     int(table.get()[0]) == mv.num_workers()
+    True
+
     """
     current().barrier()
-
-
-def lost_ranks() -> tuple[int, ...]:
-    """Return the result of `Session.lost_ranks`, which replaces this function."""
-    return current().lost_ranks()
-
-
-def leave() -> None:
-    """Call `Session.leave`, which replaces this function."""
-    current().leave()
-
-
-def membership() -> Membership:
-    """Return the result of `Session.membership`, which replaces this function."""
-    return current().membership()
-
-
-def on_membership(callback: Callable[[Membership], None]) -> None:
-    """Call `Session.on_membership`, which replaces this function."""
-    current().on_membership(callback)
-
-
-def is_initialized() -> bool:
-    """Return whether a session is open in this process."""
-    return _session.find() is not None
-
-
-def rank() -> int:
-    """Return the rank of this process in the session, from 0."""
-    return current().rank
-
-
-def size() -> int:
-    """Return the number of ranks in the session; if elastic, of those that have ever joined."""
-    return current().size
-
-
-def num_workers() -> int:
-    """Return the number of ranks that train; in an elastic session, their current number."""
-    return current().num_workers
-
-
-def num_servers() -> int:
-    """Return the number of ranks that keep a part of the tables."""
-    return current().num_servers
-
-
-def workers_num() -> int:
-    """Return `num_workers`; older scripts use this name."""
-    return num_workers()
-
-
-def servers_num() -> int:
-    """Return `num_servers`; older scripts use this name."""
-    return num_servers()
-
-
-def worker_id() -> int:
-    """Return the index of this worker, from 0 in rank order; -1 on a rank that is not a worker."""
-    return current().worker_id
-
-
-def server_id() -> int:
-    """Return the index of this server, from 0 in rank order; -1 on a rank that is not a server."""
-    return current().server_id
-
-
-def is_master_worker() -> bool:
-    """Return whether this is the master: its initial values are used; it usually prints and saves.
-
-    The master is worker 0, or the first remaining worker if the session continues without worker 0.
-    """
-    return current().is_master_worker()

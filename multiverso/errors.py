@@ -34,6 +34,15 @@ class MultiversoError(Exception):
     status : int or None
         The ``MV_ERR_`` code of the C API, or None if the Python layer found the error.
 
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> try:
+    ...     mv.barrier()
+    ... except mv.MultiversoError as error:
+    ...     print(type(error).__name__, isinstance(error, RuntimeError))
+    StateError True
+
     """
 
     status: int | None = None
@@ -51,15 +60,58 @@ class MultiversoError(Exception):
 
 
 class StateError(MultiversoError, RuntimeError):
-    """The call is not allowed in this state of the session or for the role of this rank."""
+    """The call is not allowed in this state of the session or for the role of this rank.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> try:
+    ...     mv.rank()
+    ... except mv.errors.StateError as error:
+    ...     print(str(error).splitlines()[-1])
+    What to do: multiverso explain StateError
+
+    """
 
 
 class ForkedError(StateError):
-    """The process was forked from one with an open session, which only the parent can use."""
+    """The process was forked from one with an open session, which only the parent can use.
+
+    Examples
+    --------
+    >>> import os
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     child = os.fork()
+    ...     if child == 0:
+    ...         try:
+    ...             mv.rank()
+    ...         except mv.errors.ForkedError:
+    ...             os._exit(3)
+    ...     os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    3
+
+    """
 
 
 class MismatchError(MultiversoError, RuntimeError):
-    """The ranks did not make the same call. The message describes both calls."""
+    """The ranks did not make the same call. The message describes both calls.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     table = mv.ArrayTable(2, name="w")
+    ...     mv.save(folder)
+    ...     other = mv.ArrayTable(3, name="another")
+    ...     try:
+    ...         mv.load(folder)
+    ...     except mv.errors.MismatchError:
+    ...         print("the tables differ from those in the checkpoint")
+    the tables differ from those in the checkpoint
+
+    """
 
 
 class PeerError(MultiversoError):
@@ -84,6 +136,15 @@ class PeerError(MultiversoError):
     last_checkpoint : str or None
         The path of the last checkpoint that the session completed.
 
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     try:
+    ...         mv.barrier()
+    ...     except mv.errors.PeerError as error:
+    ...         print("because of rank", error.rank, error.last_call)
+
     """
 
     rank: int | None = None
@@ -95,23 +156,75 @@ class PeerError(MultiversoError):
 
 
 class OperationTimeout(PeerError, TimeoutError):  # noqa: N818 (as in TimeoutExpired)
-    """A call exceeded its deadline. The message names the ranks that did not answer."""
+    """A call exceeded its deadline. The message names the ranks that did not answer.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session(timeout=20):
+    ...     try:
+    ...         mv.barrier()
+    ...     except mv.OperationTimeout as error:
+    ...         print("still waiting for rank", error.rank)
+
+    """
 
 
 class PeerLostError(PeerError, RuntimeError):
-    """Another rank was lost. The message names the rank."""
+    """Another rank was lost. The message names the rank.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     try:
+    ...         mv.barrier()
+    ...     except mv.PeerLostError as error:
+    ...         print("resume from", error.last_checkpoint)
+
+    """
 
 
 class AbortedError(PeerError, RuntimeError):
-    """Another rank aborted the session. The message names the rank and its reason."""
+    """Another rank aborted the session. The message names the rank and its reason.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     try:
+    ...         mv.barrier()
+    ...     except mv.errors.AbortedError as error:
+    ...         print("rank", error.rank, "aborted the session")
+
+    """
 
 
 class TransportError(MultiversoError, RuntimeError):
-    """MPI reported an error."""
+    """MPI reported an error.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> issubclass(mv.errors.TransportError, RuntimeError)
+    True
+
+    """
 
 
 class LauncherError(MultiversoError, ImportError):
-    """The process found no MPI, two MPIs, or a launcher of another MPI. The message has advice."""
+    """The process found no MPI, two MPIs, or a launcher of another MPI. The message has advice.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> try:
+    ...     session = mv.init()
+    ... except mv.errors.LauncherError as error:
+    ...     raise SystemExit(f"wrong launcher: {error}")
+    >>> mv.shutdown()
+
+    """
 
 
 class RankError(MultiversoError, RuntimeError):
@@ -122,6 +235,17 @@ class RankError(MultiversoError, RuntimeError):
     rank : int
         The rank.
 
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> def fail():
+    ...     raise ValueError("no data")
+    >>> try:
+    ...     mv.spawn(fail, 1, method="fork")
+    ... except mv.errors.RankError as error:
+    ...     print("no data" in str(error))
+    True
+
     """
 
     def __init__(self, message: str, *, rank: int) -> None:
@@ -130,7 +254,19 @@ class RankError(MultiversoError, RuntimeError):
 
 
 class UnsupportedError(MultiversoError, NotImplementedError):
-    """The build or the machine does not support the call. The message lists what is supported."""
+    """The build or the machine does not support the call. The message lists what is supported.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session(sync=True):
+    ...     try:
+    ...         mv.HashTable(2, 100, updater="sgd", evict="lru")
+    ...     except (mv.errors.UnsupportedError, ValueError):
+    ...         print("evictions depend on the order of calls")
+    evictions depend on the order of calls
+
+    """
 
 
 class CheckpointIOError(MultiversoError, OSError):
@@ -144,6 +280,16 @@ class CheckpointIOError(MultiversoError, OSError):
         The path of the file, which is also the attribute ``filename``.
     bytes_written : int
         The number of bytes that had been written to the file.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     try:
+    ...         mv.load("/nowhere")
+    ...     except mv.errors.CheckpointIOError as error:
+    ...         print(error.path)
+    /nowhere
 
     """
 
@@ -166,6 +312,21 @@ class CheckpointCorruptError(MultiversoError, ValueError):
         The path of the file.
     offset : int or None
         The byte in the file at which the damage was detected.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     table = mv.ArrayTable(2, name="w")
+    ...     mv.save(folder)
+    ...     file = next(pathlib.Path(folder).glob("*/shard*"))
+    ...     damaged = file.write_bytes(file.read_bytes()[:-1])
+    ...     try:
+    ...         mv.load(folder)
+    ...     except mv.errors.CheckpointCorruptError as error:
+    ...         print(pathlib.Path(error.path) == file)
+    True
 
     """
 
@@ -194,4 +355,12 @@ class PublicationError(MultiversoError, ValueError):
 
 
 class InternalError(MultiversoError, RuntimeError):
-    """Multiverso has a bug."""
+    """Multiverso has a bug.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> issubclass(mv.errors.InternalError, mv.MultiversoError)
+    True
+
+    """

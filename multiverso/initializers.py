@@ -32,7 +32,15 @@ __all__ = [
 
 
 class Initializer:
-    """The base class of the initializers."""
+    """The base class of the initializers.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> isinstance(mv.initializers.Zeros(), mv.initializers.Initializer)
+    True
+
+    """
 
     __slots__ = ()
     _kind: ClassVar[int]
@@ -76,6 +84,14 @@ class Constant(Initializer):
     ------
     TypeError, ValueError
         If `value` is not a finite number.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     table = mv.MatrixTable(10**9, 2, mv.initializers.Constant(0.5))
+    ...     table.get([123_456_789])
+    array([[0.5, 0.5]], dtype=float32)
 
     """
 
@@ -163,6 +179,14 @@ class RandomNormal(Initializer):
     TypeError, ValueError
         If an argument is no such number.
 
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     table = mv.MatrixTable(10**9, 2, mv.initializers.RandomNormal(stddev=0.1, seed=7))
+    ...     table.get([123_456_789]).shape
+    (1, 2)
+
     """
 
     mean: float = 0.0
@@ -201,6 +225,14 @@ class TruncatedNormal(RandomNormal):
     ------
     TypeError, ValueError
         If an argument is no such number.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     table = mv.ArrayTable(1000, mv.initializers.TruncatedNormal(stddev=0.1, seed=7))
+    ...     bool(abs(table.get()).max() <= 0.2)
+    True
 
     """
 

@@ -4,37 +4,41 @@ The documents are read in two places. In the repository, a link to ``../src/READ
 example opens that file; the site has only docs/. So each outside file that a page links to becomes
 a page of the site: its content if it is Markdown, otherwise its text. The parts of a page between
 ``<!-- tabs -->`` and ``<!-- end of tabs -->``, which begin with a line such as ``**PyTorch**``,
-become tabs. Each module in docs/python.md becomes a page.
+become tabs. GitHub's alerts, such as ``> [!NOTE]``, become admonitions; a bold first line is the
+title. Each module in docs/python.md becomes a page, and pages get further words for searches.
 """
 
-import ast
 import os
 import re
 import textwrap
 from pathlib import Path, PurePosixPath
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
+from reference import MODULES, REFERENCE, complete, navigation, pages
+from search_words import SEARCH_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
 #: The folder of outside files on the site.
 SOURCES = "source"
 
-#: The page of the Python reference, and the folder of its modules. Modules that the page does not
-#: name are added.
-REFERENCE = "python.md"
-MODULES = "python"
-
-#: The rank of pages in search results, in comparison with other pages; 0 excludes them.
-BOOSTS = {"performance-notes.md": 0.3, "scaling.md": 0.5, "errors.md": 2, "glossary.md": 2}
+#: The rank of pages and folders in search results, in comparison with others; 0 excludes them.
+BOOSTS = {
+    MODULES: 0.5,
+    "performance-notes.md": 0.3,
+    "scaling.md": 0.5,
+    "errors.md": 2,
+    "glossary.md": 2,
+}
 
 LINK = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
-MODULE = re.compile(r"^::: (\S+)\n+", re.MULTILINE)
-MODULES_TOGETHER = re.compile(r"(?:^::: \S+\n+)+", re.MULTILINE)
 PICTURE = re.compile(r"!\[[^\]]*\]\(([^)\s]+\.png)\)")
 TABS = re.compile(r"^<!-- tabs -->$(.*?)^<!-- end of tabs -->$", re.DOTALL | re.MULTILINE)
+ALERT = re.compile(r"^> \[!(\w+)\]\n(?:> \*\*(.+)\*\*\n)?((?:>.*\n)+)", re.MULTILINE)
 TAB = re.compile(r"^\*\*([^*\n]+)\*\*$", re.MULTILINE)
 
 LANGUAGES = {".cc": "cpp", ".h": "cpp", ".lua": "lua", ".py": "python", ".toml": "toml"}
@@ -43,8 +47,8 @@ LANGUAGES = {".cc": "cpp", ".h": "cpp", ".lua": "lua", ".py": "python", ".toml":
 def on_config(config: MkDocsConfig) -> None:
     """Add the modules after the Python reference, and the other missing pages in a last section."""
     for section in config.nav:
-        if isinstance(section, dict) and REFERENCE in (pages := next(iter(section.values()))):
-            pages += ({name.split(".", 1)[1]: _module_uri(name)} for name in _modules(config))
+        if isinstance(section, dict) and REFERENCE in (listed := next(iter(section.values()))):
+            listed += navigation()
     named = set(_pages(config.nav))
     docs = Path(config.docs_dir)
     more = [path.name for path in sorted(docs.glob("*.md")) if path.name not in named]
@@ -68,19 +72,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 files.append(file)
                 if target.suffix == ".md":
                     waiting.append((uri, target))
-    for name in _modules(config):
-        content = f"# {name}\n\n::: {name}\n"
-        files.append(File.generated(config, _module_uri(name), content=content))
+    for uri, content in pages().items():
+        files.append(File.generated(config, uri, content=content))
     return files
+
+
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
+    """Check that the pages of the table of words exist, since a wrong name would have no effect."""
+    for uri in SEARCH_WORDS:
+        if files.get_file_from_path(uri) is None:
+            msg = f"docs/site/search_words.py: there is no page {uri}"
+            raise PluginError(msg)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Redirect links to outside files to their pages; make tabs and the list of modules."""
     uri = page.file.src_uri
-    boost = 0 if uri.startswith(SOURCES) else BOOSTS.get(uri, 1)
+    boost = 0 if uri.startswith(SOURCES) else BOOSTS.get(uri, BOOSTS.get(uri.split("/")[0], 1))
     page.meta["search"] = {"boost": boost} if boost else {"exclude": True}
     if uri == "index.md":
         page.meta["hide"] = ["toc"]
+    # The search matches the tags of a page; without the plugin of that name none is shown on it.
+    page.meta["tags"] = list(SEARCH_WORDS.get(uri, ()))
     if uri.startswith(f"{MODULES}/"):
         return markdown
     origin = ROOT / uri.removeprefix(f"{SOURCES}/") if uri.startswith(SOURCES) else None
@@ -98,11 +111,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{link['text']}({_relative(to, uri)}{link['anchor'] or ''})"
 
     if uri == REFERENCE:
-        beside = "".join(f"::: {name}\n\n" for name in _modules_beside(markdown))
-        markdown += f"\n## Other modules\n\n{beside}" if beside else ""
-        markdown = MODULES_TOGETHER.sub(_module_table, markdown)
+        markdown = complete(markdown)
     markdown = PICTURE.sub(r"[\g<0>](\1)", LINK.sub(rewritten, markdown))  # a click enlarges it
-    return TABS.sub(_as_tabs, markdown)
+    return TABS.sub(_as_tabs, ALERT.sub(_as_admonition, markdown))
+
+
+def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
+    """Make the addresses of the error page relative, so that it works from the file system too.
+
+    A server shows the page in place of one in any folder, so there they begin at the root.
+    """
+    if template_name != "404.html":
+        return output_content
+    base = "<script>location.protocol==='file:'||document.write('<base href=\"/\">')</script>"
+    text = re.sub(r'\b(href|src)="/(?!/)', r'\1="', output_content).replace('href=""', 'href="."')
+    text = text.replace('new URL("/",location)', 'new URL(".",document.baseURI)')
+    text = re.sub(r'"(base|search)": ?"/', r'"\1":"./', text)
+    return text.replace("<head>", f"<head>{base}", 1)
 
 
 def _pages(nav: object) -> list[str]:
@@ -141,6 +166,13 @@ def _as_page(path: Path) -> str:
     return f"# {name}\n\n`````{LANGUAGES.get(path.suffix, 'text')}\n{text}`````\n"
 
 
+def _as_admonition(match: re.Match[str]) -> str:
+    """Return the Markdown of an admonition with the kind, the title and the text of an alert."""
+    kind, title, text = match[1].lower(), match[2], re.sub(r"^> ?", "", match[3], flags=re.M)
+    heading = f'!!! {kind} "{title}"' if title else f"!!! {kind}"
+    return f"{heading}\n{textwrap.indent(text, ' ' * 4)}"
+
+
 def _as_tabs(match: re.Match[str]) -> str:
     """Return the Markdown of tabs, each of which is indented below its name."""
     _, *parts = TAB.split(match[1])
@@ -149,56 +181,3 @@ def _as_tabs(match: re.Match[str]) -> str:
         f'=== "{name}"\n{textwrap.indent(content, " " * 4)}'
         for name, content in zip(names, contents, strict=True)
     )
-
-
-def _modules(config: MkDocsConfig) -> list[str]:
-    """Return the modules of the Python reference in its order."""
-    markdown = Path(config.docs_dir, REFERENCE).read_text("utf-8")
-    return MODULE.findall(markdown) + _modules_beside(markdown)
-
-
-def _module_uri(name: str) -> str:
-    return f"{MODULES}/{name.removeprefix('multiverso.')}.md"
-
-
-def _module_table(match: re.Match[str]) -> str:
-    """Return a table of modules: a link to the page of each, and what it contains."""
-    rows = ["| module | contents |", "|---|---|"]
-    for name in MODULE.findall(match[0]):
-        summary = _docstring(name).split("\n\n", 1)[0].replace("\n", " ")
-        rows.append(f"| [{name}]({_module_uri(name)}) | {summary} |")
-    return "\n".join(rows) + "\n\n"
-
-
-def _docstring(name: str) -> str:
-    """Return the docstring of a module, or of a function in a private module of its name."""
-    base = ROOT.joinpath(*name.split("."))
-    for path in (base.with_suffix(".py"), base / "__init__.py"):
-        if path.is_file():
-            return ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-    for path in base.parent.glob(f"_*/{base.name}.py"):
-        for node in ast.parse(path.read_text("utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name == base.name:
-                return ast.get_docstring(node) or ""
-    msg = f"docs/{REFERENCE}: there is no {name}"
-    raise FileNotFoundError(msg)
-
-
-def _modules_beside(markdown: str) -> list[str]:
-    """Return the public modules that a page does not name, sorted."""
-    named = set(MODULE.findall(markdown))
-    found = []
-    for path in sorted((ROOT / "multiverso").rglob("*.py")):
-        inside = path.relative_to(ROOT).with_suffix("")
-        name = ".".join(inside.parts).removesuffix(".__init__")
-        if name in named or name == "multiverso" or "._" in name or not _has_members(path):
-            continue
-        found.append(name)
-    return found
-
-
-def _has_members(path: Path) -> bool:
-    """Return whether a module defines a public name."""
-    body = ast.parse(path.read_text("utf-8")).body
-    kinds = (ast.ClassDef, ast.FunctionDef)
-    return any(isinstance(node, kinds) and not node.name.startswith("_") for node in body)

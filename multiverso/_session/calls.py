@@ -114,6 +114,17 @@ def save(
         If not all ranks call it, or writing takes longer than the deadline plus a minute for
         each 1.2 GB.
 
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     table = mv.ArrayTable(2, [1, 2], name="w")
+    ...     mv.save(folder, step=7, keep=3)
+    ...     table.add([10, 10])
+    ...     print(mv.load(folder), table.get())
+    7 [1. 2.]
+
     """
     current().save(directory, step, keep, background, incremental)
 
@@ -129,6 +140,16 @@ def wait_for_save() -> None:
         If no session is open.
     OperationTimeout, PeerLostError, AbortedError, MismatchError
         As for `save`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     table = mv.ArrayTable(2, name="w")
+    ...     mv.save(folder, background=True)
+    ...     table.add([1, 1])  # while the files are written
+    ...     mv.wait_for_save()
 
     """
     current().wait_for_save()
@@ -166,6 +187,16 @@ def load(directory: StrPath, *, missing_ok: bool = False) -> int | None:
         If no session is open.
     OperationTimeout, PeerLostError, AbortedError
         As for `save`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     table = mv.ArrayTable(2, name="w")
+    ...     first = mv.load(folder, missing_ok=True) or 0
+    >>> first
+    0
 
     """
     step: int | None = current().load(directory, missing_ok)
@@ -220,6 +251,13 @@ def is_leaving() -> bool:
     ------
     StateError
         If no session is open.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session(on_term="leave"):
+    ...     mv.api.is_leaving()
+    False
 
     """
     return current().is_leaving()

@@ -30,6 +30,12 @@ class Membership(NamedTuple):
     left : tuple of int
         The ids of those that have shut down, left or died since, in ascending order.
 
+    Examples
+    --------
+    >>> from multiverso.api import Membership
+    >>> Membership(version=3, joined=(0, 1), left=(0,)).workers
+    (1,)
+
     """
 
     version: int

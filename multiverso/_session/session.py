@@ -93,6 +93,13 @@ class Session:
     named : dict
         By name and dtype, the table that was created last, and the file and line that created it.
 
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session() as session:
+    ...     session.rank, session.size, session.num_nodes
+    (0, 1, 1)
+
     """
 
     def __init__(self, options: SessionOptions) -> None:

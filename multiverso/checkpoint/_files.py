@@ -1,10 +1,9 @@
-"""Finds checkpoints in a folder, and verifies and reads one of them."""
+"""Verifies and reads one checkpoint."""
 
 from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Mapping
 from ctypes import byref, c_int64, sizeof
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ from multiverso._native.dtypes import TableDtype, table_dtype
 from multiverso._native.library import checked, lib
 from multiverso.tables._updaters import UPDATERS
 
-#: The name of a checkpoint's folder: its number in the order of saving, and its step.
-_FOLDER_NAME: Final = re.compile(r"(?P<number>[0-9]{6,})-step-(?P<step>[0-9]+)")
 _MODES: Final = {capi.MV_MODE_ASYNC: "async", capi.MV_MODE_SYNC: "sync"}
 _UPDATER_NAMES: Final = {code: name for name, (code, _) in UPDATERS.items()}
 
@@ -31,28 +28,6 @@ _UPDATER_NAMES: Final = {code: name for name, (code, _) in UPDATERS.items()}
 _BYTES_PER_CALL: Final = 64 << 20
 #: The most bytes of rows that no file contains, since a small file can describe a huge table.
 MAX_UNSTORED_BYTES: Final = 1 << 30
-
-
-def saved_in(directory: StrPath) -> list[Path]:
-    """Return the checkpoints in a folder, in the order of saving; none if the folder is missing."""
-    folder = Path(directory)
-    found = []
-    if folder.is_dir():
-        for path in folder.iterdir():
-            if match := _FOLDER_NAME.fullmatch(path.name):
-                number, step = int(match["number"]), int(match["step"])
-                if path.name == f"{number:06}-step-{step}" and max(number, step) < 2**63:
-                    found.append((number, path))
-    return [path for _, path in sorted(found)]
-
-
-def latest(directory: StrPath) -> Path | None:
-    """Return the checkpoint that was saved last in a folder, or None.
-
-    Only the names in the folder are read; loading the checkpoint verifies its contents.
-    """
-    found = saved_in(directory)
-    return found[-1] if found else None
 
 
 @dataclass(frozen=True)
@@ -80,6 +55,19 @@ class SavedTable:
         The number of updates of the table, if `counts` is 2.
     clocks : tuple of int
         The number of adds of each worker; counted in sync mode and with bounded staleness.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     table = mv.MatrixTable(2, 3, name="w", updater="adam")
+    ...     mv.save(folder)
+    ...     checkpoint = mv.checkpoint.Checkpoint(folder)
+    ...     saved, steps = checkpoint.tables[0], checkpoint.read_steps("w")
+    ...     checkpoint.close()
+    >>> saved.name, saved.shape, saved.updater
+    ('w', (2, 3), 'adam')
 
     """
 
@@ -135,6 +123,20 @@ class Checkpoint:
         The descriptions of the tables.
     records : list of MV_CheckpointTable
         The descriptions of the tables as structs of the C API.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     table = mv.HashTable(2, 100, 1, updater="rowwise_adagrad", name="w")
+    ...     table.add([[0, 0]], [77])
+    ...     mv.save(folder, step=7)
+    ...     with mv.checkpoint.Checkpoint(folder) as checkpoint:
+    ...         checkpoint.verify()
+    ...         state = checkpoint.read_row_state("w")
+    ...         print(checkpoint.step, checkpoint.read_keys("w"), checkpoint.read("w"))
+    7 [77] [[1. 1.]]
 
     """
 
@@ -338,6 +340,17 @@ class Checkpoint:
 
 
 def verify(directory: StrPath) -> None:
-    """Verify a checkpoint, or the last one in a folder; see `Checkpoint.verify`."""
+    """Verify a checkpoint, or the last one in a folder; see `Checkpoint.verify`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     table = mv.ArrayTable(2, name="w")
+    ...     mv.save(folder)
+    ...     mv.checkpoint.verify(folder)
+
+    """
     with Checkpoint(directory) as checkpoint:
         checkpoint.verify()

@@ -57,6 +57,18 @@ def export_safetensors(
     CheckpointCorruptError, CheckpointIOError
         If the checkpoint cannot be read.
 
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     table = mv.ArrayTable(2, [1, 2], name="w")
+    ...     mv.save(folder + "/saved")
+    ...     mv.checkpoint.export_safetensors(folder + "/saved", folder + "/w.safetensors")
+    ...     from safetensors.numpy import load_file
+    ...     print(load_file(folder + "/w.safetensors")["w"])
+    [1. 2.]
+
     """
     save_file = _safetensors().numpy.save_file
     tensors: dict[str, NDArray[Any]] = {}
@@ -145,6 +157,20 @@ def import_safetensors(
         If the file is invalid, or its metadata does not match its tensors.
     CheckpointIOError
         If the checkpoint cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import multiverso as mv
+    >>> from safetensors.numpy import save_file
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     save_file({"w": np.ones(2, np.float32)}, folder + "/w.safetensors")
+    ...     mv.checkpoint.import_safetensors(folder + "/w.safetensors", folder + "/saved")
+    ...     table = mv.ArrayTable(2, name="w")
+    ...     step = mv.load(folder + "/saved")
+    ...     print(table.get())
+    [1. 1.]
 
     """
     package = _safetensors()

@@ -114,6 +114,16 @@ def lookup(table: Embedding | RowTable, ids: Any) -> jax.Array:
     ValueError
         If ids need more than 32 bits, and JAX has not been told to use 64.
 
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import multiverso as mv
+    >>> from multiverso.jax_ext import lookup
+    >>> with mv.session():
+    ...     table = mv.MatrixTable(1000, 2, 1)
+    ...     lookup(table, jnp.array([[1, 7]])).shape
+    (1, 2, 2)
+
     """
     ids = as_ids(ids)
     if isinstance(table, Embedding):

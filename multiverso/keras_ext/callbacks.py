@@ -66,6 +66,20 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     ValueError, TypeError, MismatchError, StateError
         As for `KerasParamManager`.
 
+    Examples
+    --------
+    >>> import keras
+    >>> import numpy as np
+    >>> import multiverso as mv
+    >>> from multiverso.keras_ext import MVCallback
+    >>> with mv.session():
+    ...     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    ...     model.compile("sgd", "mse")
+    ...     x, y = np.ones((32, 2)), np.ones(32)
+    ...     history = model.fit(x, y, epochs=2, verbose=0, callbacks=[MVCallback(model)])
+    >>> len(history.history["loss"])
+    2
+
     """
 
     def __init__(

@@ -88,6 +88,18 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
     TypeError, ValueError
         If the table or the combiner is something else.
 
+    Examples
+    --------
+    >>> import keras
+    >>> import numpy as np
+    >>> import multiverso as mv
+    >>> from multiverso.keras_ext.layers import Embedding
+    >>> with mv.session():
+    ...     table = mv.MatrixTable(1000, 4, updater="sgd")
+    ...     model = keras.Sequential([keras.Input((3,), dtype="int32"), Embedding(table)])
+    ...     model.predict(np.array([[1, 7, 7]]), verbose=0).shape
+    (1, 3, 4)
+
     """
 
     def __init__(
@@ -292,7 +304,20 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
 
 
 def layers_of(model: Any) -> list[Embedding]:
-    """Return the layers of a model that have their rows in a table."""
+    """Return the layers of a model that have their rows in a table.
+
+    Examples
+    --------
+    >>> import keras
+    >>> import multiverso as mv
+    >>> from multiverso.keras_ext.layers import Embedding, layers_of
+    >>> with mv.session():
+    ...     table = mv.MatrixTable(1000, 4, updater="sgd")
+    ...     model = keras.Sequential([keras.Input((3,), dtype="int32"), Embedding(table)])
+    ...     len(layers_of(model))
+    1
+
+    """
     flatten = getattr(model, "_flatten_layers", None)
     layers = [model] if flatten is None else flatten(include_self=True, recursive=True)
     return [layer for layer in layers if isinstance(layer, Embedding)]

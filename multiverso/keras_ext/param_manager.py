@@ -55,6 +55,19 @@ class KerasParamManager(ParamManager):
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `multiverso.ArrayTable`.
 
+    Examples
+    --------
+    >>> import keras
+    >>> import multiverso as mv
+    >>> from multiverso.keras_ext import KerasParamManager
+    >>> with mv.session():
+    ...     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    ...     manager = KerasParamManager(model)
+    ...     manager.set_trained(model)  # if you sync while the model is in fit
+    ...     manager.sync()  # after each step of your own training loop
+    ...     if not mv.is_master_worker():
+    ...         manager.restart()  # after setting weights from a file
+
     """
 
     def __init__(

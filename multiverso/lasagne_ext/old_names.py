@@ -46,6 +46,12 @@ def supply() -> None:
     ImportError
         If Theano is not installed.
 
+    Examples
+    --------
+    >>> from multiverso.lasagne_ext import old_names
+    >>> old_names.supply()
+    >>> import lasagne
+
     """
     try:
         importlib.import_module(_MSVC)

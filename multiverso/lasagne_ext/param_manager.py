@@ -58,6 +58,18 @@ class LasagneParamManager(ParamManager):
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `multiverso.ArrayTable`.
 
+    Examples
+    --------
+    >>> from multiverso.lasagne_ext import old_names
+    >>> old_names.supply()
+    >>> import lasagne
+    >>> import multiverso as mv
+    >>> from multiverso.lasagne_ext.param_manager import LasagneParamManager
+    >>> with mv.session():
+    ...     network = lasagne.layers.DenseLayer(lasagne.layers.InputLayer((None, 3)), 2)
+    ...     manager = LasagneParamManager(network)
+    ...     manager.sync()  # after each batch
+
     """
 
     def __init__(
@@ -109,6 +121,17 @@ class MVNetParamManager(LasagneParamManager):
         If `is_master_worker` is the function instead of its result.
     ValueError
         If `is_master_worker` differs from that result.
+
+    Examples
+    --------
+    >>> from multiverso.lasagne_ext import old_names
+    >>> old_names.supply()
+    >>> import lasagne
+    >>> import multiverso as mv
+    >>> from multiverso.lasagne_ext.param_manager import MVNetParamManager
+    >>> with mv.session():
+    ...     network = lasagne.layers.DenseLayer(lasagne.layers.InputLayer((None, 3)), 2)
+    ...     MVNetParamManager(network).sync_all_param()
 
     """
 

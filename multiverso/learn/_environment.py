@@ -24,6 +24,13 @@ def choose_backend(wanted: str | None = None) -> str:
     InputError
         If `wanted` or the backend in KERAS_BACKEND is not installed, or no backend is.
 
+    Examples
+    --------
+    >>> import keras
+    >>> from multiverso.learn import choose_backend
+    >>> choose_backend(keras.config.backend()) == keras.config.backend()
+    True
+
     """
     chosen = wanted or os.environ.get("KERAS_BACKEND") or _configured_backend()
     installed = [name for name in BACKENDS if importlib.util.find_spec(name) is not None]

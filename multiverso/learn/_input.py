@@ -17,6 +17,16 @@ class InputError(ValueError):
 
     `MPIManager.train` raises InputError on all ranks: before training starts, unless only training
     can reveal the cause.
+
+    Examples
+    --------
+    >>> from multiverso.learn import Data, InputError
+    >>> try:
+    ...     Data(batch_size=0)
+    ... except InputError as error:
+    ...     print("batch_size" in str(error))
+    True
+
     """
 
 

@@ -31,7 +31,17 @@ _PLOT: Final = "Draw the histories of trainings as PNG files."
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that prints messages on the master only; the other ranks exit with the same code."""
+    """A parser that prints messages on the master only; the other ranks exit with the same code.
+
+    Examples
+    --------
+    >>> from multiverso.learn.command import Parser
+    >>> parser = Parser(prog="train")
+    >>> _ = parser.add_argument("--epochs", type=int)
+    >>> parser.parse_args(["--epochs", "3"]).epochs
+    3
+
+    """
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if is_master():
@@ -43,7 +53,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def is_master() -> bool:
-    """Return whether this process is rank 0, or was started without a launcher."""
+    """Return whether this process is rank 0, or was started without a launcher.
+
+    Examples
+    --------
+    >>> from multiverso.learn.command import is_master
+    >>> is_master()
+    True
+
+    """
     if (launcher := find_launcher()) is not None:
         return launcher.rank_in(os.environ) in (0, None)
     try:
@@ -61,6 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         The exit code: 0, 1 if a rank fails or does not come, or 2 if the input cannot be used or a
         package is missing.
+
+    Examples
+    --------
+    >>> from multiverso.learn.command import main
+    >>> main(["train", "model.json", "train.txt", "valid.txt", "--epochs", "5"])  # doctest: +SKIP
+    0
 
     """
     parser = Parser(prog="multiverso-learn", description=__doc__)
@@ -81,7 +105,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def train(arguments: Sequence[str] | None = None) -> int:
-    """Run ``multiverso-learn train`` under the name of the calling program."""
+    """Run ``multiverso-learn train`` under the name of the calling program.
+
+    Examples
+    --------
+    >>> from multiverso.learn.command import train
+    >>> train(["model.json", "train.txt", "valid.txt", "--epochs", "5"])  # doctest: +SKIP
+    0
+
+    """
     parser = Parser(description=_TRAIN)
     _options.add_options(parser)
     return _run(parser.prog, _train, parser.parse_args(arguments))

@@ -133,7 +133,16 @@ class Data:
 
 
 def length_of(data: Nested) -> int:
-    """Return the number of samples in an array, or in each array of a list or dict."""
+    """Return the number of samples in an array, or in each array of a list or dict.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from multiverso.learn.data import length_of
+    >>> length_of({"pixels": np.zeros((8, 28, 28)), "age": np.zeros(8)})
+    8
+
+    """
     while isinstance(data, list | tuple | dict):
         data = next(iter(data.values())) if isinstance(data, dict) else data[0]
     return int(np.shape(data)[0])
@@ -143,6 +152,14 @@ def mapped(function: Callable[..., Any], *structures: Nested) -> Nested:
     """Call `function` with the arrays at each place of the structures; return a like structure.
 
     Lists become tuples, because Keras on TensorFlow takes a list for an array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from multiverso.learn.data import mapped
+    >>> mapped(np.sum, [np.ones(3), {"a": np.ones(2)}])[1]["a"].item()
+    2.0
+
     """
     first = structures[0]
     if isinstance(first, dict):

@@ -45,6 +45,7 @@ class H5Data(Data):
 
     Examples
     --------
+    >>> import h5py  # H5Data needs it
     >>> from multiverso.learn import H5Data
     >>> data = H5Data(batch_size=100, preloading=1)
     >>> data.set_file_names(["train_0.h5", "train_1.h5"])

@@ -68,6 +68,14 @@ class ModelFromJson(ModelBuilder):
     -----
     Keras' safe mode is on: JSON that contains code, as of a Lambda layer, is rejected.
 
+    Examples
+    --------
+    >>> import keras
+    >>> from multiverso.learn import ModelFromJson
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> ModelFromJson(json_str=model.to_json()).build_model().count_params()
+    2
+
     """
 
     def __init__(
@@ -126,6 +134,16 @@ class ModelFromKeras(ModelBuilder):
         The file, as ``model.save()`` writes it.
     custom_objects : dict, optional
         Classes and functions that the file names and Keras does not know.
+
+    Examples
+    --------
+    >>> import keras, tempfile
+    >>> from multiverso.learn import ModelFromKeras
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(folder + "/line.keras")
+    ...     ModelFromKeras(folder + "/line.keras").build_model().count_params()
+    2
 
     """
 

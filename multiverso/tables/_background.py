@@ -30,6 +30,17 @@ class Future(Generic[_T]):
 
     The call continues if you drop the future. Its error is then raised by the next `flush` of the
     table, `multiverso.barrier` or another collective call, or the end of the session.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     table = mv.ArrayTable(2)
+    ...     added = table.add_async([1, 2])
+    ...     ended = added.wait(timeout=10)
+    ...     ended, added.done(), table.get_async().result()
+    (True, True, array([1., 2.], dtype=float32))
+
     """
 
     __slots__ = ("__weakref__", "_call", "_error", "_finish", "_handle", "_result")

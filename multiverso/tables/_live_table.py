@@ -43,6 +43,17 @@ class LiveTable:
         The rows that can be read: all, except that each node of a session on several nodes shows
         only its own rows of a hash table or of a table with an initializer.
 
+    Examples
+    --------
+    >>> import os
+    >>> import multiverso as mv
+    >>> with mv.session(name="train"):
+    ...     table = mv.MatrixTable(3, 2, 1, name="w")
+    ...     with mv.attach(os.getpid()) as view:
+    ...         view.tables["w"].get([0, 2])
+    array([[1., 1.],
+           [1., 1.]], dtype=float32)
+
     """
 
     def __init__(self, view: View, raw: dict[str, Any]) -> None:

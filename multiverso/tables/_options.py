@@ -32,7 +32,18 @@ UpdaterName = Literal[
 
 
 class UpdaterOptions(TypedDict, total=False):
-    """The options of all updaters; None means the default."""
+    """The options of all updaters; None means the default.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> from multiverso.tables import UpdaterOptions
+    >>> options: UpdaterOptions = {"learning_rate": 0.1, "momentum": 0.9}
+    >>> with mv.session():
+    ...     mv.ArrayTable(2, updater="momentum", **options)
+    <ArrayTable 'table 0': 2 float32, updater momentum>
+
+    """
 
     learning_rate: float | None
     momentum: float | None
@@ -98,6 +109,15 @@ class TableOptions(UpdaterOptions, total=False):
         learning_rate_power (-0.5), l1_regularization_strength, l2_regularization_strength,
         l2_shrinkage_regularization_strength and beta (0), elastic_force (0.1), outer_epsilon
         (0), weight_decay (0; 0.004 for "adamw"), clipnorm and clipvalue (0, for none).
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> from multiverso.tables import TableOptions
+    >>> options: TableOptions = {"dtype": "float64", "name": "w"}
+    >>> with mv.session():
+    ...     mv.ArrayTable(2, **options)
+    <ArrayTable 'w': 2 float64, updater add>
 
     """
 

@@ -44,7 +44,16 @@ _WIRE: Final = {
 
 
 class Table:
-    """Parameters that every rank of the session shares."""
+    """Parameters that every rank of the session shares.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     isinstance(mv.ArrayTable(2), mv.tables.Table)
+    True
+
+    """
 
     __slots__ = (
         "__weakref__",
@@ -239,6 +248,16 @@ class Table:
             `Future.result` of that call, or an earlier flush, has raised it.
         OperationTimeout
             If the calls do not end in time.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     table = mv.ArrayTable(2)
+        ...     added = table.add_async([1, 2])
+        ...     table.flush()
+        ...     added.done()
+        True
 
         """
         self._background.flush(timeout)

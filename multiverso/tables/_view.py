@@ -61,14 +61,18 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
 
     Examples
     --------
-    An evaluator waits for the versions that a training job publishes::
+    An evaluator waits for the versions that a training job publishes; here both are one process:
 
-        with mv.attach("train", timeout=60) as view:
-            version = 0
-            while True:
-                version = view.wait(version + 1)
-                cut = view.cut()
-                print(cut.step, evaluate(cut["weights"]))
+    >>> import os
+    >>> import multiverso as mv
+    >>> with mv.session(name="train"):
+    ...     table = mv.ArrayTable(2, [1, 2], name="weights")
+    ...     version = mv.publish(step=100)
+    ...     with mv.attach(os.getpid(), timeout=60) as view:
+    ...         seen = view.wait(1)
+    ...         cut = view.cut()
+    ...         print(cut.step, cut["weights"])
+    100 [1. 2.]
 
     """
     name = pid = None
@@ -105,6 +109,18 @@ class View:
     ended. Then reading the current values of a table, and waiting for a later version, raise
     `StateError`, and the message says why the session has ended. All methods and attributes raise
     `StateError` after `close`, and `ForkedError` in a child forked from the process that attached.
+
+    Examples
+    --------
+    >>> import os
+    >>> import multiverso as mv
+    >>> with mv.session(name="train"):  # in the training job
+    ...     table = mv.ArrayTable(2, [1, 2], name="w")
+    ...     version = mv.publish(step=100)
+    ...     with mv.attach(os.getpid()) as view:  # in any other process
+    ...         print(view.wait(1), view.step, view.cut()["w"], list(view.tables))
+    1 100 [1. 2.] ['w']
+
     """
 
     def __init__(self, handle: capi.MV_Reader) -> None:
@@ -258,6 +274,19 @@ class Cut(Mapping[str, CutTable]):
         The number of the publication.
     step : int
         The argument of `multiverso.publish`.
+
+    Examples
+    --------
+    >>> import os
+    >>> import multiverso as mv
+    >>> with mv.session(name="train"):
+    ...     table = mv.ArrayTable(2, [1, 2], name="w")
+    ...     version = mv.publish(step=100)
+    ...     view = mv.attach(os.getpid())
+    ...     cut = view.cut(["w"])
+    ...     view.close()  # a with statement does this too
+    >>> cut.version, cut.step, cut["w"]
+    (1, 100, array([1., 2.], dtype=float32))
 
     """
 

@@ -95,6 +95,19 @@ class MVSharedVariable:
     MismatchError
         If the ranks' variables differ in shape, in the dtype of their tables or in `average`.
 
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pytensor
+    >>> import multiverso as mv
+    >>> from multiverso.theano_ext.sharedvar import MVSharedVariable
+    >>> with mv.session():
+    ...     weights = MVSharedVariable(pytensor.shared(np.array([1.0, 2.0]), name="w"))
+    ...     weights.set_value(weights.get_value() + 1)  # training
+    ...     weights.sync()
+    ...     weights.get_value()
+    array([2., 3.])
+
     """
 
     __slots__ = ()  # `_synchronized_class` says why.
@@ -183,6 +196,17 @@ def mv_shared(
     StateError, TypeError, ValueError, MismatchError
         As for `MVSharedVariable`.
 
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pytensor
+    >>> import multiverso as mv
+    >>> from multiverso.theano_ext.sharedvar import mv_shared
+    >>> with mv.session():
+    ...     weights = mv_shared(np.array([1.0, 2.0]), name="w")
+    ...     weights.get_value()
+    array([1., 2.])
+
     """
     current_session()
     with failing_on_all_ranks():
@@ -203,6 +227,17 @@ def sync_all_mv_shared_vars() -> None:
         If the shape of a variable has changed. The variables before it have been synchronized.
     OperationTimeout, PeerLostError, AbortedError
         As for `MVSharedVariable.mv_sync`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pytensor
+    >>> import multiverso as mv
+    >>> from multiverso.theano_ext.sharedvar import mv_shared, sync_all_mv_shared_vars
+    >>> with mv.session():
+    ...     weights, bias = mv_shared(np.ones(2)), mv_shared(0.0)
+    ...     bias.set_value(1.0)  # training
+    ...     sync_all_mv_shared_vars()
 
     """
     for link in current_session().companions.get(__name__, []):

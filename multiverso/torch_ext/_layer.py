@@ -328,6 +328,17 @@ def prefetch(
     ValueError
         If `depth` is less than 1.
 
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> import torch
+    >>> from multiverso.torch_ext import Embedding, prefetch
+    >>> with mv.session():
+    ...     layer = Embedding(mv.MatrixTable(1000, 2, updater="sgd"))
+    ...     batches = [{"ids": torch.tensor([step])} for step in range(3)]
+    ...     for batch in prefetch(batches, layer, key="ids"):  # gets the rows of the next batch
+    ...         rows = layer(batch["ids"])
+
     """
     depth = integer(depth, "depth", 1)
     ids_of: Callable[[Any], torch.Tensor] = key if callable(key) else lambda batch: batch[key]

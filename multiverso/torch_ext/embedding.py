@@ -115,6 +115,16 @@ class EmbeddingBag(TableLayer):
     TypeError, ValueError
         If an argument is invalid.
 
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> import torch
+    >>> from multiverso.torch_ext import EmbeddingBag
+    >>> with mv.session():
+    ...     bag = EmbeddingBag(mv.MatrixTable(1000, 2, 1, updater="sgd"), mode="sum")
+    ...     bag(torch.tensor([[1, 7, 7]])).tolist()
+    [[3.0, 3.0]]
+
     """
 
     def __init__(
@@ -255,5 +265,17 @@ def _arguments_of(feature: Any, layer: EmbeddingBag) -> tuple[Any, ...]:
 
 
 def layers_of(module: torch.nn.Module) -> list[TableLayer]:
-    """Return the layers of a module that have their rows in a table."""
+    """Return the layers of a module that have their rows in a table.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> import torch
+    >>> from multiverso.torch_ext.embedding import EmbeddingBag, layers_of
+    >>> with mv.session():
+    ...     bag = EmbeddingBag(mv.MatrixTable(1000, 2, updater="sgd"))
+    ...     layers_of(torch.nn.Sequential(bag, torch.nn.Linear(2, 1))) == [bag]
+    True
+
+    """
     return [layer for layer in module.modules() if isinstance(layer, TableLayer)]

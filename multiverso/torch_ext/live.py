@@ -42,14 +42,19 @@ def load_live(
 
     Examples
     --------
-    ::
-
-        with mv.attach("train", timeout=60) as view:
-            version = 0
-            while True:
-                version = view.wait(version + 1)
-                step = load_live(model, view)
-                print(step, accuracy(model))
+    >>> import os
+    >>> import multiverso as mv
+    >>> import torch
+    >>> from multiverso.torch_ext import TorchParamManager, load_live
+    >>> with mv.session(name="train"):  # in the training job
+    ...     trained = torch.nn.Linear(2, 1)
+    ...     manager = TorchParamManager(trained)
+    ...     version = mv.publish(step=100)
+    ...     with mv.attach(os.getpid()) as view:  # in any other process
+    ...         model = torch.nn.Linear(2, 1)
+    ...         step = load_live(model, view)
+    ...         print(step, bool((model.weight == trained.weight).all()))
+    100 True
 
     """
     return _live.load_live(type(module).__name__, tensors_of(module, sync_buffers, False), view)

@@ -77,6 +77,20 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     ValueError, TypeError, MismatchError, StateError
         As for `TorchParamManager`.
 
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> import torch
+    >>> from multiverso.torch_ext import DistributedOptimizer
+    >>> with mv.session():
+    ...     model = torch.nn.Linear(2, 1)
+    ...     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    ...     optimizer = DistributedOptimizer(sgd, model, average=True)
+    ...     for batch in range(3):
+    ...         optimizer.zero_grad()
+    ...         model(torch.ones(8, 2)).square().mean().backward()
+    ...         optimizer.step()  # trains, and syncs with the other workers
+
     """
 
     #: The optimizer itself.

@@ -64,7 +64,7 @@ class TorchParamManager(ParamManager):
     ...     manager = TorchParamManager(model)
     ...     _ = torch.nn.init.ones_(model.weight)  # training
     ...     manager.sync()
-    ...     manager.tables[0].get()[:2]
+    ...     manager.tables[0].get()[:2].round(3)
     array([1., 1.], dtype=float32)
 
     """
@@ -93,7 +93,15 @@ class TorchParamManager(ParamManager):
 
 
 def tensors_of(module: object, sync_buffers: object, average: bool) -> Tensors:
-    """Return the parameters and buffers that are synchronized; raise if an argument is invalid."""
+    """Return the parameters and buffers that are synchronized; raise if an argument is invalid.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from multiverso.torch_ext.param_manager import tensors_of
+    >>> tensors = tensors_of(torch.nn.Linear(2, 1), "average", False)
+
+    """
     if not isinstance(module, torch.nn.Module):
         msg = f"module: expected a torch.nn.Module, received {type(module).__name__}"
         raise TypeError(msg)

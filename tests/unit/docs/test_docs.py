@@ -44,6 +44,23 @@ def lines_without_blank_above(text):
     ]
 
 
+def uneven_rows(text):
+    """Return the rows of tables that have another number of cells than the first row.
+
+    Two rows in one line are such a row: GitHub and the site drop the cells beyond the first row's.
+    """
+    found, cells = [], 0
+    for line in FENCED.sub("", text).splitlines():
+        row = re.sub(r"`[^`]*`|\\\|", "", line.strip())
+        if not row.startswith("|"):
+            cells = 0
+        elif not cells:
+            cells = row.count("|")
+        elif row.count("|") != cells or not row.endswith("|"):
+            found.append(line)
+    return found
+
+
 def blocks_of_pages():
     """Yield the page, line, code and output, or None, of each Python block."""
     for page in PAGES:
@@ -126,6 +143,17 @@ class TestThePages(unittest.TestCase):
             with self.subTest(page.relative_to(ROOT)):
                 self.assertEqual(lines_without_blank_above(page.read_text("utf-8")), [])
 
+    def test_rows_of_a_table_have_as_many_cells_as_its_header(self):
+        for page in PAGES:
+            with self.subTest(page.relative_to(ROOT)):
+                self.assertEqual(uneven_rows(page.read_text("utf-8")), [])
+
+    def test_a_colon_at_the_end_of_a_text_introduces_something(self):
+        for page in PAGES:
+            text = FENCED.sub("code", page.read_text("utf-8"))
+            with self.subTest(page.relative_to(ROOT)):
+                self.assertEqual(re.findall(r"^(.*:)\n+(?:#.*|\Z)", text, re.MULTILINE), [])
+
     def test_tables_have_a_header(self):
         for page in PAGES:
             lines = ["", *FENCED.sub("", page.read_text("utf-8")).splitlines()]
@@ -157,6 +185,10 @@ class TestTheChecks(unittest.TestCase):
     def test_finds_a_list_without_a_blank_line(self):
         text = "a\n- b\n- c\n  d\n- e\n\n- f\ng\n| h |\n```\ni\n- j\n```\n"
         self.assertEqual(lines_without_blank_above(text), ["- b", "| h |"])
+
+    def test_finds_two_rows_in_one_line(self):
+        text = "| a | b |\n|---|---|\n| `|` | 1 |\n| c | 2 | | d | 3 |\n\n| e |\n|---|\n| f |\n"
+        self.assertEqual(uneven_rows(text), ["| c | 2 | | d | 3 |"])
 
     def test_anchors_come_from_headings_outside_code(self):
         text = "# On `two` machines?\n```sh\n# a comment\n```\n## [A](b.md) link - here\n"

@@ -1,52 +1,19 @@
 """Tables on one rank: creation, values, options, and random calls against a NumPy model."""
 
 import copy
-import doctest
 import gc
 import math
 import pickle
 import random
-import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from sessions import SessionTestCase
 
 import multiverso as mv
-from multiverso import api, devices, sync
-from multiverso._session import calls, session
-from multiverso.tables import (
-    _array_table,
-    _atomics,
-    _changes,
-    _dense_table,
-    _hash_table,
-    _ids,
-    _in_place,
-    _matrix_table,
-)
 
 DTYPES = ("float32", "float64", "int32", "int64")
 SIZES = (1, 2, 3, 4, 7, 16, 1000, 16_384, 100_003)
-
-
-class TestDocumentation(unittest.TestCase):
-    def test_docstring_examples_run(self):
-        modules = (
-            devices,
-            sync,
-            api,
-            calls,
-            session,
-            _array_table,
-            _atomics,
-            _changes,
-            _dense_table,
-        )
-        for module in (*modules, _hash_table, _ids, _in_place, _matrix_table):
-            results = doctest.testmod(module)
-            self.assertGreater(results.attempted, 0, module)
-            self.assertEqual(results.failed, 0, module)
 
 
 class TestCreation(SessionTestCase):

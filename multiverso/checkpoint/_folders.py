@@ -1,0 +1,56 @@
+"""Finds checkpoints in a folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from multiverso._native.checkpoint_calls import StrPath
+
+#: The name of a checkpoint's folder: its number in the order of saving, and its step.
+_FOLDER_NAME: Final = re.compile(r"(?P<number>[0-9]{6,})-step-(?P<step>[0-9]+)")
+
+
+def saved_in(directory: StrPath) -> list[Path]:
+    """Return the checkpoints in a folder, in the order of saving; none if the folder is missing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     table = mv.ArrayTable(2, name="w")
+    ...     mv.save(folder, step=10)
+    ...     mv.save(folder, step=20)
+    ...     [path.name for path in mv.checkpoint.saved_in(folder)]
+    ['000001-step-10', '000002-step-20']
+
+    """
+    folder = Path(directory)
+    found = []
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if match := _FOLDER_NAME.fullmatch(path.name):
+                number, step = int(match["number"]), int(match["step"])
+                if path.name == f"{number:06}-step-{step}" and max(number, step) < 2**63:
+                    found.append((number, path))
+    return [path for _, path in sorted(found)]
+
+
+def latest(directory: StrPath) -> Path | None:
+    """Return the checkpoint that was saved last in a folder, or None.
+
+    Only the names in the folder are read; loading the checkpoint verifies its contents.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(mv.checkpoint.latest(folder))
+    None
+
+    """
+    found = saved_in(directory)
+    return found[-1] if found else None
