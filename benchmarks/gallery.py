@@ -6,7 +6,7 @@ The program prints, for each run, the processor time of the whole job with its i
 the number of processes: about what the run takes with a core for each process. It draws the
 example's validation error over the epochs, if the example reports it, as NAME.png in the folder,
 where NAME is the example with underscores. With --speed FILE it draws the accuracy over the seconds
-of training instead, the medians of several runs of torch/digits.py.
+of training instead, over several runs of torch/digits.py.
 
     python benchmarks/gallery.py torch/digits.py --speed docs/images/digits_speed.png
 """
@@ -23,18 +23,18 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 WORKERS = (1, 2, 4)
-RUNS = 5  # of which --speed takes the median
+RUNS = 9  # for --speed, each with another seed
 STYLES = ("o-", "s--", "^:")  # the lines often meet, and not everyone sees their colors
 TIMEOUT = 1800  # seconds for one job
 
 
-def run(example, workers):
+def run(example, workers, *options):
     """Run an example; return the seconds for each process, and its report."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         launcher = [sys.executable, "-m", "multiverso", "run", "--no-mpi", "-np", str(workers)]
-        command = [*launcher, str(EXAMPLES / example), "--json", str(report)]
+        command = [*launcher, str(EXAMPLES / example), "--json", str(report), *options]
         subprocess.run(command, check=True, timeout=TIMEOUT, stdout=subprocess.DEVNULL)
         result = json.loads(report.read_text("utf-8"))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -51,10 +51,11 @@ def errors_of(result):
 
 
 def speed_of(results):
-    """Return the median seconds and the median accuracy after each epoch of several runs."""
+    """Return the median seconds and the mean accuracy after each epoch of several runs."""
     times = [[*itertools.accumulate(result["epoch_seconds"])] for result in results]
     accuracies = [[1 - error for error in errors_of(result)] for result in results]
-    return [[*map(statistics.median, zip(*runs, strict=True))] for runs in (times, accuracies)]
+    seconds = [*map(statistics.median, zip(*times, strict=True))]
+    return seconds, [*map(statistics.fmean, zip(*accuracies, strict=True))]
 
 
 def draw_speed(speeds, path):
@@ -102,8 +103,9 @@ def main():
     args = parser.parse_args()
     for example in args.examples if args.speed else ():
         results = {workers: [] for workers in WORKERS}
-        for workers in WORKERS * RUNS:  # They alternate, because the speed of a machine drifts.
-            results[workers].append(run(example, workers)[1])
+        # The runs alternate, because the speed of a machine drifts.
+        for seed, workers in itertools.product(range(RUNS), WORKERS):
+            results[workers].append(run(example, workers, "--seed", str(seed))[1])
         draw_speed({workers: speed_of(some) for workers, some in results.items()}, args.speed)
     for example in () if args.speed else args.examples:
         errors = {}

@@ -349,6 +349,18 @@ class PublicationError(MultiversoError, ValueError):
     path : str or None
         The path of the file.
 
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     damaged = pathlib.Path(folder, "latest.json").write_text("?")
+    ...     try:
+    ...         mv.follow(folder)
+    ...     except mv.errors.PublicationError as error:
+    ...         print(pathlib.Path(error.path).name)
+    latest.json
+
     """
 
     path: str | None = None

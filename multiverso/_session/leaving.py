@@ -30,6 +30,8 @@ class EndOfJob(SystemExit):  # noqa: N818
     """Ends a process that leaves its job: with 143, or with 0 in an elastic session."""
 
 
+#: The name of the companions that a session closes before it ends.
+CLOSED_FIRST: Final = "closed first"
 #: The exit code of a job that was told to end, as shells report SIGTERM.
 TOLD_TO_END: Final = 128 + signal.SIGTERM
 
@@ -225,6 +227,8 @@ def _save(session: Session, step: int | None) -> None:
 
 def close(session: Session) -> None:
     """Close a session with all ranks, and save before with those that leave it meanwhile."""
+    for companion in session.companions.get(CLOSED_FIRST, []):
+        companion.close()
     failure: MultiversoError | None = None
     together = session.options.on_term == "leave" and not session.options.elastic
     if together and not session.departure.is_agreed:

@@ -81,13 +81,10 @@ class Session:
     ended : threading.Event
         An event that is set when the session ends.
     companions : dict
-        Objects that an adapter keeps until the session ends, under the name of the adapter.
+        Objects that an adapter keeps until the session ends, under the name of the adapter. Those
+        under `leaving.CLOSED_FIRST` are closed before it, unless it ends with an error.
     fixed_options : WeakKeyDictionary
         Options of tables that depend on this job, by table, which a load does not change.
-    published : int
-        The last version that `publish` has returned, or 0.
-    closers : list of callable
-        Functions that are called before the session closes, but not if it ends with an error.
     departure : Departure
         What is known about the end of the session at SIGTERM.
     named : dict
@@ -109,8 +106,6 @@ class Session:
         self.forked = False
         self.ended = threading.Event()
         self.companions: dict[str, list[Any]] = {}
-        self.published = 0
-        self.closers: list[Callable[[], None]] = []
         self.fixed_options: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
         self.named: dict[tuple[str, np.dtype[Any]], tuple[ref[Any], str]] = {}
         self._communicator = communicator  # The library uses it until the session closes.
@@ -207,8 +202,7 @@ class Session:
         step = arguments.integer(step, "step", 0)
         version = c_int64()
         checked.MV_SessionPublish(self.handle, step, byref(version))
-        self.published = version.value
-        return self.published
+        return version.value
 
     def stats(self) -> dict[str, dict[str, float]]:
         """Return this rank's traffic with each table; see `multiverso.stats`."""
@@ -290,8 +284,6 @@ class Session:
         Raises the error of a background call of a table, if no other call has, after the end.
         """
         try:
-            while self.closers:
-                self.closers.pop()()
             leaving.close(self)
         except BaseException as error:
             # If the library has not begun to close, the session is still open. Otherwise its handle
@@ -386,7 +378,6 @@ class Session:
         if lib.MV_HasLostRanks():
             skip_mpi_finalize()
         self.companions.clear()
-        self.closers.clear()
         self._communicator = None
         _log.debug("ended the session")
 

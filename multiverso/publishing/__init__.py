@@ -9,8 +9,8 @@ from typing import Literal
 
 from multiverso import _session
 from multiverso._native import arguments
+from multiverso._session.leaving import CLOSED_FIRST
 from multiverso.errors import StateError
-from multiverso.publishing._publisher import Options, Publisher
 from multiverso.publishing._tables import FollowedArray, FollowedRows, FollowedTable
 from multiverso.publishing._view import FollowedView, follow
 
@@ -84,12 +84,15 @@ def publish(
     Examples
     --------
     >>> import multiverso as mv
-    >>> with mv.session(name="train"):
+    >>> with mv.session(name="job"):
     ...     table = mv.ArrayTable(10)
     ...     mv.publish(step=100)
     1
 
     """
+    # The import is here, because most programs do not publish.
+    from multiverso.publishing._publisher import Options, Publisher
+
     session = _session.current()
     step = arguments.integer(step, "step", 0)
     options = Options(
@@ -104,19 +107,19 @@ def publish(
             'on_peer_lost="continue"'
         )
         raise StateError(msg)
-    publishers = session.companions.setdefault(__name__, [])
+    publishers = session.companions.setdefault(CLOSED_FIRST, [])
     if session.local_rank > 0 or (path is None and not publishers):
         return session.publish(step)
     publisher = next((one for one in publishers if one.path == path), None)
     if publisher is None and path is not None:
         publisher = Publisher(session, path)
         publishers.append(publisher)
-        session.closers.append(publisher.close)
     for one in publishers:
-        one.make_room(session.published)
-    if publisher is None:
-        return session.publish(step)
-    seen = publisher.prepare(session)
+        one.make_room()
+    seen = {} if publisher is None else publisher.prepare(session)
     version = session.publish(step)
-    publisher.start(session, version, step, seen, options)
+    for one in publishers:
+        one.last_version = version
+    if publisher is not None:
+        publisher.start(session, version, step, seen, options)
     return version

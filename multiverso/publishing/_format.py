@@ -21,7 +21,7 @@ from multiverso.errors import PublicationError
 #: The number of this format, in the metadata and in `latest.json`.
 FORMAT: Final = 1
 #: The key of the metadata, a JSON object, in the header of a file.
-METADATA: Final = "multiverso.publication"
+METADATA: Final = "multiverso-publication"
 CHECKSUM: Final = "checksum"
 #: Places are counted in blocks of so many elements, so that each takes two bytes.
 BLOCK: Final = 65_536

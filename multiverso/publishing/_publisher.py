@@ -71,6 +71,7 @@ class Publisher:
 
     def __init__(self, session: Session, path: str) -> None:
         self.path = path
+        self.last_version = 0  # of the session
         self._folder = folder_of(path)
         self._node, self._nodes = session.node, session.num_nodes
         self._timeout = session.options.timeout
@@ -94,12 +95,12 @@ class Publisher:
         # The interpreter does not wait for this thread if the session ends with an error.
         threading.Thread(target=self._run, name="multiverso-publisher", daemon=True).start()
 
-    def make_room(self, version: int) -> None:
-        """Wait until all versions before this one, the session's last, have been written.
+    def make_room(self) -> None:
+        """Wait until all versions before the session's last one have been written.
 
         The session keeps two versions, and the next call replaces the one before the last.
         """
-        while self._jobs and self._jobs[0][0] < version:
+        while self._jobs and self._jobs[0][0] < self.last_version:
             self._wait()
 
     def prepare(self, session: Session) -> dict[int, int]:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiverso._native import arguments, arrays
 from multiverso.publishing._format import BLOCK, DTYPES, natural
+from multiverso.publishing._row_store import RowStore
 from multiverso.tables._ids import as_ids
 
 #: The dtypes of results, by name.
@@ -26,6 +27,8 @@ Part: TypeAlias = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]
 class FollowedTable:
     """One table of a followed folder, as of the version of its view.
 
+    It is a `FollowedArray` or a `FollowedRows`, which have the method `get`.
+
     Attributes
     ----------
     name : str
@@ -38,6 +41,19 @@ class FollowedTable:
     has_rows : bool
         Whether only some rows exist: those of the keys of a hash table, or those that have ever
         changed, of a table with an initializer.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with mv.session(name="job"):
+    ...         table = mv.MatrixTable(2, 3, name="m")
+    ...         version = mv.publish(to=folder)
+    ...     with mv.follow(folder) as view:
+    ...         table = view.tables["m"]
+    ...         table.name, table.shape, table.dtype.name, table.is_hash
+    ('m', (2, 3), 'float32', False)
 
     """
 
@@ -93,7 +109,23 @@ class FollowedTable:
 
 
 class FollowedArray(FollowedTable):
-    """A table all of whose values exist."""
+    """A table all of whose values exist.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with mv.session(name="job"):
+    ...         table = mv.MatrixTable(4, 2, name="m")
+    ...         table.add([[1, 2]], row_ids=[3])
+    ...         version = mv.publish(to=folder)
+    ...     with mv.follow(folder) as view:
+    ...         view.tables["m"].get([3, 0])
+    array([[1., 2.],
+           [0., 0.]], dtype=float32)
+
+    """
 
     def __init__(self, key: str, record: Mapping[str, Any]) -> None:
         super().__init__(record, has_rows=False)
@@ -192,7 +224,23 @@ class FollowedArray(FollowedTable):
 
 
 class FollowedRows(FollowedTable):
-    """A table of which some rows exist."""
+    """A table of which some rows exist.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with mv.session(name="job"):
+    ...         table = mv.HashTable(2, capacity=100, name="users")
+    ...         table.add([[1, 2]], keys=[7_000_000_000])
+    ...         version = mv.publish(to=folder)
+    ...     with mv.follow(folder) as view:
+    ...         users = view.tables["users"]
+    ...         users.contains([7_000_000_000, 5]), users.get([7_000_000_000])
+    (array([ True, False]), array([[1., 2.]], dtype=float32))
+
+    """
 
     def __init__(self, key: str, record: Mapping[str, Any]) -> None:
         super().__init__(record, has_rows=True)
@@ -294,60 +342,6 @@ class FollowedRows(FollowedTable):
 
     def _removed(self) -> NDArray[np.int64]:
         return self._gone
-
-
-class RowStore:
-    """Rows by key, of which some change at a time.
-
-    Attributes
-    ----------
-    keys : ndarray of int64
-        The keys, in ascending order.
-    places : ndarray of int64
-        The places of their rows in `rows`.
-    rows : ndarray
-        Rows, of which some are free.
-
-    """
-
-    def __init__(self, rows: NDArray[Any]) -> None:
-        self.rows = rows
-        self.keys = self.places = self._free = _NONE
-
-    def find(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the places of the rows of keys, and which of the keys have one."""
-        if not len(self.keys):
-            return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
-        ranks = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return self.places[ranks], self.keys[ranks] == keys
-
-    def update(
-        self, keys: NDArray[np.int64], rows: NDArray[Any], removed: NDArray[np.int64]
-    ) -> None:
-        """Remove rows, and set or add others; all keys are different."""
-        if len(removed):
-            stays = ~np.isin(self.keys, removed)
-            self._free = np.concatenate([self._free, self.places[~stays]])
-            self.keys, self.places = self.keys[stays], self.places[stays]
-        places, exists = self.find(keys)
-        self.rows[places[exists]] = rows[exists]
-        if exists.all():
-            return
-        keys, rows = keys[~exists], rows[~exists]
-        order = np.argsort(keys)
-        keys, rows = keys[order], rows[order]
-        if (short := len(keys) - len(self._free)) > 0:
-            used = len(self.rows)
-            # Growing by an eighth at least keeps the copies rare.
-            grown = np.empty((used + max(short, used // 8), *self.rows.shape[1:]), self.rows.dtype)
-            grown[:used] = self.rows
-            self._free = np.concatenate([self._free, np.arange(used, len(grown))])
-            self.rows = grown
-        taken, self._free = np.split(self._free, [len(keys)])
-        self.rows[taken] = rows
-        ranks = np.searchsorted(self.keys, keys)
-        self.places = np.insert(self.places, ranks, taken)
-        self.keys = np.insert(self.keys, ranks, keys)
 
 
 def _numbers(counts: NDArray[Any], places: NDArray[Any], size: int) -> NDArray[np.int64]:

@@ -58,7 +58,7 @@ def follow(path: str | os.PathLike[str], *, timeout: float = 0.0) -> FollowedVie
     >>> import tempfile
     >>> import multiverso as mv
     >>> folder = tempfile.mkdtemp()
-    >>> with mv.session(name="train"):
+    >>> with mv.session(name="job"):
     ...     table = mv.ArrayTable(3, name="weights")
     ...     table.add([1, 2, 3])
     ...     mv.publish(step=100, to=folder)
@@ -83,6 +83,32 @@ class FollowedView:
 
     `wait` changes the tables; between two waits, all of them are as of `version`. After an error
     the view still has the last version that was complete.
+
+    Examples
+    --------
+    A copy of a table elsewhere, such as an index for search, that follows what changes:
+
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> folder = tempfile.mkdtemp()
+    >>> with mv.session(name="job"):
+    ...     users = mv.HashTable(1, capacity=100, name="users")
+    ...     users.add([[1], [2]], keys=[10, 20])
+    ...     version = mv.publish(1, to=folder)
+    ...     view = mv.follow(folder, timeout=60)
+    ...     copy = dict(zip(*(part.tolist() for part in view.changed("users"))))
+    ...     users.add([[5]], keys=[20])
+    ...     users.remove([10])
+    ...     version = mv.publish(2, to=folder)
+    ...     version = view.wait(timeout=60)
+    ...     ids, rows = view.changed("users")
+    ...     copy.update(zip(ids.tolist(), rows.tolist()))
+    ...     for key in view.removed("users").tolist():
+    ...         del copy[key]
+    ...     view.close()
+    >>> copy
+    {20: [7.0]}
+
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -47,7 +47,7 @@ class LiveTable:
     --------
     >>> import os
     >>> import multiverso as mv
-    >>> with mv.session(name="train"):
+    >>> with mv.session(name="job"):
     ...     table = mv.MatrixTable(3, 2, 1, name="w")
     ...     with mv.attach(os.getpid()) as view:
     ...         view.tables["w"].get([0, 2])

@@ -65,7 +65,7 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
 
     >>> import os
     >>> import multiverso as mv
-    >>> with mv.session(name="train"):
+    >>> with mv.session(name="job"):
     ...     table = mv.ArrayTable(2, [1, 2], name="weights")
     ...     version = mv.publish(step=100)
     ...     with mv.attach(os.getpid(), timeout=60) as view:
@@ -114,7 +114,7 @@ class View:
     --------
     >>> import os
     >>> import multiverso as mv
-    >>> with mv.session(name="train"):  # in the training job
+    >>> with mv.session(name="job"):  # in the training job
     ...     table = mv.ArrayTable(2, [1, 2], name="w")
     ...     version = mv.publish(step=100)
     ...     with mv.attach(os.getpid()) as view:  # in any other process
@@ -279,7 +279,7 @@ class Cut(Mapping[str, CutTable]):
     --------
     >>> import os
     >>> import multiverso as mv
-    >>> with mv.session(name="train"):
+    >>> with mv.session(name="job"):
     ...     table = mv.ArrayTable(2, [1, 2], name="w")
     ...     version = mv.publish(step=100)
     ...     view = mv.attach(os.getpid())

@@ -46,7 +46,7 @@ def load_live(
     >>> import multiverso as mv
     >>> import torch
     >>> from multiverso.torch_ext import TorchParamManager, load_live
-    >>> with mv.session(name="train"):  # in the training job
+    >>> with mv.session(name="job"):  # in the training job
     ...     trained = torch.nn.Linear(2, 1)
     ...     manager = TorchParamManager(trained)
     ...     version = mv.publish(step=100)

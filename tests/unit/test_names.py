@@ -19,7 +19,11 @@ STAYING = {
 }
 
 FORMER = {
-    **{name: getattr(mv.errors, name) for name in mv.errors.__all__ if name not in mv.__all__},
+    **{
+        name: getattr(mv.errors, name)
+        for name in mv.errors.__all__
+        if name not in (*mv.__all__, "PublicationError")  # which came later
+    },
     "Cut": mv.tables.Cut,
     "Membership": mv.api.Membership,
     "View": mv.tables.View,
@@ -35,7 +39,7 @@ FORMER = {
 class TestNames(unittest.TestCase):
     def test_dir_lists_what_users_type(self):
         self.assertEqual(dir(mv), sorted(mv.__all__))
-        self.assertLess(len(mv.__all__), 38)
+        self.assertLess(len(mv.__all__), 39)
         for name in mv.__all__:
             self.assertTrue(hasattr(mv, name), name)
 

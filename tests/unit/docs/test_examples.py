@@ -150,7 +150,7 @@ class TestExamples(unittest.TestCase):
             for method in methods_of(node):
                 seen += 1
                 with self.subTest(f"{name}.{method.name}"):
-                    self.assertRegex(examples, rf"(\.|\bdef ){method.name}\(")
+                    self.assertTrue(re.search(rf"(\.|\bdef ){method.name}\(", examples))
         self.assertGreater(seen, 50)
 
     def test_examples_run(self):

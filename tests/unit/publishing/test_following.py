@@ -117,13 +117,13 @@ class TestRandomChains(FolderTestCase):
         for seed in range(4):
             with self.subTest(seed=seed):
                 self.folder = self.folder.with_name(f"published{seed}")
-                with mv.session(name="train"):
+                with mv.session(name="followed"):
                     self.publish_random_steps(seed, dtype="bfloat16" if seed % 2 else None)
 
 
 class TestFolders(FolderTestCase):
     def test_late_reader_needs_one_full_file_and_differences(self):
-        with mv.session(name="train"):
+        with mv.session(name="followed"):
             table = mv.ArrayTable(100_000, name="w")
             table.add(np.ones(100_000))
             for step in range(7):
@@ -139,7 +139,7 @@ class TestFolders(FolderTestCase):
             np.testing.assert_array_equal(view.tables["w"].get()[:8], [2] * 7 + [1])
 
     def test_keep_says_how_many_publications_stay_readable(self):
-        with mv.session(name="train"):
+        with mv.session(name="followed"):
             table = mv.ArrayTable(3, name="w")
             for step in range(9):
                 mv.publish(step, to=self.folder, full_every=2, keep=4)
@@ -148,7 +148,7 @@ class TestFolders(FolderTestCase):
 
     def test_next_job_continues_the_numbers_with_all_values(self):
         for job in range(3):
-            with mv.session(name="train"):
+            with mv.session(name="followed"):
                 table = mv.ArrayTable(3, name="w")
                 table.add([job] * 3)
                 mv.publish(10 * job, to=self.folder)
@@ -160,7 +160,7 @@ class TestFolders(FolderTestCase):
             self.assertEqual(len(view.changed("w")[0]), 3)
 
     def test_second_job_is_refused(self):
-        with mv.session(name="train"):
+        with mv.session(name="followed"):
             table = mv.ArrayTable(3, name="w")
             mv.publish(1, to=self.folder)
             script = (
@@ -175,7 +175,7 @@ class TestFolders(FolderTestCase):
             del table
 
     def test_two_folders_get_the_same_versions(self):
-        with mv.session(name="train"):
+        with mv.session(name="followed"):
             table = mv.ArrayTable(3, name="w")
             for step in range(4):
                 table.add([1, 2, 3])
@@ -186,7 +186,7 @@ class TestFolders(FolderTestCase):
                 np.testing.assert_array_equal(view.tables["w"].get(), [4, 8, 12])
 
     def test_publishing_without_a_folder_goes_on_beside_it(self):
-        with mv.session(name="train"):
+        with mv.session(name="followed"):
             table = mv.ArrayTable(3, name="w")
             for step in range(6):
                 table.add([1, 1, 1])
@@ -196,7 +196,7 @@ class TestFolders(FolderTestCase):
             np.testing.assert_array_equal(view.tables["w"].get(), [6, 6, 6])
 
     def test_failed_publication_is_reported_and_the_next_one_is_full(self):
-        with mv.session(name="train"):
+        with mv.session(name="followed"):
             table = mv.ArrayTable(3, name="w")
             mv.publish(1, to=self.folder)
             with mv.follow(self.folder, timeout=60) as view:
@@ -219,7 +219,7 @@ class TestFolders(FolderTestCase):
 
 class TestTables(FolderTestCase):
     def follow_one(self, make, change):
-        with mv.session(name="train"):
+        with mv.session(name="followed"):
             table = make()
             change(table)
             mv.publish(1, to=self.folder)
@@ -278,12 +278,12 @@ class TestTables(FolderTestCase):
             self.assertRaisesRegex(StateError, "closed", call)
         with self.assertRaisesRegex(StateError, "nothing has been published there"):
             mv.follow(self.folder.with_name("none"))
-        with mv.session(name="train"):
+        with mv.session(name="followed"):
             self.assertRaises(ValueError, mv.publish, 1, to=self.folder, dtype="float16")
             self.assertRaises(ValueError, mv.publish, 1, to=self.folder, full_every=0)
         with mv.session():
             self.assertRaisesRegex(StateError, "name", mv.publish, 1, to=self.folder)
-        with mv.session(name="train", elastic=True):
+        with mv.session(name="followed", elastic=True):
             self.assertRaisesRegex(StateError, "stay the same", mv.publish, 1, to=self.folder)
 
 
@@ -293,7 +293,7 @@ class TestDamage(FolderTestCase):
         rng = np.random.default_rng(1)
         #: The values after each step.
         self.states = {}
-        with mv.session(name="train"):
+        with mv.session(name="followed"):
             table = mv.ArrayTable(1000, name="w")
             keyed = mv.HashTable(2, capacity=50, name="k")
             for step in range(1, 4):

@@ -1,0 +1,62 @@
+"""Rows by key, which a follower keeps and of which each publication changes some."""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_NONE: Final = np.empty(0, np.int64)
+
+
+class RowStore:
+    """Rows by key, of which some change at a time.
+
+    Attributes
+    ----------
+    keys : ndarray of int64
+        The keys, in ascending order.
+    places : ndarray of int64
+        The places of their rows in `rows`.
+    rows : ndarray
+        Rows, of which some are free.
+
+    """
+
+    def __init__(self, rows: NDArray[Any]) -> None:
+        self.rows = rows
+        self.keys = self.places = self._free = _NONE
+
+    def find(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the places of the rows of keys, and which of the keys have one."""
+        if not len(self.keys):
+            return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
+        ranks = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return self.places[ranks], self.keys[ranks] == keys
+
+    def update(
+        self, keys: NDArray[np.int64], rows: NDArray[Any], removed: NDArray[np.int64]
+    ) -> None:
+        """Remove rows, and set or add others; all keys are different."""
+        if len(removed):
+            stays = ~np.isin(self.keys, removed)
+            self._free = np.concatenate([self._free, self.places[~stays]])
+            self.keys, self.places = self.keys[stays], self.places[stays]
+        places, exists = self.find(keys)
+        self.rows[places[exists]] = rows[exists]
+        if exists.all():
+            return
+        keys, rows = keys[~exists], rows[~exists]
+        order = np.argsort(keys)
+        keys, rows = keys[order], rows[order]
+        if (short := len(keys) - len(self._free)) > 0:
+            used = len(self.rows)
+            # Growing by an eighth at least keeps the copies rare.
+            grown = np.empty((used + max(short, used // 8), *self.rows.shape[1:]), self.rows.dtype)
+            grown[:used] = self.rows
+            self._free = np.concatenate([self._free, np.arange(used, len(grown))])
+            self.rows = grown
+        taken, self._free = np.split(self._free, [len(keys)])
+        self.rows[taken] = rows
+        ranks = np.searchsorted(self.keys, keys)
+        self.places = np.insert(self.places, ranks, taken)
+        self.keys = np.insert(self.keys, ranks, keys)
