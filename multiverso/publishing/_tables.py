@@ -131,8 +131,8 @@ class FollowedArray(FollowedTable):
         super().__init__(record, has_rows=False)
         self._key = key
         self._values: NDArray[Any] | None = None
-        #: The numbers of elements that have changed, or None for all.
-        self._changed: NDArray[np.int64] | None = None
+        #: Lists of elements that have changed, each in ascending order, or None for all.
+        self._changed: list[NDArray[np.int64]] | None = None
 
     def get(self, ids: ArrayLike | None = None, out: Any = None) -> NDArray[Any]:
         """Return the table or some of its rows.
@@ -199,24 +199,24 @@ class FollowedArray(FollowedTable):
                 self._values, self._changed = values, None
                 return
             bits = np.dtype(f"u{values.itemsize}")
-            differs = self._values.view(bits) != values.view(bits)
-            self._changed = np.union1d(self._changed, np.flatnonzero(differs))
+            self._changed.append(np.flatnonzero(self._values.view(bits) != values.view(bits)))
             self._values = values
             return
         assert self._values is not None
         self._values.reshape(-1)[places] = values
         if self._changed is not None:
-            self._changed = np.union1d(self._changed, places)
+            self._changed.append(places)
 
     def _begin(self) -> None:
         """Forget what has changed."""
-        self._changed = np.empty(0, np.int64)
+        self._changed = []
 
     def _changes(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
         assert self._values is not None
-        numbers = np.arange(self._values.size) if self._changed is None else self._changed
-        if len(self.shape) == 2:
-            numbers = np.unique(numbers // self._columns)
+        if self._changed is None:
+            numbers = np.arange(self.shape[0] or 0)
+        else:
+            numbers = np.unique(np.concatenate([_NONE, *self._changed]) // self._columns)
         return numbers, self._result(self._values[numbers])
 
     def _removed(self) -> NDArray[np.int64]:
