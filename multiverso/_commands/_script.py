@@ -7,6 +7,7 @@ its exit code, like ``python -m mpi4py``.
 
 import runpy
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -60,7 +61,12 @@ def _end_job(code: int, error: BaseException) -> int:
     if not isinstance(error, SystemExit):
         frames = _frames_of_script(error.__traceback__)
         try:
-            sys.excepthook(type(error), error.with_traceback(frames), frames)
+            if sys.excepthook is sys.__excepthook__:
+                # Python writes a traceback in pieces, which those of other ranks would separate.
+                text = traceback.format_exception(type(error), error, frames)
+                sys.stderr.write("".join(text))
+            else:
+                sys.excepthook(type(error), error.with_traceback(frames), frames)
         except SystemExit as end:  # As in Python, a hook can choose the exit code.
             code = _exit_code(end)
     elif error.code is not None and not isinstance(error.code, int):

@@ -237,7 +237,9 @@ def _run_ranks(
             job = ElasticJob(program, shares, workers, respawn=respawn, report=_report)
             code = ranks.watch(job.starts(), job.react, is_stopped)
         else:
-            code = ranks.run(program, shares, survive=options.survive, is_stopped=is_stopped)
+            code = ranks.run(
+                program, shares, survive=options.survive, is_stopped=is_stopped, report=_report
+            )
         if received:
             guard.end_descendants()  # what ranks have started and left behind
     return exit_code(code, received), bool(received)

@@ -126,7 +126,12 @@ def watch(
         end(running)
 
 
-def first_failure(*, ends_job: bool, allows_failures: bool = False) -> Reaction:
+def first_failure(
+    *,
+    ends_job: bool,
+    allows_failures: bool = False,
+    report: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
+) -> Reaction:
     """Return a reaction for `watch`: the code of the job is that of the first rank that failed.
 
     Parameters
@@ -135,6 +140,8 @@ def first_failure(*, ends_job: bool, allows_failures: bool = False) -> Reaction:
         Whether the first failure ends the other ranks.
     allows_failures : bool, optional
         Whether the code is 0 if that of any rank is.
+    report : callable, optional
+        A function that is called with each rank that a signal has ended.
 
     """
     codes: list[int] = []
@@ -142,6 +149,9 @@ def first_failure(*, ends_job: bool, allows_failures: bool = False) -> Reaction:
     def react(
         ended: Sequence[subprocess.Popen[bytes]], running: Sequence[subprocess.Popen[bytes]]
     ) -> int | None:
+        for process in ended:
+            if process.returncode < 0:
+                report(process)
         codes.extend(process.returncode for process in ended)
         failed = next((code for code in codes if code), 0)
         if not running:
@@ -157,16 +167,28 @@ def run(
     *,
     survive: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
+    report: Callable[[str], None] = lambda sentence: None,
 ) -> int:
     """Run a job of a rank per share; return the exit code of the first rank that failed, or 0.
 
     The first rank that fails ends the others. With `survive` it does not, and the code is 0 if that
     of any rank is. All ranks are ended when `is_stopped` returns true. A rank that a signal ended
-    has the negative number of the signal as its code, as in `subprocess`.
+    has the negative number of the signal as its code, as in `subprocess`, and cannot print why, so
+    `report` is called with a sentence.
     """
-    starts = start_all(program, variables_of_job(len(shares)), shares)
-    reaction = first_failure(ends_job=not survive, allows_failures=survive)
-    return watch(starts, reaction, is_stopped)
+    processes: list[subprocess.Popen[bytes]] = []  # in the order of the ranks
+
+    def starts() -> Iterator[subprocess.Popen[bytes]]:
+        for process in start_all(program, variables_of_job(len(shares)), shares):
+            processes.append(process)
+            yield process
+
+    def report_signal(process: subprocess.Popen[bytes]) -> None:
+        rank = f"rank {processes.index(process)} (process {process.pid})"
+        report(f"{rank} {exit_text(process.returncode)}")
+
+    reaction = first_failure(ends_job=not survive, allows_failures=survive, report=report_signal)
+    return watch(starts(), reaction, is_stopped)
 
 
 def end(ranks: Sequence[Rank]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from ctypes import POINTER, c_int64, cast
 from typing import Any, Final
@@ -13,6 +14,7 @@ from multiverso import _session, api
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
 from multiverso._native.library import checked
+from multiverso.tables import _parquet
 from multiverso.tables._changes import CELL, Changes
 from multiverso.tables._ids import as_ids
 from multiverso.tables._table import Table
@@ -129,6 +131,30 @@ class KeyCalls(Table):
             values = self.get(keys, insert=False)
             for i in range(0, len(keys), chunk):
                 yield keys[i : i + chunk], values[i : i + chunk]
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write the keys and their rows to a Parquet file, with the columns ``key`` and ``row``.
+
+        One worker calls it; in sync mode all do, each with a file of its own. It reads the table as
+        `items` does.
+
+        Parameters
+        ----------
+        path : path
+            The file, which is replaced when it is complete.
+
+        Raises
+        ------
+        ImportError
+            If pyarrow is not installed.
+        OSError
+            If the file cannot be written.
+        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `get`.
+
+        """
+        parts = ((keys, rows, None) for keys, rows in self.items())
+        _parquet.write(path, self.num_col, self.value_dtype, parts)
 
     def changes(self) -> Changes:
         """Return an object that reads what changes in the table, for a copy of it elsewhere."""

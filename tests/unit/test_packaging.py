@@ -50,6 +50,16 @@ class TestRequirements(unittest.TestCase):
 
 
 class TestLibrary(unittest.TestCase):
+    def test_installation_page_lists_all_extras(self):
+        page = (ROOT / "docs" / "installation.md").read_text("utf-8")
+        (table,) = re.findall(
+            r"^\| extra \| installs \|\n(.*?)\n\n", page, re.MULTILINE | re.DOTALL
+        )
+        listed = [
+            name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])
+        ]
+        self.assertEqual(sorted(listed), sorted(PROJECT["optional-dependencies"]))
+
     def test_library_exports_exactly_the_functions_of_the_header(self):
         symbols = read_elf("nm", "-D", "--defined-only")
         exported = {line.split()[-1] for line in symbols.splitlines()}

@@ -1,0 +1,43 @@
+"""Writes the rows of hash tables to Parquet files, which other tools read."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._extras import needs
+
+
+def write(
+    path: str | os.PathLike[str],
+    num_col: int,
+    dtype: np.dtype[Any],
+    parts: Iterable[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64] | None]],
+) -> None:
+    """Write parts of a table: keys, their rows, and keys without rows, or None for no such column.
+
+    The columns are ``key``, int64, and ``row``, a list of `num_col` numbers, which is null for keys
+    without rows. The file is replaced when it is complete.
+    """
+    with needs("to_parquet", pyarrow="parquet"):
+        import pyarrow
+        import pyarrow.parquet
+    row_type = pyarrow.list_(pyarrow.from_numpy_dtype(dtype), num_col)
+    schema = pyarrow.schema([("key", pyarrow.int64()), ("row", row_type)])
+    partial = f"{os.fspath(path)}.part"
+    try:
+        with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
+            for keys, rows, removed in parts:
+                values = pyarrow.array(np.ascontiguousarray(rows).reshape(-1))
+                columns = [keys, pyarrow.FixedSizeListArray.from_arrays(values, num_col)]
+                writer.write_table(pyarrow.table(columns, schema))
+                if removed is not None and len(removed):
+                    nulls = pyarrow.nulls(len(removed), row_type)
+                    writer.write_table(pyarrow.table([removed, nulls], schema))
+        os.replace(partial, path)
+    except BaseException:
+        if os.path.exists(partial):
+            os.unlink(partial)
+        raise
