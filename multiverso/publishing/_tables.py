@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from threading import RLock
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -60,7 +61,8 @@ class FollowedTable:
     is_live = False
     is_published = True
 
-    def __init__(self, record: Mapping[str, Any], has_rows: bool) -> None:
+    def __init__(self, record: Mapping[str, Any], has_rows: bool, lock: RLock) -> None:
+        self._lock = lock
         self.name = arguments.text(record["table"], "table")
         shape = record["shape"]
         self.is_hash = len(shape) == 2 and shape[0] is None
@@ -127,8 +129,8 @@ class FollowedArray(FollowedTable):
 
     """
 
-    def __init__(self, key: str, record: Mapping[str, Any]) -> None:
-        super().__init__(record, has_rows=False)
+    def __init__(self, key: str, record: Mapping[str, Any], lock: RLock) -> None:
+        super().__init__(record, False, lock)
         self._key = key
         self._values: NDArray[Any] | None = None
         #: Lists of elements that have changed, each in ascending order, or None for all.
@@ -155,13 +157,14 @@ class FollowedArray(FollowedTable):
             If an argument is invalid.
 
         """
-        assert self._values is not None
-        if ids is None:
-            return _into(out, self._result(self._values))
-        if len(self.shape) == 1:
+        if ids is not None and len(self.shape) == 1:
             msg = f"table '{self.name}': expected no ids, because an array has no rows"
             raise TypeError(msg)
-        return _into(out, self._result(self._values[as_ids(ids, "row_ids", self.shape[0])]))
+        numbers = slice(None) if ids is None else as_ids(ids, "row_ids", self.shape[0])
+        with self._lock:
+            assert self._values is not None
+            values = self._result(self._values[numbers])
+        return _into(out, values)
 
     def _copy(self) -> NDArray[Any]:
         return self.get()
@@ -242,8 +245,8 @@ class FollowedRows(FollowedTable):
 
     """
 
-    def __init__(self, key: str, record: Mapping[str, Any]) -> None:
-        super().__init__(record, has_rows=True)
+    def __init__(self, key: str, record: Mapping[str, Any], lock: RLock) -> None:
+        super().__init__(record, True, lock)
         self._key = key
         initial = record["initial"]
         self._initial = None if initial is None else float(initial)
@@ -252,7 +255,8 @@ class FollowedRows(FollowedTable):
 
     def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
         """Return whether each of the keys, or of the row ids, has a row."""
-        return self._store.find(as_ids(ids, "keys", None))[1]
+        with self._lock:
+            return self._store.find(as_ids(ids, "keys", None))[1]
 
     def get(
         self, ids: ArrayLike | None = None, out: Any = None, *, default: float | None = None
@@ -285,9 +289,10 @@ class FollowedRows(FollowedTable):
             msg = f"table '{self.name}': expected ids, because only some rows exist"
             raise TypeError(msg)
         numbers = as_ids(ids, "keys", None)
-        places, exists = self._store.find(numbers)
         rows = np.empty((len(numbers), self._columns), self.dtype)
-        rows[exists] = self._result(self._store.rows[places[exists]])
+        with self._lock:
+            places, exists = self._store.find(numbers)
+            rows[exists] = self._result(self._store.rows[places[exists]])
         if not exists.all():
             value = self._initial if default is None else default
             if value is None:
@@ -372,7 +377,7 @@ def _into(out: Any, values: NDArray[Any]) -> NDArray[Any]:
     return target
 
 
-def table_of(key: str, record: Mapping[str, Any], tensors: Iterable[str]) -> Any:
-    """Return an empty table for a record of a full publication."""
+def table_of(key: str, record: Mapping[str, Any], tensors: Iterable[str], lock: RLock) -> Any:
+    """Return an empty table for a record of a publication."""
     kind = FollowedRows if f"keys:{key}" in tensors else FollowedArray
-    return kind(key, record)
+    return kind(key, record, lock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterable
 from types import TracebackType
@@ -84,6 +85,15 @@ class FollowedView:
     `wait` changes the tables; between two waits, all of them are as of `version`. After an error
     the view still has the last version that was complete.
 
+    One thread may call `wait` while others read. They wait only while a publication is applied, not
+    while its files are read and checked.
+
+    Attributes
+    ----------
+    lock : threading.RLock
+        What `wait` holds while it changes the tables. Hold it to read several tables of one
+        version.
+
     Examples
     --------
     A copy of a table elsewhere, such as an index for search, that follows what changes:
@@ -113,6 +123,8 @@ class FollowedView:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._folder = folder_of(path)
+        self.lock = threading.RLock()
+        self._turn = threading.Lock()  # of one wait at a time
         self._tables: dict[str, Any] = {}
         self._version = self._step = 0
         self._files: list[str] = []  # of that version
@@ -206,7 +218,9 @@ class FollowedView:
         self._require_open()
         _seconds(timeout)
         names = self._tables if tables is None else arguments.several(tables, "tables")
-        return Cut(self._version, self._step, {n: self._table(n)._copy() for n in names})
+        with self.lock:
+            copies = {name: self._table(name)._copy() for name in names}
+            return Cut(self._version, self._step, copies)
 
     def changed(self, table: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return what the last `wait`, or `follow`, has changed in a table.
@@ -229,8 +243,9 @@ class FollowedView:
             If there is no table of that name; after `close`.
 
         """
-        changes: tuple[NDArray[np.int64], NDArray[Any]] = self._table(table)._changes()
-        return changes
+        with self.lock:
+            changes: tuple[NDArray[np.int64], NDArray[Any]] = self._table(table)._changes()
+            return changes
 
     def removed(self, table: str) -> NDArray[np.int64]:
         """Return the keys that have lost their rows in the last `wait`, in ascending order.
@@ -278,6 +293,10 @@ class FollowedView:
 
     def _advance(self, wanted: int) -> bool:
         """Bring the tables to the last version, if that is at least the wanted one."""
+        with self._turn:
+            return self._version >= wanted or self._read_latest(wanted)
+
+    def _read_latest(self, wanted: int) -> bool:
         missing = None
         while True:
             where = f"{self.name}/{LATEST}"
@@ -306,15 +325,16 @@ class FollowedView:
         for entry in chain[mine + 1 :]:
             files = self._read(entry, is_full=entry is chain[0])
             tables, changes = self._prepared(entry, files)
-            if not self._is_between:
-                for table in self._tables.values():
-                    table._begin()
-            self._is_between = True
-            for key, change in changes.items():
-                tables[key]._apply(change)
-            self._tables = tables
-            self._version, self._step = entry["version"], entry["step"]
-            self._files = entry["files"]
+            with self.lock:
+                if not self._is_between:
+                    for table in self._tables.values():
+                        table._begin()
+                self._is_between = True
+                for key, change in changes.items():
+                    tables[key]._apply(change)
+                self._tables = tables
+                self._version, self._step = entry["version"], entry["step"]
+                self._files = entry["files"]
         self._is_between = False
 
     def _read(self, entry: dict[str, Any], *, is_full: bool) -> list[_format.File]:
@@ -354,7 +374,7 @@ class FollowedView:
                 raise ValueError("expected the same tables in the files of all nodes")
             tables, changes = {}, {}
             for key, record in by_name[0].items():
-                new = table_of(key, record, files[0].tensors)
+                new = table_of(key, record, files[0].tensors, self.lock)
                 table = self._tables.get(key)
                 if table is None or table._identity() != new._identity():
                     table = new
