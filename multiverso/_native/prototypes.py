@@ -51,9 +51,12 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     ),
     "MV_ReaderWait": (c_int32, (MV_Reader, c_int64, c_int64, POINTER(c_int64), POINTER(c_int64))),
     "MV_ReaderClose": (c_int32, (MV_Reader,)),
-    "MV_FindChanges": (
+    "MV_ReaderCompare": (
         c_int32,
-        (c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, POINTER(c_int64)),
+        (
+            *(MV_Reader, c_int64, c_int64, c_int32, c_int64, c_int64),
+            *(c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_int64)),
+        ),
     ),
     "MV_RoundToBfloat16": (c_int32, (c_void_p, c_void_p, c_int64)),
     "MV_ClaimRank": (c_int32, (c_int32, POINTER(c_int32))),

@@ -6,7 +6,6 @@ Each encoder keeps a copy of what it has written, and compares the next version 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ctypes import byref, c_int64
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 
 from multiverso._native import arrays, capi
 from multiverso._native.library import checked
-from multiverso.publishing._format import BLOCK, DTYPES, Tensor
-from multiverso.tables._live_table import LiveTable
+from multiverso.publishing._format import DTYPES, Tensor
+from multiverso.tables._live_table import LiveTable, OutdatedError
 
 #: The name of a dtype in the format, by its code in the C API.
 NAMES: Final = {
@@ -26,15 +25,12 @@ NAMES: Final = {
     capi.MV_FLOAT16: "F16",
     capi.MV_BFLOAT16: "BF16",
 }
+CODES: Final = {name: code for code, name in NAMES.items()}
 #: The rows that are read at once.
 _CHUNK: Final = 65_536
 
 #: The metadata of a table in a file, and its tensors.
 Encoded: TypeAlias = tuple[dict[str, Any], dict[str, Tensor]]
-
-
-class OutdatedError(Exception):
-    """The session has published so much since a version that it cannot be read any more."""
 
 
 class Encoder:
@@ -88,40 +84,24 @@ class DenseEncoder(Encoder):
 
     def encode(self, live: LiveTable, version: int, is_full: bool) -> Encoded:
         """Return all values of the share, or which differ."""
-        now = live._copy(version)
-        if now is None:
-            raise OutdatedError
-        first, end = (len(now) * node // self._nodes for node in (self._node, self._node + 1))
-        now = self._bits(now[first:end])
+        rows = live.shape[0] or 0
+        first, end = (rows * node // self._nodes for node in (self._node, self._node + 1))
         before = None if is_full else self._before
-        is_full = before is None
-        record = self._record(live, is_full, first=first, count=end - first)
+        record = self._record(live, before is None, first=first, count=end - first)
         if before is None:
-            self._before = now
-            return record, {f"values:{self.name}": Tensor(self.stored, now)}
-        counts, places, values = changes(now, before)
+            columns = (live._num_col,) * (len(live.shape) - 1)
+            values = np.empty((end - first, *columns), DTYPES[self.stored])
+            live._compare(version, CODES[self.stored], first * live._num_col, values)
+            self._before = values
+            return record, {f"values:{self.name}": Tensor(self.stored, values)}
+        counts, places, values = live._compare(
+            version, CODES[self.stored], first * live._num_col, before, finds=True
+        )
         return record, {
             f"counts:{self.name}": Tensor("U32", counts),
             f"places:{self.name}": Tensor("U16", places),
             f"values:{self.name}": Tensor(self.stored, values),
         }
-
-
-def changes(now: NDArray[Any], before: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Copy what differs to `before`; return the counts of the blocks, the places and the values."""
-    counts = np.empty(-(-now.size // BLOCK), np.uint32)
-    # The kernel gives memory to pages only when they are written.
-    places, values = np.empty(now.size, np.uint16), np.empty(now.size, now.dtype)
-    found = c_int64()
-    checked.MV_FindChanges(
-        arrays.address(now),
-        arrays.address(before),
-        now.itemsize,
-        now.size,
-        *(arrays.address(array) for array in (counts, places, values)),
-        byref(found),
-    )
-    return counts, places[: found.value].copy(), values[: found.value].copy()
 
 
 class RowsEncoder(Encoder):

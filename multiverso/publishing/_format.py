@@ -23,9 +23,6 @@ FORMAT: Final = 1
 #: The key of the metadata, a JSON object, in the header of a file.
 METADATA: Final = "multiverso-publication"
 CHECKSUM: Final = "checksum"
-#: Places are counted in blocks of so many elements, so that each takes two bytes.
-BLOCK: Final = 65_536
-
 #: NumPy's dtype of the bytes of a tensor, by its name in the safetensors format. NumPy has no
 #: bfloat16, whose bits are kept as uint16.
 DTYPES: Final[dict[str, np.dtype[Any]]] = {

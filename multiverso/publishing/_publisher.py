@@ -23,12 +23,11 @@ from multiverso.publishing._encoding import (
     NAMES,
     DenseEncoder,
     Encoder,
-    OutdatedError,
     RowsEncoder,
 )
 from multiverso.publishing._folder import LATEST, Folder, LocalFolder, folder_of
 from multiverso.tables import MatrixTable, attach
-from multiverso.tables._live_table import LiveTable
+from multiverso.tables._live_table import LiveTable, OutdatedError
 from multiverso.tables._view import View
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiverso._native import arguments, arrays
-from multiverso.publishing._format import BLOCK, DTYPES, natural
+from multiverso.publishing._format import DTYPES, natural
 from multiverso.publishing._row_store import RowStore
 from multiverso.tables._ids import as_ids
+from multiverso.tables._live_table import BLOCK
 
 #: The dtypes of results, by name.
 _NONE: Final = np.empty(0, np.int64)

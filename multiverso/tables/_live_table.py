@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import byref, c_int64
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
     from multiverso.tables._view import View
 
 _FLOAT32: Final = np.dtype("float32")
+#: The elements in a block of MV_ReaderCompare.
+BLOCK: Final = 65_536
 #: The keys of a hash table that one call reads.
 _CHUNK: Final = 65_536
+
+
+class OutdatedError(Exception):
+    """The session has published so much since a version that it cannot be read any more."""
 
 
 class LiveTable:
@@ -163,6 +170,31 @@ class LiveTable:
             return False
         complete(status)
         return True
+
+    def _compare(
+        self, version: int, code: int, first: int, before: NDArray[Any], *, finds: bool = False
+    ) -> tuple[NDArray[Any], ...]:
+        """Copy what differs in a version to `before`, the elements from `first` on, or all of them.
+
+        With `finds`, return the counts of blocks, the places and the values of what differs, as
+        MV_ReaderCompare does. `code` is the dtype of `before`. Raise OutdatedError if the version
+        is not complete any more.
+        """
+        # The kernel gives memory to pages only when they are written.
+        room = before.size if finds else 0
+        counts = np.empty(-(-room // BLOCK), np.uint32)
+        places, values = np.empty(room, np.uint16), np.empty(room, before.dtype)
+        found = c_int64()
+        status = lib.MV_ReaderCompare(
+            *(self._view._handle, self._id, version, code, first, before.size),
+            arrays.address(before),
+            *(arrays.address(array) if finds else None for array in (counts, places, values)),
+            byref(found),
+        )
+        if status == capi.MV_OUTDATED:
+            raise OutdatedError
+        complete(status)
+        return counts, places[: found.value].copy(), values[: found.value].copy()
 
     def _copy(self, version: int) -> Any:
         """Return the table as of a version, or None if the version is not complete any more."""

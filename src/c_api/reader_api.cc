@@ -11,7 +11,6 @@
 #include "c_api/write_text.h"
 #include "multiverso/c_api.h"
 #include "reader/job_reader.h"
-#include "reader/value_changes.h"
 #include "shard/half.h"
 
 namespace multiverso::c_api {
@@ -101,16 +100,17 @@ int32_t MV_ReaderClose(MV_Reader reader) {
   return Readers().Release(reader);
 }
 
-int32_t MV_FindChanges(const void* now, void* before, int64_t element_bytes, int64_t count,
-                       uint32_t* counts, uint16_t* places, void* values, int64_t* changed) {
-  return Guard([&]() -> Status {
-    const bool has_memory = now != nullptr && before != nullptr && counts != nullptr &&
-                            places != nullptr && values != nullptr;
-    if (count < 0 || changed == nullptr || (count > 0 && !has_memory)) {
-      return Status(Code::kValue, "MV_FindChanges: expected two arrays and room for the results");
+int32_t MV_ReaderCompare(MV_Reader reader, int64_t table, int64_t version, int32_t dtype,
+                         int64_t first, int64_t count, void* before, uint32_t* counts,
+                         uint16_t* places, void* values, int64_t* changed) {
+  return Readers().With(reader, [&](JobReader* used) -> Status {
+    const bool has_room = counts == nullptr || (places != nullptr && values != nullptr);
+    if (version < 1 || changed == nullptr || (count > 0 && (before == nullptr || !has_room))) {
+      return Status(Code::kValue, "MV_ReaderCompare: expected a version, and room for the results");
     }
-    MV_ASSIGN_OR_RETURN(*changed,
-                        FindChanges(now, before, element_bytes, count, counts, places, values));
+    MV_ASSIGN_OR_RETURN(
+        *changed, used->Compare(table, static_cast<uint64_t>(version), static_cast<DType>(dtype),
+                                first, count, before, counts, places, values));
     return Status::Ok();
   });
 }

@@ -10,6 +10,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "memory/futex.h"
+#include "reader/value_changes.h"
+#include "shard/half.h"
 #include "table/table_shard.h"
 
 namespace multiverso {
@@ -242,6 +244,55 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
   std::atomic_thread_fence(std::memory_order_acquire);
   return control_->publishing.load(std::memory_order_relaxed) < version + 2 ? Status::Ok()
                                                                             : Status::Outdated();
+}
+
+Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype, int64_t first,
+                                   int64_t count, void* before, uint32_t* counts, uint16_t* places,
+                                   void* values) {
+  const std::shared_ptr<TableView> view = Find(table);  // keeps the memory during the call
+  if (view == nullptr) return Status(Code::kState, StrCat("table number ", table, " is released"));
+  TableHeader& header = *view->header;
+  const TableSpec& spec = header.published_spec;
+  const std::string where = StrCat("table '", TextOf(spec.name), "': ");
+  const auto stored = static_cast<DType>(spec.dtype);
+  const bool rounds = stored == DType::kFloat32 && dtype == DType::kBFloat16;
+  const int64_t size = header.published_rows.count() * spec.num_col;
+  if (spec.is_lazy() || (dtype != stored && !rounds) || first < 0 || count < 0 ||
+      first > size - count) {
+    return Status(Code::kValue, StrCat(where,
+                                       "expected elements of a table all of whose rows "
+                                       "exist, as they are stored or as bfloat16"));
+  }
+  const StripeLayout layout = TableShard::LayoutOf(spec, header.published_rows.count());
+  MV_ASSIGN_OR_RETURN(ShardStorage storage, TableShard::StorageOf(spec, layout, /*workers=*/0));
+  storage.Attach(view->segment.data() + header.BufferOf(version).offset);
+  const char* const now = storage.parameters() + first * SizeOf(stored);
+  const int64_t bytes = SizeOf(dtype);
+  std::vector<uint16_t> rounded(rounds ? kChangesBlock : 0);
+  int64_t found = 0;
+  for (int64_t done = 0; done < count; done += kChangesBlock) {
+    const int64_t block = std::min(kChangesBlock, count - done);
+    const void* bits = now + done * SizeOf(stored);
+    if (rounds) {
+      half::RoundToNearest(dtype, static_cast<const float*>(bits), block, rounded.data());
+      bits = rounded.data();
+    }
+    char* const target = static_cast<char*>(before) + done * bytes;
+    if (counts == nullptr) {
+      std::memcpy(target, bits, static_cast<size_t>(block * bytes));
+      continue;
+    }
+    MV_ASSIGN_OR_RETURN(const int64_t changed,
+                        FindChanges(bits, target, bytes, block, counts + done / kChangesBlock,
+                                    places + found, static_cast<char*>(values) + found * bytes));
+    found += changed;
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  const bool is_complete =
+      header.BufferOf(version).published.load(std::memory_order_acquire) == version &&
+      control_->publishing.load(std::memory_order_relaxed) < version + 2;
+  if (!is_complete) return Status::Outdated();
+  return found;
 }
 
 Status JobReader::Wait(uint64_t number, uint64_t* published, int64_t* step,

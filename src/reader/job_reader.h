@@ -43,6 +43,13 @@ class JobReader final : private OwnerProbe {
   // for this version to be complete.
   Status Run(int64_t table, uint64_t version, const Request& request, int64_t count,
              const WaitLimit& limit);
+  // Compares `count` elements, from element `first` on, of a table as of publication `version` with
+  // `before` (FindChanges in reader/value_changes.h). `dtype` is how the table stores them, or
+  // bfloat16, to which float32 are rounded. If `counts` is null, only copies them to `before`. Not
+  // for tables of which only some rows exist. Returns outdated as Run does.
+  Result<int64_t> Compare(int64_t table, uint64_t version, DType dtype, int64_t first,
+                          int64_t count, void* before, uint32_t* counts, uint16_t* places,
+                          void* values);
   // Waits for publication `number`. Sets *published to the last publication, and *step to its step.
   // Returns OperationTimeout after the deadline, and StateError if the session ends before.
   Status Wait(uint64_t number, uint64_t* published, int64_t* step, const WaitLimit& limit);

@@ -84,8 +84,8 @@ class TestServing(unittest.TestCase):
         self.assertEqual(self.ask("version"), {"version": 5, "step": 1500})
         answer = self.ask("items?user=user-1600&count=10")
         self.assertEqual(answer["step"], 1500)
-        # A user of group 0 likes items of group 0. Workers do not wait for each other, so the result
-        # is another one each time.
+        # A user of group 0 likes items of group 0. Workers do not wait for each other, so the
+        # result is another one each time.
         groups = [int(item["id"].removeprefix("item-")) % 4 for item in answer["items"]]
         self.assertGreaterEqual(groups.count(0), 7)
         with self.assertRaises(urllib.error.HTTPError) as caught:

@@ -272,14 +272,16 @@ MV_EXPORT int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version,
 MV_EXPORT int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms,
                                 int64_t* published, int64_t* step);
 MV_EXPORT int32_t MV_ReaderClose(MV_Reader reader);
-/* Finds which of `count` elements of 2, 4 or 8 bytes at `now` differ bit by bit from those at
- * `before`, to which it copies them. counts[i] receives how many of the elements from 65536 * i to
- * 65536 * (i + 1) - 1 differ; `places` and `values`, with room for `count` elements, receive their
- * places after 65536 * i and their new values, of all i one after the other; *changed the sum of
- * `counts`. Needs no reader and no session. */
-MV_EXPORT int32_t MV_FindChanges(const void* now, void* before, int64_t element_bytes,
-                                 int64_t count, uint32_t* counts, uint16_t* places, void* values,
-                                 int64_t* changed);
+/* Finds which of `count` elements, from element `first` on, of a table as of a publication differ bit
+ * by bit from those at `before`, and copies these there. `dtype` is how the table stores them, or
+ * MV_BFLOAT16, to which float32 are rounded. counts[i] receives how many of the elements from
+ * first + 65536 * i to first + 65536 * (i + 1) - 1 differ; `places` and `values`, with room for
+ * `count` elements, their places there and their new values, of all i one after the other; *changed
+ * the sum of `counts`. If `counts` is NULL, copies all elements to `before`. Not for tables of which
+ * only some rows exist. MV_OUTDATED as MV_ReaderRun. */
+MV_EXPORT int32_t MV_ReaderCompare(MV_Reader reader, int64_t table, int64_t version, int32_t dtype,
+                                   int64_t first, int64_t count, void* before, uint32_t* counts,
+                                   uint16_t* places, void* values, int64_t* changed);
 /* Rounds float32 to the nearest bfloat16, ties to even. Needs no session. */
 MV_EXPORT int32_t MV_RoundToBfloat16(const float* values, uint16_t* rounded, int64_t count);
 
