@@ -4,9 +4,9 @@
     python benchmarks/publishing.py --elements 600_000_000 --silent --json publishing.json
 
 In each step 1.5 % of the elements of a table change, at random places. It is published with
-dtype="bfloat16" to a folder in memory (TMPDIR chooses another one). A reader applies the difference,
-which is compared with a copy of the changed elements. A trainer of ten million floats that publishes
-each second to a folder alternates with one that only publishes in memory.
+dtype="bfloat16". A reader applies the difference, which is compared with a copy of the changed
+elements. A trainer of ten million floats that publishes each second to a folder alternates with
+one that only publishes in memory.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def measure_difference(elements: int, folder: str) -> dict[str, Any]:
             table.add(values, index=np.s_[first:end])
         mv.publish(0, to=folder, dtype="bfloat16")
         mv.publish(0)
-        encoder = DenseEncoder("w", "BF16", 0, 1)
+        encoder = DenseEncoder("BF16", 0, 1)
         with mv.follow(folder, timeout=600) as view, mv.attach(os.getpid()) as live:
-            encoder.encode(live.tables["w"], live.version, True)
+            encoder.encode("w", live.tables["w"], live.version, True)
             for step in range(1, ROUNDS + 1):
                 places = np.unique(rng.integers(0, elements, int(elements * CHANGED)))
                 for part in np.array_split(places, 1 + len(places) // (1 << 20)):
@@ -61,11 +61,15 @@ def measure_difference(elements: int, folder: str) -> dict[str, Any]:
                     delta[part - low] = 4  # larger than what rounding may hide
                     table.add(delta, index=np.s_[low:high])
                 mv.publish(step, to=folder, dtype="bfloat16")
-                seconds, _ = _timed(encoder.encode, live.tables["w"], live.version, False)
+                seconds, _ = _timed(encoder.encode, "w", live.tables["w"], live.version, False)
                 encoded.append(4 * elements / seconds)
-                followed = view.tables["w"]
-                apply: Any = followed._apply
-                followed._apply = lambda change: applied.append(_timed(apply, change)[0])
+                followed: Any = view.tables["w"]
+                apply = followed._apply
+
+                def timed_apply(change: Any, apply: Any = apply) -> None:
+                    applied.append(_timed(apply, change)[0])
+
+                followed._apply = timed_apply
                 view.wait(timeout=600)
                 followed._apply = apply
                 bits, changed = followed._values, view.changed("w")[0]

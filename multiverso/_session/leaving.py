@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -227,8 +228,9 @@ def _save(session: Session, step: int | None) -> None:
 
 def close(session: Session) -> None:
     """Close a session with all ranks, and save before with those that leave it meanwhile."""
-    for companion in session.companions.get(CLOSED_FIRST, []):
-        companion.close()
+    with contextlib.ExitStack() as companions:  # One that fails does not keep others from closing.
+        for companion in session.companions.get(CLOSED_FIRST, []):
+            companions.callback(companion.close)
     failure: MultiversoError | None = None
     together = session.options.on_term == "leave" and not session.options.elastic
     if together and not session.departure.is_agreed:

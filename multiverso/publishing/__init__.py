@@ -4,13 +4,14 @@
 it also writes the version to a folder, for readers on any machine that sees it, which `follow` it.
 """
 
+import contextlib
 import os
-from typing import Literal
+import threading
+from typing import Any, Literal
 
 from multiverso import _session
 from multiverso._native import arguments
 from multiverso._session.leaving import CLOSED_FIRST
-from multiverso.errors import StateError
 from multiverso.publishing._tables import FollowedArray, FollowedRows, FollowedTable
 from multiverso.publishing._view import FollowedView, follow
 
@@ -90,36 +91,65 @@ def publish(
     1
 
     """
-    # The import is here, because most programs do not publish.
-    from multiverso.publishing._publisher import Options, Publisher
-
     session = _session.current()
+    publishers = session.companions.setdefault(CLOSED_FIRST, [])
+    if to is None and not publishers:
+        return session.publish(step)
+    # The import is here, because most programs do not publish to a folder.
+    from multiverso.publishing._publisher import Options, Publisher, require_supported
+
     step = arguments.integer(step, "step", 0)
     options = Options(
         rounds=dtype is not None and arguments.choice(dtype, "dtype", ("bfloat16",)) is not None,
         full_every=arguments.integer(full_every, "full_every", 1),
         keep=arguments.integer(keep, "keep", 1),
     )
-    path = None if to is None else arguments.text(os.fspath(to), "to")
-    if path is not None and session.options.continues:
-        msg = (
-            "publish(to=): expected a session whose ranks stay the same, received elastic=True or "
-            'on_peer_lost="continue"'
-        )
-        raise StateError(msg)
-    publishers = session.companions.setdefault(CLOSED_FIRST, [])
-    if session.local_rank > 0 or (path is None and not publishers):
+    path = None if to is None else _path(to)
+    if path is not None:
+        require_supported(session)
+    if session.local_rank > 0:
         return session.publish(step)
-    publisher = next((one for one in publishers if one.path == path), None)
-    if publisher is None and path is not None:
-        publisher = Publisher(session, path)
-        publishers.append(publisher)
-    for one in publishers:
-        one.make_room()
-    seen = {} if publisher is None else publisher.prepare(session)
-    version = session.publish(step)
-    for one in publishers:
-        one.last_version = version
-    if publisher is not None:
-        publisher.start(session, version, step, seen, options)
-    return version
+    with _turn:
+        seen: dict[int, int] = {}
+        publisher = None
+        try:
+            publisher = next((one for one in publishers if one.path == path), None)
+            if publisher is None and path is not None:
+                publisher = Publisher(session, path)
+                publishers.append(publisher)
+            for one in publishers:
+                one.make_room(session)
+            if publisher is not None:
+                seen = publisher.prepare(session)
+        except BaseException:
+            if session.size > 1:  # The others get a MismatchError, because of the other step.
+                with contextlib.suppress(Exception):
+                    session.publish(step + 1)
+            _restart(publishers)
+            raise
+        try:
+            version = session.publish(step)
+        except BaseException:
+            _restart(publishers)
+            raise
+        for one in publishers:
+            one.last_version = version
+        if publisher is not None:
+            publisher.start(session, version, step, seen, options)
+        return version
+
+
+#: Held by a rank that publishes, of whose threads only one may.
+_turn = threading.Lock()
+
+
+def _path(to: str | os.PathLike[str]) -> str:
+    """Return the same text for the same folder."""
+    text = arguments.text(os.fspath(to), "to")
+    return text if "://" in text else os.path.realpath(text)
+
+
+def _restart(publishers: list[Any]) -> None:
+    """Let the next publications be full on all nodes, because one of them has failed."""
+    for publisher in publishers:
+        publisher.restart()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from multiverso._native import arrays, capi
 from multiverso._native.library import checked
-from multiverso.publishing._format import DTYPES, Tensor
+from multiverso.publishing._format import DTYPES, Tensor, result_of
 from multiverso.tables._live_table import LiveTable, OutdatedError
 
 #: The name of a dtype in the format, by its code in the C API.
@@ -38,24 +38,26 @@ class Encoder:
 
     Parameters
     ----------
-    name : str
-        The name of the table in the file.
     stored : str
         The dtype in the format; "BF16" rounds float32.
 
     """
 
-    def __init__(self, name: str, stored: str) -> None:
-        self.name = name
+    def __init__(self, stored: str) -> None:
         self.stored = stored
 
-    def encode(self, live: LiveTable, version: int, is_full: bool) -> Encoded:
-        """Return what to write of a version; raise OutdatedError if it is not complete any more."""
+    def encode(self, name: str, live: LiveTable, version: int, is_full: bool) -> Encoded:
+        """Return what to write of a version of a table, under a name in the file.
+
+        Raise OutdatedError if the session has not got the version any more.
+        """
         raise NotImplementedError
 
-    def _record(self, live: LiveTable, is_full: bool, **entries: object) -> dict[str, Any]:
+    def _record(
+        self, name: str, live: LiveTable, is_full: bool, **entries: object
+    ) -> dict[str, Any]:
         return {
-            "name": self.name,
+            "name": name,
             "table": live.name,
             "shape": list(live.shape),
             "dtype": live.dtype.name,
@@ -77,30 +79,30 @@ class Encoder:
 class DenseEncoder(Encoder):
     """A table all of whose values exist. Each node writes a share of the rows, or elements."""
 
-    def __init__(self, name: str, stored: str, node: int, nodes: int) -> None:
-        super().__init__(name, stored)
+    def __init__(self, stored: str, node: int, nodes: int) -> None:
+        super().__init__(stored)
         self._node, self._nodes = node, nodes
         self._before: NDArray[Any] | None = None
 
-    def encode(self, live: LiveTable, version: int, is_full: bool) -> Encoded:
+    def encode(self, name: str, live: LiveTable, version: int, is_full: bool) -> Encoded:
         """Return all values of the share, or which differ."""
         rows = live.shape[0] or 0
         first, end = (rows * node // self._nodes for node in (self._node, self._node + 1))
         before = None if is_full else self._before
-        record = self._record(live, before is None, first=first, count=end - first)
+        record = self._record(name, live, before is None, first=first, count=end - first)
         if before is None:
             columns = (live._num_col,) * (len(live.shape) - 1)
             values = np.empty((end - first, *columns), DTYPES[self.stored])
             live._compare(version, CODES[self.stored], first * live._num_col, values)
             self._before = values
-            return record, {f"values:{self.name}": Tensor(self.stored, values)}
+            return record, {f"values:{name}": Tensor(self.stored, values)}
         counts, places, values = live._compare(
             version, CODES[self.stored], first * live._num_col, before, finds=True
         )
         return record, {
-            f"counts:{self.name}": Tensor("U32", counts),
-            f"places:{self.name}": Tensor("U16", places),
-            f"values:{self.name}": Tensor(self.stored, values),
+            f"counts:{name}": Tensor("U32", counts),
+            f"places:{name}": Tensor("U16", places),
+            f"values:{name}": Tensor(self.stored, values),
         }
 
 
@@ -109,44 +111,50 @@ class RowsEncoder(Encoder):
 
     Parameters
     ----------
-    name, stored : str
+    stored : str
         As for `Encoder`.
+    dtype : numpy.dtype
+        The dtype of the table's results.
     initial : float or None
         The value of the elements of other rows, or None if that is not one number.
 
     """
 
-    def __init__(self, name: str, stored: str, initial: float | None) -> None:
-        super().__init__(name, stored)
-        self._initial = initial
+    def __init__(self, stored: str, dtype: np.dtype[Any], initial: float | None) -> None:
+        super().__init__(stored)
+        #: The initial value as it is stored, which may be rounded.
+        self._initial = None if initial is None else self._bits(np.full(1, initial, dtype))
         self._keys = np.empty(0, np.int64)  # sorted
         self._rows: NDArray[Any] | None = None
         #: Lists of ranges of rows, without keys, that may have changed since the last publication.
         self.candidates: list[NDArray[np.int64]] = []
 
-    def encode(self, live: LiveTable, version: int, is_full: bool) -> Encoded:
+    def encode(self, name: str, live: LiveTable, version: int, is_full: bool) -> Encoded:
         """Return all rows, or the changed rows and the keys that have lost theirs."""
-        is_first = self._rows is None
+        is_full = is_full or self._rows is None
         if live.is_hash:
             keys, values = _all_rows(live, version)
         else:
             # A publication that failed has left its lists, whose rows are looked at again.
             keys, values = _some_rows(live, version, self.candidates)
             self.candidates.clear()
-            if self._initial is not None:  # Memory comes in areas, whose other rows are initial.
-                differs = (values != self._initial).any(axis=1) | _find(self._keys, keys)[1]
-                keys, values = keys[differs], values[differs]
         rows = self._bits(values)
+        if self._initial is not None and not live.is_hash:
+            # Memory comes in areas, whose other rows are initial.
+            bits = np.dtype(f"u{rows.itemsize}")
+            differs = (rows.view(bits) != self._initial.view(bits)).any(axis=1)
+            differs |= _find(self._keys, keys)[1]
+            keys, rows = keys[differs], rows[differs]
         order = np.argsort(keys, kind="stable")
         keys, rows = keys[order], rows[order]
         if self._rows is None:
             self._rows = rows[:0]
         changed, removed = self._replace(keys, rows, is_complete=live.is_hash)
-        is_full = is_full or is_first
-        record = self._record(live, is_full, initial=self._initial)
+        initial = None if self._initial is None else result_of(self.stored, self._initial).item()
+        record = self._record(name, live, is_full, initial=initial)
         if is_full:
-            return record, self._tensors(self._keys, self._rows, None)
-        return record, self._tensors(keys[changed], rows[changed], removed)
+            return record, self._tensors(name, self._keys, self._rows, None)
+        return record, self._tensors(name, keys[changed], rows[changed], removed)
 
     def _replace(
         self, keys: NDArray[np.int64], rows: NDArray[Any], *, is_complete: bool
@@ -172,12 +180,12 @@ class RowsEncoder(Encoder):
         return changed, np.empty(0, np.int64)
 
     def _tensors(
-        self, keys: NDArray[Any], rows: NDArray[Any], removed: NDArray[Any] | None
+        self, name: str, keys: NDArray[Any], rows: NDArray[Any], removed: NDArray[Any] | None
     ) -> dict[str, Tensor]:
-        tensors = {f"keys:{self.name}": Tensor("I64", keys)}
-        tensors[f"rows:{self.name}"] = Tensor(self.stored, rows)
+        tensors = {f"keys:{name}": Tensor("I64", keys)}
+        tensors[f"rows:{name}"] = Tensor(self.stored, rows)
         if removed is not None:
-            tensors[f"removed:{self.name}"] = Tensor("I64", removed)
+            tensors[f"removed:{name}"] = Tensor("I64", removed)
         return tensors
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from multiverso._extras import needs
 from multiverso._native import arguments
 
 #: The name of the file that says which publications there are.
-LATEST = "latest.json"
+LATEST: Final = "latest.json"
+#: The end of the names of files that are being written.
+PARTIAL: Final = ".part"
 
 
 class Folder(Protocol):
@@ -31,8 +34,8 @@ class Folder(Protocol):
     def write(self, name: str, parts: Sequence[Any]) -> None:
         """Write a file of these parts, each an object with memory; replace an existing one."""
 
-    def read(self, name: str) -> bytearray:
-        """Return the content of a file; raise FileNotFoundError if there is none."""
+    def read(self, name: str, limit: int) -> bytearray:
+        """Return the content of a file of at most `limit` bytes, or raise an OSError."""
 
     def remove(self, name: str) -> None:
         """Remove a file, unless there is none."""
@@ -40,11 +43,21 @@ class Folder(Protocol):
     def exists(self, name: str) -> bool:
         """Return whether there is such a file."""
 
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+
 
 def folder_of(path: str | os.PathLike[str]) -> Folder:
     """Return the folder of a path, or of an address such as "s3://bucket/folder"."""
-    text = arguments.text(os.fspath(path), "the folder of publications").removeprefix("file://")
+    text = arguments.text(os.fspath(path), "the folder of publications")
+    if text.startswith("file://"):
+        return LocalFolder(urlsplit(text).path)
     return RemoteFolder(text) if "://" in text else LocalFolder(text)
+
+
+def _require_size(size: int, limit: int, name: str) -> None:
+    if size > limit:
+        raise OSError(f"{name}: expected a file of at most {limit} bytes, received {size}")
 
 
 class LocalFolder:
@@ -57,32 +70,37 @@ class LocalFolder:
     def write(self, name: str, parts: Sequence[Any]) -> None:
         """Write a file beside its place, and rename it when its bytes are on the disk."""
         self._path.mkdir(parents=True, exist_ok=True)
-        descriptor, partial = tempfile.mkstemp(".part", f".{name}.", self._path)
+        partial = self._path / f".{name}.{os.getpid()}{PARTIAL}"
         try:
-            with open(descriptor, "wb") as file:
-                os.fchmod(descriptor, 0o644)
+            with open(partial, "wb") as file:
                 for part in parts:
                     file.write(part)
                 file.flush()
-                os.fsync(descriptor)
+                os.fsync(file.fileno())
             os.replace(partial, self._path / name)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(partial)
             raise
 
-    def read(self, name: str) -> bytearray:
+    def read(self, name: str, limit: int) -> bytearray:
         """Return the content of a regular file."""
         # Opening a pipe or a device in the place of a file would block.
         descriptor = os.open(self._path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb", buffering=0) as file:
-            content = bytearray(os.fstat(descriptor).st_size)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(f"{self._path / name}: expected a file")
+            _require_size(status.st_size, limit, name)
+            content = bytearray(status.st_size)
             view, count = memoryview(content), 0
-            while count < len(content) and (received := file.readinto(view[count:])):
+            while count < len(content) and (received := os.readv(descriptor, [view[count:]])):
                 count += received
-        view.release()
-        del content[count:]
-        return content
+            view.release()
+            del content[count:]
+            return content
+        finally:
+            os.close(descriptor)
 
     def remove(self, name: str) -> None:
         """Remove a file, unless there is none."""
@@ -91,6 +109,10 @@ class LocalFolder:
     def exists(self, name: str) -> bool:
         """Return whether there is such a file."""
         return (self._path / name).exists()
+
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        return sorted(os.listdir(self._path)) if self._path.is_dir() else []
 
 
 class RemoteFolder:
@@ -110,9 +132,10 @@ class RemoteFolder:
         self._files.makedirs(self._path, exist_ok=True)
         self._files.pipe_file(self._at(name), b"".join(parts))
 
-    def read(self, name: str) -> bytearray:
+    def read(self, name: str, limit: int) -> bytearray:
         """Return the content of a file."""
         self._files.invalidate_cache()
+        _require_size(self._files.size(self._at(name)), limit, name)
         return bytearray(self._files.cat_file(self._at(name)))
 
     def remove(self, name: str) -> None:
@@ -124,3 +147,11 @@ class RemoteFolder:
         """Return whether there is such a file."""
         self._files.invalidate_cache()
         return bool(self._files.exists(self._at(name)))
+
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        self._files.invalidate_cache()
+        try:
+            return [path.rpartition("/")[2] for path in self._files.ls(self._path, detail=False)]
+        except FileNotFoundError:
+            return []

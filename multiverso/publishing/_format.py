@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,8 @@ FORMAT: Final = 1
 #: The key of the metadata, a JSON object, in the header of a file.
 METADATA: Final = "multiverso-publication"
 CHECKSUM: Final = "checksum"
+#: The names of the files of publications.
+NAME: Final = re.compile(r"\d{8,}-[0-9a-f]{16}(-full)?(-\d+of\d+)?\.safetensors")
 #: NumPy's dtype of the bytes of a tensor, by its name in the safetensors format. NumPy has no
 #: bfloat16, whose bits are kept as uint16.
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
@@ -38,7 +41,9 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 _CHECKSUM_BYTES: Final = 4
 _LENGTH: Final = struct.Struct("<Q")
 #: A header of more bytes is a damaged or a hostile one.
-_MAX_HEADER: Final = 64 << 20
+_MAX_HEADER: Final = 4 << 20
+#: A longer `latest.json` is a damaged or a hostile one.
+MAX_LATEST: Final = 16 << 20
 #: What the use of values from a file may raise, which may come from anywhere.
 BAD: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -120,6 +125,13 @@ def _tensor(content: bytearray, first: int, entry: Mapping[str, Any]) -> NDArray
     return np.frombuffer(content, dtype, count, first + begin).reshape(shape)
 
 
+def result_of(stored: str, bits: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy of stored values as floats of 32 bits or more, or as integers."""
+    if stored == "BF16":
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+    return bits.astype(np.float32) if stored == "F16" else bits.copy()
+
+
 def natural(value: object) -> int:
     """Return an int of 0 or more from a file; raise ValueError for anything else."""
     if type(value) is not int or not 0 <= value < 1 << 63:
@@ -163,8 +175,8 @@ def load_latest(content: bytes, where: str) -> dict[str, Any]:
 def names_in(entry: Mapping[str, Any]) -> list[str]:
     """Return the names of the files of a publication, which must lie in the folder itself."""
     names: Iterable[Any] = entry["files"]
-    checked = [name for name in names if isinstance(name, str) and name.endswith(".safetensors")]
-    if not checked or checked != names or any("/" in name or "\\" in name for name in checked):
+    checked = [name for name in names if isinstance(name, str) and NAME.fullmatch(name)]
+    if not checked or checked != names:
         raise ValueError(f"expected names of files, received {names!r:.100}")
     natural(entry["step"])
     return checked

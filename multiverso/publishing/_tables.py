@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiverso._native import arguments, arrays
-from multiverso.publishing._format import DTYPES, natural
+from multiverso.publishing._format import DTYPES, natural, result_of
 from multiverso.publishing._row_store import RowStore
 from multiverso.tables._ids import as_ids
 from multiverso.tables._live_table import BLOCK
 
+#: Wider rows, which no file may have, are not made up from a shape alone.
+_MOST_COLUMNS: Final = 1 << 24
 #: The dtypes of results, by name.
 _NONE: Final = np.empty(0, np.int64)
 _RESULTS: Final[dict[str, np.dtype[Any]]] = {
@@ -71,6 +73,8 @@ class FollowedTable:
         if len(shape) not in (1, 2) or (None in shape and not self.is_hash):
             raise ValueError(f"expected the shape of a table, received {shape!r:.100}")
         self._columns = natural(shape[1]) if len(shape) == 2 else 1
+        if not 0 < self._columns <= _MOST_COLUMNS:
+            raise ValueError(f"expected the shape of a table, received {shape!r:.100}")
         self.dtype: np.dtype[Any] = _RESULTS[record["dtype"]]
         self.has_rows = has_rows
         self._stored = record["stored"]
@@ -82,9 +86,7 @@ class FollowedTable:
 
     def _result(self, bits: NDArray[Any]) -> NDArray[Any]:
         """Return a copy of stored values in the dtype of results."""
-        if self._stored != "BF16":
-            return bits.astype(self.dtype)
-        return (bits.astype(np.uint32) << 16).view(np.float32)
+        return result_of(self._stored, bits).astype(self.dtype, copy=False)
 
     def _checked_bits(self, values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if values.dtype != DTYPES[self._stored] or values.shape != shape:
@@ -95,6 +97,9 @@ class FollowedTable:
 
     def _copy(self) -> Any:
         raise NotImplementedError
+
+    def _follow(self, former: FollowedTable) -> None:
+        """Take the place of a table of the same name and another kind."""
 
     def _take(self, files: Sequence[Part]) -> Any:
         """Return a change that `_apply` makes; raise an error if the files do not fit the table."""
@@ -249,10 +254,20 @@ class FollowedRows(FollowedTable):
     def __init__(self, key: str, record: Mapping[str, Any], lock: RLock) -> None:
         super().__init__(record, True, lock)
         self._key = key
-        initial = record["initial"]
-        self._initial = None if initial is None else float(initial)
+        self._initial = record["initial"]
+        if self._initial is not None and type(self._initial) not in (int, float):
+            raise ValueError(f"expected a number as the initial value, received {self._initial!r}")
         self._store = RowStore(np.empty((0, self._columns), DTYPES[self._stored]))
         self._changed = self._gone = _NONE
+        self._former = _NONE  # keys of the table that this one has replaced
+
+    def _identity(self) -> tuple[object, ...]:
+        return *super()._identity(), repr(self._initial)
+
+    def _follow(self, former: FollowedTable) -> None:
+        if isinstance(former, FollowedRows):
+            self._former = np.union1d(former._former, former._store.keys)
+            self._gone = former._gone
 
     def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
         """Return whether each of the keys, or of the row ids, has a row."""
@@ -329,7 +344,8 @@ class FollowedRows(FollowedTable):
         keys, rows, removed, is_full = change
         changed = keys
         if is_full:
-            removed = np.setdiff1d(self._store.keys, keys)
+            removed = np.setdiff1d(np.union1d(self._store.keys, self._former), keys)
+            self._former = _NONE
             places, exists = self._store.find(keys)
             bits = np.dtype(f"u{rows.itemsize}")
             before = self._store.rows[places[exists]].view(bits)

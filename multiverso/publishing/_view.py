@@ -13,14 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arguments
-from multiverso.errors import OperationTimeout, StateError
+from multiverso.errors import OperationTimeout, PublicationError, StateError
 from multiverso.publishing import _format
-from multiverso.publishing._folder import LATEST, folder_of
-from multiverso.publishing._tables import FollowedTable, table_of
+from multiverso.publishing._folder import folder_of
+from multiverso.publishing._reading import prepare, read
+from multiverso.publishing._tables import FollowedTable
+from multiverso.publishing._writer import read_latest
 from multiverso.tables._view import Cut, _seconds
 
 #: How often a wait looks for a later publication.
 _LOOK_SECONDS: Final = 0.05
+#: How often a look tries again because files have expired meanwhile.
+_TRIES: Final = 5
 
 
 def follow(path: str | os.PathLike[str], *, timeout: float = 0.0) -> FollowedView:
@@ -71,7 +75,7 @@ def follow(path: str | os.PathLike[str], *, timeout: float = 0.0) -> FollowedVie
     """
     view = FollowedView(path)
     deadline = time.monotonic() + _seconds(timeout)
-    while not view._advance(1):
+    while not view._advance(1, deadline):
         if time.monotonic() >= deadline:
             msg = f"{view.name}: nothing has been published there; waited {_seconds(timeout):g} s"
             raise StateError(msg)
@@ -125,6 +129,8 @@ class FollowedView:
         self._folder = folder_of(path)
         self.lock = threading.RLock()
         self._turn = threading.Lock()  # of one wait at a time
+        self._application: threading.Thread | None = None  # which changes the tables
+        self._fault: BaseException | None = None  # of that thread
         self._tables: dict[str, Any] = {}
         self._version = self._step = 0
         self._files: list[str] = []  # of that version
@@ -186,7 +192,8 @@ class FollowedView:
         if version is not None:
             wanted = arguments.integer(version, "version", 0)
         deadline = time.monotonic() + _seconds(timeout)
-        while self._version < wanted and not self._advance(wanted):
+        while not self._advance(wanted, deadline):
+            self._require_open()
             if time.monotonic() >= deadline:
                 msg = f"{self.name}: waited for version {wanted}, the last one is {self._version}"
                 raise OperationTimeout(msg)
@@ -264,7 +271,8 @@ class FollowedView:
     def close(self) -> None:
         """Release the memory. No other method may be called afterwards."""
         self._is_closed = True
-        self._tables = {}
+        with self.lock:
+            self._tables = {}
 
     def __enter__(self) -> FollowedView:
         return self
@@ -291,99 +299,79 @@ class FollowedView:
             raise StateError(msg)
         return self._tables[key]
 
-    def _advance(self, wanted: int) -> bool:
+    def _advance(self, wanted: int, deadline: float) -> bool:
         """Bring the tables to the last version, if that is at least the wanted one."""
-        with self._turn:
+        # Another thread may wait with a later deadline. Each one tries at least once.
+        if not self._turn.acquire(timeout=max(deadline - time.monotonic(), _LOOK_SECONDS)):
+            return self._version >= wanted
+        try:
             return self._version >= wanted or self._read_latest(wanted)
+        except PublicationError:
+            self._require_open()  # which would be the reason
+            raise
+        finally:
+            self._turn.release()
 
     def _read_latest(self, wanted: int) -> bool:
         missing = None
-        while True:
-            where = f"{self.name}/{LATEST}"
-            try:
-                latest = _format.load_latest(bytes(self._folder.read(LATEST)), where)
-            except FileNotFoundError:
+        for _ in range(_TRIES):
+            latest = read_latest(self._folder)
+            if latest is None or latest["publications"][-1]["version"] < wanted:
                 return False
             chain = latest["publications"]
-            if chain[-1]["version"] < wanted:
-                return False
             try:
-                self._apply(chain)
+                self._apply_chain(chain)
             except FileNotFoundError as error:
                 # The job removes the files of a chain that later ones have replaced.
                 if chain == missing:
                     path = str(error.filename or error)
                     raise _format.damaged(path, "a publication's file is missing") from error
                 missing = chain
-                continue
-            return True
+            else:
+                return True
+        return False
 
-    def _apply(self, chain: list[dict[str, Any]]) -> None:
+    def _apply_chain(self, chain: list[dict[str, Any]]) -> None:
         """Apply the publications of a chain that the tables do not have yet, in their order."""
+        if self._application is not None:  # which an interrupt has left to its thread
+            self._application.join()
         names = [entry["files"] for entry in chain]
         mine = names.index(self._files) if self._files in names else -1
         for entry in chain[mine + 1 :]:
-            files = self._read(entry, is_full=entry is chain[0])
-            tables, changes = self._prepared(entry, files)
-            with self.lock:
+            files = read(self._folder, entry, is_full=entry is chain[0])
+            where = f"{self.name}/{entry['files'][0]}"
+            tables, changes = prepare(self._tables, files, self.lock, where)
+            # Ctrl-C only reaches the main thread, so no interrupt leaves a half of the changes.
+            self._application = threading.Thread(
+                target=self._apply, args=(entry, tables, changes), name="multiverso-follower"
+            )
+            self._application.start()
+            self._application.join()
+            self._application = None
+            if self._fault is not None:
+                fault, self._fault = self._fault, None
+                raise fault
+        self._is_between = False
+
+    def _apply(
+        self, entry: dict[str, Any], tables: dict[str, Any], changes: dict[str, Any]
+    ) -> None:
+        with self.lock:
+            self._files = []  # After an error, a full publication comes next.
+            try:
+                if self._is_closed:
+                    return
                 if not self._is_between:
                     for table in self._tables.values():
                         table._begin()
                 self._is_between = True
                 for key, change in changes.items():
+                    if (former := self._tables.get(key)) not in (None, tables[key]):
+                        tables[key]._follow(former)
                     tables[key]._apply(change)
-                self._tables = tables
-                self._version, self._step = entry["version"], entry["step"]
-                self._files = entry["files"]
-        self._is_between = False
-
-    def _read(self, entry: dict[str, Any], *, is_full: bool) -> list[_format.File]:
-        """Return the files of a publication, in the order of the nodes."""
-        files = []
-        for node, name in enumerate(entry["files"]):
-            where = f"{self.name}/{name}"
-            try:
-                content = self._folder.read(name)
-            except FileNotFoundError:
-                raise
-            except OSError as error:
-                raise _format.damaged(where, str(error)) from error
-            file = _format.decode(content, where)
-            expected = {
-                "version": entry["version"],
-                "step": entry["step"],
-                "base": 0 if is_full else entry["version"] - 1,
-                "node": node,
-                "nodes": len(entry["files"]),
-            }
-            received = {key: file.metadata.get(key) for key in expected}
-            if received != expected:
-                reason = f"expected the metadata {expected}, received {received}"
-                raise _format.damaged(where, reason)
-            files.append(file)
-        return files
-
-    def _prepared(
-        self, entry: dict[str, Any], files: list[_format.File]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the tables after a publication, and what to apply to each; check everything."""
-        where = f"{self.name}/{entry['files'][0]}"
-        try:
-            by_name = [{record["name"]: record for record in f.metadata["tables"]} for f in files]
-            if any(records.keys() != by_name[0].keys() for records in by_name):
-                raise ValueError("expected the same tables in the files of all nodes")
-            tables, changes = {}, {}
-            for key, record in by_name[0].items():
-                new = table_of(key, record, files[0].tensors, self.lock)
-                table = self._tables.get(key)
-                if table is None or table._identity() != new._identity():
-                    table = new
-                parts = [
-                    (records[key], file.tensors)
-                    for records, file in zip(by_name, files, strict=True)
-                ]
-                changes[key] = table._take(parts)
-                tables[key] = table
-        except _format.BAD as error:
-            raise _format.damaged(where, error) from error
-        return tables, changes
+            except BaseException as error:
+                self._fault = error
+                return
+            self._tables = tables
+            self._version, self._step = entry["version"], entry["step"]
+            self._files = entry["files"]

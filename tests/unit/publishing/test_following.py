@@ -206,7 +206,7 @@ class TestFolders(FolderTestCase):
                 blocker.unlink()
                 blocker.mkdir()
                 mv.publish(2, to=self.folder)
-                with self.assertRaises(OSError):
+                with self.assertRaisesRegex(PublicationError, "expected a file"):
                     for _ in range(3):
                         mv.publish(2, to=self.folder)
                 blocker.rmdir()

@@ -1,0 +1,95 @@
+"""Reads the files of a publication, and checks them before anything changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from threading import RLock
+from typing import Any
+
+from multiverso.publishing import _format
+from multiverso.publishing._folder import Folder
+from multiverso.publishing._tables import table_of
+
+
+def read(folder: Folder, entry: Mapping[str, Any], *, is_full: bool) -> list[_format.File]:
+    """Return the files of a publication, in the order of the nodes.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file is missing, perhaps because it has expired.
+    PublicationError
+        If a file is not as it was written, or belongs to another publication.
+
+    """
+    files = []
+    for node, name in enumerate(entry["files"]):
+        where = f"{folder.name}/{name}"
+        try:
+            content = folder.read(name, _memory())
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _format.damaged(where, str(error)) from error
+        file = _format.decode(content, where)
+        expected = {
+            "version": entry["version"],
+            "step": entry["step"],
+            "base": 0 if is_full else entry["version"] - 1,
+            "node": node,
+            "nodes": len(entry["files"]),
+        }
+        received = {key: file.metadata.get(key) for key in expected}
+        if received != expected:
+            reason = f"expected the metadata {expected}, received {received}"
+            raise _format.damaged(where, reason)
+        files.append(file)
+    return files
+
+
+def prepare(
+    present: Mapping[str, Any], files: list[_format.File], lock: RLock, where: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the tables after a publication, and what to apply to each; check everything.
+
+    Parameters
+    ----------
+    present : dict
+        The tables before it.
+    files : list of File
+        Its files.
+    lock : RLock
+        The lock of new tables.
+    where : str
+        The first file in messages.
+
+    Raises
+    ------
+    PublicationError
+        If the files do not fit each other, or the tables.
+
+    """
+    try:
+        by_name = [{record["name"]: record for record in f.metadata["tables"]} for f in files]
+        if any(records.keys() != by_name[0].keys() for records in by_name):
+            raise ValueError("expected the same tables in the files of all nodes")
+        tables, changes = {}, {}
+        for key, record in by_name[0].items():
+            new = table_of(key, record, files[0].tensors, lock)
+            table = present.get(key)
+            if table is None or table._identity() != new._identity():
+                table = new
+            parts = [
+                (records[key], file.tensors) for records, file in zip(by_name, files, strict=True)
+            ]
+            changes[key] = table._take(parts)
+            tables[key] = table
+    except _format.BAD as error:
+        raise _format.damaged(where, error) from error
+    return tables, changes
+
+
+def _memory() -> int:
+    """Return the bytes of memory of this machine, which no file may exceed."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,287 @@
+"""Followers when the job changes: its tables, its options, what fails and what interrupts it."""
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import sessions
+
+import multiverso as mv
+from multiverso.errors import PublicationError, StateError
+from multiverso.publishing import _tables, _writer
+
+
+class JobTestCase(sessions.SessionCleanupTestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name, "published")
+
+    def follow(self):
+        """Follow the folder, until the end of the test."""
+        view = mv.follow(self.folder, timeout=60)
+        self.addCleanup(view.close)
+        return view
+
+    def check(self, view, table, values):
+        """Check that a table of a view has these values bit for bit."""
+        received = view.tables[table].get()
+        expected = np.asarray(values, received.dtype)
+        self.assertEqual(received.tobytes(), expected.tobytes())
+
+
+class TestTablesThatComeAndGo(JobTestCase):
+    def test_table_of_the_same_name_may_have_another_shape_or_dtype(self):
+        view = None
+        with mv.session(name="job"):
+            for number, (size, dtype) in enumerate(
+                [(100, "float32"), (70_000, "float32"), (3, "float64"), (3, "int64"), (5, "int64")]
+            ):
+                table = mv.ArrayTable(size, name="w", dtype=dtype)
+                for step in range(3):
+                    delta = np.full(size, number + 1)
+                    table.add(delta / 10 if "float" in dtype else delta)
+                    expected = table.get()
+                    mv.publish(step, to=self.folder)
+                    view = view or self.follow()
+                    view.wait(3 * number + step + 1, timeout=60)
+                    self.check(view, "w", expected)
+                    self.assertEqual(view.tables["w"].dtype, expected.dtype)
+                del table
+
+    def test_tables_with_initial_values_may_be_created_again(self):
+        with mv.session(name="job"):
+            for number, initial in enumerate((1, 2)):
+                initial = mv.initializers.Constant(initial)
+                table = mv.MatrixTable(10**6, 2, initial, name="m")
+                table.add([[1, 1]], row_ids=[5 + number])
+                mv.publish(number, to=self.folder)
+                with mv.follow(self.folder, timeout=60) as view:
+                    view.wait(number + 1, timeout=60)
+                    m = view.tables["m"]
+                    np.testing.assert_array_equal(m.get([0]), [[number + 1] * 2])
+                    np.testing.assert_array_equal(view.cut()["m"][0], [5 + number])
+                del table
+
+    def test_freeing_a_table_does_not_fail_the_publication_before(self):
+        with mv.session(name="job"):
+            kept = mv.ArrayTable(10, name="kept")
+            for step in range(20):
+                other = mv.ArrayTable(100_000, name=f"other {step}")
+                kept.add(np.ones(10))
+                mv.publish(step, to=self.folder)
+                del other
+                mv.publish(step, to=self.folder)
+        with mv.follow(self.folder) as view:
+            self.check(view, "kept", [20] * 10)
+
+    def test_initial_values_are_exact(self):
+        for make, expected in (
+            (lambda: mv.HashTable(1, 9, init_value=2**53 + 1, dtype="int64", name="k"), 2**53 + 1),
+            (lambda: mv.HashTable(1, 9, init_value=0.1, dtype="bfloat16", name="k"), None),
+        ):
+            with mv.session(name="job"):
+                table = make()
+                expected = table.get([7], insert=False)
+                mv.publish(0, to=self.folder)
+                del table
+            with mv.follow(self.folder) as view:
+                np.testing.assert_array_equal(view.tables["k"].get([7]), expected)
+
+    def test_next_job_may_have_another_initial_value_and_dtype(self):
+        view = None
+        for number, dtype in enumerate((None, "bfloat16")):
+            with mv.session(name="job"):
+                table = mv.HashTable(1, 9, init_value=number + 1, name="k")
+                table.add([[1]], keys=[number])
+                mv.publish(number, to=self.folder, dtype=dtype)
+                del table
+            view = view or self.follow()
+            view.wait(number + 1)
+            np.testing.assert_array_equal(view.tables["k"].get([9]), [[number + 1]])
+            self.assertEqual(view.removed("k").tolist(), [0] * number)
+            self.assertEqual(view.changed("k")[0].tolist(), [number])
+
+    def test_dtype_may_change_from_call_to_call(self):
+        with mv.session(name="job"):
+            table = mv.ArrayTable(2, name="w")
+            table.add([0.1, 0.2])
+            for number, dtype in enumerate(("bfloat16", None, "bfloat16")):
+                mv.publish(number, to=self.folder, dtype=dtype)
+                with mv.follow(self.folder, timeout=60) as view:
+                    view.wait(number + 1, timeout=60)
+                    is_exact = (view.tables["w"].get() == table.get()).all()
+                    self.assertEqual(is_exact, dtype is None)
+
+
+class TestFailures(JobTestCase):
+    def publish_until(self, table, steps):
+        """Publish steps; pass over the failures of earlier ones."""
+        failures = 0
+        for step in steps:
+            table.add(np.arange(100) == step)
+            while True:
+                try:
+                    mv.publish(step, to=self.folder, full_every=3, keep=1)
+                    break
+                except (OSError, PublicationError, StateError):
+                    failures += 1
+        return failures
+
+    def test_number_of_a_failed_publication_is_not_used_again(self):
+        with mv.session(name="job"):
+            table = mv.ArrayTable(100, name="w")
+            self.publish_until(table, [0])
+            view = self.follow()
+            calls = []
+            write = _writer.LocalFolder.write
+
+            def fails(folder, name, parts):
+                calls.append(name)
+                write(folder, name, parts)
+                if len(calls) in (4, 5, 9):
+                    raise OSError("lost after it was written")
+
+            with mock.patch.object(_writer.LocalFolder, "write", fails):
+                for step in range(1, 12):
+                    self.publish_until(table, [step])
+                    try:
+                        view.wait(timeout=0)
+                    except mv.OperationTimeout:
+                        continue
+                    np.testing.assert_array_equal(
+                        view.tables["w"].get(), np.arange(100) <= view.step
+                    )
+            self.publish_until(table, [20])
+            while view.step < 20:
+                view.wait(timeout=60)
+            np.testing.assert_array_equal(view.tables["w"].get(), table.get())
+        names = [name for name in calls if name != "latest.json"]
+        self.assertEqual(len(set(names)), len(names))
+
+    def test_files_that_cannot_be_removed_stay(self):
+        with mv.session(name="job"):
+            table = mv.ArrayTable(100, name="w")
+            with mock.patch.object(_writer.LocalFolder, "remove", side_effect=OSError("denied")):
+                self.assertEqual(self.publish_until(table, range(8)), 0)
+            view = self.follow()
+            self.publish_until(table, range(8, 10))
+            view.wait(10, timeout=60)
+            np.testing.assert_array_equal(view.tables["w"].get(), table.get())
+        names = {int(path.name[:8]) for path in self.folder.glob("*.safetensors")}
+        self.assertEqual(names, {10})
+
+    def test_files_of_killed_jobs_expire(self):
+        with mv.session(name="job"):
+            table = mv.ArrayTable(100, name="w")
+            self.publish_until(table, range(2))
+        left = self.folder / f"{1:08d}-{7:016x}-full.safetensors"
+        left.write_bytes(b"?")
+        partial = self.folder / ".00000003-x.safetensors.77.part"
+        partial.write_bytes(b"?")
+        with mv.session(name="job"):
+            table = mv.ArrayTable(100, name="w")
+            self.publish_until(table, range(2))
+        self.assertFalse(left.exists())
+        self.assertFalse(partial.exists())
+
+    def test_removed_folder_is_an_error_and_then_begins_again(self):
+        with mv.session(name="job"):
+            table = mv.ArrayTable(100, name="w")
+            self.publish_until(table, range(2))
+            self.follow().wait(2, timeout=60)
+            shutil.rmtree(self.folder)
+            self.assertGreater(self.publish_until(table, range(2, 6)), 0)
+        with mv.follow(self.folder) as view:
+            np.testing.assert_array_equal(view.tables["w"].get(), np.arange(100) < 6)
+
+    def test_one_folder_has_one_publisher(self):
+        with mv.session(name="job"):
+            table = mv.ArrayTable(100, name="w")
+            before = os.getcwd()
+            self.addCleanup(os.chdir, before)
+            self.folder.mkdir()
+            os.chdir(self.folder.parent)
+            for step, folder in enumerate((self.folder, "published", "./published/", "published/")):
+                table.add(np.ones(100))
+                mv.publish(step, to=folder)
+        with mv.follow(self.folder) as view:
+            self.assertEqual((view.version, view.step), (4, 3))
+            np.testing.assert_array_equal(view.tables["w"].get(), np.full(100, 4))
+
+    def test_copy_of_the_folder_keeps_the_lock(self):
+        with mv.session(name="job"):
+            table = mv.ArrayTable(100, name="w")
+            self.publish_until(table, [0])
+            shutil.copytree(self.folder, self.folder.with_name("copy"))
+            with self.assertRaisesRegex(StateError, "another job publishes"):
+                _writer.Writer(str(self.folder), _writer.Place("1" * 16, 0, 1, 1.0))
+
+    def test_session_that_fails_leaves_no_thread(self):
+        before = threading.active_count()
+        for _ in range(3):
+            with self.assertRaises(ZeroDivisionError), mv.session(name="job"):
+                table = mv.ArrayTable(100, name="w")
+                self.publish_until(table, [0])
+                raise ZeroDivisionError
+        del table
+        for thread in threading.enumerate():
+            if thread.name == "multiverso-publisher":
+                thread.join(60)
+        self.assertEqual(threading.active_count(), before)
+
+    def test_all_folders_are_completed_though_one_fails(self):
+        other = self.folder.with_name("other")
+        with self.assertRaises(PublicationError), mv.session(name="job"):
+            table = mv.ArrayTable(3, name="w")
+            mv.publish(0, to=self.folder)
+            mv.publish(0, to=other)
+            mv.publish(0, to=other)
+            (self.folder / "latest.json").unlink()
+            (self.folder / "latest.json").mkdir()
+            table.add([1, 1, 1])
+            mv.publish(1, to=self.folder)
+            mv.publish(1, to=other)
+        with mv.follow(other) as view:
+            self.check(view, "w", [1, 1, 1])
+
+
+class TestInterrupts(JobTestCase):
+    def test_ctrl_c_in_wait_leaves_whole_versions(self):
+        with mv.session(name="job"):
+            table = mv.ArrayTable(50_000, name="w")
+            keyed = mv.HashTable(2, 1000, name="k")
+            view = None
+            apply = _tables.RowStore.update
+
+            def interrupted(store, *arguments):
+                os.kill(os.getpid(), signal.SIGINT)
+                apply(store, *arguments)
+
+            for step in range(1, 11):
+                table.add(np.ones(50_000))
+                keyed.add(np.ones((50, 2)), keys=range(50))
+                mv.publish(step, to=self.folder, full_every=4)
+                view = view or self.follow()
+                with mock.patch.object(_tables.RowStore, "update", interrupted):
+                    try:
+                        view.wait(step, timeout=60)
+                    except KeyboardInterrupt:
+                        pass
+                    else:
+                        self.assertEqual(step, 1)
+                with view.lock:
+                    values, rows = view.tables["w"].get(), view.cut()["k"][1]
+                    np.testing.assert_array_equal(values, np.full(50_000, view.step))
+                    np.testing.assert_array_equal(rows, np.full((50, 2), view.step))
+                self.assertEqual(view.wait(step, timeout=60), step)
+
+
+if __name__ == "__main__":
+    unittest.main()
