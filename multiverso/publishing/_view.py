@@ -333,17 +333,20 @@ class FollowedView:
 
     def _apply_chain(self, chain: list[dict[str, Any]]) -> None:
         """Apply the publications of a chain that the tables do not have yet, in their order."""
-        if self._application is not None:  # which an interrupt has left to its thread
-            self._application.join()
+        if self._application is not None and self._application.ident is not None:
+            self._application.join()  # An interrupt has left it.
         names = [entry["files"] for entry in chain]
         mine = names.index(self._files) if self._files in names else -1
         for entry in chain[mine + 1 :]:
+            before = self._files
             files = read(self._folder, entry, is_full=entry is chain[0])
             where = f"{self.name}/{entry['files'][0]}"
             tables, changes = prepare(self._tables, files, self.lock, where)
             # Ctrl-C only reaches the main thread, so no interrupt leaves a half of the changes.
             self._application = threading.Thread(
-                target=self._apply, args=(entry, tables, changes), name="multiverso-follower"
+                target=self._apply,
+                args=(before, entry, tables, changes),
+                name="multiverso-follower",
             )
             self._application.start()
             self._application.join()
@@ -354,13 +357,18 @@ class FollowedView:
         self._is_between = False
 
     def _apply(
-        self, entry: dict[str, Any], tables: dict[str, Any], changes: dict[str, Any]
+        self,
+        before: list[str],
+        entry: dict[str, Any],
+        tables: dict[str, Any],
+        changes: dict[str, Any],
     ) -> None:
+        """Apply a publication to the tables as of the files `before`."""
         with self.lock:
+            if self._is_closed or self._files != before:
+                return
             self._files = []  # After an error, a full publication comes next.
             try:
-                if self._is_closed:
-                    return
                 if not self._is_between:
                     for table in self._tables.values():
                         table._begin()
