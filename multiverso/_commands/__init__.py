@@ -49,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, prog="multiverso"
+    )
     for command in (run, join, top, verify, info, doctor, explain, programs):
         command.add_parser(commands)
     options = parser.parse_args(arguments)

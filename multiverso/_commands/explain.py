@@ -9,6 +9,8 @@ from typing import Any, Final
 from multiverso._commands.programs import folder_of
 
 _LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+#: A link that a sentence has only for readers of the page.
+_ASIDE: Final = re.compile(rf"\s\({_LINK.pattern}\)")
 
 
 def add_parser(commands: Any) -> None:
@@ -44,7 +46,7 @@ def _sections(page: str) -> dict[tuple[str, ...], str]:
     chapter = page.partition("\n## By exception\n")[2].partition("\n## ")[0]
     parts = re.split(r"^### (.*)\n", chapter, flags=re.MULTILINE)[1:]
     return {
-        tuple(heading.split(", ")): _LINK.sub(r"\1", text).strip()
+        tuple(heading.split(", ")): _LINK.sub(r"\1", _ASIDE.sub("", text)).strip()
         for heading, text in zip(parts[::2], parts[1::2], strict=True)
     }
 

@@ -134,5 +134,13 @@ class Changes:
         StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
             As for `read`.
 
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     table = mv.HashTable(2, capacity=100)
+        ...     table.add([[1, 2]], keys=[7])
+        ...     table.changes().to_parquet("changes.parquet")  # doctest: +SKIP
+
         """
         _parquet.write(path, self._table.num_col, self._table.value_dtype, self.read())
