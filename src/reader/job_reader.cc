@@ -12,6 +12,7 @@
 #include "memory/futex.h"
 #include "reader/value_changes.h"
 #include "shard/half.h"
+#include "table/publication.h"
 #include "table/table_shard.h"
 
 namespace multiverso {
@@ -257,16 +258,14 @@ Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype,
   const auto stored = static_cast<DType>(spec.dtype);
   const bool rounds = stored == DType::kFloat32 && dtype == DType::kBFloat16;
   const int64_t size = header.published_rows.count() * spec.num_col;
-  if (spec.is_lazy() || (dtype != stored && !rounds) || first < 0 || count < 0 ||
-      first > size - count) {
+  if ((dtype != stored && !rounds) || first < 0 || count < 0 || first > size - count) {
     return Status(Code::kValue, StrCat(where,
-                                       "expected elements of a table all of whose rows "
-                                       "exist, as they are stored or as bfloat16"));
+                                       "expected elements of the table, as they are stored "
+                                       "or as bfloat16"));
   }
-  const StripeLayout layout = TableShard::LayoutOf(spec, header.published_rows.count());
-  MV_ASSIGN_OR_RETURN(ShardStorage storage, TableShard::StorageOf(spec, layout, /*workers=*/0));
-  storage.Attach(view->segment.data() + header.BufferOf(version).offset);
-  const char* const now = storage.parameters() + first * SizeOf(stored);
+  MV_ASSIGN_OR_RETURN(const char* const parameters,
+                      PublishedParameters(&header, view->segment.data(), version));
+  const char* const now = parameters + first * SizeOf(stored);
   const int64_t bytes = SizeOf(dtype);
   std::vector<uint16_t> rounded(rounds ? kChangesBlock : 0);
   int64_t found = 0;

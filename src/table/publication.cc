@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/failpoint.h"
+#include "base/text.h"
 #include "memory/limits.h"
 #include "shard/shard_copies.h"
 
@@ -50,6 +51,18 @@ Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
 void Publication::Complete() {
   buffer_->changed_since.store(version_);
   buffer_->published.store(number_);
+}
+
+Result<const char*> PublishedParameters(TableHeader* header, char* base, uint64_t number) {
+  const TableSpec& spec = header->published_spec;
+  if (spec.is_lazy()) {
+    return Status(Code::kValue,
+                  StrCat("expected a table all of whose rows exist, received ", spec.Describe()));
+  }
+  const StripeLayout layout = TableShard::LayoutOf(spec, header->published_rows.count());
+  MV_ASSIGN_OR_RETURN(ShardStorage storage, TableShard::StorageOf(spec, layout, /*workers=*/0));
+  storage.Attach(base + header->BufferOf(number).offset);
+  return static_cast<const char*>(storage.parameters());
 }
 
 }  // namespace multiverso

@@ -34,4 +34,8 @@ class Publication {
   int64_t version_ = 0;
 };
 
+// Returns the parameters as of a publication, row after row, in the segment that begins at `base`.
+// Returns ValueError for a table of which only some rows exist.
+Result<const char*> PublishedParameters(TableHeader* header, char* base, uint64_t number);
+
 }  // namespace multiverso

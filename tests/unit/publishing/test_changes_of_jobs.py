@@ -219,6 +219,7 @@ class TestFailures(JobTestCase):
         with mv.session(name="job"):
             table = mv.ArrayTable(100, name="w")
             self.publish_until(table, [0])
+            self.follow()  # when it has been written
             shutil.copytree(self.folder, self.folder.with_name("copy"))
             with self.assertRaisesRegex(StateError, "another job publishes"):
                 _writer.Writer(str(self.folder), _writer.Place("1" * 16, 0, 1, 1.0))
