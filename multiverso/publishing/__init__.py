@@ -73,10 +73,11 @@ def publish(
         If an argument is invalid.
     StateError
         If no session is open, or the session has no name. With `to`: if the session is elastic or
-        may continue without lost ranks, or if another job publishes to the folder.
+        may continue without lost ranks, if it is in sync mode or has ranks that are only servers
+        and there is a table with an initializer, or if another job publishes to the folder.
     PublicationError, OSError
-        With `to`, if the folder cannot be used, or an earlier publication could not be written.
-        The next one is full.
+        With `to`, on the rank that writes, if the folder cannot be used, or an earlier publication
+        could not be written. The other ranks get a `MismatchError`, and the next one is full.
     MemoryError
         On all ranks, if there is not enough memory. Readers keep the last version.
     MismatchError, OperationTimeout, PeerLostError, AbortedError

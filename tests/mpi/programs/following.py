@@ -7,6 +7,7 @@ from cases import SEED, equal, open_session, raises, registrar, run_all, texts_o
 from modes import same_bits
 
 import multiverso as mv
+from multiverso import api
 
 CASES = {}
 
@@ -109,10 +110,32 @@ def sessions_continue_the_numbers_of_a_folder():
 
 
 @case(name="following")
-def failed_publications_are_errors_of_the_rank_that_writes():
-    if mv.size() > 1:
-        return
-    raises(OSError, lambda: mv.publish(1, to="/dev/null/folder"))
+def failed_publications_are_errors_of_all_ranks_and_then_go_on():
+    array = mv.ArrayTable(1000, name="array")
+    error = OSError if mv.is_master_worker() else mv.errors.MismatchError
+    if mv.num_workers() == mv.size() and api.current_session().num_nodes == 1:
+        for _ in range(2):
+            raises(error, lambda: mv.publish(1, to="/dev/null/folder"))
+            mv.barrier()
+    folder = new_folder()
+    for step in range(3):
+        array.add(np.ones(1000))
+        mv.barrier()
+        mv.publish(step, to=folder)
+        mv.barrier()
+    if mv.is_master_worker():
+        view = mv.follow(folder, timeout=60)
+        view.wait(3, timeout=60)
+        equal(view.tables["array"].get(), np.full(1000, 3 * mv.num_workers()))
+
+
+@case(name="following", sync=True)
+def tables_with_an_initializer_are_refused_in_sync_mode():
+    folder = new_folder()
+    lazy = mv.MatrixTable(1000, 2, mv.initializers.Zeros(), name="lazy")
+    raises(mv.errors.StateError, lambda: mv.publish(1, to=folder), "in sync mode")
+    mv.barrier()
+    del lazy
 
 
 if __name__ == "__main__":
