@@ -88,6 +88,9 @@ Status SpanningSum::AwaitComplete(uint64_t sync_point, const char* call, const W
   }));
   // The clocks of other nodes may be older than a round that has been applied here.
   *rounds = std::max(clocks_->CompleteRounds(), rounds_applied());
+  // A node without a part of the table knows only from here how many rounds the others have
+  // applied.
+  rounds_read_ = std::max(rounds_read_, *rounds);
   return Status::Ok();
 }
 

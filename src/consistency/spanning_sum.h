@@ -56,7 +56,7 @@ class SpanningSum final : public StagedSum {
   WorkerClocks* clocks_;
   RequestRunner* runner_ = nullptr;
   std::vector<bool> leads_;   // whether a worker leads its node, by worker
-  uint64_t rounds_read_ = 0;  // the most rounds whose results this rank has read
+  uint64_t rounds_read_ = 0;  // the most rounds whose results this rank has read or awaited
 };
 
 }  // namespace multiverso

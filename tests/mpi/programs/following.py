@@ -81,15 +81,18 @@ def follower_gets_each_version_bit_for_bit():
 def follower_gets_whole_rounds_in_sync_mode():
     folder = new_folder()
     array = mv.ArrayTable(100_000, name="array")
+    small = mv.ArrayTable(17, name="small")  # only one node has a part of it
     view = None
     for step in range(5):
         array.add(np.full(100_000, mv.worker_id() + 1.0))
+        small.add(np.full(17, mv.worker_id() + 1.0))
         mv.publish(step, to=folder, full_every=3)
         expected = (step + 1) * mv.num_workers() * (mv.num_workers() + 1) / 2
         if mv.is_master_worker():
             view = view or mv.follow(folder, timeout=60)
             view.wait(step + 1, timeout=60)
             equal(view.tables["array"].get(), np.full(100_000, expected))
+            equal(view.tables["small"].get(), np.full(17, expected))
         mv.barrier()
 
 
