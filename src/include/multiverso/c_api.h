@@ -272,13 +272,13 @@ MV_EXPORT int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version,
 MV_EXPORT int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms,
                                 int64_t* published, int64_t* step);
 MV_EXPORT int32_t MV_ReaderClose(MV_Reader reader);
-/* Finds which of `count` elements, from element `first` on, of a table as of a publication differ bit
- * by bit from those at `before`, and copies these there. `dtype` is how the table stores them, or
- * MV_BFLOAT16, to which float32 are rounded. counts[i] receives how many of the elements from
+/* Finds which of `count` elements, from element `first` on, of a table as of a publication differ
+ * bit by bit from those at `before`, and copies these there. `dtype` is how the table stores them,
+ * or MV_BFLOAT16, to which float32 are rounded. counts[i] receives how many of the elements from
  * first + 65536 * i to first + 65536 * (i + 1) - 1 differ; `places` and `values`, with room for
  * `count` elements, their places there and their new values, of all i one after the other; *changed
- * the sum of `counts`. If `counts` is NULL, copies all elements to `before`. Not for tables of which
- * only some rows exist. MV_OUTDATED as MV_ReaderRun. */
+ * the sum of `counts`. If `counts` is NULL, copies all elements to `before`. Not for tables of
+ * which only some rows exist. MV_OUTDATED as MV_ReaderRun. */
 MV_EXPORT int32_t MV_ReaderCompare(MV_Reader reader, int64_t table, int64_t version, int32_t dtype,
                                    int64_t first, int64_t count, void* before, uint32_t* counts,
                                    uint16_t* places, void* values, int64_t* changed);
