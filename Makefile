@@ -91,8 +91,8 @@ demo: compiler $(MPICH)/.created
 	@$(MAKE) --no-print-directory $(MPICH)/.requirements & requirements=$$!; \
 	  $(MAKE) --no-print-directory $(LIBRARY) && wait $$requirements
 	@$(MAKE) --no-print-directory $(MPICH)/.demo
-	$(call run,$(MPICH),mpirun -np 1 python examples/numpy/logistic_regression.py --epochs 200)
-	$(call run,$(MPICH),mpirun -np $(NP) python examples/numpy/logistic_regression.py --epochs 200)
+	$(call run,$(MPICH),OMP_NUM_THREADS=1 mpirun -np 1 python examples/numpy/logistic_regression.py --epochs 200)
+	$(call run,$(MPICH),OMP_NUM_THREADS=1 mpirun -np $(NP) python examples/numpy/logistic_regression.py --epochs 200)
 
 # ---- Tests -----------------------------------------------------------------------------------------
 
