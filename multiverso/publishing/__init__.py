@@ -42,7 +42,7 @@ def publish(
     memory for the rows that have been changed.
 
     With `to`, a thread of one rank on each node also writes the version to a folder while the
-    workers go on, and `follow` reads it on any machine. It writes all values, or the values that
+    workers continue, and `follow` reads it on any machine. It writes all values, or the values that
     differ bit by bit from the publication before. It keeps one more copy of what it has written. A
     call waits until the publication before the last one has been written.
 
@@ -64,8 +64,8 @@ def publish(
     Returns
     -------
     int
-        The version in the session: 1, 2, ... The folder has numbers of its own, which go on with
-        the next job.
+        The version in the session: 1, 2, ... The folder has numbers of its own, which
+        the next job continues.
 
     Raises
     ------

@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 from multiverso._extras import needs
 from multiverso._native import arguments
 
-#: The name of the file that says which publications there are.
-LATEST: Final = "latest.json"
 #: The end of the names of files that are being written.
 PARTIAL: Final = ".part"
 
@@ -55,9 +53,9 @@ def folder_of(path: str | os.PathLike[str]) -> Folder:
     return RemoteFolder(text) if "://" in text else LocalFolder(text)
 
 
-def _require_size(size: int, limit: int, name: str) -> None:
+def _require_size(size: int, limit: int) -> None:
     if size > limit:
-        raise OSError(f"{name}: expected a file of at most {limit} bytes, received {size}")
+        raise OSError(f"expected a file of at most {limit} bytes, received {size}")
 
 
 class LocalFolder:
@@ -90,8 +88,8 @@ class LocalFolder:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise OSError(f"{self._path / name}: expected a file")
-            _require_size(status.st_size, limit, name)
+                raise OSError("expected a regular file")
+            _require_size(status.st_size, limit)
             content = bytearray(status.st_size)
             view, count = memoryview(content), 0
             while count < len(content) and (received := os.readv(descriptor, [view[count:]])):
@@ -135,7 +133,7 @@ class RemoteFolder:
     def read(self, name: str, limit: int) -> bytearray:
         """Return the content of a file."""
         self._files.invalidate_cache()
-        _require_size(self._files.size(self._at(name)), limit, name)
+        _require_size(self._files.size(self._at(name)), limit)
         return bytearray(self._files.cat_file(self._at(name)))
 
     def remove(self, name: str) -> None:

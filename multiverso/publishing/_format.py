@@ -11,7 +11,7 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -42,8 +42,6 @@ _CHECKSUM_BYTES: Final = 4
 _LENGTH: Final = struct.Struct("<Q")
 #: A header of more bytes is a damaged or a hostile one.
 _MAX_HEADER: Final = 4 << 20
-#: A longer `latest.json` is a damaged or a hostile one.
-MAX_LATEST: Final = 16 << 20
 #: What the use of values from a file may raise, which may come from anywhere.
 BAD: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -137,49 +135,6 @@ def natural(value: object) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"expected an integer of 0 or more, received {value!r:.100}")
     return value
-
-
-def dump_latest(latest: Mapping[str, Any]) -> bytes:
-    """Return the content of `latest.json`, whose first line is the checksum of the second."""
-    text = json.dumps(latest).encode()
-    return b"%08x\n%b\n" % (zlib.crc32(text), text)
-
-
-def load_latest(content: bytes, where: str) -> dict[str, Any]:
-    """Check the content of `latest.json`, and return it.
-
-    Raises
-    ------
-    PublicationError
-        If the file is not as it was written.
-
-    """
-    try:
-        checksum, text = content.split(b"\n")[:2]
-        if int(checksum, 16) != zlib.crc32(text):
-            raise ValueError("its second line does not have the checksum in its first")
-        latest = json.loads(text)
-        if latest["format"] != FORMAT:
-            raise ValueError(f"expected the format {FORMAT}, received {latest['format']!r:.100}")
-        chain = latest["publications"]
-        for entry in chain:
-            names_in(entry)
-        versions = [natural(entry["version"]) for entry in chain]
-        if not versions or versions != [*range(versions[0], versions[0] + len(versions))]:
-            raise ValueError(f"expected successive versions, received {versions!r:.100}")
-    except BAD as error:
-        raise damaged(where, error) from error
-    return dict(latest)
-
-
-def names_in(entry: Mapping[str, Any]) -> list[str]:
-    """Return the names of the files of a publication, which must lie in the folder itself."""
-    names: Iterable[Any] = entry["files"]
-    checked = [name for name in names if isinstance(name, str) and NAME.fullmatch(name)]
-    if not checked or checked != names:
-        raise ValueError(f"expected names of files, received {names!r:.100}")
-    natural(entry["step"])
-    return checked
 
 
 def damaged(path: str, reason: object) -> PublicationError:

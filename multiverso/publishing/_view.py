@@ -16,9 +16,9 @@ from multiverso._native import arguments
 from multiverso.errors import OperationTimeout, PublicationError, StateError
 from multiverso.publishing import _format
 from multiverso.publishing._folder import folder_of
+from multiverso.publishing._latest import read_latest
 from multiverso.publishing._reading import prepare, read
 from multiverso.publishing._tables import FollowedTable
-from multiverso.publishing._writer import read_latest
 from multiverso.tables._view import Cut, _seconds
 
 #: How often a wait looks for a later publication.

@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from multiverso.errors import OperationTimeout, StateError
 from multiverso.publishing import _format
-from multiverso.publishing._folder import LATEST, PARTIAL, Folder, LocalFolder, folder_of
+from multiverso.publishing._folder import PARTIAL, Folder, LocalFolder, folder_of
 from multiverso.publishing._format import Tensor
+from multiverso.publishing._latest import LATEST, dump_latest, read_latest
 
 #: How often the master looks for the files of other nodes.
 _LOOK_SECONDS: Final = 0.02
@@ -158,7 +159,7 @@ class Writer:
             raise StateError(msg)
         chain = [entry] if is_full else [*self._chain, entry]
         named = {"format": _format.FORMAT, "job": self._place.job, "publications": chain}
-        self._folder.write(LATEST, [_format.dump_latest(named)])
+        self._folder.write(LATEST, [dump_latest(named)])
         if is_full and self._chain:
             self._earlier.append(self._chain)
         self._chain = chain
@@ -200,22 +201,3 @@ def _locked(folder: Folder) -> int | None:
         msg = f"{folder.name}: another job publishes to this folder; give each job its own"
         raise StateError(msg) from None
     return lock
-
-
-def read_latest(folder: Folder) -> dict[str, Any] | None:
-    """Return the content of `latest.json`, or None if nothing has been published.
-
-    Raises
-    ------
-    PublicationError
-        If the file is not as it was written, or cannot be read.
-
-    """
-    where = f"{folder.name}/{LATEST}"
-    try:
-        content = folder.read(LATEST, _format.MAX_LATEST)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise _format.damaged(where, str(error)) from error
-    return _format.load_latest(bytes(content), where)

@@ -1,0 +1,31 @@
+"""The base class of tests that publish to a folder."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import sessions
+
+import multiverso as mv
+
+
+def live_cut(names=None):
+    """Return what a reader on this machine gets of the last version."""
+    with mv.attach(os.getpid()) as view:
+        return view.cut(names)
+
+
+class FolderTestCase(sessions.SessionCleanupTestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name, "published")
+
+    def files(self):
+        """Return the names of the publications' files."""
+        return sorted(path.name for path in self.folder.glob("*.safetensors"))
+
+    def check_same_bits(self, received, expected):
+        self.assertEqual(received.dtype, expected.dtype)
+        self.assertEqual(received.tobytes(), expected.tobytes())
