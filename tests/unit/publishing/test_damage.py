@@ -80,6 +80,14 @@ class TestDamage(FolderTestCase):
             (self.folder / name).write_bytes(self.content[name])
         self.assertIsNone(self.check())
 
+    def test_each_byte_of_latest_json_is_checked(self):
+        content = self.content["latest.json"]
+        place = content.index(b'"job": "') + len(b'"job": "')
+        other = b"0" if content[place : place + 1] != b"0" else b"1"
+        (self.folder / "latest.json").write_bytes(content[:place] + other + content[place + 1 :])
+        with self.assertRaisesRegex(PublicationError, "checksum"):
+            mv.follow(self.folder)
+
     def test_hostile_headers_are_named_errors(self):
         from multiverso.publishing import _format
 
