@@ -23,5 +23,6 @@ SEARCH_WORDS = {
     "installation.md": ("Jupyter", "notebook"),
     "live.md": ("attach", "inference", "serving"),
     "shared-arrays.md": ("k-means", "kmeans", "shared memory"),
+    "tables-on-disk.md": ("backing", "mmap", "out of core", "SSD", "warm restart"),
     "torch-distributed.md": ("broadcast", "DDP", "DistributedDataParallel"),
 }

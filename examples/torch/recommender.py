@@ -2,6 +2,7 @@
 
     python examples/torch/recommender.py --plot auc.png
     mpirun -np 2 python examples/torch/recommender.py --unlimited
+    python examples/torch/recommender.py --backing keys   # twice: the second run goes on
 
 The program generates clicks: popularity follows Zipf's law, and in every window of the stream some
 users and items disappear and new ones take their places. A factorization machine predicts whether
@@ -157,8 +158,16 @@ def run(args):
     areas, stats = {}, {}
     # MULTIVERSO: all workers share the rows.
     table = mv.HashTable(
-        COLUMNS, args.capacity, initial, evict=args.evict, admit=args.admit, name="keys", **options
+        COLUMNS,
+        args.capacity,
+        initial,
+        evict=args.evict,
+        admit=args.admit,
+        name="keys",
+        backing=args.backing,
+        **options,
     )
+    reopened = table.reopened
     areas["hash table"] = train(args, table, lambda ids: ids, "hash table")
     stats["hash table"] = table.stats()
     # MULTIVERSO: so are the rows that ids share.
@@ -176,6 +185,7 @@ def run(args):
         "rows": rows,
         "areas": areas,
         "stats": stats,
+        "reopened": reopened,
     }
 
 
@@ -236,6 +246,7 @@ def parse():
     option("--rows", type=positive(int), help="hashed rows (default: those of the same memory)")
     option("--evict", choices=("lru", "lfu"), default="lru", help=default)
     option("--admit", type=positive(int), default=2, help="occurrences before a row " + default)
+    option("--backing", type=Path, help="folder of the hash table, which the next run continues")
     option("--unlimited", action="store_true", help="also train with a row for every id")
     option("--batch-size", type=positive(int), default=200, help=default)
     option("--learning-rate", type=positive(float), default=0.1, help=default)

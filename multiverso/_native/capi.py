@@ -352,6 +352,7 @@ class MV_TableOptions(Structure):
         ("evict", c_int32),
         ("admit", c_int32),
         ("ttl", c_double),
+        ("backing", c_char_p),
     )
 
 
@@ -365,7 +366,7 @@ class MV_TableDescription(Structure):
         ("num_row", c_int64),
         ("num_col", c_int64),
         ("updater", c_int32),
-        ("reserved", c_int32),
+        ("is_reopened", c_int32),
         ("hyper", c_double * MV_HYPER_COUNT),
         ("id", c_int64),
         ("bytes", c_int64),

@@ -47,6 +47,6 @@ def load(
     return step.value if step.value >= 0 else None
 
 
-def path_bytes(directory: Any) -> bytes:
+def path_bytes(path: Any, name: str = "directory") -> bytes:
     """Return an absolute path for the library; raise TypeError or ValueError if it is invalid."""
-    return os.fsencode(os.path.abspath(text(os.fspath(directory), "directory")))
+    return os.fsencode(os.path.abspath(text(os.fspath(path), name)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 from numpy.typing import ArrayLike, DTypeLike
 
 from multiverso._native import capi
+from multiverso._native.checkpoint_calls import StrPath
 from multiverso.initializers import Initializer
 from multiverso.tables._background import Future
 from multiverso.tables._dense_table import DenseTable, checked_sync
@@ -33,7 +34,7 @@ class ArrayTable(DenseTable):
         sees them when this returns. An initializer of `multiverso.initializers`, which all ranks
         pass, computes the values when they are read, and a row takes memory when it is first
         changed. Each element of an array is a row of its own.
-    dtype, updater, name, max_bytes, numa, wire, **options : optional
+    dtype, updater, name, max_bytes, backing, numa, wire, **options : optional
         As for `multiverso.tables.TableOptions`. `help` of the class shows them here.
 
     Raises
@@ -79,6 +80,7 @@ class ArrayTable(DenseTable):
         updater: UpdaterName = "add",
         name: str | None = None,
         max_bytes: int | None = None,
+        backing: StrPath | None = None,
         numa: Numa | None = None,
         wire: Wire | None = None,
         **options: Unpack[UpdaterOptions],
@@ -90,6 +92,7 @@ class ArrayTable(DenseTable):
             updater,
             name,
             max_bytes,
+            backing,
             numa,
             wire,
             dict(options),

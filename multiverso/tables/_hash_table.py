@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from multiverso import _session, initializers
 from multiverso._native import capi
 from multiverso._native.arguments import choice, finite, flag, integer
+from multiverso._native.checkpoint_calls import StrPath
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._ids import as_ids
@@ -64,7 +65,7 @@ class HashTable(KeyCalls):
         A key that has not been used for so many seconds loses its row; accurate to 1/8 s.
     initializer : Initializer, optional
         The former name of `init_value`.
-    dtype, updater, name, max_bytes, numa, wire, **options : optional
+    dtype, updater, name, max_bytes, backing, numa, wire, **options : optional
         As for `multiverso.tables.TableOptions`. `help` of the class shows them here.
 
     Raises
@@ -107,6 +108,7 @@ class HashTable(KeyCalls):
         initializer: Initializer | None = None,
         name: str | None = None,
         max_bytes: int | None = None,
+        backing: StrPath | None = None,
         numa: Numa | None = None,
         wire: Wire | None = None,
         **options: Unpack[UpdaterOptions],
@@ -137,7 +139,9 @@ class HashTable(KeyCalls):
             initializers.set_initializer(raw, initial, self._dtype)
             self._initializer = initial
 
-        super().__init__(configure, dtype, updater, name, max_bytes, numa, wire, dict(options))
+        super().__init__(
+            configure, dtype, updater, name, max_bytes, backing, numa, wire, dict(options)
+        )
         self._fresh_gets = FreshGets()
 
     @overload

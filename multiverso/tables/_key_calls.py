@@ -98,12 +98,14 @@ class KeyCalls(Table):
             The keys with a row now (``keys``), and since the table was created: keys of gets with a
             row (``hits``) and without (``misses``), keys that got a row (``admissions``), keys of
             gets that were left without one (``rejections``), ``evictions``, ``expirations`` and
-            ``removals``.
+            ``removals``. With `backing`, also ``pages_read`` and ``pages_written``, as of the other
+            tables: `ArrayTable.stats`.
 
         """
         counts = (c_int64 * capi.MV_KEY_COUNTS)()
         checked.MV_TableKeyCounts(self._handle, cast(counts, POINTER(c_int64)))
-        return dict(zip(capi.KEY_COUNTS, counts, strict=True))
+        of_keys = dict(zip(capi.KEY_COUNTS, counts, strict=True))
+        return of_keys if self._disk_pages is None else {**of_keys, **super().stats()}
 
     def items(self, chunk: int = 65_536) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Yield the keys that have rows, in arrays of shape (n,), and their rows, (n, num_col).

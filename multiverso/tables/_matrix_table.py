@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from multiverso import _session
 from multiverso._native import capi
+from multiverso._native.checkpoint_calls import StrPath
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._dense_table import DenseTable, checked_sync
@@ -36,7 +37,7 @@ class MatrixTable(DenseTable):
     init_value : array_like, scalar or Initializer, optional
         The initial values, of shape (num_row, num_col) or (num_row * num_col,); zeros by default.
         Otherwise as for `ArrayTable`.
-    dtype, updater, name, max_bytes, numa, wire, **options : optional
+    dtype, updater, name, max_bytes, backing, numa, wire, **options : optional
         As for `multiverso.tables.TableOptions`. `help` of the class shows them here.
 
     Raises
@@ -72,6 +73,7 @@ class MatrixTable(DenseTable):
         updater: UpdaterName = "add",
         name: str | None = None,
         max_bytes: int | None = None,
+        backing: StrPath | None = None,
         numa: Numa | None = None,
         wire: Wire | None = None,
         **options: Unpack[UpdaterOptions],
@@ -83,6 +85,7 @@ class MatrixTable(DenseTable):
             updater,
             name,
             max_bytes,
+            backing,
             numa,
             wire,
             dict(options),

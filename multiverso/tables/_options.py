@@ -7,6 +7,8 @@ from typing import Final, Literal, TypedDict, TypeVar
 
 from numpy.typing import DTypeLike
 
+from multiverso._native.checkpoint_calls import StrPath
+
 _T = TypeVar("_T")
 
 Numa = Literal["interleave"]
@@ -92,6 +94,13 @@ class TableOptions(UpdaterOptions, total=False):
         The most bytes of parameters and state on each node, counted in rows that have been changed.
         A call that needs more raises `MemoryError` and changes nothing. Without an initializer, it
         implies ``initializers.Zeros()``. By default, the memory of the machine is the limit.
+    backing : str or os.PathLike, optional
+        A folder on a disk in which the table lies instead of in memory, so that it may be larger
+        than the memory, and is there at once in the next session. The folder is the same on all
+        ranks, and each node has files of its own in it. If the last session that used them has
+        ended without an error, the table has their rows (`reopened`) and `init_value` is not used;
+        if not, a `StateError` says how to go on. A call for whose rows the disk has no room raises
+        `MemoryError` and changes nothing. docs/tables-on-disk.md describes it.
     numa : {"interleave"}, optional
         Spreads the memory over the NUMA nodes of the machine. By default a page is where the rank
         runs that touches it first.
@@ -125,12 +134,13 @@ class TableOptions(UpdaterOptions, total=False):
     updater: UpdaterName
     name: str | None
     max_bytes: int | None
+    backing: StrPath | None
     numa: Numa | None
     wire: Wire | None
 
 
 #: The first of the two lines that stand for the text in the source of a class.
-_PLACE: Final = "dtype, updater, name, max_bytes, numa, wire, **options : optional"
+_PLACE: Final = "dtype, updater, name, max_bytes, backing, numa, wire, **options : optional"
 
 
 def document_options(table: type[_T]) -> type[_T]:

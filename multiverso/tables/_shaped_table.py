@@ -36,6 +36,7 @@ class ShapedTable(Table):
         updater: object,
         name: object,
         max_bytes: object,
+        backing: object,
         numa: object,
         wire: object,
         options: dict[str, Any],
@@ -61,7 +62,7 @@ class ShapedTable(Table):
                 init_value, self._dtype, self._input_shapes, session.may_be_master
             )
 
-        super().__init__(configure, dtype, updater, name, max_bytes, numa, wire, options)
+        super().__init__(configure, dtype, updater, name, max_bytes, backing, numa, wire, options)
         # Arguments that ctypes need not convert in each call.
         self._handle_argument = c_void_p.from_param(self._handle.value)
         self._count_argument = c_int64.from_param(math.prod(self._shape))

@@ -25,6 +25,7 @@ from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked
 from multiverso.initializers import Initializer
 from multiverso.tables._background import BackgroundCalls, Future
+from multiverso.tables._on_disk import OnDisk
 from multiverso.tables._updaters import OPTIONAL, UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
@@ -43,7 +44,7 @@ _WIRE: Final = {
 }
 
 
-class Table:
+class Table(OnDisk):
     """Parameters that every rank of the session shares.
 
     Examples
@@ -76,6 +77,7 @@ class Table:
         updater: object,
         name: object,
         max_bytes: object,
+        backing: object,
         numa: object,
         wire: object,
         options: dict[str, Any],
@@ -96,6 +98,7 @@ class Table:
             raw.dtype, self._stored_dtype, self._dtype = table_dtype(dtype)
             self._requires_finite = session.options.requires_finite and self._dtype.kind == "f"
             raw.max_bytes = 0 if max_bytes is None else integer(max_bytes, "max_bytes", 1)
+            raw.backing = self._begin_on_disk(backing)
             if numa is not None:
                 raw.numa = _NUMA[choice(numa, "numa", _NUMA)]
             if wire is not None:

@@ -23,7 +23,7 @@ void AfterForkInChild() {
   ReleaseHeldRank();
   ForgetAskingThread();
   if (num_open_sessions.load() != 0) was_forked.store(true);
-  OpenTables().Forget([](TableEntry* entry) { entry->table->here()->segment()->ForgetInChild(); });
+  OpenTables().Forget([](TableEntry* entry) { entry->table->here()->ForgetInChild(); });
   // This also closes the descriptor of the control segment, because the marks of the parent's ranks
   // must end with the parent (MarkPresent).
   OpenSessions().Forget(

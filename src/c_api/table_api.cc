@@ -99,7 +99,7 @@ int32_t MV_TableDescribe(MV_Table handle, MV_TableDescription* description) {
     description->num_row = spec.num_row;
     description->num_col = spec.num_col;
     description->updater = spec.updater;
-    description->reserved = 0;
+    description->is_reopened = entry->table->here()->is_reopened() ? 1 : 0;
     for (int i = 0; i < kHyperCount; ++i) description->hyper[i] = entry->table->GetHyper(i);
     description->id = entry->table->id();
     description->bytes = spec.bytes();

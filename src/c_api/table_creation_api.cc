@@ -84,12 +84,13 @@ int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Ta
   return Guard([&]() -> Status {
     if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
     MV_ASSIGN_OR_RETURN(const TableSpec spec, SpecOf(options));
-    return RunCollective(session, CallKind::kCreateTable, 0,
-                         [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
-                           MV_ASSIGN_OR_RETURN(
-                               auto made,
-                               entry->session->CreateTable(spec, options->init_value, interrupt));
-                           return OpenHandle(entry, std::move(made), table);
-                         });
+    const std::string folder = options->backing == nullptr ? "" : options->backing;
+    return RunCollective(
+        session, CallKind::kCreateTable, 0,
+        [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
+          MV_ASSIGN_OR_RETURN(
+              auto made, entry->session->CreateTable(spec, options->init_value, interrupt, folder));
+          return OpenHandle(entry, std::move(made), table);
+        });
   });
 }

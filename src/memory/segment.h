@@ -49,6 +49,8 @@ class Segment {
   static Result<Segment> CreateShared(int64_t bytes, int64_t spare = 0,
                                       PageSize pages = PageSize::kHuge);
   static Result<Segment> OpenShared(const SegmentLocator& locator);
+  // OpenFileSegment (memory/file_segment.h) describes this function.
+  static Result<Segment> OpenFile(const std::string& path, int64_t bytes);
 
   // Returns whether processes that are not ranks can find the shared segments of this system, which
   // joining an elastic session, readers and observers require (node/find_sessions.h).

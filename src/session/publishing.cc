@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/failpoint.h"
+#include "base/text.h"
 #include "memory/futex.h"
 #include "table/publication.h"
 
@@ -25,6 +26,10 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
                                                 std::move(tables), num_created, limit));
   Status status;
   for (const auto& table : covered) {
+    if (table->spec().is_on_disk()) {
+      return Status(Code::kState, StrCat(table->Where("publish"),
+                                         ": expected tables in memory, received one with backing"));
+    }
     if (status.ok()) status = table->consistency()->Settle(limit);
   }
   // After this allgather, all nodes have applied the rounds.

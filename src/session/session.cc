@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/crc.h"
 #include "base/text.h"
 #include "group/collective_call.h"
 #include "node/find_sessions.h"
@@ -224,6 +225,7 @@ Status Session::Close(Interrupt* interrupt) {
 
 Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kClose, limit));
+  MV_RETURN_IF_NOT_OK(EndUseOfFiles());
   // Other nodes may need sums that this node forwards, so the node forwards all sums first.
   RoundService* const rounds = table_context().rounds;
   if (rounds != nullptr) MV_RETURN_IF_NOT_OK(rounds->Settle(limit));
@@ -232,6 +234,21 @@ Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
   *save_failed = !saved.ok() && checkpointing_.job == nullptr;
   if (saved.ok()) Linger(limit);
   return saved;
+}
+
+Status Session::EndUseOfFiles() {
+  Status status;
+  for (const auto& shard : on_disk_) {
+    const Status ended = shard->EndUseOfFile();
+    if (status.ok()) status = ended;
+  }
+  return status;
+}
+
+void Session::Leave(const std::string& reason) {
+  // Other ranks may still be changing rows.
+  if (members_.size() == 1) (void)EndUseOfFiles();
+  context_->state()->Leave(reason);
 }
 
 void Session::Linger(const WaitLimit& limit) {
@@ -252,13 +269,17 @@ void Session::FindEarlierTables() {
 }
 
 Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,
-                                                    Interrupt* interrupt) {
+                                                    Interrupt* interrupt,
+                                                    const std::string& folder) {
   // KeepTable increments next_table_ after success, so the numbers are the same on all ranks.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
+  if (!folder.empty()) {
+    spec.backing = Crc32c(folder.data(), static_cast<int64_t>(folder.size())) | 1U;
+  }
   if (spec.is_hash()) TableShard::SizeForKeys(members_, &spec);
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
-  TableCreation creation(spec, id, init_value, table_context());
+  TableCreation creation(spec, id, init_value, table_context(), folder);
   CollectiveCall call(context_.get(), CollectiveKind::kCreateTable);
   MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
   if (takes_part) {
@@ -342,6 +363,7 @@ Table* Session::KeepTable(std::shared_ptr<Table> table) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   ++next_table_;
   if (has_finished_) table->consistency()->Finish();
+  if (table->here()->has_file()) on_disk_.push_back(table->shared_here());
   tables_.push_back(std::move(table));
   return tables_.back().get();
 }

@@ -65,7 +65,8 @@ class Session {
   Status Barrier(Interrupt* interrupt = nullptr);
   // Creates a table with all ranks. The caller passes the table to KeepTable.
   Result<std::shared_ptr<Table>> CreateTable(TableSpec spec, const void* init_value,
-                                             Interrupt* interrupt = nullptr);
+                                             Interrupt* interrupt = nullptr,
+                                             const std::string& folder = "");
   // Combines an array with those of all other workers, in place. All pass the same operation, type
   // and number of elements.
   Status Aggregate(const Aggregation::Array& array, Interrupt* interrupt = nullptr);
@@ -100,7 +101,7 @@ class Session {
   // Ends this worker's part in the rounds of all tables.
   void Finish();
   // Leaves without waiting for other ranks.
-  void Leave(const std::string& reason) { context_->state()->Leave(reason); }
+  void Leave(const std::string& reason);
 
   // Keeps the table until ReleaseTable or the end of the session.
   Table* KeepTable(std::shared_ptr<Table> table);
@@ -116,6 +117,8 @@ class Session {
   Status SettleBeforeClose(bool* save_failed, const WaitLimit& limit);
   // In a session that survives losses, waits a while for all nodes to complete the last allgather.
   void Linger(const WaitLimit& limit);
+  // Ends the use of the files of tables, when no rank uses the tables any more.
+  Status EndUseOfFiles();
   // Returns the limit of a collective call, whose interrupt aborts or leaves the session.
   WaitLimit LimitOf(Instant deadline, Interrupt* interrupt);
   Tables TablesHere();
@@ -132,8 +135,9 @@ class Session {
   uint64_t sync_points_ = 0;
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<Table>> tables_;
-  std::map<int64_t, Segment> earlier_tables_;  // those that this rank has not created yet
-  bool has_finished_ = false;                  // guarded by tables_mutex_
+  std::vector<std::shared_ptr<TableShard>> on_disk_;  // those whose files this rank has opened
+  std::map<int64_t, Segment> earlier_tables_;         // those that this rank has not created yet
+  bool has_finished_ = false;                         // guarded by tables_mutex_
   // What the calls on released tables count for at a sync point, and at the last one (Close).
   SyncPointArrival released_;
   SyncPointArrival released_at_close_;

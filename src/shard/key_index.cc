@@ -9,6 +9,17 @@
 #include "base/clock.h"
 
 namespace multiverso {
+namespace {
+
+uint32_t MachineTicks() {
+  // All processes of a node read the same clock.
+  using Ticks =
+      std::chrono::duration<int64_t, std::ratio<1, static_cast<int>(KeyIndex::kTicksPerSecond)>>;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint32_t>(std::chrono::duration_cast<Ticks>(now).count());
+}
+
+}  // namespace
 
 KeyCounts& KeyCounts::operator+=(const KeyCounts& other) {
   auto* const sums = reinterpret_cast<int64_t*>(this);
@@ -34,6 +45,20 @@ int64_t KeyIndex::BytesOf(int64_t stripes, const KeyPolicy& policy) {
          stripes * kEntriesPerStripe * static_cast<int64_t>(sizeof(Entry)) + counters;
 }
 
+std::vector<RowArea> AreasOfKeys(int64_t stripes, const KeyPolicy& policy) {
+  std::vector<RowArea> areas = {
+      {KeyIndex::kHeaderBytes, KeyIndex::kEntriesPerStripe * sizeof(KeyIndex::Entry)},
+      {0, KeyIndex::kRowsPerStripe * sizeof(KeyIndex::Cell)}};
+  if (policy.admit > 1) {
+    areas.push_back({0, KeyIndex::kCountersPerStripe});
+    areas.push_back({0, sizeof(uint32_t)});
+  }
+  for (size_t i = 1; i < areas.size(); ++i) {
+    areas[i].offset = areas[i - 1].offset + areas[i - 1].bytes_each * stripes;
+  }
+  return areas;
+}
+
 KeyIndex::KeyIndex(char* memory, int64_t stripes, int64_t first_stripe, int64_t table_stripes,
                    const KeyPolicy& policy, const LazyRows* rows)
     : stripes_(stripes),
@@ -56,12 +81,11 @@ void KeyIndex::CopyStripeTo(int64_t stripe, char* memory) const {
               kRowsPerStripe * sizeof(Cell));
 }
 
-uint32_t KeyIndex::TicksNow() {
-  // All processes of a node read the same clock.
-  using Ticks = std::chrono::duration<int64_t, std::ratio<1, static_cast<int>(kTicksPerSecond)>>;
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint32_t>(std::chrono::duration_cast<Ticks>(now).count()) | 1U;
+uint32_t KeyIndex::TicksNow() const {
+  return (MachineTicks() + header_->ticks_ahead.load(std::memory_order_relaxed)) | 1U;
 }
+
+void KeyIndex::ContinueFrom(uint32_t ticks) { header_->ticks_ahead.store(ticks - MachineTicks()); }
 
 int64_t KeyIndex::TakeRow(int64_t stripe, int64_t key, bool* is_reused) {
   const int64_t end = FirstRow(stripe) + kRowsPerStripe;

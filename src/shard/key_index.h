@@ -15,12 +15,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "base/compiler.h"
 #include "multiverso/constants.h"
 #include "shard/key_hash.h"
 #include "shard/lazy_rows.h"
 #include "shard/prefetch.h"
+#include "shard/storage.h"
 
 namespace multiverso {
 
@@ -80,10 +82,15 @@ class KeyIndex {
     uint32_t is_used = 0;  // 0 if no key has the row
   };
   static constexpr double kTicksPerSecond = 16;
+  // The clock of uses. A table that a later session uses goes on at the time that it had.
+  uint32_t TicksNow() const;
+  void ContinueFrom(uint32_t ticks);
 
   // Returns the stripes that a table of so many keys has, a multiple of `parts`.
   static int64_t StripesFor(int64_t capacity, int64_t parts);
   static int64_t BytesOf(int64_t stripes, const KeyPolicy& policy);
+  // Returns the parts of this memory, which have the same number of bytes for each stripe.
+  friend std::vector<RowArea> AreasOfKeys(int64_t stripes, const KeyPolicy& policy);
 
   // `memory`, of BytesOf bytes, is valid when zero-filled. The shard's stripes are the stripes
   // `first_stripe` to `first_stripe` + `stripes` - 1 of the table's `table_stripes`.
@@ -107,6 +114,12 @@ class KeyIndex {
     return Place{stripe - first_stripe_, HomeOf(hash), TagOf(hash)};
   }
   int64_t StripeOf(int64_t key) const { return StripeOfKey(key, table_stripes_) - first_stripe_; }
+  // Returns where Find reads first, or where it reads about a row that is not kNone.
+  const void* AddressOf(const Place& place, int64_t row) const {
+    return row == kNone ? static_cast<const void*>(EntriesOf(place.stripe) + place.home)
+                        : cells_ + row;
+  }
+  static constexpr int64_t kCellBytes = 24;
   // Prefetches what Find reads first.
   void Prefetch(const Place& place) const { MV_PREFETCH(EntriesOf(place.stripe) + place.home, 0); }
   // Returns a row that is probably the key's, or kNone, and prefetches its cell.
@@ -180,7 +193,9 @@ class KeyIndex {
   struct Header {
     std::atomic<int64_t> counts[KeyCounts::kFields];
     std::atomic<uint32_t> calls;
+    std::atomic<uint32_t> ticks_ahead;  // of the clock of this machine
   };
+  static_assert(sizeof(Cell) == kCellBytes);
   using Entry = std::atomic<uint16_t>;  // 0 if it is free
 
   static constexpr int kEntriesPerStripe = 2 * kRowsPerStripe;
@@ -196,7 +211,6 @@ class KeyIndex {
   static uint16_t TagOf(uint64_t hash) {
     return static_cast<uint16_t>((1 + (hash >> 10) % 127) << kRowBits);
   }
-  static uint32_t TicksNow();
   // Returns the first row that an entry for the place names and is_it(row) accepts, or kNone.
   template <class IsIt>
   int64_t FirstRowOf(const Place& place, const IsIt& is_it) const {
@@ -227,6 +241,8 @@ class KeyIndex {
   uint8_t* counters_;       // of gets of keys without rows, kCountersPerStripe for each stripe
   uint32_t* counted_gets_;  // for each stripe
 };
+
+std::vector<RowArea> AreasOfKeys(int64_t stripes, const KeyPolicy& policy);
 
 // The places of the next keys of a list, each computed once, some keys before it is needed.
 class UpcomingPlaces {

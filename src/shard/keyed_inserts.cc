@@ -43,7 +43,10 @@ Status KeyedShard::GiveRowsToKeys(const Request& request, const RowOrder& order,
   if (rows != nullptr) rows->resize(static_cast<size_t>(count));
   UpcomingPlaces places(keys_.get());
   for (int64_t i = 0; i < std::min(count, 2 * kPrefetchDistance); ++i) places.Begin(i, key_at(i));
+  RowsAhead ahead(user_.disk, 0, count);
   for (int64_t i = 0; i < count; ++i) {
+    ahead.Advance(
+        i, [&](int64_t first, int64_t end) { ExpectKeys(key_at, first, end, /*state=*/true); });
     const int64_t next = i + 2 * kPrefetchDistance;
     if (next < count) places.Begin(next, key_at(next));
     if (i + kPrefetchDistance < count) (void)keys_->Guess(places.At(i + kPrefetchDistance));
@@ -69,6 +72,9 @@ Status KeyedShard::GiveRowsToKeys(const Request& request, const RowOrder& order,
   }
   missing.swap(sorted);
   missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  for (const int64_t key : missing) {
+    MV_RETURN_IF_NOT_OK(lazy()->ReserveOnDisk(layout_.first_row(keys_->StripeOf(key))));
+  }
   LazyRows::Room room;
   if (keys_->policy().evict != 0) {
     lazy()->TakeRoom(static_cast<int64_t>(missing.size()), &room);
@@ -239,6 +245,7 @@ Status KeyedShard::ClearKeys(int64_t first_stripe, int64_t end_stripe,
 
 Result<int64_t> KeyedShard::RestoreKey(const KeyIndex::SavedCell& cell,
                                        const WaitLimit& limit) const {
+  MV_RETURN_IF_NOT_OK(lazy()->ReserveOnDisk(layout_.first_row(keys_->StripeOf(cell.key))));
   LazyRows::Room room;
   if (keys_->policy().evict != 0) {
     lazy()->TakeRoom(1, &room);

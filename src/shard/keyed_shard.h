@@ -73,6 +73,23 @@ class KeyedShard final : public Shard {
   Status CopyCells(const Request& request, const WaitLimit& limit) const;
   Status CopyCounts(const Request& request) const;
 
+  // Has what calls read of the keys key_at(first) to key_at(end - 1) read from the disk: where they
+  // are first, and then their rows.
+  template <class KeyAt>
+  void ExpectKeys(const KeyAt& key_at, int64_t first, int64_t end, bool state) const {
+    for (int64_t i = first; i < end; ++i) {
+      const void* const entry = keys_->AddressOf(keys_->PlaceOf(key_at(i)), KeyIndex::kNone);
+      user_.disk->Expect(entry, sizeof(uint16_t));
+    }
+    for (int64_t i = first; i < end; ++i) {
+      const KeyIndex::Place place = keys_->PlaceOf(key_at(i));
+      const int64_t row = keys_->Guess(place);
+      if (row < 0) continue;
+      user_.disk->Expect(keys_->AddressOf(place, row), KeyIndex::kCellBytes);
+      user_.disk->ExpectRow(row, state);
+    }
+  }
+
   std::unique_ptr<KeyIndex> keys_;
 };
 

@@ -16,13 +16,14 @@ constexpr auto kLongestNap = std::chrono::milliseconds(1);
 
 LazyRows::LazyRows(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
                    const Initializer& initializer, int64_t first_row, int64_t max_bytes,
-                   int64_t page_bytes, int64_t max_rows)
+                   int64_t page_bytes, int64_t max_rows, const DiskRows* disk)
     : layout_(layout),
       columns_(columns),
       first_row_(first_row),
       max_bytes_(max_bytes),
       page_bytes_(page_bytes),
       max_rows_(max_rows),
+      disk_(disk),
       initializer_(initializer),
       storage_(storage),
       counts_(storage.touch_counts()),
@@ -124,7 +125,9 @@ Status LazyRows::MakeRoom(int64_t rows, int64_t bytes, Room* room) const {
   } while (!counts_->rows_in_use.compare_exchange_weak(in_use, in_use + rows,
                                                        std::memory_order_relaxed));
   bytes = std::min(bytes, storage_.page_bytes_of(layout_.rows(), page_bytes_));
-  const Status taken = counts_->credit.Take(bytes);
+  // Rows on a disk use the memory that is free.
+  if (disk_ != nullptr) bytes = 0;
+  const Status taken = bytes == 0 ? Status::Ok() : counts_->credit.Take(bytes);
   if (!taken.ok()) {
     counts_->rows_in_use.fetch_sub(rows, std::memory_order_relaxed);
     room->in_use_ = in_use;
@@ -186,6 +189,9 @@ Status LazyRows::TryMakeRoomForIds(const int64_t* row_ids, int64_t count, Room* 
     rows += IsTouched(row_ids[i] - first_row_) ? 0 : 1;
   }
   if (rows == 0) return Status::Ok();
+  for (int64_t i = 0; i < count && disk_ != nullptr; ++i) {
+    MV_RETURN_IF_NOT_OK(ReserveOnDisk(row_ids[i] - first_row_));
+  }
   // This counts a row that is named twice as two, and all pages of each row as new.
   if (MakeRoom(rows, rows * storage_.page_bytes_of(1, page_bytes_), room).ok()) {
     return Status::Ok();
@@ -213,6 +219,10 @@ Status LazyRows::MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& l
     int64_t bytes = 0;
     for (int64_t row = NextUntouched(first, end); row < end; row = NextUntouched(row, end)) {
       const int64_t run_end = NextTouched(row, end);
+      for (int64_t at = row; at < run_end && disk_ != nullptr;
+           at = layout_.end_row(layout_.stripe_of(at))) {
+        MV_RETURN_IF_NOT_OK(ReserveOnDisk(at));
+      }
       rows += run_end - row;
       bytes += storage_.page_bytes_of(run_end - row, page_bytes_);
       row = run_end;

@@ -21,6 +21,7 @@
 #include "base/compiler.h"
 #include "base/status.h"
 #include "memory/limits.h"
+#include "shard/disk_rows.h"
 #include "shard/initializer.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
@@ -32,10 +33,10 @@ class LazyRows {
   // `storage` is attached and tracks rows. `first_row` is the table's row at which the shard
   // begins; other rows here are counted from the shard's first row. `max_bytes` limits the bytes of
   // parameters and state of touched rows, and `max_rows` these rows; 0 sets no limit. `page_bytes`
-  // is the size of the pages.
+  // is the size of the pages. `disk` reserves room for rows that do not lie in memory.
   LazyRows(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
            const Initializer& initializer, int64_t first_row, int64_t max_bytes,
-           int64_t page_bytes = PageBytes(), int64_t max_rows = 0);
+           int64_t page_bytes = PageBytes(), int64_t max_rows = 0, const DiskRows* disk = nullptr);
 
   const InitializerSpec& spec() const { return initializer_.spec(); }
   bool AllTouched() const {
@@ -96,9 +97,14 @@ class LazyRows {
   Status MakeRoomForIds(const int64_t* row_ids, int64_t count, const WaitLimit& limit,
                         Room* room) const;
   Status MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& limit, Room* room) const;
-  // Takes room for as many rows as count_rows() returns, in the same way.
+  // Takes room for as many rows as count_rows() returns, in the same way, for which the caller has
+  // reserved room on the disk.
   Status MakeRoomForRows(const std::function<int64_t()>& count_rows, const WaitLimit& limit,
                          Room* room) const;
+  // Reserves room on the disk for a row, if the rows lie there.
+  Status ReserveOnDisk(int64_t row) const {
+    return disk_ == nullptr ? Status::Ok() : disk_->ReserveStripeOf(row);
+  }
   // Takes room for at most `rows` rows, and possibly for none.
   void TakeRoom(int64_t rows, Room* room) const;
   // Returns whether rows are touched, or calls have room for some.
@@ -122,6 +128,7 @@ class LazyRows {
   int64_t max_bytes_;
   int64_t page_bytes_;
   int64_t max_rows_;
+  const DiskRows* disk_;
   Initializer initializer_;
   ShardStorage storage_;
   TouchCounts* counts_;

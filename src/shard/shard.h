@@ -64,6 +64,7 @@ struct ShardUser {
   const OwnerProbe* probe = nullptr;
   int worker = -1;
   bool is_reader = false;
+  const DiskRows* disk = nullptr;  // of a shard that lies on a disk
 };
 
 class KeyedShard;

@@ -92,7 +92,15 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
     MV_PREFETCH(storage_.lock(layout.stripe_of(row)), 0);
     Prefetch<false>(parameters + row * row_bytes, row_bytes);
   };
+  RowsAhead ahead(user_.disk, progress->done, count);
+  const auto expect = [&](int64_t first, int64_t end) {
+    for (int64_t i = first; i < end; ++i) {
+      const bool is_there = lazy == nullptr || lazy->IsTouched(row_at(i));
+      if (is_there) user_.disk->ExpectRow(row_at(i), /*state=*/false);
+    }
+  };
   while (progress->done < count) {
+    ahead.Advance(progress->done, expect);
     if (lazy != nullptr && !lazy->IsTouched(row_at(progress->done))) {
       // The row's values are not in memory, so a reader needs neither the lock nor its page.
       const int64_t i = progress->done++;

@@ -60,7 +60,15 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
   };
   std::vector<char> sum;
   StepRates rates;
+  RowsAhead ahead(user_.disk, progress->done, count);
+  const auto expect = [&](int64_t first, int64_t end) {
+    for (int64_t place = first; place < end; ++place) {
+      const int64_t row = places.GuessAt(place);
+      if (row >= 0) user_.disk->ExpectRow(row, /*state=*/true);
+    }
+  };
   while (progress->done < count) {
+    ahead.Advance(progress->done, expect);
     const int64_t stripe = places.StripeAt(progress->done);
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());

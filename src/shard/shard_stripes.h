@@ -15,6 +15,9 @@ namespace multiverso {
 // workers take the lock.
 constexpr int64_t kMaxRowsPerLock = 256;
 
+// How many stripes a call for a range has read ahead, if they lie on a disk.
+constexpr int64_t kStripesAhead = 8;
+
 template <class Read>
 inline Status Shard::ReadStripe(int64_t stripe, bool may_read_unlocked, const WaitLimit& limit,
                                 const Read& read) const {
@@ -50,6 +53,11 @@ Status Shard::ForEachStripe(const Request& range, Progress* progress, const Wait
     if (stripe >= end_stripe) stripe -= stripes;
     const int64_t first = std::max(begin, layout_.first_row(stripe) * columns_);
     const int64_t count = std::min(end, layout_.end_row(stripe) * columns_) - first;
+    // A few stripes ahead, of which most have been read before.
+    if (user_.disk != nullptr) {
+      user_.disk->ExpectRows(layout_.first_row(stripe), kStripesAhead * layout_.rows_per_stripe(),
+                             kUse == kWriting);
+    }
     const auto work = [&] {
       int64_t at = first;
       int64_t buffer_at = first - begin;

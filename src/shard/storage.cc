@@ -97,6 +97,16 @@ int64_t ShardStorage::page_bytes_of(int64_t rows, int64_t page_bytes) const {
          pages_of(row_state_bytes_) + pages_of(cell_bytes_per_row_);
 }
 
+std::vector<RowArea> ShardStorage::RowAreas() const {
+  std::vector<RowArea> areas = {{step_cells_offset_, cell_bytes_per_row_},
+                                {parameters_offset_, row_bytes_}};
+  for (int64_t slot = 0; slot < state_slots_; ++slot) {
+    areas.push_back({state_offset_ + slot * state_stride_, value_row_bytes_});
+  }
+  areas.push_back({row_state_offset_, row_state_bytes_});
+  return areas;
+}
+
 void ShardStorage::Attach(char* base) {
   hyper_ = reinterpret_cast<Hyper*>(base);
   holders_ = reinterpret_cast<Holders*>(base + kHoldersOffset);

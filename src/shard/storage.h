@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "base/status.h"
 #include "memory/memory_credit.h"
@@ -32,6 +33,12 @@ struct TouchCounts {
   std::atomic<int64_t> touched;
   std::atomic<int64_t> rows_in_use;  // touched rows, and those that calls have made room for
   MemoryCredit credit;
+};
+
+// A part of the segment with so many bytes for each row, or each stripe.
+struct RowArea {
+  int64_t offset;
+  int64_t bytes_each;
 };
 
 class ShardStorage {
@@ -76,6 +83,8 @@ class ShardStorage {
   char* row_state(int64_t row) const { return row_state_ + row * row_state_bytes_; }
   int64_t row_state_bytes() const { return row_state_bytes_; }
   char* key_index() const { return key_index_; }
+  // Returns the parts of the segment that have the same number of bytes for each row.
+  std::vector<RowArea> RowAreas() const;
   int64_t value_row_bytes() const { return value_row_bytes_; }
   // Returns the number of undo logs (UndoLog), and where that of a local rank is.
   int undo_logs() const { return undo_log_count_; }

@@ -24,6 +24,8 @@ struct alignas(64) StripeLock : RobustLock {
   std::atomic<uint32_t> sequence{0};
   // The shard's version at the last change, plus 1; 0 before the first change.
   std::atomic<uint64_t> changed_at{0};
+  // Of the first of a group of stripes: whether the disk has room for the group (DiskRows).
+  std::atomic<uint32_t> has_room{0};
 
   // The holder calls BeginWrite and EndWrite around its writes. A holder that dies in between
   // leaves the sequence odd, which forces readers to take the lock until the next writer makes the

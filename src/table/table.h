@@ -56,6 +56,7 @@ class Table {
   const Membership& members() const { return *context_.members; }
   // Returns this node's part of the table.
   TableShard* here() const { return here_.get(); }
+  const std::shared_ptr<TableShard>& shared_here() const { return here_; }
   Shard* shard() const { return here_->shard(); }
   const Partition& partition() const { return here_->partition(); }
   Consistency* consistency() const { return here_->consistency(); }

@@ -23,18 +23,25 @@ struct TableProposal {
 };
 
 static_assert(sizeof(TableProposal) <= ExchangeSlot::kMaxBytes);
+
 // The message of the second exchange from the ranks that made segments.
-static_assert(sizeof(SegmentLocator) <= ExchangeSlot::kMaxBytes);
+struct MadeSegment {
+  SegmentLocator locator;
+  uint64_t last_session = 0;  // TableFile::last_session
+};
+static_assert(sizeof(MadeSegment) <= ExchangeSlot::kMaxBytes);
 
 }  // namespace
 
 TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init_value,
-                             const TableContext& context)
-    : spec_(spec), id_(id), init_value_(init_value), context_(context) {
+                             const TableContext& context, std::string folder)
+    : spec_(spec), id_(id), init_value_(init_value), context_(context), folder_(std::move(folder)) {
   // Random tables without a given seed differ, and a table is the same in every run.
   constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;
   if (spec_.initializer.seed == InitializerSpec::kSeedOfTable) {
-    spec_.initializer.seed = kGoldenRatio * static_cast<uint64_t>(id + 1) >> 1;
+    // A table of an earlier session need not have had the same number.
+    const int64_t number = spec_.is_on_disk() ? 0 : id;
+    spec_.initializer.seed = kGoldenRatio * static_cast<uint64_t>(number + 1) >> 1;
   }
   if (!spec_.initializer.is_random()) spec_.initializer.seed = 0;
 }
@@ -48,7 +55,7 @@ Status TableCreation::Run(SyncPointCheck sync_point, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(MakeSegments(limit));
   Status status = MapSegments(limit);
   if (status.ok()) MakeTable();
-  if (status.ok() && master_has_init_value_) status = Fill(limit);
+  if (status.ok() && master_has_init_value_ && last_session_ == 0) status = Fill(limit);
   if (!status.ok()) {
     Forget();
     return status;
@@ -81,6 +88,14 @@ Status TableCreation::Attach(Segment segment) {
 
 Status TableCreation::CheckSpec() const {
   MV_RETURN_IF_NOT_OK(spec_.Check());
+  const bool may_lose_changes = context_.mode.sums_in_rounds() || context_.members->is_elastic() ||
+                                context_.members->survives_losses();
+  if (spec_.is_on_disk() && may_lose_changes) {
+    return Status(
+        Code::kValue,
+        "backing: expected a session in async mode or with bounded staleness, that is not "
+        "elastic and ends when a rank is lost");
+  }
   const bool depends_on_timing = spec_.keys.may_remove() || spec_.keys.admit > 1;
   if (depends_on_timing && context_.mode.sums_in_rounds()) {
     return Status(Code::kValue,
@@ -152,16 +167,37 @@ std::string TableCreation::Before(const char* task) const {
 
 Status TableCreation::MakeSegments(const WaitLimit& limit) {
   const Status made = is_maker() ? MakeSegmentHere() : Status::Ok();
-  const SegmentLocator locator = is_maker() && made.ok() ? segment_.locator() : SegmentLocator();
-  return context_.rank->world()->Agree(CollectiveKind::kMapTable, made.In(spec_.Describe()),
-                                       makers_, Before("made the memory"), limit, &locator,
-                                       sizeof(locator));
+  MadeSegment mine;
+  if (is_maker() && made.ok()) mine.locator = segment_.locator();
+  if (file_ != nullptr) mine.last_session = file_->last_session();
+  // Messages about files name them, and may be long.
+  const std::string about =
+      spec_.is_on_disk() ? StrCat("table '", spec_.name, "'") : spec_.Describe();
+  Group* const world = context_.rank->world();
+  MV_RETURN_IF_NOT_OK(world->Agree(CollectiveKind::kMapTable, made.In(about), makers_,
+                                   Before("made the memory"), limit, &mine, sizeof(mine)));
+  last_session_ = world->payload(makers_.front()).Read<MadeSegment>().last_session;
+  for (const int maker : makers_) {
+    if (world->payload(maker).Read<MadeSegment>().last_session == last_session_) continue;
+    return Status(Code::kMismatch,
+                  StrCat("backing: ", folder_, " has rows of another session on node ",
+                         context_.members->node_of(maker), " than on node ",
+                         context_.members->node_of(makers_.front()),
+                         ": remove the folder on all nodes, and load a checkpoint"));
+  }
+  return Status::Ok();
 }
 
 Status TableCreation::MakeSegmentHere() {
   RankContext* const rank = context_.rank;
   rank->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col,
                               spec_.keys.capacity);
+  if (spec_.is_on_disk()) {
+    MV_ASSIGN_OR_RETURN(file_,
+                        TableShard::OpenFile(folder_, spec_, *context_.members, context_.mode));
+    segment_ = file_->TakeRows();
+    return TableShard::PrepareFile(spec_, *context_.members, context_.mode, segment_, *file_);
+  }
   MV_ASSIGN_OR_RETURN(const TableBytes bytes,
                       TableShard::BytesOf(spec_, *context_.members, context_.mode));
   // A rank alone on its node does not share the memory, unless there may be readers. Private memory
@@ -192,9 +228,11 @@ Status TableCreation::MapSegmentHere() {
   if (!is_maker()) {
     (void)MV_FAILPOINT("table.map");
     Result<Segment> mapped =
-        Segment::OpenShared(rank->world()->payload(maker_).Read<SegmentLocator>());
+        Segment::OpenShared(rank->world()->payload(maker_).Read<MadeSegment>().locator);
     if (!mapped.ok()) return CauseOf(mapped.status());
     segment_ = std::move(mapped.value());
+  } else if (file_ != nullptr) {
+    MV_RETURN_IF_NOT_OK(file_->BeginUse(rank->memory()->control()->session | 1U));
   }
   MV_ASSIGN_OR_RETURN(here_,
                       TableShard::Open(spec_, id_, std::move(segment_), rank, context_.mode));
@@ -222,9 +260,10 @@ Status TableCreation::CauseOf(const Status& failure) const {
 }
 
 void TableCreation::MakeTable() {
+  here_->KeepFile(std::move(file_), last_session_ != 0);
   // All ranks have mapped the segment, so the segment no longer needs a name. Readers find its
-  // descriptor.
-  if (context_.members->name().empty()) {
+  // descriptor, and ranks reserve room on a disk by it.
+  if (context_.members->name().empty() && !spec_.is_on_disk()) {
     here_->segment()->Seal();
   } else {
     here_->segment()->Unlink();
@@ -234,6 +273,7 @@ void TableCreation::MakeTable() {
 
 void TableCreation::Forget() {
   table_.reset();
+  if (file_ != nullptr) file_->CancelUse();
   if (!is_served_) return;
   context_.service->Forget(id_);
   context_.rounds->Forget(id_);

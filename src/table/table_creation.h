@@ -20,14 +20,16 @@
 #include "memory/segment.h"
 #include "shard/shard.h"
 #include "table/table.h"
+#include "table/table_file.h"
 
 namespace multiverso {
 
 class TableCreation {
  public:
-  // `init_value` is spec.count() elements or null; only the master's is used.
+  // `init_value` is spec.count() elements or null; only the master's is used. A table with a
+  // `folder` lies there (TableFile).
   TableCreation(const TableSpec& spec, int64_t id, const void* init_value,
-                const TableContext& context);
+                const TableContext& context, std::string folder = "");
 
   // Runs the creation; called once. `sync_point` checks the workers' earlier calls.
   Status Run(SyncPointCheck sync_point, const WaitLimit& limit);
@@ -63,6 +65,9 @@ class TableCreation {
   int64_t id_;
   const void* init_value_;
   TableContext context_;
+  std::string folder_;
+  std::unique_ptr<TableFile> file_;  // on the maker, of a table with a folder
+  uint64_t last_session_ = 0;        // TableFile::last_session
   Segment segment_;
   Status failure_;           // of CheckSpec on this rank
   int maker_ = -1;           // the rank of this node that makes the segment

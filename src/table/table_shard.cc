@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <new>
+#include <numeric>
 #include <utility>
 
 #include "base/checked.h"
@@ -96,6 +99,7 @@ int UndoLogsOf(const Membership& members) {
 // huge pages that are hardly used.
 PageSize PagesOf(const TableSpec& spec, int64_t shard_bytes) {
   constexpr int64_t kMaxParts = 16;
+  if (spec.is_on_disk()) return PageSize::kSmall;
   if (!spec.is_lazy()) return PageSize::kHuge;
   const bool may_be_wasted = spec.max_bytes == 0 && shard_bytes <= MemoryCeiling() / kMaxParts;
   return may_be_wasted ? PageSize::kHuge : PageSize::kSmall;
@@ -141,6 +145,19 @@ RowRange PublishedRowsOf(const TableSpec& spec, const Partition& partition) {
   return spec.is_lazy() ? partition.node_rows() : RowRange{0, spec.num_row};
 }
 
+// Returns whether readers find the table. They would need copies of tables that lie on a disk.
+bool HasHeader(const TableSpec& spec, const Membership& members) {
+  return !members.name().empty() && !spec.is_on_disk();
+}
+
+std::unique_ptr<const DiskRows> MakeDiskRows(const TableSpec& spec, const Segment* file,
+                                             const StripeLayout& layout,
+                                             const ShardStorage& storage) {
+  const auto keys =
+      spec.is_hash() ? AreasOfKeys(layout.stripes(), spec.keys) : std::vector<RowArea>();
+  return std::make_unique<DiskRows>(file, layout, storage, keys);
+}
+
 Result<int64_t> BufferBytesOf(const TableSpec& spec, const Partition& partition) {
   const TableSpec published = PublishedSpecOf(spec);
   const int64_t rows = PublishedRowsOf(spec, partition).count();
@@ -163,7 +180,7 @@ Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& 
   // The rows of a lazy table may be more than the machine holds, since few may be used.
   const int64_t needed = spec.is_lazy() ? storage.bytes_before_parameters() : shard;
   int64_t published = 0;
-  if (!members.name().empty()) {
+  if (HasHeader(spec, members)) {
     MV_ASSIGN_OR_RETURN(const int64_t buffer, BufferBytesOf(spec, partition));
     published = 2 * buffer;
   }
@@ -172,7 +189,11 @@ Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& 
 }
 
 void TableShard::SizeForKeys(const Membership& members, TableSpec* spec) {
-  const int64_t servers = members.num_servers();
+  // A later session may have another number of servers, mostly one of those that divide this.
+  constexpr int64_t kUsualServers = 48;
+  const int64_t servers = spec->is_on_disk()
+                              ? std::lcm(int64_t{members.num_servers()}, kUsualServers)
+                              : members.num_servers();
   spec->num_row = KeyIndex::kRowsPerStripe;
   constexpr int64_t kMostColumns = int64_t{1} << 20;  // more fail the check of the spec
   const bool has_size =
@@ -201,7 +222,7 @@ Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowR
     lazy = std::make_unique<LazyRows>(layout, spec.num_col, storage,
                                       Initializer(spec.initializer, spec.type()), rows.first,
                                       spec.max_bytes, is_huge ? kHugePageBytes : PageBytes(),
-                                      spec.is_hash() ? MostKeysOf(spec, rows) : 0);
+                                      spec.is_hash() ? MostKeysOf(spec, rows) : 0, user.disk);
   }
   std::unique_ptr<KeyIndex> keys;
   if (spec.is_hash()) {
@@ -228,19 +249,23 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
   MV_ASSIGN_OR_RETURN(ShardStorage storage,
                       StorageOf(spec, layout, members.num_workers(), undo_logs));
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
+  storage.Attach(created->segment_->data());
+  if (spec.is_on_disk()) {
+    created->disk_ = MakeDiskRows(spec, created->segment_.get(), layout, storage);
+  }
   MV_ASSIGN_OR_RETURN(created->shard_,
                       MakeShard(spec, rows, members.num_workers(), created->segment_->data(),
                                 ShardUser{rank_context->members().local_rank(),
-                                          rank_context->peers(), members.worker_id()},
+                                          rank_context->peers(), members.worker_id(),
+                                          /*is_reader=*/false, created->disk_.get()},
                                 rank_context->memory()->KeyCountsOf(id), undo_logs));
-  storage.Attach(created->segment_->data());
   char* const mode_memory = created->segment_->data() + RoundUp(storage.segment_bytes(), kPage);
   Shard* const shard = created->shard_.get();
   created->consistency_ =
       MakeConsistency(mode, ShapeOf(spec), rows.first, mode_memory, shard, rank_context, spec.name);
   created->node_rounds_ = NodeRounds::Make(mode, PlanOf(partition, members), ShapeOf(spec),
                                            rows.first, mode_memory, shard, rank_context, spec.name);
-  if (!members.name().empty()) {
+  if (HasHeader(spec, members)) {
     created->header_ = reinterpret_cast<TableHeader*>(storage.header_room());
     MV_ASSIGN_OR_RETURN(const int64_t buffer, BufferBytesOf(spec, partition));
     if (!is_new) return created;
@@ -262,6 +287,49 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
     shard->hyper()->values[i].store(spec.hyper[i], std::memory_order_relaxed);
   }
   return created;
+}
+
+Result<std::unique_ptr<TableFile>> TableShard::OpenFile(const std::string& folder,
+                                                        const TableSpec& spec,
+                                                        const Membership& members,
+                                                        const ModeOptions& mode) {
+  const RowRange rows = PartitionOf(spec, members, mode).node_rows();
+  MV_ASSIGN_OR_RETURN(ShardStorage storage,
+                      StorageOf(spec, LayoutOf(spec, rows.count()), members.num_workers()));
+  MV_ASSIGN_OR_RETURN(const TableBytes bytes, BytesOf(spec, members, mode));
+  const TablePlace place{spec, members.node_of(members.rank()), members.num_nodes(),
+                         rows, storage.state_slots(),           bytes.needed + bytes.spare};
+  return TableFile::Open(folder, place);
+}
+
+Status TableShard::PrepareFile(const TableSpec& spec, const Membership& members,
+                               const ModeOptions& mode, const Segment& segment,
+                               const TableFile& file) {
+  const StripeLayout layout = LayoutOf(spec, PartitionOf(spec, members, mode).node_rows().count());
+  MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageOf(spec, layout, members.num_workers()));
+  storage.Attach(segment.data());
+  if (file.last_session() == 0) {
+    const auto disk = MakeDiskRows(spec, &segment, layout, storage);
+    return spec.is_lazy() ? disk->ReserveAllButRows() : disk->ReserveAll();
+  }
+  new (storage.holders()) Holders();
+  TouchCounts* const counts = storage.touch_counts();
+  counts->rows_in_use.store(counts->touched.load());
+  new (&counts->credit) MemoryCredit();
+  const int64_t end = RoundUp(storage.segment_bytes(), kPage);
+  std::memset(segment.data() + end, 0, static_cast<size_t>(segment.bytes() - end));
+  if (spec.is_hash()) {
+    KeyIndex(storage.key_index(), layout.stripes(), 0, spec.key_stripes(), spec.keys, nullptr)
+        .ContinueFrom(file.last_ticks());
+  }
+  return Status::Ok();
+}
+
+Status TableShard::EndUseOfFile() const {
+  if (file_ == nullptr) return Status::Ok();
+  KeyedShard* const keyed = shard_->AsKeyed();
+  return file_->EndUse(*segment_, shard_->version(),
+                       keyed == nullptr ? 0 : keyed->keys().TicksNow());
 }
 
 Status TableShard::CheckRequest(const RequestHeader& header) const {

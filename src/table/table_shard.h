@@ -17,6 +17,7 @@
 #include "shard/shard.h"
 #include "table/partition.h"
 #include "table/request_message.h"
+#include "table/table_file.h"
 #include "table/table_header.h"
 #include "table/table_spec.h"
 
@@ -55,6 +56,31 @@ class TableShard {
                                                   Segment segment, RankContext* rank_context,
                                                   const ModeOptions& mode, bool is_new = true);
 
+  // Opens the files of this node for a table that lies in a folder.
+  static Result<std::unique_ptr<TableFile>> OpenFile(const std::string& folder,
+                                                     const TableSpec& spec,
+                                                     const Membership& members,
+                                                     const ModeOptions& mode);
+  // Reserves room in the segment of new files, and resets what an earlier session has left in the
+  // others besides rows.
+  static Status PrepareFile(const TableSpec& spec, const Membership& members,
+                            const ModeOptions& mode, const Segment& segment, const TableFile& file);
+  // Keeps the files until the end of the session, on the rank that has opened them. The rows may be
+  // those of an earlier session.
+  void KeepFile(std::unique_ptr<TableFile> file, bool is_reopened) {
+    file_ = std::move(file);
+    is_reopened_ = is_reopened;
+  }
+  // In a forked child: Segment::ForgetInChild, also of the lock of the files.
+  void ForgetInChild() const {
+    segment_->ForgetInChild();
+    if (file_ != nullptr) file_->ForgetInChild();
+  }
+  bool is_reopened() const { return is_reopened_; }
+  // Ends the use of the files, if this rank has opened some, when no rank changes rows any more.
+  Status EndUseOfFile() const;
+  bool has_file() const { return file_ != nullptr; }
+
   const TableSpec& spec() const { return spec_; }
   int64_t id() const { return id_; }
   const Partition& partition() const { return partition_; }
@@ -83,6 +109,9 @@ class TableShard {
   int64_t id_;
   std::shared_ptr<Segment> segment_;
   Partition partition_;
+  std::unique_ptr<TableFile> file_;
+  bool is_reopened_ = false;
+  std::unique_ptr<const DiskRows> disk_;  // null unless the rows lie on a disk
   std::unique_ptr<Shard> shard_;
   TableHeader* header_ = nullptr;
   std::unique_ptr<Consistency> consistency_;

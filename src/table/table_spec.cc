@@ -164,6 +164,7 @@ std::string TableSpec::Describe() const {
   if (max_bytes > 0) text += StrCat(", max_bytes ", max_bytes);
   if (wire != 0 && IsWireFormat(wire)) text += StrCat(", wire ", NameOf(wire_format()));
   if (numa != 0) text += ", numa interleave";
+  if (is_on_disk()) text += StrCat(", backing (folder ", std::hex, backing, ")");
   return text;
 }
 

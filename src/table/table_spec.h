@@ -33,7 +33,8 @@ struct TableSpec {
   int32_t updater = 0;
   int32_t numa = 0;  // a NumaPolicy
   int32_t wire = 0;  // a WireFormat, in which values travel between nodes
-  int32_t zero = 0;  // in place of padding, because specs are compared as bytes
+  // Of a table in a folder: a number that depends on the folder's name, and not 0.
+  uint32_t backing = 0;
   int64_t num_row = 0;
   int64_t num_col = 1;
   double hyper[kHyperCount] = {};
@@ -69,6 +70,8 @@ struct TableSpec {
   int64_t bytes() const { return count() * SizeOf(value_type()); }
   // Returns whether rows get their initial values when they are first changed (LazyRows).
   bool is_lazy() const { return initializer.kind != static_cast<int32_t>(InitializerKind::kNone); }
+  // Returns whether the rows lie in files, from session to session (TableFile).
+  bool is_on_disk() const { return backing != 0; }
   // Returns whether elements can be changed without the updater, by atomic requests.
   bool has_atomics() const {
     return updater_kind() == UpdaterKind::kAdd && !IsHalf(type()) && !is_hash();

@@ -59,6 +59,13 @@ class TestRecommender(ExampleProgramTestCase):
         self.assertNotIn("unlimited", result["areas"])
         self.assertEqual(target.read_bytes()[:4], b"\x89PNG")
 
+    def test_a_second_run_continues_with_the_keys_of_the_first(self):
+        arguments = [*SMALL, "--windows", "2", "--backing", str(self.folder / "keys")]
+        results = [self.result(PROGRAM, *arguments, ranks=ranks) for ranks in (2, 1)]
+        self.assertEqual([result["reopened"] for result in results], [False, True])
+        first, second = (result["areas"]["hash table"][0] for result in results)
+        self.assertGreater(second, first + 0.02)
+
     def test_invalid_input_prints_one_sentence(self):
         self.assert_rejects("--admit: expected at most 255", PROGRAM, "--admit", "256")
         self.assert_rejects("cannot write", PROGRAM, *TINY, "--json", self.folder / "none" / "json")

@@ -305,13 +305,16 @@ typedef struct MV_TableOptions {
                                    of the table in its session */
   double initializer_values[MV_INITIALIZER_VALUES]; /* 0 where the initializer has none. A constant
                                    of integers is the sum of both, so that it can be any int64 */
-  int64_t max_bytes; /* of parameters and state of touched rows on each node, for a table
-                        with an initializer; 0 for all that the machine has. An add that
-                        needs more fails with MV_ERR_MEMORY and changes nothing. */
-  int64_t capacity;  /* of MV_TABLE_HASH: the most keys; 0 for as many as max_bytes allows */
-  int32_t evict;     /* MV_EVICT_ */
-  int32_t admit;     /* the number of gets after which a key gets a row, at most 255 */
-  double ttl;        /* a key loses its row so many seconds after its last use; 0 for never */
+  int64_t max_bytes;   /* of parameters and state of touched rows on each node, for a table
+                          with an initializer; 0 for all that the machine has. An add that
+                          needs more fails with MV_ERR_MEMORY and changes nothing. */
+  int64_t capacity;    /* of MV_TABLE_HASH: the most keys; 0 for as many as max_bytes allows */
+  int32_t evict;       /* MV_EVICT_ */
+  int32_t admit;       /* the number of gets after which a key gets a row, at most 255 */
+  double ttl;          /* a key loses its row so many seconds after its last use; 0 for never */
+  const char* backing; /* a folder on a disk in which the table lies, also after the session, or
+                          NULL for memory. If a session that has ended well has left the same
+                          table there, the table has its rows, and not the initial ones */
 } MV_TableOptions;
 
 typedef struct MV_TableDescription {
@@ -321,7 +324,7 @@ typedef struct MV_TableDescription {
   int64_t num_row; /* of a hash table, the rows for which addresses are reserved */
   int64_t num_col;
   int32_t updater;
-  int32_t reserved;
+  int32_t is_reopened;          /* whether the rows are those of an earlier session (backing) */
   double hyper[MV_HYPER_COUNT]; /* as they are now */
   int64_t id;                   /* 0 for the first table of the session */
   int64_t bytes;                /* of the parameters alone */

@@ -1,0 +1,40 @@
+// Segments that are files on a disk: the memory of tables that may be larger than the machine's
+// memory, and that outlive their session. The kernel reads their pages when they are needed, and
+// writes changed pages back when it needs their memory.
+//
+// A page of a file without a place on the disk would end the process with SIGBUS when it is
+// written. So a place is reserved before. Only file systems are accepted where this is a promise:
+// those that copy on write take new room for each change. Only on Linux.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "memory/segment.h"
+
+namespace multiverso {
+
+// Opens a file, or creates one for this user alone, and makes it `bytes` bytes long, without
+// touching its content. Returns ValueError if the file belongs to somebody else, and
+// UnsupportedError for a file system on which tables cannot lie. The segment's destructor leaves
+// the file.
+Result<Segment> OpenFileSegment(const std::string& path, int64_t bytes);
+
+// Takes the lock of a file, which this process has until the segment is destroyed. Returns
+// StateError if another segment has it.
+Status LockFile(const Segment& file, const std::string& path);
+
+// Makes sure that the disk has room for a part of a file. Returns MemoryError if it has not.
+Status ReserveOnDisk(const Segment& file, int64_t offset, int64_t bytes);
+
+// Tells the kernel that the pages of this mapping are used in no order.
+void ExpectRandomUse(const Segment& file);
+
+// Asks the kernel to read a part of a file into memory, without waiting for it.
+void ReadAhead(const Segment& file, int64_t offset, int64_t bytes);
+
+// Writes what has changed, and waits until it is on the disk.
+Status WriteBack(const Segment& file);
+
+}  // namespace multiverso

@@ -1,0 +1,118 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/descriptor.h"
+#include "base/failpoint.h"
+#include "base/text.h"
+#include "memory/file_segment.h"
+#include "memory/limits.h"
+
+namespace multiverso {
+namespace {
+
+// The file systems that overwrite the blocks of a file in place, by their numbers in
+// linux/magic.h. Files of an overlay, the file system of containers, lie on another one.
+constexpr uint32_t kInPlace[] = {0xEF53 /* ext4 */, 0x58465342 /* XFS */, 0x01021994 /* tmpfs */,
+                                 0x794C7630 /* overlay */};
+
+Status Failure(const std::string& path, const char* action) {
+  return Status(Code::kCheckpointIo, StrCat(path, ": ", action, ": ", std::strerror(errno)));
+}
+
+Status CheckFile(int fd, const std::string& path) {
+  struct stat info{};
+  struct statfs system{};
+  if (fstat(fd, &info) != 0 || fstatfs(fd, &system) != 0)
+    return Failure(path, "cannot be examined");
+  if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+    return Status(Code::kValue, StrCat("backing: expected a file of this user that nobody else may "
+                                       "change or read, received ",
+                                       path));
+  }
+  const auto type = static_cast<uint32_t>(system.f_type);
+  if (std::find(std::begin(kInPlace), std::end(kInPlace), type) == std::end(kInPlace)) {
+    return Status(Code::kUnsupported,
+                  StrCat("backing: expected a folder on ext4, XFS or tmpfs, where room on the disk "
+                         "can be reserved, received ",
+                         path, " on a file system of type 0x", std::hex, type));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<Segment> Segment::OpenFile(const std::string& path, int64_t bytes) {
+  Segment segment;
+  segment.fd_ =
+      OpenDescriptor(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, S_IRUSR | S_IWUSR);
+  if (segment.fd_ < 0) return Failure(path, "cannot be opened");
+  MV_RETURN_IF_NOT_OK(CheckFile(segment.fd_, path));
+  struct stat info{};
+  if (fstat(segment.fd_, &info) == 0 && info.st_size != 0 && info.st_size != bytes) {
+    return Status(Code::kCheckpointCorrupt,
+                  StrCat(path, ": expected ", bytes, " bytes, received ", info.st_size));
+  }
+  if (ftruncate(segment.fd_, bytes) != 0) return Failure(path, "cannot be resized");
+  MV_RETURN_IF_NOT_OK(segment.Map(bytes, /*shared=*/true, PageSize::kSmall));
+  return segment;
+}
+
+Result<Segment> OpenFileSegment(const std::string& path, int64_t bytes) {
+  return Segment::OpenFile(path, bytes);
+}
+
+Status LockFile(const Segment& file, const std::string& path) {
+  if (flock(file.fd(), LOCK_EX | LOCK_NB) == 0) return Status::Ok();
+  return Status(Code::kState,
+                StrCat("backing: another job uses ", path, ", or another table of this session"));
+}
+
+Status ReserveOnDisk(const Segment& file, int64_t offset, int64_t bytes) {
+  const int64_t first = offset / PageBytes() * PageBytes();
+  const int64_t length = std::min(RoundUp(offset + bytes, PageBytes()), file.bytes()) - first;
+  int error = 0;
+  do {
+    error = MV_FAILPOINT("file_segment.reserve")          ? ENOSPC
+            : fallocate(file.fd(), 0, first, length) == 0 ? 0
+                                                          : errno;
+  } while (error == EINTR);
+  if (error == 0) return Status::Ok();
+  if (error != ENOSPC && error != EDQUOT && error != EFBIG) {
+    return Status(Code::kCheckpointIo, StrCat("cannot reserve ", SizeText(length),
+                                              " on the disk: ", std::strerror(error)));
+  }
+  struct statvfs disk{};
+  const bool is_known = fstatvfs(file.fd(), &disk) == 0;
+  const auto free = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
+  return Status(Code::kMemory, StrCat("cannot reserve ", SizeText(length), " on the disk",
+                                      is_known ? ", where " : "", is_known ? SizeText(free) : "",
+                                      is_known ? " are free" : "", ": ", std::strerror(error)));
+}
+
+void ExpectRandomUse(const Segment& file) {
+  // Otherwise the kernel reads many neighbours with each page.
+  madvise(file.data(), static_cast<size_t>(file.bytes()), MADV_RANDOM);
+}
+
+void ReadAhead(const Segment& file, int64_t offset, int64_t bytes) {
+  const int64_t first = offset / PageBytes() * PageBytes();
+  madvise(file.data() + first, static_cast<size_t>(offset + bytes - first), MADV_WILLNEED);
+}
+
+Status WriteBack(const Segment& file) {
+  if (fsync(file.fd()) == 0) return Status::Ok();
+  return Status(Code::kCheckpointIo,
+                StrCat("cannot write a table to its disk: ", std::strerror(errno)));
+}
+
+}  // namespace multiverso

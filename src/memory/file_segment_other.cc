@@ -1,0 +1,19 @@
+#include "memory/file_segment.h"
+
+namespace multiverso {
+
+Result<Segment> Segment::OpenFile(const std::string& /*path*/, int64_t /*bytes*/) {
+  return Status(Code::kUnsupported, "backing: tables on a disk need Linux");
+}
+Result<Segment> OpenFileSegment(const std::string& path, int64_t bytes) {
+  return Segment::OpenFile(path, bytes);
+}
+Status LockFile(const Segment& /*file*/, const std::string& /*path*/) { return Status::Ok(); }
+Status ReserveOnDisk(const Segment& /*file*/, int64_t /*offset*/, int64_t /*bytes*/) {
+  return Status::Ok();
+}
+void ExpectRandomUse(const Segment& /*file*/) {}
+void ReadAhead(const Segment& /*file*/, int64_t /*offset*/, int64_t /*bytes*/) {}
+Status WriteBack(const Segment& /*file*/) { return Status::Ok(); }
+
+}  // namespace multiverso

@@ -1,0 +1,83 @@
+// TableFile: one node's part of a table in a folder, from session to session.
+//
+//   FOLDER/node-0/header   what the table is, and whether its rows can be trusted
+//   FOLDER/node-0/rows     the segment of the table
+//
+// The header is `in use` on the disk before a session changes the first row. It is clean again when
+// the session has ended without an error and all rows are on the disk. After any other end, rows
+// may be half changed, or some may be older than others, so the next session refuses the files.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "memory/segment.h"
+#include "table/partition.h"
+#include "table/table_spec.h"
+
+namespace multiverso {
+
+// What must be the same for the rows of an earlier session to be those of a table. What is not
+// compared may be different in each session, such as the learning rate.
+struct TablePlace {
+  TableSpec spec;
+  int32_t node = 0;
+  int32_t num_nodes = 1;
+  RowRange rows;            // of this node
+  int64_t state_slots = 0;  // which may depend on the number of workers
+  int64_t bytes = 0;        // of the segment
+};
+
+// One rank of a node has the file of a table, and other ranks map its segment.
+class TableFile {
+ public:
+  // Opens the files of this node in a folder, or creates them. Returns StateError if the last
+  // session that used them did not end well, or if another one uses them, MismatchError if they are
+  // those of another table, and CheckpointCorruptError for other files. Changes no row.
+  static Result<std::unique_ptr<TableFile>> Open(const std::string& folder,
+                                                 const TablePlace& place);
+  ~TableFile();
+  TableFile(const TableFile&) = delete;
+  TableFile& operator=(const TableFile&) = delete;
+
+  // Returns the session that used the rows last, or 0 if the table is new. All nodes of a table
+  // must have been used by the same one.
+  uint64_t last_session() const { return last_session_; }
+  // Returns the time of the clock of keys at that session's end (KeyIndex::TicksNow).
+  uint32_t last_ticks() const { return last_ticks_; }
+  // Returns the segment, once.
+  Segment TakeRows() { return std::move(rows_); }
+
+  void ForgetInChild() { header_.ForgetInChild(); }
+
+  // Notes on the disk that a session changes the rows from now on.
+  Status BeginUse(uint64_t session);
+  // Notes that no row has been changed after all. A new table is removed.
+  void CancelUse();
+  // Writes all rows to the disk, and then notes that they can be trusted.
+  Status EndUse(const Segment& rows, uint64_t version, uint32_t ticks);
+
+ private:
+  struct Header;
+
+  TableFile(const std::string& folder, const TablePlace& place);
+  Status ReadHeader();
+  Status WriteHeader(uint32_t state, uint64_t session, uint64_t version, uint32_t ticks);
+  std::string Advice() const;
+
+  std::string folder_;  // of this node
+  TablePlace place_;
+  Segment header_;
+  Segment rows_;
+  bool rows_were_made_ = false;  // whether the table is new, and its files may be removed
+  bool is_in_use_ = false;
+  uint64_t session_ = 0;  // that uses the rows now
+  uint64_t last_session_ = 0;
+  uint64_t last_version_ = 0;
+  uint32_t last_ticks_ = 0;
+};
+
+}  // namespace multiverso

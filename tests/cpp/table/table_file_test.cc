@@ -1,0 +1,136 @@
+#include "table/table_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+#include "memory/file_segment.h"
+#include "support/checkpoints.h"
+
+namespace multiverso::testing {
+namespace {
+
+constexpr int64_t kBytes = 20000;
+
+TablePlace Place(int node = 0) {
+  TablePlace place;
+  place.spec.kind = static_cast<int32_t>(TableKind::kMatrix);
+  place.spec.num_row = 10;
+  place.spec.num_col = 4;
+  place.node = node;
+  place.num_nodes = 2;
+  place.rows = RowRange{0, 5};
+  place.bytes = kBytes;
+  return place;
+}
+
+class TableFileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto file = TableFile::Open(path(), Place());
+    if (file.status().code() == Code::kUnsupported) GTEST_SKIP() << file.status().text();
+  }
+  std::string path() const { return folder_.path() + "/table"; }
+  bool Exists(const std::string& name) const { return std::filesystem::exists(path() + name); }
+  // Uses the files as a session does, and writes `value` to the rows.
+  void Use(uint64_t session, char value) const {
+    auto file = TableFile::Open(path(), Place());
+    ASSERT_TRUE(file.ok()) << file.status().text();
+    const Segment rows = file.value()->TakeRows();
+    ASSERT_TRUE(file.value()->BeginUse(session).ok());
+    std::memset(rows.data(), value, kBytes);
+    ASSERT_TRUE(file.value()->EndUse(rows, /*version=*/3, /*ticks=*/9).ok());
+  }
+  Code CodeOfOpening(const TablePlace& place) const {
+    return TableFile::Open(path(), place).status().code();
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TableFileTest, NewFilesThatNoSessionUsesDoNotStay) {
+  EXPECT_TRUE(TableFile::Open(path(), Place()).ok());
+  EXPECT_FALSE(Exists("/node-0"));
+}
+
+TEST_F(TableFileTest, TheNextSessionGetsTheRows) {
+  Use(77, 'a');
+  auto file = TableFile::Open(path(), Place());
+  ASSERT_TRUE(file.ok()) << file.status().text();
+  EXPECT_EQ(file.value()->last_session(), 77U);
+  EXPECT_EQ(file.value()->last_ticks(), 9U);
+  EXPECT_EQ(file.value()->TakeRows().data()[kBytes - 1], 'a');
+}
+
+TEST_F(TableFileTest, FilesInUseAreRefused) {
+  Use(77, 'a');
+  {
+    auto file = TableFile::Open(path(), Place());
+    ASSERT_TRUE(file.ok());
+    EXPECT_EQ(CodeOfOpening(Place()), Code::kState);  // locked
+    ASSERT_TRUE(file.value()->BeginUse(78).ok());
+  }
+  const Status refused = TableFile::Open(path(), Place()).status();
+  EXPECT_EQ(refused.code(), Code::kState);
+  EXPECT_NE(refused.text().find("did not end well"), std::string::npos);
+}
+
+TEST_F(TableFileTest, AUseThatIsCancelledLeavesTheFilesAsTheyWere) {
+  Use(77, 'a');
+  {
+    auto file = TableFile::Open(path(), Place());
+    ASSERT_TRUE(file.value()->BeginUse(78).ok());
+    file.value()->CancelUse();
+  }
+  auto file = TableFile::Open(path(), Place());
+  ASSERT_TRUE(file.ok()) << file.status().text();
+  EXPECT_EQ(file.value()->last_session(), 77U);
+}
+
+TEST_F(TableFileTest, ACancelledUseOfANewTableLeavesNoFiles) {
+  {
+    auto file = TableFile::Open(path(), Place());
+    ASSERT_TRUE(file.value()->BeginUse(78).ok());
+    file.value()->CancelUse();
+  }
+  EXPECT_FALSE(Exists("/node-0"));
+}
+
+TEST_F(TableFileTest, AFileOfAnInterruptedCreationIsNew) {
+  {
+    auto file = TableFile::Open(path(), Place());
+    std::filesystem::copy(path() + "/node-0", folder_.path() + "/copy");
+  }
+  std::filesystem::create_directories(path());
+  std::filesystem::rename(folder_.path() + "/copy", path() + "/node-0");
+  auto file = TableFile::Open(path(), Place());
+  ASSERT_TRUE(file.ok()) << file.status().text();
+  EXPECT_EQ(file.value()->last_session(), 0U);
+}
+
+TEST_F(TableFileTest, FilesOfAnotherTableAreRefused) {
+  Use(77, 'a');
+  const auto refuses = [&](void (*change)(TablePlace*)) {
+    TablePlace place = Place();
+    change(&place);
+    EXPECT_EQ(CodeOfOpening(place), Code::kMismatch);
+  };
+  refuses([](TablePlace* place) { place->spec.dtype = static_cast<int32_t>(DType::kFloat64); });
+  refuses([](TablePlace* place) { place->spec.updater = MV_UPDATER_ADAM; });
+  refuses([](TablePlace* place) { place->spec.num_row = 11; });
+  refuses([](TablePlace* place) { place->spec.initializer.kind = MV_INITIALIZER_ZEROS; });
+  refuses([](TablePlace* place) { place->spec.keys.evict = 1; });
+  refuses([](TablePlace* place) { place->num_nodes = 3; });
+  refuses([](TablePlace* place) { place->rows.end = 6; });
+  refuses([](TablePlace* place) { place->state_slots = 1; });
+  refuses([](TablePlace* place) { place->bytes = kBytes + 4096; });
+  TablePlace renamed = Place();
+  renamed.spec.name[0] = 'x';
+  renamed.spec.hyper[0] = 0.5;
+  EXPECT_EQ(CodeOfOpening(renamed), Code::kOk);
+}
+
+}  // namespace
+}  // namespace multiverso::testing

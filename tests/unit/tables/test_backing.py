@@ -1,0 +1,311 @@
+"""Tables in files on a disk: from session to session, and files that are refused."""
+
+import os
+import random
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+
+import failpoints
+import numpy as np
+from programs import run_program
+
+import multiverso as mv
+from multiverso.tables._updaters import UPDATERS
+
+ROWS, COLUMNS = 3000, 40
+#: They want all ranks' parameters, or rows that are named once.
+NEEDS_MORE = {"easgd"}
+
+
+class BackingTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def matrix(self, *, name="rows", **options):
+        options.setdefault("init_value", mv.initializers.RandomUniform(-1, 1))
+        return mv.MatrixTable(ROWS, COLUMNS, backing=self.folder / name, **options)
+
+    @property
+    def node(self):
+        return self.folder / "rows" / "node-0"
+
+
+class TestReopening(BackingTest):
+    def test_a_table_in_files_is_bitwise_identical_to_one_in_memory(self):
+        for updater in sorted(set(UPDATERS) - NEEDS_MORE):
+            for kind in ("lazy", "dense", "keys"):
+                with self.subTest(updater=updater, kind=kind):
+                    self.check_twins(updater, kind)
+
+    def check_twins(self, updater, kind):
+        seed = 3 if kind == "lazy" else None
+        start = mv.initializers.RandomUniform(-1, 1, seed=seed)
+        if kind == "dense":
+            start = np.random.default_rng(1).normal(size=(ROWS, COLUMNS))
+        folder = self.folder / f"{updater}-{kind}"
+        rng = np.random.default_rng(7)
+
+        def create(**options):
+            if kind == "keys":
+                return mv.HashTable(COLUMNS, capacity=ROWS, updater=updater, **options)
+            return mv.MatrixTable(ROWS, COLUMNS, start, updater=updater, **options)
+
+        def change(tables, calls):
+            for _ in range(calls):
+                ids = rng.choice(ROWS, 30, replace=False)
+                delta = rng.normal(size=(30, COLUMNS))
+                for table in tables:
+                    table.add(delta, ids)
+
+        def compare(tables):
+            ids = np.arange(ROWS)
+            values, twin = (table.get(ids) for table in tables)
+            np.testing.assert_array_equal(values, twin)
+            self.assertEqual(values.tobytes(), twin.tobytes())
+
+        for number in range(3):
+            with mv.session():
+                twin = create(name="twin")
+                if number > 0:
+                    twin.load(self.folder / "twin")
+                table = create(name="table", backing=folder)
+                self.assertEqual(table.reopened, number > 0)
+                compare((table, twin))
+                change((table, twin), 20)
+                compare((table, twin))
+                twin.save(self.folder / "twin")
+        shutil.rmtree(self.folder / "twin")
+
+    def test_an_error_of_the_only_rank_leaves_a_table_that_can_be_used(self):
+        with self.assertRaisesRegex(RuntimeError, "of the program"), mv.session():
+            self.matrix().add(np.ones((1, COLUMNS)), [5])
+            raise RuntimeError("an error of the program")
+        with mv.session():
+            self.assertTrue(self.matrix().reopened)
+
+    def test_options_of_the_updater_are_those_of_each_session(self):
+        for rate in (0.5, 0.25):
+            with mv.session():
+                table = self.matrix(updater="sgd", learning_rate=rate)
+                before = table.get([1])
+                table.add(np.ones((1, COLUMNS)), [1])
+                np.testing.assert_array_equal(table.get([1]), before - np.float32(rate))
+
+    def test_keys_do_not_expire_while_no_session_uses_them(self):
+        for number in range(2):
+            with mv.session():
+                options = {"capacity": 100, "ttl": 3600, "backing": self.folder}
+                table = mv.HashTable(2, **options)
+                self.assertEqual(len(table), number)
+                table.add(np.ones((1, 2)), keys=[5])
+
+    def test_a_table_that_the_program_releases_can_be_used_in_the_next_session(self):
+        with mv.session():
+            table = self.matrix()
+            table.add(np.ones((1, COLUMNS)), [5])
+            values = table.get([5])
+            del table
+            with self.assertRaisesRegex(mv.StateError, "another table of this session"):
+                self.matrix()
+        with mv.session():
+            np.testing.assert_array_equal(self.matrix().get([5]), values)
+
+    def test_a_checkpoint_is_loaded_into_new_files(self):
+        with mv.session():
+            table = self.matrix()
+            table.add(np.ones((2, COLUMNS)), [5, 2999])
+            values = table.get(np.arange(ROWS))
+            mv.save(self.folder / "checkpoint")
+        shutil.rmtree(self.folder / "rows")
+        with mv.session():
+            table = self.matrix()
+            mv.load(self.folder / "checkpoint")
+            np.testing.assert_array_equal(table.get(np.arange(ROWS)), values)
+
+    def test_stats_count_pages(self):
+        with mv.session():
+            table = self.matrix()
+            table.add(np.ones((1, COLUMNS)), [5])
+            self.assertGreaterEqual(table.stats()["pages_written"], 0)
+            keyed = mv.HashTable(2, capacity=10, backing=self.folder / "keys")
+            self.assertLessEqual({"keys", "pages_read"}, set(keyed.stats()))
+            with self.assertRaisesRegex(mv.StateError, "backing"):
+                mv.MatrixTable(2, 2).stats()
+
+
+class TestRefusals(BackingTest):
+    def create(self, **options):
+        with mv.session():
+            self.matrix(**options).add(np.ones((1, COLUMNS)), [5])
+
+    def test_files_of_a_killed_job_are_refused(self):
+        status, _, err = run_program(
+            """
+            import os, signal, sys, numpy as np, multiverso as mv
+            with mv.session():
+                table = mv.MatrixTable(10, 2, backing=sys.argv[1])
+                table.add(np.ones((10, 2)))
+                os.kill(os.getpid(), signal.SIGKILL)
+            """,
+            self.folder / "rows",
+        )
+        self.assertEqual(status, -9, err)
+        with (
+            mv.session(),
+            self.assertRaisesRegex(mv.StateError, "did not end well.*remove .*load a checkpoint"),
+        ):
+            mv.MatrixTable(10, 2, backing=self.folder / "rows")
+
+    @failpoints.needs_failpoints
+    def test_a_kill_before_all_rows_are_on_the_disk_leaves_no_table(self):
+        program = """
+            import sys, numpy as np, multiverso as mv
+            with mv.session():
+                table = mv.MatrixTable(10, 2, backing=sys.argv[1])
+                print(table.reopened)
+                table.add(np.ones((10, 2)))
+            """
+        for point, works in (("end", False), ("written", False), ("clean", True)):
+            with self.subTest(point):
+                folder = self.folder / point
+                run_program(program, folder)
+                points = failpoints.environment(f"table_file.{point}@1=kill")
+                self.assertEqual(run_program(program, folder, **points)[:2], (-9, "True\n"))
+                status, out, err = run_program(program, folder)
+                self.assertEqual((status == 0, out == "True\n"), (works, works), err)
+
+    @failpoints.needs_failpoints
+    def test_a_full_disk_is_an_error_before_a_row_changes(self):
+        program = """
+            import sys, numpy as np, multiverso as mv
+            with mv.session():
+                zeros = mv.initializers.Zeros()
+                table = mv.MatrixTable(100_000, 64, zeros, backing=sys.argv[1] + "/rows")
+                keyed = mv.HashTable(64, capacity=100_000, backing=sys.argv[1] + "/keys")
+                failed = 0
+                for number in range(40):
+                    for some, words in ((table, "row_ids"), (keyed, "keys")):
+                        ids = np.random.default_rng(number).choice(100_000, 5, replace=False)
+                        try:
+                            some.add(np.ones((5, 64)), **{words: ids})
+                            added = 1
+                        except MemoryError as error:
+                            assert "No space left" in str(error)
+                            failed += 1
+                            added = 0
+                        values = some.get(ids, **({"insert": False} if some is keyed else {}))
+                        assert (values == added).any(), values
+                        assert added or (values == 0).any(), values
+                print(failed > 0)
+            """
+        points = ",".join(f"file_segment.reserve@{hit}=error" for hit in range(20, 60, 3))
+        status, out, err = run_program(program, self.folder, **failpoints.environment(points))
+        self.assertEqual((status, out), (0, "True\n"), err)
+
+    def test_another_table_is_refused(self):
+        self.create(updater="adagrad")
+        other = mv.initializers.RandomUniform(-1, 1, seed=9)
+        with mv.session():
+            for options, text in (
+                ({"updater": "adam"}, "updater adagrad, this table adam"),
+                ({"updater": "adagrad", "dtype": "float64"}, "dtype float32, this table float64"),
+                ({"updater": "adagrad", "init_value": mv.initializers.Zeros()}, "initializer"),
+                ({"updater": "adagrad", "init_value": other}, "initializer|seed"),
+            ):
+                with self.assertRaisesRegex(mv.MismatchError, text):
+                    self.matrix(**options)
+            with self.assertRaisesRegex(mv.MismatchError, "num_col"):
+                mv.MatrixTable(ROWS, 3, updater="adagrad", backing=self.folder / "rows")
+            self.assertTrue(self.matrix(updater="adagrad").reopened)
+
+    def test_damaged_headers_are_refused(self):
+        self.create()
+        header = self.node / "header"
+        content = header.read_bytes()
+        used = len(content.rstrip(b"\0"))
+        rng = random.Random(1)
+        for number in range(60):
+            damaged = bytearray(content)
+            damaged[rng.randrange(used)] ^= 1 << rng.randrange(8)
+            header.write_bytes(damaged)
+            with self.subTest(number), mv.session():
+                self.assertRaises((mv.CheckpointCorruptError, mv.StateError), self.matrix)
+        for number in (0, 1, 100, 4095, 5000):
+            header.write_bytes(content[:number] + b"\0" * (number - len(content)))
+            with self.subTest(number), mv.session():
+                self.assertRaises(mv.CheckpointCorruptError, self.matrix)
+        header.write_bytes(content)
+        with mv.session():
+            self.assertTrue(self.matrix().reopened)
+
+    def test_files_of_others_are_refused_and_stay(self):
+        cases = {
+            "rows": (mv.CheckpointCorruptError, "other files"),
+            "header": (mv.CheckpointCorruptError, "expected 4096 bytes"),
+        }
+        for name, (kind, text) in cases.items():
+            self.node.mkdir(parents=True)
+            (self.node / name).write_text("a diary")
+            (self.node / name).chmod(0o600)
+            with mv.session(), self.assertRaisesRegex(kind, text):
+                self.matrix()
+            self.assertEqual((self.node / name).read_text(), "a diary")
+            shutil.rmtree(self.folder / "rows")
+
+    def test_files_that_others_may_change_are_refused(self):
+        self.create()
+        for name in ("rows", "header"):
+            (self.node / name).chmod(0o666)
+            with mv.session(), self.assertRaisesRegex(ValueError, "nobody else"):
+                self.matrix()
+            (self.node / name).chmod(0o600)
+
+    def test_a_link_is_refused(self):
+        self.create()
+        os.rename(self.node / "rows", self.folder / "elsewhere")
+        os.symlink(self.folder / "elsewhere", self.node / "rows")
+        with mv.session(), self.assertRaises(mv.CheckpointIOError):
+            self.matrix()
+
+    def test_rows_of_another_size_are_refused(self):
+        self.create()
+        with open(self.node / "rows", "r+b") as file:
+            file.truncate(8192)
+        with mv.session(), self.assertRaisesRegex(mv.CheckpointCorruptError, "received 8192"):
+            self.matrix()
+
+    def test_a_second_job_is_refused(self):
+        with mv.session():
+            self.matrix()
+            status, _, err = run_program(
+                """
+                import sys, multiverso as mv
+                with mv.session():
+                    mv.MatrixTable(3, 2, backing=sys.argv[1])
+                """,
+                self.folder / "rows",
+            )
+            self.assertEqual(status, 1)
+            self.assertIn("another job uses", err)
+
+    def test_a_failed_creation_leaves_no_files(self):
+        with mv.session(), self.assertRaises(ValueError):
+            mv.HashTable(0, capacity=5, backing=self.folder / "rows")
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_sessions_that_do_not_support_it_say_so(self):
+        for options in ({"sync": True}, {"on_peer_lost": "continue"}):
+            with self.subTest(options), mv.session(**options):
+                self.assertRaisesRegex(ValueError, "backing: expected", self.matrix)
+        with mv.session(name=f"backing-{os.getpid()}"):
+            table = self.matrix()
+            self.assertRaisesRegex(mv.StateError, "publish.*backing", mv.publish, 1)
+            del table
+
+    def test_wrong_arguments_are_refused(self):
+        with mv.session():
+            self.assertRaises(TypeError, mv.MatrixTable, 2, 2, backing=3)
+            self.assertRaises(ValueError, mv.MatrixTable, 2, 2, backing="a\0b")
