@@ -127,9 +127,8 @@ int32_t MV_ReaderPin(MV_Reader reader, int64_t version) {
 }
 
 int32_t MV_ReaderUnpin(MV_Reader reader, int64_t version) {
-  return Readers().With(reader, [&](JobReader* used) {
-    return used->pins()->Unpin(static_cast<uint64_t>(version));
-  });
+  return Readers().With(
+      reader, [&](JobReader* used) { return used->pins()->Unpin(static_cast<uint64_t>(version)); });
 }
 
 int32_t MV_ReaderMemory(MV_Reader reader, int64_t table, int64_t version, const void** values,

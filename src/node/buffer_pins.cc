@@ -36,7 +36,8 @@ Result<int32_t> TakeBuffer(NodeControl* control, int fd) {
       content.store(before);
     }
   }
-  return Status(Code::kState, "publish: every buffer is pinned by readers: end one of their blocks");
+  return Status(Code::kState,
+                "publish: every buffer is pinned by readers: end one of their blocks");
 }
 
 BufferPins::~BufferPins() {

@@ -87,7 +87,7 @@ struct TableLabel {
 struct alignas(64) NodeControl {
   // Observers, such as `multiverso top`, check the magic number and the sizes before they trust
   // other fields (NodeSnapshot). The magic number is written after all fields up to `started`.
-  static constexpr uint64_t kMagic = 0x3345444f4e2d564d;  // "MV-NODE3"
+  static constexpr uint64_t kMagic = 0x3445444f4e2d564d;  // "MV-NODE4"
   std::atomic<uint64_t> magic;
   uint32_t bytes_of_slot;
   uint32_t bytes_of_recorder;

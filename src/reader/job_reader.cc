@@ -298,8 +298,7 @@ Result<std::shared_ptr<Segment>> JobReader::Memory(int64_t table, uint64_t versi
   if (view == nullptr) return Status(Code::kState, StrCat("table number ", table, " is released"));
   const int buffer = BufferWith(version, control_, *view->header);
   if (buffer < 0) return Status::Outdated();
-  Result<const char*> parameters =
-      PublishedParameters(*view->header, view->segment.data(), buffer);
+  Result<const char*> parameters = PublishedParameters(*view->header, view->segment.data(), buffer);
   if (!parameters.ok()) {
     return parameters.status().In(StrCat("table '", TextOf(view->header->spec.name), "'"));
   }

@@ -44,6 +44,7 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
   int32_t buffer = -1;
   if (status.ok() && members.rank() == chooser) {
     status = TakeBuffer(control, context->memory()->segment().fd()).StoreIn(&buffer);
+    (void)MV_FAILPOINT("publish.chosen");
   }
   // After this allgather, all nodes have applied the rounds. No rank changes a buffer before.
   MV_RETURN_IF_NOT_OK(world->Agree(CollectiveKind::kPublish, status, choosers,

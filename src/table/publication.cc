@@ -14,9 +14,9 @@ Publication::Publication(Table* table, uint64_t number, int buffer)
     : table_(table),
       number_(number),
       header_(table->here()->header()),
-      buffer_(&header_->buffers[header_->published_spec.is_lazy() ? number % 2
-                                                                  : static_cast<uint64_t>(buffer)]) {
-}
+      buffer_(
+          &header_->buffers[header_->published_spec.is_lazy() ? number % 2
+                                                              : static_cast<uint64_t>(buffer)]) {}
 
 Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
   const TableSpec& spec = header_->published_spec;

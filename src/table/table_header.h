@@ -3,7 +3,8 @@
 //
 // Behind the shard and the memory of the consistency mode lie the buffers for publications. Each is
 // laid out as the segment of a shard without state, which a reader can read like the table itself.
-// Two of them are in use, and more of a dense table while readers pin what is in these (BufferPins).
+// Two of them are in use, and more of a dense table while readers pin what is in these
+// (BufferPins).
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,7 @@
 namespace multiverso {
 
 struct TableHeader {
-  static constexpr uint64_t kMagic = 0x314c4241542d564d;  // "MV-TABL1"
+  static constexpr uint64_t kMagic = 0x324c4241542d564d;  // "MV-TABL2"
   std::atomic<uint64_t> magic;                            // set last
   uint64_t session;                                       // NodeControl::session
   int64_t id;
