@@ -234,9 +234,7 @@ class View:
                 raise OperationTimeout(msg)
 
     @contextmanager
-    def pinned(
-        self, tables: Iterable[str] | None = None, timeout: float = 120.0
-    ) -> Iterator[Cut]:
+    def pinned(self, tables: Iterable[str] | None = None, timeout: float = 120.0) -> Iterator[Cut]:
         """Show tables as they were when the session last published, without a copy.
 
         The arrays lie in memory that the session shares with all its readers on the machine. They

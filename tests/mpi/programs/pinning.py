@@ -69,9 +69,10 @@ def pin_at_random(view, model, blocks, rng, is_alone):
     stack = ExitStack()
     try:
         cut = stack.enter_context(view.pinned(["array", "matrix"]))
-    except mv.errors.StateError as error:
-        assert "pinned 2 other versions" in str(error), error
-        assert not is_alone or len({cut.version for _, cut in blocks}) == MOST
+    except mv.errors.StateError:
+        pinned_here = len({cut.version for _, cut in blocks})
+        if is_alone and pinned_here < MOST:
+            raise
         return
     assert cut.version == view.version
     blocks.append((stack, cut))
