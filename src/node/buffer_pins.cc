@@ -20,7 +20,7 @@ constexpr int kMostPinned = NodeControl::kBuffers - 2;
 
 Result<int32_t> TakeBuffer(NodeControl* control, int fd) {
   const uint64_t latest = control->published.load();
-  control->content_of(/*is_lazy=*/true, (latest + 1) % 2).store(0);
+  control->content_of(/*is_lazy=*/true, static_cast<int>((latest + 1) % 2)).store(0);
   // Pins may move between buffers during one search, but not during each of many.
   constexpr int kSearches = 100;
   for (int search = 0; search < kSearches; ++search) {

@@ -10,19 +10,6 @@
 #include "table/publication.h"
 
 namespace multiverso {
-namespace {
-
-// Returns the first one of these ranks on each node.
-std::vector<int> FirstOfNodes(const std::vector<int>& ranks, const Membership& members) {
-  std::vector<int> first;
-  for (const int rank : ranks) {
-    const auto is_same = [&](int other) { return members.node_of(other) == members.node_of(rank); };
-    if (std::none_of(first.begin(), first.end(), is_same)) first.push_back(rank);
-  }
-  return first;
-}
-
-}  // namespace
 
 Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64_t num_created,
                         const WaitLimit& limit) {
@@ -34,28 +21,25 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
   request.step = step;
   MV_ASSIGN_OR_RETURN(Tables covered, Negotiate(context, CollectiveKind::kPublish, request,
                                                 std::move(tables), num_created, limit));
-  const std::vector<int> choosers = FirstOfNodes(world->participants(), members);
-  const int chooser = *std::find_if(choosers.begin(), choosers.end(),
-                                    [&](int rank) { return members.is_local(rank); });
-  Status status;
-  for (const auto& table : covered) {
-    if (status.ok()) status = table->consistency()->Settle(limit);
-  }
-  int32_t buffer = -1;
-  if (status.ok() && members.rank() == chooser) {
-    status = TakeBuffer(control, context->memory()->segment().fd()).StoreIn(&buffer);
-    (void)MV_FAILPOINT("publish.chosen");
-  }
-  // After this allgather, all nodes have applied the rounds. No rank changes a buffer before.
-  MV_RETURN_IF_NOT_OK(world->Agree(CollectiveKind::kPublish, status, choosers,
-                                   " before it had chosen a buffer", limit, &buffer,
-                                   sizeof(buffer)));
-  buffer = world->payload(chooser).Read<int32_t>();
   const std::vector<int> copiers = world->participants();
   std::vector<int> here;
   for (const int rank : copiers) {
     if (members.is_local(rank)) here.push_back(rank);
   }
+  Status status;
+  for (const auto& table : covered) {
+    if (status.ok()) status = table->consistency()->Settle(limit);
+  }
+  int32_t buffer = -1;  // which the first rank of each node chooses
+  if (status.ok() && members.rank() == here.front()) {
+    status = TakeBuffer(control, context->memory()->segment().fd()).StoreIn(&buffer);
+    (void)MV_FAILPOINT("publish.chosen");
+  }
+  // After this allgather, all nodes have applied the rounds. No rank changes a buffer before.
+  MV_RETURN_IF_NOT_OK(world->Agree(CollectiveKind::kPublish, status, copiers,
+                                   " before it had applied the rounds", limit, &buffer,
+                                   sizeof(buffer)));
+  buffer = world->payload(here.front()).Read<int32_t>();
   const auto share = std::find(here.begin(), here.end(), members.rank()) - here.begin();
   std::vector<Publication> publications;
   for (const auto& table : covered) {
@@ -73,9 +57,8 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
   if (control->published.load() < number) {
     for (Publication& publication : publications) publication.Complete();
     (void)MV_FAILPOINT("publish.complete");
-    for (const bool is_lazy : {false, true}) {
-      control->content_of(is_lazy, is_lazy ? number % 2 : buffer).store(number);
-    }
+    control->content_of(/*is_lazy=*/false, buffer).store(number);
+    control->content_of(/*is_lazy=*/true, static_cast<int>(number % 2)).store(number);
     control->steps[number % 2].store(step);
     control->published.store(number);
     // After `published`, since a reader that has seen the new word sleeps until the next one.
