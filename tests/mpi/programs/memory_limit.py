@@ -1,4 +1,4 @@
-"""Changes rows, or pins versions, until there is no memory for more; checks what has been changed."""
+"""Changes rows, or pins versions, until there is no memory for more, and checks the tables."""
 
 import os
 import sys
