@@ -234,16 +234,23 @@ def address(array: NDArray[Any]) -> int:
 
 
 def memory_at(
-    address: int, shape: tuple[int, ...], dtype: np.dtype[Any], keeper: object = None
+    address: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    keeper: object = None,
+    *,
+    writable: bool = True,
 ) -> NDArray[Any]:
-    """Return a writable array over the memory at `address`, which `keeper` or the caller keeps.
+    """Return an array over the memory at `address`, which `keeper` or the caller keeps.
 
-    The array and its views keep a reference to `keeper`.
+    The array and its views keep a reference to `keeper`. Nothing makes an array writable that is
+    not `writable`.
     """
     count = int(np.prod(shape, dtype=np.int64))
     raw = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
     raw.keeper = keeper  # type: ignore[attr-defined]  # the array refers to `raw`
-    return np.frombuffer(memoryview(raw), dtype, count).reshape(shape)
+    memory = memoryview(raw)
+    return np.frombuffer(memory if writable else memory.toreadonly(), dtype, count).reshape(shape)
 
 
 def pointer(array: NDArray[Any]) -> object:

@@ -58,6 +58,12 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
             *(c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_int64)),
         ),
     ),
+    "MV_ReaderPin": (c_int32, (MV_Reader, c_int64)),
+    "MV_ReaderUnpin": (c_int32, (MV_Reader, c_int64)),
+    "MV_ReaderMemory": (
+        c_int32,
+        (MV_Reader, c_int64, c_int64, POINTER(c_void_p), POINTER(MV_Memory)),
+    ),
     "MV_RoundToBfloat16": (c_int32, (c_void_p, c_void_p, c_int64)),
     "MV_ClaimRank": (c_int32, (c_int32, POINTER(c_int32))),
     "MV_HasLostRanks": (c_int32, ()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_int64
+from ctypes import byref, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -14,6 +14,7 @@ from multiverso._native.library import complete, lib
 from multiverso.errors import StateError
 from multiverso.tables._changes import CELL
 from multiverso.tables._ids import as_ids
+from multiverso.tables._shared_arrays import MemoryKeeper
 
 if TYPE_CHECKING:
     from multiverso.tables._view import View
@@ -195,6 +196,19 @@ class LiveTable:
             raise OutdatedError
         complete(status)
         return counts, places[: found.value].copy(), values[: found.value].copy()
+
+    def _memory(self, version: int) -> NDArray[Any] | None:
+        """Return a read-only array where the session has the version, or None as `_copy` does."""
+        values, handle = c_void_p(), capi.MV_Memory()
+        status = lib.MV_ReaderMemory(
+            self._view._handle, self._id, version, byref(values), byref(handle)
+        )
+        if status == capi.MV_OUTDATED:
+            return None
+        complete(status)
+        keeper = MemoryKeeper(handle)
+        shape = self._row_shape(len(self.rows))
+        return arrays.memory_at(values.value or 0, shape, self.dtype, keeper, writable=False)
 
     def _copy(self, version: int) -> Any:
         """Return the table as of a version, or None if the version is not complete any more."""

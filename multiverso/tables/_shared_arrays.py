@@ -43,7 +43,7 @@ class SharedArrays:
         self._shape = shape
         self._dtype = dtype
         self._get = get
-        self._keeper: _Keeper | None = None
+        self._keeper: MemoryKeeper | None = None
         self._delta: NDArray[Any] | None = None
         self._view: NDArray[Any] | None = None
         self._private: NDArray[Any] | None = None  # receives the values where there is no view
@@ -81,16 +81,16 @@ class SharedArrays:
 
     def _array_at(self, address: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         if self._keeper is None:
-            self._keeper = _Keeper(self._table)
+            handle = capi.MV_Memory()
+            checked.MV_TableKeepMemory(self._table, byref(handle))
+            self._keeper = MemoryKeeper(handle)
         return arrays.memory_at(address, self._shape, dtype, self._keeper)
 
 
-class _Keeper:
+class MemoryKeeper:
     """Keeps the memory of a table mapped while an array in that memory exists."""
 
-    def __init__(self, table: capi.MV_Table) -> None:
-        handle = capi.MV_Memory()
-        checked.MV_TableKeepMemory(table, byref(handle))
+    def __init__(self, handle: capi.MV_Memory) -> None:
         # The end of the process unmaps the memory, and arrays may be used until then.
         weakref.finalize(self, lib.MV_MemoryRelease, handle).atexit = False
 

@@ -7,16 +7,17 @@ import math
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from ctypes import byref, c_int64
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arguments, capi
-from multiverso._native.library import checked, lib
+from multiverso._native.library import checked, complete, lib
 from multiverso._native.node_calls import by_name, read_description
 from multiverso.errors import OperationTimeout, StateError
 from multiverso.tables._live_table import LiveTable
@@ -218,23 +219,11 @@ class View:
             before it published, or had created tables after the last call of this view.
 
         """
-        names = (
-            None
-            if tables is None
-            else [arguments.text(name, "tables") for name in arguments.several(tables, "tables")]
-        )
+        names = _names(tables)
         deadline = time.monotonic() + _seconds(timeout)
         while True:
-            version, step = self._await(1, deadline)
-            found = {name: table for name, table in self.tables.items() if table.is_published}
-            chosen = list(found) if names is None else names
-            if missing := [name for name in chosen if name not in found]:
-                if self.version > version:
-                    continue
-                names_found = ", ".join(map(repr, found)) or "none"
-                msg = f"version {version} has no table {missing[0]!r}; its tables: {names_found}"
-                raise StateError(msg)
-            copies = {name: found[name]._copy(version) for name in chosen}
+            version, step, chosen = self._find(names, deadline)
+            copies = {name: table._copy(version) for name, table in chosen.items()}
             if all(copy is not None for copy in copies.values()):
                 return Cut(version, step, copies)
             if time.monotonic() >= deadline:
@@ -243,6 +232,87 @@ class View:
                     "tables: publish less often, or read fewer tables"
                 )
                 raise OperationTimeout(msg)
+
+    @contextmanager
+    def pinned(self, tables: Iterable[str] | None = None, timeout: float = 120.0) -> Iterator[Cut]:
+        """Show tables as they were when the session last published, without a copy.
+
+        The arrays lie in memory that the session shares with all its readers on the machine. They
+        stay as they are until the end of the block, or `close`, or the end of this process, however
+        it ends. The session publishes to other memory meanwhile, and never waits for a reader.
+
+        Parameters
+        ----------
+        tables : iterable of str, optional
+            The names of the tables; by default, all that the version has. Of a hash table, or a
+            table with an initializer, only some rows exist; `cut` copies these.
+        timeout : float, optional
+            The longest time in seconds, with the wait for the first version.
+
+        Yields
+        ------
+        Cut
+            A mapping from names to read-only arrays. After the block, they remain valid memory, but
+            show other values as soon as the session publishes there.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or only some rows of a table exist.
+        OperationTimeout
+            If the session does not publish in time.
+        StateError
+            If readers of this session have pinned two other versions; as in `cut`.
+
+        Examples
+        --------
+        >>> import os
+        >>> import multiverso as mv
+        >>> with mv.session(name="job"):
+        ...     table = mv.ArrayTable(2, [1, 2], name="w")
+        ...     version = mv.publish(step=100)
+        ...     with mv.attach(os.getpid()) as view, view.pinned(["w"]) as cut:
+        ...         for step in (200, 300, 400):
+        ...             table.add([1, 1])
+        ...             version = mv.publish(step)
+        ...         print(cut.step, cut["w"], view.step, view.cut()["w"])
+        100 [1. 2.] 400 [4. 5.]
+
+        """
+        names = _names(tables)
+        deadline = time.monotonic() + _seconds(timeout)
+        while True:
+            version, step, chosen = self._find(names, deadline)
+            status = lib.MV_ReaderPin(self._handle, version)
+            if status != capi.MV_OUTDATED:
+                complete(status)
+                try:
+                    shown = {name: table._memory(version) for name, table in chosen.items()}
+                    if all(values is not None for values in shown.values()):
+                        yield Cut(version, step, cast("dict[str, CutTable]", shown))
+                        return
+                finally:
+                    # It may have been unpinned already, by `close`.
+                    lib.MV_ReaderUnpin(self._handle, version)
+            if time.monotonic() >= deadline:
+                msg = "view.pinned: the session published twice before each pin: publish less often"
+                raise OperationTimeout(msg)
+
+    def _find(
+        self, names: list[str] | None, deadline: float
+    ) -> tuple[int, int, dict[str, LiveTable]]:
+        """Return the last version, its step, and its tables of these names, or all."""
+        while True:
+            version, step = self._await(1, deadline)
+            found = {name: table for name, table in self.tables.items() if table.is_published}
+            chosen = list(found) if names is None else names
+            missing = [name for name in chosen if name not in found]
+            if not missing:
+                return version, step, {name: found[name] for name in chosen}
+            if self.version == version:
+                names_found = ", ".join(map(repr, found)) or "none"
+                msg = f"version {version} has no table {missing[0]!r}; its tables: {names_found}"
+                raise StateError(msg)
 
     def close(self) -> None:
         """Release the memory of the session. No other method may be called afterwards."""
@@ -266,7 +336,7 @@ CutTable: TypeAlias = "NDArray[Any] | tuple[NDArray[np.int64], NDArray[Any]]"
 
 @dataclass(frozen=True)
 class Cut(Mapping[str, CutTable]):
-    """Copies of tables as of one publication, by name.
+    """Tables as of one publication, by name: copies, or what `View.pinned` shows.
 
     Attributes
     ----------
@@ -302,6 +372,12 @@ class Cut(Mapping[str, CutTable]):
 
     def __len__(self) -> int:
         return len(self._tables)
+
+
+def _names(tables: object) -> list[str] | None:
+    if tables is None:
+        return None
+    return [arguments.text(name, "tables") for name in arguments.several(tables, "tables")]
 
 
 def _seconds(value: object) -> float:

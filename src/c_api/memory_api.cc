@@ -23,6 +23,10 @@ MemoryHandles& Memories() {
 
 }  // namespace
 
+Status KeepMemory(std::shared_ptr<Segment> memory, MV_Memory* handle) {
+  return Memories().Open(std::make_unique<MemoryEntry>(MemoryEntry{std::move(memory)}), handle);
+}
+
 void ForgetMemories() {
   Memories().Forget([](MemoryEntry* entry) { entry->memory->ForgetInChild(); });
 }
@@ -42,8 +46,7 @@ int32_t MV_TableMemory(MV_Table table, const void** memory) {
 int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory) {
   return OpenTables().With(table, [&](TableEntry* entry) -> Status {
     if (memory == nullptr) return Status(Code::kValue, "MV_TableKeepMemory: received null");
-    auto kept = std::make_unique<MemoryEntry>(MemoryEntry{entry->table->here()->segment()});
-    return Memories().Open(std::move(kept), memory);
+    return KeepMemory(entry->table->here()->segment(), memory);
   });
 }
 

@@ -115,6 +115,34 @@ int32_t MV_ReaderCompare(MV_Reader reader, int64_t table, int64_t version, int32
   });
 }
 
+int32_t MV_ReaderPin(MV_Reader reader, int64_t version) {
+  return Readers().With(reader, [&](JobReader* used) -> Status {
+    if (version < 1) return Status(Code::kValue, "MV_ReaderPin: expected a version");
+    const Instant deadline = Clock::now() + kReadTimeout;
+    return RunCall([&](Interrupt* interrupt) {
+      return used->pins()->Pin(static_cast<uint64_t>(version),
+                               WaitLimit::Until(deadline, interrupt));
+    });
+  });
+}
+
+int32_t MV_ReaderUnpin(MV_Reader reader, int64_t version) {
+  return Readers().With(
+      reader, [&](JobReader* used) { return used->pins()->Unpin(static_cast<uint64_t>(version)); });
+}
+
+int32_t MV_ReaderMemory(MV_Reader reader, int64_t table, int64_t version, const void** values,
+                        MV_Memory* memory) {
+  return Readers().With(reader, [&](JobReader* used) -> Status {
+    if (version < 1 || values == nullptr || memory == nullptr) {
+      return Status(Code::kValue, "MV_ReaderMemory: expected a version, and places for results");
+    }
+    MV_ASSIGN_OR_RETURN(std::shared_ptr<Segment> segment,
+                        used->Memory(table, static_cast<uint64_t>(version), values));
+    return KeepMemory(std::move(segment), memory);
+  });
+}
+
 int32_t MV_RoundToBfloat16(const float* values, uint16_t* rounded, int64_t count) {
   return Guard([&]() -> Status {
     if (count < 0 || (count > 0 && (values == nullptr || rounded == nullptr))) {

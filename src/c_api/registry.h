@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "c_api/background.h"
 #include "c_api/handles.h"
+#include "memory/segment.h"
 #include "multiverso/c_api.h"
 #include "session/session.h"
 
@@ -42,6 +43,9 @@ using TableHandles = HandleTable<MV_Table, TableEntry>;
 using TableUse = TableHandles::Use;
 SessionHandles& OpenSessions();
 TableHandles& OpenTables();
+
+// Keeps memory mapped until MV_MemoryRelease.
+Status KeepMemory(std::shared_ptr<Segment> memory, MV_Memory* handle);
 
 // Called in a forked child; each is defined beside its handles, which it makes stale. The objects
 // are not destroyed, because that would unmap memory that the child may use for something else.

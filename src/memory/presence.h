@@ -45,4 +45,14 @@ void ClearPresent(int fd, int index);
 // tell. Do not ask for this process's own index, which the system reports absent.
 bool IsPresent(int fd, int index);
 
+// Returns a descriptor of another open file, whose marks are apart from those of `fd`, or -1 with
+// errno. It is open for writing, without which the system gives out no mark of one process alone.
+int OpenForMarks(int fd);
+
+// Marks this process present as number `index`, as any number of processes may at the same time.
+Status MarkShared(int fd, int index);
+
+// Closes a descriptor, and with the last copy of it the marks. May be called in a forked child.
+void CloseMarks(int fd);
+
 }  // namespace multiverso

@@ -87,7 +87,7 @@ struct TableLabel {
 struct alignas(64) NodeControl {
   // Observers, such as `multiverso top`, check the magic number and the sizes before they trust
   // other fields (NodeSnapshot). The magic number is written after all fields up to `started`.
-  static constexpr uint64_t kMagic = 0x3345444f4e2d564d;  // "MV-NODE3"
+  static constexpr uint64_t kMagic = 0x3445444f4e2d564d;  // "MV-NODE4"
   std::atomic<uint64_t> magic;
   uint32_t bytes_of_slot;
   uint32_t bytes_of_recorder;
@@ -128,9 +128,14 @@ struct alignas(64) NodeControl {
 
   // The number of tables that have been created, so that readers look for new ones.
   std::atomic<uint32_t> tables_created;
-  // Publications are numbered from 1. Number n is in buffer n % 2 of each table (TableHeader),
-  // which stays as it is until `publishing` is n + 2.
-  std::atomic<uint64_t> publishing;    // the latest that has begun
+  // Publications are numbered from 1. Buffer i of each dense table (TableHeader) has publication
+  // contents[i], or is free or being overwritten if that is 0 (BufferPins). Tables of which only
+  // some rows exist alternate between two buffers, whose publications are at the end of `contents`.
+  static constexpr int kBuffers = 4;
+  std::atomic<uint64_t> contents[kBuffers + 2];
+  std::atomic<uint64_t>& content_of(bool is_lazy, int buffer) {
+    return contents[is_lazy ? kBuffers + buffer : buffer];
+  }
   std::atomic<uint64_t> published;     // the latest that is complete
   std::atomic<int64_t> steps[2];       // of publication n, in steps[n % 2]
   std::atomic<uint32_t> publications;  // `published` modulo 2^32, on which readers sleep

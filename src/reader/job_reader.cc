@@ -67,6 +67,7 @@ std::string JobReader::EndReason() const {
 }
 
 void JobReader::ForgetInChild() {
+  pins_.ForgetInChild();
   session_.segment()->ForgetInChild();
   // Another thread may have been changing the list at the moment of the fork.
   if (!mutex_.try_lock()) return;
@@ -114,7 +115,7 @@ std::shared_ptr<JobReader::TableView> JobReader::Open(const std::string& path) c
     if (!live.ok()) return nullptr;
     view->live = std::move(live.value());
   }
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < TableHeader::BuffersOf(header.published_spec); ++i) {
     const int64_t offset = header.buffers[i].offset;
     if (offset < kPage || offset >= view->segment.bytes()) return nullptr;
     auto copy = TableShard::MakeShard(header.published_spec, header.published_rows, /*workers=*/0,
@@ -129,9 +130,9 @@ void JobReader::FindTables() {
   const uint32_t created = control_->tables_created.load(std::memory_order_acquire);
   // A table that the session has released stays in the version that it has published last.
   const uint64_t published = control_->published.load(std::memory_order_acquire);
-  const auto is_gone = [published](const auto& table) {
+  const auto is_gone = [&](const auto& table) {
     return table->header->is_released.load() != 0 &&
-           (published == 0 || table->header->BufferOf(published).published.load() != published);
+           BufferWith(published, control_, *table->header) < 0;
   };
   tables_.erase(std::remove_if(tables_.begin(), tables_.end(), is_gone), tables_.end());
   if (created == tables_seen_) return;
@@ -173,14 +174,14 @@ Result<std::string> JobReader::Json() {
   const uint64_t published = control_->published.load(std::memory_order_acquire);
   const auto describe = [&](const std::shared_ptr<TableView>& view) {
     const TableHeader& header = *view->header;
-    const bool is_published = header.buffers[published % 2].published.load() == published;
+    const bool is_published = BufferWith(published, control_, header) >= 0;
     JsonObject object;
     object.Add("id", header.id).Add("name", TextOf(header.spec.name));
     object.Add("kind", header.spec.kind).Add("dtype", header.spec.dtype);
     object.Add("num_row", header.spec.num_row).Add("num_col", header.spec.num_col);
     object.Add("first_row", header.published_rows.first);
     object.Add("end_row", header.published_rows.end).Add("is_live", view->live != nullptr);
-    return object.Add("is_published", published > 0 && is_published).Take();
+    return object.Add("is_published", is_published).Take();
   };
   JsonObject job;
   job.Add("name", TextOf(control_->name)).Add("version", published);
@@ -234,17 +235,16 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
     }
     return view->live->Run(request, &progress, limit);
   }
-  if (header.BufferOf(version).published.load(std::memory_order_acquire) != version) {
+  const int buffer = BufferWith(version, control_, header);
+  if (buffer < 0) {
     if (version > control_->published.load()) {
       return Status(Code::kValue, StrCat("version: expected at most ", control_->published.load(),
                                          ", received ", version));
     }
     return Status::Outdated();
   }
-  MV_RETURN_IF_NOT_OK(view->copies[version % 2]->Run(request, &progress, limit));
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return control_->publishing.load(std::memory_order_relaxed) < version + 2 ? Status::Ok()
-                                                                            : Status::Outdated();
+  MV_RETURN_IF_NOT_OK(view->copies[buffer]->Run(request, &progress, limit));
+  return BufferWith(version, control_, header) == buffer ? Status::Ok() : Status::Outdated();
 }
 
 Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype, int64_t first,
@@ -252,7 +252,7 @@ Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype,
                                    void* values) {
   const std::shared_ptr<TableView> view = Find(table);  // keeps the memory during the call
   if (view == nullptr) return Status(Code::kState, StrCat("table number ", table, " is released"));
-  TableHeader& header = *view->header;
+  const TableHeader& header = *view->header;
   const TableSpec& spec = header.published_spec;
   const std::string where = StrCat("table '", TextOf(spec.name), "': ");
   const auto stored = static_cast<DType>(spec.dtype);
@@ -263,8 +263,10 @@ Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype,
                                        "expected elements of the table, as they are stored "
                                        "or as bfloat16"));
   }
+  const int buffer = BufferWith(version, control_, header);
+  if (buffer < 0) return Status::Outdated();
   MV_ASSIGN_OR_RETURN(const char* const parameters,
-                      PublishedParameters(&header, view->segment.data(), version));
+                      PublishedParameters(header, view->segment.data(), buffer));
   const char* const now = parameters + first * SizeOf(stored);
   const int64_t bytes = SizeOf(dtype);
   std::vector<uint16_t> rounded(rounds ? kChangesBlock : 0);
@@ -286,12 +288,22 @@ Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype,
                                     places + found, static_cast<char*>(values) + found * bytes));
     found += changed;
   }
-  std::atomic_thread_fence(std::memory_order_acquire);
-  const bool is_complete =
-      header.BufferOf(version).published.load(std::memory_order_acquire) == version &&
-      control_->publishing.load(std::memory_order_relaxed) < version + 2;
-  if (!is_complete) return Status::Outdated();
+  if (BufferWith(version, control_, header) != buffer) return Status::Outdated();
   return found;
+}
+
+Result<std::shared_ptr<Segment>> JobReader::Memory(int64_t table, uint64_t version,
+                                                   const void** values) {
+  const std::shared_ptr<TableView> view = Find(table);
+  if (view == nullptr) return Status(Code::kState, StrCat("table number ", table, " is released"));
+  const int buffer = BufferWith(version, control_, *view->header);
+  if (buffer < 0) return Status::Outdated();
+  Result<const char*> parameters = PublishedParameters(*view->header, view->segment.data(), buffer);
+  if (!parameters.ok()) {
+    return parameters.status().In(StrCat("table '", TextOf(view->header->spec.name), "'"));
+  }
+  *values = parameters.value();
+  return std::shared_ptr<Segment>(view, &view->segment);
 }
 
 Status JobReader::Wait(uint64_t number, uint64_t* published, int64_t* step,

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "memory/robust_lock.h"
 #include "memory/segment.h"
+#include "node/buffer_pins.h"
 #include "node/find_sessions.h"
 #include "shard/shard.h"
 #include "table/table_header.h"
@@ -39,8 +40,8 @@ class JobReader final : private OwnerProbe {
   // Returns the tables and the last publication as a JSON object.
   Result<std::string> Json();
   // Runs a request that gets values or cells. `version` is 0 for the table as it is now, or the
-  // number of a publication. Returns outdated if the session has published too much since then
-  // for this version to be complete.
+  // number of a publication. Returns outdated if the session has published so much since then that
+  // no buffer has this version any more.
   Status Run(int64_t table, uint64_t version, const Request& request, int64_t count,
              const WaitLimit& limit);
   // Compares `count` elements, from element `first` on, of a table as of publication `version` with
@@ -50,6 +51,12 @@ class JobReader final : private OwnerProbe {
   Result<int64_t> Compare(int64_t table, uint64_t version, DType dtype, int64_t first,
                           int64_t count, void* before, uint32_t* counts, uint16_t* places,
                           void* values);
+  BufferPins* pins() { return &pins_; }
+  // Sets *values to the parameters of a table as of publication `version`, row after row, in
+  // read-only memory, which is mapped as long as the result is kept. They change when a later
+  // publication takes the buffer, unless it is pinned. Returns ValueError for a table of which only
+  // some rows exist, and outdated as Run does.
+  Result<std::shared_ptr<Segment>> Memory(int64_t table, uint64_t version, const void** values);
   // Waits for publication `number`. Sets *published to the last publication, and *step to its step.
   // Returns OperationTimeout after the deadline, and StateError if the session ends before.
   Status Wait(uint64_t number, uint64_t* published, int64_t* step, const WaitLimit& limit);
@@ -60,12 +67,14 @@ class JobReader final : private OwnerProbe {
   struct TableView {
     Segment segment;
     TableHeader* header = nullptr;
-    std::unique_ptr<Shard> live;       // null if a get cannot read the table itself
-    std::unique_ptr<Shard> copies[2];  // the buffers of publications
+    std::unique_ptr<Shard> live;  // null if a get cannot read the table itself
+    std::unique_ptr<Shard> copies[NodeControl::kBuffers];  // the buffers of publications
   };
 
   explicit JobReader(FoundSession session)
-      : session_(std::move(session)), control_(session_.control()) {}
+      : session_(std::move(session)),
+        control_(session_.control()),
+        pins_(control_, session_.segment()->fd()) {}
 
   bool IsAlive(int owner) const override { return session_.IsAlive(owner); }
   // Looks for tables that have been created since the last call.
@@ -76,6 +85,7 @@ class JobReader final : private OwnerProbe {
 
   FoundSession session_;
   NodeControl* control_;
+  BufferPins pins_;
   std::mutex mutex_;
   bool has_ended_ = false;
   std::atomic<bool> is_closing_{false};

@@ -25,6 +25,9 @@ Status NeedsLinux() {
 Status MarkPresent(int /*fd*/, int /*index*/) { return NeedsLinux(); }
 void ClearPresent(int /*fd*/, int /*index*/) {}
 bool IsPresent(int /*fd*/, int /*index*/) { return true; }
+int OpenForMarks(int /*fd*/) { return -1; }
+Status MarkShared(int /*fd*/, int /*index*/) { return NeedsLinux(); }
+void CloseMarks(int /*fd*/) {}
 
 std::string HostName() {
   const char* const name = std::getenv("COMPUTERNAME");

@@ -7,6 +7,7 @@
 #include "base/failpoint.h"
 #include "base/text.h"
 #include "memory/futex.h"
+#include "node/buffer_pins.h"
 #include "table/publication.h"
 
 namespace multiverso {
@@ -17,32 +18,38 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
   const Membership& members = context->members();
   NodeControl* const control = context->memory()->control();
   const uint64_t number = control->published.load() + 1;
-  // A reader that sees a change of a buffer must also see this number. No rank changes a buffer
-  // before all ranks have reached the negotiation.
-  control->publishing.store(number);
   CheckpointRequest request;
   request.step = step;
   MV_ASSIGN_OR_RETURN(Tables covered, Negotiate(context, CollectiveKind::kPublish, request,
                                                 std::move(tables), num_created, limit));
-  Status status;
   for (const auto& table : covered) {
-    if (table->spec().is_on_disk()) {
-      return Status(Code::kState, StrCat(table->Where("publish"),
-                                         ": expected tables in memory, received one with backing"));
-    }
-    if (status.ok()) status = table->consistency()->Settle(limit);
+    if (!table->spec().is_on_disk()) continue;
+    return Status(Code::kState, StrCat(table->Where("publish"),
+                                       ": expected tables in memory, received one with backing"));
   }
-  // After this allgather, all nodes have applied the rounds.
-  MV_RETURN_IF_NOT_OK(world->Allgather(CollectiveKind::kPublish, status, limit));
   const std::vector<int> copiers = world->participants();
   std::vector<int> here;
   for (const int rank : copiers) {
     if (members.is_local(rank)) here.push_back(rank);
   }
+  Status status;
+  for (const auto& table : covered) {
+    if (status.ok()) status = table->consistency()->Settle(limit);
+  }
+  int32_t buffer = -1;  // which the first rank of each node chooses
+  if (status.ok() && members.rank() == here.front()) {
+    status = TakeBuffer(control, context->memory()->segment().fd()).StoreIn(&buffer);
+    (void)MV_FAILPOINT("publish.chosen");
+  }
+  // After this allgather, all nodes have applied the rounds. No rank changes a buffer before.
+  MV_RETURN_IF_NOT_OK(world->Agree(CollectiveKind::kPublish, status, copiers,
+                                   " before it had applied the rounds", limit, &buffer,
+                                   sizeof(buffer)));
+  buffer = world->payload(here.front()).Read<int32_t>();
   const auto share = std::find(here.begin(), here.end(), members.rank()) - here.begin();
   std::vector<Publication> publications;
   for (const auto& table : covered) {
-    publications.emplace_back(table.get(), number);
+    publications.emplace_back(table.get(), number, buffer);
     if (status.ok()) {
       status =
           publications.back().Copy(static_cast<int>(share), static_cast<int>(here.size()), limit);
@@ -56,6 +63,8 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
   if (control->published.load() < number) {
     for (Publication& publication : publications) publication.Complete();
     (void)MV_FAILPOINT("publish.complete");
+    control->content_of(/*is_lazy=*/false, buffer).store(number);
+    control->content_of(/*is_lazy=*/true, static_cast<int>(number % 2)).store(number);
     control->steps[number % 2].store(step);
     control->published.store(number);
     // After `published`, since a reader that has seen the new word sleeps until the next one.

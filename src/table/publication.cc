@@ -10,11 +10,13 @@
 
 namespace multiverso {
 
-Publication::Publication(Table* table, uint64_t number)
+Publication::Publication(Table* table, uint64_t number, int buffer)
     : table_(table),
       number_(number),
       header_(table->here()->header()),
-      buffer_(&header_->BufferOf(number)) {}
+      buffer_(
+          &header_->buffers[header_->published_spec.is_lazy() ? number % 2
+                                                              : static_cast<uint64_t>(buffer)]) {}
 
 Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
   const TableSpec& spec = header_->published_spec;
@@ -53,15 +55,25 @@ void Publication::Complete() {
   buffer_->published.store(number_);
 }
 
-Result<const char*> PublishedParameters(TableHeader* header, char* base, uint64_t number) {
-  const TableSpec& spec = header->published_spec;
-  if (spec.is_lazy()) {
-    return Status(Code::kValue,
-                  StrCat("expected a table all of whose rows exist, received ", spec.Describe()));
+int BufferWith(uint64_t publication, NodeControl* control, const TableHeader& header) {
+  const bool is_lazy = header.published_spec.is_lazy();
+  std::atomic_thread_fence(std::memory_order_acquire);  // reads of the buffer come before
+  for (int i = 0; publication != 0 && i < TableHeader::BuffersOf(header.published_spec); ++i) {
+    const bool is_complete = control->content_of(is_lazy, i).load() == publication;
+    if (is_complete && header.buffers[i].published.load() == publication) return i;
   }
-  const StripeLayout layout = TableShard::LayoutOf(spec, header->published_rows.count());
+  return -1;
+}
+
+Result<const char*> PublishedParameters(const TableHeader& header, char* base, int buffer) {
+  const TableSpec& spec = header.published_spec;
+  if (spec.is_lazy()) {
+    return Status(Code::kValue, StrCat("expected a table all of whose rows exist, received ",
+                                       spec.Describe(), ", of which View.cut makes a copy"));
+  }
+  const StripeLayout layout = TableShard::LayoutOf(spec, header.published_rows.count());
   MV_ASSIGN_OR_RETURN(ShardStorage storage, TableShard::StorageOf(spec, layout, /*workers=*/0));
-  storage.Attach(base + header->BufferOf(number).offset);
+  storage.Attach(base + header.buffers[buffer].offset);
   return static_cast<const char*>(storage.parameters());
 }
 

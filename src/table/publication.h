@@ -18,8 +18,9 @@ namespace multiverso {
 
 class Publication {
  public:
-  // Makes publication `number` of a table, of a session that has a name.
-  Publication(Table* table, uint64_t number);
+  // Makes publication `number` of a table, of a session that has a name. `buffer` is what
+  // BufferPins::TakeBuffer has returned on this node.
+  Publication(Table* table, uint64_t number, int buffer);
 
   // Copies one of `shares` equal shares of the changes.
   Status Copy(int share, int shares, const WaitLimit& limit);
@@ -34,8 +35,12 @@ class Publication {
   int64_t version_ = 0;
 };
 
-// Returns the parameters as of a publication, row after row, in the segment that begins at `base`.
-// Returns ValueError for a table of which only some rows exist.
-Result<const char*> PublishedParameters(TableHeader* header, char* base, uint64_t number);
+// Returns the buffer in which a table has a publication, or -1. What has been read from the buffer
+// is complete if a second call returns the same.
+int BufferWith(uint64_t publication, NodeControl* control, const TableHeader& header);
+
+// Returns the parameters in a buffer, row after row, in the segment that begins at `base`. Returns
+// ValueError for a table of which only some rows exist.
+Result<const char*> PublishedParameters(const TableHeader& header, char* base, int buffer);
 
 }  // namespace multiverso

@@ -1,13 +1,16 @@
 // TableHeader: describes a table in its own segment, for readers, which find segments among the
 // open files of the ranks. Only the tables of sessions that have a name have a header.
 //
-// Behind the shard and the memory of the consistency mode lie two buffers for publications. Each is
+// Behind the shard and the memory of the consistency mode lie the buffers for publications. Each is
 // laid out as the segment of a shard without state, which a reader can read like the table itself.
+// Two of them are in use, and more of a dense table while readers pin what is in these
+// (BufferPins).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
+#include "node/control_segment.h"
 #include "shard/storage.h"
 #include "table/partition.h"
 #include "table/table_spec.h"
@@ -15,7 +18,7 @@
 namespace multiverso {
 
 struct TableHeader {
-  static constexpr uint64_t kMagic = 0x314c4241542d564d;  // "MV-TABL1"
+  static constexpr uint64_t kMagic = 0x324c4241542d564d;  // "MV-TABL2"
   std::atomic<uint64_t> magic;                            // set last
   uint64_t session;                                       // NodeControl::session
   int64_t id;
@@ -33,9 +36,10 @@ struct TableHeader {
   };
   TableSpec published_spec;
   RowRange published_rows;  // in the buffers: all rows, or those of this node if rows are lazy
-  Buffer buffers[2];        // publication n is in buffers[n % 2]
+  Buffer buffers[NodeControl::kBuffers];
 
-  Buffer& BufferOf(uint64_t publication) { return buffers[publication % 2]; }
+  // Returns how many buffers such a table has. Pages that are never touched take no memory.
+  static int BuffersOf(const TableSpec& spec) { return spec.is_lazy() ? 2 : NodeControl::kBuffers; }
 };
 
 static_assert(sizeof(TableHeader) <= ShardStorage::kHeaderRoomBytes);

@@ -182,7 +182,7 @@ Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& 
   int64_t published = 0;
   if (HasHeader(spec, members)) {
     MV_ASSIGN_OR_RETURN(const int64_t buffer, BufferBytesOf(spec, partition));
-    published = 2 * buffer;
+    published = TableHeader::BuffersOf(spec) * buffer;
   }
   return TableBytes{needed, shard - needed + RoundUp(consistency, kPage) + published,
                     PagesOf(spec, shard)};
@@ -279,7 +279,8 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
     header->num_workers = members.num_workers();
     header->published_spec = PublishedSpecOf(spec);
     header->published_rows = PublishedRowsOf(spec, partition);
-    for (int i = 0; i < 2; ++i) header->buffers[i].offset = end - (2 - i) * buffer;
+    const int buffers = TableHeader::BuffersOf(spec);
+    for (int i = 0; i < buffers; ++i) header->buffers[i].offset = end - (buffers - i) * buffer;
     header->magic.store(TableHeader::kMagic, std::memory_order_release);
   }
   // Every rank stores the same values, before any rank can use the table.

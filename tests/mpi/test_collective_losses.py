@@ -30,7 +30,13 @@ CALLS = {
     "save": LONG_POINTS,
     "save_in_background": LEADER_POINTS,
     "load": LONG_POINTS,
-    "publish": (*LONG_POINTS, "publish.copy/leader", "publish.copy/last", "publish.complete/last"),
+    "publish": (
+        *LONG_POINTS,
+        "publish.chosen/leader",
+        "publish.copy/leader",
+        "publish.copy/last",
+        "publish.complete/last",
+    ),
 }
 #: Ranks on two nodes: one job can lose 14 of them.
 RANKS = 16

@@ -47,9 +47,9 @@ def group():
     path.rmdir()
 
 
-@pytest.mark.parametrize(("np", "enter"), [(1, AS_ROOT), (3, AS_ROOT), (1, BELOW), (2, BELOW)])
-def test_ranks_without_memory_get_an_error_and_are_not_killed(np, enter, group):
-    program = [sys.executable, str(launch.PROGRAMS / "memory_limit.py"), str(LIMIT)]
+def run_in(group, np, enter, *arguments):
+    """Run the program, of which the kernel must kill no process; return what it has printed."""
+    program = [sys.executable, str(launch.PROGRAMS / "memory_limit.py"), str(LIMIT), *arguments]
     if np > 1:
         program = [str(find_mpirun()), "-np", str(np), *program]
     command = ["unshare", "-m", "sh", "-c", enter, str(group), *program]
@@ -57,7 +57,18 @@ def test_ranks_without_memory_get_an_error_and_are_not_killed(np, enter, group):
     if "unshare" in result.stderr or "mount:" in result.stderr:
         pytest.skip(f"needs a mount namespace of its own: {result.stderr}")
     assert result.returncode == 0, result.stderr
-    assert result.stdout.count("are free on this machine") == np, result.stdout
-    assert result.stdout.count("has 1.5 GiB of memory") == np, result.stdout
     assert "oom_kill 0" in (group / "memory.oom_control").read_text()
     assert int((group / "memory.max_usage_in_bytes").read_text()) > LIMIT // 2
+    return result.stdout
+
+
+@pytest.mark.parametrize(("np", "enter"), [(1, AS_ROOT), (3, AS_ROOT), (1, BELOW), (2, BELOW)])
+def test_ranks_without_memory_get_an_error_and_are_not_killed(np, enter, group):
+    printed = run_in(group, np, enter)
+    assert printed.count("are free on this machine") == np, printed
+    assert printed.count("has 1.5 GiB of memory") == np, printed
+
+
+def test_publication_without_memory_for_another_version_fails_until_a_pin_ends(group):
+    printed = run_in(group, 1, AS_ROOT, "pins")
+    assert printed.count("are free on this machine") == 2, printed

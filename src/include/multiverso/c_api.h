@@ -282,6 +282,18 @@ MV_EXPORT int32_t MV_ReaderClose(MV_Reader reader);
 MV_EXPORT int32_t MV_ReaderCompare(MV_Reader reader, int64_t table, int64_t version, int32_t dtype,
                                    int64_t first, int64_t count, void* before, uint32_t* counts,
                                    uint16_t* places, void* values, int64_t* changed);
+/* Keeps the tables all of whose rows exist as they are in a version, until MV_ReaderUnpin has been
+ * called as often, the reader is closed, or its process ends. The session continues, and never
+ * waits: it publishes to other memory, up to two more copies of these tables. MV_ERR_STATE if
+ * readers have pinned two other versions. MV_OUTDATED as MV_ReaderRun. */
+MV_EXPORT int32_t MV_ReaderPin(MV_Reader reader, int64_t version);
+MV_EXPORT int32_t MV_ReaderUnpin(MV_Reader reader, int64_t version);
+/* Sets *values to the elements of a table in a version, row after row, in read-only memory that the
+ * session shares with all its readers. They stay as they are while the version is pinned, and the
+ * memory stays mapped until MV_MemoryRelease. MV_ERR_VALUE for a table of which only some rows
+ * exist. MV_OUTDATED as MV_ReaderRun, and if the version does not have the table. */
+MV_EXPORT int32_t MV_ReaderMemory(MV_Reader reader, int64_t table, int64_t version,
+                                  const void** values, MV_Memory* memory);
 /* Rounds float32 to the nearest bfloat16, ties to even. Needs no session. */
 MV_EXPORT int32_t MV_RoundToBfloat16(const float* values, uint16_t* rounded, int64_t count);
 

@@ -1,5 +1,6 @@
-"""Changes rows until there is no memory for more, and checks what has been changed."""
+"""Changes rows, or pins versions, until there is no memory for more, and checks the tables."""
 
+import os
 import sys
 
 import numpy as np
@@ -37,5 +38,26 @@ def main():
         sys.stdout.write(f"{refusal}\n")
 
 
+def pins():
+    """Publish a table that fits three times: with the buffers of two versions, but not of three."""
+    with mv.session(name=f"limited-{os.getpid()}"):
+        table = mv.ArrayTableHandler(int(sys.argv[1]) // 100 * 28 // 4, name="array")
+        with mv.attach(os.getpid()) as view:
+            mv.publish(1)
+            with view.pinned() as cut:
+                table.add(np.ones(table.size, np.float32))
+                mv.publish(2)
+                for _ in range(2):
+                    try:
+                        mv.publish(3)
+                    except MemoryError as error:
+                        sys.stdout.write(f"{error}\n")
+                assert cut["array"].max() == 0
+            mv.publish(3)
+            with view.pinned() as cut:
+                assert (cut.version, cut.step) == (3, 3)
+                assert cut["array"].min() == 1
+
+
 if __name__ == "__main__":
-    main()
+    pins() if "pins" in sys.argv else main()

@@ -1,0 +1,291 @@
+#include "node/buffer_pins.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "memory/presence.h"
+#include "memory/segment.h"
+#include "support/processes.h"
+#include "support/status.h"
+
+namespace multiverso::testing {
+namespace {
+
+constexpr int kBuffers = NodeControl::kBuffers;
+// The lock by which readers take turns.
+constexpr int kTurn = (1 << 20) + kBuffers;
+
+WaitLimit Limit() { return WaitLimit::Until(Patience()); }
+
+class BufferPinsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    segment_ = ValueOf(Segment::CreateShared(sizeof(NodeControl)));
+    ASSERT_TRUE(MarkPresent(fd(), 0).ok());
+  }
+
+  NodeControl* control() const { return reinterpret_cast<NodeControl*>(segment_.data()); }
+  int fd() const { return segment_.fd(); }
+  std::unique_ptr<BufferPins> Reader() const {
+    return std::make_unique<BufferPins>(control(), fd());
+  }
+  // Starts a process that opens the segment as a reader does, pins version 1 and then runs `then`.
+  template <class Then>
+  Child StartReader(const Then& then) const {
+    return Child([this, &then] {
+      const Segment mine = ValueOf(Segment::OpenShared(segment_.locator()));
+      BufferPins reader(reinterpret_cast<NodeControl*>(mine.data()), mine.fd());
+      if (!reader.Pin(1, Limit()).ok()) return 1;
+      then(&reader);
+      return SleepForGood();
+    });
+  }
+  uint64_t ContentOf(int buffer) const { return control()->content_of(false, buffer).load(); }
+
+  // Makes a publication as a session does, and returns its buffer.
+  int Publish() const {
+    const int buffer = ValueOf(TakeBuffer(control(), fd()));
+    EXPECT_EQ(ContentOf(buffer), 0U);
+    const uint64_t number = control()->published.load() + 1;
+    EXPECT_EQ(control()->content_of(true, static_cast<int>(number % 2)).load(), 0U);
+    control()->content_of(true, static_cast<int>(number % 2)).store(number);
+    control()->content_of(false, buffer).store(number);
+    control()->published.store(number);
+    return buffer;
+  }
+
+  Segment segment_;
+};
+
+TEST_F(BufferPinsTest, TwoBuffersAlternateWithoutPins) {
+  for (int number = 1; number <= 10; ++number) {
+    EXPECT_EQ(Publish(), (number + 1) % 2);
+    EXPECT_EQ(control()->content_of(true, number % 2).load(), static_cast<uint64_t>(number));
+  }
+}
+
+TEST_F(BufferPinsTest, PublicationsGoAroundPins) {
+  const auto reader = Reader();
+  Publish();
+  ASSERT_TRUE(reader->Pin(1, Limit()).ok());
+  EXPECT_EQ(Publish(), 1);
+  EXPECT_EQ(Publish(), 2);
+  ASSERT_TRUE(reader->Pin(3, Limit()).ok());
+  EXPECT_EQ(Publish(), 1);
+  EXPECT_EQ(Publish(), 3);
+  EXPECT_EQ(Publish(), 1);
+  EXPECT_EQ(ContentOf(0), 1U);
+  EXPECT_EQ(ContentOf(2), 3U);
+  EXPECT_TRUE(reader->Unpin(1).ok());
+  EXPECT_EQ(Publish(), 0);
+  EXPECT_EQ(Publish(), 1);
+}
+
+TEST_F(BufferPinsTest, ThirdVersionIsRefusedAndSharedOnesAreNot) {
+  const auto first = Reader();
+  const auto second = Reader();
+  Publish();
+  ASSERT_TRUE(first->Pin(1, Limit()).ok());
+  Publish();
+  ASSERT_TRUE(second->Pin(2, Limit()).ok());
+  Publish();
+  for (const auto* reader : {&first, &second}) {
+    EXPECT_TRUE(IsError((*reader)->Pin(3, Limit()), Code::kState, "pinned 2 other versions"));
+  }
+  EXPECT_TRUE(Reader()->Pin(1, Limit()).ok());
+  EXPECT_TRUE(Reader()->Pin(2, Limit()).ok());
+  EXPECT_TRUE(first->Unpin(1).ok());
+  EXPECT_TRUE(second->Pin(3, Limit()).ok());
+}
+
+TEST_F(BufferPinsTest, PinLastsUntilAsManyUnpins) {
+  const auto reader = Reader();
+  Publish();
+  EXPECT_TRUE(IsError(reader->Unpin(1), Code::kState, "version 1 is not pinned"));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(reader->Pin(1, Limit()).ok());
+  for (int i = 0; i < 3; ++i) {
+    for (int number = 0; number < 5; ++number) EXPECT_NE(Publish(), 0);
+    ASSERT_TRUE(reader->Unpin(1).ok());
+  }
+  EXPECT_TRUE(Publish() == 0 || Publish() == 0);
+  EXPECT_EQ(reader->Unpin(1).code(), Code::kState);
+}
+
+TEST_F(BufferPinsTest, VersionThatIsGoneIsOutdated) {
+  const auto reader = Reader();
+  EXPECT_EQ(reader->Pin(0, Limit()).code(), Code::kOutdated);
+  for (int number = 1; number <= 3; ++number) Publish();
+  EXPECT_EQ(reader->Pin(1, Limit()).code(), Code::kOutdated);
+  EXPECT_EQ(reader->Pin(4, Limit()).code(), Code::kOutdated);
+  EXPECT_TRUE(reader->Pin(2, Limit()).ok());
+  EXPECT_TRUE(reader->Pin(3, Limit()).ok());
+}
+
+TEST_F(BufferPinsTest, EndWithTheReader) {
+  const int before = OpenDescriptors();
+  Publish();
+  auto reader = Reader();
+  ASSERT_TRUE(reader->Pin(1, Limit()).ok());
+  EXPECT_EQ(OpenDescriptors(), before + 1);
+  Publish();
+  EXPECT_EQ(Publish(), 2);
+  reader.reset();
+  EXPECT_EQ(OpenDescriptors(), before);
+  EXPECT_EQ(Publish(), 0);
+}
+
+TEST_F(BufferPinsTest, EndWhenTheProcessIsKilled) {
+  const Shared<std::atomic<int>> pinned;
+  Publish();
+  Child child = StartReader([&](BufferPins* /*reader*/) { pinned->store(1); });
+  ASSERT_TRUE(Eventually([&] { return pinned->load() == 1; }));
+  Publish();
+  EXPECT_EQ(Publish(), 2);
+  ASSERT_EQ(child.Kill(), -1);
+  EXPECT_EQ(Publish(), 0);
+}
+
+TEST_F(BufferPinsTest, EndWithTheProcessIfItsForkedChildForgetsThem) {
+  const Shared<std::atomic<int>> grandchild;
+  Publish();
+  Child child = StartReader([&](BufferPins* reader) {
+    if (fork() != 0) return;
+    reader->ForgetInChild();
+    grandchild->store(getpid());
+  });
+  ASSERT_TRUE(Eventually([&] { return grandchild->load() != 0; }));
+  Publish();
+  EXPECT_EQ(Publish(), 2);
+  ASSERT_EQ(child.Kill(), -1);
+  EXPECT_EQ(Publish(), 0);
+  EXPECT_EQ(kill(grandchild->load(), SIGKILL), 0);
+}
+
+TEST_F(BufferPinsTest, SuspendedReaderDelaysReadersButNotTheSession) {
+  Publish();
+  const int suspended = OpenForMarks(fd());
+  ASSERT_TRUE(MarkPresent(suspended, kTurn).ok());
+  const auto reader = Reader();
+  EXPECT_TRUE(IsError(reader->Pin(1, WaitLimit::For(std::chrono::milliseconds(1))), Code::kTimeout,
+                      "another process"));
+  for (int number = 0; number < 5; ++number) Publish();
+  CloseMarks(suspended);
+  EXPECT_TRUE(reader->Pin(6, Limit()).ok());
+}
+
+TEST_F(BufferPinsTest, PublicationFailsRatherThanOverwriteIfAllBuffersAreLocked) {
+  for (int number = 1; number <= 3; ++number) Publish();
+  const int other = OpenForMarks(fd());
+  for (int buffer = 0; buffer < kBuffers; ++buffer) {
+    ASSERT_TRUE(MarkShared(other, (1 << 20) + buffer).ok());
+  }
+  const std::vector<uint64_t> before = {ContentOf(0), ContentOf(1), ContentOf(2), ContentOf(3)};
+  EXPECT_TRUE(IsError(TakeBuffer(control(), fd()).status(), Code::kState, "pinned by readers"));
+  EXPECT_EQ(before,
+            (std::vector<uint64_t>{ContentOf(0), ContentOf(1), ContentOf(2), ContentOf(3)}));
+  CloseMarks(other);
+  Publish();
+}
+
+TEST_F(BufferPinsTest, NothingIsPinnedWhereNoProcessCanOpenTheSegment) {
+  EXPECT_EQ(ValueOf(TakeBuffer(control(), -1)), 0);
+}
+
+// Compares random publications and pins of three readers with a model.
+TEST_F(BufferPinsTest, RandomProgramsKeepWhatIsPinned) {
+  std::mt19937 random(7);
+  std::vector<std::unique_ptr<BufferPins>> readers;
+  std::vector<std::map<uint64_t, int>> uses(3);  // of versions, by reader
+  for (int i = 0; i < 3; ++i) readers.push_back(Reader());
+  std::map<uint64_t, int> buffer_of;
+  const auto pinned = [&] {
+    std::set<uint64_t> versions;
+    for (const auto& used : uses) {
+      for (const auto& [version, count] : used) {
+        if (count > 0) versions.insert(version);
+      }
+    }
+    return versions;
+  };
+  int refused = 0;
+  for (int step = 0; step < 5000; ++step) {
+    const size_t who = random() % readers.size();
+    const uint64_t latest = control()->published.load();
+    const auto kept = pinned();
+    ASSERT_LE(kept.size(), 2U);
+    for (const uint64_t version : kept) ASSERT_EQ(ContentOf(buffer_of.at(version)), version);
+    if (random() % 3 == 0) {
+      const int buffer = Publish();
+      for (const uint64_t version : kept) ASSERT_NE(buffer, buffer_of.at(version));
+      ASSERT_TRUE(latest == 0 || buffer != buffer_of.at(latest));
+      buffer_of[latest + 1] = buffer;
+    } else if (random() % 2 == 0 && latest > 0) {
+      const uint64_t version = latest - (random() % 4 == 0 && latest > 1 ? 1 : 0);
+      const bool is_there = ContentOf(buffer_of.at(version)) == version;
+      const bool is_allowed = kept.count(version) != 0 || kept.size() < 2;
+      const Status status = readers[who]->Pin(version, Limit());
+      ASSERT_EQ(status.code(), !is_there ? Code::kOutdated : is_allowed ? Code::kOk : Code::kState);
+      if (status.ok()) ++uses[who][version];
+      if (status.code() == Code::kState) ++refused;
+    } else if (!kept.empty()) {
+      const uint64_t version = *kept.begin();
+      ASSERT_EQ(readers[who]->Unpin(version).ok(), uses[who][version] > 0);
+      if (uses[who][version] > 0) --uses[who][version];
+    }
+  }
+  EXPECT_GT(refused, 0);
+}
+
+// Readers pin while publications are made: what they have pinned must never change.
+TEST_F(BufferPinsTest, PinsRaceWithPublications) {
+  constexpr int kPins = 1000;
+  std::atomic<uint64_t> values[kBuffers] = {};
+  std::atomic<int> pins{0};
+  const auto publish = [&] {
+    const int buffer = ValueOf(TakeBuffer(control(), fd()));
+    const uint64_t number = control()->published.load() + 1;
+    values[buffer].store(number);
+    control()->content_of(false, buffer).store(number);
+    control()->published.store(number);
+  };
+  const auto read = [&] {
+    const auto reader = Reader();
+    while (pins.load() < kPins) {
+      const uint64_t version = control()->published.load();
+      const Status status = reader->Pin(version, Limit());
+      if (!status.ok()) {
+        EXPECT_TRUE(status.code() == Code::kOutdated || status.code() == Code::kState);
+        continue;
+      }
+      // The content may be 0 while a publication looks for pins.
+      const auto place = std::find(std::begin(values), std::end(values), version);
+      ASSERT_NE(place, std::end(values));
+      for (int look = 0; look < 20; ++look) {
+        EXPECT_EQ(place->load(), version);
+        std::this_thread::yield();
+      }
+      EXPECT_TRUE(reader->Unpin(version).ok());
+      ++pins;
+    }
+  };
+  publish();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back(read);
+  while (pins.load() < kPins) {
+    publish();
+    std::this_thread::yield();
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace multiverso::testing

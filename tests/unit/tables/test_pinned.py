@@ -1,0 +1,299 @@
+"""Views show pinned versions in place, whatever the session publishes meanwhile."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+from contextlib import ExitStack
+
+import numpy as np
+from requirements import needs_found_sessions
+from sessions import SessionCleanupTestCase
+
+import multiverso as mv
+
+SIZE = 70_000
+
+#: A reader that pins a version and keeps it until it is killed.
+READER = """
+import signal, sys
+import multiverso as mv
+with mv.attach(sys.argv[1]) as view, view.pinned(["array"]) as cut:
+    print(cut.version, flush=True)
+    signal.pause()
+"""
+
+#: The same, but a child has been forked in the block.
+FORKING_READER = """
+import os, signal, sys, time
+import multiverso as mv
+with mv.attach(sys.argv[1]) as view, view.pinned(["array"]) as cut:
+    child = os.fork()
+    if child == 0:
+        print(os.getpid(), float(cut["array"].sum()), flush=True)
+        time.sleep(600)
+    signal.pause()
+"""
+
+
+@needs_found_sessions
+class TestPinned(SessionCleanupTestCase):
+    options = {}
+
+    def setUp(self):
+        self.job = f"pinned-{os.getpid()}"
+        mv.init(name=self.job, **self.options)
+        self.array = mv.ArrayTableHandler(SIZE, name="array")
+        self.matrix = mv.MatrixTableHandler(300, 7, name="matrix", dtype="float64")
+        self.view = mv.attach(os.getpid())
+        self.addCleanup(self.view.close)
+        self.expected = {}
+        self.random = np.random.default_rng(5)
+
+    def publish(self, times=1):
+        for _ in range(times):
+            delta = np.zeros(SIZE, np.float32)
+            delta[self.random.integers(0, SIZE, 3)] = self.random.normal(size=3)
+            self.array.add(delta)
+            self.matrix.add(self.random.normal(size=(300, 7)))
+            version = mv.publish(step=10 * (len(self.expected) + 1))
+            self.expected[version] = (self.array.get(), self.matrix.get())
+
+    def check(self, cut):
+        self.assertEqual(cut.step, 10 * cut.version)
+        for name, values in zip(("array", "matrix"), self.expected[cut.version], strict=True):
+            self.assertEqual(cut[name].dtype, values.dtype)
+            self.assertEqual(cut[name].shape, values.shape)
+            self.assertEqual(cut[name].tobytes(), values.tobytes())
+
+    def start(self, program):
+        reader = subprocess.Popen(
+            [sys.executable, "-c", program, self.job], stdout=subprocess.PIPE, text=True
+        )
+        self.addCleanup(reader.stdout.close)
+        self.addCleanup(reader.wait)
+        self.addCleanup(reader.kill)
+        return reader, reader.stdout.readline().split()
+
+    def assert_refused(self):
+        with self.assertRaisesRegex(mv.errors.StateError, "pinned 2 other versions"):
+            self.view.pinned().__enter__()
+
+    def test_stays_bit_for_bit_while_others_see_what_is_published(self):
+        self.publish(3)
+        with mv.attach(os.getpid()) as other, self.view.pinned() as cut:
+            self.assertEqual((cut.version, list(cut)), (3, ["array", "matrix"]))
+            for version in range(4, 14):
+                self.publish()
+                self.check(cut)
+                seen = other.cut()
+                self.assertEqual(seen.version, version)
+                self.check(seen)
+                with other.pinned(["matrix"]) as last:
+                    self.assertEqual((last.version, list(last)), (version, ["matrix"]))
+                    self.assertEqual(last["matrix"].tobytes(), self.expected[version][1].tobytes())
+        self.publish(3)
+        with self.view.pinned() as cut:
+            self.check(cut)
+
+    def test_arrays_lie_in_shared_memory_and_cannot_be_changed(self):
+        self.publish()
+        with self.view.pinned() as cut:
+            address = cut["array"].__array_interface__["data"][0]
+            with open("/proc/self/maps") as file:
+                lines = [line.split() for line in file]
+            (line,) = (
+                line
+                for line in lines
+                if int(line[0].split("-")[0], 16) <= address < int(line[0].split("-")[1], 16)
+            )
+            self.assertEqual(line[1], "r--s")
+            self.assertIn("multiverso", line[5])
+            with self.assertRaises(ValueError):
+                cut["array"][0] = 1
+            with self.assertRaises(ValueError):
+                cut["array"].flags.writeable = True
+
+    def test_third_version_is_refused_until_one_is_free(self):
+        with ExitStack() as blocks:
+            for _ in range(2):
+                self.publish(2)
+                self.check(blocks.enter_context(self.view.pinned()))
+            self.check(blocks.enter_context(self.view.pinned()))
+            self.publish(4)
+            self.assert_refused()
+            self.publish(4)
+            self.check(self.view.cut())
+        with self.view.pinned() as cut:
+            self.assertEqual(cut.version, 12)
+            self.check(cut)
+
+    def test_killed_reader_pins_nothing(self):
+        readers = []
+        for version in (1, 2):
+            self.publish()
+            reader, printed = self.start(READER)
+            self.assertEqual(printed, [str(version)])
+            readers.append(reader)
+        self.publish(3)
+        self.assert_refused()
+        os.kill(readers[0].pid, signal.SIGSTOP)
+        self.publish(3)
+        readers[0].kill()
+        readers[0].wait()
+        with self.view.pinned() as cut:
+            self.publish(3)
+            self.check(cut)
+            self.assert_refused()
+
+    @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
+    def test_forked_child_of_a_killed_reader_pins_nothing(self):
+        with ExitStack() as blocks:
+            self.publish()
+            blocks.enter_context(self.view.pinned())
+            self.publish()
+            reader, (child, total) = self.start(FORKING_READER)
+            self.addCleanup(os.kill, int(child), signal.SIGKILL)
+            self.assertEqual(float(total), 0)  # The child sees zeros, as of all such memory.
+            self.publish()
+            self.assert_refused()
+            reader.kill()
+            reader.wait()
+            self.check(blocks.enter_context(self.view.pinned()))
+            self.publish(3)
+
+    @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
+    def test_end_of_the_block_ends_the_pin_while_a_child_lives(self):
+        self.publish()
+        with self.view.pinned():
+            self.publish()
+            child = os.fork()
+            if child == 0:
+                time.sleep(600)
+                os._exit(0)
+            self.addCleanup(os.waitpid, child, 0)
+            self.addCleanup(os.kill, child, signal.SIGKILL)
+        with self.view.pinned() as one:
+            self.publish()
+            with self.view.pinned() as two:
+                self.publish()
+                self.check(one)
+                self.check(two)
+                self.assert_refused()
+
+    def test_threads_pin_the_same_and_other_versions_of_one_view(self):
+        self.publish()
+        failures, end = [], threading.Event()
+
+        def read():
+            try:
+                while not end.is_set():
+                    with self.view.pinned() as cut:
+                        before = cut["array"].copy()
+                        for _ in range(20):
+                            self.assertEqual(before.tobytes(), cut["array"].tobytes())
+                        seen.append((cut.version, before))
+            except BaseException as error:
+                failures.append(error)
+
+        seen = []
+        threads = [threading.Thread(target=read) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        while len(seen) < 60 and not failures:
+            self.publish()
+        end.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        for version, values in seen:
+            self.assertEqual(values.tobytes(), self.expected[version][0].tobytes())
+        with ExitStack() as blocks:
+            for _ in range(2):
+                self.publish()
+                blocks.enter_context(self.view.pinned())
+
+    def test_arrays_outlive_the_block_the_view_and_the_session(self):
+        self.publish()
+        with mv.attach(os.getpid()) as view:
+            with view.pinned() as cut:
+                kept = cut["matrix"]
+                first = kept[0]
+            with view.pinned() as cut:
+                view.close()
+                self.publish(4)
+        self.assertTrue(np.isfinite(kept).all())
+        del kept, cut
+        mv.shutdown()
+        self.view.close()
+        self.assertTrue(np.isfinite(first).all())
+
+    def test_error_in_a_block_ends_the_pin(self):
+        self.publish()
+        for _ in range(3):
+            with self.assertRaises(ZeroDivisionError), self.view.pinned():
+                self.publish()
+                raise ZeroDivisionError
+        with self.view.pinned(["array"]) as cut, self.assertRaises(KeyError):
+            cut["matrix"]
+
+    def test_last_version_can_be_pinned_after_the_session(self):
+        self.publish(3)
+        self.assertEqual(list(self.view.tables), ["array", "matrix"])  # which finds them
+        mv.shutdown()
+        with self.view.pinned() as cut:
+            self.check(cut)
+
+    def test_invalid_arguments(self):
+        for error, arguments in (
+            (TypeError, {"tables": 3}),
+            (TypeError, {"tables": [3]}),
+            (ValueError, {"timeout": float("nan")}),
+            (mv.OperationTimeout, {"timeout": 0}),
+        ):
+            with self.subTest(arguments), self.assertRaises(error):
+                self.view.pinned(**arguments).__enter__()
+        self.publish()
+        with self.assertRaisesRegex(mv.errors.StateError, "no table 'absent'"):
+            self.view.pinned(["absent"]).__enter__()
+        self.view.close()
+        with self.assertRaisesRegex(mv.errors.StateError, "not open"):
+            self.view.pinned().__enter__()
+
+
+class TestPinnedInSyncMode(TestPinned):
+    options = {"sync": True}
+
+
+@needs_found_sessions
+class TestTablesOfWhichSomeRowsExist(SessionCleanupTestCase):
+    def test_are_refused_by_name_and_do_not_hinder_others(self):
+        mv.init(name=f"partial-{os.getpid()}")
+        dense = mv.ArrayTableHandler(10, 1, name="dense")
+        lazy = mv.MatrixTableHandler(10, 2, mv.initializers.Constant(3), name="lazy")
+        keyed = mv.HashTableHandler(2, 100, name="keyed")
+        with mv.attach(os.getpid()) as view:
+            mv.publish()
+            for names in (["lazy"], ["dense", "lazy"], ["keyed"], None):
+                name = "keyed" if names == ["keyed"] else "lazy"
+                with self.assertRaisesRegex(ValueError, f"'{name}': .*View.cut makes a copy"):
+                    view.pinned(names).__enter__()
+            with view.pinned(["dense"]) as cut:
+                for step in range(1, 8):
+                    dense.add([1] * 10)
+                    lazy.add([[step, step]], row_ids=[step])
+                    keyed.add([[step, step]], keys=[step])
+                    mv.publish()
+                    copies = view.cut()
+                    np.testing.assert_array_equal(copies["dense"], [1 + step] * 10)
+                    np.testing.assert_array_equal(copies["lazy"][1 : step + 2, 0], [
+                        *range(4, step + 4), 3])  # fmt: skip
+                    np.testing.assert_array_equal(np.sort(copies["keyed"][0]), range(1, step + 1))
+                    np.testing.assert_array_equal(cut["dense"], [1] * 10)
+
+
+if __name__ == "__main__":
+    unittest.main()
