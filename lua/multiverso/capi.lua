@@ -88,7 +88,7 @@ typedef struct MV_TableOptions {
   int32_t evict;
   int32_t admit;
   double ttl;
-  const char *backing;
+  const char* backing;
 } MV_TableOptions;
 
 int32_t MV_TableOptionsInit(MV_TableOptions* options);

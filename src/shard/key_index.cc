@@ -36,15 +36,6 @@ int64_t KeyIndex::StripesFor(int64_t capacity, int64_t parts) {
   return RoundUp(stripes, parts);
 }
 
-int64_t KeyIndex::BytesOf(int64_t stripes, const KeyPolicy& policy) {
-  const int64_t rows = stripes * kRowsPerStripe;
-  const int64_t counters =
-      policy.admit > 1 ? stripes * (kCountersPerStripe + static_cast<int64_t>(sizeof(uint32_t)))
-                       : 0;
-  return kHeaderBytes + rows * static_cast<int64_t>(sizeof(Cell)) +
-         stripes * kEntriesPerStripe * static_cast<int64_t>(sizeof(Entry)) + counters;
-}
-
 std::vector<RowArea> AreasOfKeys(int64_t stripes, const KeyPolicy& policy) {
   std::vector<RowArea> areas = {
       {KeyIndex::kHeaderBytes, KeyIndex::kEntriesPerStripe * sizeof(KeyIndex::Entry)},
@@ -57,6 +48,11 @@ std::vector<RowArea> AreasOfKeys(int64_t stripes, const KeyPolicy& policy) {
     areas[i].offset = areas[i - 1].offset + areas[i - 1].bytes_each * stripes;
   }
   return areas;
+}
+
+int64_t BytesOfKeys(int64_t stripes, const KeyPolicy& policy) {
+  const RowArea last = AreasOfKeys(stripes, policy).back();
+  return last.offset + last.bytes_each * stripes;
 }
 
 KeyIndex::KeyIndex(char* memory, int64_t stripes, int64_t first_stripe, int64_t table_stripes,
@@ -100,11 +96,11 @@ int64_t KeyIndex::TakeRow(int64_t stripe, int64_t key, bool* is_reused) {
 }
 
 void KeyIndex::Link(int64_t stripe, int64_t row) {
-  const uint64_t hash = KeyHash(KeyOf(row));
+  const Place place = PlaceOf(KeyOf(row));
   Entry* const entries = EntriesOf(stripe);
-  int at = HomeOf(hash);
+  int at = place.home;
   while (entries[at].load(std::memory_order_relaxed) != 0) at = (at + 1) & kEntryMask;
-  entries[at].store(static_cast<uint16_t>(TagOf(hash) | (row - FirstRow(stripe))),
+  entries[at].store(static_cast<uint16_t>(place.tag | (row - FirstRow(stripe))),
                     std::memory_order_relaxed);
 }
 
@@ -113,7 +109,7 @@ void KeyIndex::Unlink(int64_t stripe, int64_t row) {
   const auto row_of = [&](uint16_t entry) {
     return FirstRow(stripe) + (entry & (kRowsPerStripe - 1));
   };
-  int hole = HomeOf(KeyHash(KeyOf(row)));
+  int hole = PlaceOf(KeyOf(row)).home;
   for (;; hole = (hole + 1) & kEntryMask) {
     const uint16_t entry = entries[hole].load(std::memory_order_relaxed);
     if (entry == 0) return;
@@ -123,7 +119,7 @@ void KeyIndex::Unlink(int64_t stripe, int64_t row) {
   for (int at = (hole + 1) & kEntryMask;; at = (at + 1) & kEntryMask) {
     const uint16_t entry = entries[at].load(std::memory_order_relaxed);
     if (entry == 0) break;
-    const int home = HomeOf(KeyHash(KeyOf(row_of(entry))));
+    const int home = PlaceOf(KeyOf(row_of(entry))).home;
     const int from_home = (at - home) & kEntryMask;
     const int from_hole = (at - hole) & kEntryMask;
     if (from_home < from_hole) continue;

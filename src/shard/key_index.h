@@ -88,11 +88,11 @@ class KeyIndex {
 
   // Returns the stripes that a table of so many keys has, a multiple of `parts`.
   static int64_t StripesFor(int64_t capacity, int64_t parts);
-  static int64_t BytesOf(int64_t stripes, const KeyPolicy& policy);
-  // Returns the parts of this memory, which have the same number of bytes for each stripe.
+  // Returns the parts of the memory that have the same number of bytes for each stripe, the last
+  // one at the end.
   friend std::vector<RowArea> AreasOfKeys(int64_t stripes, const KeyPolicy& policy);
 
-  // `memory`, of BytesOf bytes, is valid when zero-filled. The shard's stripes are the stripes
+  // `memory`, of BytesOfKeys bytes, is valid when zero-filled. The shard's stripes are the stripes
   // `first_stripe` to `first_stripe` + `stripes` - 1 of the table's `table_stripes`.
   KeyIndex(char* memory, int64_t stripes, int64_t first_stripe, int64_t table_stripes,
            const KeyPolicy& policy, const LazyRows* rows);
@@ -111,7 +111,9 @@ class KeyIndex {
     const uint64_t hash = KeyHash(key);
     const auto stripe =
         static_cast<int64_t>((hash >> 32) * static_cast<uint64_t>(table_stripes_) >> 32);
-    return Place{stripe - first_stripe_, HomeOf(hash), TagOf(hash)};
+    // The low bits of the hash, of which StripeOfKey uses the high ones.
+    const auto tag = static_cast<uint16_t>((1 + (hash >> 10) % 127) << kRowBits);
+    return Place{stripe - first_stripe_, static_cast<uint16_t>(hash & kEntryMask), tag};
   }
   int64_t StripeOf(int64_t key) const { return StripeOfKey(key, table_stripes_) - first_stripe_; }
   // Returns where Find reads first, or where it reads about a row that is not kNone.
@@ -206,11 +208,6 @@ class KeyIndex {
   static_assert(sizeof(Header) <= kHeaderBytes);
   static_assert(kRowsPerStripe == int64_t{1} << kRowBits);
 
-  // The low bits of the hash, of which StripeOfKey uses the high ones.
-  static uint16_t HomeOf(uint64_t hash) { return static_cast<uint16_t>(hash & kEntryMask); }
-  static uint16_t TagOf(uint64_t hash) {
-    return static_cast<uint16_t>((1 + (hash >> 10) % 127) << kRowBits);
-  }
   // Returns the first row that an entry for the place names and is_it(row) accepts, or kNone.
   template <class IsIt>
   int64_t FirstRowOf(const Place& place, const IsIt& is_it) const {
@@ -243,6 +240,8 @@ class KeyIndex {
 };
 
 std::vector<RowArea> AreasOfKeys(int64_t stripes, const KeyPolicy& policy);
+// Returns the bytes of the memory of an index.
+int64_t BytesOfKeys(int64_t stripes, const KeyPolicy& policy);
 
 // The places of the next keys of a list, each computed once, some keys before it is needed.
 class UpcomingPlaces {

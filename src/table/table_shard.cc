@@ -127,7 +127,7 @@ Result<ShardStorage> TableShard::StorageOf(const TableSpec& spec, const StripeLa
       layout, ValueBytesOfRow(spec), updater->state_slots(workers),
       counts_steps ? StepCells(layout, spec.num_col, /*row_by_row=*/!is_array) : StepCells(),
       updater->row_slots() * SizeOf(spec.value_type()), spec.is_lazy(),
-      spec.is_hash() ? KeyIndex::BytesOf(layout.stripes(), spec.keys) : 0, undo_logs);
+      spec.is_hash() ? BytesOfKeys(layout.stripes(), spec.keys) : 0, undo_logs);
 }
 
 namespace {

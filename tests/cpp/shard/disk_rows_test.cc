@@ -24,7 +24,7 @@ class DiskRowsTest : public ::testing::Test {
   void SetUp() override {
     auto storage = ShardStorage::Plan(layout_, kRowBytes, /*state_slots=*/2, StepCells(),
                                       /*row_state_bytes=*/4, /*tracks_rows=*/true,
-                                      KeyIndex::BytesOf(layout_.stripes(), policy_));
+                                      BytesOfKeys(layout_.stripes(), policy_));
     ASSERT_TRUE(storage.ok());
     storage_ = storage.value();
     auto file = OpenFileSegment(folder_.path() + "/rows", storage_.segment_bytes());

@@ -62,7 +62,7 @@ class Keys {
  private:
   static ShardStorage PlanOf(const StripeLayout& layout, const KeyPolicy& policy) {
     return ShardStorage::Plan(layout, 4, 0, StepCells(), 0, /*tracks_rows=*/true,
-                              KeyIndex::BytesOf(kStripes, policy))
+                              BytesOfKeys(kStripes, policy))
         .value();
   }
 

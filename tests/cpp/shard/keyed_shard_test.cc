@@ -30,9 +30,8 @@ KeyPolicy PolicyOf(Eviction evict, int32_t admit) {
 class ShardOfKeys : public ::testing::Test {
  protected:
   explicit ShardOfKeys(const KeyPolicy& policy) : policy_(policy) {
-    storage_ =
-        ValueOf(ShardStorage::Plan(layout_, layout_.row_bytes(), 0, StepCells(), 0,
-                                   /*tracks_rows=*/true, KeyIndex::BytesOf(kStripes, policy_)));
+    storage_ = ValueOf(ShardStorage::Plan(layout_, layout_.row_bytes(), 0, StepCells(), 0,
+                                          /*tracks_rows=*/true, BytesOfKeys(kStripes, policy_)));
     segment_ = ValueOf(Segment::CreatePrivate(storage_.segment_bytes()));
     storage_.Attach(segment_.data());
     InitializerSpec sevens;
