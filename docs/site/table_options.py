@@ -9,7 +9,7 @@ from typing import Any
 import griffe
 
 #: The line that stands for the options in the docstring of a table; a sentence follows it.
-PLACE = "dtype, updater, name, max_bytes, numa, wire, **options : optional"
+PLACE = "dtype, updater, name, max_bytes, backing, numa, wire, **options : optional"
 
 
 class TableOptions(griffe.Extension):

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/compiler.h"
 #include "base/status.h"
 #include "memory/segment.h"
 #include "shard/storage.h"
@@ -63,21 +64,29 @@ class RowsAhead {
 
   // `disk` is null if the rows are in memory.
   RowsAhead(const DiskRows* disk, int64_t first, int64_t count)
-      : disk_(disk), next_(first), count_(count) {}
+      : next_(first), count_(count), due_(disk != nullptr && first < count ? first : kNever) {}
 
   // The loop is at row `at`. Calls expect(first, end) for rows of the list now and then.
   template <class Expect>
-  void Advance(int64_t at, const Expect& expect) {
-    if (disk_ == nullptr || at + kRows <= next_ || next_ >= count_) return;
-    const int64_t first = next_;
-    next_ = std::min(count_, at + 2 * kRows);
-    expect(first, next_);
+  inline MV_ALWAYS_INLINE void Advance(int64_t at, const Expect& expect) {
+    if (at >= due_) Name(at, expect);
   }
 
  private:
-  const DiskRows* disk_;
+  static constexpr int64_t kNever = INT64_MAX;
+
+  // This is not inlined, so that loops over rows in memory stay short.
+  template <class Expect>
+  MV_NOINLINE void Name(int64_t at, const Expect& expect) {
+    const int64_t first = next_;
+    next_ = std::min(count_, at + 2 * kRows);
+    due_ = next_ == count_ ? kNever : next_ - kRows;
+    expect(first, next_);
+  }
+
   int64_t next_;
   int64_t count_;
+  int64_t due_;  // the row of the list at which more rows are named
 };
 
 }  // namespace multiverso
