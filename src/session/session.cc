@@ -225,7 +225,7 @@ Status Session::Close(Interrupt* interrupt) {
 
 Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kClose, limit));
-  MV_RETURN_IF_NOT_OK(EndUseOfFiles());
+  MV_RETURN_IF_NOT_OK(EndUseOfFiles(limit));
   // Other nodes may need sums that this node forwards, so the node forwards all sums first.
   RoundService* const rounds = table_context().rounds;
   if (rounds != nullptr) MV_RETURN_IF_NOT_OK(rounds->Settle(limit));
@@ -236,10 +236,22 @@ Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
   return saved;
 }
 
-Status Session::EndUseOfFiles() {
+Status Session::EndUseOfFiles(const WaitLimit& limit) {
+  if (on_disk_.empty()) return Status::Ok();
+  const std::vector<int> participants = context_->world()->participants();
+  const auto is_here = [&](int rank) { return members_.is_local(rank); };
+  const auto first = std::find_if(participants.begin(), participants.end(), is_here);
+  if (first == participants.end() || *first != members_.rank()) return Status::Ok();
+  for (int local_rank = 0; local_rank < members_.num_ranks_here(); ++local_rank) {
+    const int rank = members_.rank_of(local_rank);
+    if (std::binary_search(participants.begin(), participants.end(), rank)) continue;
+    // A rank that was suspended counts as lost, but may go on.
+    const bool has_left = context_->memory()->slot(rank).state.load() != RankSlot::kAlive;
+    if (!has_left && context_->peers()->IsAlive(local_rank)) return Status::Ok();
+  }
   Status status;
   for (const auto& shard : on_disk_) {
-    const Status ended = shard->EndUseOfFile();
+    const Status ended = shard->EndUseOfFile(members_, options_.mode, limit);
     if (status.ok()) status = ended;
   }
   return status;
@@ -247,7 +259,7 @@ Status Session::EndUseOfFiles() {
 
 void Session::Leave(const std::string& reason) {
   // Other ranks may still be changing rows.
-  if (members_.size() == 1) (void)EndUseOfFiles();
+  if (members_.size() == 1) (void)EndUseOfFiles(WaitLimit::Until(NextDeadline(), nullptr));
   context_->state()->Leave(reason);
 }
 
@@ -363,7 +375,7 @@ Table* Session::KeepTable(std::shared_ptr<Table> table) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   ++next_table_;
   if (has_finished_) table->consistency()->Finish();
-  if (table->here()->has_file()) on_disk_.push_back(table->shared_here());
+  if (table->spec().is_on_disk()) on_disk_.push_back(table->shared_here());
   tables_.push_back(std::move(table));
   return tables_.back().get();
 }

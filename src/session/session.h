@@ -118,7 +118,7 @@ class Session {
   // In a session that survives losses, waits a while for all nodes to complete the last allgather.
   void Linger(const WaitLimit& limit);
   // Ends the use of the files of tables, when no rank uses the tables any more.
-  Status EndUseOfFiles();
+  Status EndUseOfFiles(const WaitLimit& limit);
   // Returns the limit of a collective call, whose interrupt aborts or leaves the session.
   WaitLimit LimitOf(Instant deadline, Interrupt* interrupt);
   Tables TablesHere();
@@ -135,7 +135,7 @@ class Session {
   uint64_t sync_points_ = 0;
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<Table>> tables_;
-  std::vector<std::shared_ptr<TableShard>> on_disk_;  // those whose files this rank has opened
+  std::vector<std::shared_ptr<TableShard>> on_disk_;  // also those that have been released
   std::map<int64_t, Segment> earlier_tables_;         // those that this rank has not created yet
   bool has_finished_ = false;                         // guarded by tables_mutex_
   // What the calls on released tables count for at a sync point, and at the last one (Close).

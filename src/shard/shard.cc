@@ -57,6 +57,15 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
                                        lock->Holder(), ", which is alive but makes no progress"));
 }
 
+Status Shard::RecoverStripes(const WaitLimit& limit) const {
+  for (int64_t stripe = 0; stripe < layout_.stripes(); ++stripe) {
+    if (storage_.lock(stripe)->IsAtRest()) continue;
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
+  }
+  return Status::Ok();
+}
+
 Status Shard::ReadRepeatedly(int64_t stripe, const WaitLimit& limit,
                              const std::function<void()>& read) const {
   const StripeLock& lock = *storage_.lock(stripe);

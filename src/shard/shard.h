@@ -106,6 +106,8 @@ class Shard : public RequestRunner {
   const LazyRows* lazy() const { return values_.lazy(); }
   // Returns null if the ranks of this node keep no undo logs.
   const UndoLog* undo_log() const { return storage_.undo_logs() > 0 ? &undo_log_ : nullptr; }
+  // Makes the stripes consistent whose locks dead ranks hold. Blocks to its end.
+  Status RecoverStripes(const WaitLimit& limit) const;
   // Touches the rows that a request names, so that it can change them. Returns MemoryError, and
   // touches none, if there is not enough memory for them. A call that returns pending begins again.
   Status Touch(const Request& request, const WaitLimit& limit) const;

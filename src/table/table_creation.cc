@@ -88,13 +88,15 @@ Status TableCreation::Attach(Segment segment) {
 
 Status TableCreation::CheckSpec() const {
   MV_RETURN_IF_NOT_OK(spec_.Check());
-  const bool may_lose_changes = context_.mode.sums_in_rounds() || context_.members->is_elastic() ||
-                                context_.members->survives_losses();
-  if (spec_.is_on_disk() && may_lose_changes) {
+  const Membership& members = *context_.members;
+  // A lost rank of another node may be there again, and send requests, after the files were ended.
+  const bool has_late_changes = members.survives_losses() && members.spans_nodes();
+  if (spec_.is_on_disk() &&
+      (context_.mode.sums_in_rounds() || members.is_elastic() || has_late_changes)) {
     return Status(
         Code::kValue,
         "backing: expected a session in async mode or with bounded staleness, that is not "
-        "elastic and ends when a rank is lost");
+        "elastic, and on several nodes ends when a rank is lost");
   }
   const bool depends_on_timing = spec_.keys.may_remove() || spec_.keys.admit > 1;
   if (depends_on_timing && context_.mode.sums_in_rounds()) {
@@ -232,7 +234,7 @@ Status TableCreation::MapSegmentHere() {
     if (!mapped.ok()) return CauseOf(mapped.status());
     segment_ = std::move(mapped.value());
   } else if (file_ != nullptr) {
-    MV_RETURN_IF_NOT_OK(file_->BeginUse(rank->memory()->control()->session | 1U));
+    MV_RETURN_IF_NOT_OK(file_->BeginUse(TableFile::NumberOf(context_.members->session())));
   }
   MV_ASSIGN_OR_RETURN(here_,
                       TableShard::Open(spec_, id_, std::move(segment_), rank, context_.mode));
@@ -260,7 +262,7 @@ Status TableCreation::CauseOf(const Status& failure) const {
 }
 
 void TableCreation::MakeTable() {
-  here_->KeepFile(std::move(file_), last_session_ != 0);
+  if (spec_.is_on_disk()) here_->KeepFile(std::move(file_), folder_, last_session_ != 0);
   // All ranks have mapped the segment, so the segment no longer needs a name. Readers find its
   // descriptor, and ranks reserve room on a disk by it.
   if (context_.members->name().empty() && !spec_.is_on_disk()) {

@@ -95,6 +95,22 @@ Result<std::unique_ptr<TableFile>> TableFile::Open(const std::string& folder,
   return file;
 }
 
+Result<std::unique_ptr<TableFile>> TableFile::TakeOver(const std::string& folder,
+                                                       const TablePlace& place, uint64_t session) {
+  std::unique_ptr<TableFile> file(new TableFile(folder, place));
+  MV_ASSIGN_OR_RETURN(file->header_, OpenFileSegment(PathOfHeader(file->folder_), kHeaderBytes));
+  MV_RETURN_IF_NOT_OK(LockFile(file->header_, file->folder_));
+  Header header;
+  std::memcpy(static_cast<void*>(&header), file->header_.data(), sizeof(header));
+  if (header.magic != kMagic || header.state != kInUse || header.session != session) {
+    return Status(Code::kState, StrCat("backing: ", file->folder_,
+                                       ": the files are not those that this session has used"));
+  }
+  file->is_in_use_ = true;
+  file->session_ = session;
+  return file;
+}
+
 Status TableFile::ReadHeader() {
   Header header;
   static_assert(sizeof(header) <= kHeaderBytes);

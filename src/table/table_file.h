@@ -39,6 +39,11 @@ class TableFile {
   // those of another table, and CheckpointCorruptError for other files. Changes no row.
   static Result<std::unique_ptr<TableFile>> Open(const std::string& folder,
                                                  const TablePlace& place);
+  // Opens the files that this session uses, after the rank has died that had opened them.
+  static Result<std::unique_ptr<TableFile>> TakeOver(const std::string& folder,
+                                                     const TablePlace& place, uint64_t session);
+  // Returns the number of a session in the files, which is not 0.
+  static uint64_t NumberOf(uint64_t session) { return session | 1U; }
   ~TableFile();
   TableFile(const TableFile&) = delete;
   TableFile& operator=(const TableFile&) = delete;

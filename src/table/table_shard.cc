@@ -293,14 +293,15 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
 Result<std::unique_ptr<TableFile>> TableShard::OpenFile(const std::string& folder,
                                                         const TableSpec& spec,
                                                         const Membership& members,
-                                                        const ModeOptions& mode) {
+                                                        const ModeOptions& mode, uint64_t session) {
   const RowRange rows = PartitionOf(spec, members, mode).node_rows();
   MV_ASSIGN_OR_RETURN(ShardStorage storage,
                       StorageOf(spec, LayoutOf(spec, rows.count()), members.num_workers()));
   MV_ASSIGN_OR_RETURN(const TableBytes bytes, BytesOf(spec, members, mode));
   const TablePlace place{spec, members.node_of(members.rank()), members.num_nodes(),
                          rows, storage.state_slots(),           bytes.needed + bytes.spare};
-  return TableFile::Open(folder, place);
+  return session == 0 ? TableFile::Open(folder, place)
+                      : TableFile::TakeOver(folder, place, session);
 }
 
 Status TableShard::PrepareFile(const TableSpec& spec, const Membership& members,
@@ -326,8 +327,13 @@ Status TableShard::PrepareFile(const TableSpec& spec, const Membership& members,
   return Status::Ok();
 }
 
-Status TableShard::EndUseOfFile() const {
-  if (file_ == nullptr) return Status::Ok();
+Status TableShard::EndUseOfFile(const Membership& members, const ModeOptions& mode,
+                                const WaitLimit& limit) {
+  if (file_ == nullptr) {
+    const uint64_t session = TableFile::NumberOf(members.session());
+    MV_ASSIGN_OR_RETURN(file_, OpenFile(folder_, spec_, members, mode, session));
+  }
+  if (members.survives_losses()) MV_RETURN_IF_NOT_OK(shard_->RecoverStripes(limit));
   KeyedShard* const keyed = shard_->AsKeyed();
   return file_->EndUse(*segment_, shard_->version(),
                        keyed == nullptr ? 0 : keyed->keys().TicksNow());

@@ -56,19 +56,21 @@ class TableShard {
                                                   Segment segment, RankContext* rank_context,
                                                   const ModeOptions& mode, bool is_new = true);
 
-  // Opens the files of this node for a table that lies in a folder.
+  // Opens the files of this node for a table that lies in a folder. `session` is not 0 if it uses
+  // them already.
   static Result<std::unique_ptr<TableFile>> OpenFile(const std::string& folder,
                                                      const TableSpec& spec,
                                                      const Membership& members,
-                                                     const ModeOptions& mode);
+                                                     const ModeOptions& mode, uint64_t session = 0);
   // Reserves room in the segment of new files, and resets what an earlier session has left in the
   // others besides rows.
   static Status PrepareFile(const TableSpec& spec, const Membership& members,
                             const ModeOptions& mode, const Segment& segment, const TableFile& file);
-  // Keeps the files until the end of the session, on the rank that has opened them. The rows may be
-  // those of an earlier session.
-  void KeepFile(std::unique_ptr<TableFile> file, bool is_reopened) {
+  // Keeps the files, which one rank has opened, until the end of the session. The rows may be those
+  // of an earlier session.
+  void KeepFile(std::unique_ptr<TableFile> file, const std::string& folder, bool is_reopened) {
     file_ = std::move(file);
+    folder_ = folder;
     is_reopened_ = is_reopened;
   }
   // In a forked child: Segment::ForgetInChild, also of the lock of the files.
@@ -77,9 +79,9 @@ class TableShard {
     if (file_ != nullptr) file_->ForgetInChild();
   }
   bool is_reopened() const { return is_reopened_; }
-  // Ends the use of the files, if this rank has opened some, when no rank changes rows any more.
-  Status EndUseOfFile() const;
-  bool has_file() const { return file_ != nullptr; }
+  // Ends the use of the files, on one rank of the node, when no rank changes rows any more. If the
+  // rank that had opened them has died, this one opens them.
+  Status EndUseOfFile(const Membership& members, const ModeOptions& mode, const WaitLimit& limit);
 
   const TableSpec& spec() const { return spec_; }
   int64_t id() const { return id_; }
@@ -109,7 +111,8 @@ class TableShard {
   int64_t id_;
   std::shared_ptr<Segment> segment_;
   Partition partition_;
-  std::unique_ptr<TableFile> file_;
+  std::string folder_;               // of a table that lies on a disk
+  std::unique_ptr<TableFile> file_;  // null on the ranks that have not opened the files
   bool is_reopened_ = false;
   std::unique_ptr<const DiskRows> disk_;  // null unless the rows lie on a disk
   std::unique_ptr<Shard> shard_;

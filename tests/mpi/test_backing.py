@@ -63,6 +63,18 @@ def test_nodes_with_rows_of_different_sessions_are_refused(tmp_path):
     assert "found 2" in run(COUNTED, str(folder), **two_nodes).check().output
 
 
+@pytest.mark.one_mpi
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_session_that_continues_without_a_rank_ends_well(victim, tmp_path):
+    arguments = (str(tmp_path), str(victim))
+    first = run("lost_on_disk.py", *arguments, np=3, survives=True).check_clean()
+    survivors = [report for report in first.reports.values() if "digest" in report]
+    assert len(survivors) == 2, first.output
+    second = run("lost_on_disk.py", str(tmp_path), "-1", np=1).check()
+    assert second.reports[0]["reopened"] == [True, True]
+    assert {report["digest"] for report in survivors} == {second.reports[0]["digest"]}
+
+
 def start(folder, np):
     command = [sys.executable, "-m", "multiverso", "run", "-np", str(np), COUNTED, folder]
     return subprocess.Popen(
