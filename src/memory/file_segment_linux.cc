@@ -51,24 +51,35 @@ Status CheckFile(int fd, const std::string& path) {
 
 }  // namespace
 
-Result<Segment> Segment::OpenFile(const std::string& path, int64_t bytes) {
+Result<Segment> Segment::OpenFile(const std::string& path, int64_t bytes, int64_t least_bytes) {
   Segment segment;
-  segment.fd_ =
-      OpenDescriptor(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, S_IRUSR | S_IWUSR);
+  segment.fd_ = OpenDescriptor(path.c_str(),
+                               O_RDWR | (least_bytes == 0 ? O_CREAT : 0) | O_NOFOLLOW | O_NONBLOCK,
+                               S_IRUSR | S_IWUSR);
   if (segment.fd_ < 0) return Failure(path, "cannot be opened");
   MV_RETURN_IF_NOT_OK(CheckFile(segment.fd_, path));
   struct stat info{};
-  if (fstat(segment.fd_, &info) == 0 && info.st_size != 0 && info.st_size != bytes) {
+  if (fstat(segment.fd_, &info) != 0) return Failure(path, "cannot be examined");
+  const bool fits =
+      least_bytes == 0 ? info.st_size == 0 || info.st_size == bytes : info.st_size >= least_bytes;
+  if (!fits) {
     return Status(Code::kCheckpointCorrupt,
-                  StrCat(path, ": expected ", bytes, " bytes, received ", info.st_size));
+                  StrCat(path, ": expected ", least_bytes == 0 ? bytes : least_bytes,
+                         " bytes, received ", info.st_size));
   }
   if (ftruncate(segment.fd_, bytes) != 0) return Failure(path, "cannot be resized");
   MV_RETURN_IF_NOT_OK(segment.Map(bytes, /*shared=*/true, PageSize::kSmall));
   return segment;
 }
 
-Result<Segment> OpenFileSegment(const std::string& path, int64_t bytes) {
-  return Segment::OpenFile(path, bytes);
+Result<Segment> OpenFileSegment(const std::string& path, int64_t bytes, int64_t least_bytes) {
+  return Segment::OpenFile(path, bytes, least_bytes);
+}
+
+int64_t BytesOnDisk(const Segment& file) {
+  constexpr int64_t kBlock = 512;  // the unit of st_blocks
+  struct stat info{};
+  return fstat(file.fd(), &info) == 0 ? info.st_blocks * kBlock : 0;
 }
 
 Status LockFile(const Segment& file, const std::string& path) {
@@ -80,6 +91,7 @@ Status LockFile(const Segment& file, const std::string& path) {
 Status ReserveOnDisk(const Segment& file, int64_t offset, int64_t bytes) {
   const int64_t first = offset / PageBytes() * PageBytes();
   const int64_t length = std::min(RoundUp(offset + bytes, PageBytes()), file.bytes()) - first;
+  if (bytes == 0) return Status::Ok();
   int error = 0;
   do {
     error = MV_FAILPOINT("file_segment.reserve")          ? ENOSPC

@@ -2,12 +2,14 @@
 
 namespace multiverso {
 
-Result<Segment> Segment::OpenFile(const std::string& /*path*/, int64_t /*bytes*/) {
+Result<Segment> Segment::OpenFile(const std::string& /*path*/, int64_t /*bytes*/,
+                                  int64_t /*least_bytes*/) {
   return Status(Code::kUnsupported, "backing: tables on a disk need Linux");
 }
-Result<Segment> OpenFileSegment(const std::string& path, int64_t bytes) {
-  return Segment::OpenFile(path, bytes);
+Result<Segment> OpenFileSegment(const std::string& path, int64_t bytes, int64_t least_bytes) {
+  return Segment::OpenFile(path, bytes, least_bytes);
 }
+int64_t BytesOnDisk(const Segment& /*file*/) { return 0; }
 Status LockFile(const Segment& /*file*/, const std::string& /*path*/) { return Status::Ok(); }
 Status ReserveOnDisk(const Segment& /*file*/, int64_t /*offset*/, int64_t /*bytes*/) {
   return Status::Ok();

@@ -50,7 +50,7 @@ class Segment {
                                       PageSize pages = PageSize::kHuge);
   static Result<Segment> OpenShared(const SegmentLocator& locator);
   // OpenFileSegment (memory/file_segment.h) describes this function.
-  static Result<Segment> OpenFile(const std::string& path, int64_t bytes);
+  static Result<Segment> OpenFile(const std::string& path, int64_t bytes, int64_t least_bytes);
 
   // Returns whether processes that are not ranks can find the shared segments of this system, which
   // joining an elastic session, readers and observers require (node/find_sessions.h).

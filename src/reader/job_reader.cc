@@ -189,15 +189,20 @@ Result<std::string> JobReader::Json() {
   return job.Add("tables", JsonList(tables_, describe)).Take().text;
 }
 
+Status JobReader::NotThere(int64_t table, uint64_t version) const {
+  // The version may have the table, if a later one is without it.
+  if (version != 0 && version != control_->published.load()) return Status::Outdated();
+  return Status(Code::kState, StrCat("table number ", table, " has been released"));
+}
+
 Status JobReader::Run(int64_t table, uint64_t version, const Request& request, int64_t count,
                       const WaitLimit& limit) {
   if (version == 0 || version > control_->published.load(std::memory_order_acquire)) {
     MV_RETURN_IF_NOT_OK(CheckRunning());
   }
   const std::shared_ptr<TableView> view = Find(table);
-  if (view == nullptr || (version == 0 && view->header->is_released.load() != 0)) {
-    return Status(Code::kState, StrCat("table number ", table, " has been released"));
-  }
+  if (view == nullptr) return NotThere(table, version);
+  if (version == 0 && view->header->is_released.load() != 0) return NotThere(table, version);
   TableHeader& header = *view->header;
   const TableSpec& spec = header.spec;
   const std::string where = StrCat("table '", TextOf(spec.name), "': ");
@@ -256,12 +261,12 @@ Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype,
   const TableSpec& spec = header.published_spec;
   const std::string where = StrCat("table '", TextOf(spec.name), "': ");
   const auto stored = static_cast<DType>(spec.dtype);
-  const bool rounds = stored == DType::kFloat32 && dtype == DType::kBFloat16;
+  const bool rounds = stored == DType::kFloat32 && IsHalf(dtype);
   const int64_t size = header.published_rows.count() * spec.num_col;
   if ((dtype != stored && !rounds) || first < 0 || count < 0 || first > size - count) {
     return Status(Code::kValue, StrCat(where,
                                        "expected elements of the table, as they are stored "
-                                       "or as bfloat16"));
+                                       "or as 16-bit numbers"));
   }
   const int buffer = BufferWith(version, control_, header);
   if (buffer < 0) return Status::Outdated();
@@ -295,7 +300,7 @@ Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype,
 Result<std::shared_ptr<Segment>> JobReader::Memory(int64_t table, uint64_t version,
                                                    const void** values) {
   const std::shared_ptr<TableView> view = Find(table);
-  if (view == nullptr) return Status(Code::kState, StrCat("table number ", table, " is released"));
+  if (view == nullptr) return NotThere(table, version);
   const int buffer = BufferWith(version, control_, *view->header);
   if (buffer < 0) return Status::Outdated();
   Result<const char*> parameters = PublishedParameters(*view->header, view->segment.data(), buffer);

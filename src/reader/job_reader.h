@@ -82,6 +82,8 @@ class JobReader final : private OwnerProbe {
   std::shared_ptr<TableView> Open(const std::string& path) const;
   std::shared_ptr<TableView> Find(int64_t table);
   std::string EndReason() const;
+  // Returns what a call about a table returns that is not among the tables.
+  Status NotThere(int64_t table, uint64_t version) const;
 
   FoundSession session_;
   NodeControl* control_;

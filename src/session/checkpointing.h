@@ -41,6 +41,7 @@ struct Checkpointing {
   std::unique_ptr<SaveJob> finished;
   // The last complete saves into some folders, the latest last.
   std::vector<LastSave> last_saves;
+  bool is_half_loaded = false;  // whether the last load ended before the tables had its rows
 };
 
 // Returns the last save into a folder, or null.

@@ -20,9 +20,11 @@ Result<int64_t> Loading::Run(Tables tables, int64_t num_created, const WaitLimit
                                     "checked its part: no table has changed", limit));
   // The tables no longer contain what the session has saved.
   state()->last_saves.clear();
+  state()->is_half_loaded = true;
   MV_RETURN_IF_NOT_OK(
       ExchangeVotes(LoadTables(limit), loaders_,
                     "loaded all of its rows, some of which may hold their old values", limit));
+  state()->is_half_loaded = false;
   return step_;
 }
 

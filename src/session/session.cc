@@ -225,7 +225,7 @@ Status Session::Close(Interrupt* interrupt) {
 
 Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kClose, limit));
-  MV_RETURN_IF_NOT_OK(EndUseOfFiles(limit));
+  MV_RETURN_IF_NOT_OK(EndUseOfFiles(/*after_error=*/false, limit));
   // Other nodes may need sums that this node forwards, so the node forwards all sums first.
   RoundService* const rounds = table_context().rounds;
   if (rounds != nullptr) MV_RETURN_IF_NOT_OK(rounds->Settle(limit));
@@ -236,8 +236,8 @@ Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
   return saved;
 }
 
-Status Session::EndUseOfFiles(const WaitLimit& limit) {
-  if (on_disk_.empty()) return Status::Ok();
+Status Session::EndUseOfFiles(bool after_error, const WaitLimit& limit) {
+  if (on_disk_.empty() || checkpointing_.is_half_loaded) return Status::Ok();
   const std::vector<int> participants = context_->world()->participants();
   const auto is_here = [&](int rank) { return members_.is_local(rank); };
   const auto first = std::find_if(participants.begin(), participants.end(), is_here);
@@ -251,6 +251,8 @@ Status Session::EndUseOfFiles(const WaitLimit& limit) {
   }
   Status status;
   for (const auto& shard : on_disk_) {
+    // The program may not have loaded a checkpoint into a new table yet.
+    if (after_error && !shard->is_reopened()) continue;
     const Status ended = shard->EndUseOfFile(members_, options_.mode, limit);
     if (status.ok()) status = ended;
   }
@@ -259,7 +261,9 @@ Status Session::EndUseOfFiles(const WaitLimit& limit) {
 
 void Session::Leave(const std::string& reason) {
   // Other ranks may still be changing rows.
-  if (members_.size() == 1) (void)EndUseOfFiles(WaitLimit::Until(NextDeadline(), nullptr));
+  if (members_.size() == 1) {
+    (void)EndUseOfFiles(/*after_error=*/true, WaitLimit::Until(NextDeadline(), nullptr));
+  }
   context_->state()->Leave(reason);
 }
 

@@ -118,7 +118,7 @@ class Session {
   // In a session that survives losses, waits a while for all nodes to complete the last allgather.
   void Linger(const WaitLimit& limit);
   // Ends the use of the files of tables, when no rank uses the tables any more.
-  Status EndUseOfFiles(const WaitLimit& limit);
+  Status EndUseOfFiles(bool after_error, const WaitLimit& limit);
   // Returns the limit of a collective call, whose interrupt aborts or leaves the session.
   WaitLimit LimitOf(Instant deadline, Interrupt* interrupt);
   Tables TablesHere();

@@ -9,9 +9,10 @@
 namespace multiverso {
 namespace {
 
-// One system call reserves this many stripes. Larger groups make fewer calls, and take room for
-// more rows that are not used.
-constexpr int64_t kStripesPerGroup = 16;
+// The most stripes and bytes that are reserved together. Larger groups make fewer system calls, and
+// take room for more rows that are not used. The bytes of wide rows may be more, in a stripe alone.
+constexpr int64_t kMostStripes = 16;
+constexpr int64_t kMostBytes = int64_t{4} << 20;
 constexpr int64_t kPagesPerWord = 64;
 // The part of the memory that the pages which count as used lately may take.
 constexpr int64_t kUsedParts = 4;
@@ -30,6 +31,9 @@ DiskRows::DiskRows(const Segment* file, const StripeLayout& layout, const ShardS
   for (const RowArea& area : of_keys) {
     stripe_areas_.push_back({storage.key_index() - file->data() + area.offset, area.bytes_each});
   }
+  int64_t bytes = 1;  // of a stripe
+  for (const RowArea& area : stripe_areas_) bytes += area.bytes_each;
+  stripes_per_group_ = std::clamp<int64_t>(kMostBytes / bytes, 1, kMostStripes);
   ExpectRandomUse(*file);
   const int64_t words = file->bytes() / PageBytes() / kPagesPerWord + 1;
   most_used_ = MemoryCeiling() / PageBytes() / kUsedParts;
@@ -51,15 +55,28 @@ Status DiskRows::ReserveAllButRows() const {
 }
 
 Status DiskRows::ReserveStripeOf(int64_t row) const {
-  const int64_t first = layout_.stripe_of(row) / kStripesPerGroup * kStripesPerGroup;
+  const int64_t first = layout_.stripe_of(row) / stripes_per_group_ * stripes_per_group_;
   std::atomic<uint32_t>& has_room = storage_.lock(first)->has_room;
   if (has_room.load(std::memory_order_relaxed) != 0) return Status::Ok();
-  const int64_t count = std::min(kStripesPerGroup, layout_.stripes() - first);
-  for (const RowArea& area : stripe_areas_) {
-    MV_RETURN_IF_NOT_OK(
-        ReserveOnDisk(*file_, area.offset + first * area.bytes_each, count * area.bytes_each));
-  }
+  MV_RETURN_IF_NOT_OK(ReserveGroup(first));
   has_room.store(1, std::memory_order_relaxed);
+  return Status::Ok();
+}
+
+Status DiskRows::ReserveAgain() const {
+  for (int64_t first = 0; first < layout_.stripes(); first += stripes_per_group_) {
+    if (storage_.lock(first)->has_room.load(std::memory_order_relaxed) == 0) continue;
+    MV_RETURN_IF_NOT_OK(ReserveGroup(first));
+  }
+  return Status::Ok();
+}
+
+Status DiskRows::ReserveGroup(int64_t first_stripe) const {
+  const int64_t count = std::min(stripes_per_group_, layout_.stripes() - first_stripe);
+  for (const RowArea& area : stripe_areas_) {
+    MV_RETURN_IF_NOT_OK(ReserveOnDisk(*file_, area.offset + first_stripe * area.bytes_each,
+                                      count * area.bytes_each));
+  }
   return Status::Ok();
 }
 

@@ -34,6 +34,8 @@ class DiskRows {
   Status ReserveAll() const;
   Status ReserveAllButRows() const;
   Status ReserveStripeOf(int64_t row) const;
+  // Reserves all for which there was room once, in files that were copied without their zeros.
+  Status ReserveAgain() const;
 
   // Has the pages of `bytes` bytes at an address of the segment read, without waiting for them,
   // unless this process has used them lately.
@@ -43,6 +45,7 @@ class DiskRows {
   void ExpectRows(int64_t first, int64_t count, bool state) const;
 
  private:
+  Status ReserveGroup(int64_t first_stripe) const;
   bool WasUsedLately(int64_t page) const;
 
   const Segment* file_;
@@ -50,6 +53,7 @@ class DiskRows {
   ShardStorage storage_;
   std::vector<RowArea> row_areas_;     // for each row
   std::vector<RowArea> stripe_areas_;  // for each stripe
+  int64_t stripes_per_group_ = 1;
   // A bit for each page of the segment that has been used since the bits were last cleared. They
   // are cleared so often that the kernel has hardly dropped such a page from memory.
   Segment used_;

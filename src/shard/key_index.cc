@@ -36,23 +36,19 @@ int64_t KeyIndex::StripesFor(int64_t capacity, int64_t parts) {
   return RoundUp(stripes, parts);
 }
 
-std::vector<RowArea> AreasOfKeys(int64_t stripes, const KeyPolicy& policy) {
-  std::vector<RowArea> areas = {
-      {KeyIndex::kHeaderBytes, KeyIndex::kEntriesPerStripe * sizeof(KeyIndex::Entry)},
-      {0, KeyIndex::kRowsPerStripe * sizeof(KeyIndex::Cell)}};
-  if (policy.admit > 1) {
-    areas.push_back({0, KeyIndex::kCountersPerStripe});
-    areas.push_back({0, sizeof(uint32_t)});
-  }
-  for (size_t i = 1; i < areas.size(); ++i) {
-    areas[i].offset = areas[i - 1].offset + areas[i - 1].bytes_each * stripes;
-  }
-  return areas;
+RowArea CellsOfKeys(int64_t stripes) {
+  return RowArea{KeyIndex::kHeaderBytes + stripes * KeyIndex::kEntriesPerStripe *
+                                              static_cast<int64_t>(sizeof(KeyIndex::Entry)),
+                 KeyIndex::kRowsPerStripe * static_cast<int64_t>(sizeof(KeyIndex::Cell))};
 }
 
 int64_t BytesOfKeys(int64_t stripes, const KeyPolicy& policy) {
-  const RowArea last = AreasOfKeys(stripes, policy).back();
-  return last.offset + last.bytes_each * stripes;
+  const RowArea cells = CellsOfKeys(stripes);
+  const int64_t counters =
+      policy.admit > 1
+          ? stripes * (KeyIndex::kCountersPerStripe + static_cast<int64_t>(sizeof(uint32_t)))
+          : 0;
+  return cells.offset + stripes * cells.bytes_each + counters;
 }
 
 KeyIndex::KeyIndex(char* memory, int64_t stripes, int64_t first_stripe, int64_t table_stripes,

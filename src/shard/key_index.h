@@ -15,7 +15,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <vector>
 
 #include "base/compiler.h"
 #include "multiverso/constants.h"
@@ -88,9 +87,8 @@ class KeyIndex {
 
   // Returns the stripes that a table of so many keys has, a multiple of `parts`.
   static int64_t StripesFor(int64_t capacity, int64_t parts);
-  // Returns the parts of the memory that have the same number of bytes for each stripe, the last
-  // one at the end.
-  friend std::vector<RowArea> AreasOfKeys(int64_t stripes, const KeyPolicy& policy);
+  friend RowArea CellsOfKeys(int64_t stripes);
+  friend int64_t BytesOfKeys(int64_t stripes, const KeyPolicy& policy);
 
   // `memory`, of BytesOfKeys bytes, is valid when zero-filled. The shard's stripes are the stripes
   // `first_stripe` to `first_stripe` + `stripes` - 1 of the table's `table_stripes`.
@@ -239,7 +237,9 @@ class KeyIndex {
   uint32_t* counted_gets_;  // for each stripe
 };
 
-std::vector<RowArea> AreasOfKeys(int64_t stripes, const KeyPolicy& policy);
+// Returns where in the memory of an index the cells are, with the bytes for each stripe. Nothing
+// else of it is read or written for a row only.
+RowArea CellsOfKeys(int64_t stripes);
 // Returns the bytes of the memory of an index.
 int64_t BytesOfKeys(int64_t stripes, const KeyPolicy& policy);
 

@@ -180,6 +180,11 @@ void LazyRows::TakeRoom(int64_t rows, Room* room) const {
 
 Status LazyRows::MakeRoomForIds(const int64_t* row_ids, int64_t count, const WaitLimit& limit,
                                 Room* room) const {
+  // Nobody gives back room on the disk, so there is nothing to wait for.
+  for (int64_t i = 0; i < count && disk_ != nullptr; ++i) {
+    const int64_t row = row_ids[i] - first_row_;
+    if (!IsTouched(row)) MV_RETURN_IF_NOT_OK(ReserveOnDisk(row));
+  }
   return WaitForRoom(limit, room, [&] { return TryMakeRoomForIds(row_ids, count, room); });
 }
 
@@ -189,9 +194,6 @@ Status LazyRows::TryMakeRoomForIds(const int64_t* row_ids, int64_t count, Room* 
     rows += IsTouched(row_ids[i] - first_row_) ? 0 : 1;
   }
   if (rows == 0) return Status::Ok();
-  for (int64_t i = 0; i < count && disk_ != nullptr; ++i) {
-    MV_RETURN_IF_NOT_OK(ReserveOnDisk(row_ids[i] - first_row_));
-  }
   // This counts a row that is named twice as two, and all pages of each row as new.
   if (MakeRoom(rows, rows * storage_.page_bytes_of(1, page_bytes_), room).ok()) {
     return Status::Ok();
@@ -214,15 +216,17 @@ Status LazyRows::TryMakeRoomForIds(const int64_t* row_ids, int64_t count, Room* 
 
 Status LazyRows::MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& limit,
                                   Room* room) const {
+  for (int64_t row = first; row < end && disk_ != nullptr;) {
+    row = NextUntouched(row, end);
+    if (row == end) break;
+    MV_RETURN_IF_NOT_OK(ReserveOnDisk(row));
+    row = layout_.end_row(layout_.stripe_of(row));
+  }
   return WaitForRoom(limit, room, [&] {
     int64_t rows = 0;
     int64_t bytes = 0;
     for (int64_t row = NextUntouched(first, end); row < end; row = NextUntouched(row, end)) {
       const int64_t run_end = NextTouched(row, end);
-      for (int64_t at = row; at < run_end && disk_ != nullptr;
-           at = layout_.end_row(layout_.stripe_of(at))) {
-        MV_RETURN_IF_NOT_OK(ReserveOnDisk(at));
-      }
       rows += run_end - row;
       bytes += storage_.page_bytes_of(run_end - row, page_bytes_);
       row = run_end;

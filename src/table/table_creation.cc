@@ -28,6 +28,7 @@ static_assert(sizeof(TableProposal) <= ExchangeSlot::kMaxBytes);
 struct MadeSegment {
   SegmentLocator locator;
   uint64_t last_session = 0;  // TableFile::last_session
+  uint64_t seed = 0;          // of the initializer of a table on a disk
 };
 static_assert(sizeof(MadeSegment) <= ExchangeSlot::kMaxBytes);
 
@@ -39,9 +40,8 @@ TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init
   // Random tables without a given seed differ, and a table is the same in every run.
   constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;
   if (spec_.initializer.seed == InitializerSpec::kSeedOfTable) {
-    // A table of an earlier session need not have had the same number.
-    const int64_t number = spec_.is_on_disk() ? 0 : id;
-    spec_.initializer.seed = kGoldenRatio * static_cast<uint64_t>(number + 1) >> 1;
+    any_seed_ = true;
+    spec_.initializer.seed = kGoldenRatio * static_cast<uint64_t>(id + 1) >> 1;
   }
   if (!spec_.initializer.is_random()) spec_.initializer.seed = 0;
 }
@@ -171,14 +171,19 @@ Status TableCreation::MakeSegments(const WaitLimit& limit) {
   const Status made = is_maker() ? MakeSegmentHere() : Status::Ok();
   MadeSegment mine;
   if (is_maker() && made.ok()) mine.locator = segment_.locator();
-  if (file_ != nullptr) mine.last_session = file_->last_session();
+  if (file_ != nullptr) {
+    mine.last_session = file_->last_session();
+    mine.seed = file_->seed();
+  }
   // Messages about files name them, and may be long.
   const std::string about =
       spec_.is_on_disk() ? StrCat("table '", spec_.name, "'") : spec_.Describe();
   Group* const world = context_.rank->world();
   MV_RETURN_IF_NOT_OK(world->Agree(CollectiveKind::kMapTable, made.In(about), makers_,
                                    Before("made the memory"), limit, &mine, sizeof(mine)));
-  last_session_ = world->payload(makers_.front()).Read<MadeSegment>().last_session;
+  const auto first = world->payload(makers_.front()).Read<MadeSegment>();
+  last_session_ = first.last_session;
+  if (spec_.is_on_disk()) spec_.initializer.seed = first.seed;
   for (const int maker : makers_) {
     if (world->payload(maker).Read<MadeSegment>().last_session == last_session_) continue;
     return Status(Code::kMismatch,
@@ -195,8 +200,8 @@ Status TableCreation::MakeSegmentHere() {
   rank->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col,
                               spec_.keys.capacity);
   if (spec_.is_on_disk()) {
-    MV_ASSIGN_OR_RETURN(file_,
-                        TableShard::OpenFile(folder_, spec_, *context_.members, context_.mode));
+    MV_ASSIGN_OR_RETURN(
+        file_, TableShard::OpenFile(folder_, spec_, any_seed_, *context_.members, context_.mode));
     segment_ = file_->TakeRows();
     return TableShard::PrepareFile(spec_, *context_.members, context_.mode, segment_, *file_);
   }

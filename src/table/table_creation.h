@@ -68,6 +68,7 @@ class TableCreation {
   std::string folder_;
   std::unique_ptr<TableFile> file_;  // on the maker, of a table with a folder
   uint64_t last_session_ = 0;        // TableFile::last_session
+  bool any_seed_ = false;            // whether the program has given no seed
   Segment segment_;
   Status failure_;           // of CheckSpec on this rank
   int maker_ = -1;           // the rank of this node that makes the segment

@@ -43,9 +43,17 @@ std::string DifferenceOf(const TablePlace& there, const TablePlace& asked) {
   compare("a capacity of", a.keys.capacity, b.keys.capacity);
   compare(b.is_hash() ? "for another number of ranks a number of rows of" : "a num_row of",
           a.num_row, b.num_row);
-  compare("the number of evict", a.keys.evict, b.keys.evict);
+  const auto evict = [](const TableSpec& spec) {
+    constexpr const char* kNames[] = {"none", "lru", "lfu"};
+    return std::string(kNames[std::clamp(spec.keys.evict, 0, 2)]);
+  };
+  compare("evict", evict(a), evict(b));
   compare("an admit of", a.keys.admit, b.keys.admit);
+  // Without one, the table does not say when its keys were last used.
+  compare(b.keys.ttl > 0 ? "no ttl:" : "a ttl:", a.keys.ttl > 0, b.keys.ttl > 0);
   compare("the initializer", a.initializer.Describe(), b.initializer.Describe());
+  compare("the first number of the initializer", a.initializer.first, b.initializer.first);
+  compare("the second number of the initializer", a.initializer.second, b.initializer.second);
   compare("the seed", a.initializer.seed, b.initializer.seed);
   compare("the node", there.node, asked.node);
   compare("on this node the first row", there.rows.first, asked.rows.first);
@@ -62,9 +70,10 @@ struct TableFile::Header {
   uint32_t format = kFormat;
   uint32_t state = kNew;
   uint64_t session = 0;
-  uint64_t version = 0;  // of the table, at the end of the session
-  uint32_t ticks = 0;    // of the clock of keys, at the end of the session
-  uint32_t crc = 0;      // of this header with 0 here
+  uint64_t version = 0;       // of the table, at the end of the session
+  uint32_t ticks = 0;         // of the clock of keys, at the end of the session
+  uint32_t crc = 0;           // of this header with 0 here
+  int64_t bytes_on_disk = 0;  // of the rows, at the end of the session
   TablePlace place;
 };
 
@@ -72,7 +81,7 @@ TableFile::TableFile(const std::string& folder, const TablePlace& place)
     : folder_(StrCat(folder, "/node-", place.node)), place_(place) {}
 
 TableFile::~TableFile() {
-  if (is_in_use_ || last_session_ != 0 || !rows_were_made_) return;
+  if (is_in_use_ || last_session_ != 0 || !may_remove_) return;
   std::error_code ignored;
   std::filesystem::remove(PathOfRows(folder_), ignored);
   std::filesystem::remove(PathOfHeader(folder_), ignored);
@@ -85,13 +94,20 @@ std::string TableFile::Advice() const {
 }
 
 Result<std::unique_ptr<TableFile>> TableFile::Open(const std::string& folder,
-                                                   const TablePlace& place) {
+                                                   const TablePlace& place, int64_t segment_bytes,
+                                                   bool any_seed) {
   std::unique_ptr<TableFile> file(new TableFile(folder, place));
   MV_RETURN_IF_NOT_OK(LocalFileSystem()->EnsureFolders(file->folder_));
-  MV_ASSIGN_OR_RETURN(file->header_, OpenFileSegment(PathOfHeader(file->folder_), kHeaderBytes));
+  const std::string header = PathOfHeader(file->folder_);
+  const std::string rows = PathOfRows(file->folder_);
+  file->may_remove_ = !std::filesystem::exists(header) && !std::filesystem::exists(rows);
+  MV_ASSIGN_OR_RETURN(file->header_, OpenFileSegment(header, kHeaderBytes));
   MV_RETURN_IF_NOT_OK(LockFile(file->header_, file->folder_));
-  MV_RETURN_IF_NOT_OK(file->ReadHeader());
-  MV_ASSIGN_OR_RETURN(file->rows_, OpenFileSegment(PathOfRows(file->folder_), place.bytes));
+  MV_RETURN_IF_NOT_OK(ReserveOnDisk(file->header_, 0, kHeaderBytes));
+  MV_RETURN_IF_NOT_OK(file->ReadHeader(any_seed));
+  const int64_t least_bytes = file->last_session_ == 0 ? 0 : place.bytes;
+  MV_ASSIGN_OR_RETURN(file->rows_, OpenFileSegment(rows, segment_bytes, least_bytes));
+  file->has_holes_ = BytesOnDisk(file->rows_) < file->bytes_on_disk_;
   return file;
 }
 
@@ -111,7 +127,7 @@ Result<std::unique_ptr<TableFile>> TableFile::TakeOver(const std::string& folder
   return file;
 }
 
-Status TableFile::ReadHeader() {
+Status TableFile::ReadHeader(bool any_seed) {
   Header header;
   static_assert(sizeof(header) <= kHeaderBytes);
   std::memcpy(static_cast<void*>(&header), header_.data(), sizeof(header));
@@ -124,8 +140,7 @@ Status TableFile::ReadHeader() {
                     StrCat(where, "expected an empty folder or a table, received other files"));
     }
     // The header comes first, so that rows without one are not ours.
-    MV_RETURN_IF_NOT_OK(ReserveOnDisk(header_, 0, kHeaderBytes));
-    rows_were_made_ = true;
+    may_remove_ = true;
     return WriteHeader(kNew, 0, 0, 0);
   }
   const uint32_t crc = std::exchange(header.crc, 0);
@@ -140,7 +155,7 @@ Status TableFile::ReadHeader() {
   }
   if (header.state == kNew) {
     // Its creation did not come to an end.
-    rows_were_made_ = true;
+    may_remove_ = true;
     std::error_code ignored;
     std::filesystem::remove(PathOfRows(folder_), ignored);
     return WriteHeader(kNew, 0, 0, 0);
@@ -152,6 +167,7 @@ Status TableFile::ReadHeader() {
                          "rows may be wrong: ",
                          Advice()));
   }
+  if (any_seed) place_.spec.initializer.seed = header.place.spec.initializer.seed;
   const std::string difference = DifferenceOf(header.place, place_);
   if (!difference.empty()) {
     return Status(Code::kMismatch, StrCat(where, "the files are those of another table: ",
@@ -160,6 +176,7 @@ Status TableFile::ReadHeader() {
   last_session_ = header.session;
   last_version_ = header.version;
   last_ticks_ = header.ticks;
+  bytes_on_disk_ = header.bytes_on_disk;
   return Status::Ok();
 }
 
@@ -172,6 +189,7 @@ Status TableFile::WriteHeader(uint32_t state, uint64_t session, uint64_t version
   header.session = session;
   header.version = version;
   header.ticks = ticks;
+  header.bytes_on_disk = bytes_on_disk_;
   header.place = place_;
   header.crc = Crc32c(&header, sizeof(header));
   std::memcpy(header_.data(), static_cast<const void*>(&header), sizeof(header));
@@ -195,6 +213,7 @@ Status TableFile::EndUse(const Segment& rows, uint64_t version, uint32_t ticks) 
   (void)MV_FAILPOINT("table_file.end");
   MV_RETURN_IF_NOT_OK(WriteBack(rows).In(PathOfRows(folder_)));
   (void)MV_FAILPOINT("table_file.written");
+  bytes_on_disk_ = BytesOnDisk(rows);
   MV_RETURN_IF_NOT_OK(WriteHeader(kClean, session_, version, ticks));
   (void)MV_FAILPOINT("table_file.clean");
   is_in_use_ = false;

@@ -28,7 +28,7 @@ struct TablePlace {
   int32_t num_nodes = 1;
   RowRange rows;            // of this node
   int64_t state_slots = 0;  // which may depend on the number of workers
-  int64_t bytes = 0;        // of the segment
+  int64_t bytes = 0;        // of the shard, without what the mode of the session adds
 };
 
 // One rank of a node has the file of a table, and other ranks map its segment.
@@ -37,8 +37,10 @@ class TableFile {
   // Opens the files of this node in a folder, or creates them. Returns StateError if the last
   // session that used them did not end well, or if another one uses them, MismatchError if they are
   // those of another table, and CheckpointCorruptError for other files. Changes no row.
-  static Result<std::unique_ptr<TableFile>> Open(const std::string& folder,
-                                                 const TablePlace& place);
+  // The segment gets `segment_bytes` bytes. With `any_seed`, the seed of the initializer is that of
+  // the files.
+  static Result<std::unique_ptr<TableFile>> Open(const std::string& folder, const TablePlace& place,
+                                                 int64_t segment_bytes, bool any_seed);
   // Opens the files that this session uses, after the rank has died that had opened them.
   static Result<std::unique_ptr<TableFile>> TakeOver(const std::string& folder,
                                                      const TablePlace& place, uint64_t session);
@@ -51,6 +53,10 @@ class TableFile {
   // Returns the session that used the rows last, or 0 if the table is new. All nodes of a table
   // must have been used by the same one.
   uint64_t last_session() const { return last_session_; }
+  // Returns whether the disk has less room for the files than at that session's end, because they
+  // were copied without their zeros.
+  bool has_holes() const { return has_holes_; }
+  uint64_t seed() const { return place_.spec.initializer.seed; }
   // Returns the time of the clock of keys at that session's end (KeyIndex::TicksNow).
   uint32_t last_ticks() const { return last_ticks_; }
   // Returns the segment, once.
@@ -69,7 +75,7 @@ class TableFile {
   struct Header;
 
   TableFile(const std::string& folder, const TablePlace& place);
-  Status ReadHeader();
+  Status ReadHeader(bool any_seed);
   Status WriteHeader(uint32_t state, uint64_t session, uint64_t version, uint32_t ticks);
   std::string Advice() const;
 
@@ -77,12 +83,14 @@ class TableFile {
   TablePlace place_;
   Segment header_;
   Segment rows_;
-  bool rows_were_made_ = false;  // whether the table is new, and its files may be removed
+  bool may_remove_ = false;  // whether the files are new, and are removed if they are not used
   bool is_in_use_ = false;
   uint64_t session_ = 0;  // that uses the rows now
   uint64_t last_session_ = 0;
   uint64_t last_version_ = 0;
   uint32_t last_ticks_ = 0;
+  int64_t bytes_on_disk_ = 0;  // at the end of the last session
+  bool has_holes_ = false;
 };
 
 }  // namespace multiverso

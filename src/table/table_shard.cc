@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "consistency/make_consistency.h"
+#include "memory/file_segment.h"
 #include "memory/limits.h"
 #include "shard/keyed_shard.h"
 #include "shard/make_updater.h"
@@ -153,8 +154,8 @@ bool HasHeader(const TableSpec& spec, const Membership& members) {
 std::unique_ptr<const DiskRows> MakeDiskRows(const TableSpec& spec, const Segment* file,
                                              const StripeLayout& layout,
                                              const ShardStorage& storage) {
-  const auto keys =
-      spec.is_hash() ? AreasOfKeys(layout.stripes(), spec.keys) : std::vector<RowArea>();
+  std::vector<RowArea> keys;
+  if (spec.is_hash()) keys.push_back(CellsOfKeys(layout.stripes()));
   return std::make_unique<DiskRows>(file, layout, storage, keys);
 }
 
@@ -291,17 +292,18 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
 }
 
 Result<std::unique_ptr<TableFile>> TableShard::OpenFile(const std::string& folder,
-                                                        const TableSpec& spec,
+                                                        const TableSpec& spec, bool any_seed,
                                                         const Membership& members,
                                                         const ModeOptions& mode, uint64_t session) {
   const RowRange rows = PartitionOf(spec, members, mode).node_rows();
   MV_ASSIGN_OR_RETURN(ShardStorage storage,
                       StorageOf(spec, LayoutOf(spec, rows.count()), members.num_workers()));
   MV_ASSIGN_OR_RETURN(const TableBytes bytes, BytesOf(spec, members, mode));
-  const TablePlace place{spec, members.node_of(members.rank()), members.num_nodes(),
-                         rows, storage.state_slots(),           bytes.needed + bytes.spare};
-  return session == 0 ? TableFile::Open(folder, place)
-                      : TableFile::TakeOver(folder, place, session);
+  const TablePlace place{
+      spec, members.node_of(members.rank()), members.num_nodes(),
+      rows, storage.state_slots(),           RoundUp(storage.segment_bytes(), kPage)};
+  if (session != 0) return TableFile::TakeOver(folder, place, session);
+  return TableFile::Open(folder, place, bytes.needed + bytes.spare, any_seed);
 }
 
 Status TableShard::PrepareFile(const TableSpec& spec, const Membership& members,
@@ -310,15 +312,19 @@ Status TableShard::PrepareFile(const TableSpec& spec, const Membership& members,
   const StripeLayout layout = LayoutOf(spec, PartitionOf(spec, members, mode).node_rows().count());
   MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageOf(spec, layout, members.num_workers()));
   storage.Attach(segment.data());
-  if (file.last_session() == 0) {
-    const auto disk = MakeDiskRows(spec, &segment, layout, storage);
-    return spec.is_lazy() ? disk->ReserveAllButRows() : disk->ReserveAll();
+  const auto disk = MakeDiskRows(spec, &segment, layout, storage);
+  if (file.last_session() == 0 || file.has_holes()) {
+    MV_RETURN_IF_NOT_OK(spec.is_lazy() ? disk->ReserveAllButRows() : disk->ReserveAll());
+    if (file.last_session() == 0) return Status::Ok();
+    MV_RETURN_IF_NOT_OK(disk->ReserveAgain());
   }
+  // The end of the segment may be new, since another mode needs another number of bytes.
+  const int64_t end = RoundUp(storage.segment_bytes(), kPage);
+  MV_RETURN_IF_NOT_OK(ReserveOnDisk(segment, end, segment.bytes() - end));
   new (storage.holders()) Holders();
   TouchCounts* const counts = storage.touch_counts();
   counts->rows_in_use.store(counts->touched.load());
   new (&counts->credit) MemoryCredit();
-  const int64_t end = RoundUp(storage.segment_bytes(), kPage);
   std::memset(segment.data() + end, 0, static_cast<size_t>(segment.bytes() - end));
   if (spec.is_hash()) {
     KeyIndex(storage.key_index(), layout.stripes(), 0, spec.key_stripes(), spec.keys, nullptr)
@@ -331,7 +337,8 @@ Status TableShard::EndUseOfFile(const Membership& members, const ModeOptions& mo
                                 const WaitLimit& limit) {
   if (file_ == nullptr) {
     const uint64_t session = TableFile::NumberOf(members.session());
-    MV_ASSIGN_OR_RETURN(file_, OpenFile(folder_, spec_, members, mode, session));
+    MV_ASSIGN_OR_RETURN(file_,
+                        OpenFile(folder_, spec_, /*any_seed=*/false, members, mode, session));
   }
   if (members.survives_losses()) MV_RETURN_IF_NOT_OK(shard_->RecoverStripes(limit));
   KeyedShard* const keyed = shard_->AsKeyed();

@@ -59,7 +59,7 @@ class TableShard {
   // Opens the files of this node for a table that lies in a folder. `session` is not 0 if it uses
   // them already.
   static Result<std::unique_ptr<TableFile>> OpenFile(const std::string& folder,
-                                                     const TableSpec& spec,
+                                                     const TableSpec& spec, bool any_seed,
                                                      const Membership& members,
                                                      const ModeOptions& mode, uint64_t session = 0);
   // Reserves room in the segment of new files, and resets what an earlier session has left in the

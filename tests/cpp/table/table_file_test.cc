@@ -4,6 +4,8 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <memory>
 #include <string>
 
 #include "memory/file_segment.h"
@@ -29,35 +31,37 @@ TablePlace Place(int node = 0) {
 class TableFileTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto file = TableFile::Open(path(), Place());
+    const auto file = Open();
     if (file.status().code() == Code::kUnsupported) GTEST_SKIP() << file.status().text();
+  }
+  Result<std::unique_ptr<TableFile>> Open(const TablePlace& place = Place(),
+                                          int64_t segment_bytes = kBytes) const {
+    return TableFile::Open(path(), place, segment_bytes, /*any_seed=*/false);
   }
   std::string path() const { return folder_.path() + "/table"; }
   bool Exists(const std::string& name) const { return std::filesystem::exists(path() + name); }
   // Uses the files as a session does, and writes `value` to the rows.
   void Use(uint64_t session, char value) const {
-    auto file = TableFile::Open(path(), Place());
+    auto file = Open();
     ASSERT_TRUE(file.ok()) << file.status().text();
     const Segment rows = file.value()->TakeRows();
     ASSERT_TRUE(file.value()->BeginUse(session).ok());
     std::memset(rows.data(), value, kBytes);
     ASSERT_TRUE(file.value()->EndUse(rows, /*version=*/3, /*ticks=*/9).ok());
   }
-  Code CodeOfOpening(const TablePlace& place) const {
-    return TableFile::Open(path(), place).status().code();
-  }
+  Code CodeOfOpening(const TablePlace& place) const { return Open(place).status().code(); }
 
   TemporaryFolder folder_;
 };
 
 TEST_F(TableFileTest, NewFilesThatNoSessionUsesDoNotStay) {
-  EXPECT_TRUE(TableFile::Open(path(), Place()).ok());
+  EXPECT_TRUE(Open().ok());
   EXPECT_FALSE(Exists("/node-0"));
 }
 
 TEST_F(TableFileTest, TheNextSessionGetsTheRows) {
   Use(77, 'a');
-  auto file = TableFile::Open(path(), Place());
+  auto file = Open();
   ASSERT_TRUE(file.ok()) << file.status().text();
   EXPECT_EQ(file.value()->last_session(), 77U);
   EXPECT_EQ(file.value()->last_ticks(), 9U);
@@ -67,12 +71,12 @@ TEST_F(TableFileTest, TheNextSessionGetsTheRows) {
 TEST_F(TableFileTest, FilesInUseAreRefused) {
   Use(77, 'a');
   {
-    auto file = TableFile::Open(path(), Place());
+    auto file = Open();
     ASSERT_TRUE(file.ok());
     EXPECT_EQ(CodeOfOpening(Place()), Code::kState);  // locked
     ASSERT_TRUE(file.value()->BeginUse(78).ok());
   }
-  const Status refused = TableFile::Open(path(), Place()).status();
+  const Status refused = Open().status();
   EXPECT_EQ(refused.code(), Code::kState);
   EXPECT_NE(refused.text().find("did not end well"), std::string::npos);
 }
@@ -80,18 +84,18 @@ TEST_F(TableFileTest, FilesInUseAreRefused) {
 TEST_F(TableFileTest, AUseThatIsCancelledLeavesTheFilesAsTheyWere) {
   Use(77, 'a');
   {
-    auto file = TableFile::Open(path(), Place());
+    auto file = Open();
     ASSERT_TRUE(file.value()->BeginUse(78).ok());
     file.value()->CancelUse();
   }
-  auto file = TableFile::Open(path(), Place());
+  auto file = Open();
   ASSERT_TRUE(file.ok()) << file.status().text();
   EXPECT_EQ(file.value()->last_session(), 77U);
 }
 
 TEST_F(TableFileTest, ACancelledUseOfANewTableLeavesNoFiles) {
   {
-    auto file = TableFile::Open(path(), Place());
+    auto file = Open();
     ASSERT_TRUE(file.value()->BeginUse(78).ok());
     file.value()->CancelUse();
   }
@@ -100,12 +104,12 @@ TEST_F(TableFileTest, ACancelledUseOfANewTableLeavesNoFiles) {
 
 TEST_F(TableFileTest, AFileOfAnInterruptedCreationIsNew) {
   {
-    auto file = TableFile::Open(path(), Place());
+    auto file = Open();
     std::filesystem::copy(path() + "/node-0", folder_.path() + "/copy");
   }
   std::filesystem::create_directories(path());
   std::filesystem::rename(folder_.path() + "/copy", path() + "/node-0");
-  auto file = TableFile::Open(path(), Place());
+  auto file = Open();
   ASSERT_TRUE(file.ok()) << file.status().text();
   EXPECT_EQ(file.value()->last_session(), 0U);
 }
@@ -126,10 +130,62 @@ TEST_F(TableFileTest, FilesOfAnotherTableAreRefused) {
   refuses([](TablePlace* place) { place->rows.end = 6; });
   refuses([](TablePlace* place) { place->state_slots = 1; });
   refuses([](TablePlace* place) { place->bytes = kBytes + 4096; });
+  refuses([](TablePlace* place) { place->spec.keys.ttl = 1; });
+  refuses([](TablePlace* place) { place->spec.initializer.second = 1e-9; });
+  refuses([](TablePlace* place) { place->spec.initializer.seed = 5; });
   TablePlace renamed = Place();
   renamed.spec.name[0] = 'x';
   renamed.spec.hyper[0] = 0.5;
   EXPECT_EQ(CodeOfOpening(renamed), Code::kOk);
+}
+
+TEST_F(TableFileTest, MissingRowsAreRefused) {
+  for (const bool is_empty : {false, true}) {
+    Use(77, 'a');
+    std::filesystem::remove(path() + "/node-0/rows");
+    if (is_empty) std::ofstream(path() + "/node-0/rows").close();
+    std::filesystem::permissions(path() + "/node-0", std::filesystem::perms::owner_all);
+    EXPECT_FALSE(Open().ok());
+    EXPECT_EQ(Exists("/node-0/rows"), is_empty);
+    std::filesystem::remove_all(path());
+  }
+}
+
+TEST_F(TableFileTest, ASegmentMayBecomeLongerOrShorterBehindTheRows) {
+  Use(77, 'a');
+  for (const int64_t bytes : {kBytes + 9000, kBytes, kBytes + 1}) {
+    auto file = Open(Place(), bytes);
+    ASSERT_TRUE(file.ok()) << file.status().text();
+    const Segment rows = file.value()->TakeRows();
+    EXPECT_EQ(rows.bytes(), bytes);
+    EXPECT_EQ(rows.data()[kBytes - 1], 'a');
+    ASSERT_TRUE(file.value()->BeginUse(78).ok());
+    ASSERT_TRUE(file.value()->EndUse(rows, 3, 9).ok());
+  }
+}
+
+TEST_F(TableFileTest, TheSeedOfTheFilesIsThatOfATableWithoutOne) {
+  Use(77, 'a');
+  TablePlace place = Place();
+  place.spec.initializer.seed = 5;
+  const auto file = TableFile::Open(path(), place, kBytes, /*any_seed=*/true);
+  ASSERT_TRUE(file.ok()) << file.status().text();
+  EXPECT_EQ(file.value()->seed(), Place().spec.initializer.seed);
+}
+
+TEST_F(TableFileTest, CopiesWithoutZerosAreNoticed) {
+  {
+    auto file = Open();
+    const Segment rows = file.value()->TakeRows();
+    ASSERT_TRUE(ReserveOnDisk(rows, 0, kBytes).ok());
+    ASSERT_TRUE(file.value()->BeginUse(77).ok());
+    ASSERT_TRUE(file.value()->EndUse(rows, 3, 9).ok());
+  }
+  EXPECT_FALSE(Open().value()->has_holes());
+  const std::string rows = path() + "/node-0/rows";
+  std::filesystem::resize_file(rows, 0);
+  std::filesystem::resize_file(rows, kBytes);
+  EXPECT_TRUE(Open().value()->has_holes());
 }
 
 }  // namespace

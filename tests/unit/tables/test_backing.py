@@ -3,13 +3,15 @@
 import os
 import random
 import shutil
+import signal
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 
 import failpoints
 import numpy as np
-from programs import run_program
+from programs import run_command, run_program
 
 import multiverso as mv
 from multiverso.tables._updaters import UPDATERS
@@ -79,12 +81,104 @@ class TestReopening(BackingTest):
                 twin.save(self.folder / "twin")
         shutil.rmtree(self.folder / "twin")
 
-    def test_an_error_of_the_only_rank_leaves_a_table_that_can_be_used(self):
-        with self.assertRaisesRegex(RuntimeError, "of the program"), mv.session():
-            self.matrix().add(np.ones((1, COLUMNS)), [5])
-            raise RuntimeError("an error of the program")
+    def test_an_error_of_the_only_rank_leaves_a_table_of_an_earlier_session(self):
+        for is_new in (False, True):
+            folder = f"rows-{is_new}"
+            if not is_new:
+                with mv.session():
+                    self.matrix(name=folder)
+            with self.assertRaisesRegex(RuntimeError, "of the program"), mv.session():
+                self.matrix(name=folder).add(np.ones((1, COLUMNS)), [5])
+                raise RuntimeError("an error of the program")
+            with self.subTest(is_new), mv.session():
+                if is_new:  # It may be half of what the program was going to load.
+                    self.assertRaisesRegex(
+                        mv.StateError, "did not end well", self.matrix, name=folder
+                    )
+                else:
+                    self.assertTrue(self.matrix(name=folder).reopened)
+
+    def test_a_table_that_is_half_loaded_is_refused(self):
         with mv.session():
-            self.assertTrue(self.matrix().reopened)
+            self.matrix()
+            table = mv.MatrixTable(500_000, 16, name="saved")
+            table.add(np.ones((500_000, 16)))
+            table.save(self.folder / "checkpoint")
+        with mv.session():
+            table = mv.MatrixTable(500_000, 16, name="saved", backing=self.folder / "half")
+            with self.assertRaises(mv.CheckpointIOError):
+                table.load(self.folder / "absent")
+            interrupt = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
+            interrupt.start()
+            try:
+                table.load(self.folder / "checkpoint")
+            except KeyboardInterrupt:
+                pass
+            interrupt.join()
+            is_half = bool((table.peek() == 0).any())
+        with mv.session():
+            try:
+                table = mv.MatrixTable(500_000, 16, name="saved", backing=self.folder / "half")
+                self.assertFalse(is_half)
+            except mv.StateError:
+                return
+            self.assertTrue((table.get() == 1).all())
+
+    def test_tables_without_a_seed_differ_and_keep_their_values(self):
+        values = []
+        for names in (("a", "b"), ("b", "a")):
+            with mv.session():
+                tables = {name: self.matrix(name=name) for name in names}
+                values.append([tables[name].get([7]) for name in "ab"])
+        self.assertFalse((values[0][0] == values[0][1]).any())
+        np.testing.assert_array_equal(values[0], values[1])
+
+    def test_bounded_staleness_and_async_use_the_same_files(self):
+        for number, options in enumerate(({}, {"staleness": 2}, {"staleness": 1}, {})):
+            with mv.session(**options):
+                table = self.matrix(init_value=mv.initializers.Zeros())
+                np.testing.assert_array_equal(table.get([3]), np.full((1, COLUMNS), number))
+                table.add(np.ones((1, COLUMNS)), [3])
+
+    def test_copies_without_zeros_get_their_room_again(self):
+        for kind in ("lazy", "dense", "keys"):
+            folder = self.folder / kind
+
+            def create(folder=folder, kind=kind):
+                if kind == "keys":
+                    return mv.HashTable(COLUMNS, capacity=ROWS, backing=folder)
+                start = mv.initializers.Zeros() if kind == "lazy" else None
+                return mv.MatrixTable(ROWS, COLUMNS, start, backing=folder)
+
+            with mv.session():
+                create().add(np.ones((2, COLUMNS)), [5, ROWS - 1])
+            rows = folder / "node-0" / "rows"
+            before = rows.stat().st_blocks
+            copy = self.folder / "copy"
+            with rows.open("rb") as source, copy.open("wb") as target:
+                while block := source.read(4096):
+                    if block.count(0) == len(block):
+                        target.seek(len(block), os.SEEK_CUR)
+                    else:
+                        target.write(block)
+                target.truncate(rows.stat().st_size)
+            copy.chmod(0o600)
+            self.assertLess(copy.stat().st_blocks, before)
+            copy.rename(rows)
+            with self.subTest(kind), mv.session():
+                table = create()
+                self.assertGreaterEqual(rows.stat().st_blocks, before)
+                self.assertTrue((table.get([5, ROWS - 1]) == 1).all())
+
+    def test_a_row_takes_little_more_room_than_it_has(self):
+        with mv.session():
+            table = mv.HashTable(
+                1024, capacity=100_000, updater="adam", backing=self.folder / "keys"
+            )
+            before = (self.folder / "keys" / "node-0" / "rows").stat().st_blocks
+            table.add(np.ones((1, 1024)), [5])
+            taken = (self.folder / "keys" / "node-0" / "rows").stat().st_blocks - before
+        self.assertLess(taken * 512, 8 << 20)
 
     def test_options_of_the_updater_are_those_of_each_session(self):
         for rate in (0.5, 0.25):
@@ -272,10 +366,69 @@ class TestRefusals(BackingTest):
 
     def test_rows_of_another_size_are_refused(self):
         self.create()
-        with open(self.node / "rows", "r+b") as file:
-            file.truncate(8192)
-        with mv.session(), self.assertRaisesRegex(mv.CheckpointCorruptError, "received 8192"):
+        for size in (8192, 0):
+            with open(self.node / "rows", "r+b") as file:
+                file.truncate(size)
+            with (
+                mv.session(),
+                self.assertRaisesRegex(mv.CheckpointCorruptError, f"received {size}"),
+            ):
+                self.matrix()
+        (self.node / "rows").unlink()
+        with mv.session(), self.assertRaisesRegex(mv.CheckpointIOError, "No such file"):
             self.matrix()
+
+    def test_a_time_to_live_is_not_added_later(self):
+        for options in ({}, {"ttl": 60}):
+            with mv.session():
+                if not options:
+                    mv.HashTable(2, 100, backing=self.folder).add(np.ones((1, 2)), keys=[5])
+                    continue
+                with self.assertRaisesRegex(mv.MismatchError, "no ttl"):
+                    mv.HashTable(2, 100, backing=self.folder, **options)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can mount")
+    def test_nothing_touches_a_place_that_a_full_disk_does_not_have(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        if run_command("mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk)[0] != 0:
+            self.skipTest("mounts are not allowed here")
+        self.addCleanup(run_command, "umount", disk)
+        status, out, err = run_program(
+            """
+            import os, sys, numpy as np, multiverso as mv
+            disk = sys.argv[1]
+            with mv.session():
+                zeros = mv.initializers.Zeros()
+                lazy = mv.MatrixTable(200_000, 64, zeros, backing=disk + "/lazy")
+                keys = mv.HashTable(16, capacity=400_000, admit=3, backing=disk + "/keys")
+                lazy.add(np.ones((1, 64)), [5])
+                with open(disk + "/fill", "wb", buffering=0) as file:
+                    try:
+                        while file.write(b"1" * 4096):
+                            pass
+                    except OSError:
+                        pass
+                rng = np.random.default_rng(0)
+                for _ in range(20):
+                    ids = rng.integers(0, 200_000, 3000)
+                    assert (lazy.get(ids) == 0).all() or 5 in ids
+                    keys.get(ids, insert=False)
+                    keys.remove(ids)
+                    for call in (lambda: keys.get(ids), lambda: lazy.add(np.ones((3000, 64)), ids)):
+                        try:
+                            call()
+                        except MemoryError as error:
+                            assert "No space left" in str(error), error
+                try:
+                    mv.MatrixTable(10, 2, backing=disk + "/new")
+                except MemoryError:
+                    assert not os.path.exists(disk + "/new/node-0"), "it was not removed"
+                print("ended")
+            """,
+            disk,
+        )
+        self.assertEqual((status, out), (0, "ended\n"), err)
 
     def test_a_second_job_is_refused(self):
         with mv.session():
