@@ -21,8 +21,6 @@
 namespace multiverso {
 namespace {
 
-constexpr auto kMaxLinger = std::chrono::seconds(5);
-
 // Maps the tables of the session, by their numbers, which are among the open files of the other
 // ranks.
 std::map<int64_t, Segment> FindTables(const RankContext& context) {
@@ -139,57 +137,6 @@ Result<int64_t> Session::Publish(int64_t step, Interrupt* interrupt) {
   return multiverso::Publish(context_.get(), step, std::move(tables), next_table_, limit);
 }
 
-Result<int32_t> Session::AgreeToLeave(bool is_closing, int64_t* step, Interrupt* interrupt) {
-  if (options_.on_term != MV_TERM_LEAVES || members_.is_elastic()) {
-    return Status(Code::kState, "check_leaving: expected a session with MV_TERM_LEAVES");
-  }
-  struct Question {
-    int64_t step;
-    int64_t was_told;
-  };
-  Group* const world = context_->world();
-  const Question mine{*step, context_->state()->IsLeaving() ? 1 : 0};
-  const CollectiveKind kind = is_closing ? CollectiveKind::kClosing : CollectiveKind::kLeaving;
-  world->BeginAllgather(kind, &mine, sizeof(mine));
-  MV_RETURN_IF_NOT_OK(world->Wait(LimitOf(NextDeadline(), interrupt)));
-  bool any_told = false;
-  // Ranks that close have done all their steps, so their numbers count only if all ranks close.
-  int64_t smallest[2] = {INT64_MAX, INT64_MAX};  // of ranks that train, and of ranks that close
-  bool all_close = true;
-  for (const int rank : world->participants()) {
-    const ExchangeSlot& payload = world->payload(rank);
-    if (!AsksAboutLeaving(payload.kind())) return MV_LEAVE_OTHER_CALL;
-    const bool closes = payload.kind() == CollectiveKind::kClosing;
-    all_close = all_close && closes;
-    const auto other = payload.Read<Question>();
-    any_told = any_told || other.was_told != 0;
-    if (other.step >= 0) smallest[closes] = std::min(smallest[closes], other.step);
-  }
-  const int64_t found = smallest[all_close];
-  *step = found == INT64_MAX ? -1 : found;
-  if (!any_told) return all_close ? MV_LEAVE_OTHER_CALL : MV_LEAVE_NOT_NOW;
-  // The message that says so may still be on its way from another node.
-  context_->memory()->control()->leaving.store(1);
-  return MV_LEAVE_NOW;
-}
-
-int32_t Session::LeaveElastic() {
-  const NodeMemory& memory = *context_->memory();
-  memory.own_slot().is_leaving.store(1);
-  const std::vector<int> ended = context_->peers()->EndedRanks();
-  bool any_others = false;
-  bool any_stay = false;
-  bool any_before = false;  // in rank order
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    if (rank == members_.rank() || std::binary_search(ended.begin(), ended.end(), rank)) continue;
-    any_others = true;
-    any_stay = any_stay || memory.slot(rank).is_leaving.load() == 0;
-    any_before = any_before || rank < members_.rank();
-  }
-  if (!any_others) return MV_LEAVE_LAST;
-  return any_stay || any_before ? MV_LEAVE_NOW : MV_LEAVE_NOT_NOW;
-}
-
 Tables Session::TablesHere() {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   return tables_;
@@ -201,82 +148,6 @@ Instant Session::NextDiskDeadline() {
     bytes += table->spec().bytes() * (2 + table->shard()->state_slots());
   }
   return NextDeadline() + TimeForDisk(bytes);
-}
-
-Status Session::Close(Interrupt* interrupt) {
-  if (members_.is_elastic()) {
-    const bool was_running = !context_->state()->IsAborted() || context_->state()->IsAbortKnown();
-    Finish();
-    context_->state()->Close();
-    return was_running ? Status::Ok() : context_->state()->CheckRunning(/*was_waiting=*/false);
-  }
-  const bool was_aborted = context_->state()->IsAbortKnown();
-  const WaitLimit limit = LimitOf(IsSaving() ? NextDiskDeadline() : NextDeadline(), interrupt);
-  bool save_failed = false;
-  const Status status = SettleBeforeClose(&save_failed, limit);
-  if (status.ok() || save_failed) {
-    context_->state()->Close();
-  } else {
-    context_->state()->Leave("shut down after an error");
-  }
-  // In a session that was known to be aborted, Close need not wait for other ranks, so it succeeds.
-  return was_aborted && !save_failed ? Status::Ok() : status;
-}
-
-Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
-  MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kClose, limit));
-  MV_RETURN_IF_NOT_OK(EndUseOfFiles(/*after_error=*/false, limit));
-  // Other nodes may need sums that this node forwards, so the node forwards all sums first.
-  RoundService* const rounds = table_context().rounds;
-  if (rounds != nullptr) MV_RETURN_IF_NOT_OK(rounds->Settle(limit));
-  const Status saved = EndSave(&checkpointing_, limit);
-  // If EndSave has removed the job, all ranks know of the failure, and the session closes anyway.
-  *save_failed = !saved.ok() && checkpointing_.job == nullptr;
-  if (saved.ok()) Linger(limit);
-  return saved;
-}
-
-Status Session::EndUseOfFiles(bool after_error, const WaitLimit& limit) {
-  if (on_disk_.empty() || checkpointing_.is_half_loaded) return Status::Ok();
-  const std::vector<int> participants = context_->world()->participants();
-  const auto is_here = [&](int rank) { return members_.is_local(rank); };
-  const auto first = std::find_if(participants.begin(), participants.end(), is_here);
-  if (first == participants.end() || *first != members_.rank()) return Status::Ok();
-  for (int local_rank = 0; local_rank < members_.num_ranks_here(); ++local_rank) {
-    const int rank = members_.rank_of(local_rank);
-    if (std::binary_search(participants.begin(), participants.end(), rank)) continue;
-    // A rank that was suspended counts as lost, but may go on.
-    const bool has_left = context_->memory()->slot(rank).state.load() != RankSlot::kAlive;
-    if (!has_left && context_->peers()->IsAlive(local_rank)) return Status::Ok();
-  }
-  Status status;
-  for (const auto& shard : on_disk_) {
-    // The program may not have loaded a checkpoint into a new table yet.
-    if (after_error && !shard->is_reopened()) continue;
-    const Status ended = shard->EndUseOfFile(members_, options_.mode, limit);
-    if (status.ok()) status = ended;
-  }
-  return status;
-}
-
-void Session::Leave(const std::string& reason) {
-  // Other ranks may still be changing rows.
-  if (members_.size() == 1) {
-    (void)EndUseOfFiles(/*after_error=*/true, WaitLimit::Until(NextDeadline(), nullptr));
-  }
-  context_->state()->Leave(reason);
-}
-
-void Session::Linger(const WaitLimit& limit) {
-  // A rank that has closed its session serves no other node any more. But if the leader of a node
-  // dies in the last allgather, its successor still needs the contributions of the other nodes, and
-  // those must learn of the death, since MPI_Finalize would wait for the dead rank. So the ranks
-  // meet once more, but wait at most for kMaxLinger.
-  if (!members_.survives_losses() || !members_.spans_nodes()) return;
-  Group* const world = context_->world();
-  world->BeginAllgather(CollectiveKind::kClose);
-  // A failure is ignored, since a rank that no longer answers has finished, too.
-  (void)world->Wait(WaitLimit{Instant::max(), Clock::now() + kMaxLinger, limit.interrupt});
 }
 
 void Session::FindEarlierTables() {
