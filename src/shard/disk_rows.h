@@ -68,29 +68,22 @@ class RowsAhead {
 
   // `disk` is null if the rows are in memory.
   RowsAhead(const DiskRows* disk, int64_t first, int64_t count)
-      : next_(first), count_(count), due_(disk != nullptr && first < count ? first : kNever) {}
+      : next_(disk == nullptr ? count : first), count_(count) {}
 
-  // The loop is at row `at`. Calls expect(first, end) for rows of the list now and then.
+  // The loop is at row `at`. Calls expect(first, end) for the next rows of the list, and returns
+  // the row at which the loop must call this again: `count` if there are no more rows to name, so
+  // that a loop over rows in memory makes one call.
   template <class Expect>
-  inline MV_ALWAYS_INLINE void Advance(int64_t at, const Expect& expect) {
-    if (at >= due_) Name(at, expect);
+  MV_NOINLINE int64_t Advance(int64_t at, const Expect& expect) {
+    const int64_t first = next_;
+    next_ = std::max(first, std::min(count_, at + 2 * kRows));
+    if (first < next_) expect(first, next_);
+    return next_ == count_ ? count_ : next_ - kRows;
   }
 
  private:
-  static constexpr int64_t kNever = INT64_MAX;
-
-  // This is not inlined, so that loops over rows in memory stay short.
-  template <class Expect>
-  MV_NOINLINE void Name(int64_t at, const Expect& expect) {
-    const int64_t first = next_;
-    next_ = std::min(count_, at + 2 * kRows);
-    due_ = next_ == count_ ? kNever : next_ - kRows;
-    expect(first, next_);
-  }
-
   int64_t next_;
   int64_t count_;
-  int64_t due_;  // the row of the list at which more rows are named
 };
 
 }  // namespace multiverso

@@ -44,9 +44,12 @@ Status KeyedShard::GiveRowsToKeys(const Request& request, const RowOrder& order,
   UpcomingPlaces places(keys_.get());
   for (int64_t i = 0; i < std::min(count, 2 * kPrefetchDistance); ++i) places.Begin(i, key_at(i));
   RowsAhead ahead(user_.disk, 0, count);
+  const auto expect = [&](int64_t first, int64_t end) {
+    ExpectKeys(key_at, first, end, /*state=*/true);
+  };
+  int64_t until = 0;
   for (int64_t i = 0; i < count; ++i) {
-    ahead.Advance(
-        i, [&](int64_t first, int64_t end) { ExpectKeys(key_at, first, end, /*state=*/true); });
+    if (i == until) until = ahead.Advance(i, expect);
     const int64_t next = i + 2 * kPrefetchDistance;
     if (next < count) places.Begin(next, key_at(next));
     if (i + kPrefetchDistance < count) (void)keys_->Guess(places.At(i + kPrefetchDistance));

@@ -108,14 +108,14 @@ Status KeyedShard::GetKeys(const Request& request, Progress* progress, const Wai
   const auto expect = [&](int64_t from, int64_t end) {
     ExpectKeys([ids](int64_t i) { return ids[i]; }, from, end, /*state=*/false);
   };
-  ahead.Advance(first, expect);
+  int64_t until = ahead.Advance(first, expect);
   for (int64_t i = first; i < std::min(count, first + 2 * kPrefetchDistance); ++i) {
     places.Begin(i, ids[i]);
   }
   for (int64_t i = first; i < first + kPrefetchDistance; ++i) guess(i);
   for (; progress->done < count; ++progress->done) {
     const int64_t i = progress->done;
-    ahead.Advance(i, expect);
+    if (i == until) until = ahead.Advance(i, expect);
     const int64_t next = i + 2 * kPrefetchDistance;
     if (next < count) places.Begin(next, ids[next]);
     guess(i + kPrefetchDistance);

@@ -100,35 +100,37 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
     }
   };
   while (progress->done < count) {
-    ahead.Advance(progress->done, expect);
-    if (lazy != nullptr && !lazy->IsTouched(row_at(progress->done))) {
-      // The row's values are not in memory, so a reader needs neither the lock nor its page.
-      const int64_t i = progress->done++;
-      prefetch(i + kPrefetchDistance);
-      values_.CopyInitial(row_ids[i], out + i * out_bytes);
-      continue;
+    const int64_t until = ahead.Advance(progress->done, expect);
+    while (progress->done < until) {
+      if (lazy != nullptr && !lazy->IsTouched(row_at(progress->done))) {
+        // The row's values are not in memory, so a reader needs neither the lock nor its page.
+        const int64_t i = progress->done++;
+        prefetch(i + kPrefetchDistance);
+        values_.CopyInitial(row_ids[i], out + i * out_bytes);
+        continue;
+      }
+      const int64_t stripe = layout.stripe_of(row_at(progress->done));
+      if (may_read_unlocked || user_.is_reader) {
+        // The row is touched, and no updater notes the get.
+        const int64_t i = progress->done;
+        prefetch(i + kPrefetchDistance);
+        MV_RETURN_IF_NOT_OK(ReadStripe(stripe, may_read_unlocked, limit, [&] {
+          values_.GetTouchedRow(row_at(i), out + i * out_bytes, Request::kNoWorker);
+        }));
+        ++progress->done;
+        continue;
+      }
+      MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+      const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
+      // Consecutive list entries that are adjacent in the table share one lock acquisition.
+      const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
+      do {
+        const int64_t i = progress->done;
+        prefetch(i + kPrefetchDistance);
+        values_.GetRow(row_at(i), out + i * out_bytes, worker);
+        ++progress->done;
+      } while (progress->done < end && layout.stripe_of(row_at(progress->done)) == stripe);
     }
-    const int64_t stripe = layout.stripe_of(row_at(progress->done));
-    if (may_read_unlocked || user_.is_reader) {
-      // The row is touched, and no updater notes the get.
-      const int64_t i = progress->done;
-      prefetch(i + kPrefetchDistance);
-      MV_RETURN_IF_NOT_OK(ReadStripe(stripe, may_read_unlocked, limit, [&] {
-        values_.GetTouchedRow(row_at(i), out + i * out_bytes, Request::kNoWorker);
-      }));
-      ++progress->done;
-      continue;
-    }
-    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kReading> holding(storage_.lock(stripe), *storage_.version());
-    // Consecutive list entries that are adjacent in the table share one lock acquisition.
-    const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
-    do {
-      const int64_t i = progress->done;
-      prefetch(i + kPrefetchDistance);
-      values_.GetRow(row_at(i), out + i * out_bytes, worker);
-      ++progress->done;
-    } while (progress->done < end && layout.stripe_of(row_at(progress->done)) == stripe);
   }
   return Status::Ok();
 }

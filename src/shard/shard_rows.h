@@ -68,34 +68,36 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
     }
   };
   while (progress->done < count) {
-    ahead.Advance(progress->done, expect);
-    const int64_t stripe = places.StripeAt(progress->done);
-    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
-    const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
-    do {
-      int64_t place = progress->done;
-      const int64_t first = place;
-      const int64_t row = places.RowAt(place);
-      prefetch(place + kPrefetchDistance);
-      const char* delta = delta_at(place++);
-      while (sums && place < count && places.AreSame(first, place)) {
+    const int64_t until = ahead.Advance(progress->done, expect);
+    while (progress->done < until) {
+      const int64_t stripe = places.StripeAt(progress->done);
+      MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+      const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
+      const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
+      do {
+        int64_t place = progress->done;
+        const int64_t first = place;
+        const int64_t row = places.RowAt(place);
         prefetch(place + kPrefetchDistance);
-        if (delta != sum.data()) {
-          sum.assign(delta, delta + delta_bytes);
-          delta = sum.data();
+        const char* delta = delta_at(place++);
+        while (sums && place < count && places.AreSame(first, place)) {
+          prefetch(place + kPrefetchDistance);
+          if (delta != sum.data()) {
+            sum.assign(delta, delta + delta_bytes);
+            delta = sum.data();
+          }
+          updater().AddDelta(sum.data(), delta_at(place++), columns_);
         }
-        updater().AddDelta(sum.data(), delta_at(place++), columns_);
-      }
-      progress->done = place;
-      if (row < 0) continue;
-      places.CountChange(row);
-      if (is_logged)
-        undo_log_.Begin(user_.local_rank, request.change, first, row * columns_, columns_);
-      values_.AddRow(row, delta, worker, &rates);
-      (void)MV_FAILPOINT("shard.write_row");
-      if (is_logged) undo_log_.Commit(user_.local_rank, place, nullptr, 0);
-    } while (progress->done < end && places.StripeAt(progress->done) == stripe);
+        progress->done = place;
+        if (row < 0) continue;
+        places.CountChange(row);
+        if (is_logged)
+          undo_log_.Begin(user_.local_rank, request.change, first, row * columns_, columns_);
+        values_.AddRow(row, delta, worker, &rates);
+        (void)MV_FAILPOINT("shard.write_row");
+        if (is_logged) undo_log_.Commit(user_.local_rank, place, nullptr, 0);
+      } while (progress->done < end && places.StripeAt(progress->done) == stripe);
+    }
   }
   return Status::Ok();
 }

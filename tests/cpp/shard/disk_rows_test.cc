@@ -99,18 +99,21 @@ TEST(RowsAheadTest, NamesEachRowOnceAndSomeRowsAhead) {
   for (const int64_t count : {0L, 1L, 4096L, 10000L, 50001L}) {
     RowsAhead ahead(some, 0, count);
     int64_t named = 0;
-    for (int64_t at = 0; at < count; at += 1 + at % 300) {
-      ahead.Advance(at, [&](int64_t first, int64_t end) {
-        EXPECT_EQ(first, named);
-        named = end;
-      });
-      EXPECT_GE(named, std::min(count, at + 1));
-      EXPECT_LE(named, std::min(count, at + 2 * RowsAhead::kRows));
+    const auto name = [&](int64_t first, int64_t end) {
+      EXPECT_EQ(first, named);
+      named = end;
+    };
+    for (int64_t at = 0; at < count;) {
+      const int64_t until = ahead.Advance(at, name);
+      EXPECT_GT(until, at);
+      EXPECT_EQ(named, std::min(count, at + 2 * RowsAhead::kRows));
+      EXPECT_LE(until, named);
+      at = until + at % 2 * std::min(count - until, RowsAhead::kRows / 2);  // as AddRows may
     }
     EXPECT_EQ(named, count);
   }
   RowsAhead in_memory(nullptr, 0, 10);
-  in_memory.Advance(0, [](int64_t, int64_t) { FAIL(); });
+  EXPECT_EQ(in_memory.Advance(0, [](int64_t, int64_t) { FAIL(); }), 10);
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ def main():
     folder, victim = Path(sys.argv[1]), int(sys.argv[2])
     with mv.session(on_peer_lost="continue"):
         rows = mv.MatrixTable(ROWS, COLUMNS, updater="adagrad", backing=folder / "rows")
-        keys = mv.HashTable(COLUMNS, ROWS, backing=folder / "keys")
+        # A rank that dies keeps the room that its call has taken for new keys.
+        keys = mv.HashTable(COLUMNS, 2 * ROWS, backing=folder / "keys")
         ids, delta = np.arange(ROWS), np.ones((ROWS, COLUMNS))
         if victim >= 0:
             if mv.rank() == victim:
