@@ -2,7 +2,7 @@
 
     python examples/torch/recommender.py --plot auc.png
     mpirun -np 2 python examples/torch/recommender.py --unlimited
-    python examples/torch/recommender.py --backing keys   # twice: the second run goes on
+    python examples/torch/recommender.py --backing keys  # run it twice: the second run continues
 
 The program generates clicks: popularity follows Zipf's law, and in every window of the stream some
 users and items disappear and new ones take their places. A factorization machine predicts whether

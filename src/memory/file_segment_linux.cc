@@ -122,9 +122,10 @@ void ReadAhead(const Segment& file, int64_t offset, int64_t bytes) {
 }
 
 Status WriteBack(const Segment& file) {
-  if (fsync(file.fd()) == 0) return Status::Ok();
+  const bool fails = MV_FAILPOINT("file_segment.write_back");
+  if (!fails && fsync(file.fd()) == 0) return Status::Ok();
   return Status(Code::kCheckpointIo,
-                StrCat("cannot write a table to its disk: ", std::strerror(errno)));
+                StrCat("cannot write a table to its disk: ", std::strerror(fails ? EIO : errno)));
 }
 
 }  // namespace multiverso

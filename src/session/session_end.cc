@@ -87,7 +87,6 @@ Status Session::Close(Interrupt* interrupt) {
 
 Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kClose, limit));
-  MV_RETURN_IF_NOT_OK(EndUseOfFiles(/*after_error=*/false, limit));
   // Other nodes may need sums that this node forwards, so the node forwards all sums first.
   RoundService* const rounds = table_context().rounds;
   if (rounds != nullptr) MV_RETURN_IF_NOT_OK(rounds->Settle(limit));
@@ -95,7 +94,9 @@ Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
   // If EndSave has removed the job, all ranks know of the failure, and the session closes anyway.
   *save_failed = !saved.ok() && checkpointing_.job == nullptr;
   if (saved.ok()) Linger(limit);
-  return saved;
+  // No rank waits for another one any more, so the disk may take its time, and may fail.
+  const Status ended = EndUseOfFiles(/*after_error=*/false, limit);
+  return saved.ok() ? ended : saved;
 }
 
 Status Session::EndUseOfFiles(bool after_error, const WaitLimit& limit) {

@@ -81,7 +81,8 @@ class KeyIndex {
     uint32_t is_used = 0;  // 0 if no key has the row
   };
   static constexpr double kTicksPerSecond = 16;
-  // The clock of uses. A table that a later session uses goes on at the time that it had.
+  // Returns the time that uses of keys note. The clock of a table on a disk stands still between
+  // sessions: the next one calls ContinueFrom with the last time of the session before.
   uint32_t TicksNow() const;
   void ContinueFrom(uint32_t ticks);
 

@@ -24,7 +24,8 @@ struct alignas(64) StripeLock : RobustLock {
   std::atomic<uint32_t> sequence{0};
   // The shard's version at the last change, plus 1; 0 before the first change.
   std::atomic<uint64_t> changed_at{0};
-  // Of the first of a group of stripes: whether the disk has room for the group (DiskRows).
+  // Whether the disk has room for this stripe and those after it that are reserved with it. Used
+  // only in the first of them (DiskRows).
   std::atomic<uint32_t> has_room{0};
 
   // The holder calls BeginWrite and EndWrite around its writes. A holder that dies in between

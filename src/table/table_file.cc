@@ -154,7 +154,7 @@ Status TableFile::ReadHeader(bool any_seed) {
                          ", of another version of Multiverso: ", Advice()));
   }
   if (header.state == kNew) {
-    // Its creation did not come to an end.
+    // The job that created the files ended before it used them.
     may_remove_ = true;
     std::error_code ignored;
     std::filesystem::remove(PathOfRows(folder_), ignored);

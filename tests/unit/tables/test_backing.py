@@ -3,9 +3,7 @@
 import os
 import random
 import shutil
-import signal
 import tempfile
-import threading
 import unittest
 from pathlib import Path
 
@@ -98,31 +96,47 @@ class TestReopening(BackingTest):
                 else:
                     self.assertTrue(self.matrix(name=folder).reopened)
 
+    @failpoints.needs_failpoints
     def test_a_table_that_is_half_loaded_is_refused(self):
-        with mv.session():
-            self.matrix()
-            table = mv.MatrixTable(500_000, 16, name="saved")
-            table.add(np.ones((500_000, 16)))
-            table.save(self.folder / "checkpoint")
-        with mv.session():
-            table = mv.MatrixTable(500_000, 16, name="saved", backing=self.folder / "half")
-            with self.assertRaises(mv.CheckpointIOError):
-                table.load(self.folder / "absent")
-            interrupt = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
-            interrupt.start()
-            try:
-                table.load(self.folder / "checkpoint")
-            except KeyboardInterrupt:
-                pass
-            interrupt.join()
-            is_half = bool((table.peek() == 0).any())
-        with mv.session():
-            try:
-                table = mv.MatrixTable(500_000, 16, name="saved", backing=self.folder / "half")
-                self.assertFalse(is_half)
-            except mv.StateError:
-                return
-            self.assertTrue((table.get() == 1).all())
+        program = """
+            import sys, numpy as np, multiverso as mv
+            folder, ids = sys.argv[1], np.arange(100_000)
+            with mv.session():
+                zeros = mv.initializers.Zeros()
+                if sys.argv[2] == "save":
+                    table = mv.MatrixTable(len(ids), 64, zeros, name="saved")
+                    table.add(np.ones((len(ids), 64)), ids)
+                    mv.save(folder + "/checkpoint")
+                    sys.exit()
+                table = mv.MatrixTable(len(ids), 64, zeros, name="saved", backing=folder + "/rows")
+                try:
+                    mv.load(folder + "/checkpoint")
+                except MemoryError:
+                    values = table.get(ids)
+                    print((values == 0).any(), (values == 1).any())
+            """
+        self.assertEqual(run_program(program, self.folder, "save")[0], 0)
+        points = failpoints.environment("file_segment.reserve@15=error")
+        status, out, err = run_program(program, self.folder, "load", **points)
+        self.assertEqual((status, out), (0, "True True\n"), err)
+        status, _, err = run_program(program, self.folder, "load")
+        self.assertEqual(status, 1)
+        self.assertIn("did not end well", err)
+
+    @failpoints.needs_failpoints
+    def test_rows_that_could_not_be_written_are_refused(self):
+        program = """
+            import sys, numpy as np, multiverso as mv
+            with mv.session():
+                table = mv.MatrixTable(1000, 4, backing=sys.argv[1])
+                table.add(np.ones((1000, 4)))
+            """
+        self.assertEqual(run_program(program, self.folder)[0], 0)
+        points = failpoints.environment("file_segment.write_back@2=error")
+        for expected, environment in (("Input/output error", points), ("did not end well", {})):
+            status, _, err = run_program(program, self.folder, **environment)
+            self.assertEqual(status, 1)
+            self.assertIn(expected, err)
 
     def test_tables_without_a_seed_differ_and_keep_their_values(self):
         values = []
