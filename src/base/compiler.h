@@ -1,5 +1,7 @@
-// Compiler features beyond standard C++, as macros that are harmless where a feature is missing.
+// Compiler features beyond standard C++, with what takes their place where a feature is missing.
 #pragma once
+
+#include <cstdint>
 
 #if defined(__GNUC__)
 #define MV_ALWAYS_INLINE __attribute__((always_inline))
@@ -12,3 +14,18 @@
 #define MV_NOINLINE
 #define MV_PREFETCH(address, write) static_cast<void>(address)
 #endif
+
+namespace multiverso {
+
+// Returns the number of the lowest bit that is set, counted from 0. One must be set.
+inline int LowestBit(uint64_t bits) {
+#if defined(__GNUC__)
+  return __builtin_ctzll(bits);
+#else
+  int bit = 0;
+  for (; (bits & 1) == 0; bits >>= 1) ++bit;
+  return bit;
+#endif
+}
+
+}  // namespace multiverso

@@ -19,6 +19,12 @@ uint32_t MachineTicks() {
   return static_cast<uint32_t>(std::chrono::duration_cast<Ticks>(now).count());
 }
 
+// Changes a counter that only the holder of a lock changes.
+void Change(std::atomic<uint16_t>* counter, int by) {
+  const int count = counter->load(std::memory_order_relaxed) + by;
+  counter->store(static_cast<uint16_t>(count), std::memory_order_relaxed);
+}
+
 }  // namespace
 
 KeyCounts& KeyCounts::operator+=(const KeyCounts& other) {
@@ -36,19 +42,27 @@ int64_t KeyIndex::StripesFor(int64_t capacity, int64_t parts) {
   return RoundUp(stripes, parts);
 }
 
-RowArea CellsOfKeys(int64_t stripes) {
-  return RowArea{KeyIndex::kHeaderBytes + stripes * KeyIndex::kEntriesPerStripe *
-                                              static_cast<int64_t>(sizeof(KeyIndex::Entry)),
-                 KeyIndex::kRowsPerStripe * static_cast<int64_t>(sizeof(KeyIndex::Cell))};
+std::vector<RowArea> ArraysOfKeys(int64_t stripes) {
+  constexpr int64_t kRows = KeyIndex::kRowsPerStripe;
+  constexpr auto kCounter = static_cast<int64_t>(sizeof(uint32_t));
+  std::vector<RowArea> areas;
+  int64_t offset = KeyIndex::kHeaderBytes;
+  for (const int64_t bytes : {KeyIndex::kBucketsPerStripe * KeyIndex::kBucketBytes,
+                              kRows * static_cast<int64_t>(sizeof(int64_t)), kRows * kCounter,
+                              kRows * kCounter, kRows * kCounter}) {
+    areas.push_back({offset, bytes});
+    offset += stripes * bytes;
+  }
+  return areas;
 }
 
 int64_t BytesOfKeys(int64_t stripes, const KeyPolicy& policy) {
-  const RowArea cells = CellsOfKeys(stripes);
+  const RowArea last = ArraysOfKeys(stripes).back();
   const int64_t counters =
       policy.admit > 1
           ? stripes * (KeyIndex::kCountersPerStripe + static_cast<int64_t>(sizeof(uint32_t)))
           : 0;
-  return cells.offset + stripes * cells.bytes_each + counters;
+  return last.offset + stripes * last.bytes_each + counters;
 }
 
 KeyIndex::KeyIndex(char* memory, int64_t stripes, int64_t first_stripe, int64_t table_stripes,
@@ -60,17 +74,20 @@ KeyIndex::KeyIndex(char* memory, int64_t stripes, int64_t first_stripe, int64_t 
       ttl_ticks_(static_cast<int32_t>(std::min(policy.ttl * kTicksPerSecond, 2147483647.0))),
       rows_(rows),
       header_(reinterpret_cast<Header*>(memory)),
-      entries_(reinterpret_cast<Entry*>(memory + kHeaderBytes)),
-      cells_(reinterpret_cast<Cell*>(entries_ + stripes * kEntriesPerStripe)),
-      counters_(reinterpret_cast<uint8_t*>(cells_ + stripes * kRowsPerStripe)),
+      buckets_(reinterpret_cast<Bucket*>(memory + kHeaderBytes)),
+      keys_(reinterpret_cast<std::atomic<int64_t>*>(buckets_ + stripes * kBucketsPerStripe)),
+      changes_(reinterpret_cast<std::atomic<uint32_t>*>(keys_ + stripes * kRowsPerStripe)),
+      uses_(changes_ + stripes * kRowsPerStripe),
+      times_(uses_ + stripes * kRowsPerStripe),
+      counters_(reinterpret_cast<uint8_t*>(times_ + stripes * kRowsPerStripe)),
       counted_gets_(reinterpret_cast<uint32_t*>(counters_ + stripes * kCountersPerStripe)) {}
 
 void KeyIndex::CopyStripeTo(int64_t stripe, char* memory) const {
-  const KeyIndex to(memory, stripes_, first_stripe_, table_stripes_, policy_, nullptr);
-  std::memcpy(static_cast<void*>(to.EntriesOf(stripe)), EntriesOf(stripe),
-              kEntriesPerStripe * sizeof(Entry));
-  std::memcpy(static_cast<void*>(to.cells_ + FirstRow(stripe)), cells_ + FirstRow(stripe),
-              kRowsPerStripe * sizeof(Cell));
+  const char* const from = reinterpret_cast<const char*>(header_);
+  for (const RowArea& array : ArraysOfKeys(stripes_)) {
+    const int64_t offset = array.offset + stripe * array.bytes_each;
+    std::memcpy(memory + offset, from + offset, static_cast<size_t>(array.bytes_each));
+  }
 }
 
 uint32_t KeyIndex::TicksNow() const {
@@ -83,92 +100,99 @@ int64_t KeyIndex::TakeRow(int64_t stripe, int64_t key, bool* is_reused) {
   const int64_t end = FirstRow(stripe) + kRowsPerStripe;
   const int64_t row = rows_->NextUntouched(FirstRow(stripe), end);
   if (row == end) return kNone;
-  Cell& cell = cells_[row];
-  *is_reused = cell.time.load(std::memory_order_relaxed) != 0;
-  cell.key.store(key, std::memory_order_relaxed);
-  cell.uses.store(0, std::memory_order_relaxed);
-  cell.time.store(policy_.ttl > 0 ? TicksNow() : 1, std::memory_order_relaxed);
+  *is_reused = times_[row].load(std::memory_order_relaxed) != 0;
+  keys_[row].store(key, std::memory_order_relaxed);
+  uses_[row].store(0, std::memory_order_relaxed);
+  times_[row].store(policy_.ttl > 0 ? TicksNow() : 1, std::memory_order_relaxed);
   return row;
 }
 
 void KeyIndex::Link(int64_t stripe, int64_t row) {
-  const Place place = PlaceOf(KeyOf(row));
-  Entry* const entries = EntriesOf(stripe);
-  int at = place.home;
-  while (entries[at].load(std::memory_order_relaxed) != 0) at = (at + 1) & kEntryMask;
-  entries[at].store(static_cast<uint16_t>(place.tag | (row - FirstRow(stripe))),
-                    std::memory_order_relaxed);
+  constexpr unsigned kAllSlots = (1U << Bucket::kSlots) - 1;
+  Bucket* const buckets = BucketsOf(stripe);
+  int64_t at = PlaceOf(KeyOf(row)).home;
+  for (; buckets[at].used.load(std::memory_order_relaxed) == kAllSlots; at = Next(at)) {
+    Change(&buckets[at].passed, +1);
+  }
+  Bucket& bucket = buckets[at];
+  const unsigned used = bucket.used.load(std::memory_order_relaxed);
+  const int slot = LowestBit(~used);
+  bucket.keys[slot].store(KeyOf(row), std::memory_order_relaxed);
+  bucket.rows[slot].store(static_cast<uint16_t>(row - FirstRow(stripe)), std::memory_order_relaxed);
+  bucket.used.store(static_cast<uint16_t>(used | 1U << slot), std::memory_order_relaxed);
 }
 
 void KeyIndex::Unlink(int64_t stripe, int64_t row) {
-  Entry* const entries = EntriesOf(stripe);
-  const auto row_of = [&](uint16_t entry) {
-    return FirstRow(stripe) + (entry & (kRowsPerStripe - 1));
-  };
-  int hole = PlaceOf(KeyOf(row)).home;
-  for (;; hole = (hole + 1) & kEntryMask) {
-    const uint16_t entry = entries[hole].load(std::memory_order_relaxed);
-    if (entry == 0) return;
-    if (row_of(entry) == row) break;
+  Bucket* const buckets = BucketsOf(stripe);
+  const int64_t key = KeyOf(row);
+  const int64_t home = PlaceOf(key).home;
+  int64_t at = home;
+  int slot = -1;
+  for (int64_t i = 0; i < kBucketsPerStripe && slot < 0; ++i) {
+    if (i > 0) at = Next(at);
+    slot = buckets[at].SlotOf(key);
   }
-  // Entries after the hole move into it if they would not be found behind it.
-  for (int at = (hole + 1) & kEntryMask;; at = (at + 1) & kEntryMask) {
-    const uint16_t entry = entries[at].load(std::memory_order_relaxed);
-    if (entry == 0) break;
-    const int home = PlaceOf(KeyOf(row_of(entry))).home;
-    const int from_home = (at - home) & kEntryMask;
-    const int from_hole = (at - hole) & kEntryMask;
-    if (from_home < from_hole) continue;
-    entries[hole].store(entry, std::memory_order_relaxed);
-    hole = at;
+  if (slot < 0) return;
+  for (int64_t passed = home; passed != at; passed = Next(passed)) {
+    Change(&buckets[passed].passed, -1);
   }
-  entries[hole].store(0, std::memory_order_relaxed);
+  const unsigned used = buckets[at].used.load(std::memory_order_relaxed);
+  buckets[at].used.store(static_cast<uint16_t>(used & ~(1U << slot)), std::memory_order_relaxed);
+}
+
+int64_t KeyIndex::FirstVictim(int64_t stripe, int64_t start) const {
+  // Rows are taken from the first one on, so those behind the used ones must not be starting
+  // points: all of these would lead to the first rows.
+  const int64_t first = FirstRow(stripe);
+  const int64_t used = rows_->NextUntouched(first, first + kRowsPerStripe) - first;
+  return first + start % (used > 0 ? used : kRowsPerStripe);
 }
 
 int64_t KeyIndex::VictimOf(int64_t stripe, int64_t start) const {
-  constexpr int kMostCandidates = 64;
   const int64_t first = FirstRow(stripe);
   const int64_t end = first + kRowsPerStripe;
-  const uint32_t calls = header_->calls.load(std::memory_order_relaxed);
-  const auto value_of = [&](int64_t row) -> int64_t {
-    const uint32_t uses = cells_[row].uses.load(std::memory_order_relaxed);
-    // The number of calls may wrap around, but not the difference.
-    if (policy_.evict == static_cast<int32_t>(Eviction::kLeastRecent)) {
-      return -static_cast<int64_t>(calls - uses);
-    }
-    return uses;
-  };
+  const bool is_least_recent = policy_.evict == static_cast<int32_t>(Eviction::kLeastRecent);
+  // The least difference is that of the least recent or least frequent use. The number of calls
+  // may wrap around, but not the difference.
+  const uint32_t base =
+      is_least_recent ? header_->calls.load(std::memory_order_relaxed) + 1 : uint32_t{0};
   // Old uses count less and less, or else keys that were popular once would stay for ever.
   const bool ages =
       policy_.evict == static_cast<int32_t>(Eviction::kLeastFrequent) && start % 16 == 0;
+  const bool may_expire = policy_.ttl > 0;
   int64_t victim = kNone;
-  int64_t least = 0;
+  int64_t least = std::numeric_limits<int64_t>::max();
   int candidates = 0;
-  const auto look = [&](int64_t from, int64_t to) {
-    for (int64_t row = rows_->NextTouched(from, to); row < to && candidates < kMostCandidates;
-         row = rows_->NextTouched(row + 1, to)) {
-      if (ages) cells_[row].uses.store(cells_[row].uses.load(std::memory_order_relaxed) / 2);
-      const bool is_expired = IsExpired(row);
-      if (!is_expired && policy_.evict == 0) continue;
-      ++candidates;
-      const int64_t value = is_expired ? std::numeric_limits<int64_t>::min() : value_of(row);
-      if (victim != kNone && value >= least) continue;
-      victim = row;
-      least = value;
+  const auto consider = [&](int64_t row) MV_ALWAYS_INLINE {
+    std::atomic<uint32_t>& uses = uses_[row];
+    if (ages) uses.store(uses.load(std::memory_order_relaxed) / 2, std::memory_order_relaxed);
+    const bool is_expired = may_expire && IsExpired(row);
+    if (!is_expired && policy_.evict == 0) return;
+    ++candidates;
+    const int64_t value = is_expired ? -1 : int64_t{uses.load(std::memory_order_relaxed) - base};
+    if (value >= least) return;
+    victim = row;
+    least = value;
+  };
+  const auto look = [&](int64_t from, int64_t to) MV_ALWAYS_INLINE {
+    while (candidates < kMostCandidates) {
+      const int64_t row = rows_->NextTouched(from, to);
+      if (row == to) return;
+      from = rows_->NextUntouched(row, std::min(to, row + kMostCandidates - candidates));
+      for (int64_t touched = row; touched < from; ++touched) consider(touched);
     }
   };
-  // Rows are taken from the first one on, so those behind the used ones must not be starting
-  // points: all of these would lead to the first rows.
-  const int64_t used = rows_->NextUntouched(first, end) - first;
-  const int64_t middle = first + start % (used > 0 ? used : kRowsPerStripe);
+  const int64_t middle = FirstVictim(stripe, start);
   look(middle, end);
   look(first, middle);
   return victim;
 }
 
 void KeyIndex::Rebuild(int64_t stripe) {
-  Entry* const entries = EntriesOf(stripe);
-  for (int i = 0; i < kEntriesPerStripe; ++i) entries[i].store(0, std::memory_order_relaxed);
+  for (int64_t i = 0; i < kBucketsPerStripe; ++i) {
+    BucketsOf(stripe)[i].used.store(0, std::memory_order_relaxed);
+    BucketsOf(stripe)[i].passed.store(0, std::memory_order_relaxed);
+  }
   const int64_t end = FirstRow(stripe) + kRowsPerStripe;
   for (int64_t row = rows_->NextTouched(FirstRow(stripe), end); row < end;
        row = rows_->NextTouched(row + 1, end)) {
@@ -203,18 +227,6 @@ uint32_t KeyIndex::BeginCall() const {
   return header_->calls.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-void KeyIndex::CountUse(int64_t row, uint32_t call) const {
-  if (!policy_.may_remove()) return;
-  Cell& cell = cells_[row];
-  if (policy_.evict == static_cast<int32_t>(Eviction::kLeastFrequent)) {
-    const uint32_t uses = cell.uses.load(std::memory_order_relaxed);
-    if (uses != UINT32_MAX) cell.uses.store(uses + 1, std::memory_order_relaxed);
-  } else {
-    cell.uses.store(call, std::memory_order_relaxed);
-  }
-  if (policy_.ttl > 0) cell.time.store(TicksNow(), std::memory_order_relaxed);
-}
-
 void KeyIndex::Count(const KeyCounts& changes) const {
   const auto* const values = reinterpret_cast<const int64_t*>(&changes);
   for (int i = 0; i < KeyCounts::kFields; ++i) {
@@ -240,21 +252,21 @@ KeyCounts KeyIndex::Counts() const {
 
 KeyIndex::RowOfKey KeyIndex::Describe(int64_t row) const {
   if (!rows_->IsTouched(row)) return RowOfKey();
-  return RowOfKey{KeyOf(row), cells_[row].changes.load(std::memory_order_relaxed), 1};
+  return RowOfKey{KeyOf(row), changes_[row].load(std::memory_order_relaxed), 1};
 }
 
 KeyIndex::SavedCell KeyIndex::Save(int64_t row) const {
   SavedCell saved;
   saved.key = KeyOf(row);
-  saved.uses = cells_[row].uses.load(std::memory_order_relaxed);
-  const uint32_t time = cells_[row].time.load(std::memory_order_relaxed);
+  saved.uses = uses_[row].load(std::memory_order_relaxed);
+  const uint32_t time = times_[row].load(std::memory_order_relaxed);
   saved.age = policy_.ttl > 0 ? TicksNow() - time : 0;
   return saved;
 }
 
 void KeyIndex::Restore(int64_t row, const SavedCell& saved) {
-  cells_[row].uses.store(saved.uses, std::memory_order_relaxed);
-  cells_[row].time.store((TicksNow() - saved.age) | 1U, std::memory_order_relaxed);
+  uses_[row].store(saved.uses, std::memory_order_relaxed);
+  times_[row].store((TicksNow() - saved.age) | 1U, std::memory_order_relaxed);
   if (policy_.evict != static_cast<int32_t>(Eviction::kLeastRecent)) return;
   // Later calls are more recent than the calls of the job that saved.
   uint32_t calls = header_->calls.load(std::memory_order_relaxed);

@@ -4,17 +4,21 @@
 // keys are expected in it, and a row is in use if it has been touched (LazyRows). So the memory for
 // all rows is reserved, and grows with the keys; nothing is moved when a table grows.
 //
-// Each stripe has a small open-addressed array of entries, with linear probing: the row in the
-// stripe and seven bits of the hash. Cells, an array with one for each row, contain the keys. A
-// lookup reads one or two cache lines of entries and one cell.
+// Each stripe has an array of buckets. A bucket is a cache line with some keys and the numbers of
+// their rows, so most lookups miss the cache once. A key that its bucket has no place for is in one
+// of the next, and the full buckets before it count how many keys have passed them: a lookup goes
+// on only from a bucket that some key has passed (Bronson and Shi, "Open-sourcing F14 for faster,
+// more memory-efficient hash tables", 2019). What else belongs to a row, and its key again, is in
+// arrays, since a call needs one of them for many rows.
 //
-// A stripe's lock protects its entries, cells and rows. Find may run without the lock, as part of a
+// A stripe's lock protects its buckets, cells and rows. Find may run without the lock, as part of a
 // read that is repeated if the stripe has changed meanwhile (StripeLock::ReadUnlocked), or to guess
 // what to prefetch.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "base/compiler.h"
 #include "multiverso/constants.h"
@@ -88,7 +92,7 @@ class KeyIndex {
 
   // Returns the stripes that a table of so many keys has, a multiple of `parts`.
   static int64_t StripesFor(int64_t capacity, int64_t parts);
-  friend RowArea CellsOfKeys(int64_t stripes);
+  friend std::vector<RowArea> ArraysOfKeys(int64_t stripes);
   friend int64_t BytesOfKeys(int64_t stripes, const KeyPolicy& policy);
 
   // `memory`, of BytesOfKeys bytes, is valid when zero-filled. The shard's stripes are the stripes
@@ -100,38 +104,52 @@ class KeyIndex {
   // Also writes the counts there, for observers.
   void PublishTo(std::atomic<int64_t>* counts) { published_ = counts; }
   // What the hash of a key says about its place: its stripe in the shard, which is not one of them
-  // if the key belongs to another node, and the parts of the hash that its entry depends on.
+  // if the key belongs to another node, and the bucket in which Find looks first.
   struct Place {
     int64_t stripe;
-    uint16_t home;
-    uint16_t tag;
+    int64_t home;
   };
   Place PlaceOf(int64_t key) const {
     const uint64_t hash = KeyHash(key);
     const auto stripe =
         static_cast<int64_t>((hash >> 32) * static_cast<uint64_t>(table_stripes_) >> 32);
     // The low bits of the hash, of which StripeOfKey uses the high ones.
-    const auto tag = static_cast<uint16_t>((1 + (hash >> 10) % 127) << kRowBits);
-    return Place{stripe - first_stripe_, static_cast<uint16_t>(hash & kEntryMask), tag};
+    return Place{stripe - first_stripe_,
+                 static_cast<int64_t>((hash & 0xFFFFFFFFU) * kBucketsPerStripe >> 32)};
   }
   int64_t StripeOf(int64_t key) const { return StripeOfKey(key, table_stripes_) - first_stripe_; }
-  // Returns where Find reads first, or where it reads about a row that is not kNone.
-  const void* AddressOf(const Place& place, int64_t row) const {
-    return row == kNone ? static_cast<const void*>(EntriesOf(place.stripe) + place.home)
-                        : cells_ + row;
+  // Returns what Find reads first, and what CountChange changes.
+  const void* BucketOf(const Place& place) const { return BucketsOf(place.stripe) + place.home; }
+  std::atomic<uint32_t>* ChangesOf(int64_t row) const { return changes_ + row; }
+  static constexpr int64_t kBucketBytes = 64;
+  // Prefetches what VictimOf reads after the bits of the rows in use.
+  MV_ALWAYS_INLINE void PrefetchVictims(int64_t stripe, int64_t start) const {
+    const std::atomic<uint32_t>* const uses = uses_ + FirstVictim(stripe, start);
+    for (int i = 0; i < kMostCandidates; i += 16) MV_PREFETCH(uses + i, 1);
   }
-  static constexpr int64_t kCellBytes = 24;
-  // Prefetches what Find reads first.
-  void Prefetch(const Place& place) const { MV_PREFETCH(EntriesOf(place.stripe) + place.home, 0); }
-  // Returns a row that is probably the key's, or kNone, and prefetches its cell.
-  int64_t Guess(const Place& place) const {
-    const int64_t guess = FirstRowOf(place, [](int64_t /*row*/) { return true; });
-    if (guess != kNone) MV_PREFETCH(cells_ + guess, 1);
-    return guess;
+  // Prefetches what changes if the row is given to another key.
+  MV_ALWAYS_INLINE void PrefetchRow(int64_t row) const {
+    MV_PREFETCH(keys_ + row, 1);
+    MV_PREFETCH(changes_ + row, 1);
+    MV_PREFETCH(times_ + row, 1);
+  }
+  // Prefetches what CountUse changes.
+  MV_ALWAYS_INLINE void PrefetchUse(int64_t row) const {
+    if (policy_.may_remove()) MV_PREFETCH(uses_ + row, 1);
+    if (policy_.ttl > 0) MV_PREFETCH(times_ + row, 1);
   }
   // Returns the row of a key in the shard, or kNone.
   int64_t Find(const Place& place, int64_t key) const {
-    return FirstRowOf(place, [&](int64_t row) { return KeyOf(row) == key; });
+    const Bucket* const buckets = BucketsOf(place.stripe);
+    int64_t at = place.home;
+    // Without the lock, the buckets may change, and all of them may seem to have been passed.
+    for (int64_t i = 0; i < kBucketsPerStripe; ++i) {
+      const int slot = buckets[at].SlotOf(key);
+      if (slot >= 0) return FirstRow(place.stripe) + buckets[at].RowAt(slot);
+      if (buckets[at].passed.load(std::memory_order_relaxed) == 0) break;
+      at = Next(at);
+    }
+    return kNone;
   }
   int64_t Find(int64_t key) const { return Find(PlaceOf(key), key); }
   // Returns whether a row, which the key had before, is still the key's, under the stripe's lock.
@@ -139,14 +157,13 @@ class KeyIndex {
     return KeyOf(row) == key && rows_->IsTouched(row);
   }
   // Returns the key of a row that has been in use.
-  int64_t KeyOf(int64_t row) const { return cells_[row].key.load(std::memory_order_relaxed); }
+  int64_t KeyOf(int64_t row) const { return keys_[row].load(std::memory_order_relaxed); }
   // Returns whether the key of the row has not been used for longer than the policy allows.
   bool IsExpired(int64_t row) const {
     if (policy_.ttl <= 0) return false;
     // Signed, since another rank may have used the row after this rank has read the clock.
     const uint32_t now = TicksNow();
-    return static_cast<int32_t>(now - cells_[row].time.load(std::memory_order_relaxed)) >
-           ttl_ticks_;
+    return static_cast<int32_t>(now - times_[row].load(std::memory_order_relaxed)) > ttl_ticks_;
   }
 
   // ---- Under the stripe's lock
@@ -154,8 +171,8 @@ class KeyIndex {
   // touches the row, with Link after it. Sets *is_reused if the row has been in use before.
   int64_t TakeRow(int64_t stripe, int64_t key, bool* is_reused);
   void CountChange(int64_t row) const {
-    std::atomic<uint32_t>& changes = cells_[row].changes;
-    changes.store(changes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    std::atomic<uint32_t>* const changes = ChangesOf(row);
+    changes->store(changes->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   RowOfKey Describe(int64_t row) const;
   // Makes Find return the row, which has been touched.
@@ -165,7 +182,7 @@ class KeyIndex {
   // Returns the row to evict among some that are in use, from the row number `start` of the stripe
   // on, or kNone if none is in use.
   int64_t VictimOf(int64_t stripe, int64_t start) const;
-  // Makes the entries agree with the cells and with the rows in use, after a rank has died that
+  // Makes the buckets agree with the cells and with the rows in use, after a rank has died that
   // held the lock.
   void Rebuild(int64_t stripe);
   // Counts a get of a key without a row, and returns whether the key may have a row now.
@@ -177,51 +194,62 @@ class KeyIndex {
   // ---- At any time
   // Begins a call, whose uses are more recent than those of earlier calls.
   uint32_t BeginCall() const;
-  void CountUse(int64_t row, uint32_t call) const;
+  void CountUse(int64_t row, uint32_t call) const {
+    if (!policy_.may_remove()) return;
+    std::atomic<uint32_t>& uses = uses_[row];
+    if (policy_.evict == static_cast<int32_t>(Eviction::kLeastFrequent)) {
+      const uint32_t count = uses.load(std::memory_order_relaxed);
+      if (count != UINT32_MAX) uses.store(count + 1, std::memory_order_relaxed);
+    } else {
+      uses.store(call, std::memory_order_relaxed);
+    }
+    if (policy_.ttl > 0) times_[row].store(TicksNow(), std::memory_order_relaxed);
+  }
   void Count(const KeyCounts& changes) const;
   KeyCounts Counts() const;
   SavedCell Save(int64_t row) const;
   void Restore(int64_t row, const SavedCell& saved);
 
  private:
-  struct Cell {
-    std::atomic<int64_t> key;
-    std::atomic<uint32_t> changes;
-    std::atomic<uint32_t> uses;
-    std::atomic<uint32_t> time;  // of the last use, in ticks; odd ones only, 0 before the first use
-    uint32_t unused;
+  struct alignas(kBucketBytes) Bucket {
+    static constexpr int kSlots = 6;
+
+    // Returns the slot with the key, or -1.
+    int SlotOf(int64_t key) const {
+      const auto bit = [&](int slot) MV_ALWAYS_INLINE {
+        return static_cast<unsigned>(keys[slot].load(std::memory_order_relaxed) == key) << slot;
+      };
+      // Without a loop, which would be mispredicted where it ends early.
+      const unsigned slots = (bit(0) | bit(1) | bit(2) | bit(3) | bit(4) | bit(5)) &
+                             used.load(std::memory_order_relaxed);
+      return slots == 0 ? -1 : LowestBit(slots);
+    }
+    int64_t RowAt(int slot) const {
+      return rows[slot].load(std::memory_order_relaxed) & (kRowsPerStripe - 1);
+    }
+
+    std::atomic<int64_t> keys[kSlots];
+    std::atomic<uint16_t> rows[kSlots];  // counted from the stripe's first row
+    std::atomic<uint16_t> used;          // a bit for each slot that has a key
+    std::atomic<uint16_t> passed;        // the number of keys that are behind this bucket
   };
+  static constexpr int64_t kBucketsPerStripe = 96;
   struct Header {
     std::atomic<int64_t> counts[KeyCounts::kFields];
     std::atomic<uint32_t> calls;
     std::atomic<uint32_t> ticks_ahead;  // of the clock of this machine
   };
-  static_assert(sizeof(Cell) == kCellBytes);
-  using Entry = std::atomic<uint16_t>;  // 0 if it is free
+  static_assert(sizeof(Bucket) == kBucketBytes);
 
-  static constexpr int kEntriesPerStripe = 2 * kRowsPerStripe;
-  static constexpr int kEntryMask = kEntriesPerStripe - 1;
-  static constexpr int kRowBits = 9;
+  static constexpr int kMostCandidates = 64;  // to be evicted
   static constexpr int64_t kCountersPerStripe = 8 * kRowsPerStripe;
   static constexpr int64_t kHeaderBytes = 256;
   static_assert(sizeof(Header) <= kHeaderBytes);
-  static_assert(kRowsPerStripe == int64_t{1} << kRowBits);
 
-  // Returns the first row that an entry for the place names and is_it(row) accepts, or kNone.
-  template <class IsIt>
-  int64_t FirstRowOf(const Place& place, const IsIt& is_it) const {
-    const Entry* const entries = EntriesOf(place.stripe);
-    // Without the lock, the entries may change, and none of them may be free for a moment.
-    for (int i = 0; i < kEntriesPerStripe; ++i) {
-      const uint16_t entry = entries[(place.home + i) & kEntryMask].load(std::memory_order_relaxed);
-      if (entry == 0) break;
-      if (((entry ^ place.tag) >> kRowBits) != 0) continue;
-      const int64_t row = FirstRow(place.stripe) + (entry & (kRowsPerStripe - 1));
-      if (is_it(row)) return row;
-    }
-    return kNone;
-  }
-  Entry* EntriesOf(int64_t stripe) const { return entries_ + stripe * kEntriesPerStripe; }
+  static int64_t Next(int64_t bucket) { return bucket + 1 == kBucketsPerStripe ? 0 : bucket + 1; }
+  Bucket* BucketsOf(int64_t stripe) const { return buckets_ + stripe * kBucketsPerStripe; }
+  // Returns the first row that VictimOf looks at.
+  int64_t FirstVictim(int64_t stripe, int64_t start) const;
   static int64_t FirstRow(int64_t stripe) { return stripe * kRowsPerStripe; }
 
   int64_t stripes_;
@@ -232,35 +260,20 @@ class KeyIndex {
   const LazyRows* rows_;  // a row is in use if it has been touched
   Header* header_;
   std::atomic<int64_t>* published_ = nullptr;
-  Entry* entries_;
-  Cell* cells_;
+  Bucket* buckets_;
+  std::atomic<int64_t>* keys_;  // for each row, as the following
+  std::atomic<uint32_t>* changes_;
+  std::atomic<uint32_t>* uses_;
+  std::atomic<uint32_t>* times_;  // of the last use, in ticks; odd ones only, 0 before the first
   uint8_t* counters_;       // of gets of keys without rows, kCountersPerStripe for each stripe
   uint32_t* counted_gets_;  // for each stripe
 };
 
-// Returns where in the memory of an index the cells are, with the bytes for each stripe. Nothing
-// else of it is read or written for a row only.
-RowArea CellsOfKeys(int64_t stripes);
+// Returns where the arrays are in the memory of an index, each with the bytes for a stripe: the
+// buckets, which lookups of keys without a row read too, and those that are read or written for a
+// row only.
+std::vector<RowArea> ArraysOfKeys(int64_t stripes);
 // Returns the bytes of the memory of an index.
 int64_t BytesOfKeys(int64_t stripes, const KeyPolicy& policy);
-
-// The places of the next keys of a list, each computed once, some keys before it is needed.
-class UpcomingPlaces {
- public:
-  explicit UpcomingPlaces(const KeyIndex* keys) : keys_(keys) {}
-
-  // Computes the place of the key number i, and prefetches what finding it reads.
-  void Begin(int64_t i, int64_t key) {
-    KeyIndex::Place& place = places_[i % kSize];
-    place = keys_->PlaceOf(key);
-    keys_->Prefetch(place);
-  }
-  const KeyIndex::Place& At(int64_t i) const { return places_[i % kSize]; }
-
- private:
-  static constexpr int64_t kSize = 4 * kPrefetchDistance;
-  const KeyIndex* keys_;
-  KeyIndex::Place places_[kSize];
-};
 
 }  // namespace multiverso

@@ -14,6 +14,9 @@ namespace {
 // How long a call sleeps that has found no key to evict.
 constexpr auto kVictimNap = std::chrono::microseconds(100);
 
+// How many keys get their rows in each step. Keys of the same stripe change what the next expect.
+constexpr size_t kInsertionsAtATime = 32;
+
 // Adds what a call has done to the counts of the table, also if the call ends early.
 class CountAtEnd {
  public:
@@ -31,7 +34,7 @@ class CountAtEnd {
 }  // namespace
 
 Status KeyedShard::GiveRowsToKeys(const Request& request, const RowOrder& order,
-                                  std::vector<int64_t>* rows, int64_t* counted_uses,
+                                  std::vector<FoundKeys::Row>* rows, int64_t* counted_uses,
                                   const WaitLimit& limit) const {
   CountAtEnd counting(keys_.get());
   const uint32_t call = keys_->BeginCall();
@@ -41,22 +44,25 @@ Status KeyedShard::GiveRowsToKeys(const Request& request, const RowOrder& order,
   const auto key_at = [&](int64_t place) { return request.row_ids[order.PositionAt(place)]; };
   std::vector<int64_t> missing;
   if (rows != nullptr) rows->resize(static_cast<size_t>(count));
-  UpcomingPlaces places(keys_.get());
-  for (int64_t i = 0; i < std::min(count, 2 * kPrefetchDistance); ++i) places.Begin(i, key_at(i));
+  const auto prefetch = [&](int64_t row) MV_ALWAYS_INLINE { keys_->PrefetchUse(row); };
+  FoundKeys found(keys_.get(), &storage_);
   RowsAhead ahead(user_.disk, 0, count);
   const auto expect = [&](int64_t first, int64_t end) {
     ExpectKeys(key_at, first, end, /*state=*/true);
   };
   int64_t until = 0;
+  int64_t end = 0;
   for (int64_t i = 0; i < count; ++i) {
     if (i == until) until = ahead.Advance(i, expect);
-    const int64_t next = i + 2 * kPrefetchDistance;
-    if (next < count) places.Begin(next, key_at(next));
-    if (i + kPrefetchDistance < count) (void)keys_->Guess(places.At(i + kPrefetchDistance));
+    if (i == end) {
+      end = std::min(until, i + FoundKeys::kMost);
+      found.Find(i, end, key_at, prefetch);
+    }
     const int64_t key = key_at(i);
-    int64_t row = KeyIndex::kNone;
-    MV_RETURN_IF_NOT_OK(FindRow(places.At(i), key, &row, limit));
-    if (rows != nullptr) (*rows)[static_cast<size_t>(i)] = row;
+    int64_t row = found.At(i).row;
+    if (row >= 0 && keys_->IsExpired(row)) row = KeyIndex::kNone;
+    if (!found.IsUnchanged(i)) MV_RETURN_IF_NOT_OK(FindRow(found.PlaceOf(i), key, &row, limit));
+    if (rows != nullptr) (*rows)[static_cast<size_t>(i)] = {row, found.At(i).begun};
     if (row < 0) {
       missing.push_back(key);
     } else if (i >= first_to_count) {
@@ -102,26 +108,58 @@ Status KeyedShard::InsertKeys(const std::vector<int64_t>& keys, LazyRows::Room* 
                               KeyCounts* counts, const WaitLimit& limit) const {
   int64_t freed = 0;
   Status status;
-  for (size_t i = 0; i < keys.size() && status.ok(); ++i) {
-    status = InsertKey(keys[i], room, &freed, call, counts, limit);
+  std::vector<Insertion> group(kInsertionsAtATime);
+  for (size_t first = 0; first < keys.size() && status.ok(); first += group.size()) {
+    group.resize(std::min(group.size(), keys.size() - first));
+    for (size_t i = 0; i < group.size(); ++i) group[i] = Insertion(keys[first + i], *keys_);
+    PrepareInsertions(*room, &group);
+    for (size_t i = 0; i < group.size() && status.ok(); ++i) {
+      status = InsertKey(group[i], room, &freed, call, counts, limit);
+    }
   }
   lazy()->GiveBack(freed);
   return status;
 }
 
-Status KeyedShard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint32_t call,
-                             KeyCounts* counts, const WaitLimit& limit) const {
-  const int64_t stripe = keys_->StripeOf(key);
+void KeyedShard::PrepareInsertions(const LazyRows::Room& room,
+                                   std::vector<Insertion>* group) const {
+  // As in FoundKeys, a step is taken for all keys before the next.
+  for (const Insertion& each : *group) {
+    MV_PREFETCH(keys_->BucketOf(each.place), 1);
+    MV_PREFETCH(storage_.lock(each.place.stripe), 1);
+    lazy()->Prefetch(layout_.first_row(each.place.stripe));
+  }
+  if (keys_->policy().evict == 0 || room.left() > 0) return;
+  for (const Insertion& each : *group) keys_->PrefetchVictims(each.place.stripe, each.start);
+  for (Insertion& each : *group) {
+    each.victim.begun = storage_.lock(each.place.stripe)->BeginRead();
+    each.victim.row = keys_->VictimOf(each.place.stripe, each.start);
+    if (each.victim.row < 0) continue;
+    keys_->PrefetchRow(each.victim.row);
+    const int64_t row_bytes = layout_.row_bytes();
+    Prefetch<true>(storage_.parameters() + each.victim.row * row_bytes, row_bytes);
+    if (storage_.row_state_bytes() > 0) MV_PREFETCH(storage_.row_state(each.victim.row), 1);
+  }
+  for (const Insertion& each : *group) {
+    if (each.victim.row < 0) continue;
+    MV_PREFETCH(keys_->BucketOf(keys_->PlaceOf(keys_->KeyOf(each.victim.row))), 1);
+  }
+}
+
+Status KeyedShard::InsertKey(const Insertion& insertion, LazyRows::Room* room, int64_t* freed,
+                             uint32_t call, KeyCounts* counts, const WaitLimit& limit) const {
+  const int64_t key = insertion.key;
+  const int64_t stripe = insertion.place.stripe;
+  const int64_t start = insertion.start;
   const bool evicts = keys_->policy().evict != 0;
-  // Different keys look for a victim at different places, so that no row is spared.
-  const auto start = static_cast<int64_t>(KeyHash(key) & 0xFFFF);
   int64_t victim_stripe = stripe;
   Instant gives_up_at = limit.deadline;
   for (;;) {
     {
       MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+      const uint32_t begun = storage_.lock(stripe)->BeginRead();
       const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
-      int64_t row = keys_->Find(key);
+      int64_t row = keys_->Find(insertion.place, key);
       if (row >= 0 && keys_->IsExpired(row)) {
         DropRow(stripe, row, counts, freed);
         row = KeyIndex::kNone;
@@ -131,7 +169,8 @@ Status KeyedShard::InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, 
       bool is_reused = false;
       row = has_room ? keys_->TakeRow(stripe, key, &is_reused) : KeyIndex::kNone;
       if (row < 0 && (evicts || keys_->policy().ttl > 0)) {
-        const int64_t victim = keys_->VictimOf(stripe, start);
+        const bool is_unchanged = StripeLock::MayRead(begun) && insertion.victim.begun == begun;
+        const int64_t victim = is_unchanged ? insertion.victim.row : keys_->VictimOf(stripe, start);
         if (victim >= 0) {
           DropRow(stripe, victim, counts, freed);
           row = keys_->TakeRow(stripe, key, &is_reused);
@@ -257,7 +296,7 @@ Result<int64_t> KeyedShard::RestoreKey(const KeyIndex::SavedCell& cell,
   }
   int64_t freed = 0;
   KeyCounts counts;
-  MV_RETURN_IF_NOT_OK(InsertKey(cell.key, &room, &freed, 0, &counts, limit));
+  MV_RETURN_IF_NOT_OK(InsertKey(Insertion(cell.key, *keys_), &room, &freed, 0, &counts, limit));
   if (counts.admissions == 0) return int64_t{KeyIndex::kNone};
   const int64_t row = keys_->Find(cell.key);
   keys_->Restore(row, cell);

@@ -20,29 +20,33 @@ struct KeyedShard::PlacesOfKeys {
   const RowOrder& order;
   const int64_t* ids;
   const KeyIndex& keys;
-  const std::vector<int64_t>& rows;
+  const std::vector<FoundKeys::Row>& rows;
+  // What the stripe's lock shows that this call holds.
+  uint32_t begun = 0;
 
   int64_t KeyAt(int64_t place) const { return ids[order.PositionAt(place)]; }
   int64_t StripeAt(int64_t place) const {
     const int64_t row = GuessAt(place);
     return row >= 0 ? row / KeyIndex::kRowsPerStripe : keys.StripeOf(KeyAt(place));
   }
+  void Take(const StripeLock& lock) { begun = lock.BeginRead(); }
   int64_t RowAt(int64_t place) const {
-    const int64_t key = KeyAt(place);
-    const int64_t row = GuessAt(place);
-    return row >= 0 && keys.IsRowOf(row, key) ? row : keys.Find(key);
+    // A key still has its row if nobody has changed the stripe since.
+    const bool is_unchanged = !rows.empty() && rows[static_cast<size_t>(place)].begun == begun;
+    return is_unchanged && StripeLock::MayRead(begun) ? GuessAt(place) : keys.Find(KeyAt(place));
   }
   bool AreSame(int64_t a, int64_t b) const { return KeyAt(a) == KeyAt(b); }
   int64_t GuessAt(int64_t place) const {
-    return rows.empty() ? KeyIndex::kNone : rows[static_cast<size_t>(place)];
+    return rows.empty() ? KeyIndex::kNone : rows[static_cast<size_t>(place)].row;
   }
   void CountChange(int64_t row) const { keys.CountChange(row); }
+  MV_ALWAYS_INLINE void Prefetch(int64_t row) const { MV_PREFETCH(keys.ChangesOf(row), 1); }
 };
 
 Status KeyedShard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
   const RowOrder order_of_list;
   const RowOrder& order = request.order == nullptr ? order_of_list : *request.order;
-  std::vector<int64_t> rows;
+  std::vector<FoundKeys::Row> rows;
   switch (request.kind) {
     case RequestKind::kGetKeys:
       return GetKeys(request, progress, limit, nullptr);
@@ -96,43 +100,49 @@ Status KeyedShard::GetKeys(const Request& request, Progress* progress, const Wai
   const int64_t* const ids = request.row_ids;
   const char* const parameters = storage_.parameters();
   const KeyIndex* const keys = keys_.get();
-  UpcomingPlaces places(keys);
-  const auto guess = [&](int64_t i) MV_ALWAYS_INLINE {
-    if (i >= count) return;
-    MV_PREFETCH(storage_.lock(places.At(i).stripe), 0);
-    const int64_t row = keys->Guess(places.At(i));
-    if (row >= 0) Prefetch<false>(parameters + row * row_bytes, row_bytes);
+  const auto key_at = [ids](int64_t i) { return ids[i]; };
+  const auto prefetch = [&](int64_t row) MV_ALWAYS_INLINE {
+    Prefetch<false>(parameters + row * row_bytes, row_bytes);
+    if (missing != nullptr) keys->PrefetchUse(row);
   };
-  const int64_t first = progress->done;
-  RowsAhead ahead(user_.disk, first, count);
+  RowsAhead ahead(user_.disk, progress->done, count);
   const auto expect = [&](int64_t from, int64_t end) {
-    ExpectKeys([ids](int64_t i) { return ids[i]; }, from, end, /*state=*/false);
+    ExpectKeys(key_at, from, end, /*state=*/false);
   };
-  int64_t until = ahead.Advance(first, expect);
-  for (int64_t i = first; i < std::min(count, first + 2 * kPrefetchDistance); ++i) {
-    places.Begin(i, ids[i]);
-  }
-  for (int64_t i = first; i < first + kPrefetchDistance; ++i) guess(i);
-  for (; progress->done < count; ++progress->done) {
-    const int64_t i = progress->done;
-    if (i == until) until = ahead.Advance(i, expect);
-    const int64_t next = i + 2 * kPrefetchDistance;
-    if (next < count) places.Begin(next, ids[next]);
-    guess(i + kPrefetchDistance);
-    const KeyIndex::Place& place = places.At(i);
-    int64_t row = KeyIndex::kNone;
-    const auto copy = [&] {
-      row = keys->Find(place, ids[i]);
-      if (row >= 0 && keys->IsExpired(row)) row = KeyIndex::kNone;
-      if (row >= 0) values_.GetTouchedRow(row, out + i * out_bytes, worker);
-    };
-    MV_RETURN_IF_NOT_OK(ReadStripe(place.stripe, may_read_unlocked, limit, copy));
-    if (row >= 0) {
-      if (missing != nullptr) keys->CountUse(row, call);
-      continue;
+  FoundKeys found(keys, &storage_);
+  int64_t until = progress->done;
+  while (progress->done < count) {
+    if (progress->done == until) until = ahead.Advance(until, expect);
+    const int64_t end = std::min(until, progress->done + FoundKeys::kMost);
+    found.Find(progress->done, end, key_at, prefetch);
+    while (progress->done < end) {
+      // Most keys have a row that nobody changes at the moment.
+      int64_t i = progress->done;
+      for (; may_read_unlocked && i < end; ++i) {
+        const auto [row, begun] = found.At(i);
+        if (row < 0 || !StripeLock::MayRead(begun) || keys->IsExpired(row)) break;
+        values_.GetTouchedRow(row, out + i * out_bytes, Request::kNoWorker);
+        if (!found.IsUnchanged(i)) break;
+        if (missing != nullptr) keys->CountUse(row, call);
+      }
+      progress->done = i;
+      if (i == end) break;
+      const KeyIndex::Place& place = found.PlaceOf(i);
+      int64_t row = KeyIndex::kNone;
+      MV_RETURN_IF_NOT_OK(ReadStripe(place.stripe, may_read_unlocked, limit, [&] {
+        row = keys->Find(place, ids[i]);
+        if (row >= 0 && keys->IsExpired(row)) row = KeyIndex::kNone;
+        if (row >= 0) values_.GetTouchedRow(row, out + i * out_bytes, worker);
+      }));
+      ++progress->done;
+      if (row < 0) CopyInitial(ids[i], out + i * out_bytes);
+      if (missing == nullptr) continue;
+      if (row < 0) {
+        missing->push_back(i);
+      } else {
+        keys->CountUse(row, call);
+      }
     }
-    CopyInitial(ids[i], out + i * out_bytes);
-    if (missing != nullptr) missing->push_back(i);
   }
   return Status::Ok();
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "shard/found_keys.h"
 #include "shard/key_index.h"
 #include "shard/lazy_rows.h"
 #include "shard/request.h"
@@ -55,11 +56,29 @@ class KeyedShard final : public Shard {
   // full, returns MemoryError before the first key gets a row. `rows`, unless null, gets the row of
   // each key in that order, or -1 if the key had none. Counts the uses of the keys from
   // *counted_uses on, so that a repeated call counts none twice.
-  Status GiveRowsToKeys(const Request& request, const RowOrder& order, std::vector<int64_t>* rows,
-                        int64_t* counted_uses, const WaitLimit& limit) const;
+  Status GiveRowsToKeys(const Request& request, const RowOrder& order,
+                        std::vector<FoundKeys::Row>* rows, int64_t* counted_uses,
+                        const WaitLimit& limit) const;
   Status InsertKeys(const std::vector<int64_t>& keys, LazyRows::Room* room, uint32_t call,
                     KeyCounts* counts, const WaitLimit& limit) const;
-  Status InsertKey(int64_t key, LazyRows::Room* room, int64_t* freed, uint32_t call,
+  // A key that needs a row.
+  struct Insertion {
+    Insertion() = default;
+    Insertion(int64_t the_key, const KeyIndex& keys)
+        : key(the_key),
+          start(static_cast<int64_t>(KeyHash(the_key) & 0xFFFF)),
+          place(keys.PlaceOf(key)) {}
+
+    int64_t key = 0;
+    // Different keys look for a victim at different places, so that no row is spared.
+    int64_t start = 0;
+    KeyIndex::Place place{};
+    // The row to be evicted, if nobody changes the stripe before.
+    FoundKeys::Row victim{KeyIndex::kNone, StripeLock::kBeingChanged};
+  };
+  // Prefetches what inserting the keys changes.
+  void PrepareInsertions(const LazyRows::Room& room, std::vector<Insertion>* group) const;
+  Status InsertKey(const Insertion& insertion, LazyRows::Room* room, int64_t* freed, uint32_t call,
                    KeyCounts* counts, const WaitLimit& limit) const;
   // Takes the row of a key away, under the stripe's lock. *dropped counts the rows for GiveBack.
   void DropRow(int64_t stripe, int64_t row, KeyCounts* counts, int64_t* dropped) const;
@@ -78,14 +97,12 @@ class KeyedShard final : public Shard {
   template <class KeyAt>
   void ExpectKeys(const KeyAt& key_at, int64_t first, int64_t end, bool state) const {
     for (int64_t i = first; i < end; ++i) {
-      const void* const entry = keys_->AddressOf(keys_->PlaceOf(key_at(i)), KeyIndex::kNone);
-      user_.disk->Expect(entry, sizeof(uint16_t));
+      user_.disk->Expect(keys_->BucketOf(keys_->PlaceOf(key_at(i))), KeyIndex::kBucketBytes);
     }
     for (int64_t i = first; i < end; ++i) {
-      const KeyIndex::Place place = keys_->PlaceOf(key_at(i));
-      const int64_t row = keys_->Guess(place);
+      const int64_t row = keys_->Find(key_at(i));
       if (row < 0) continue;
-      user_.disk->Expect(keys_->AddressOf(place, row), KeyIndex::kCellBytes);
+      if (state) user_.disk->Expect(keys_->ChangesOf(row), sizeof(uint32_t));
       user_.disk->ExpectRow(row, state);
     }
   }

@@ -32,13 +32,12 @@ LazyRows::LazyRows(const StripeLayout& layout, int64_t columns, const ShardStora
 int64_t LazyRows::Next(int64_t row, int64_t end, uint64_t flip) const {
   while (row < end) {
     const uint64_t word = WordOf(row)->load(std::memory_order_acquire) ^ flip;
-    uint64_t rest = word >> (row % kWordBits);
+    const uint64_t rest = word >> (row % kWordBits);
     if (rest == 0) {
       row = (row / kWordBits + 1) * kWordBits;
       continue;
     }
-    for (; (rest & 1) == 0; rest >>= 1) ++row;
-    return std::min(row, end);
+    return std::min(row + LowestBit(rest), end);
   }
   return end;
 }

@@ -126,7 +126,7 @@ class Shard : public RequestRunner {
                     const Read& read) const;
   // Adds the rows in their order (RowOrder). A lock is held for some rows of a stripe at a time.
   template <class Places>
-  Status AddRows(const Request& request, const Places& places, Progress* progress,
+  Status AddRows(const Request& request, Places places, Progress* progress,
                  const WaitLimit& limit) const;
   // Returns whether a get of `count` elements may skip the lock.
   bool MayReadUnlocked(int64_t count, int worker) const;

@@ -26,10 +26,12 @@ struct Shard::PlacesOfRows {
   bool AreSame(int64_t a, int64_t b) const { return RowAt(a) == RowAt(b); }
   int64_t GuessAt(int64_t place) const { return RowAt(place); }
   void CountChange(int64_t /*row*/) const {}
+  MV_ALWAYS_INLINE void Prefetch(int64_t /*row*/) const {}
+  void Take(const StripeLock& /*lock*/) {}
 };
 
 template <class Places>
-Status Shard::AddRows(const Request& request, const Places& places, Progress* progress,
+Status Shard::AddRows(const Request& request, Places places, Progress* progress,
                       const WaitLimit& limit) const {
   const RowOrder& order = places.order;
   const bool sums =
@@ -48,6 +50,7 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
     if (place >= count) return;
     const int64_t row = places.GuessAt(place);
     if (row < 0) return;
+    places.Prefetch(row);
     MV_PREFETCH(storage_.lock(layout_.stripe_of(row)), 1);
     Prefetch<true>(storage_.parameters() + row * row_bytes, row_bytes);
     for (int64_t slot = 0; slot < slots; ++slot) {
@@ -72,6 +75,7 @@ Status Shard::AddRows(const Request& request, const Places& places, Progress* pr
     while (progress->done < until) {
       const int64_t stripe = places.StripeAt(progress->done);
       MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+      places.Take(*storage_.lock(stripe));
       const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
       const int64_t end = std::min(count, progress->done + kMaxRowsPerLock);
       do {

@@ -60,16 +60,25 @@ struct alignas(64) StripeLock : RobustLock {
   // ThreadSanitizer this function returns false, and the reader takes the lock.
   template <class Read>
   bool ReadUnlocked(Read read) const {
-#if defined(__SANITIZE_THREAD__)
-    (void)read;
-    return false;
-#else
-    const uint32_t before = sequence.load(std::memory_order_acquire);
-    if ((before & 1U) != 0) return false;
+    const uint32_t begun = BeginRead();
+    if (!MayRead(begun)) return false;
     read();
-    std::atomic_thread_fence(std::memory_order_acquire);
-    return sequence.load(std::memory_order_relaxed) == before;
+    return EndRead(begun);
+  }
+  // The same in two steps, for a caller that reads from several stripes at the same time. EndRead
+  // returns whether no writer has interfered since the call of BeginRead that returned `begun`.
+  static constexpr uint32_t kBeingChanged = 1;
+  uint32_t BeginRead() const {
+#if defined(__SANITIZE_THREAD__)
+    return kBeingChanged;
+#else
+    return sequence.load(std::memory_order_acquire);
 #endif
+  }
+  static bool MayRead(uint32_t begun) { return (begun & 1U) == 0; }
+  bool EndRead(uint32_t begun) const {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return MayRead(begun) && sequence.load(std::memory_order_relaxed) == begun;
   }
 };
 

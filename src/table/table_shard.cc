@@ -155,7 +155,10 @@ std::unique_ptr<const DiskRows> MakeDiskRows(const TableSpec& spec, const Segmen
                                              const StripeLayout& layout,
                                              const ShardStorage& storage) {
   std::vector<RowArea> keys;
-  if (spec.is_hash()) keys.push_back(CellsOfKeys(layout.stripes()));
+  if (spec.is_hash()) {
+    keys = ArraysOfKeys(layout.stripes());
+    keys.erase(keys.begin());
+  }
   return std::make_unique<DiskRows>(file, layout, storage, keys);
 }
 

@@ -35,7 +35,7 @@ class DiskRowsTest : public ::testing::Test {
   }
 
   DiskRows Rows() const {
-    return DiskRows(&file_, layout_, storage_, {CellsOfKeys(layout_.stripes())});
+    return DiskRows(&file_, layout_, storage_, ArraysOfKeys(layout_.stripes()));
   }
   // Returns the bytes for which the disk has room.
   int64_t BytesOnDisk() const {
