@@ -13,7 +13,8 @@ candidates alternate, because the speed of a machine drifts.
 
 With --keys, the references of a hash table are a matrix of as many rows, a dict of rows, Abseil's
 flat_hash_map (libabsl-dev) and TensorFlow's hash table. "fetch" gives rows to the tenth of each
-batch that is new.
+batch that is new, and its reference is a hash map of Abseil in parts with a lock each, of which the
+least recently used of 64 rows is evicted.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from comparisons import NUM_COL, OURS, Bench, Case
 from environment import describe
 from mpirun_jobs import launch_all, progress
 from options import deliver, forwarded, make_parser, positive
-from ranks import Ranks, find_mpi
+from ranks import Ranks, Span, find_mpi
 from samples import Candidate, Effort, Statement
 
 if TYPE_CHECKING:
@@ -193,17 +194,22 @@ def _case(bench: Bench, operation: str, ids: str, rows: int, batch: int) -> Case
         return bench.measure(name, batch * NUM_COL, candidates)
 
 
+def _flat_hash_map() -> ctypes.CDLL:
+    """Return the references that use Abseil's hash map; raise ImportError if it is missing."""
+    libraries = [f"-labsl_{name}" for name in ("raw_hash_set", "hash", "city", "low_level_hash")]
+    source = Path(__file__).with_name("flat_hash_map.cc")
+    library = compile_source(source, [*libraries, "-pthread"])
+    if library is None:
+        msg = "libabsl-dev"
+        raise ImportError(msg)
+    return library
+
+
 class _FlatHashMap:
     """Rows that Abseil's hash map finds in C++, in private memory."""
 
     def __init__(self, keys: np.ndarray[Any, Any]) -> None:
-        libraries = [
-            f"-labsl_{name}" for name in ("raw_hash_set", "hash", "city", "low_level_hash")
-        ]
-        library = compile_source(Path(__file__).with_name("flat_hash_map.cc"), libraries)
-        if library is None:
-            msg = "libabsl-dev"
-            raise ImportError(msg)
+        library = _flat_hash_map()
         pointer, i64 = ctypes.c_void_p, ctypes.c_int64
         library.flat_hash_map_create.argtypes = [pointer, i64, i64]
         library.flat_hash_map_create.restype = pointer
@@ -215,6 +221,44 @@ class _FlatHashMap:
 
     def get(self, keys: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
         self._get(self._table, keys.ctypes.data, len(keys), out.ctypes.data)
+
+
+class _EvictingRows:
+    """Rows in C++ that threads fetch, in shards with a lock and an Abseil hash map each."""
+
+    name = "absl::flat_hash_map with locks"
+
+    def __init__(
+        self, ranks: Ranks, keys: np.ndarray[Any, Any], key_sets: list[np.ndarray[Any, Any]]
+    ) -> None:
+        self.workers = ranks.size
+        self.statement = f"fetch by {ranks.size} threads from shards with locks"
+        library = _flat_hash_map()
+        self._is_master, self._calls = ranks.is_master, 0
+        if not self._is_master:
+            return
+        pointer, i64 = ctypes.c_void_p, ctypes.c_int64
+        library.evicting_rows_create.argtypes = [pointer, i64, i64, i64]
+        library.evicting_rows_create.restype = pointer
+        library.evicting_rows_destroy.argtypes = [pointer]
+        library.evicting_rows_fetch.argtypes = [pointer, ctypes.c_int, i64, i64]
+        library.evicting_rows_fetch.argtypes += [pointer, i64, i64, pointer]
+        capacity = len(keys) * 10 // 9
+        table = library.evicting_rows_create(keys.ctypes.data, len(keys), capacity, NUM_COL)
+        weakref.finalize(self, library.evicting_rows_destroy, table)
+        self._fetch, self._table, self._key_sets = library.evicting_rows_fetch, table, key_sets
+
+    def run(self, calls: int) -> Span | None:
+        """Let every thread fetch `calls` batches; return None except on the master."""
+        if not self._is_master:
+            return None
+        span, sets = (ctypes.c_double * 2)(), self._key_sets
+        addresses = (ctypes.c_void_p * len(sets))(*[keys.ctypes.data for keys in sets])
+        count, self._calls = len(sets[0]), self._calls + 1
+        batches = (addresses, len(sets), count, span)
+        if self._fetch(self._table, self.workers, calls, self._calls, *batches) != 0:
+            raise MemoryError(f"expected {self.workers} threads, but they could not be started")
+        return Span(span[0], span[1])
 
 
 class _DictOfRows:
@@ -278,6 +322,9 @@ def _case_of_keys(bench: Bench, operation: str, ids: str, rows: int, batch: int)
         Statement(OURS, read, workers, **of_keys),
         Statement("rows by number", read_rows, workers, **of_rows),
     ]
+    if operation == "fetch":
+        with contextlib.suppress(ImportError):
+            candidates.append(_EvictingRows(bench.ranks, keys, key_sets))
     if operation == "get":
         lookup = "table.get(next(sets), out)"
         cycle = itertools.cycle(key_sets)

@@ -211,7 +211,7 @@ Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const Read
   // In a full table, later keys have taken the rows of earlier ones.
   const int64_t node_row = node_stripe * kRowsPerStripeOfKeys;
   const auto is_gone = [&](const Move& move) {
-    return !shard->AsKeyed()->keys().IsRowOf(move.row - node_row, move.key);
+    return shard->AsKeyed()->keys().Find(move.key) != move.row - node_row;
   };
   moves.erase(std::remove_if(moves.begin(), moves.end(), is_gone), moves.end());
   const auto is_before = [](const Move& a, const Move& b) { return a.saved_row < b.saved_row; };

@@ -152,10 +152,6 @@ class KeyIndex {
     return kNone;
   }
   int64_t Find(int64_t key) const { return Find(PlaceOf(key), key); }
-  // Returns whether a row, which the key had before, is still the key's, under the stripe's lock.
-  bool IsRowOf(int64_t row, int64_t key) const {
-    return KeyOf(row) == key && rows_->IsTouched(row);
-  }
   // Returns the key of a row that has been in use.
   int64_t KeyOf(int64_t row) const { return keys_[row].load(std::memory_order_relaxed); }
   // Returns whether the key of the row has not been used for longer than the policy allows.
