@@ -8,6 +8,7 @@ namespace multiverso {
 namespace {
 
 // A contribution is a frame of this header and, per member in rank order, an Entry and its bytes.
+// Attached bytes may follow.
 struct Header {
   int32_t group;
   int32_t node;
@@ -28,8 +29,8 @@ bool IsMember(const Membership& members, int group, int rank) {
 }  // namespace
 
 int64_t MaxContributionBytes(const Membership& members) {
-  return FrameBytes<Header>() +
-         members.size() * (static_cast<int64_t>(sizeof(Entry)) + ExchangeSlot::kMaxBytes);
+  return FrameBytes<Header>() + members.size() * (static_cast<int64_t>(sizeof(Entry)) +
+                                                  ExchangeSlot::kMaxBytes + kMaxAttachedBytes);
 }
 
 bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
@@ -73,7 +74,7 @@ bool UnpackContribution(const std::string& bytes, const Membership& members,
       header.node == members.node()) {
     return false;
   }
-  *contribution = NodeContribution{header.node, header.group, header.sequence, {}};
+  *contribution = NodeContribution{header.node, header.group, header.sequence, {}, {}};
   for (int rank = 0; rank < members.size(); ++rank) {
     if (members.node_of(rank) != header.node || !IsMember(members, header.group, rank)) continue;
     Entry entry{};
@@ -91,7 +92,7 @@ bool UnpackContribution(const std::string& bytes, const Membership& members,
     }
     contribution->ranks.push_back(std::move(member));
   }
-  return reader.remaining() == 0;
+  return reader.ReadText(reader.remaining(), &contribution->attached);
 }
 
 }  // namespace multiverso

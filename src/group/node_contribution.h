@@ -1,5 +1,6 @@
 // NodeContribution: the payloads of the ranks of one node in one collective, as one message between
-// leaders. For a rank that does not take part, the contribution says how the rank ended.
+// leaders. For a rank that does not take part, the contribution says how the rank ended. A leader
+// may add further bytes (Attachment).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,11 @@ struct NodeContribution {
   int group = 0;
   uint64_t sequence = 0;
   std::vector<RankContribution> ranks;  // the members of the group on that node, in order
+  std::string attached;                 // what the leader added (Attachment)
 };
+
+// The most bytes that an attachment has for each rank of the session.
+constexpr int64_t kMaxAttachedBytes = int64_t{16} << 10;
 
 // Returns the largest size of a contribution in this session.
 int64_t MaxContributionBytes(const Membership& members);
