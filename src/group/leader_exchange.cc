@@ -63,14 +63,14 @@ Status LeaderExchange::SendContribution(uint64_t sequence, Attachment* attachmen
   }
   sent_ = sequence;
   const bool is_first = FirstNode() == members_->node();
-  const size_t own_bytes = contribution.size();
-  if (attachment != nullptr) attachment->Pack(is_first, &contribution);
+  std::string with_attached = contribution;
+  if (attachment != nullptr) Attach(attachment->Pack(is_first), &with_attached);
   bool attaches = true;  // to the next node, which is the first one unless this node is
   for (int node = 0; node < members_->num_nodes(); ++node) {
     const int leader = LeaderOf(node);
     if (leader < 0 || node == members_->node()) continue;
-    const Status posted = channel_->messenger()->Post(
-        leader, kExchangeTag + group_, attaches ? contribution : contribution.substr(0, own_bytes));
+    const Status posted = channel_->messenger()->Post(leader, kExchangeTag + group_,
+                                                      attaches ? with_attached : contribution);
     attaches = is_first;
     (void)MV_FAILPOINT("exchange.sent");
     // If the other leader has died, its successor asks for the contribution.
@@ -89,7 +89,7 @@ Status LeaderExchange::Exchange(uint64_t sequence, Attachment* attachment) {
   }
   Messenger* const messenger = channel_->messenger();
   messenger->Advance();
-  for (bool got = true; got;) {
+  for (bool got = true; got && !MissingNodes(sequence).empty();) {
     std::string bytes;
     const Status taken = messenger->Take(Messenger::kAnyRank, kExchangeTag + group_,
                                          MaxContributionBytes(*members_), &bytes, &got);

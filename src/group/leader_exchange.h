@@ -38,9 +38,9 @@ namespace multiverso {
 class Attachment {
  public:
   virtual ~Attachment() = default;
-  // Appends what this node tells the first node or, on the first node, which has taken what the
+  // Returns what this node tells the first node or, on the first node, which has taken what the
   // others tell it, what it tells them.
-  virtual void Pack(bool is_first, std::string* bytes) = 0;
+  virtual std::string Pack(bool is_first) = 0;
   // Takes what another node tells this one. Returns false if no node can have sent it.
   virtual bool Take(bool is_from_first, NodeContribution* theirs) = 0;
 };

@@ -8,7 +8,7 @@ namespace multiverso {
 namespace {
 
 // A contribution is a frame of this header and, per member in rank order, an Entry and its bytes.
-// Attached bytes may follow.
+// Attached bytes may follow, after their number.
 struct Header {
   int32_t group;
   int32_t node;
@@ -29,8 +29,9 @@ bool IsMember(const Membership& members, int group, int rank) {
 }  // namespace
 
 int64_t MaxContributionBytes(const Membership& members) {
-  return FrameBytes<Header>() + members.size() * (static_cast<int64_t>(sizeof(Entry)) +
-                                                  ExchangeSlot::kMaxBytes + kMaxAttachedBytes);
+  constexpr auto kEntryBytes = static_cast<int64_t>(sizeof(Entry)) + ExchangeSlot::kMaxBytes;
+  return FrameBytes<Header>() + static_cast<int64_t>(sizeof(uint64_t)) +
+         members.size() * (kEntryBytes + kMaxAttachedBytes);
 }
 
 bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
@@ -65,6 +66,11 @@ bool PackContribution(const NodeMemory& memory, const Membership& members, const
   return true;
 }
 
+void Attach(const std::string& attached, std::string* bytes) {
+  AppendRaw(uint64_t{attached.size()}, bytes);
+  *bytes += attached;
+}
+
 bool UnpackContribution(const std::string& bytes, const Membership& members,
                         NodeContribution* contribution) {
   Header header{};
@@ -92,7 +98,10 @@ bool UnpackContribution(const std::string& bytes, const Membership& members,
     }
     contribution->ranks.push_back(std::move(member));
   }
-  return reader.ReadText(reader.remaining(), &contribution->attached);
+  if (reader.remaining() == 0) return true;
+  uint64_t attached = 0;
+  return reader.Read(&attached) && attached == reader.remaining() &&
+         reader.ReadText(attached, &contribution->attached);
 }
 
 }  // namespace multiverso

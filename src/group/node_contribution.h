@@ -44,6 +44,9 @@ int64_t MaxContributionBytes(const Membership& members);
 bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
                       int node, int group, uint64_t sequence, std::string* bytes);
 
+// Adds what a leader attaches to the contribution in `bytes`.
+void Attach(const std::string& attached, std::string* bytes);
+
 // Returns false unless `bytes` are a complete contribution of another node of the session.
 bool UnpackContribution(const std::string& bytes, const Membership& members,
                         NodeContribution* contribution);

@@ -35,6 +35,11 @@ Status SpanningAggregation::RunChunks(const WaitLimit& limit) {
     return Status::Ok();
   }
   MV_RETURN_IF_NOT_OK(StageTogether(/*is_first=*/true, limit));
+  // The leaders need no chunks if they have no other workers on their nodes, and no conversions.
+  if (is_summed_as_it_is() && PlanOf(count_).WorkerNodes().size() == ranks_.size()) {
+    in_chunk_ = std::max(count_, int64_t{1});
+    chunks_ = 1;
+  }
   for (; done_ < chunks_ && lost_ < 0 && ranks_.size() > 1; ++done_) {
     MV_RETURN_IF_NOT_OK(SumChunk(limit));
     state_->area ^= 1;
@@ -263,7 +268,7 @@ std::vector<WorkerRange> SpanningAggregation::RangesOf(int node, bool is_first) 
   return SubtreesOf(is_in);
 }
 
-void SpanningAggregation::Pack(bool is_first, std::string* bytes) {
+std::string SpanningAggregation::Pack(bool is_first) {
   const Membership& members = context_->members();
   if (!is_summed_as_it_is()) Stage(0, count_, value(0));
   std::vector<PairwiseSum::Term> terms;
@@ -282,16 +287,17 @@ void SpanningAggregation::Pack(bool is_first, std::string* bytes) {
   std::sort(terms.begin(), terms.end(), [](const PairwiseSum::Term& a, const PairwiseSum::Term& b) {
     return a.worker < b.worker;
   });
+  std::string bytes;
   PairwiseSum sum(reduction_, members.num_workers(), count_);
   for (const WorkerRange& range : RangesOf(members.node(), is_first)) {
     const auto is_in = [&](const PairwiseSum::Term& term) { return range.Contains(term.worker); };
     std::vector<PairwiseSum::Term> in;
     std::copy_if(terms.begin(), terms.end(), std::back_inserter(in), is_in);
-    bytes->append(sum.Of(in, count_), sum_bytes);
+    bytes.append(sum.Of(in, count_), sum_bytes);
   }
-  if (!is_first) return;
-  std::memcpy(scratch(members.rank()), bytes->data() + bytes->size() - sum_bytes, sum_bytes);
+  if (is_first) std::memcpy(scratch(members.rank()), bytes.data(), sum_bytes);
   attached_.clear();
+  return bytes;
 }
 
 bool SpanningAggregation::Take(bool is_from_first, NodeContribution* theirs) {

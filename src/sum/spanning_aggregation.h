@@ -62,7 +62,7 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values, p
   // Return the largest subtrees of the canonical sum whose workers are all on that node, or the
   // whole sum for the first node, which sends it.
   std::vector<WorkerRange> RangesOf(int node, bool is_first) const;
-  void Pack(bool is_first, std::string* bytes) override;
+  std::string Pack(bool is_first) override;
   bool Take(bool is_from_first, NodeContribution* theirs) override;
 
   bool Open(uint64_t round, std::vector<DeltaSource>* sources) override;

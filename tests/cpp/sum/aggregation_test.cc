@@ -51,8 +51,8 @@ template <class T>
 void CheckSizes(Session* session, int rank, int ranks) {
   const size_t chunk = static_cast<size_t>(NodeMemory::kScratchAreaBytes) / sizeof(T);
   for (const size_t count :
-       {size_t{1}, size_t{2}, size_t{17}, size_t{2000}, size_t{4097}, size_t{10000}, chunk - 1,
-        chunk, chunk + 1, 3 * chunk + 5, size_t{3}}) {
+       {size_t{1}, size_t{2}, size_t{17}, size_t{2000}, size_t{2048}, size_t{4096}, size_t{4097},
+        size_t{10000}, chunk - 1, chunk, chunk + 1, 3 * chunk + 5, size_t{3}}) {
     for (int call = 0; call < 2; ++call) {
       std::vector<T> mine = Part<T>(rank, count);
       ASSERT_TRUE(IsOk(Aggregate(session, &mine)));
@@ -78,10 +78,47 @@ TEST(Aggregation, SumsOverNodesDespiteLateMessages) {
   }
 }
 
+TEST(Aggregation, SumsAnyTypeOverNodes) {
+  RunSpanningJob(AllOf(5), 2, /*delay=*/2, /*seed=*/2, [](Session* session, int rank) {
+    CheckSizes<double>(session, rank, 5);
+    CheckSizes<int32_t>(session, rank, 5);
+    CheckSizes<int64_t>(session, rank, 5);
+  });
+}
+
+TEST(Aggregation, OverNodesIncludesOnlyWorkers) {
+  const Roles roles{Role::kServer, Role::kServer, Role::kServer, Role::kWorker,
+                    Role::kAll,    Role::kWorker, Role::kAll};
+  RunSpanningJob(roles, 2, /*delay=*/2, /*seed=*/3, [](Session* session, int rank) {
+    if (rank >= 3) CheckSizes<float>(session, rank - 3, 4);
+  });
+}
+
+TEST(Aggregation, OfDifferentSizesOverNodesIsAMismatchForAllAndChangesNothing) {
+  for (int other = 0; other < 5; ++other) {
+    for (const size_t count : {0, 1, 11, 4096, 4097, 200'000}) {
+      RunSpanningJob(AllOf(5), 2, /*delay=*/2, /*seed=*/4, [&](Session* session, int rank) {
+        std::vector<float> values(rank == other ? count : 10, 1);
+        const std::vector<float> before = values;
+        EXPECT_EQ(Aggregate(session, &values).code(), Code::kMismatch);
+        EXPECT_EQ(values, before);
+        std::vector<int32_t> integers(10, 1);
+        const ReduceOp op = rank == other ? ReduceOp::kMax : ReduceOp::kSum;
+        EXPECT_EQ(Aggregate(session, &integers, op).code(), Code::kMismatch);
+        EXPECT_EQ((rank == other ? session->Barrier() : Aggregate(session, &integers)).code(),
+                  Code::kMismatch);
+        EXPECT_EQ(integers, std::vector<int32_t>(10, 1));
+        EXPECT_TRUE(IsOk(Aggregate(session, &integers)));
+        EXPECT_EQ(integers, std::vector<int32_t>(10, 5));
+      });
+    }
+  }
+}
+
 TEST(Aggregation, SumsAlongATreeOfNodes) {
   constexpr int kNodes = 33;
   RunSpanningJob(AllOf(kNodes), 1, /*delay=*/2, /*seed=*/1, [](Session* session, int rank) {
-    for (const size_t count : {size_t{1}, size_t{4000}}) {
+    for (const size_t count : {size_t{1}, size_t{4000}, size_t{4100}}) {
       std::vector<float> mine = Part<float>(rank, count);
       ASSERT_TRUE(IsOk(Aggregate(session, &mine)));
       ASSERT_EQ(mine, SumOfParts<float>(kNodes, count));
