@@ -65,13 +65,19 @@ Status LeaderExchange::SendContribution(uint64_t sequence, Attachment* attachmen
   const bool is_first = FirstNode() == members_->node();
   std::string with_attached = contribution;
   if (attachment != nullptr) Attach(attachment->Pack(is_first), &with_attached);
-  bool attaches = true;  // to the next node, which is the first one unless this node is
+  std::vector<int> leaders;
   for (int node = 0; node < members_->num_nodes(); ++node) {
-    const int leader = LeaderOf(node);
-    if (leader < 0 || node == members_->node()) continue;
-    const Status posted = channel_->messenger()->Post(leader, kExchangeTag + group_,
-                                                      attaches ? with_attached : contribution);
-    attaches = is_first;
+    if (node != members_->node() && LeaderOf(node) >= 0) leaders.push_back(LeaderOf(node));
+  }
+  for (size_t i = 0; i < leaders.size(); ++i) {
+    // Nodes other than the first attach something for the first node only.
+    const bool is_attached = is_first || i == 0;
+    const bool is_last = !is_first || i + 1 == leaders.size();
+    std::string message = !is_attached ? contribution
+                          : is_last    ? std::move(with_attached)
+                                       : with_attached;
+    const Status posted =
+        channel_->messenger()->Post(leaders[i], kExchangeTag + group_, std::move(message));
     (void)MV_FAILPOINT("exchange.sent");
     // If the other leader has died, its successor asks for the contribution.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
@@ -128,7 +134,7 @@ bool LeaderExchange::Store(const std::string& bytes, uint64_t sequence, Attachme
   const int first = FirstNode();
   const bool is_told = theirs.node == first || members_->node() == first;
   if (attachment != nullptr && is_told && theirs.sequence == sequence &&
-      !attachment->Take(theirs.node == first, &theirs)) {
+      !attachment->Take(theirs.node == first, theirs)) {
     return false;
   }
   for (const RankContribution& rank : theirs.ranks) {

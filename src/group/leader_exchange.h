@@ -42,7 +42,7 @@ class Attachment {
   // others tell it, what it tells them.
   virtual std::string Pack(bool is_first) = 0;
   // Takes what another node tells this one. Returns false if no node can have sent it.
-  virtual bool Take(bool is_from_first, NodeContribution* theirs) = 0;
+  virtual bool Take(bool is_from_first, const NodeContribution& theirs) = 0;
 };
 
 // Used by one thread at a time.

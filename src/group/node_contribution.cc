@@ -100,8 +100,9 @@ bool UnpackContribution(const std::string& bytes, const Membership& members,
   }
   if (reader.remaining() == 0) return true;
   uint64_t attached = 0;
-  return reader.Read(&attached) && attached == reader.remaining() &&
-         reader.ReadText(attached, &contribution->attached);
+  if (!reader.Read(&attached) || attached != reader.remaining()) return false;
+  contribution->attached = std::string_view(bytes).substr(bytes.size() - attached);
+  return true;
 }
 
 }  // namespace multiverso

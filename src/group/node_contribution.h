@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "liveness/peer_status.h"
@@ -27,7 +28,7 @@ struct NodeContribution {
   int group = 0;
   uint64_t sequence = 0;
   std::vector<RankContribution> ranks;  // the members of the group on that node, in order
-  std::string attached;                 // what the leader added (Attachment)
+  std::string_view attached;            // what the leader added (Attachment), in the unpacked bytes
 };
 
 // The most bytes that an attachment has for each rank of the session.

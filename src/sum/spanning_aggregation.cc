@@ -300,18 +300,18 @@ std::string SpanningAggregation::Pack(bool is_first) {
   return bytes;
 }
 
-bool SpanningAggregation::Take(bool is_from_first, NodeContribution* theirs) {
+bool SpanningAggregation::Take(bool is_from_first, const NodeContribution& theirs) {
   const int rank = context_->members().rank();
   const ExchangeSlot& mine = context_->workers()->payload(rank);
-  const RankContribution& leader = theirs->ranks.front();
+  const RankContribution& leader = theirs.ranks.front();
   // A node whose leader makes another call may attach anything: all ranks learn of the mismatch.
   if (leader.kind != mine.kind() || leader.data != mine.Bytes()) return true;
-  const size_t sums = RangesOf(theirs->node, is_from_first).size();
-  if (theirs->attached.size() != sums * static_cast<size_t>(count_ * value_bytes())) return false;
+  const size_t sums = RangesOf(theirs.node, is_from_first).size();
+  if (theirs.attached.size() != sums * static_cast<size_t>(count_ * value_bytes())) return false;
   if (is_from_first) {
-    std::memcpy(scratch(rank), theirs->attached.data(), theirs->attached.size());
+    std::memcpy(scratch(rank), theirs.attached.data(), theirs.attached.size());
   } else {
-    attached_.push_back({theirs->node, std::move(theirs->attached)});
+    attached_.emplace_back(theirs.node, theirs.attached);
   }
   return true;
 }

@@ -63,7 +63,7 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values, p
   // whole sum for the first node, which sends it.
   std::vector<WorkerRange> RangesOf(int node, bool is_first) const;
   std::string Pack(bool is_first) override;
-  bool Take(bool is_from_first, NodeContribution* theirs) override;
+  bool Take(bool is_from_first, const NodeContribution& theirs) override;
 
   bool Open(uint64_t round, std::vector<DeltaSource>* sources) override;
   void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;
