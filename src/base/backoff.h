@@ -40,15 +40,16 @@ class Backoff {
 };
 
 // Calls poll() at least once, until it returns another status than pending or `until` has passed.
-// Returns the last status.
+// Does not sleep for the time `eager`. Returns the last status.
 template <class Poll>
-Status PollUntil(Instant until, const Backoff& backoff, const Poll& poll) {
+Status PollUntil(Instant until, const Backoff& backoff, const Poll& poll,
+                 std::chrono::microseconds eager = Backoff::kEager) {
   for (;;) {
     const Status status = poll();
     if (!status.pending()) return status;
     const Instant now = Clock::now();
     if (now >= until) return status;
-    const auto nap = backoff.Next(now);
+    const auto nap = backoff.Next(now, eager);
     if (nap.count() == 0) {
       std::this_thread::yield();
     } else {

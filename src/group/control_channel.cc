@@ -54,9 +54,9 @@ bool ControlChannel::Poll() {
   const std::unique_lock<std::mutex> guard(polling_, std::try_to_lock);
   if (!guard.owns_lock()) return false;
   polling_since_.store(NanosecondsNow(), std::memory_order_relaxed);
-  const bool received_any = ReceiveAndCheck();
+  const Received received = ReceiveAndCheck();
   polling_since_.store(0, std::memory_order_relaxed);
-  return received_any;
+  return received.any_but_heartbeats;
 }
 
 void ControlChannel::CatchUp() {
@@ -65,26 +65,25 @@ void ControlChannel::CatchUp() {
   (void)PollUntil(last + kSendTimeout, Backoff(std::chrono::milliseconds(1)), [&] {
     const std::unique_lock<std::mutex> guard(polling_, std::try_to_lock);
     if (!guard.owns_lock()) return Status::Pending();
-    const bool received_any = ReceiveAndCheck();
+    const bool received_any = ReceiveAndCheck().any;
     const Instant now = Clock::now();
     if (received_any) last = now;
     return now >= last + kQuiet ? Status::Ok() : Status::Pending();
   });
 }
 
-bool ControlChannel::ReceiveAndCheck() {
-  bool received_any = false;
+ControlChannel::Received ControlChannel::ReceiveAndCheck() {
+  Received received;
   messenger_->Advance();
-  const Status received =
-      failure_.is_set() ? failure_.Get() : failure_.Defer(ReceiveAll(&received_any));
+  const Status status = failure_.is_set() ? failure_.Get() : failure_.Defer(ReceiveAll(&received));
   // A failure caused by a lost rank aborts nothing: the ranks that wait for that rank report it.
-  if (!received.ok() && !received.pending() && !(MayMeanLoss(received) && peers_->AnyLost())) {
-    memory_->RecordAbort(members_->rank(), received);
+  if (!status.ok() && !status.pending() && !(MayMeanLoss(status) && peers_->AnyLost())) {
+    memory_->RecordAbort(members_->rank(), status);
   } else {
     CheckNodePeers();
     SendHeartbeatIfDue();
   }
-  return received_any;
+  return received;
 }
 
 void ControlChannel::WarnIfStuck() {
@@ -106,7 +105,7 @@ void ControlChannel::WarnIfStuck() {
                     any_lost ? LostRankNames(*members_, *peers_) : ""));
 }
 
-Status ControlChannel::ReceiveAll(bool* received_any) {
+Status ControlChannel::ReceiveAll(Received* received) {
   for (;;) {
     std::string bytes;
     bool got = false;
@@ -119,7 +118,8 @@ Status ControlChannel::ReceiveAll(bool* received_any) {
       ReportInvalid("control", is_valid ? message.sender : -1);
       continue;
     }
-    *received_any = true;
+    received->any = true;
+    received->any_but_heartbeats |= message.kind != ControlMessage::kHeartbeat;
   }
 }
 

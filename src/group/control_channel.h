@@ -49,7 +49,8 @@ class ControlChannel {
   SequenceNumbers* numbers() { return &numbers_; }
 
   // Handles the messages that have arrived, and checks periodically whether ranks of this node have
-  // died. Returns whether a message arrived. Returns false at once if another thread is polling.
+  // died. Returns whether a message other than a heartbeat arrived: heartbeats announce no others.
+  // Returns false at once if another thread is polling.
   bool Poll();
   // Handles the messages that have arrived, even if another thread is polling: waits for it, at
   // most for kSendTimeout.
@@ -94,8 +95,13 @@ class ControlChannel {
 
  private:
   void SendTo(int node, const ControlMessage& message);
-  bool ReceiveAndCheck();
-  Status ReceiveAll(bool* received_any);
+  // What has arrived.
+  struct Received {
+    bool any = false;
+    bool any_but_heartbeats = false;
+  };
+  Received ReceiveAndCheck();
+  Status ReceiveAll(Received* received);
   // Returns false if the message is invalid.
   bool Handle(const ControlMessage& message);
   void AnswerLateRanks(const ControlMessage& question);

@@ -17,6 +17,9 @@ namespace {
 
 // The longest sleep of a leader that waits for other nodes.
 constexpr auto kLongestNap = std::chrono::milliseconds(5);
+// A leader that attaches values polls for this long before it sleeps: the others do not take
+// longer.
+constexpr std::chrono::microseconds kEagerWithValues{1000};
 
 // Returns whether `word`, the number of a collective modulo 2^32, has reached `sequence`.
 bool HasReached(const std::atomic<uint32_t>& word, uint64_t sequence) {
@@ -125,9 +128,9 @@ void Group::Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleeper
   if (sleepers->load(std::memory_order_seq_cst) != 0) WakeWord(word, kWakeAll);
 }
 
-Status Group::Wait(const WaitLimit& limit) {
+Status Group::Wait(const WaitLimit& limit, Attachment* attachment) {
   for (;;) {
-    MV_RETURN_IF_NOT_OK(AwaitCompletion(limit));
+    MV_RETURN_IF_NOT_OK(AwaitCompletion(limit, attachment));
     if (!IsPostponed(*this)) return AgreedResult();
     if (AsksAboutLeaving(OwnKind())) return Status::Ok();
     const ExchangeSlot& mine = payload(members_->rank());
@@ -137,13 +140,13 @@ Status Group::Wait(const WaitLimit& limit) {
   }
 }
 
-Status Group::AwaitCompletion(const WaitLimit& limit) {
+Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
   if (was_refused_) return state_->CheckRunning(/*was_waiting=*/false);
   const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
     const Instant until = limit.NextCheck(Clock::now());
     if (IsLeader()) {
-      const Status exchanged = ExchangeAsLeader(until);
+      const Status exchanged = ExchangeAsLeader(until, attachment);
       if (exchanged.ok()) break;
       if (!exchanged.pending()) return exchanged;
     } else if (WaitForWord(&group_state_->completed, &group_state_->sleepers, until, completed,
@@ -177,7 +180,7 @@ Status Group::AwaitCompletion(const WaitLimit& limit) {
 
 bool Group::IsLeader() const { return spans_nodes() && exchange_->leader() == members_->rank(); }
 
-Status Group::ExchangeAsLeader(Instant until) {
+Status Group::ExchangeAsLeader(Instant until, Attachment* attachment) {
   const auto gathered = [&] { return HasReached(group_state_->gathered, sequence_); };
   // As in Wait, the last rank to begin may have died before it announced that all have begun.
   if (!WaitForWord(&group_state_->gathered, &group_state_->sleeping_leaders, until, gathered,
@@ -185,8 +188,10 @@ Status Group::ExchangeAsLeader(Instant until) {
       !LateMembers(/*only_here=*/true).empty()) {
     return Status::Pending();
   }
-  MV_RETURN_IF_NOT_OK(PollUntil(until, Backoff(kLongestNap, watch_.began()),
-                                [&] { return exchange_->Exchange(sequence_); }));
+  const auto eager = attachment == nullptr ? Backoff::kEager : kEagerWithValues;
+  MV_RETURN_IF_NOT_OK(PollUntil(
+      until, Backoff(kLongestNap, watch_.began()),
+      [&] { return exchange_->Exchange(sequence_, attachment); }, eager));
   (void)MV_FAILPOINT("group.exchanged");
   Announce(&group_state_->completed, &group_state_->sleepers);
   return Status::Ok();

@@ -62,8 +62,9 @@ class Group {
   // Returns the first failure in rank order if members have failed, and a mismatch if the members
   // began the collective with different kinds; the collective is complete even then. At the
   // deadline, returns a timeout and aborts the session, since ranks that begin the collective later
-  // would wait for this rank.
-  Status Wait(const WaitLimit& limit);
+  // would wait for this rank. The leaders exchange the attachment, if there is one, with the
+  // payloads.
+  Status Wait(const WaitLimit& limit, Attachment* attachment = nullptr);
   // Begins the next collective, with a failure if `mine` is one, and waits.
   Status Allgather(CollectiveKind kind, const Status& mine, const WaitLimit& limit,
                    const void* data = nullptr, int64_t bytes = 0);
@@ -91,7 +92,7 @@ class Group {
  private:
   void Begin(CollectiveKind kind, const void* data, int64_t bytes);
   // Waits until the collective is complete.
-  Status AwaitCompletion(const WaitLimit& limit);
+  Status AwaitCompletion(const WaitLimit& limit, Attachment* attachment);
   bool HasBegun(int rank) const;
   void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;
   CollectiveKind OwnKind() const;
@@ -113,7 +114,7 @@ class Group {
   bool IsLeader() const;
   // Does the leader's part of the collective. Returns ok when the collective is complete, or
   // pending if it is not complete at `until`.
-  Status ExchangeAsLeader(Instant until);
+  Status ExchangeAsLeader(Instant until, Attachment* attachment);
   // Sets *text to the late ranks and the nodes that do not answer, and *first to the first late
   // rank if there is one. Returns false while answers from other nodes are outstanding.
   bool DescribeLate(std::string* text, int* first);

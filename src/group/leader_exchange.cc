@@ -49,17 +49,35 @@ std::vector<int> LeaderExchange::MissingNodes(uint64_t sequence) const {
   return missing;
 }
 
-Status LeaderExchange::SendContribution(uint64_t sequence) {
+int LeaderExchange::FirstNode() const {
+  const auto first_node =
+      std::find_if(ranks_.begin(), ranks_.end(), [](const auto& ranks) { return !ranks.empty(); });
+  return static_cast<int>(first_node - ranks_.begin());
+}
+
+Status LeaderExchange::SendContribution(uint64_t sequence, Attachment* attachment) {
   std::string contribution;
   if (!PackContribution(*memory_, *members_, *peers_, members_->node(), group_, sequence,
                         &contribution)) {
     return Status::Pending();
   }
   sent_ = sequence;
+  const bool is_first = FirstNode() == members_->node();
+  std::string with_attached = contribution;
+  if (attachment != nullptr) Attach(attachment->Pack(is_first), &with_attached);
+  std::vector<int> leaders;
   for (int node = 0; node < members_->num_nodes(); ++node) {
-    const int leader = LeaderOf(node);
-    if (leader < 0 || node == members_->node()) continue;
-    const Status posted = channel_->messenger()->Post(leader, kExchangeTag + group_, contribution);
+    if (node != members_->node() && LeaderOf(node) >= 0) leaders.push_back(LeaderOf(node));
+  }
+  for (size_t i = 0; i < leaders.size(); ++i) {
+    // Nodes other than the first attach something for the first node only.
+    const bool is_attached = is_first || i == 0;
+    const bool is_last = !is_first || i + 1 == leaders.size();
+    std::string message = !is_attached ? contribution
+                          : is_last    ? std::move(with_attached)
+                                       : with_attached;
+    const Status posted =
+        channel_->messenger()->Post(leaders[i], kExchangeTag + group_, std::move(message));
     (void)MV_FAILPOINT("exchange.sent");
     // If the other leader has died, its successor asks for the contribution.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
@@ -67,30 +85,29 @@ Status LeaderExchange::SendContribution(uint64_t sequence) {
   return Status::Ok();
 }
 
-Status LeaderExchange::Exchange(uint64_t sequence) {
+Status LeaderExchange::Exchange(uint64_t sequence, Attachment* attachment) {
   // If the session does not survive losses and the leader of the first node with members fails
   // while it waits, the collective fails on all ranks, since they lack that node's contribution.
-  const auto first_node =
-      std::find_if(ranks_.begin(), ranks_.end(), [](const auto& ranks) { return !ranks.empty(); });
-  const bool sends_last =
-      !members_->survives_losses() && first_node - ranks_.begin() == members_->node();
-  if (sent_ != sequence && !sends_last) MV_RETURN_IF_NOT_OK(SendContribution(sequence));
+  const bool sends_last = !members_->survives_losses() && FirstNode() == members_->node();
+  if (sent_ != sequence && !sends_last) MV_RETURN_IF_NOT_OK(SendContribution(sequence, attachment));
   for (std::string& early : early_) {
-    if (!early.empty()) (void)Store(std::exchange(early, std::string()), sequence);
+    if (!early.empty()) (void)Store(std::exchange(early, std::string()), sequence, attachment);
   }
   Messenger* const messenger = channel_->messenger();
   messenger->Advance();
-  for (bool got = true; got;) {
+  for (bool got = true; got && !MissingNodes(sequence).empty();) {
     std::string bytes;
     const Status taken = messenger->Take(Messenger::kAnyRank, kExchangeTag + group_,
                                          MaxContributionBytes(*members_), &bytes, &got);
     if (!taken.ok() && !MayMeanLoss(taken)) return taken;
     if (!taken.ok() || !got) break;
     (void)MV_FAILPOINT("exchange.received");
-    if (!Store(bytes, sequence)) channel_->ReportInvalid("collective", -1);
+    if (!Store(bytes, sequence, attachment)) channel_->ReportInvalid("collective", -1);
   }
   const std::vector<int> missing = MissingNodes(sequence);
-  if (missing.empty()) return sent_ == sequence ? Status::Ok() : SendContribution(sequence);
+  if (missing.empty()) {
+    return sent_ == sequence ? Status::Ok() : SendContribution(sequence, attachment);
+  }
   const Instant now = Clock::now();
   if (members_->survives_losses() && peers_->HasRecordedLoss() &&
       now >= last_request_ + kRequestInterval) {
@@ -100,7 +117,7 @@ Status LeaderExchange::Exchange(uint64_t sequence) {
   return Status::Pending();
 }
 
-bool LeaderExchange::Store(const std::string& bytes, uint64_t sequence) {
+bool LeaderExchange::Store(const std::string& bytes, uint64_t sequence, Attachment* attachment) {
   NodeContribution theirs;
   if (!UnpackContribution(bytes, *members_, &theirs) || theirs.group != group_ ||
       theirs.sequence > sequence + 1) {
@@ -113,6 +130,12 @@ bool LeaderExchange::Store(const std::string& bytes, uint64_t sequence) {
   if (theirs.sequence > latest.load() + 1) {
     early_[static_cast<size_t>(theirs.node)] = bytes;
     return true;
+  }
+  const int first = FirstNode();
+  const bool is_told = theirs.node == first || members_->node() == first;
+  if (attachment != nullptr && is_told && theirs.sequence == sequence &&
+      !attachment->Take(theirs.node == first, theirs)) {
+    return false;
   }
   for (const RankContribution& rank : theirs.ranks) {
     if (!rank.takes_part) {

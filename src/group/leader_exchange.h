@@ -15,7 +15,8 @@
 // them. So all ranks get the same result, and none waits for a lost rank.
 //
 // In a session that does not survive losses, the first node with members sends its contribution
-// last: while that node's leader waits for the others, no node completes the collective.
+// last: while that node's leader waits for the others, no node completes the collective. So it can
+// send, with its contribution, what follows from the bytes that the others have attached to theirs.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,18 @@
 
 namespace multiverso {
 
+// What the leaders attach to their contributions to one collective, in a session that does not
+// survive losses. The payloads may show later that the ranks did not make the same call.
+class Attachment {
+ public:
+  virtual ~Attachment() = default;
+  // Returns what this node tells the first node or, on the first node, which has taken what the
+  // others tell it, what it tells them.
+  virtual std::string Pack(bool is_first) = 0;
+  // Takes what another node tells this one. Returns false if no node can have sent it.
+  virtual bool Take(bool is_from_first, const NodeContribution& theirs) = 0;
+};
+
 // Used by one thread at a time.
 class LeaderExchange {
  public:
@@ -45,8 +58,8 @@ class LeaderExchange {
   int leader() const { return LeaderOf(members_->node()); }
   // Called by the leader when all members on its node that are not excluded have begun that
   // collective. Returns ok when the payloads of all nodes are in the control segment and this
-  // node's contribution is sent, and pending before. Never waits.
-  Status Exchange(uint64_t sequence);
+  // node's contribution is sent, and pending before. Never waits. `attachment` may be null.
+  Status Exchange(uint64_t sequence, Attachment* attachment);
   // Returns the nodes whose contribution to that collective has not arrived.
   std::vector<int> MissingNodes(uint64_t sequence) const;
 
@@ -54,9 +67,11 @@ class LeaderExchange {
   std::atomic<uint64_t>& received(int node) const {
     return memory_->slot(first_ranks_[static_cast<size_t>(node)]).groups[group_].received;
   }
-  Status SendContribution(uint64_t sequence);
+  // Returns the first node with members.
+  int FirstNode() const;
+  Status SendContribution(uint64_t sequence, Attachment* attachment);
   // Stores the contribution in `bytes`, if it is needed. Returns false if it is invalid.
-  bool Store(const std::string& bytes, uint64_t sequence);
+  bool Store(const std::string& bytes, uint64_t sequence, Attachment* attachment);
 
   const int group_;
   const Membership* members_;

@@ -8,6 +8,7 @@ namespace multiverso {
 namespace {
 
 // A contribution is a frame of this header and, per member in rank order, an Entry and its bytes.
+// Attached bytes may follow, after their number.
 struct Header {
   int32_t group;
   int32_t node;
@@ -28,8 +29,9 @@ bool IsMember(const Membership& members, int group, int rank) {
 }  // namespace
 
 int64_t MaxContributionBytes(const Membership& members) {
-  return FrameBytes<Header>() +
-         members.size() * (static_cast<int64_t>(sizeof(Entry)) + ExchangeSlot::kMaxBytes);
+  constexpr auto kEntryBytes = static_cast<int64_t>(sizeof(Entry)) + ExchangeSlot::kMaxBytes;
+  return FrameBytes<Header>() + static_cast<int64_t>(sizeof(uint64_t)) +
+         members.size() * (kEntryBytes + kMaxAttachedBytes);
 }
 
 bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
@@ -64,6 +66,11 @@ bool PackContribution(const NodeMemory& memory, const Membership& members, const
   return true;
 }
 
+void Attach(const std::string& attached, std::string* bytes) {
+  AppendRaw(uint64_t{attached.size()}, bytes);
+  *bytes += attached;
+}
+
 bool UnpackContribution(const std::string& bytes, const Membership& members,
                         NodeContribution* contribution) {
   Header header{};
@@ -73,7 +80,7 @@ bool UnpackContribution(const std::string& bytes, const Membership& members,
       header.node == members.node()) {
     return false;
   }
-  *contribution = NodeContribution{header.node, header.group, header.sequence, {}};
+  *contribution = NodeContribution{header.node, header.group, header.sequence, {}, {}};
   for (int rank = 0; rank < members.size(); ++rank) {
     if (members.node_of(rank) != header.node || !IsMember(members, header.group, rank)) continue;
     Entry entry{};
@@ -91,7 +98,11 @@ bool UnpackContribution(const std::string& bytes, const Membership& members,
     }
     contribution->ranks.push_back(std::move(member));
   }
-  return reader.remaining() == 0;
+  if (reader.remaining() == 0) return true;
+  uint64_t attached = 0;
+  if (!reader.Read(&attached) || attached != reader.remaining()) return false;
+  contribution->attached = std::string_view(bytes).substr(bytes.size() - attached);
+  return true;
 }
 
 }  // namespace multiverso

@@ -1,9 +1,11 @@
 // NodeContribution: the payloads of the ranks of one node in one collective, as one message between
-// leaders. For a rank that does not take part, the contribution says how the rank ended.
+// leaders. For a rank that does not take part, the contribution says how the rank ended. A leader
+// may add further bytes (Attachment).
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "liveness/peer_status.h"
@@ -26,7 +28,11 @@ struct NodeContribution {
   int group = 0;
   uint64_t sequence = 0;
   std::vector<RankContribution> ranks;  // the members of the group on that node, in order
+  std::string_view attached;            // what the leader added (Attachment), in the unpacked bytes
 };
+
+// The most bytes that an attachment has for each rank of the session.
+constexpr int64_t kMaxAttachedBytes = int64_t{16} << 10;
 
 // Returns the largest size of a contribution in this session.
 int64_t MaxContributionBytes(const Membership& members);
@@ -38,6 +44,9 @@ int64_t MaxContributionBytes(const Membership& members);
 // any time.
 bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
                       int node, int group, uint64_t sequence, std::string* bytes);
+
+// Adds what a leader attaches to the contribution in `bytes`.
+void Attach(const std::string& attached, std::string* bytes);
 
 // Returns false unless `bytes` are a complete contribution of another node of the session.
 bool UnpackContribution(const std::string& bytes, const Membership& members,

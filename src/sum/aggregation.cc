@@ -70,14 +70,14 @@ Status Aggregation::Run(const WaitLimit& limit) {
 
 void Aggregation::SumOver(std::vector<int> ranks) { ranks_ = std::move(ranks); }
 
-Status Aggregation::StageTogether(bool is_first, const WaitLimit& limit) {
+Status Aggregation::StageTogether(bool is_first, const WaitLimit& limit, Attachment* attachment) {
   Group* const workers = context_->workers();
   for (;;) {
     StageChunk();
     const Call call{count_, static_cast<int32_t>(array_.dtype), static_cast<int32_t>(array_.op),
                     DigestOf(ranks_)};
     workers->BeginAllgather(CollectiveKind::kAggregate, &call, sizeof(call));
-    MV_RETURN_IF_NOT_OK(workers->Wait(limit));
+    MV_RETURN_IF_NOT_OK(workers->Wait(limit, attachment));
     const std::vector<int> present = workers->participants();
     if (!is_first) MV_RETURN_IF_NOT_OK(CheckAllCame());
     MV_RETURN_IF_NOT_OK(CheckSameCall(*workers));

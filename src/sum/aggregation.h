@@ -69,7 +69,7 @@ class Aggregation {
   virtual void StageChunk() = 0;
 
   // Stages the chunk and waits for the other workers. Stages the first chunk again after a loss.
-  Status StageTogether(bool is_first, const WaitLimit& limit);
+  Status StageTogether(bool is_first, const WaitLimit& limit, Attachment* attachment = nullptr);
   // Returns an error if one of the workers did not take part in the last collective.
   Status CheckAllCame() const { return context_->workers()->CheckTookPart(ranks_, kCutOff); }
   int64_t element_bytes() const { return SizeOf(array_.dtype); }

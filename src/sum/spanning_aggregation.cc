@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -27,7 +28,18 @@ SpanningAggregation::SpanningAggregation(RankContext* context, AggregationState*
 }
 
 Status SpanningAggregation::RunChunks(const WaitLimit& limit) {
+  if (IsSmall()) {
+    MV_RETURN_IF_NOT_OK(StageTogether(/*is_first=*/true, limit, this));
+    StoreChunk();
+    state_->area ^= 1;
+    return Status::Ok();
+  }
   MV_RETURN_IF_NOT_OK(StageTogether(/*is_first=*/true, limit));
+  // The leaders need no chunks if they have no other workers on their nodes, and no conversions.
+  if (is_summed_as_it_is() && PlanOf(count_).WorkerNodes().size() == ranks_.size()) {
+    in_chunk_ = std::max(count_, int64_t{1});
+    chunks_ = 1;
+  }
   for (; done_ < chunks_ && lost_ < 0 && ranks_.size() > 1; ++done_) {
     MV_RETURN_IF_NOT_OK(SumChunk(limit));
     state_->area ^= 1;
@@ -41,6 +53,10 @@ void SpanningAggregation::SumOver(std::vector<int> ranks) {
   for (const int rank : ranks_) {
     if (context_->members().is_local(rank)) ranks_here_.push_back(rank);
   }
+}
+
+bool SpanningAggregation::IsSmall() const {
+  return !context_->members().survives_losses() && count_ * value_bytes() <= kMaxAttachedBytes;
 }
 
 int64_t SpanningAggregation::ChunkCount() const {
@@ -65,9 +81,14 @@ Status SpanningAggregation::SumChunk(const WaitLimit& limit) {
   }
   MV_RETURN_IF_NOT_OK(WaitHere(limit));
   if (lost_ >= 0) return Status::Ok();
-  reduction_.Store(IsLeader() ? value(0) : scratch(ranks_here_.front()),
-                   static_cast<int64_t>(ranks_.size()), ChunkCount(), element(ChunkBegin()));
+  StoreChunk();
   return Status::Ok();
+}
+
+void SpanningAggregation::StoreChunk() {
+  const bool is_in_place = IsLeader() && !IsSmall();
+  reduction_.Store(is_in_place ? value(0) : scratch(ranks_here_.front()),
+                   static_cast<int64_t>(ranks_.size()), ChunkCount(), element(ChunkBegin()));
 }
 
 char* SpanningAggregation::value(int64_t number) const {
@@ -234,6 +255,65 @@ Status SpanningAggregation::ExchangePieces(bool* any) {
     if (number == sum_number_) MV_RETURN_IF_NOT_OK(sum_->Receive(taken));
   }
   return sum_->Poll(any);
+}
+
+// ---- Small sums ---------------------------------------------------------------------------------
+
+std::vector<WorkerRange> SpanningAggregation::RangesOf(int node, bool is_first) const {
+  const Membership& members = context_->members();
+  std::vector<bool> is_in(static_cast<size_t>(members.num_workers()), is_first);
+  for (const int rank : ranks_) {
+    if (members.node_of(rank) == node) is_in[static_cast<size_t>(members.worker_id(rank))] = true;
+  }
+  return SubtreesOf(is_in);
+}
+
+std::string SpanningAggregation::Pack(bool is_first) {
+  const Membership& members = context_->members();
+  if (!is_summed_as_it_is()) Stage(0, count_, value(0));
+  std::vector<PairwiseSum::Term> terms;
+  for (const int rank : ranks_here_) {
+    terms.push_back(
+        {members.worker_id(rank), rank == ranks_here_.front() ? value(0) : scratch(rank)});
+  }
+  const auto sum_bytes = static_cast<size_t>(count_ * value_bytes());
+  for (const auto& [node, sums] : attached_) {
+    const char* values = sums.data();
+    for (const WorkerRange& range : RangesOf(node, /*is_first=*/false)) {
+      terms.push_back({range.first, values});
+      values += sum_bytes;
+    }
+  }
+  std::sort(terms.begin(), terms.end(), [](const PairwiseSum::Term& a, const PairwiseSum::Term& b) {
+    return a.worker < b.worker;
+  });
+  std::string bytes;
+  PairwiseSum sum(reduction_, members.num_workers(), count_);
+  for (const WorkerRange& range : RangesOf(members.node(), is_first)) {
+    const auto is_in = [&](const PairwiseSum::Term& term) { return range.Contains(term.worker); };
+    std::vector<PairwiseSum::Term> in;
+    std::copy_if(terms.begin(), terms.end(), std::back_inserter(in), is_in);
+    bytes.append(sum.Of(in, count_), sum_bytes);
+  }
+  if (is_first) std::memcpy(scratch(members.rank()), bytes.data(), sum_bytes);
+  attached_.clear();
+  return bytes;
+}
+
+bool SpanningAggregation::Take(bool is_from_first, const NodeContribution& theirs) {
+  const int rank = context_->members().rank();
+  const ExchangeSlot& mine = context_->workers()->payload(rank);
+  const RankContribution& leader = theirs.ranks.front();
+  // A node whose leader makes another call may attach anything: all ranks learn of the mismatch.
+  if (leader.kind != mine.kind() || leader.data != mine.Bytes()) return true;
+  const size_t sums = RangesOf(theirs.node, is_from_first).size();
+  if (theirs.attached.size() != sums * static_cast<size_t>(count_ * value_bytes())) return false;
+  if (is_from_first) {
+    std::memcpy(scratch(rank), theirs.attached.data(), theirs.attached.size());
+  } else {
+    attached_.emplace_back(theirs.node, theirs.attached);
+  }
+  return true;
 }
 
 bool SpanningAggregation::Open(uint64_t round, std::vector<DeltaSource>* sources) {

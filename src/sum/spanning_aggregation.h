@@ -4,10 +4,16 @@
 // (NodeSum), in its own array, and writes the sum to its scratch memory, from which the node's
 // other workers copy. Meanwhile they stage the next chunk. Scratch memory has elements in the type
 // in which they are summed. If that is not the type of the array, the leader sums there, too.
+//
+// The time of a small sum is that of its messages. So, in a session that does not survive losses, a
+// small sum needs no messages of its own: each leader attaches its node's partial sums to the first
+// collective, and the first leader the sum.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "group/peer_watch.h"
@@ -17,7 +23,7 @@
 
 namespace multiverso {
 
-class SpanningAggregation final : public Aggregation, private NodeSum::Values {
+class SpanningAggregation final : public Aggregation, private NodeSum::Values, private Attachment {
  public:
   SpanningAggregation(RankContext* context, AggregationState* state, const Array& array);
 
@@ -30,6 +36,7 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values {
   int64_t value_bytes() const { return reduction_.value_bytes(); }
   // Returns whether that is the type of the array.
   bool is_summed_as_it_is() const { return reduction_.combines_elements(); }
+  bool IsSmall() const;
   int64_t ChunkBegin() const { return done_ * in_chunk_; }
   int64_t ChunkCount() const;
   // Copies `count` elements of the array, from `first` on, to scratch memory.
@@ -38,6 +45,8 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values {
   char* value(int64_t number) const;
   bool IsLeader() const { return ranks_here_.front() == context_->members().rank(); }
   Status SumChunk(const WaitLimit& limit);
+  // Stores the sum of the current chunk in the array.
+  void StoreChunk();
   // Does the part of the node's leader.
   Status SumAsLeader(const WaitLimit& limit);
   // Sums further pieces. Sets *any if there was one.
@@ -50,6 +59,12 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values {
   // Returns the outcome of a last collective, which is the same on all workers.
   Status AgreeOnLosses(const WaitLimit& limit);
 
+  // Return the largest subtrees of the canonical sum whose workers are all on that node, or the
+  // whole sum for the first node, which sends it.
+  std::vector<WorkerRange> RangesOf(int node, bool is_first) const;
+  std::string Pack(bool is_first) override;
+  bool Take(bool is_from_first, const NodeContribution& theirs) override;
+
   bool Open(uint64_t round, std::vector<DeltaSource>* sources) override;
   void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;
   void Read(int64_t element, int64_t count, char* out) const override;
@@ -61,6 +76,7 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values {
   int64_t sum_number_ = 0;  // identifies the sum in messages
   int64_t sum_count_ = 0;   // the number of elements of the chunks that it sums
   uint64_t rounds_ = 0;     // the number of chunks that it has begun
+  std::vector<std::pair<int, std::string>> attached_;  // to the first leader: a node and its sums
   DeferredFailure failure_;
   int lost_ = -1;  // the lost rank that ended the sum, or -1 if this rank knows none
   PeerWatch watch_;

@@ -104,3 +104,22 @@ def test_aggregates_continue_though_a_leader_dies_while_it_sends_a_piece(number)
         "aggregates_with_a_dying_leader", f"piece.sent@{number}", victims=(2,)
     )
     assert [report["sums"] for report in reports] == [[[3, 3]] * 3] * 3
+
+
+@failpoints.needs_failpoints
+@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize(
+    "place", ["group.begun@3", "exchange.received@3", "exchange.sent@4", "group.exchanged@3"]
+)
+@launch.again_where_mpi_is_stuck
+def test_small_aggregates_end_on_all_ranks_when_a_leader_dies_in_one(victim, place):
+    variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **launch.on_nodes(4, 2)}
+    arguments = ("small_aggregates_with_a_dying_leader", str(victim), f"{place}=kill")
+    with launch.Job("losses.py", *arguments, np=4, survives=True, **variables) as job:
+        result = job.finish().check_clean()
+    for rank in {0, 1, 2, 3} - {victim}:
+        kind, message = result.reports[rank]["error"]
+        assert kind == "PeerLostError", message
+        assert f"rank {victim}" in message, message
+        # The array has the sum or is as before.
+        assert result.reports[rank]["values"] in ([rank + 1.0], [10.0])

@@ -128,6 +128,15 @@ TEST_F(ContributionOfNode1, IsUnpackedAsItWasPacked) {
   EXPECT_EQ(contribution_.ranks[1].data, std::string(512, 'a'));
 }
 
+TEST_F(ContributionOfNode1, IsUnpackedWithWhatWasAttached) {
+  Attach("values", &bytes_);
+  ASSERT_TRUE(UnpackContribution(bytes_, mine_, &contribution_));
+  EXPECT_EQ(contribution_.attached, "values");
+  bytes_.pop_back();
+  EXPECT_FALSE(UnpackContribution(bytes_, mine_, &contribution_));
+  EXPECT_FALSE(UnpackContribution(bytes_ + "se", mine_, &contribution_));
+}
+
 TEST_F(ContributionOfNode1, IsRejectedUnlessItHasTheRanksOfAnotherNode) {
   for (const auto& sizes : {std::vector<int>{1, 1}, {1, 3}, {2, 1}, {3}}) {
     EXPECT_FALSE(UnpackContribution(bytes_, SpanningMembers(sizes, 0), &contribution_));

@@ -48,11 +48,8 @@ std::vector<T> SumOfParts(int workers, size_t count) {
 }
 
 template <class T>
-void CheckSizes(Session* session, int rank, int ranks) {
-  const size_t chunk = static_cast<size_t>(NodeMemory::kScratchAreaBytes) / sizeof(T);
-  for (const size_t count :
-       {size_t{1}, size_t{2}, size_t{17}, size_t{2000}, size_t{4097}, size_t{10000}, chunk - 1,
-        chunk, chunk + 1, 3 * chunk + 5, size_t{3}}) {
+void CheckSizes(Session* session, int rank, int ranks, const std::vector<size_t>& counts) {
+  for (const size_t count : counts) {
     for (int call = 0; call < 2; ++call) {
       std::vector<T> mine = Part<T>(rank, count);
       ASSERT_TRUE(IsOk(Aggregate(session, &mine)));
@@ -60,6 +57,16 @@ void CheckSizes(Session* session, int rank, int ranks) {
     }
   }
 }
+
+template <class T>
+void CheckSizes(Session* session, int rank, int ranks) {
+  const size_t chunk = static_cast<size_t>(NodeMemory::kScratchAreaBytes) / sizeof(T);
+  CheckSizes<T>(session, rank, ranks,
+                {1, 2, 17, 2000, 4097, 10000, chunk - 1, chunk, chunk + 1, 3 * chunk + 5, 3});
+}
+
+// Sizes around the largest arrays that travel with the first collective.
+const std::vector<size_t> kSmallCounts{1, 17, 2048, 2049, 4096, 4097, 3};
 
 template <class T>
 void CheckSizes(int ranks) {
@@ -78,10 +85,48 @@ TEST(Aggregation, SumsOverNodesDespiteLateMessages) {
   }
 }
 
+TEST(Aggregation, SumsSmallArraysOfAnyTypeOverNodes) {
+  RunSpanningJob(AllOf(5), 2, /*delay=*/2, /*seed=*/2, [](Session* session, int rank) {
+    CheckSizes<float>(session, rank, 5, kSmallCounts);
+    CheckSizes<double>(session, rank, 5, kSmallCounts);
+    CheckSizes<int32_t>(session, rank, 5, kSmallCounts);
+    CheckSizes<int64_t>(session, rank, 5, kSmallCounts);
+  });
+}
+
+TEST(Aggregation, OverNodesIncludesOnlyWorkers) {
+  const Roles roles{Role::kServer, Role::kServer, Role::kServer, Role::kWorker,
+                    Role::kAll,    Role::kWorker, Role::kAll};
+  RunSpanningJob(roles, 2, /*delay=*/2, /*seed=*/3, [](Session* session, int rank) {
+    if (rank >= 3) CheckSizes<float>(session, rank - 3, 4, kSmallCounts);
+  });
+}
+
+TEST(Aggregation, OfDifferentSizesOverNodesIsAMismatchForAllAndChangesNothing) {
+  for (int other = 0; other < 5; ++other) {
+    for (const size_t count : {0, 1, 11, 4096, 4097, 200'000}) {
+      RunSpanningJob(AllOf(5), 2, /*delay=*/2, /*seed=*/4, [&](Session* session, int rank) {
+        std::vector<float> values(rank == other ? count : 10, 1);
+        const std::vector<float> before = values;
+        EXPECT_EQ(Aggregate(session, &values).code(), Code::kMismatch);
+        EXPECT_EQ(values, before);
+        std::vector<int32_t> integers(10, 1);
+        const ReduceOp op = rank == other ? ReduceOp::kMax : ReduceOp::kSum;
+        EXPECT_EQ(Aggregate(session, &integers, op).code(), Code::kMismatch);
+        EXPECT_EQ((rank == other ? session->Barrier() : Aggregate(session, &integers)).code(),
+                  Code::kMismatch);
+        EXPECT_EQ(integers, std::vector<int32_t>(10, 1));
+        EXPECT_TRUE(IsOk(Aggregate(session, &integers)));
+        EXPECT_EQ(integers, std::vector<int32_t>(10, 5));
+      });
+    }
+  }
+}
+
 TEST(Aggregation, SumsAlongATreeOfNodes) {
   constexpr int kNodes = 33;
   RunSpanningJob(AllOf(kNodes), 1, /*delay=*/2, /*seed=*/1, [](Session* session, int rank) {
-    for (const size_t count : {size_t{1}, size_t{4000}}) {
+    for (const size_t count : {size_t{1}, size_t{4000}, size_t{4100}}) {
       std::vector<float> mine = Part<float>(rank, count);
       ASSERT_TRUE(IsOk(Aggregate(session, &mine)));
       ASSERT_EQ(mine, SumOfParts<float>(kNodes, count));

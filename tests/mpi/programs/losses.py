@@ -236,6 +236,24 @@ def aggregates_with_a_dying_leader(failpoint):
     worker.report(ended=True)
 
 
+def small_aggregates_with_a_dying_leader(victim, failpoint):
+    """Aggregate small arrays until a rank dies, which leads its node; report the last array."""
+    mv.init()
+    if int(victim) == worker.RANK:
+        os.environ["MULTIVERSO_FAILPOINTS"] = failpoint
+    values = np.empty(0)
+
+    def aggregate():
+        nonlocal values
+        for count in range(1000):
+            values = np.full(1000, worker.RANK + 1.0)
+            mv.aggregate(values)
+            assert (values == 10).all(), count
+
+    worker.report_call(aggregate)
+    worker.report(values=sorted(set(values.tolist())))
+
+
 class _Tables:
     """Tables with state, steps and rounding, and calls on them whose order matters."""
 
@@ -370,6 +388,6 @@ if __name__ == "__main__":
     worker.begin()
     globals()[name](*arguments)
     # MPI_Finalize would wait for the killed ranks.
-    if name in ("names_the_dead", "loses_nodes"):
+    if name in ("names_the_dead", "loses_nodes", "small_aggregates_with_a_dying_leader"):
         sys.stdout.flush()
         os._exit(0)
