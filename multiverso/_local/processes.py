@@ -1,13 +1,16 @@
-"""Finds the processes that a process has started, and the sessions that processes have."""
+"""Finds the processes that a process has started, and the sessions that processes have.
+
+The C library is imported where it is used, because it would delay the start of every job.
+"""
 
 import contextlib
 import os
-from collections.abc import Iterator
+import select
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from multiverso._native.library import checked
-from multiverso._native.node_calls import read_description
 from multiverso.errors import StateError, UnsupportedError
 
 PROC: Final = Path("/proc")
@@ -33,6 +36,9 @@ def find_sessions(pid: int = 0) -> list[dict[str, Any]]:
         On other systems than Linux.
 
     """
+    from multiverso._native.library import checked
+    from multiverso._native.node_calls import read_description
+
     found: list[dict[str, Any]] = read_description(checked.MV_FindSessions, pid)
     return found
 
@@ -42,6 +48,20 @@ def has_session(pid: int) -> bool:
     with contextlib.suppress(UnsupportedError):
         return pid != os.getpid() and bool(find_sessions(pid))
     return False
+
+
+def await_end(pids: Iterable[int], seconds: float) -> None:
+    """Wait until one of these children of this process has ended, but not longer than `seconds`."""
+    with contextlib.ExitStack() as stack:
+        try:
+            poll = select.poll()
+            for pid in pids:
+                descriptor = os.pidfd_open(pid)
+                stack.callback(os.close, descriptor)
+                poll.register(descriptor, select.POLLIN)
+            poll.poll(seconds * 1000)
+        except (AttributeError, OSError):  # The system cannot wait for them together.
+            time.sleep(seconds)
 
 
 def join_targets(pid: int) -> list[str]:
