@@ -18,6 +18,7 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
+from multiverso._native.launchers import own_environ as _own_environ
 from multiverso._version import __version__
 
 __all__ = [
@@ -61,8 +62,11 @@ __all__ = [
     "worker_id",
 ]
 
+# The first process that imports the package is the rank. Those that it starts are not.
+_own_environ()
+
 #: The modules of the names above that are not in the module api. They are imported when they are
-#: first used, as NumPy and most of this package are no use to a launcher, and a job starts faster.
+#: first used, because a launcher needs neither NumPy nor most of the package.
 _MODULES: Final = {
     **dict.fromkeys(("ArrayTable", "HashTable", "MatrixTable", "attach", "hash_keys"), "tables"),
     **dict.fromkeys(("MultiversoError", "OperationTimeout", "PeerLostError"), "errors"),

@@ -1,7 +1,4 @@
-"""Finds the processes that a process has started, and the sessions that processes have.
-
-The C library is imported where it is used, because it would delay the start of every job.
-"""
+"""Finds the processes that a process has started, and the sessions that processes have."""
 
 import contextlib
 import os
@@ -11,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from multiverso._native.library import checked
+from multiverso._native.node_calls import read_description
 from multiverso.errors import StateError, UnsupportedError
 
 PROC: Final = Path("/proc")
@@ -36,9 +35,6 @@ def find_sessions(pid: int = 0) -> list[dict[str, Any]]:
         On other systems than Linux.
 
     """
-    from multiverso._native.library import checked
-    from multiverso._native.node_calls import read_description
-
     found: list[dict[str, Any]] = read_description(checked.MV_FindSessions, pid)
     return found
 

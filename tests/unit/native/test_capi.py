@@ -178,7 +178,7 @@ class TestLibrary(FolderTestCase):
 
     def test_environment_variable_selects_the_library(self):
         path = "/no/such/other.so"
-        status, _, errors = run_program("import multiverso.api", MULTIVERSO_LIBRARY=path)
+        status, _, errors = run_program("import multiverso", MULTIVERSO_LIBRARY=path)
         self.assertNotEqual(status, 0)
         self.assertIn("MULTIVERSO_LIBRARY", errors)
         self.assertIn(path, errors)
