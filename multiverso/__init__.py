@@ -18,35 +18,8 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from multiverso import checkpoint, errors, initializers, updaters
-from multiverso._session.spawn import spawn
+from multiverso._native.launchers import own_environ as _own_environ
 from multiverso._version import __version__
-from multiverso.api import (
-    Session,
-    aggregate,
-    barrier,
-    check_leaving,
-    finish,
-    init,
-    is_initialized,
-    is_leaving,
-    is_master_worker,
-    load,
-    num_workers,
-    rank,
-    save,
-    session,
-    shutdown,
-    size,
-    stats,
-    wait_for_save,
-    worker_id,
-)
-from multiverso.devices import assign_device, local_rank
-from multiverso.errors import MultiversoError, OperationTimeout, PeerLostError
-from multiverso.publishing import follow, publish
-from multiverso.tables import ArrayTable, HashTable, MatrixTable, attach, hash_keys
-from multiverso.work import Work
 
 __all__ = [
     "ArrayTable",
@@ -89,6 +62,26 @@ __all__ = [
     "worker_id",
 ]
 
+# The first process that imports the package is the rank. Those that it starts are not.
+_own_environ()
+
+#: The modules of the names above that are not in the module api. They are imported when they are
+#: first used, because a launcher needs neither NumPy nor most of the package.
+_MODULES: Final = {
+    **dict.fromkeys(("ArrayTable", "HashTable", "MatrixTable", "attach", "hash_keys"), "tables"),
+    **dict.fromkeys(("MultiversoError", "OperationTimeout", "PeerLostError"), "errors"),
+    **dict.fromkeys(("assign_device", "local_rank"), "devices"),
+    **dict.fromkeys(("follow", "publish"), "publishing"),
+    "Work": "work",
+    "spawn": "_session.spawn",
+}
+
+#: The modules that need no import of their own.
+_SUBMODULES: Final = (
+    *("api", "checkpoint", "devices", "errors", "initializers"),
+    *("publishing", "tables", "updaters", "work"),
+)
+
 #: The modules of the names of Multiverso 2016 and of those that go with them.
 _STAYING: Final = {
     **dict.fromkeys(("ArrayTableHandler", "HashTableHandler", "MatrixTableHandler"), "tables"),
@@ -128,98 +121,92 @@ _FORMER: Final = {
 
 if TYPE_CHECKING:
     # A module with __getattr__ has all names for a type checker, and it would find no wrong one.
+    from multiverso import checkpoint, errors, initializers, updaters
+    from multiverso._session.spawn import spawn
     from multiverso.api import (
         Membership as Membership,
-    )
-    from multiverso.api import (
+        Session,
+        aggregate,
+        barrier,
+        check_leaving,
+        finish,
+        init,
+        is_initialized,
+        is_leaving,
+        is_master_worker,
         leave as leave,
-    )
-    from multiverso.api import (
+        load,
         lost_ranks as lost_ranks,
-    )
-    from multiverso.api import (
         membership as membership,
-    )
-    from multiverso.api import (
         num_servers as num_servers,
-    )
-    from multiverso.api import (
+        num_workers,
         on_membership as on_membership,
-    )
-    from multiverso.api import (
+        rank,
+        save,
         server_id as server_id,
-    )
-    from multiverso.api import (
         servers_num as servers_num,
-    )
-    from multiverso.api import (
+        session,
+        shutdown,
+        size,
+        stats,
+        wait_for_save,
+        worker_id,
         workers_num as workers_num,
     )
     from multiverso.checkpoint import latest as latest
+    from multiverso.devices import assign_device, local_rank
     from multiverso.errors import (
         AbortedError as AbortedError,
-    )
-    from multiverso.errors import (
         CheckpointCorruptError as CheckpointCorruptError,
-    )
-    from multiverso.errors import (
         CheckpointIOError as CheckpointIOError,
-    )
-    from multiverso.errors import (
         ForkedError as ForkedError,
-    )
-    from multiverso.errors import (
         InternalError as InternalError,
-    )
-    from multiverso.errors import (
         LauncherError as LauncherError,
-    )
-    from multiverso.errors import (
         MismatchError as MismatchError,
-    )
-    from multiverso.errors import (
+        MultiversoError,
+        OperationTimeout,
         PeerError as PeerError,
-    )
-    from multiverso.errors import (
+        PeerLostError,
         RankError as RankError,
-    )
-    from multiverso.errors import (
         StateError as StateError,
-    )
-    from multiverso.errors import (
         TransportError as TransportError,
-    )
-    from multiverso.errors import (
         UnsupportedError as UnsupportedError,
     )
+    from multiverso.publishing import follow, publish
     from multiverso.tables import (
+        ArrayTable,
         ArrayTableHandler as ArrayTableHandler,
-    )
-    from multiverso.tables import (
         Cut as Cut,
-    )
-    from multiverso.tables import (
+        HashTable,
         HashTableHandler as HashTableHandler,
-    )
-    from multiverso.tables import (
+        MatrixTable,
         MatrixTableHandler as MatrixTableHandler,
-    )
-    from multiverso.tables import (
         View as View,
+        attach,
+        hash_keys,
     )
+    from multiverso.work import Work
 else:
 
     def __getattr__(name: str) -> Any:
-        """Return what has a former name."""
-        module = _STAYING.get(name)
-        if module is None:
-            if name not in _FORMER:
-                msg = f"module 'multiverso' has no attribute {name!r}"
-                raise AttributeError(msg, name=name)
+        """Import a public name when it is first used; return what has a former name."""
+        if name in _SUBMODULES:
+            return importlib.import_module(f"multiverso.{name}")
+        if name in __all__:
+            module = _MODULES.get(name, "api")
+        elif name in _STAYING:
+            module = _STAYING[name]
+        elif name in _FORMER:
             module, instead = _FORMER[name]
             msg = f"mv.{name} is the former name of {instead}"
             warnings.warn(msg, DeprecationWarning, stacklevel=2)
-        return getattr(importlib.import_module(f"multiverso.{module}"), name)
+        else:
+            msg = f"module 'multiverso' has no attribute {name!r}"
+            raise AttributeError(msg, name=name)
+        found = getattr(importlib.import_module(f"multiverso.{module}"), name)
+        if name in __all__:
+            globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

@@ -6,23 +6,12 @@ Each command is a module with a function `add_parser`, which declares the comman
 sets ``run``, a function that takes the parsed arguments and returns the exit code.
 """
 
-import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from multiverso._commands import (
-    _script,
-    doctor,
-    explain,
-    info,
-    join,
-    programs,
-    run,
-    top,
-    verify,
-)
 from multiverso._extras import EXIT_CODE, MissingExtraError
 from multiverso._version import __version__
 from multiverso.errors import MultiversoError
@@ -35,12 +24,24 @@ _USAGE: Final = """multiverso COMMAND ... | multiverso SCRIPT ...
   multiverso doctor                check that this machine is well set up"""
 
 
+#: The modules of the commands, in the order of the help.
+_MODULES: Final = ("run", "join", "top", "verify", "info", "doctor", "explain", "programs")
+
+
+def _module(name: str) -> Any:
+    """Return a module of this package. Those that a command does not need would delay its start."""
+    return importlib.import_module(f"multiverso._commands.{name}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command in `arguments`; return its exit code, 2 if they are invalid."""
     if arguments is None:
         arguments = sys.argv[1:]
     if arguments and Path(arguments[0]).suffix == ".py":
-        return _script.run(arguments)
+        code: int = _module("_script").run(arguments)
+        return code
+    import argparse  # It is here, because it would delay the start of every rank.
+
     parser = argparse.ArgumentParser(
         prog="multiverso",
         usage=_USAGE,
@@ -52,11 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, prog="multiverso"
     )
-    for command in (run, join, top, verify, info, doctor, explain, programs):
-        command.add_parser(commands)
+    for name in arguments[:1] if arguments and arguments[0] in _MODULES[:-1] else _MODULES:
+        _module(name).add_parser(commands)
     options = parser.parse_args(arguments)
     try:
-        code: int = options.run(options)
+        code = options.run(options)
     except (MultiversoError, OSError) as error:
         sys.stderr.write(f"multiverso: {error}\n")
         code = 1

@@ -14,9 +14,6 @@ from multiverso._commands._argument_types import integer, seconds, worker_range
 from multiverso._commands._signals import exit_code, noted_signals
 from multiverso._local import guard, processes, ranks
 from multiverso._local.cores import BINDINGS, Cores, Share, amount, threads_of
-from multiverso._local.elastic import ElasticJob
-from multiverso._mpi.mpirun import mpirun_command, mpirun_environment
-from multiverso._mpi.shared_files import SharedFiles
 
 
 def add_parser(commands: Any) -> None:
@@ -187,6 +184,10 @@ def _spans_nodes(options: argparse.Namespace) -> bool:
 
 def _run_mpirun(program: list[str], share: Share, options: argparse.Namespace) -> tuple[int, bool]:
     """Return the exit code of one job, and whether a signal stopped it."""
+    # These imports would delay the start of other jobs.
+    from multiverso._mpi.mpirun import mpirun_command, mpirun_environment
+    from multiverso._mpi.shared_files import SharedFiles
+
     command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
     files = SharedFiles(lambda: processes.descendants(os.getpid()))
     with noted_signals() as received:
@@ -233,6 +234,8 @@ def _run_ranks(
             return bool(received)
 
         if options.elastic:
+            from multiverso._local.elastic import ElasticJob
+
             workers, respawn = options.elastic, options.respawn
             job = ElasticJob(program, shares, workers, respawn=respawn, report=_report)
             code = ranks.watch(job.starts(), job.react, is_stopped)

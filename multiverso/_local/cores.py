@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 #: What libraries read to know how many threads to start: OpenMP (PyTorch, too), MKL, OpenBLAS
 #: (NumPy), TensorFlow, and JAX.
@@ -31,8 +31,7 @@ _CONTROL_GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_GROUPS: Final = Path("/proc/self/cgroup")
 
 
-@dataclass(frozen=True)
-class Cores:
+class Cores(NamedTuple):
     """The cores that this process may use.
 
     Attributes
@@ -112,8 +111,7 @@ class Cores:
         return [Share(variables, cpus) for cpus in self.bind(ranks, how)]
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """What a rank gets of the cores.
 
     Attributes
@@ -125,7 +123,7 @@ class Share:
 
     """
 
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = MappingProxyType({})
     cpus: frozenset[int] | None = None
 
     def bind(self) -> None:

@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Collection
 from typing import Final
@@ -145,7 +144,7 @@ def _run_as_guard(job: Callable[[], int], launcher: int) -> int:
     except (MultiversoError, OSError) as error:
         sys.stderr.write(f"multiverso: {error}\n")
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
     if lost_launcher():
         end_descendants()
     with contextlib.suppress(OSError):
@@ -165,7 +164,7 @@ def _await(guard: int, received: list[int]) -> int:
         if received and now > signal_time + _SIGNAL_INTERVAL:
             os.kill(guard, received[0])
             signal_time = now
-        time.sleep(_INTERVAL)
+        processes.await_end([guard], _INTERVAL)
 
 
 def _kill_descendants(kept: Collection[int]) -> None:

@@ -5,12 +5,9 @@ own. The ranks meet at a Unix socket, and then share memory as in a job of MPI. 
 an elastic session later has a variable that names the session.
 """
 
-import hashlib
 import os
-import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from multiverso._mpi.launcher import find_launcher
 from multiverso.errors import LauncherError
@@ -29,8 +26,7 @@ ELASTIC: Final = "MULTIVERSO_ELASTIC"
 _MAX_NAME_BYTES: Final = 64
 
 
-@dataclass(frozen=True)
-class LocalJob:
+class LocalJob(NamedTuple):
     """A rank of a job on one machine.
 
     Attributes
@@ -51,8 +47,7 @@ class LocalJob:
         return {NAME: self.name, RANK: str(self.rank), SIZE: str(self.size)}
 
 
-@dataclass(frozen=True)
-class WorkerRange:
+class WorkerRange(NamedTuple):
     """The least and the most workers that an elastic job has at the same time."""
 
     least: int
@@ -111,7 +106,7 @@ def find_join(environ: Mapping[str, str] = os.environ) -> str | None:
 
 def new_name() -> str:
     """Return a name for a new job."""
-    return f"{os.getpid()}-{secrets.token_hex(8)}"
+    return f"{os.getpid()}-{os.urandom(8).hex()}"
 
 
 def find_local_job(environ: Mapping[str, str] = os.environ) -> LocalJob | None:
@@ -154,6 +149,8 @@ def _job_of_torchrun(environ: Mapping[str, str]) -> LocalJob | None:
     # When torchrun restarts a job, only the count changes.
     names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
     values = "/".join(environ.get(name, "") for name in names)
+    import hashlib  # It is here, because it would delay the start of every job.
+
     digest = hashlib.sha256(values.encode()).hexdigest()[:32]
     return LocalJob(f"torchrun-{digest}", _number(environ, "RANK"), size)
 

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+import select
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +44,20 @@ def has_session(pid: int) -> bool:
     with contextlib.suppress(UnsupportedError):
         return pid != os.getpid() and bool(find_sessions(pid))
     return False
+
+
+def await_end(pids: Iterable[int], seconds: float) -> None:
+    """Wait until one of these children of this process has ended, but not longer than `seconds`."""
+    with contextlib.ExitStack() as stack:
+        try:
+            poll = select.poll()
+            for pid in pids:
+                descriptor = os.pidfd_open(pid)
+                stack.callback(os.close, descriptor)
+                poll.register(descriptor, select.POLLIN)
+            poll.poll(seconds * 1000)
+        except (AttributeError, OSError):  # The system cannot wait for them together.
+            time.sleep(seconds)
 
 
 def join_targets(pid: int) -> list[str]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from multiverso._local import guard
+from multiverso._local import guard, processes
 from multiverso._local.cores import Share
 from multiverso._local.job import ELASTIC, JOIN, NAME, RANK, SIZE, LocalJob, new_name
 from multiverso._mpi.launcher import without_rank
@@ -120,7 +120,7 @@ def watch(
             running[:] = [process for process in running if process not in ended]
             if ended and (code := react(ended, running)) is not None:
                 return code
-            time.sleep(_INTERVAL)
+            processes.await_end([process.pid for process in running], _INTERVAL)
         return 0
     finally:
         end(running)
@@ -176,15 +176,15 @@ def run(
     has the negative number of the signal as its code, as in `subprocess`, and cannot print why, so
     `report` is called with a sentence.
     """
-    processes: list[subprocess.Popen[bytes]] = []  # in the order of the ranks
+    started: list[subprocess.Popen[bytes]] = []  # in the order of the ranks
 
     def starts() -> Iterator[subprocess.Popen[bytes]]:
         for process in start_all(program, variables_of_job(len(shares)), shares):
-            processes.append(process)
+            started.append(process)
             yield process
 
     def report_signal(process: subprocess.Popen[bytes]) -> None:
-        rank = f"rank {processes.index(process)} (process {process.pid})"
+        rank = f"rank {started.index(process)} (process {process.pid})"
         report(f"{rank} {exit_text(process.returncode)}")
 
     reaction = first_failure(ends_job=not survive, allows_failures=survive, report=report_signal)

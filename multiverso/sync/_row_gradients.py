@@ -23,6 +23,9 @@ _NOT_GRADIENTS = ("add", "easgd")
 #: A list of gradients is merged when it has twice as many rows as after the last time, and as many.
 _MERGES_FROM: Final = 1 << 16
 
+#: The most bytes of gradients that are added at once on one node.
+_MOST_BYTES_AT_ONCE: Final = 1 << 18
+
 _NEVER_SENT: Final = (
     "{table}: a second backward pass has come, and step() of the layer has never been called. The "
     "gradients of its rows wait until then, and the rows are not trained. Call the step() of the "
@@ -314,7 +317,12 @@ class RowGradients:
             return is_sent
         else:
             ids, gradients = no_ids, no_rows
-        self.table.add_async(gradients, ids)
+        # The thread that makes calls in the background wakes up more slowly than it adds few rows.
+        is_quick = mode == capi.MV_MODE_ASYNC and gradients.nbytes <= _MOST_BYTES_AT_ONCE
+        if is_quick and current_session().num_nodes == 1 and self.table._background.is_idle():
+            self.table.add(gradients, ids)
+        else:
+            self.table.add_async(gradients, ids)
         return is_sent
 
 

@@ -202,6 +202,11 @@ class BackgroundCalls:
         checked.MV_TableFlush(self._table, _limit(timeout))
         self._drop_ended()  # Other threads may have started more calls.
 
+    def is_idle(self) -> bool:
+        """Return whether no call is under way."""
+        self._drop_ended()
+        return not self._calls
+
     def _drop_ended(self) -> None:
         # A thread or a signal handler that finds the lock taken leaves the work to its holder.
         if self._lock.acquire(blocking=False):

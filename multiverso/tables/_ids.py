@@ -7,7 +7,6 @@ the table; ids that do not fit into 64 bits are rejected here. Any int64 is a ke
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
@@ -109,6 +108,8 @@ def hash_keys(values: Iterable[str | bytes]) -> NDArray[np.int64]:
     if isinstance(values, str | bytes):
         msg = f"values: expected several texts, received one, {values!r}"
         raise TypeError(msg)
+    from hashlib import blake2b  # It is here, because it would delay the start of every rank.
+
     digests = bytearray()
     given: Iterable[Any] = values
     for position, value in enumerate(given):
@@ -116,7 +117,7 @@ def hash_keys(values: Iterable[str | bytes]) -> NDArray[np.int64]:
             msg = f"values[{position}]: expected a str or bytes, received {value!r}"
             raise TypeError(msg)
         data = value.encode() if isinstance(value, str) else value
-        digests += hashlib.blake2b(data, digest_size=8).digest()
+        digests += blake2b(data, digest_size=8).digest()
     return np.frombuffer(bytes(digests), "<i8").astype(np.int64)
 
 

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from multiverso import _session
 from multiverso._native import arrays, capi, checkpoint_calls
-from multiverso._native.arguments import choice, integer
-from multiverso._native.arguments import name as naming
+from multiverso._native.arguments import choice, integer, name as naming
 from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked

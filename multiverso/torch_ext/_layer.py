@@ -15,7 +15,7 @@ from multiverso.sync._row_gradients import RowLayer, RowTable
 from multiverso.tables import MatrixTable
 from multiverso.tables._options import UpdaterName
 from multiverso.torch_ext._connection import ConnectedGradients, Connection
-from multiverso.torch_ext._rows import Batch, LookUp, Rows
+from multiverso.torch_ext._rows import Bags, Batch, LookUp, PlainLookUp, Rows
 from multiverso.torch_ext._tensors import dtype_of
 
 if TYPE_CHECKING:
@@ -236,14 +236,17 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
         return self._get(ids, is_training)
 
     @_untraced
-    def _look_up(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the rows of a batch, of shape (*ids.shape, num_col)."""
+    def _look_up(self, ids: torch.Tensor, bags: Bags | None = None) -> torch.Tensor:
+        """Return the rows of a batch, of shape (*ids.shape, num_col), or those of its bags."""
         is_training = self._is_training()
         if is_training:
             self._gradients.note_look_up()
         connection = self.connection if is_training else self.connection.detach()
+        if not torch._C._are_functorch_transforms_active():
+            found: torch.Tensor = PlainLookUp.apply(connection, ids, Batch(self, is_training, bags))
+            return found
         rows: torch.Tensor = LookUp.apply(connection, ids, Batch(self, is_training))
-        return rows
+        return rows if bags is None else bags.combine(rows)
 
     def _collect(self, row_ids: torch.Tensor, gradients: torch.Tensor) -> None:
         """Keep the gradients of rows until the step, except that of the padding."""

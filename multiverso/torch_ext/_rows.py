@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -70,24 +71,62 @@ class Rows:
         self._places = self._places.to(device, non_blocking=True)
         return functional.embedding(self._places, values)
 
-    def gradients(self, gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def gradients(
+        self, gradients: torch.Tensor, *, is_copy: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return row ids and their gradients on the CPU, from the gradient of what `take` gave."""
         flat = gradients.detach().reshape(-1, self._num_col)
         if self._places is None:
             # A copy, because later backward passes may change the gradient in place.
-            return self._row_ids, flat.to("cpu", self._dtype, copy=True)
+            return self._row_ids, flat.to("cpu", self._dtype, copy=not is_copy)
         shape = (len(self._row_ids), self._num_col)
         sums = torch.zeros(shape, dtype=self._dtype, device=flat.device)
         sums.index_add_(0, self._places.reshape(-1), flat.to(self._dtype))
         return self._row_ids, sums.cpu()
 
 
+class Bags(NamedTuple):
+    """How the rows of ids become those of bags: of each row of ids, or of those from an offset on.
+
+    PyTorch's function for bags sorts the ids in its backward pass, which takes most of a step.
+    """
+
+    mode: str
+    offsets: torch.Tensor | None
+    include_last_offset: bool
+
+    def combine(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return a row for each bag."""
+        if self.offsets is None:
+            return rows.sum(1) if self.mode == "sum" else rows.mean(1)
+        return functional.embedding_bag(
+            torch.arange(len(rows), device=rows.device),
+            rows,
+            self.offsets,
+            mode=self.mode,
+            include_last_offset=self.include_last_offset,
+        )
+
+    def spread(self, gradients: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of the row of each id in new memory, from those of the bags."""
+        if self.offsets is None:
+            gradients = gradients if self.mode == "sum" else gradients / ids.shape[1]
+            return gradients.repeat_interleave(ids.shape[1], 0)
+        begins = self.offsets.numpy()
+        ends = begins[1:] if self.include_last_offset else np.append(begins[1:], len(ids))
+        counts = torch.from_numpy(ends - begins[: len(ends)])
+        if self.mode == "mean":
+            gradients = gradients / counts.clamp(min=1)[:, None]
+        return gradients.repeat_interleave(counts, 0, output_size=len(ids))
+
+
 class Batch:
     """One look-up of a layer, from which the layer collects the gradients of its rows."""
 
-    def __init__(self, layer: TableLayer, is_training: bool) -> None:
+    def __init__(self, layer: TableLayer, is_training: bool, bags: Bags | None = None) -> None:
         self.layer = layer
         self.is_training = is_training
+        self.bags = bags
         self.rows: Rows | None = None
 
     def take(self, ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -95,11 +134,14 @@ class Batch:
         values = self.rows.take(ids.device, dtype)
         if self.layer._has_zero_padding:
             values[ids == self.layer.padding_idx] = 0
-        return values
+        return values if self.bags is None else self.bags.combine(values)
 
     def collect(self, gradients: torch.Tensor) -> None:
         if self.rows is not None:
-            self.layer._collect(*self.rows.gradients(gradients))
+            if self.bags is not None:
+                gradients = self.bags.spread(gradients, self.rows.ids)
+            is_copy = self.bags is not None
+            self.layer._collect(*self.rows.gradients(gradients, is_copy=is_copy))
 
 
 class _Collect(torch.autograd.Function):  # type: ignore[misc]
@@ -145,3 +187,21 @@ class LookUp(torch.autograd.Function):  # type: ignore[misc]
             )
             raise ValueError(msg)
         return LookUp.apply(connection, ids.movedim(in_dims[1], 0), batch), 0
+
+
+class PlainLookUp(torch.autograd.Function):  # type: ignore[misc]
+    """The same outside `torch.func`, whose functions take longer than a small batch."""
+
+    @staticmethod
+    def forward(
+        context: Any, connection: torch.Tensor, ids: torch.Tensor, batch: Batch
+    ) -> torch.Tensor:
+        LookUp.setup_context(context, (connection, ids, batch), connection)
+        return batch.take(ids, connection.dtype)
+
+    @staticmethod
+    def backward(context: Any, gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        if torch._C._are_functorch_transforms_active():
+            return LookUp.backward(context, gradients)
+        context.batch.collect(gradients)
+        return context.zero(), None, None

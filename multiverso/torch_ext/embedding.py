@@ -15,6 +15,7 @@ from torch.nn import functional
 from multiverso._native.arguments import choice, flag
 from multiverso.sync._row_gradients import RowTable
 from multiverso.torch_ext._layer import TableLayer, prefetch
+from multiverso.torch_ext._rows import Bags
 
 __all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "layers_of", "prefetch"]
 
@@ -153,12 +154,12 @@ class EmbeddingBag(TableLayer):
         The arguments are those of `torch.nn.EmbeddingBag`: ids of shape (bags, n), or of one
         dimension with the `offsets` at which the bags begin; weights only with mode "sum".
         """
-        rows = self._look_up(input)
-        is_plain = offsets is None and per_sample_weights is None and self.padding_idx is None
-        if is_plain and self.mode != "max" and input.dim() == 2 and input.numel():
-            # PyTorch's function for bags sorts the ids in its backward pass.
-            return rows.sum(1) if self.mode == "sum" else rows.mean(1)
-        rows = rows.reshape(-1, self.embedding_dim)
+        is_plain = per_sample_weights is None and self.padding_idx is None and self.mode != "max"
+        if is_plain and input.numel() and self._has_bags(input, offsets):
+            # A copy, because programs may use the memory again before the backward pass.
+            begins = None if offsets is None else offsets.clone()
+            return self._look_up(input, Bags(self.mode, begins, self.include_last_offset))
+        rows = self._look_up(input).reshape(-1, self.embedding_dim)
         if input.dim() == 2 and input.numel() == 0:
             return rows.sum(0, keepdim=True).expand(len(input), -1)
         places = torch.arange(len(rows), device=input.device).reshape(input.shape)
@@ -178,6 +179,12 @@ class EmbeddingBag(TableLayer):
             include_last_offset=self.include_last_offset,
             padding_idx=padding,
         )
+
+    def _has_bags(self, ids: torch.Tensor, offsets: torch.Tensor | None) -> bool:
+        """Return whether the ids are in bags one after the other, of which none is left out."""
+        if offsets is None or ids.dim() != 1 or ids.device.type != "cpu":
+            return offsets is None and ids.dim() == 2
+        return not self.include_last_offset or (len(offsets) > 0 and int(offsets[-1]) == len(ids))
 
 
 class EmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]

@@ -21,6 +21,8 @@ namespace {
 // The intervals at which the rank that commits polls for the files of the other ranks.
 constexpr auto kFirstPollInterval = std::chrono::milliseconds(1);
 constexpr auto kMaxPollInterval = std::chrono::milliseconds(50);
+// A write starts a thread, so the buffers have several blocks.
+constexpr int64_t kBufferBytes = 8 * kBlockBytes;
 // The time in which a complete file becomes visible on a file system of several machines.
 constexpr auto kVisibleWithin = std::chrono::seconds(20);
 
@@ -140,9 +142,9 @@ Status SaveJob::WriteFile() {
 Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
   const std::string header_bytes = EncodeDataHeader(header);
   MV_RETURN_IF_NOT_OK(file->Write(header_bytes.data(), static_cast<int64_t>(header_bytes.size())));
-  // One buffer is written, in a thread, while the other is filled. Short blocks share a buffer.
+  // One buffer is written, in a thread, while the other is filled.
   std::vector<char> buffers[2];
-  for (auto& buffer : buffers) buffer.resize(static_cast<size_t>(kBlockBytes));
+  for (auto& buffer : buffers) buffer.resize(static_cast<size_t>(kBufferBytes));
   int current = 0;
   int64_t filled = 0;
   std::vector<uint32_t> checksums;
@@ -163,7 +165,7 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
       MV_RETURN_IF_NOT_OK(CheckMayContinue());
       const int64_t bytes = std::min(kBlockBytes, section.bytes - at);
       const int64_t padded = std::min(kBlockBytes, section.padded_bytes() - at);
-      if (filled + padded > kBlockBytes) {
+      if (filled + padded > kBufferBytes) {
         MV_RETURN_IF_NOT_OK(write(buffers[current].data(), filled));
         current = 1 - current;
         filled = 0;
@@ -171,7 +173,7 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
       char* const buffer = buffers[current].data() + filled;
       MV_ASSIGN_OR_RETURN(const auto fetched, source_->Fetch(i, at, bytes, buffer));
       const char* data = fetched;
-      if (data != buffer && padded == kBlockBytes && bytes == padded) {
+      if (data != buffer && filled == 0 && padded == kBlockBytes && bytes == padded) {
         checksums.push_back(Crc32c(data, padded));
         MV_RETURN_IF_NOT_OK(write(data, padded));
         continue;

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, distributed
 
 from multiverso._native import capi
-from multiverso.torch_ext.distributed import _calls
-from multiverso.torch_ext.distributed import _plans as plans
+from multiverso.torch_ext.distributed import _calls, _plans as plans
 from multiverso.torch_ext.distributed._arguments import is_sync, only, only_list, op_of, options
 from multiverso.torch_ext.distributed._calls import SharedMemory
 from multiverso.torch_ext.distributed._hosts import Hosts

@@ -4,8 +4,7 @@ import random
 
 import numpy as np
 from cases import SEED, case, equal, raises, repeats
-from modes import case as mode_case
-from modes import for_seeds
+from modes import case as mode_case, for_seeds
 
 import multiverso as mv
 from multiverso import api

@@ -366,6 +366,17 @@ class TestEmbeddingBag(EmbeddingTestCase):
             nothing = torch.empty(0, dtype=torch.int64)
             self.check(layer, reference, table, nothing, torch.tensor([0, 0, 0]))
 
+    def test_offsets_may_change_before_the_backward_pass(self):
+        layer, _, table = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, mode="sum")
+        before = table.get()
+        offsets = torch.tensor([0, 1])
+        output = layer(torch.tensor([1, 2, 4]), offsets)
+        offsets.fill_(3)
+        (output * torch.tensor([[1.0], [2.0]])).sum().backward()
+        layer.step()
+        before[[1, 2, 4]] -= [[1], [2], [2]]
+        np.testing.assert_allclose(table.get(), before, rtol=1e-6)
+
     def test_raises_where_pytorch_does(self):
         layer, reference, _ = self.pair(EmbeddingBag, torch.nn.EmbeddingBag)
         ids = torch.tensor([1, 2])

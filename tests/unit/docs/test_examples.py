@@ -78,7 +78,10 @@ def public_names():
     found = {}
     for module in public_modules():
         defined, exported, imported = definitions_in(module), None, {}
-        for node in tree_of(module).body:
+        top = tree_of(module).body
+        # Names that are imported when they are first used are below "if TYPE_CHECKING".
+        typed = [node for part in top if isinstance(part, ast.If) for node in part.body]
+        for node in top + typed:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
                 exported = ast.literal_eval(node.value)
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("multiverso."):

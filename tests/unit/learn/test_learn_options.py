@@ -29,10 +29,10 @@ if not MISSING:
         ModelBuilder,
         ModelFromJson,
         MPIManager,
+        _environment as environment,
+        _options as options,
         command,
     )
-    from multiverso.learn import _environment as environment
-    from multiverso.learn import _options as options
     from multiverso.learn._agreement import training_session
     from multiverso.learn._reports import Orders, Report, Reports
     from multiverso.learn._roles import files_of_worker
