@@ -35,11 +35,6 @@ Status SpanningAggregation::RunChunks(const WaitLimit& limit) {
     return Status::Ok();
   }
   MV_RETURN_IF_NOT_OK(StageTogether(/*is_first=*/true, limit));
-  // The leaders need no chunks if they have no other workers on their nodes, and no conversions.
-  if (is_summed_as_it_is() && PlanOf(count_).WorkerNodes().size() == ranks_.size()) {
-    in_chunk_ = std::max(count_, int64_t{1});
-    chunks_ = 1;
-  }
   for (; done_ < chunks_ && lost_ < 0 && ranks_.size() > 1; ++done_) {
     MV_RETURN_IF_NOT_OK(SumChunk(limit));
     state_->area ^= 1;
