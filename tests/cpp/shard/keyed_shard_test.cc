@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -34,11 +35,7 @@ class ShardOfKeys : public ::testing::Test {
                                           /*tracks_rows=*/true, BytesOfKeys(kStripes, policy_)));
     segment_ = ValueOf(Segment::CreatePrivate(storage_.segment_bytes()));
     storage_.Attach(segment_.data());
-    InitializerSpec sevens;
-    sevens.kind = static_cast<int32_t>(InitializerKind::kConstant);
-    sevens.first = 7;
-    auto rows = std::make_unique<LazyRows>(layout_, 1, storage_,
-                                           Initializer(sevens, DType::kFloat32), 0, 0);
+    auto rows = std::make_unique<LazyRows>(Rows());
     auto keys = std::make_unique<KeyIndex>(storage_.key_index(), kStripes, 0, kStripes, policy_,
                                            rows.get());
     ShardValues values(layout_, 1, DType::kFloat32, storage_,
@@ -47,6 +44,13 @@ class ShardOfKeys : public ::testing::Test {
     shard_ =
         std::make_unique<KeyedShard>(std::move(values), ShardUser{0, &probe_}, std::move(keys));
     std::iota(keys_.begin(), keys_.end(), 100);
+  }
+
+  LazyRows Rows() const {
+    InitializerSpec sevens;
+    sevens.kind = static_cast<int32_t>(InitializerKind::kConstant);
+    sevens.first = 7;
+    return LazyRows(layout_, 1, storage_, Initializer(sevens, DType::kFloat32), 0, 0);
   }
 
   // A get of all keys, which gives rows to those that are admitted.
@@ -135,6 +139,44 @@ TEST_F(EvictingShard, CountsTheUsesOfARepeatedAddOnce) {
   (void)RunRepeatedly(Fetch());  // which reads rows without their locks
   ExpectUses(3);
   EXPECT_EQ(values_, std::vector<float>(kKeys, 9));
+}
+
+// An add has found the row of its key and waits for the stripe, while another rank gives the row to
+// another key.
+TEST_F(EvictingShard, AddsToNoRowThatAnotherKeyHasTaken) {
+  const LazyRows rows = Rows();
+  KeyIndex index(storage_.key_index(), kStripes, 0, kStripes, policy_, &rows);
+  const int64_t key = keys_[0];
+  const int64_t stripe = index.StripeOf(key);
+  int64_t other = key + 1;
+  while (index.StripeOf(other) != stripe) ++other;
+  Request add = Request::AddRows(&key, 1, deltas_.data());
+  add.kind = RequestKind::kAddKeys;
+  ASSERT_TRUE(IsOk(Call(shard_.get(), add)));
+  const int64_t row = index.Find(key);
+
+  StripeLock* const lock = storage_.lock(stripe);
+  ASSERT_TRUE(lock->TryTake(9));
+  const uint32_t held = lock->word.load();
+  std::thread adding([&] { EXPECT_TRUE(IsOk(Call(shard_.get(), add))); });
+  while (lock->word.load() == held) std::this_thread::yield();  // until the add waits
+  lock->BeginWrite(*storage_.version());
+  index.Unlink(stripe, row);
+  rows.Untouch(row);
+  bool is_reused = false;
+  EXPECT_EQ(index.TakeRow(stripe, other, &is_reused), row);
+  EXPECT_TRUE(is_reused);
+  (void)rows.Touch(row, other);
+  index.Link(stripe, row);
+  lock->EndWrite();
+  lock->Release();
+  adding.join();
+
+  EXPECT_EQ(index.Find(key), KeyIndex::kNone);
+  Request get = Request::GetRows(&other, 1, values_.data());
+  get.kind = RequestKind::kGetKeys;
+  EXPECT_TRUE(IsOk(Call(shard_.get(), get)));
+  EXPECT_EQ(values_[0], 7);
 }
 
 TEST_F(EvictingShard, CountsTheUsesOfAnAddOnceThatFollowsATouch) {
