@@ -40,7 +40,7 @@ class Backoff {
 };
 
 // Calls poll() at least once, until it returns another status than pending or `until` has passed.
-// Does not sleep for the time `eager`. Returns the last status.
+// Does not sleep for the time `eager` from the beginning of `backoff`. Returns the last status.
 template <class Poll>
 Status PollUntil(Instant until, const Backoff& backoff, const Poll& poll,
                  std::chrono::microseconds eager = Backoff::kEager) {

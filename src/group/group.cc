@@ -17,8 +17,8 @@ namespace {
 
 // The longest sleep of a leader that waits for other nodes.
 constexpr auto kLongestNap = std::chrono::milliseconds(5);
-// A leader that attaches values polls for this long before it sleeps: the others do not take
-// longer.
+// A leader that attaches values polls for this long after it has begun the collective before it
+// sleeps, because a short wait takes about as long.
 constexpr std::chrono::microseconds kEagerWithValues{1000};
 
 // Returns whether `word`, the number of a collective modulo 2^32, has reached `sequence`.

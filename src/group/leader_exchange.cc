@@ -63,21 +63,20 @@ Status LeaderExchange::SendContribution(uint64_t sequence, Attachment* attachmen
   }
   sent_ = sequence;
   const bool is_first = FirstNode() == members_->node();
-  std::string with_attached = contribution;
-  if (attachment != nullptr) Attach(attachment->Pack(is_first), &with_attached);
+  std::string with_attached;
+  if (attachment != nullptr) {
+    with_attached = contribution;
+    Attach(attachment->Pack(is_first), &with_attached);
+  }
   std::vector<int> leaders;
   for (int node = 0; node < members_->num_nodes(); ++node) {
     if (node != members_->node() && LeaderOf(node) >= 0) leaders.push_back(LeaderOf(node));
   }
   for (size_t i = 0; i < leaders.size(); ++i) {
     // Nodes other than the first attach something for the first node only.
-    const bool is_attached = is_first || i == 0;
-    const bool is_last = !is_first || i + 1 == leaders.size();
-    std::string message = !is_attached ? contribution
-                          : is_last    ? std::move(with_attached)
-                                       : with_attached;
-    const Status posted =
-        channel_->messenger()->Post(leaders[i], kExchangeTag + group_, std::move(message));
+    const bool is_attached = attachment != nullptr && (is_first || i == 0);
+    const Status posted = channel_->messenger()->Post(leaders[i], kExchangeTag + group_,
+                                                      is_attached ? with_attached : contribution);
     (void)MV_FAILPOINT("exchange.sent");
     // If the other leader has died, its successor asks for the contribution.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
@@ -120,7 +119,7 @@ Status LeaderExchange::Exchange(uint64_t sequence, Attachment* attachment) {
 bool LeaderExchange::Store(const std::string& bytes, uint64_t sequence, Attachment* attachment) {
   NodeContribution theirs;
   if (!UnpackContribution(bytes, *members_, &theirs) || theirs.group != group_ ||
-      theirs.sequence > sequence + 1) {
+      theirs.ranks.empty() || theirs.sequence > sequence + 1) {
     return false;
   }
   std::atomic<uint64_t>& latest = received(theirs.node);

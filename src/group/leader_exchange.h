@@ -33,8 +33,9 @@
 
 namespace multiverso {
 
-// What the leaders attach to their contributions to one collective, in a session that does not
-// survive losses. The payloads may show later that the ranks did not make the same call.
+// What the leaders attach to their contributions to one collective of ranks on several nodes, in a
+// session that does not survive losses. The payloads may show later that the ranks did not make the
+// same call. If Group::Wait begins the collective again, all is packed and taken again.
 class Attachment {
  public:
   virtual ~Attachment() = default;

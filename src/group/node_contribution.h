@@ -31,7 +31,7 @@ struct NodeContribution {
   std::string_view attached;            // what the leader added (Attachment), in the unpacked bytes
 };
 
-// The most bytes that an attachment has for each rank of the session.
+// The most bytes of a partial sum in an attachment, which has at most one for each rank.
 constexpr int64_t kMaxAttachedBytes = int64_t{16} << 10;
 
 // Returns the largest size of a contribution in this session.

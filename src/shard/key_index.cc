@@ -83,8 +83,11 @@ KeyIndex::KeyIndex(char* memory, int64_t stripes, int64_t first_stripe, int64_t 
       counted_gets_(reinterpret_cast<uint32_t*>(counters_ + stripes * kCountersPerStripe)) {}
 
 void KeyIndex::CopyStripeTo(int64_t stripe, char* memory) const {
+  constexpr size_t kCopied = 3;  // the buckets, the keys and the changes
   const char* const from = reinterpret_cast<const char*>(header_);
-  for (const RowArea& array : ArraysOfKeys(stripes_)) {
+  std::vector<RowArea> arrays = ArraysOfKeys(stripes_);
+  arrays.resize(kCopied);
+  for (const RowArea& array : arrays) {
     const int64_t offset = array.offset + stripe * array.bytes_each;
     std::memcpy(memory + offset, from + offset, static_cast<size_t>(array.bytes_each));
   }
@@ -132,7 +135,7 @@ void KeyIndex::Unlink(int64_t stripe, int64_t row) {
     if (i > 0) at = Next(at);
     slot = buckets[at].SlotOf(key);
   }
-  if (slot < 0) return;
+  if (slot < 0 || buckets[at].RowAt(slot) != row - FirstRow(stripe)) return;
   for (int64_t passed = home; passed != at; passed = Next(passed)) {
     Change(&buckets[passed].passed, -1);
   }
@@ -152,10 +155,11 @@ int64_t KeyIndex::VictimOf(int64_t stripe, int64_t start) const {
   const int64_t first = FirstRow(stripe);
   const int64_t end = first + kRowsPerStripe;
   const bool is_least_recent = policy_.evict == static_cast<int32_t>(Eviction::kLeastRecent);
-  // The least difference is that of the least recent or least frequent use. The number of calls
-  // may wrap around, but not the difference.
-  const uint32_t base =
-      is_least_recent ? header_->calls.load(std::memory_order_relaxed) + 1 : uint32_t{0};
+  const uint32_t calls = header_->calls.load(std::memory_order_relaxed);
+  const auto value_of = [&](uint32_t uses) -> int64_t {
+    // The number of calls may wrap around, and another rank may have begun further ones.
+    return is_least_recent ? static_cast<int32_t>(uses - calls) : int64_t{uses};
+  };
   // Old uses count less and less, or else keys that were popular once would stay for ever.
   const bool ages =
       policy_.evict == static_cast<int32_t>(Eviction::kLeastFrequent) && start % 16 == 0;
@@ -169,7 +173,8 @@ int64_t KeyIndex::VictimOf(int64_t stripe, int64_t start) const {
     const bool is_expired = may_expire && IsExpired(row);
     if (!is_expired && policy_.evict == 0) return;
     ++candidates;
-    const int64_t value = is_expired ? -1 : int64_t{uses.load(std::memory_order_relaxed) - base};
+    const int64_t value = is_expired ? std::numeric_limits<int64_t>::min()
+                                     : value_of(uses.load(std::memory_order_relaxed));
     if (value >= least) return;
     victim = row;
     least = value;

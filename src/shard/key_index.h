@@ -11,7 +11,7 @@
 // more memory-efficient hash tables", 2019). What else belongs to a row, and its key again, is in
 // arrays, since a call needs one of them for many rows.
 //
-// A stripe's lock protects its buckets, cells and rows. Find may run without the lock, as part of a
+// A stripe's lock protects its buckets, keys and rows. Find may run without the lock, as part of a
 // read that is repeated if the stripe has changed meanwhile (StripeLock::ReadUnlocked), or to guess
 // what to prefetch.
 #pragma once
@@ -24,7 +24,6 @@
 #include "multiverso/constants.h"
 #include "shard/key_hash.h"
 #include "shard/lazy_rows.h"
-#include "shard/prefetch.h"
 #include "shard/storage.h"
 
 namespace multiverso {
@@ -176,15 +175,16 @@ class KeyIndex {
   // Makes Find not return the row, which is still touched.
   void Unlink(int64_t stripe, int64_t row);
   // Returns the row to evict among some that are in use, from the row number `start` of the stripe
-  // on, or kNone if none is in use.
+  // on, or kNone if none is in use. Without the lock, the row is a guess; among rows that are used
+  // rarely, looking for one also ages their uses, under the lock only.
   int64_t VictimOf(int64_t stripe, int64_t start) const;
-  // Makes the buckets agree with the cells and with the rows in use, after a rank has died that
+  // Makes the buckets agree with the keys of the rows in use, after a rank has died that
   // held the lock.
   void Rebuild(int64_t stripe);
   // Counts a get of a key without a row, and returns whether the key may have a row now.
   bool Admit(int64_t stripe, int64_t key);
 
-  // Copies what Find and IsExpired read to the memory of another index with as many stripes.
+  // Copies what Find and Describe read to the memory of another index with as many stripes.
   void CopyStripeTo(int64_t stripe, char* memory) const;
 
   // ---- At any time
@@ -237,7 +237,7 @@ class KeyIndex {
   };
   static_assert(sizeof(Bucket) == kBucketBytes);
 
-  static constexpr int kMostCandidates = 64;  // to be evicted
+  static constexpr int kMostCandidates = 64;  // the most rows that VictimOf compares
   static constexpr int64_t kCountersPerStripe = 8 * kRowsPerStripe;
   static constexpr int64_t kHeaderBytes = 256;
   static_assert(sizeof(Header) <= kHeaderBytes);

@@ -14,7 +14,8 @@ namespace {
 // How long a call sleeps that has found no key to evict.
 constexpr auto kVictimNap = std::chrono::microseconds(100);
 
-// How many keys get their rows in each step. Keys of the same stripe change what the next expect.
+// The most keys that are prepared together. Inserting one of them may make what was prepared for
+// later keys of its stripe useless.
 constexpr size_t kInsertionsAtATime = 32;
 
 // Adds what a call has done to the counts of the table, also if the call ends early.
@@ -129,7 +130,10 @@ void KeyedShard::PrepareInsertions(const LazyRows::Room& room,
     MV_PREFETCH(storage_.lock(each.place.stripe), 1);
     lazy()->Prefetch(layout_.first_row(each.place.stripe));
   }
-  if (keys_->policy().evict == 0 || room.left() > 0) return;
+  // Looking for the least frequently used key also ages the uses, which needs the lock.
+  const bool is_least_recent =
+      keys_->policy().evict == static_cast<int32_t>(Eviction::kLeastRecent);
+  if (!is_least_recent || room.left() > 0) return;
   for (const Insertion& each : *group) keys_->PrefetchVictims(each.place.stripe, each.start);
   for (Insertion& each : *group) {
     each.victim.begun = storage_.lock(each.place.stripe)->BeginRead();
@@ -252,6 +256,8 @@ Status KeyedShard::DropRows(int64_t first_stripe, int64_t end_stripe, bool expir
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
     int64_t dropped = 0;
+    // Again, since another rank may have taken the row away before.
+    row = lazy()->NextTouched(row, end);
     for (; row < end; row = lazy()->NextTouched(row + 1, end)) {
       if (expired_only && !keys_->IsExpired(row)) continue;
       DropRow(stripe, row, counts, &dropped);
@@ -299,6 +305,8 @@ Result<int64_t> KeyedShard::RestoreKey(const KeyIndex::SavedCell& cell,
   MV_RETURN_IF_NOT_OK(InsertKey(Insertion(cell.key, *keys_), &room, &freed, 0, &counts, limit));
   if (counts.admissions == 0) return int64_t{KeyIndex::kNone};
   const int64_t row = keys_->Find(cell.key);
+  // Another rank that loads may need the row for a key already.
+  if (row < 0) return int64_t{KeyIndex::kNone};
   keys_->Restore(row, cell);
   keys_->Count(KeyCounts());
   return first_row_ + row;

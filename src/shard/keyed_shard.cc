@@ -21,7 +21,7 @@ struct KeyedShard::PlacesOfKeys {
   const int64_t* ids;
   const KeyIndex& keys;
   const std::vector<FoundKeys::Row>& rows;
-  // What the stripe's lock shows that this call holds.
+  // StripeLock::BeginRead of the lock that this call holds.
   uint32_t begun = 0;
 
   int64_t KeyAt(int64_t place) const { return ids[order.PositionAt(place)]; }
@@ -33,7 +33,9 @@ struct KeyedShard::PlacesOfKeys {
   int64_t RowAt(int64_t place) const {
     // A key still has its row if nobody has changed the stripe since.
     const bool is_unchanged = !rows.empty() && rows[static_cast<size_t>(place)].begun == begun;
-    return is_unchanged && StripeLock::MayRead(begun) ? GuessAt(place) : keys.Find(KeyAt(place));
+    if (is_unchanged && StripeLock::MayRead(begun)) return GuessAt(place);
+    const int64_t row = keys.Find(KeyAt(place));
+    return row >= 0 && keys.IsExpired(row) ? KeyIndex::kNone : row;
   }
   bool AreSame(int64_t a, int64_t b) const { return KeyAt(a) == KeyAt(b); }
   int64_t GuessAt(int64_t place) const {

@@ -1,8 +1,9 @@
 // KeyedShard: the shard of a hash table, whose rows belong to keys.
 //
 // Requests name rows by keys, or by their numbers. After a call has released the lock of a stripe,
-// a row there may belong to another key, so the number of a row is only a guess. In sync mode keys
-// keep their rows, and requests that name rows by number run as they do in any shard.
+// a row there may belong to another key, so the number of a row is only a guess, unless the lock
+// shows that the stripe has not changed (FoundKeys). In sync mode keys keep their rows, and
+// requests that name rows by number run as they do in any shard.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +55,8 @@ class KeyedShard final : public Shard {
                        const WaitLimit& limit) const;
   // Gives rows to the keys that have none, unless they have to be admitted first. If the table is
   // full, returns MemoryError before the first key gets a row. `rows`, unless null, gets the row of
-  // each key in that order, or -1 if the key had none. Counts the uses of the keys from
-  // *counted_uses on, so that a repeated call counts none twice.
+  // each key in that order, or -1 if the key had none, with the lock's sequence before. Counts the
+  // uses of the keys from *counted_uses on, so that a repeated call counts none twice.
   Status GiveRowsToKeys(const Request& request, const RowOrder& order,
                         std::vector<FoundKeys::Row>* rows, int64_t* counted_uses,
                         const WaitLimit& limit) const;
@@ -76,7 +77,7 @@ class KeyedShard final : public Shard {
     // The row to be evicted, if nobody changes the stripe before.
     FoundKeys::Row victim{KeyIndex::kNone, StripeLock::kBeingChanged};
   };
-  // Prefetches what inserting the keys changes.
+  // Chooses rows to evict, and prefetches what inserting the keys changes.
   void PrepareInsertions(const LazyRows::Room& room, std::vector<Insertion>* group) const;
   Status InsertKey(const Insertion& insertion, LazyRows::Room* room, int64_t* freed, uint32_t call,
                    KeyCounts* counts, const WaitLimit& limit) const;

@@ -51,7 +51,9 @@ void SpanningAggregation::SumOver(std::vector<int> ranks) {
 }
 
 bool SpanningAggregation::IsSmall() const {
-  return !context_->members().survives_losses() && count_ * value_bytes() <= kMaxAttachedBytes;
+  // Leaders attach nothing if all workers are on one node.
+  return ranks_here_.size() < ranks_.size() && !context_->members().survives_losses() &&
+         count_ * value_bytes() <= kMaxAttachedBytes;
 }
 
 int64_t SpanningAggregation::ChunkCount() const {
@@ -299,8 +301,9 @@ bool SpanningAggregation::Take(bool is_from_first, const NodeContribution& their
   const int rank = context_->members().rank();
   const ExchangeSlot& mine = context_->workers()->payload(rank);
   const RankContribution& leader = theirs.ranks.front();
-  // A node whose leader makes another call may attach anything: all ranks learn of the mismatch.
-  if (leader.kind != mine.kind() || leader.data != mine.Bytes()) return true;
+  // A node whose leader has failed or makes another call may attach anything: all ranks learn of
+  // it.
+  if (mine.is_failure() || leader.kind != mine.kind() || leader.data != mine.Bytes()) return true;
   const size_t sums = RangesOf(theirs.node, is_from_first).size();
   if (theirs.attached.size() != sums * static_cast<size_t>(count_ * value_bytes())) return false;
   if (is_from_first) {

@@ -18,7 +18,7 @@
 namespace multiverso {
 
 struct TableHeader {
-  static constexpr uint64_t kMagic = 0x324c4241542d564d;  // "MV-TABL2"
+  static constexpr uint64_t kMagic = 0x334c4241542d564d;  // "MV-TABL3"
   std::atomic<uint64_t> magic;                            // set last
   uint64_t session;                                       // NodeControl::session
   int64_t id;

@@ -102,6 +102,16 @@ TEST(Aggregation, OverNodesIncludesOnlyWorkers) {
   });
 }
 
+TEST(Aggregation, SumsOverWorkersThatAreAllOnOneNodeOfSeveral) {
+  for (const Role second : {Role::kWorker, Role::kServer}) {
+    const int workers = second == Role::kWorker ? 2 : 1;
+    const Roles roles{Role::kWorker, second, Role::kServer, Role::kServer};
+    RunSpanningJob(roles, 2, /*delay=*/2, /*seed=*/3, [&](Session* session, int rank) {
+      if (rank < workers) CheckSizes<float>(session, rank, workers, kSmallCounts);
+    });
+  }
+}
+
 TEST(Aggregation, OfDifferentSizesOverNodesIsAMismatchForAllAndChangesNothing) {
   for (int other = 0; other < 5; ++other) {
     for (const size_t count : {0, 1, 11, 4096, 4097, 200'000}) {
