@@ -65,9 +65,11 @@ struct alignas(64) StripeLock : RobustLock {
     read();
     return EndRead(begun);
   }
-  // The same in two steps, for a caller that reads from several stripes at the same time. EndRead
-  // returns whether no writer has interfered since the call of BeginRead that returned `begun`.
+  // What BeginRead returns while a writer changes the stripe, or another odd number.
   static constexpr uint32_t kBeingChanged = 1;
+  // Begins a read without the lock, for a caller that reads from several stripes at the same time.
+  // The read is useless unless MayRead accepts what this returns, and EndRead accepts it
+  // afterwards.
   uint32_t BeginRead() const {
 #if defined(__SANITIZE_THREAD__)
     return kBeingChanged;
@@ -76,6 +78,7 @@ struct alignas(64) StripeLock : RobustLock {
 #endif
   }
   static bool MayRead(uint32_t begun) { return (begun & 1U) == 0; }
+  // Returns whether no writer has interfered since BeginRead returned `begun`.
   bool EndRead(uint32_t begun) const {
     std::atomic_thread_fence(std::memory_order_acquire);
     return MayRead(begun) && sequence.load(std::memory_order_relaxed) == begun;
