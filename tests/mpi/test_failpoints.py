@@ -115,9 +115,13 @@ def test_aggregates_continue_though_a_leader_dies_while_it_sends_a_piece(number)
 def test_small_aggregates_end_on_all_ranks_when_a_leader_dies_in_one(victim, place):
     variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **launch.on_nodes(4, 2)}
     arguments = ("small_aggregates_with_a_dying_leader", str(victim), f"{place}=kill")
+    survivors = {0, 1, 2, 3} - {victim}
     with launch.Job("losses.py", *arguments, np=4, survives=True, **variables) as job:
+        for rank in survivors:
+            job.wait_for_report(rank)
+        job.announce("end")
         result = job.finish().check_clean()
-    for rank in {0, 1, 2, 3} - {victim}:
+    for rank in survivors:
         kind, message = result.reports[rank]["error"]
         assert kind == "PeerLostError", message
         assert f"rank {victim}" in message, message

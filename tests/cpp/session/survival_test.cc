@@ -156,7 +156,8 @@ TEST(LeaderExchange, DropsMalformedMessages) {
     Messenger* const messenger = session->context()->control_channel()->messenger();
     std::string valid;
     ASSERT_TRUE(PackHere(session, &valid));
-    if (rank == 3) {
+    // Messages of one rank stay in order, so rank 0 receives these before that node's contribution.
+    if (rank == 2) {
       for (size_t length = 0; length < valid.size(); length += 7) {
         ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid.substr(0, length)).ok());
       }

@@ -252,6 +252,8 @@ def small_aggregates_with_a_dying_leader(victim, failpoint):
 
     worker.report_call(aggregate)
     worker.report(values=sorted(set(values.tolist())))
+    # A survivor that ends is named by slower ones.
+    worker.wait_for("end")
 
 
 class _Tables:
