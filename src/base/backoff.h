@@ -14,7 +14,8 @@ namespace multiverso {
 
 // The sleep is zero at first, then an eighth of the time since the last event, up to a limit. So a
 // poller sees an event late by at most an eighth of the time that it has waited, and an idle poller
-// has negligible overhead.
+// has negligible overhead. A poller that may be idle for long can have a second, longer limit, for
+// sleeps of a 32nd of that time.
 class Backoff {
  public:
   // The time before the first sleep: about a round trip between two machines, so that a sequence of
@@ -22,7 +23,10 @@ class Backoff {
   static constexpr std::chrono::microseconds kEager{60};
 
   explicit Backoff(std::chrono::microseconds longest, Instant since = Clock::now())
-      : longest_(longest), since_(since) {}
+      : longest_(longest), longest_idle_(longest), since_(since) {}
+  Backoff(std::chrono::microseconds longest, std::chrono::microseconds longest_idle,
+          Instant since = Clock::now())
+      : longest_(longest), longest_idle_(longest_idle), since_(since) {}
 
   // Records that an event has happened now.
   void Reset() { since_ = Clock::now(); }
@@ -31,11 +35,12 @@ class Backoff {
   std::chrono::microseconds Next(Instant now, std::chrono::microseconds eager = kEager) const {
     const auto idle = std::chrono::duration_cast<std::chrono::microseconds>(now - since_);
     if (idle < eager) return std::chrono::microseconds(0);
-    return std::min(idle / 8, longest_);
+    return std::max(std::min(idle / 8, longest_), std::min(idle / 32, longest_idle_));
   }
 
  private:
   std::chrono::microseconds longest_;
+  std::chrono::microseconds longest_idle_;
   Instant since_;
 };
 

@@ -15,11 +15,22 @@ namespace {
 // The longest sleep while a worker of this node waits for a message of another node.
 constexpr std::chrono::microseconds kMaxAwaitingSleep{2000};
 constexpr long kDefaultMaxSleepMs = 40;  // NOLINT: the type of strtol
+// The longest sleep of a node that has had no message for long, unless heartbeats are due more
+// often.
+constexpr std::chrono::milliseconds kMaxIdleSleep{250};
+
+std::chrono::microseconds MaxIdleSleep(const Membership& members) {
+  // A heartbeat is due every tenth of peer_timeout, or every second.
+  const auto quarter =
+      std::chrono::duration_cast<std::chrono::microseconds>(members.peer_timeout()) / 40;
+  return std::min<std::chrono::microseconds>(kMaxIdleSleep, quarter);
+}
 
 }  // namespace
 
 Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* context) {
   long max_sleep_ms = kDefaultMaxSleepMs;  // NOLINT
+  std::chrono::microseconds max_idle_sleep = MaxIdleSleep(context->members());
   if (const char* setting = std::getenv("MULTIVERSO_SERVICE_MAX_SLEEP_MS")) {
     char* end = nullptr;
     errno = 0;
@@ -29,6 +40,7 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* context) {
                                          "1 to 1000, received '",
                                          setting, "'"));
     }
+    max_idle_sleep = std::chrono::milliseconds(max_sleep_ms);
   }
   std::unique_ptr<NodeService> service(new NodeService(context));
   const Membership& members = context->members();
@@ -36,10 +48,10 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* context) {
   const bool serves =
       std::find(service_ranks.begin(), service_ranks.end(), members.rank()) != service_ranks.end();
   if (!serves && !context->members().is_leader()) return service;
+  const Backoff backoff(std::chrono::milliseconds(max_sleep_ms), max_idle_sleep);
   MV_ASSIGN_OR_RETURN(service->thread_,
-                      StartThread("the service thread", [serving = service.get(), max_sleep_ms] {
-                        serving->Serve(std::chrono::milliseconds(max_sleep_ms));
-                      }));
+                      StartThread("the service thread",
+                                  [backoff, serving = service.get()] { serving->Serve(backoff); }));
   return service;
 }
 
@@ -61,9 +73,8 @@ NodeService::~NodeService() {
   if (thread_.joinable()) thread_.join();
 }
 
-void NodeService::Serve(std::chrono::microseconds max_sleep) {
+void NodeService::Serve(Backoff backoff) {
   SleepPrecisely();
-  Backoff backoff(max_sleep);
   while (!stop_.load()) {
     const uint32_t rings = bell_->load();
     const bool received = context_->control_channel()->Poll();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/backoff.h"
 #include "base/status.h"
 #include "consistency/round_service.h"
 #include "group/rank_context.h"
@@ -32,7 +33,7 @@ class NodeService {
  private:
   explicit NodeService(RankContext* context);
 
-  void Serve(std::chrono::microseconds max_sleep);
+  void Serve(Backoff backoff);
 
   RankContext* context_;
   ShardService shards_;
