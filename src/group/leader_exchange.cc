@@ -49,10 +49,10 @@ std::vector<int> LeaderExchange::MissingNodes(uint64_t sequence) const {
   return missing;
 }
 
-int LeaderExchange::FirstNode() const {
+bool LeaderExchange::IsFirstNode() const {
   const auto first_node =
       std::find_if(ranks_.begin(), ranks_.end(), [](const auto& ranks) { return !ranks.empty(); });
-  return static_cast<int>(first_node - ranks_.begin());
+  return first_node - ranks_.begin() == members_->node();
 }
 
 Status LeaderExchange::SendContribution(uint64_t sequence, Attachment* attachment) {
@@ -62,21 +62,11 @@ Status LeaderExchange::SendContribution(uint64_t sequence, Attachment* attachmen
     return Status::Pending();
   }
   sent_ = sequence;
-  const bool is_first = FirstNode() == members_->node();
-  std::string with_attached;
-  if (attachment != nullptr) {
-    with_attached = contribution;
-    Attach(attachment->Pack(is_first), &with_attached);
-  }
-  std::vector<int> leaders;
+  if (attachment != nullptr) Attach(attachment->Pack(), &contribution);
   for (int node = 0; node < members_->num_nodes(); ++node) {
-    if (node != members_->node() && LeaderOf(node) >= 0) leaders.push_back(LeaderOf(node));
-  }
-  for (size_t i = 0; i < leaders.size(); ++i) {
-    // Nodes other than the first attach something for the first node only.
-    const bool is_attached = attachment != nullptr && (is_first || i == 0);
-    const Status posted = channel_->messenger()->Post(leaders[i], kExchangeTag + group_,
-                                                      is_attached ? with_attached : contribution);
+    const int leader = LeaderOf(node);
+    if (node == members_->node() || leader < 0) continue;
+    const Status posted = channel_->messenger()->Post(leader, kExchangeTag + group_, contribution);
     (void)MV_FAILPOINT("exchange.sent");
     // If the other leader has died, its successor asks for the contribution.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
@@ -85,9 +75,7 @@ Status LeaderExchange::SendContribution(uint64_t sequence, Attachment* attachmen
 }
 
 Status LeaderExchange::Exchange(uint64_t sequence, Attachment* attachment) {
-  // If the session does not survive losses and the leader of the first node with members fails
-  // while it waits, the collective fails on all ranks, since they lack that node's contribution.
-  const bool sends_last = !members_->survives_losses() && FirstNode() == members_->node();
+  const bool sends_last = !members_->survives_losses() && attachment == nullptr && IsFirstNode();
   if (sent_ != sequence && !sends_last) MV_RETURN_IF_NOT_OK(SendContribution(sequence, attachment));
   for (std::string& early : early_) {
     if (!early.empty()) (void)Store(std::exchange(early, std::string()), sequence, attachment);
@@ -105,6 +93,7 @@ Status LeaderExchange::Exchange(uint64_t sequence, Attachment* attachment) {
   }
   const std::vector<int> missing = MissingNodes(sequence);
   if (missing.empty()) {
+    if (attachment != nullptr) attachment->Finish();
     return sent_ == sequence ? Status::Ok() : SendContribution(sequence, attachment);
   }
   const Instant now = Clock::now();
@@ -126,14 +115,12 @@ bool LeaderExchange::Store(const std::string& bytes, uint64_t sequence, Attachme
   // Second copies, which new leaders send, are ignored. So are contributions to older collectives,
   // since the slots may already hold payloads of a newer one.
   if (theirs.sequence < sequence || theirs.sequence <= latest.load()) return true;
-  if (theirs.sequence > latest.load() + 1) {
+  const bool is_attached_to_later = theirs.sequence > sequence && !theirs.attached.empty();
+  if (theirs.sequence > latest.load() + 1 || is_attached_to_later) {
     early_[static_cast<size_t>(theirs.node)] = bytes;
     return true;
   }
-  const int first = FirstNode();
-  const bool is_told = theirs.node == first || members_->node() == first;
-  if (attachment != nullptr && is_told && theirs.sequence == sequence &&
-      !attachment->Take(theirs.node == first, theirs)) {
+  if (attachment != nullptr && theirs.sequence == sequence && !attachment->Take(theirs)) {
     return false;
   }
   for (const RankContribution& rank : theirs.ranks) {

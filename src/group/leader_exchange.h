@@ -15,8 +15,8 @@
 // them. So all ranks get the same result, and none waits for a lost rank.
 //
 // In a session that does not survive losses, the first node with members sends its contribution
-// last: while that node's leader waits for the others, no node completes the collective. So it can
-// send, with its contribution, what follows from the bytes that the others have attached to theirs.
+// last, unless it has an attachment: while that node's leader waits for the others, it can give up
+// the collective for all ranks, and no other rank completes it.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +39,12 @@ namespace multiverso {
 class Attachment {
  public:
   virtual ~Attachment() = default;
-  // Returns what this node tells the first node or, on the first node, which has taken what the
-  // others tell it, what it tells them.
-  virtual std::string Pack(bool is_first) = 0;
+  // Begins the collective, and returns what this node tells all others.
+  virtual std::string Pack() = 0;
   // Takes what another node tells this one. Returns false if no node can have sent it.
-  virtual bool Take(bool is_from_first, const NodeContribution& theirs) = 0;
+  virtual bool Take(const NodeContribution& theirs) = 0;
+  // Called after all nodes have been taken, and before the collective is complete on this node.
+  virtual void Finish() = 0;
 };
 
 // Used by one thread at a time.
@@ -68,8 +69,8 @@ class LeaderExchange {
   std::atomic<uint64_t>& received(int node) const {
     return memory_->slot(first_ranks_[static_cast<size_t>(node)]).groups[group_].received;
   }
-  // Returns the first node with members.
-  int FirstNode() const;
+  // Returns whether this is the first node with members.
+  bool IsFirstNode() const;
   Status SendContribution(uint64_t sequence, Attachment* attachment);
   // Stores the contribution in `bytes`, if it is needed. Returns false if it is invalid.
   bool Store(const std::string& bytes, uint64_t sequence, Attachment* attachment);
@@ -81,7 +82,8 @@ class LeaderExchange {
   ControlChannel* channel_;
   std::vector<int> first_ranks_;         // by node: the first rank of the node
   std::vector<std::vector<int>> ranks_;  // by node: the members of the group
-  // By node: a contribution that arrived before its predecessor, which a lost leader received.
+  // By node: a contribution that arrived before its predecessor, which a lost leader received, or
+  // one with an attachment to a collective that this rank has not begun.
   std::vector<std::string> early_;
   uint64_t sent_ = 0;  // the latest collective whose contribution this rank has sent
   Instant last_request_{};

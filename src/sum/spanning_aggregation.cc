@@ -256,27 +256,53 @@ Status SpanningAggregation::ExchangePieces(bool* any) {
 
 // ---- Small sums ---------------------------------------------------------------------------------
 
-std::vector<WorkerRange> SpanningAggregation::RangesOf(int node, bool is_first) const {
+std::vector<WorkerRange> SpanningAggregation::RangesOf(int node) const {
   const Membership& members = context_->members();
-  std::vector<bool> is_in(static_cast<size_t>(members.num_workers()), is_first);
+  std::vector<bool> is_on_node(static_cast<size_t>(members.num_workers()));
   for (const int rank : ranks_) {
-    if (members.node_of(rank) == node) is_in[static_cast<size_t>(members.worker_id(rank))] = true;
+    if (members.node_of(rank) == node) {
+      is_on_node[static_cast<size_t>(members.worker_id(rank))] = true;
+    }
   }
-  return SubtreesOf(is_in);
+  return SubtreesOf(is_on_node);
 }
 
-std::string SpanningAggregation::Pack(bool is_first) {
+std::string SpanningAggregation::Pack() {
   const Membership& members = context_->members();
   if (!is_summed_as_it_is()) Stage(0, count_, value(0));
-  std::vector<PairwiseSum::Term> terms;
-  for (const int rank : ranks_here_) {
-    terms.push_back(
-        {members.worker_id(rank), rank == ranks_here_.front() ? value(0) : scratch(rank)});
+  std::string bytes;
+  PairwiseSum sum(reduction_, members.num_workers(), count_);
+  for (const WorkerRange& range : RangesOf(members.node())) {
+    std::vector<PairwiseSum::Term> terms;
+    for (const int rank : ranks_here_) {
+      if (!range.Contains(members.worker_id(rank))) continue;
+      terms.push_back(
+          {members.worker_id(rank), rank == ranks_here_.front() ? value(0) : scratch(rank)});
+    }
+    bytes.append(sum.Of(terms, count_), static_cast<size_t>(count_ * value_bytes()));
   }
+  attached_.assign(1, {members.node(), bytes});
+  return bytes;
+}
+
+bool SpanningAggregation::Take(const NodeContribution& theirs) {
+  const ExchangeSlot& mine = context_->workers()->payload(context_->members().rank());
+  const RankContribution& leader = theirs.ranks.front();
+  // A node whose leader has failed or makes another call may attach anything: all ranks learn of
+  // it.
+  if (mine.is_failure() || leader.kind != mine.kind() || leader.data != mine.Bytes()) return true;
+  const size_t sums = RangesOf(theirs.node).size();
+  if (theirs.attached.size() != sums * static_cast<size_t>(count_ * value_bytes())) return false;
+  attached_.emplace_back(theirs.node, theirs.attached);
+  return true;
+}
+
+void SpanningAggregation::Finish() {
   const auto sum_bytes = static_cast<size_t>(count_ * value_bytes());
+  std::vector<PairwiseSum::Term> terms;
   for (const auto& [node, sums] : attached_) {
     const char* values = sums.data();
-    for (const WorkerRange& range : RangesOf(node, /*is_first=*/false)) {
+    for (const WorkerRange& range : RangesOf(node)) {
       terms.push_back({range.first, values});
       values += sum_bytes;
     }
@@ -284,34 +310,9 @@ std::string SpanningAggregation::Pack(bool is_first) {
   std::sort(terms.begin(), terms.end(), [](const PairwiseSum::Term& a, const PairwiseSum::Term& b) {
     return a.worker < b.worker;
   });
-  std::string bytes;
-  PairwiseSum sum(reduction_, members.num_workers(), count_);
-  for (const WorkerRange& range : RangesOf(members.node(), is_first)) {
-    const auto is_in = [&](const PairwiseSum::Term& term) { return range.Contains(term.worker); };
-    std::vector<PairwiseSum::Term> in;
-    std::copy_if(terms.begin(), terms.end(), std::back_inserter(in), is_in);
-    bytes.append(sum.Of(in, count_), sum_bytes);
-  }
-  if (is_first) std::memcpy(scratch(members.rank()), bytes.data(), sum_bytes);
-  attached_.clear();
-  return bytes;
-}
-
-bool SpanningAggregation::Take(bool is_from_first, const NodeContribution& theirs) {
-  const int rank = context_->members().rank();
-  const ExchangeSlot& mine = context_->workers()->payload(rank);
-  const RankContribution& leader = theirs.ranks.front();
-  // A node whose leader has failed or makes another call may attach anything: all ranks learn of
-  // it.
-  if (mine.is_failure() || leader.kind != mine.kind() || leader.data != mine.Bytes()) return true;
-  const size_t sums = RangesOf(theirs.node, is_from_first).size();
-  if (theirs.attached.size() != sums * static_cast<size_t>(count_ * value_bytes())) return false;
-  if (is_from_first) {
-    std::memcpy(scratch(rank), theirs.attached.data(), theirs.attached.size());
-  } else {
-    attached_.emplace_back(theirs.node, theirs.attached);
-  }
-  return true;
+  // If a node's sums are missing, the call fails on all ranks.
+  PairwiseSum sum(reduction_, context_->members().num_workers(), count_);
+  std::memcpy(scratch(context_->members().rank()), sum.Of(terms, count_), sum_bytes);
 }
 
 bool SpanningAggregation::Open(uint64_t round, std::vector<DeltaSource>* sources) {

@@ -7,7 +7,7 @@
 //
 // The time of a small sum is that of its messages. So, in a session that does not survive losses, a
 // small sum needs no messages of its own: each leader attaches its node's partial sums to the first
-// collective, and the first leader the sum.
+// collective, and adds those of all nodes.
 #pragma once
 
 #include <cstdint>
@@ -59,11 +59,11 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values, p
   // Returns the outcome of a last collective, which is the same on all workers.
   Status AgreeOnLosses(const WaitLimit& limit);
 
-  // Return the largest subtrees of the canonical sum whose workers are all on that node, or the
-  // whole sum for the first node, which sends it.
-  std::vector<WorkerRange> RangesOf(int node, bool is_first) const;
-  std::string Pack(bool is_first) override;
-  bool Take(bool is_from_first, const NodeContribution& theirs) override;
+  // Returns the largest subtrees of the canonical sum whose workers are all on that node.
+  std::vector<WorkerRange> RangesOf(int node) const;
+  std::string Pack() override;
+  bool Take(const NodeContribution& theirs) override;
+  void Finish() override;
 
   bool Open(uint64_t round, std::vector<DeltaSource>* sources) override;
   void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;
@@ -76,7 +76,7 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values, p
   int64_t sum_number_ = 0;  // identifies the sum in messages
   int64_t sum_count_ = 0;   // the number of elements of the chunks that it sums
   uint64_t rounds_ = 0;     // the number of chunks that it has begun
-  std::vector<std::pair<int, std::string>> attached_;  // to the first leader: a node and its sums
+  std::vector<std::pair<int, std::string>> attached_;  // nodes and their partial sums
   DeferredFailure failure_;
   int lost_ = -1;  // the lost rank that ended the sum, or -1 if this rank knows none
   PeerWatch watch_;
