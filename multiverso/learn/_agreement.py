@@ -43,40 +43,28 @@ def share(value: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def agreement() -> Iterator[list[Any]]:
+def agreement() -> Iterator[None]:
     """Let all ranks continue after the block if it succeeds on all of them. Collective.
 
-    What the block appends to the list, anything that JSON can represent, is shared: after the
-    block, the list contains the lists of all ranks, in rank order.
-
-    Raises
-    ------
-    InputError, StoppedError
-        If the block raises an exception on another rank. A rank whose block raises an exception
-        raises that exception.
-
+    A rank whose block raises an exception raises that exception, and the others InputError or
+    StoppedError.
     """
-    values: list[Any] = []
     raised: Exception | None = None
+    failure = None
     try:
-        yield values
+        yield
     except Exception as error:
         raised = error
-    outcomes = share([values, None if raised is None else _described(raised)])
-    failures = ((rank, failure) for rank, (_, failure) in enumerate(outcomes) if failure)
-    for rank, (is_input_error, text) in failures:
-        if raised is None:
-            raised = (InputError if is_input_error else StoppedError)(f"rank {rank}: {text}")
-        setattr(raised, _AGREED, True)
-        raise raised
-    values[:] = [shared for shared, _ in outcomes]
-
-
-def _described(error: Exception) -> tuple[bool, str]:
-    """Return whether an error is about the input of users, and the text for the other ranks."""
-    if isinstance(error, InputError | MissingExtraError):
-        return True, first_line(error)
-    return False, f"{type(error).__name__}: {first_line(error)}"
+        is_input_error = isinstance(error, InputError | MissingExtraError)
+        kind = "" if is_input_error else f"{type(error).__name__}: "
+        failure = is_input_error, kind + first_line(error)
+    for rank, described in enumerate(share(failure)):
+        if described is not None:
+            is_input_error, text = described
+            if raised is None:
+                raised = (InputError if is_input_error else StoppedError)(f"rank {rank}: {text}")
+            setattr(raised, _AGREED, True)
+            raise raised
 
 
 @contextlib.contextmanager
@@ -84,8 +72,7 @@ def training_session(sync: bool, comm: Any, timeout: float) -> Iterator[Session]
     """Open a session, or use the open one, and close it if all ranks agree on an error.
 
     After any other error, this rank leaves the session at once. Raises InputError in an elastic
-    session, whose workers come and go. Parameters are those of
-    `multiverso.session`.
+    session, whose workers come and go.
     """
     agreed: Exception | None = None
     with api.session(sync=sync, comm=comm, timeout=timeout) as opened:

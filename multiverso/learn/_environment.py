@@ -32,12 +32,11 @@ def choose_backend(wanted: str | None = None) -> str:
     True
 
     """
-    chosen = wanted or os.environ.get("KERAS_BACKEND") or _configured_backend()
     installed = [name for name in BACKENDS if importlib.util.find_spec(name) is not None]
-    if chosen is None or (
-        chosen not in installed and not wanted and "KERAS_BACKEND" not in os.environ
-    ):
-        chosen = installed[0] if installed else None
+    chosen = wanted or os.environ.get("KERAS_BACKEND")
+    if not chosen:
+        configured = _configured_backend()
+        chosen = configured if configured in installed else next(iter(installed), None)
     if chosen is None or chosen not in installed:
         raise InputError(
             f"the backend of Keras: expected {chosen or 'one of ' + ', '.join(BACKENDS)}, found "

@@ -1,7 +1,5 @@
 """The tables of a training, and how workers exchange parameters through them."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,12 +10,12 @@ from multiverso import api
 from multiverso.errors import CheckpointCorruptError, CheckpointIOError, MismatchError
 from multiverso.learn._activity import ActivityTimer
 from multiverso.learn._input import InputError, as_input_error
-from multiverso.learn.algo import Algo
 from multiverso.sync._weighted_merge import WeightedMerge
 from multiverso.tables import ArrayTable
 
 if TYPE_CHECKING:
     from multiverso.learn._replica import Replica  # It would import Keras.
+    from multiverso.learn.manager import MPIManager
 
 Array = NDArray[Any]
 
@@ -31,12 +29,14 @@ class TrainingTables:
     The constructor is collective and uses the initial values of the master. `parameters` has a
     table for each of `fragments`, the parts of the parameters that are exchanged one at a time.
     `merge` relates a worker's weights to those of all workers, if changes are weighted. `state`
-    has running means and the like, if the model has any.
+    has running means and the like, if the model has any. A save holds `lock`, so that it contains
+    whole exchanges.
     """
 
-    def __init__(self, algo: Algo, replica: "Replica") -> None:
+    def __init__(self, settings: "MPIManager", replica: "Replica") -> None:
+        self._settings = settings
+        algo, dtype = settings.algo, replica.dtype
         weights, state = replica.weights.array, replica.state.array
-        dtype = replica.dtype
         if algo.fragments > weights.size:
             raise InputError(
                 f"fragments: expected at most {weights.size}, one per parameter, received "
@@ -64,39 +64,41 @@ class TrainingTables:
             ArrayTable(state.size, state, dtype=dtype, name="state") if state.size else None
         )
         self.counter = ArrayTable(1, dtype="int64", name="updates")
-
-    def each(self, flat: Array) -> Iterator[tuple[ArrayTable, Array]]:
-        """Yield the table of each fragment, and the part of the flat array."""
-        return zip(self.parameters, (flat[part] for part in self.fragments), strict=True)
+        self.lock = Lock()
 
     def fetch(self, replica: "Replica") -> None:
         """Set a replica to the shared parameters and state."""
-        for table, weights in self.each(replica.weights.array):
-            table.get(out=weights)
+        for table, part in zip(self.parameters, self.fragments, strict=True):
+            table.get(out=replica.weights.array[part])
         replica.weights.push()
         if self.state is not None:
             self.state.get(out=replica.state.array)
             replica.state.push()
 
-    def set_learning_rate(self, rate: float) -> None:
-        """Change the learning rate of the shared optimizer."""
-        for table in self.parameters:
-            table.set_option(learning_rate=rate)
+    def save(self, epochs: int | None) -> None:
+        """Save all tables after `epochs` epochs, unless it is None. Collective."""
+        if epochs is not None and self._settings.checkpoint is not None:
+            with self.lock:
+                api.save(self._settings.checkpoint, step=epochs, keep=_KEEP)
 
-    def save(self, folder: Path | None, epochs: int) -> None:
-        """Save all tables after `epochs` epochs. Collective, for ranks that all pass a folder."""
-        if folder is not None:
-            api.save(folder, step=epochs, keep=_KEEP)
+    def restore(self) -> range:
+        """Load the last checkpoint, if there is to be one; return the epochs to train. Collective.
 
-    def load(self, folder: Path) -> int:
-        """Load the last checkpoint of a folder; return its number of trained epochs. Collective.
-
-        Raises InputError on all ranks if the folder has no checkpoint, or a checkpoint of another
-        model or optimizer.
+        Raises InputError on all ranks if there is no checkpoint before the last epoch, or one of
+        another model or optimizer.
         """
+        folder, num_epochs = self._settings.restore, self._settings.num_epochs
+        if folder is None:
+            return range(num_epochs)
         errors = (CheckpointCorruptError, CheckpointIOError, MismatchError)
         with as_input_error(f"cannot restore {folder}", *errors):
-            return int(api.load(folder) or 0)
+            trained = int(api.load(folder) or 0)
+        if trained >= num_epochs:
+            raise InputError(
+                f"cannot restore {folder}: expected a checkpoint before epoch {num_epochs}, the "
+                f"last one, received one after epoch {trained}"
+            )
+        return range(trained, num_epochs)
 
 
 class ParameterExchange:
@@ -106,33 +108,22 @@ class ParameterExchange:
     left. The increase of the counter is the number of workers over which the mean is taken. If the
     counter has not increased, the epoch ends for all workers.
 
-    Attributes
-    ----------
-    algo, synchronous, replica, tables, timer
-        As given.
-    updates : int
-        The number of this worker's updates.
-    staleness : dict of int to int
-        The number of this worker's updates with each staleness. The staleness of an update is the
-        number of updates that other workers have counted since this worker's previous exchange; in
-        lock-step it is 0.
-    lock : threading.Lock
-        Held during each exchange.
-
+    `updates` is the number of this worker's updates, and `staleness` maps each staleness to the
+    number of updates with it. The staleness of an update is the number of updates that other
+    workers have counted since this worker's previous exchange; in lock-step it is 0.
     """
 
     def __init__(
         self,
-        algo: Algo,
-        synchronous: bool,
+        settings: "MPIManager",
         num_workers: int,
         replica: "Replica",
         tables: TrainingTables,
         timer: ActivityTimer,
     ) -> None:
-        self.algo, self.synchronous = algo, synchronous
-        self.replica, self.tables, self.timer = replica, tables, timer
+        self._algo, self._synchronous = settings.algo, settings.synchronous
         self._num_workers = num_workers
+        self._replica, self._tables, self._timer = replica, tables, timer
         self._last_state = replica.state.array.copy()
         #: The parameters after the last exchange; with elastic averaging, scratch memory.
         self._buffer: Array = np.empty_like(replica.weights.array)
@@ -141,83 +132,72 @@ class ParameterExchange:
         self.staleness: dict[int, int] = {}
         #: The fragment to exchange next, and the samples since the last exchange of each fragment.
         self._due = 0
-        self._samples = [0] * algo.fragments
-        self.lock = Lock()
+        self._samples = [0] * self._algo.fragments
 
     def begin(self) -> None:
         """Start from the shared values, and count the staleness of the next update from here."""
-        self.tables.fetch(self.replica)
-        np.copyto(self._buffer, self.replica.weights.array)
-        np.copyto(self._last_state, self.replica.state.array)
-        self.tables.counter.get(out=self._count)
+        self._tables.fetch(self._replica)
+        np.copyto(self._buffer, self._replica.weights.array)
+        np.copyto(self._last_state, self._replica.state.array)
+        self._tables.counter.get(out=self._count)
 
     def batches(self) -> int:
         """Return the number of batches after which the next exchange is due."""
-        every, count = self.algo.sync_every, len(self._samples)
+        every, count = self._algo.sync_every, len(self._samples)
         return (self._due + 1) * every // count - self._due * every // count
 
     def exchange(self, samples: int, gradient: Array | None) -> bool:
         """Send the changes of this worker, and receive those of other workers.
 
-        With fragments, only the fragment that is due is exchanged.
+        With fragments, only the fragment that is due is exchanged. `samples` is the number of
+        samples since the last exchange. `gradient`, which may be changed, is the mean gradient of
+        their batches, or None if the worker's own optimizer has changed the parameters.
 
-        Parameters
-        ----------
-        samples : int
-            Number of samples since the last exchange.
-        gradient : ndarray or None
-            Mean gradient of the batches, which this method may change; None if the worker's own
-            optimizer has changed the parameters.
-
-        Returns
-        -------
-        bool
-            False if there was nothing to exchange and the epoch ends: in lock-step no worker had a
-            batch since the last exchange of the fragment; otherwise this worker had none. So all
-            other fragments, whose last exchanges were later, are complete, too.
-
+        Returns False if there was nothing to exchange and the epoch ends: in lock-step no worker
+        had a batch since the last exchange of the fragment; otherwise this worker had none. So all
+        other fragments, whose last exchanges were later, are complete, too.
         """
         fragment = self._due
         self._due = (fragment + 1) % len(self._samples)
         self._samples = [count + samples for count in self._samples]
         samples, self._samples[fragment] = self._samples[fragment], 0
-        with self.lock:
+        with self._tables.lock:
             num_active = self._count_update(samples > 0)
             if not num_active:
                 return False
-            with self.timer.measure("communicating"):
+            with self._timer.measure("communicating"):
                 if gradient is not None:
                     self._send_gradient(gradient, samples, num_active)
-                elif self.algo.elastic:
+                elif self._algo.elastic:
                     self._average_elastically()
                 else:
                     self._send_local_steps(fragment, samples, num_active)
-                self.replica.weights.push()
+                self._replica.weights.push()
                 self._exchange_state()
         return True
 
     def _count_update(self, has_trained: bool) -> int:
         """Count the update, if any; return the number of workers whose batches it uses."""
-        if not self.synchronous and not has_trained:
+        if not self._synchronous and not has_trained:
             return 0
         # In lock-step, this call waits until all workers have added to the counter.
-        with self.timer.measure("waiting" if self.synchronous else "communicating"):
+        with self._timer.measure("waiting" if self._synchronous else "communicating"):
             before = int(self._count[0])
-            self.tables.counter.add_get(np.array([has_trained], np.int64), out=self._count)
+            self._tables.counter.add_get(np.array([has_trained], np.int64), out=self._count)
         increase = int(self._count[0]) - before
         if has_trained:
             # In lock-step the parameters do not change while an update is computed.
-            staleness = 0 if self.synchronous else increase - 1
+            staleness = 0 if self._synchronous else increase - 1
             self.updates += 1
             self.staleness[staleness] = self.staleness.get(staleness, 0) + 1
-        return increase if self.synchronous else 1
+        return increase if self._synchronous else 1
 
     def _send_gradient(self, gradient: Array, samples: int, num_active: int) -> None:
         if not samples:
             gradient.fill(0)
         if num_active > 1:
             gradient /= num_active
-        self.tables.parameters[0].add_get(gradient, out=self.replica.weights.array)
+        self._tables.parameters[0].add_get(gradient, out=self._replica.weights.array)
 
     def _average_elastically(self) -> None:
         """Move the worker's and the shared parameters toward each other (Zhang et al. 2015).
@@ -225,32 +205,31 @@ class ParameterExchange:
         In lock-step all workers get the same shared parameters before any worker adds to them, as
         in equations 5 and 6 of the paper.
         """
-        weights, difference = self.replica.weights, self._buffer
+        weights, difference = self._replica.weights, self._buffer
+        (table,) = self._tables.parameters
         weights.pull()
-        for table, center in self.tables.each(difference):
-            table.get(out=center)
+        table.get(out=difference)
         np.subtract(weights.array, difference, out=difference)
-        difference *= self.algo.force(self._num_workers)
-        for table, part in self.tables.each(difference):
-            table.add(part)
+        difference *= self._algo.force(self._num_workers)
+        table.add(difference)
         weights.array -= difference
 
     def _send_local_steps(self, fragment: int, samples: int, num_active: int) -> None:
         """Send the change since the last exchange, negated, as a gradient (DiLoCo)."""
-        self.replica.weights.pull()
-        part = self.tables.fragments[fragment]
-        current, last = self.replica.weights.array[part], self._buffer[part]
+        self._replica.weights.pull()
+        part = self._tables.fragments[fragment]
+        current, last = self._replica.weights.array[part], self._buffer[part]
         np.subtract(last, current, out=last)
         if num_active > 1:
             last /= num_active
-        if self.tables.merge is not None:
-            last *= self.tables.merge.scale_of(samples)
-        self.tables.parameters[fragment].add_get(last, out=current)
+        if self._tables.merge is not None:
+            last *= self._tables.merge.scale_of(samples)
+        self._tables.parameters[fragment].add_get(last, out=current)
         np.copyto(last, current)
 
     def _exchange_state(self) -> None:
         """Add this worker's share of the change of running means, and get those of all workers."""
-        table, state = self.tables.state, self.replica.state
+        table, state = self._tables.state, self._replica.state
         if table is None:
             return
         state.pull()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from multiverso._version import __version__
+from multiverso.learn._activity import Event
 
 
 class History:
@@ -30,13 +31,14 @@ class History:
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first_epoch: int = 0) -> None:
         self.metrics: dict[str, list[float | None]] = {}
         self.epochs: list[dict[str, Any]] = []
         self.validations: list[dict[str, Any]] = []
         self.workers: list[dict[str, Any]] = []
         self.staleness: dict[int, int] = {}
-        self.first_epoch = 0
+        self.first_epoch = first_epoch
+        self._events: dict[int, list[Event]] = {}
         self._start = self._epoch_start = time.perf_counter()
 
     @property
@@ -71,7 +73,8 @@ class History:
         )
 
     def add_worker(self, rank: int, totals: dict[str, Any]) -> None:
-        """Record the totals of a worker; workers are added in rank order."""
+        """Record the totals of a worker, with its events; workers are added in rank order."""
+        self._events[rank] = totals["events"]
         counts = {"rank": rank, "samples": totals["samples"], "updates": totals["updates"]}
         self.workers.append({**counts, **totals["seconds"]})
         for staleness, count in totals["staleness"]:
@@ -90,6 +93,18 @@ class History:
             "workers": self.workers,
             "train_time": self.epochs[-1]["time"] if self.epochs else 0.0,
         }
+
+    def trace(self) -> dict[str, Any]:
+        """Return what the workers did in the Trace Event Format, which Chrome and Perfetto show."""
+        start = min((events[0][1] for events in self._events.values() if events), default=0.0)
+        trace: list[dict[str, Any]] = []
+        for rank, events in self._events.items():
+            process = {"name": f"rank {rank}"}
+            trace.append({"name": "process_name", "ph": "M", "pid": rank, "args": process})
+            for activity, begin, duration in events:
+                times = {"ts": round((begin - start) * 1e6, 3), "dur": round(duration * 1e6, 3)}
+                trace.append({"name": activity, "ph": "X", "pid": rank, "tid": 0, **times})
+        return {"traceEvents": trace, "displayTimeUnit": "ms"}
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -12,7 +12,8 @@ from multiverso._native.arguments import finite
 from multiverso.learn._input import InputError, argument_checks
 from multiverso.tables._updaters import OPTIONAL, UPDATERS
 
-#: For each updater, its class in Keras, and the defaults that differ from those of the updater.
+#: The names that `Algo` takes, which are those of updaters: for each, its class in Keras, and the
+#: defaults that differ from those of the updater.
 # The updater "ftrl" is not among them, because it shrinks the initial parameters of a network.
 # The learning rate of adadelta is 1 in the paper (Zeiler 2012) and in mpi_learn; with Keras' 0.001
 # the optimizer hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from
@@ -28,9 +29,6 @@ _KERAS_OPTIMIZERS: Final[dict[str, tuple[str, dict[str, float]]]] = {
     "dcasgd": ("SGD", {"learning_rate": 0.05}),
     "dcasgda": ("SGD", {"learning_rate": 0.05}),
 }
-
-#: The names that `Algo` takes.
-OPTIMIZERS: Final = tuple(_KERAS_OPTIMIZERS)
 
 #: Other names of options in old versions of Keras.
 _ALIASES: Final = {"lr": "learning_rate"}
@@ -64,15 +62,10 @@ def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimize
     """Return the optimizer with this name and with options that are named as in Keras.
 
     ``sgd`` with ``momentum`` is the updater "momentum", and with ``nesterov=True`` "nesterov".
-
-    Raises
-    ------
-    InputError
-        If there is no such optimizer or option, or a value is not a finite number.
-
     """
     if not isinstance(name, str) or name.lower() not in _KERAS_OPTIMIZERS:
-        raise InputError(f"optimizer: expected one of {', '.join(OPTIMIZERS)}, received {name!r}")
+        names = ", ".join(_KERAS_OPTIMIZERS)
+        raise InputError(f"optimizer: expected one of {names}, received {name!r}")
     updater = name.lower()
     options = {_ALIASES.get(key, key): value for key, value in options.items() if value is not None}
     if updater == "sgd":

@@ -161,8 +161,10 @@ def options_of(arguments: list[str]) -> dict[str, float | bool]:
     return options
 
 
-def patience(text: str) -> tuple[str, str, int]:
+def patience(text: str | None) -> tuple[str, str, int] | None:
     """Return (metric, "<" or ">", epochs), given ``val_loss,<,4`` or, short for it, ``4``."""
+    if text is None:
+        return None
     parts = [part.strip() for part in text.split(",")]
     if len(parts) == 1:
         parts = ["val_loss", "<", parts[0]]
@@ -172,8 +174,10 @@ def patience(text: str) -> tuple[str, str, int]:
     raise InputError(f"--early-stopping: expected N or METRIC,<,N or METRIC,>,N, received {text!r}")
 
 
-def target(text: str) -> tuple[str, str, float]:
+def target(text: str | None) -> tuple[str, str, float] | None:
     """Return (metric, "<" or ">", value), given for instance ``val_accuracy,>,0.97``."""
+    if text is None:
+        return None
     parts = [part.strip() for part in text.split(",")]
     if len(parts) == 3 and parts[1] in ("<", ">"):
         with contextlib.suppress(ValueError):

@@ -15,18 +15,8 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
     The plots are ``accuracy_by_epoch.png``, ``accuracy_by_time.png``, ``time_by_epoch.png`` and
     ``staleness.png``. If no history has an accuracy, the first two show the loss.
 
-    Parameters
-    ----------
-    histories : sequence of str
-        Paths of JSON files that ``multiverso-learn train`` has written.
-    output : str
-        The folder for the plots, created if needed.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read or is not such a history, or the folder cannot be created.
-
+    `histories` are the paths of JSON files that ``multiverso-learn train`` has written. The folder
+    `output` is created if needed. Raises InputError if a file or the folder cannot be used.
     """
     history_of_path = {path: _load(path) for path in dict.fromkeys(histories)}
     with needs("multiverso-learn plot", matplotlib="learn"):

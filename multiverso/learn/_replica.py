@@ -1,8 +1,9 @@
 """A rank's copy of the model, with its parameters and its gradient as flat arrays, as in tables."""
 
+import copy
 import logging
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,10 @@ from multiverso._extras import BACKENDS, LEARN, needs
 from multiverso._native.arrays import native_order
 from multiverso.learn._input import InputError, argument_checks, as_input_error
 from multiverso.learn.algo import Algo
-from multiverso.learn.data import mapped
+from multiverso.learn.data import Data, mapped
+
+if TYPE_CHECKING:
+    from multiverso.learn.manager import MPIManager
 
 with needs("the training of a model", **LEARN, **BACKENDS):
     import keras
@@ -33,22 +37,9 @@ class Replica:
     With `uses_difference`, the gradient is the change that a step of SGD makes, as in mpi_learn,
     for models whose ``train_step`` passes no gradients to the optimizer.
 
-    Attributes
-    ----------
-    dtype : str
-        The dtype of the trainable parameters.
-    weights : FlatVariables
-        The trainable parameters.
-    state : FlatVariables
-        Other floats of the model, such as running means.
-    gradient : ndarray, as `weights`
-        The gradient of the last batch, unless the optimizer of the model made a step instead.
-
-    Raises
-    ------
-    InputError
-        If the model has no trainable parameters, or these are not all float32 or all float64.
-
+    `weights` are the trainable parameters, of the dtype `dtype`, and `state` the other floats, such
+    as running means. `gradient` is that of the last batch, unless the model's own optimizer made a
+    step instead. Raises InputError unless there are parameters, all float32 or all float64.
     """
 
     def __init__(self, model: Any, uses_difference: bool = False) -> None:
@@ -95,28 +86,49 @@ class Replica:
         self.model.reset_metrics()
         return {name: float(value) for name, value in results.items()}
 
-    def set_learning_rate(self, value: float) -> None:
-        """Change the learning rate of the model's own optimizer."""
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the model's optimizer."""
+        return float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
         self.model.optimizer.learning_rate = value
+
+
+def data_with(settings: "MPIManager", files: Sequence[str]) -> Data:
+    """Return a copy of the data object of the settings, which reads `files`."""
+    data = copy.copy(settings.data)
+    data.set_file_names(files)
+    return data
+
+
+def prepare(
+    settings: "MPIManager", files: Sequence[str], number: int, prefix: str = ""
+) -> tuple[Data, Any, Batch]:
+    """Return the data in `files`, a new model, and a batch of the data.
+
+    `number` changes the seed of random numbers. The message about a missing batch has the `prefix`.
+    """
+    data = data_with(settings, files)
+    batch = next(iter(data.generate_data()), None)
+    if batch is None:
+        raise InputError(f"{prefix}expected a batch from {data.file_names}, received none")
+    if settings.seed is not None:
+        keras.utils.set_random_seed((settings.seed + number) % 2**32)
+    return data, settings.model_builder.build_model(), batch
 
 
 def training_replica(model: Any, algo: Algo, sample: Batch, difference: bool = False) -> Replica:
     """Compile `model` for training, and return the replica with which a worker trains it.
 
-    The model is tested with the batch `sample`. With `difference`, or if the model's own
-    ``train_step`` passes on no gradients, the gradient is computed from a step of SGD, see
-    `Replica`.
-
-    Raises
-    ------
-    InputError
-        If the backend of Keras cannot train, the model cannot be compiled, or the batch does not
-        fit the model.
-
+    With `difference`, or if the model's own ``train_step`` passes on no gradients, the gradient is
+    computed from a step of SGD, see `Replica`. Raises InputError if the backend of Keras cannot
+    train, the model cannot be compiled, or the batch `sample` does not fit the model.
     """
     with argument_checks():
         backend_module()
-    if difference and not algo.local_steps:
+    if difference:
         algo.compile_model(model, keras.optimizers.SGD(1.0))
         return Replica(_built(model, sample), uses_difference=True)
     algo.compile_model(model, None if algo.local_steps else GradientCapture())

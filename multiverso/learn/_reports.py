@@ -3,8 +3,8 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from multiverso import api
 from multiverso.errors import OperationTimeout
@@ -42,10 +42,6 @@ class Orders:
     #: Whether all workers are done, so that there is no other turn.
     end: bool = False
 
-    def allow_after(self, epoch: int) -> bool:
-        """Return whether a worker in lock-step may go on after an epoch, counted from 0."""
-        return self.ended_epochs > epoch
-
 
 class Reports:
     """Passes a worker's reports to the master, and has its latest orders as `orders`.
@@ -57,9 +53,7 @@ class Reports:
     `take_turn` passes a list of reports to the master, and returns its orders.
     """
 
-    def __init__(
-        self, take_turn: Callable[[list[dict[str, Any]]], Orders], in_background: bool
-    ) -> None:
+    def __init__(self, take_turn: Callable[[list[Report]], Orders], in_background: bool) -> None:
         self._take_turn = take_turn
         self._in_background = in_background
         self._reports: list[Report] = []
@@ -108,7 +102,7 @@ class Reports:
     def _turn(self) -> None:
         count = len(self._reports)  # The other thread may add a report at any time.
         reports, self._reports[:count] = self._reports[:count], []
-        self.orders = self._take_turn([asdict(report) for report in reports])
+        self.orders = self._take_turn(reports)
 
     def _run(self) -> None:
         try:

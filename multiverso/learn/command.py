@@ -15,7 +15,7 @@ from multiverso._version import __version__
 from multiverso.devices import idle_gpus
 from multiverso.errors import LauncherError, MultiversoError
 from multiverso.learn import _options
-from multiverso.learn._agreement import StoppedError, agreement, training_session
+from multiverso.learn._agreement import StoppedError, agreement, share, training_session
 from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads
 from multiverso.learn._history import write_json
 from multiverso.learn._input import InputError, read_text
@@ -147,24 +147,24 @@ def _train(parsed: argparse.Namespace) -> None:
     logging.basicConfig(level=parsed.log_level.upper(), format="%(name)s: %(message)s")
     # The manager uses the same session, because it has the same options.
     with training_session(parsed.synchronous, None, parsed.timeout) as session:
-        with agreement() as nodes:
+        with agreement():
             require("multiverso-learn train", **LEARN)
             train_files, val_files = _files_in(parsed.train_data), _files_in(parsed.val_data)
-            make_callbacks = _stopping_callbacks(parsed)
+            patience = _options.patience(parsed.early_stopping)
+            target = _options.target(parsed.target_metric)
             num_workers = max(session.size - 1, 1)
             algo = _make_algo(parsed, num_workers)
             choose_backend(parsed.backend)
             gpus = idle_gpus()
-            nodes.append(session.node)
+        nodes = share(session.node)
         workers = range(session.size - num_workers, session.size)
-        local_workers = [rank for rank in workers if nodes[rank] == [session.node]]
-        is_worker = session.rank in local_workers
-        index = local_workers.index(session.rank) if is_worker else None
+        local_workers = [rank for rank in workers if nodes[rank] == session.node]
+        index = local_workers.index(session.rank) if session.rank in local_workers else None
         choose_gpu(gpus, parsed.max_gpus, index)
         choose_threads(len(local_workers))
         manager = _make_manager(parsed, algo, train_files, val_files)
         if session.rank == 0:
-            manager.callbacks = make_callbacks()
+            manager.callbacks = _stopping_callbacks(patience, target)
         manager.train()
         if manager.outcome is None:
             return
@@ -253,26 +253,19 @@ def _make_algo(parsed: argparse.Namespace, num_workers: int) -> Algo:
     )
 
 
-def _stopping_callbacks(parsed: argparse.Namespace) -> Callable[[], list[Any]]:
-    """Check the options that stop a training; return a function that makes their callbacks."""
-    patience = (
-        _options.patience(parsed.early_stopping) if parsed.early_stopping is not None else None
-    )
-    target = _options.target(parsed.target_metric) if parsed.target_metric is not None else None
+def _stopping_callbacks(
+    patience: tuple[str, str, int] | None, target: tuple[str, str, float] | None
+) -> list[Any]:
+    import keras
 
-    def make() -> list[Any]:
-        import keras
-
-        callbacks = []
-        if patience is not None:
-            metric, relation, epochs = patience
-            mode = "min" if relation == "<" else "max"
-            callbacks.append(keras.callbacks.EarlyStopping(metric, mode=mode, patience=epochs))
-        if target is not None:
-            callbacks.append(_target_callback(*target))
-        return callbacks
-
-    return make
+    callbacks = []
+    if patience is not None:
+        metric, relation, epochs = patience
+        mode = "min" if relation == "<" else "max"
+        callbacks.append(keras.callbacks.EarlyStopping(metric, mode=mode, patience=epochs))
+    if target is not None:
+        callbacks.append(_target_callback(*target))
+    return callbacks
 
 
 def _target_callback(metric: str, relation: str, target: float) -> Any:
@@ -289,14 +282,7 @@ def _target_callback(metric: str, relation: str, target: float) -> Any:
 
 
 def _files_in(path: str) -> list[str]:
-    """Return the files that a list names, in the current folder or beside the list.
-
-    Raises
-    ------
-    InputError
-        If the list cannot be read or is empty, or a file that it names is missing.
-
-    """
+    """Return the files that a list names, in the current folder or beside the list."""
     names = []
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         if not (name := line.strip()):

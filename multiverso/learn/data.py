@@ -72,28 +72,19 @@ class Data:
             of the next.
 
         """
-        incomplete: tuple[Nested, Nested] | None = None
-        for features, labels in self._load_files():
-            begin, size = 0, length_of(features)
-            if incomplete is not None:
-                begin = min(self.batch_size - length_of(incomplete[0]), size)
-                incomplete = (
-                    _joined(incomplete[0], _cut(features, 0, begin)),
-                    _joined(incomplete[1], _cut(labels, 0, begin)),
-                )
-                if length_of(incomplete[0]) < self.batch_size:
-                    continue
-                yield incomplete
-                incomplete = None
-            for start in range(begin, size, self.batch_size):
-                end = start + self.batch_size
-                batch = _cut(features, start, end), _cut(labels, start, end)
-                if end <= size:
+        batch: Nested = None
+        for samples in self._load_files():
+            start, end = 0, length_of(samples)
+            while start < end:
+                missing = self.batch_size - (0 if batch is None else length_of(batch))
+                part = _cut(samples, start, start + missing)
+                batch = part if batch is None else _joined(batch, part)
+                start += missing
+                if length_of(batch) == self.batch_size:
                     yield batch
-                else:
-                    incomplete = batch
-        if incomplete is not None:
-            yield incomplete
+                    batch = None
+        if batch is not None:
+            yield batch
 
     def _load_files(self) -> Iterator[tuple[Nested, Nested]]:
         for name in self.file_names:

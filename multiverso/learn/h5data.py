@@ -1,5 +1,6 @@
 """`H5Data`, batches from HDF5 files, which are checked, read ahead and cached."""
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -78,12 +79,9 @@ class H5Data(Data):
 
         """
         path = file_name if self.cache is None else _cached(file_name, self.cache)
-        try:
-            with _h5py().File(path, "r") as file:
-                features = _read(_member(file, self.features_name, file_name))
-                return features, _read(_member(file, self.labels_name, file_name))
-        except OSError as error:
-            raise _read_error(file_name, error) from error
+        with _opened(path, file_name) as file:
+            features = _read(_member(file, self.features_name, file_name))
+            return features, _read(_member(file, self.labels_name, file_name))
 
     def count_data(self) -> int | None:
         """Return the number of samples according to the headers of the files."""
@@ -97,9 +95,8 @@ class H5Data(Data):
         first: tuple[str, Any] | None = None
         for name in file_names:
             _, shapes = self._samples_and_shapes(name)
-            if first is None:
-                first = name, shapes
-            elif shapes != first[1]:
+            first = first or (name, shapes)
+            if shapes != first[1]:
                 raise InputError(
                     f"cannot use {name}: expected samples of the shapes {first[1]}, as in "
                     f"{first[0]}, received {shapes}"
@@ -124,21 +121,18 @@ class H5Data(Data):
 
     def _samples_and_shapes(self, name: str) -> tuple[int, list[tuple[int, ...]]]:
         """Return the number of samples in a file, and the shapes of a sample."""
-        try:
-            with _h5py().File(name, "r") as file:
-                sizes, shapes = {}, []
-                keys = (self.features_name, self.labels_name)
-                for key, member in [(key, _member(file, key, name)) for key in keys]:
-                    datasets = list(_datasets(member))
-                    if not datasets:
-                        raise InputError(
-                            f"cannot use {name}: expected arrays in its group '{key}', found none"
-                        )
-                    for dataset in datasets:
-                        sizes[dataset.name.strip("/")] = _num_samples(dataset, name)
-                        shapes.append(dataset.shape[1:])
-        except OSError as error:
-            raise _read_error(name, error) from error
+        sizes, shapes = {}, []
+        with _opened(name, name) as file:
+            keys = (self.features_name, self.labels_name)
+            for key, member in [(key, _member(file, key, name)) for key in keys]:
+                datasets = list(_datasets(member))
+                if not datasets:
+                    raise InputError(
+                        f"cannot use {name}: expected arrays in its group '{key}', found none"
+                    )
+                for dataset in datasets:
+                    sizes[dataset.name.strip("/")] = _num_samples(dataset, name)
+                    shapes.append(dataset.shape[1:])
         if len(set(sizes.values())) > 1:
             found = ", ".join(f"{size} in '{key}'" for key, size in sizes.items())
             raise InputError(
@@ -156,6 +150,18 @@ def _h5py() -> Any:
     with needs("H5Data", **LEARN):
         import h5py  # here, so that importing multiverso.learn does not need it
     return h5py
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path, name: str) -> Iterator[Any]:
+    """Open the file at `path`, the file `name` or a copy of it, which errors name."""
+    try:
+        with _h5py().File(path, "r") as file:
+            yield file
+    except OSError as error:
+        exists = Path(name).exists()
+        reason = f" as HDF5: {first_line(error)}" if exists else ": no such file"
+        raise InputError(f"cannot read {name}{reason}") from error
 
 
 def _member(file: Any, key: str, name: str) -> Any:
@@ -186,12 +192,6 @@ def _read(member: Any) -> Nested:
     if isinstance(member, _h5py().Group):
         return [_read(member[key]) for key in sorted(member)]
     return np.asarray(member[...])
-
-
-def _read_error(name: str, error: OSError) -> InputError:
-    if not Path(name).exists():
-        return InputError(f"cannot read {name}: no such file")
-    return InputError(f"cannot read {name} as HDF5: {first_line(error)}")
 
 
 def _cached(name: str, folder: Path) -> Path:

@@ -1,19 +1,22 @@
 """`MPIManager`, which trains a model on all ranks of a job."""
 
-import copy
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from multiverso._native.arguments import flag, integer, seconds
-from multiverso.learn._agreement import training_session
-from multiverso.learn._history import History
-from multiverso.learn._input import argument_checks, names_of
-from multiverso.learn._roles import Training
+from multiverso._session import Session
+from multiverso.learn._agreement import agreement, share, training_session
+from multiverso.learn._exchange import TrainingTables
+from multiverso.learn._history import History, write_json
+from multiverso.learn._input import InputError, argument_checks, names_of
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
 from multiverso.learn.model import ModelBuilder
+
+if TYPE_CHECKING:
+    from multiverso.learn._coordinator import Coordinator  # It would import Keras.
 
 __all__ = ["MPIManager"]
 
@@ -157,7 +160,6 @@ class MPIManager:
             If a rank is lost or does not respond in time. `PeerLostError` is a RuntimeError, too.
 
         """
-        settings = copy.copy(self)
         with training_session(self.synchronous, self.comm, self.timeout) as session:
             if session.rank == 0 and self.num_masters > 1:
                 _log.warning(
@@ -165,7 +167,60 @@ class MPIManager:
                     "groups of workers, because all ranks serve the parameters",
                     self.num_masters,
                 )
-            training = Training(settings, session)
-            training.run()
-        self.model, self.outcome = training.model, training.history
-        return None if self.outcome is None else self.outcome.metrics
+            master = self._train(session)
+        if master is None:
+            return None
+        self.model, self.outcome = master.replica.model, master.history
+        return self.outcome.metrics
+
+    def _train(self, session: Session) -> "Coordinator | None":
+        """Train in a session; return the coordinator on the master."""
+        num_workers = max(session.size - 1, 1)
+        is_master = session.rank == 0
+        is_worker = not is_master or session.size == 1
+        number = max(session.rank - 1, 0)  # The index of this rank among the workers.
+        own_files = files_of_worker(self.train_list, number, num_workers)
+        # Files are checked before frameworks are imported, which takes long.
+        with agreement():
+            if (num_files := len(self.train_list)) < num_workers:
+                raise InputError(
+                    f"expected a file or more for each of the {num_workers} workers, received "
+                    f"{num_files} {'file' if num_files == 1 else 'files'} for training"
+                )
+            self.data.check([*self.train_list, *self.val_list] if is_master else own_files)
+        with agreement():
+            import multiverso.learn._replica  # noqa: F401  (The error names a missing package.)
+            from multiverso.learn._coordinator import Coordinator
+            from multiverso.learn._worker import Worker
+
+            master = Coordinator(self, num_workers) if is_master else None
+            worker = Worker(self, own_files, number, num_workers) if is_worker else None
+        role = master or worker
+        assert role is not None
+        tables = TrainingTables(self, role.replica)
+        epochs = tables.restore()
+        totals = None
+        if master is not None:
+            master.begin(tables, epochs)
+        if worker is not None:
+            totals = worker.train(tables, epochs, master)
+        elif master is not None:
+            session.finish()  # Only the workers take part in lock-step rounds.
+            master.coordinate()
+        if master is not None:
+            master.end()
+        totals_of_ranks = share(totals)
+        if master is not None:
+            for rank, totals in enumerate(totals_of_ranks):
+                if totals is not None:
+                    master.history.add_worker(rank, totals)
+            if self.profile is not None:
+                write_json(self.profile, master.history.trace())
+        return master
+
+
+def files_of_worker(files: list[str], worker: int, num_workers: int) -> list[str]:
+    """Return a worker's contiguous share of the files; shares differ by one file at most."""
+    share_size, remainder = divmod(len(files), num_workers)
+    begin = worker * share_size + min(worker, remainder)
+    return files[begin : begin + share_size + (worker < remainder)]

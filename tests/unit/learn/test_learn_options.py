@@ -6,7 +6,6 @@ import importlib.util
 import io
 import os
 import unittest
-from dataclasses import asdict
 from pathlib import Path
 from unittest import mock
 
@@ -35,7 +34,7 @@ if not MISSING:
     )
     from multiverso.learn._agreement import training_session
     from multiverso.learn._reports import Orders, Report, Reports
-    from multiverso.learn._roles import files_of_worker
+    from multiverso.learn.manager import files_of_worker
 
 needs_extra = unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
 
@@ -149,7 +148,7 @@ class TestReports(unittest.TestCase):
             reports.start()
             reports.report(Report(samples=3, metrics={"loss": 0.5}))
             self.assertEqual(reports.orders.ended_epochs, 1)
-        self.assertEqual(taken, [asdict(Report(samples=3, metrics={"loss": 0.5}))])
+        self.assertEqual(taken, [Report(samples=3, metrics={"loss": 0.5})])
 
     def test_thread_takes_turns_and_its_error_reaches_the_worker(self):
         turns = []

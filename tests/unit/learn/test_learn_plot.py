@@ -14,11 +14,12 @@ MISSING = [name for name in ("h5py", "matplotlib", "tqdm") if find_spec(name) is
 
 if not MISSING:
     from multiverso.learn import InputError
-    from multiverso.learn._activity import ActivityTimer, chrome_trace
+    from multiverso.learn._activity import ActivityTimer
     from multiverso.learn._history import History, write_json
     from multiverso.learn._plot import plot
 
 SECONDS = {"computing": 1.0, "waiting": 0.5, "communicating": 0.25}
+TOTALS = {"samples": 20, "updates": 4, "seconds": SECONDS, "events": [], "staleness": []}
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
@@ -29,8 +30,7 @@ class TestHistories(FolderTestCase):
         history.add_validation(0, 4, {"loss": 2.5})
         history.add_epoch(1, 20, 4, {"loss": float("nan"), "accuracy": 0.75, "val_loss": 1.5})
         for rank, staleness in ((1, [(0, 4)]), (2, [(0, 3), (2, 1)])):
-            totals = {"samples": 20, "updates": 4, "seconds": SECONDS, "staleness": staleness}
-            history.add_worker(rank, totals)
+            history.add_worker(rank, {**TOTALS, "staleness": staleness})
         return history
 
     def write_history(self, name="a_history.json"):
@@ -73,7 +73,10 @@ class TestHistories(FolderTestCase):
         for kind in ("computing", "waiting"):
             with timer.measure(kind):
                 pass
-        events = chrome_trace({1: timer.events, 2: []})["traceEvents"]
+        history = History()
+        for rank, recorded in ((1, timer.events), (2, [])):
+            history.add_worker(rank, {**TOTALS, "events": recorded})
+        events = history.trace()["traceEvents"]
         self.assertEqual(
             [(event["pid"], event["name"]) for event in events],
             [(1, "process_name"), (1, "computing"), (1, "waiting"), (2, "process_name")],
