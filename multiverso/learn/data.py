@@ -86,18 +86,19 @@ class Data:
         if batch is not None:
             yield batch
 
-    def _load_files(self) -> Iterator[tuple[Nested, Nested]]:
+    def _load_files(self) -> Iterator[tuple[Nested, ...]]:
         for name in self.file_names:
             yield self.load_data(name)
 
-    def load_data(self, file_name: str) -> tuple[Nested, Nested]:
+    def load_data(self, file_name: str) -> tuple[Nested, ...]:
         """Return features and labels of one file.
 
         Returns
         -------
         tuple
-            ``(features, labels)``, each an array with one row for each sample, or a list, tuple or
-            dict of arrays: one array for each input or output of the model, in order or by name.
+            ``(features, labels)`` or ``(features, labels, sample_weights)``, each an array with one
+            row for each sample, or a list, tuple or dict of arrays: one array for each input or
+            output of the model, in order or by name.
 
         Raises
         ------
