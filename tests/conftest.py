@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +17,10 @@ if (Path(sys.executable).parent / "ompi_info").exists():
 if importlib.util.find_spec("theano"):
     # Theano 1.0.5 searches for a BLAS with distutils, which Python no longer has.
     os.environ.setdefault("THEANO_FLAGS", "blas.ldflags=,floatX=float32")
+
+# A shell starts background jobs so that they ignore Ctrl-C, and so would the programs of the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Where ranks outnumber cores, threads of OpenMP that poll keep the others from working.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
