@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <utility>
@@ -35,7 +37,7 @@ std::vector<T> Part(int worker, size_t count) {
 }
 
 template <class T>
-std::vector<T> SumOfParts(int workers, size_t count) {
+std::vector<T> ComputeSumOfParts(int workers, size_t count) {
   std::vector<std::vector<T>> parts;
   for (int worker = 0; worker < workers; ++worker) parts.push_back(Part<T>(worker, count));
   std::vector<T> sum(count);
@@ -44,6 +46,17 @@ std::vector<T> SumOfParts(int workers, size_t count) {
     for (size_t worker = 0; worker < parts.size(); ++worker) terms[worker] = parts[worker][i];
     sum[i] = *PairwiseModel(terms);
   }
+  return sum;
+}
+
+// Computes each sum once, though all ranks ask for it.
+template <class T>
+const std::vector<T>& SumOfParts(int workers, size_t count) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, size_t>, std::vector<T>> sums;
+  const std::lock_guard<std::mutex> guard(mutex);
+  std::vector<T>& sum = sums[{workers, count}];
+  if (sum.empty()) sum = ComputeSumOfParts<T>(workers, count);
   return sum;
 }
 
