@@ -77,8 +77,11 @@ Status LeaderExchange::SendContribution(uint64_t sequence, Attachment* attachmen
 Status LeaderExchange::Exchange(uint64_t sequence, Attachment* attachment) {
   const bool sends_last = !members_->survives_losses() && attachment == nullptr && IsFirstNode();
   if (sent_ != sequence && !sends_last) MV_RETURN_IF_NOT_OK(SendContribution(sequence, attachment));
-  for (std::string& early : early_) {
-    if (!early.empty()) (void)Store(std::exchange(early, std::string()), sequence, attachment);
+  if (begun_ != sequence) {
+    begun_ = sequence;
+    for (std::string& early : early_) {
+      if (!early.empty()) (void)Store(std::exchange(early, std::string()), sequence, attachment);
+    }
   }
   Messenger* const messenger = channel_->messenger();
   messenger->Advance();
@@ -115,8 +118,10 @@ bool LeaderExchange::Store(const std::string& bytes, uint64_t sequence, Attachme
   // Second copies, which new leaders send, are ignored. So are contributions to older collectives,
   // since the slots may already hold payloads of a newer one.
   if (theirs.sequence < sequence || theirs.sequence <= latest.load()) return true;
-  const bool is_attached_to_later = theirs.sequence > sequence && !theirs.attached.empty();
-  if (theirs.sequence > latest.load() + 1 || is_attached_to_later) {
+  // What is attached to the next collective can be taken only when this rank has begun it. Without
+  // an attachment, other leaders may already ask for the contribution of a lost node.
+  const bool must_wait = theirs.sequence > sequence && !theirs.attached.empty();
+  if (theirs.sequence > latest.load() + 1 || must_wait) {
     early_[static_cast<size_t>(theirs.node)] = bytes;
     return true;
   }

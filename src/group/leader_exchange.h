@@ -82,10 +82,10 @@ class LeaderExchange {
   ControlChannel* channel_;
   std::vector<int> first_ranks_;         // by node: the first rank of the node
   std::vector<std::vector<int>> ranks_;  // by node: the members of the group
-  // By node: a contribution that arrived before its predecessor, which a lost leader received, or
-  // one with an attachment to a collective that this rank has not begun.
+  // By node: a contribution to the next collective that cannot be stored yet.
   std::vector<std::string> early_;
-  uint64_t sent_ = 0;  // the latest collective whose contribution this rank has sent
+  uint64_t begun_ = 0;  // the latest collective for which the early contributions were stored
+  uint64_t sent_ = 0;   // the latest collective whose contribution this rank has sent
   Instant last_request_{};
 };
 
