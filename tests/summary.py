@@ -52,7 +52,8 @@ def read(folder):
 
 def _reason(skipped):
     """Return why a test was skipped; for a whole module the reason is at the end of the text."""
-    message = skipped.get("message", "").strip()
+    # GoogleTest puts the place of the skip before the reason.
+    message = skipped.get("message", "").strip().rpartition("\n")[2]
     match = re.search(r"(?:Skipped|SkipTest): (.*?)['\"]?\)?$", skipped.text or "")
     return match[1] if message == "collection skipped" and match else message
 

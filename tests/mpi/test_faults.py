@@ -78,7 +78,7 @@ def test_init_times_out_if_a_rank_never_calls_it():
     [
         (
             "nothing",
-            (r"OperationTimeout: rank [01] of 3 .*: mv.init: MPI_Init has not returned within 2",),
+            (r"OperationTimeout: rank [01] of 3 .*: mv.init: MPI_Init has not returned within 6",),
         ),
         ("initializes_mpi", ("OperationTimeout: init: waited for", "rank [01] ends the job")),
         (

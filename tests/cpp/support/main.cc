@@ -32,11 +32,14 @@ std::string FilterFor(const std::string& file) {
 
 int main(int argc, char** argv) {
   std::string file = argc == 2 && argv[1][0] != '-' ? argv[1] : "";
-  // InitGoogleTest opens the file of the results.
+  // InitGoogleTest opens the file of the results. Two programs may run the same tests at the same time,
+  // so the name of the program is a part of the file's name.
   std::string& output = ::testing::GTEST_FLAG(output);
   if (!file.empty() && EndsWith(output, "/")) {
-    output += file + ".xml";
-    std::replace(output.end() - static_cast<int64_t>(file.size()) - 4, output.end(), '/', '_');
+    const std::string program = argv[0];
+    std::string name = program.substr(program.rfind('/') + 1) + "_" + file;
+    std::replace(name.begin(), name.end(), '/', '_');
+    output += name + ".xml";
   }
   ::testing::InitGoogleTest(&argc, argv);
   if (!file.empty()) {

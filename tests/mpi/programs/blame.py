@@ -22,7 +22,8 @@ OTHERS = range(LAST)
 
 def main(how, call, folder):
     """Complete two rounds and a checkpoint; then the last rank fails in the call of the others."""
-    mv.init(sync=True, timeout=2.0 if how == "late" else 60.0)
+    worker.await_start()
+    mv.init(sync=True, timeout=worker.SHORT_TIMEOUT if how == "late" else 60.0)
     table = mv.ArrayTableHandler(5, name="weights")
     calls = {"add_get": lambda: table.add_get(np.ones(5)), "barrier": mv.barrier}
     for _ in range(2):

@@ -7,8 +7,8 @@ import worker
 
 #: The last rank is the one for which the others would wait in MPI_Finalize.
 LAST = worker.SIZE - 1
-#: The timeout, in seconds, of sessions whose ranks wait at the end, and of those that must not.
-SHORT_TIMEOUT, LONG_TIMEOUT = 4.0, 600.0
+#: The timeout, in seconds, of sessions whose ranks must not wait at the end.
+LONG_TIMEOUT = 600.0
 
 
 def elsewhere(how, where, absent):
@@ -18,7 +18,7 @@ def elsewhere(how, where, absent):
     import multiverso as mv
 
     worker.await_start()
-    mv.init(timeout=SHORT_TIMEOUT)
+    mv.init(timeout=worker.SHORT_TIMEOUT)
     if where != "in_session":
         mv.shutdown()
     if worker.RANK == int(absent):
@@ -49,7 +49,7 @@ def loses_after_shutdown():
     import multiverso as mv
 
     worker.await_start()
-    mv.init(timeout=SHORT_TIMEOUT)
+    mv.init(timeout=worker.SHORT_TIMEOUT)
     mv.shutdown()
     worker.announce("ready")
     worker.wait_for("killed")

@@ -11,12 +11,10 @@ import time
 import numpy as np
 import worker
 from cases import TIMEOUT
+from worker import SHORT_TIMEOUT
 
 import multiverso as mv
 from multiverso import api
-
-#: The timeout, in seconds, of sessions whose calls must time out.
-SHORT_TIMEOUT = 2.0
 
 LAST = worker.SIZE - 1
 

@@ -127,7 +127,7 @@ def _end_without_answer(model, kind, rng, how, pid):
 def gets_its_own_answers(seed):
     """Each call gets its own answer, also after calls that ended without theirs."""
     worker.await_start()
-    mv.init(timeout=4.0, peer_timeout=600)
+    mv.init(timeout=worker.SHORT_TIMEOUT, peer_timeout=600)
     model = _Model() if worker.RANK == 0 else None
     if model is None:
         for shape in (SIZE, LARGE):
