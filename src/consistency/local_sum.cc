@@ -198,18 +198,31 @@ void LocalSum::ForElementsOf(const Block& block, const Copy& copy) const {
   copy(begin, end - begin, begin * shape_.element_bytes());
 }
 
-bool LocalSum::StageWhole(const void* delta, char* to, bool is_add_get) {
+TensorExchange LocalSum::ExchangeOf(const Request& request) const {
+  return TensorExchange(shard_->updater(), *shard_->hyper(), *request.tensors, request.out,
+                        request.scale);
+}
+
+bool LocalSum::StageWhole(const Request& request, char* to) {
+  const bool is_exchange = request.kind == RequestKind::kExchange;
+  const bool keeps_own_block = is_exchange || request.kind == RequestKind::kAddGet;
+  const auto* const delta = static_cast<const char*>(request.delta);
   for (int i = 0; i < clocks_->workers() && to != nullptr; ++i) {
     // This worker's own block is staged last, because the worker begins to sum with that block.
     const int owner = (clocks_->me() + 1 + i) % clocks_->workers();
-    if (is_add_get && owner == clocks_->me()) continue;
-    ForElementsOf(blocks_[static_cast<size_t>(owner)],
-                  [&](int64_t /*first*/, int64_t count, int64_t offset) {
-                    std::memcpy(to + offset, static_cast<const char*>(delta) + offset,
-                                static_cast<size_t>(count * shape_.element_bytes()));
-                  });
+    const bool is_kept = keeps_own_block && owner == clocks_->me();
+    if (is_kept && !is_exchange) continue;
+    ForElementsOf(blocks_[static_cast<size_t>(owner)], [&](int64_t first, int64_t count,
+                                                           int64_t offset) {
+      if (is_exchange) {
+        const TensorExchange exchange = ExchangeOf(request);
+        exchange.TakeDelta(first, count, is_kept ? exchange.last(first) : to + offset);
+        return;
+      }
+      std::memcpy(to + offset, delta + offset, static_cast<size_t>(count * shape_.element_bytes()));
+    });
   }
-  return is_add_get;
+  return keeps_own_block;
 }
 
 Status LocalSum::Read(const Request& request, uint64_t rounds, const char* call,
@@ -222,21 +235,28 @@ Status LocalSum::Read(const Request& request, uint64_t rounds, const char* call,
 Status LocalSum::ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
                               const WaitLimit& limit) {
   auto* const out = static_cast<char*>(request.out);
+  const bool is_exchange = request.kind == RequestKind::kExchange;
+  const char* const call = is_exchange ? "sync" : "add_get";
   const OwnBlock own{static_cast<const char*>(request.delta), out};
   // progress->done counts the blocks that have been written to `out`.
   for (; progress->done < clocks_->workers(); ++progress->done) {
     const int owner = (clocks_->me() + static_cast<int>(progress->done)) % clocks_->workers();
     const bool is_own = owner == clocks_->me();
-    MV_RETURN_IF_NOT_OK(
-        WaitForBlock(owner, rounds - 1, is_own ? own : OwnBlock{}, "add_get", limit));
+    MV_RETURN_IF_NOT_OK(WaitForBlock(owner, rounds - 1, is_own ? own : OwnBlock{}, call, limit));
     // The new values of this worker's own block are in `out` already, unless another worker added
     // rows in this round, because a sum by rows does not write to `out`.
-    if (!is_own || !own_block_is_out_) {
-      ForElementsOf(blocks_[static_cast<size_t>(owner)],
-                    [&](int64_t first, int64_t count, int64_t offset) {
-                      shard_->Copy(first, count, out + offset);
-                    });
-    }
+    const bool is_out = is_own && own_block_is_out_;
+    if (is_out && !is_exchange) continue;
+    ForElementsOf(blocks_[static_cast<size_t>(owner)],
+                  [&](int64_t first, int64_t count, int64_t offset) {
+                    if (!is_exchange) return shard_->Copy(first, count, out + offset);
+                    const TensorExchange exchange = ExchangeOf(request);
+                    for (int64_t end = first + count; first < end; first += exchange.kPiece) {
+                      const int64_t piece = std::min(exchange.kPiece, end - first);
+                      if (!is_out) shard_->Copy(first, piece, exchange.last(first));
+                      exchange.Settle(first, piece);
+                    }
+                  });
   }
   return Status::Ok();
 }

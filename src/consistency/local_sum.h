@@ -8,7 +8,8 @@
 // A worker touches lazy rows (shard/lazy_rows.h) before it stages their deltas.
 //
 // A worker in add_get does not stage its own block. The worker sums that block itself, straight
-// from the caller's delta into the caller's result, which saves two copies.
+// from the caller's delta into the caller's result, which saves two copies. An exchange writes its
+// delta of the other blocks to the staging memory, and reads their new values where they are.
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,7 @@
 #include "consistency/staging.h"
 #include "consistency/worker_clocks.h"
 #include "shard/shard.h"
+#include "shard/tensor_exchange.h"
 #include "sum/round_sum.h"
 
 namespace multiverso {
@@ -36,7 +38,7 @@ class LocalSum final : public StagedSum {
   Status Touch(const Request& request, const WaitLimit& limit) override {
     return shard_->Touch(request, limit);
   }
-  bool StageWhole(const void* delta, char* to, bool is_add_get) override;
+  bool StageWhole(const Request& request, char* to) override;
   Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) override;
   bool HasSummed(uint64_t rounds) const override;
   Status Read(const Request& request, uint64_t rounds, const char* call,
@@ -81,6 +83,7 @@ class LocalSum final : public StagedSum {
   Status WaitForBlock(int owner, uint64_t round, const OwnBlock& own, const char* call,
                       const WaitLimit& limit);
   void CollectSources(uint64_t round, const OwnBlock& own);
+  TensorExchange ExchangeOf(const Request& request) const;
   // Sums a stripe and applies the sum to the parameters, as one update. `out`, if not null, spans
   // the whole table and receives the new parameters of the stripe.
   void SumStripe(int64_t stripe, char* out);

@@ -14,7 +14,9 @@ constexpr int32_t kRead = 2;
 }  // namespace
 
 Status Rounds::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (request.kind == RequestKind::kAddGet) return AddGet(request, progress, limit);
+  if (request.kind == RequestKind::kAddGet || request.kind == RequestKind::kExchange) {
+    return AddGet(request, progress, limit);
+  }
   return IsAdd(request.kind) ? Add(request, progress, limit) : Get(request, progress, limit);
 }
 
@@ -55,7 +57,7 @@ void Rounds::Stage(const Request& request, int buffer) {
         staging_.StageRows(index_, buffer, request.row_ids, request.num_ids, request.delta);
   } else {
     char* const to = buffer == Staging::kDeltaBuffer ? nullptr : staging_.values(index_, buffer);
-    keeps_own_block = sum_->StageWhole(request.delta, to, request.kind == RequestKind::kAddGet);
+    keeps_own_block = sum_->StageWhole(request, to);
   }
   add->is_rows = is_rows ? 1 : 0;
   add->buffer = buffer;
@@ -82,15 +84,15 @@ Status Rounds::Add(const Request& request, Progress* progress, const WaitLimit& 
 }
 
 Status Rounds::AddGet(const Request& request, Progress* progress, const WaitLimit& limit) {
-  constexpr char kCall[] = "add_get";
+  const char* const call = request.kind == RequestKind::kExchange ? "sync" : "add_get";
   if (progress->phase == kEnter) {
     MV_RETURN_IF_NOT_OK(sum_->Touch(Request::Touch(), limit));
-    MV_RETURN_IF_NOT_OK(clocks_->AwaitTicks(kCall, limit));
+    MV_RETURN_IF_NOT_OK(clocks_->AwaitTicks(call, limit));
     progress->phase = kStage;
   }
   if (progress->phase == kStage) {
     int buffer = 0;
-    MV_RETURN_IF_NOT_OK(WaitForBuffer(request.delta, kCall, limit, &buffer));
+    MV_RETURN_IF_NOT_OK(WaitForBuffer(request.delta, call, limit, &buffer));
     // The delta is staged first and both ticks are then made together, so that other workers need
     // to fetch this worker's clock only once.
     Stage(request, buffer);

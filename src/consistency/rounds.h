@@ -33,7 +33,7 @@ class Rounds final : public Consistency {
   Status DeltaBuffer(void** buffer, const WaitLimit& limit) override;
   Status View(const void** values, Progress* progress, const WaitLimit& limit) override;
   bool HasRounds() const override { return true; }
-  bool RunsExchange() const override { return false; }
+  bool RunsExchange() const override { return sum_->SumsInPlace(); }
   void PassTo(RequestRunner* runner) override { sum_->PassTo(runner); }
   void Finish() override;
   bool HasFinished() const override { return clocks_->i_have_finished(); }
@@ -51,6 +51,7 @@ class Rounds final : public Consistency {
  private:
   bool is_worker() const { return clocks_->me() >= 0; }
   Status Add(const Request& request, Progress* progress, const WaitLimit& limit);
+  // Runs an add_get or an exchange.
   Status AddGet(const Request& request, Progress* progress, const WaitLimit& limit);
   Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
   // Returns the parameters after the last complete round, for a peek (Request::IsPeek), and for a

@@ -60,9 +60,11 @@ Status SpanningSum::AwaitSummed(uint64_t rounds, const char* call, const WaitLim
   return AwaitRounds(rounds, call, limit, [&] { return HasSummed(rounds); });
 }
 
-bool SpanningSum::StageWhole(const void* delta, char* to, bool is_add_get) {
-  if (is_add_get) words()->is_copy_wanted.store(1, std::memory_order_relaxed);
-  std::memcpy(to, delta, static_cast<size_t>(shape_.layout.bytes()));
+bool SpanningSum::StageWhole(const Request& request, char* to) {
+  if (request.kind == RequestKind::kAddGet) {
+    words()->is_copy_wanted.store(1, std::memory_order_relaxed);
+  }
+  std::memcpy(to, request.delta, static_cast<size_t>(shape_.layout.bytes()));
   return false;
 }
 

@@ -24,7 +24,7 @@ class SpanningSum final : public StagedSum {
   SpanningSum(const StagedShape& shape, int64_t first_row, SpanningMemory memory,
               const Shard* shard, WorkerClocks* clocks, const Membership& members);
 
-  bool StageWhole(const void* delta, char* to, bool is_add_get) override;
+  bool StageWhole(const Request& request, char* to) override;
   void NoteAdd() override;
   Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) override;
   bool HasSummed(uint64_t rounds) const override;

@@ -25,8 +25,8 @@ class StagedSum {
   }
   // Copies a delta of the whole table to this worker's staging memory, or, if `to` is null, uses it
   // where it is. In an add_get, may leave out a block that only this worker sums, in
-  // ReadAfterAdd. Returns whether it did.
-  virtual bool StageWhole(const void* delta, char* to, bool is_add_get) = 0;
+  // ReadAfterAdd. Returns whether it did. If SumsInPlace, the request may be an exchange.
+  virtual bool StageWhole(const Request& request, char* to) = 0;
   // Called after this worker has counted the add that it staged.
   virtual void NoteAdd() {}
   // Waits until the deltas of the first `rounds` rounds have been summed, so that their memory can
@@ -43,12 +43,13 @@ class StagedSum {
   virtual Status Read(const Request& request, uint64_t rounds, const char* call,
                       const WaitLimit& limit) = 0;
   // Waits until the first `rounds` rounds have been applied, the last of which has the delta that
-  // this worker has staged in an add_get, and copies the parameters.
+  // this worker has staged in an add_get or exchange, and copies the parameters.
   virtual Status ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
                               const WaitLimit& limit) = 0;
   // Returns the parameters if workers may read them in place, or null.
   virtual const void* values() const { return nullptr; }
-  // Returns whether workers may stage a delta in place, in the buffer that Staging has for it.
+  // Returns whether workers may write a delta to the memory in which it is summed: their own, in the
+  // buffer that Staging has for it, or that of an exchange.
   virtual bool SumsInPlace() const { return false; }
   // Sets *rounds to the number of rounds that are complete as far as this node knows, and waits
   // until they have been applied. They include those that were complete at that sync point.

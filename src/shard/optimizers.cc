@@ -49,9 +49,10 @@ class Optimizer : public Updater {
   void AddDelta(void* sum, const void* delta, int64_t count) const override {
     kernels::Add(static_cast<T*>(sum), static_cast<const T*>(delta), count);
   }
-  void TakeDelta(const void* current, void* last, int64_t count) const override {
-    T* const gradient = static_cast<T*>(last);
-    kernels::Difference(gradient, gradient, static_cast<const T*>(current), count);
+  void TakeDelta(const void* current, const void* last, void* delta,
+                 int64_t count) const override {
+    kernels::Difference(static_cast<T*>(delta), static_cast<const T*>(last),
+                        static_cast<const T*>(current), count);
   }
   void Settle(const Hyper& /*hyper*/, const void* table, void* current,
               int64_t count) const override {
@@ -272,8 +273,9 @@ class EasgdOptimizer final : public Optimizer<T, 0> {
     return Updater::Duplicates::kRefused;
   }
 
-  void TakeDelta(const void* current, void* last, int64_t count) const override {
-    std::memcpy(last, current, static_cast<size_t>(count) * sizeof(T));
+  void TakeDelta(const void* current, const void* /*last*/, void* delta,
+                 int64_t count) const override {
+    std::memcpy(delta, current, static_cast<size_t>(count) * sizeof(T));
   }
   void Settle(const Hyper& hyper, const void* table, void* current, int64_t count) const override {
     kernels::Pull(static_cast<T*>(current), static_cast<const T*>(table),

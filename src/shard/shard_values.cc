@@ -92,7 +92,7 @@ void ShardValues::Exchange(const Request& exchange, int64_t first, int64_t count
     char* const part_last = last + done * value_bytes_;
     const Update update = UpdateAt(first + done, part_last, part_last, elements, worker);
     if (!is_half_ && !is_scaled && updater_->Exchange(hyper, update, part)) return;
-    updater_->TakeDelta(part, part_last, elements);
+    updater_->TakeDelta(part, part_last, part_last, elements);
     if (is_scaled) Scale(ValueType(dtype_), part_last, elements, exchange.scale);
     Add(first + done, part_last, part_last, elements, worker);
     updater_->Settle(hyper, part_last, part, elements);

@@ -19,11 +19,16 @@ void Scale(DType dtype, void* values, int64_t count, double factor) {
   }
 }
 
-void TensorExchange::TakeDelta(int64_t first, int64_t count) const {
-  tensors_.ForEachPart(first, count, [&](void* part, int64_t done, int64_t elements) {
-    updater_.TakeDelta(part, last(first + done), elements);
-  });
-  if (scale_ != 1) Scale(tensors_.dtype(), last(first), count, scale_);
+void TensorExchange::TakeDelta(int64_t first, int64_t count, char* to) const {
+  const int64_t value_bytes = SizeOf(tensors_.dtype());
+  for (int64_t begin = 0; begin < count; begin += kPiece) {
+    const int64_t piece = std::min(kPiece, count - begin);
+    char* const delta = to + begin * value_bytes;
+    tensors_.ForEachPart(first + begin, piece, [&](void* part, int64_t done, int64_t elements) {
+      updater_.TakeDelta(part, last(first + begin + done), delta + done * value_bytes, elements);
+    });
+    if (scale_ != 1) Scale(tensors_.dtype(), delta, piece, scale_);
+  }
 }
 
 void TensorExchange::Settle(int64_t first, int64_t count) const {
@@ -42,7 +47,7 @@ WireFormat TensorExchange::TakeEncoded(WireFormat format, int64_t first, int64_t
   int64_t num_encoded = 0;
   while (fits && num_encoded < count) {
     const int64_t piece = std::min(kWirePiece, count - num_encoded);
-    TakeDelta(first + num_encoded, piece);
+    TakeDelta(first + num_encoded, piece, last(first + num_encoded));
     num_taken += piece;
     fits = EncodeTaking(format, delta + num_encoded, piece, to + WireBytes(format, num_encoded));
     if (fits) num_encoded = num_taken;
@@ -51,7 +56,7 @@ WireFormat TensorExchange::TakeEncoded(WireFormat format, int64_t first, int64_t
   // Where values were encoded, `delta` holds what rounding took. The sum of this and of the encoded
   // values is exactly the delta.
   AddDecoded(format, to, num_encoded, delta);
-  TakeDelta(first + num_taken, count - num_taken);
+  TakeDelta(first + num_taken, count - num_taken, last(first + num_taken));
   std::memcpy(to, delta, static_cast<size_t>(bytes));
   std::memset(delta, 0, static_cast<size_t>(bytes));
   return WireFormat::kFloat32;

@@ -27,9 +27,12 @@ class TensorExchange {
         last_(static_cast<char*>(last)),
         scale_(scale) {}
 
+  // Elements that stay in a cache between two loops over them.
+  static constexpr int64_t kPiece = 4096;
+
   char* last(int64_t first) const { return last_ + first * SizeOf(tensors_.dtype()); }
-  // Overwrites the last values with the delta.
-  void TakeDelta(int64_t first, int64_t count) const;
+  // Writes the delta, scaled, to `to`. It may overwrite the last values.
+  void TakeDelta(int64_t first, int64_t count, char* to) const;
   // Sets the tensors to the parameters with which the worker continues. The last values have been
   // overwritten with the table's new values.
   void Settle(int64_t first, int64_t count) const;

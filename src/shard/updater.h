@@ -109,8 +109,9 @@ class Updater {
 
   // ---- For ParamSync. Its tensors are `current`; `last` holds their values at the last exchange.
 
-  // Overwrites `last` with the delta that ParamSync adds to the table.
-  virtual void TakeDelta(const void* current, void* last, int64_t count) const = 0;
+  // Writes the delta that ParamSync adds to the table. It may overwrite `last`.
+  virtual void TakeDelta(const void* current, const void* last, void* delta,
+                         int64_t count) const = 0;
   // Sets `current` to the parameters with which the worker continues. `table` holds the table's
   // parameters after the add.
   virtual void Settle(const Hyper& hyper, const void* table, void* current,

@@ -95,7 +95,7 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
 Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) {
   char* const last = last_.data();
   if (table->RunsExchange()) {
-    is_in_flight_ = table->calls_servers();
+    is_in_flight_ = table->calls_servers() || table->EveryGetIsCollective();
     Request exchange = Request::Exchange(tensors_, last);
     exchange.scale = scale_;
     exchange.since = &version_;
@@ -105,7 +105,7 @@ Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) 
   }
   const TensorExchange exchange(table->shard()->updater(), *table->shard()->hyper(), tensors_, last,
                                 scale_);
-  if (!is_in_flight_) exchange.TakeDelta(0, tensors_.count());
+  if (!is_in_flight_) exchange.TakeDelta(0, tensors_.count(), last);
   is_in_flight_ = true;
   MV_RETURN_IF_NOT_OK(table->Run(Request::AddGet(last, last), progress, limit));
   exchange.Settle(0, tensors_.count());

@@ -4,8 +4,8 @@
 // current and last to the table's new values. If the table's updater takes gradients, the sync adds
 // last - current, so that the optimizer steps in the direction in which the worker moved. If the
 // updater takes positions, the sync adds current and moves current towards the table. The sync is
-// a Request::Exchange, which works on stripes and chunks. In sync mode, the whole delta overwrites
-// `last`, and then the table's new values do.
+// a Request::Exchange, which works on stripes and chunks. In sync mode over several nodes, the whole
+// delta overwrites `last`, and then the table's new values do.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,8 @@ void ServerPipeline::Prepare(InFlightRequest* request) {
   if (!IsAdd(chunk.kind)) return;
   if (table_->spec().wire_format() != WireFormat::kFloat32) return Encode(request);
   if (chunk.kind == RequestKind::kExchange) {
-    ExchangeOf(chunk).TakeDelta(chunk.first, chunk.count);
+    const TensorExchange exchange = ExchangeOf(chunk);
+    exchange.TakeDelta(chunk.first, chunk.count, exchange.last(chunk.first));
   }
 }
 

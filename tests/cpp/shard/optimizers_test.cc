@@ -74,7 +74,7 @@ TYPED_TEST(Optimizers, StepInTheDirectionOfTheWorker) {
     UpdaterMemory<T> memory(kind, 3);
     std::vector<T> last(3, 1);
     std::vector<T> current = {3, 1, -1};
-    memory.updater->TakeDelta(current.data(), last.data(), 3);
+    memory.updater->TakeDelta(current.data(), last.data(), last.data(), 3);
     memory.updater->Apply(memory.hyper, memory.UpdateOf(last, last.data()));
     EXPECT_GT(memory.weights[0], 1) << NameOf(kind);
     EXPECT_EQ(memory.weights[1], 1) << NameOf(kind);
@@ -91,7 +91,7 @@ TYPED_TEST(Optimizers, EasgdMovesTheCenterAndThenTheWorker) {
   memory.hyper.values[kElasticForce].store(0.25);
   std::vector<T> last(1, 77);
   std::vector<T> current = {9};
-  memory.updater->TakeDelta(current.data(), last.data(), 1);
+  memory.updater->TakeDelta(current.data(), last.data(), last.data(), 1);
   memory.updater->Apply(memory.hyper, memory.UpdateOf(last, last.data()));
   EXPECT_EQ(memory.weights[0], 3);
   memory.updater->Settle(memory.hyper, last.data(), current.data(), 1);

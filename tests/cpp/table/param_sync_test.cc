@@ -58,6 +58,43 @@ TEST(ParamSync, LosesNothingInAsyncMode) { ExpectSums({Mode::kAsync, 0}, false);
 TEST(ParamSync, LosesNothingWithBoundedStaleness) { ExpectSums({Mode::kStale, 2}, false); }
 TEST(ParamSync, AddsAndGetsOncePerRoundInSyncMode) { ExpectSums({Mode::kSync, 0}, true); }
 
+// The workers make the adds of a round with different calls, and all receive the same values.
+TEST(ParamSync, TakesPartInRoundsWithOtherAdds) {
+  constexpr int64_t kTall = 20'000;
+  constexpr int64_t kColumns = 3;
+  const int64_t rows[] = {5, kTall - 1};
+  const auto run = [&](Session* session, int rank) {
+    Table* const table = ValueOf(Create(session, MatrixOf(kTall, kColumns)));
+    const int64_t counts[] = {7, kTall * kColumns - 7};
+    std::vector<float> values(kTall * kColumns);
+    auto sync = ValueOf(ParamSync::Make(*table, counts, 2, values.data()));
+    ASSERT_TRUE(IsOk(sync->SetScale(*table, 0.5)));
+    const std::vector<float> ones(values.size(), 1);
+    for (int round = 1; round <= 5; ++round) {
+      if (rank == 0) {
+        for (float& value : values) value += 2;
+        ASSERT_TRUE(IsOk(Sync(sync.get(), table, {values.data(), values.data() + 7})));
+      } else if (rank == 1) {
+        ASSERT_TRUE(IsOk(Call(table, Request::AddGet(ones.data(), values.data()))));
+      } else if (round % 2 == 1) {
+        const std::vector<float> fours(2 * kColumns, 4);
+        ASSERT_TRUE(IsOk(Call(table, Request::AddRows(rows, 2, fours.data()))));
+        values = Values<float>(table);
+      } else {
+        ASSERT_TRUE(IsOk(Call(table, Request::Add(ones.data()))));
+        values = Values<float>(table);
+      }
+      const int odd = (round + 1) / 2;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const auto row = static_cast<int64_t>(i) / kColumns;
+        const int of_rows = row == rows[0] || row == rows[1] ? 4 * odd : 0;
+        ASSERT_EQ(values[i], 2 * round + (round - odd) + of_rows) << "round " << round << ", " << i;
+      }
+    }
+  };
+  RunJob(AllOf(3), run, {Mode::kSync, 0});
+}
+
 TEST(ParamSync, RejectsTensorsThatDoNotMatchTheTable) {
   RunJob(AllOf(1), [](Session* session, int /*rank*/) {
     Table* const table = ValueOf(Create(session, ArrayOf(5)));
