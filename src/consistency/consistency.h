@@ -71,8 +71,6 @@ class Consistency {
 
   // Returns whether calls are parts of rounds, for which other workers wait.
   virtual bool HasRounds() const { return false; }
-  // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
-  virtual bool RunsExchange() const { return true; }
   // Announces that this worker joins no further rounds. The others then continue without it.
   virtual void Finish() {}
   virtual bool HasFinished() const { return false; }

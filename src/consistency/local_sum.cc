@@ -199,8 +199,7 @@ void LocalSum::ForElementsOf(const Block& block, const Copy& copy) const {
 }
 
 TensorExchange LocalSum::ExchangeOf(const Request& request) const {
-  return TensorExchange(shard_->updater(), *shard_->hyper(), *request.tensors, request.out,
-                        request.scale);
+  return TensorExchange(shard_->updater(), *shard_->hyper(), request);
 }
 
 bool LocalSum::StageWhole(const Request& request, char* to) {

@@ -33,7 +33,6 @@ class Rounds final : public Consistency {
   Status DeltaBuffer(void** buffer, const WaitLimit& limit) override;
   Status View(const void** values, Progress* progress, const WaitLimit& limit) override;
   bool HasRounds() const override { return true; }
-  bool RunsExchange() const override { return sum_->SumsInPlace(); }
   void PassTo(RequestRunner* runner) override { sum_->PassTo(runner); }
   void Finish() override;
   bool HasFinished() const override { return clocks_->i_have_finished(); }

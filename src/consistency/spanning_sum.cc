@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shard/tensor_exchange.h"
+
 namespace multiverso {
 
 SpanningSum::SpanningSum(const StagedShape& shape, int64_t first_row, SpanningMemory memory,
@@ -61,8 +63,13 @@ Status SpanningSum::AwaitSummed(uint64_t rounds, const char* call, const WaitLim
 }
 
 bool SpanningSum::StageWhole(const Request& request, char* to) {
-  if (request.kind == RequestKind::kAddGet) {
+  if (request.kind != RequestKind::kAdd) {
     words()->is_copy_wanted.store(1, std::memory_order_relaxed);
+  }
+  if (request.kind == RequestKind::kExchange) {
+    TensorExchange(shard_->updater(), *shard_->hyper(), request)
+        .TakeDelta(0, request.tensors->count(), to);
+    return false;
   }
   std::memcpy(to, request.delta, static_cast<size_t>(shape_.layout.bytes()));
   return false;
@@ -151,7 +158,13 @@ Status SpanningSum::Read(const Request& request, uint64_t rounds, const char* ca
 
 Status SpanningSum::ReadAfterAdd(const Request& request, uint64_t rounds, Progress* /*progress*/,
                                  const WaitLimit& limit) {
-  return Read(request, rounds, "add_get", limit);
+  const bool is_exchange = request.kind == RequestKind::kExchange;
+  MV_RETURN_IF_NOT_OK(Read(request, rounds, is_exchange ? "sync" : "add_get", limit));
+  if (is_exchange) {
+    TensorExchange(shard_->updater(), *shard_->hyper(), request)
+        .Settle(0, request.tensors->count());
+  }
+  return Status::Ok();
 }
 
 }  // namespace multiverso

@@ -25,7 +25,7 @@ class StagedSum {
   }
   // Copies a delta of the whole table to this worker's staging memory, or, if `to` is null, uses it
   // where it is. In an add_get, may leave out a block that only this worker sums, in
-  // ReadAfterAdd. Returns whether it did. If SumsInPlace, the request may be an exchange.
+  // ReadAfterAdd. Returns whether it did. Of an exchange, computes the delta there.
   virtual bool StageWhole(const Request& request, char* to) = 0;
   // Called after this worker has counted the add that it staged.
   virtual void NoteAdd() {}
@@ -48,8 +48,7 @@ class StagedSum {
                               const WaitLimit& limit) = 0;
   // Returns the parameters if workers may read them in place, or null.
   virtual const void* values() const { return nullptr; }
-  // Returns whether workers may write a delta to the memory in which it is summed: their own, in the
-  // buffer that Staging has for it, or that of an exchange.
+  // Returns whether workers may stage a delta in place, in the buffer that Staging has for it.
   virtual bool SumsInPlace() const { return false; }
   // Sets *rounds to the number of rounds that are complete as far as this node knows, and waits
   // until they have been applied. They include those that were complete at that sync point.

@@ -237,7 +237,7 @@ struct Request : RequestFields {
   // Adds the difference between `tensors` and `last`, which covers the whole table, and writes the
   // new parameters to both, stripe by stripe. An exchange that is aborted between two stripes has
   // completed the earlier stripes and not touched the others, so the caller can repeat it. Over
-  // several nodes, the last values of elements that are in flight when it fails are undefined.
+  // several nodes and in sync mode, the last values are undefined if it fails.
   static Request Exchange(const TensorList& tensors, void* last) {
     Request request = Of(RequestKind::kExchange, last, last);
     request.tensors = &tensors;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "shard/hyper.h"
+#include "shard/request.h"
 #include "shard/tensor_list.h"
 #include "shard/updater.h"
 #include "shard/wire_format.h"
@@ -17,15 +18,14 @@ void Scale(DType dtype, void* values, int64_t count, double factor);
 // Elements are counted from the first element of the table.
 class TensorExchange {
  public:
-  // `last` are the values of the whole table after the last exchange. The arguments must outlive
-  // the object.
-  TensorExchange(const Updater& updater, const Hyper& hyper, const TensorList& tensors, void* last,
-                 double scale)
+  // The steps of a Request::Exchange. The updater, its hyper-parameters and what the request refers
+  // to must outlive the object.
+  TensorExchange(const Updater& updater, const Hyper& hyper, const Request& request)
       : updater_(updater),
         hyper_(hyper),
-        tensors_(tensors),
-        last_(static_cast<char*>(last)),
-        scale_(scale) {}
+        tensors_(*request.tensors),
+        last_(static_cast<char*>(request.out)),
+        scale_(request.scale) {}
 
   // Elements that stay in a cache between two loops over them.
   static constexpr int64_t kPiece = 4096;
@@ -49,7 +49,7 @@ class TensorExchange {
   const Updater& updater_;
   const Hyper& hyper_;
   const TensorList& tensors_;
-  char* last_;
+  char* last_;    // the values of the whole table after the last exchange
   double scale_;  // Request::scale
 };
 

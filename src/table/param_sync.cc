@@ -6,7 +6,6 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "shard/tensor_exchange.h"
 
 namespace multiverso {
 namespace {
@@ -93,22 +92,11 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
 }
 
 Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) {
-  char* const last = last_.data();
-  if (table->RunsExchange()) {
-    is_in_flight_ = table->calls_servers() || table->EveryGetIsCollective();
-    Request exchange = Request::Exchange(tensors_, last);
-    exchange.scale = scale_;
-    exchange.since = &version_;
-    MV_RETURN_IF_NOT_OK(table->Run(exchange, progress, limit));
-    is_in_flight_ = false;
-    return Status::Ok();
-  }
-  const TensorExchange exchange(table->shard()->updater(), *table->shard()->hyper(), tensors_, last,
-                                scale_);
-  if (!is_in_flight_) exchange.TakeDelta(0, tensors_.count(), last);
-  is_in_flight_ = true;
-  MV_RETURN_IF_NOT_OK(table->Run(Request::AddGet(last, last), progress, limit));
-  exchange.Settle(0, tensors_.count());
+  is_in_flight_ = table->calls_servers() || table->EveryGetIsCollective();
+  Request exchange = Request::Exchange(tensors_, last_.data());
+  exchange.scale = scale_;
+  exchange.since = &version_;
+  MV_RETURN_IF_NOT_OK(table->Run(exchange, progress, limit));
   is_in_flight_ = false;
   return Status::Ok();
 }

@@ -4,8 +4,8 @@
 // current and last to the table's new values. If the table's updater takes gradients, the sync adds
 // last - current, so that the optimizer steps in the direction in which the worker moved. If the
 // updater takes positions, the sync adds current and moves current towards the table. The sync is
-// a Request::Exchange, which works on stripes and chunks. In sync mode over several nodes, the whole
-// delta overwrites `last`, and then the table's new values do.
+// a Request::Exchange, which works on stripes and chunks. In sync mode, a part of the delta
+// overwrites `last`, and then the table's new values do.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class ParamSync {
   ParamSync(TensorList tensors, Segment last);
 
   TensorList tensors_;
-  Segment last_;         // the table's values after the last sync, or the delta of the current sync
+  Segment last_;         // the table's values after the last sync
   int64_t version_ = 0;  // of the last values (ExchangeChanges)
   double scale_ = 1;
   // If a sync fails while this is true, later syncs fail, since the last values are lost.

@@ -58,8 +58,7 @@ Status ServerPipeline::SendNext(InFlightRequest* request) {
 
 TensorExchange ServerPipeline::ExchangeOf(const Request& request) const {
   const Shard& shard = *table_->shard();
-  return TensorExchange(shard.updater(), *shard.hyper(), *request.tensors, request.out,
-                        request.scale);
+  return TensorExchange(shard.updater(), *shard.hyper(), request);
 }
 
 void ServerPipeline::Prepare(InFlightRequest* request) {

@@ -98,8 +98,6 @@ class Table {
   // if a row is named twice and the updater does not allow it.
   Result<std::shared_ptr<const ArrangedAdd>> Arrange(Request* request) const;
 
-  // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
-  bool RunsExchange() const { return consistency()->RunsExchange(); }
   // Returns whether every get, and not only get(sync=True), returns the same on all workers.
   bool EveryGetIsCollective() const { return context_.mode.sums_in_rounds(); }
   // Returns whether calls run on the servers of several nodes. In sync mode they run in the table's

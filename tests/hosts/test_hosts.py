@@ -145,7 +145,7 @@ def test_only_rank_of_a_host_is_named_at_once_when_it_is_killed(two_hosts, mode)
 
 def test_unreachable_host_is_named_after_the_timeout(two_hosts):
     unreachable = two_hosts.addresses[1]
-    with start_three_ranks(two_hosts, "async", "2") as job:
+    with start_three_ranks(two_hosts, "async", "4") as job:
         job.wait_for("ready")
         two_hosts.pull_cable(unreachable)
         try:

@@ -206,7 +206,7 @@ def test_every_survivor_of_a_round_names_the_dead_rank(number, rng, record_prope
 
 
 def test_suspended_rank_is_excluded_and_learns_of_it():
-    with launch.Job("losses.py", "waits_for_a_suspended_rank", "2", np=3) as job:
+    with launch.Job("losses.py", "waits_for_a_suspended_rank", "4", np=3) as job:
         job.wait_for("ready")
         job.suspend(1)
         job.announce("suspended")
@@ -274,7 +274,7 @@ def test_node_whose_ranks_all_die_is_named_at_once(np, per_node, nodes, mode):
 
 def test_silent_single_rank_node_is_named_after_peer_timeout():
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
-    with launch.Job("losses.py", "loses_nodes", "async", "2", np=2, survives=True, **nodes) as job:
+    with launch.Job("losses.py", "loses_nodes", "async", "4", np=2, survives=True, **nodes) as job:
         job.wait_for("ready")
         job.suspend(1)
         job.announce("killed")

@@ -93,6 +93,7 @@ TEST(ParamSync, TakesPartInRoundsWithOtherAdds) {
     }
   };
   RunJob(AllOf(3), run, {Mode::kSync, 0});
+  RunSpanningJob(AllOf(3), /*ranks_per_node=*/2, /*delay=*/4, /*seed=*/1, run, {Mode::kSync, 0});
 }
 
 TEST(ParamSync, RejectsTensorsThatDoNotMatchTheTable) {

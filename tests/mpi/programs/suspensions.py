@@ -163,7 +163,7 @@ def gets_its_own_answers(seed):
 def loses_a_silent_node(mode):
     """Ranks call a node that has been silent for longer than peer_timeout, and then resumes."""
     options = {"continue": {"on_peer_lost": "continue"}, "sync": {"sync": True}}.get(mode, {})
-    mv.init(timeout=60, peer_timeout=2.0, **options)
+    mv.init(timeout=60, peer_timeout=4.0, **options)
     array = mv.ArrayTableHandler(90, name="w")
     matrix = mv.MatrixTableHandler(9, 4)
     table = mv.HashTableHandler(1, 1000)
