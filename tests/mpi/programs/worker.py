@@ -13,8 +13,8 @@ from pathlib import Path
 #: Seconds after which a rank stops waiting for an announcement.
 WAIT_TIMEOUT = 100.0
 
-#: The timeout, in seconds, of sessions whose calls must time out. Their start must not, and takes half
-#: a second where three jobs share a core.
+#: The timeout, in seconds, of sessions whose calls must time out. Their start must not, and takes
+#: half a second where three jobs share a core.
 SHORT_TIMEOUT = 6.0
 
 #: The attributes of an error about another rank.
