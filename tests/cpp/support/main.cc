@@ -32,8 +32,8 @@ std::string FilterFor(const std::string& file) {
 
 int main(int argc, char** argv) {
   std::string file = argc == 2 && argv[1][0] != '-' ? argv[1] : "";
-  // InitGoogleTest opens the file of the results. Two programs may run the same tests at the same time,
-  // so the name of the program is a part of the file's name.
+  // InitGoogleTest opens the file of the results. Two programs may run the same tests at the same
+  // time, so the name of the program is a part of the file's name.
   std::string& output = ::testing::GTEST_FLAG(output);
   if (!file.empty() && EndsWith(output, "/")) {
     const std::string program = argv[0];
