@@ -39,8 +39,7 @@ class AddUpdater final : public Updater {
     return true;
   }
 
-  void TakeDelta(const void* current, const void* last, void* delta,
-                 int64_t count) const override {
+  void TakeDelta(const void* current, const void* last, void* delta, int64_t count) const override {
     kernels::Difference(static_cast<T*>(delta), static_cast<const T*>(current),
                         static_cast<const T*>(last), count);
   }

@@ -49,8 +49,7 @@ class Optimizer : public Updater {
   void AddDelta(void* sum, const void* delta, int64_t count) const override {
     kernels::Add(static_cast<T*>(sum), static_cast<const T*>(delta), count);
   }
-  void TakeDelta(const void* current, const void* last, void* delta,
-                 int64_t count) const override {
+  void TakeDelta(const void* current, const void* last, void* delta, int64_t count) const override {
     kernels::Difference(static_cast<T*>(delta), static_cast<const T*>(last),
                         static_cast<const T*>(current), count);
   }
