@@ -8,8 +8,8 @@
 // A worker touches lazy rows (shard/lazy_rows.h) before it stages their deltas.
 //
 // A worker in add_get does not stage its own block. The worker sums that block itself, straight
-// from the caller's delta into the caller's result, which saves two copies. An exchange writes its
-// delta of the other blocks to the staging memory, and reads their new values where they are.
+// from the caller's delta into the caller's result, which saves two copies. An exchange
+// computes its delta of the other blocks in the staging memory.
 #pragma once
 
 #include <atomic>
