@@ -113,7 +113,7 @@ Status Transfer::Run(const WaitLimit& limit) {
 }
 
 void Transfer::StageChunk(int64_t chunk) {
-  if (workers_ == 1 && !is_reduction()) return;
+  if (workers_ == 1) return;
   const auto stage = [&](const Part& part, char* to) {
     const int64_t count = CountIn(part, chunk);
     if (count == 0) return;
@@ -121,7 +121,7 @@ void Transfer::StageChunk(int64_t chunk) {
   };
   if (sends_to_all()) return stage(call_.sent[0], Staged(me_, 0));
   for (int worker = 0; worker < workers_; ++worker) {
-    if (worker != me_ || is_reduction()) stage(SentTo(worker), Staged(me_, worker));
+    if (worker != me_) stage(SentTo(worker), Staged(me_, worker));
   }
 }
 
@@ -196,7 +196,8 @@ void Transfer::CombineChunk(int64_t chunk) {
   for (int64_t begin = 0; begin < end; begin += sum.at_a_time()) {
     const int64_t offset = begin * element_bytes();
     for (int worker = 0; worker < workers_; ++worker) {
-      terms[static_cast<size_t>(worker)] = {worker, Staged(worker, me_) + offset};
+      const char* const from = worker == me_ ? ElementOf(SentTo(me_), chunk) : Staged(worker, me_);
+      terms[static_cast<size_t>(worker)] = {worker, from + offset};
     }
     sum.Store(terms, std::min(sum.at_a_time(), end - begin), ElementOf(part, chunk) + offset);
   }

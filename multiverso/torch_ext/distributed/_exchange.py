@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import distributed
 
-from multiverso.errors import OperationTimeout, PeerLostError, StateError
+from multiverso.errors import MultiversoError, OperationTimeout, PeerLostError, StateError
 
 #: A rank waits for other hosts for this part of the timeout, and then tells its own host, whose
 #: ranks wait for it.
@@ -34,8 +34,11 @@ class Swap(NamedTuple):
 
         """
         for rank, work in self.works:
-            with self.exchange.names(rank):
+            begun = time.monotonic()
+            try:
                 work.wait()
+            except RuntimeError as error:
+                raise self.exchange.named(error, rank, begun) from error
 
 
 class Exchange:
@@ -80,16 +83,23 @@ class Exchange:
         )
 
     def begin(self, sent: Mapping[int, torch.Tensor], received: Mapping[int, torch.Tensor]) -> Swap:
-        """Start to send tensors to ranks, and to receive tensors from ranks."""
+        """Start to send tensors to ranks, and to receive tensors from ranks.
+
+        Those between two ranks arrive in the order of these calls.
+        """
         if self._gloo is None:
             msg = "this rank has left the group"
             raise StateError(msg)
         works = []
-        for call, tensors in ((self._gloo.send, sent), (self._gloo.recv, received)):
+        # A sender of gloo waits until the receiver is ready.
+        for call, tensors in ((self._gloo.recv, received), (self._gloo.send, sent)):
             for rank, tensor in tensors.items():
                 if tensor.numel():  # gloo lacks some types, so it moves bytes.
-                    with self.names(rank):
+                    begun = time.monotonic()
+                    try:
                         works.append((rank, call([tensor.view(-1).view(torch.uint8)], rank, 0)))
+                    except RuntimeError as error:
+                        raise self.named(error, rank, begun) from error
         return Swap(self, works)
 
     def leave(self, reason: str) -> None:
@@ -99,23 +109,14 @@ class Exchange:
         self._gloo.abort()
         self._gloo = None  # This closes its connections, which ends the waits of the others.
 
-    @contextlib.contextmanager
-    def names(self, rank: int) -> Iterator[None]:
-        """Raise an error that names the rank for an error of gloo."""
-        begun = time.monotonic()
-        try:
-            yield
-        except RuntimeError as error:
-            host = next(ranks for ranks in self._hosts if rank in ranks)
-            text, key = f"rank {rank}, on the host of the ranks {host}", f"left/{rank}"
-            with contextlib.suppress(distributed.DistError):
-                if self._store.check([key]):
-                    reason = self._store.get(key).decode()
-                    msg = f"{text}, left ({reason})"
-                    raise PeerLostError(msg) from error
-            limit = self._limit.total_seconds()
-            if time.monotonic() - begun >= limit:
-                msg = f"waited {limit:g} s for {text}"
-                raise OperationTimeout(msg) from error
-            msg = f"{text}, is lost: {error}"
-            raise PeerLostError(msg) from error
+    def named(self, error: RuntimeError, rank: int, begun: float) -> MultiversoError:
+        """Return the error that names a rank for one of gloo, after a wait that began then."""
+        host = next(ranks for ranks in self._hosts if rank in ranks)
+        text, key = f"rank {rank}, on the host of the ranks {host}", f"left/{rank}"
+        with contextlib.suppress(distributed.DistError):
+            if self._store.check([key]):
+                return PeerLostError(f"{text}, left ({self._store.get(key).decode()})")
+        limit = self._limit.total_seconds()
+        if time.monotonic() - begun >= limit:
+            return OperationTimeout(f"waited {limit:g} s for {text}")
+        return PeerLostError(f"{text}, is lost: {error}")

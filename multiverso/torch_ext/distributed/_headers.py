@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from multiverso._native import capi
 from multiverso.errors import MismatchError
@@ -39,57 +40,52 @@ _FIXED: Final = 4
 _NONE: Final = -1
 
 
-def header_of(call: Call, ranks: int) -> torch.Tensor:
-    """Return what a rank tells the others of its call, as integers."""
+def length(ranks: int) -> int:
+    """Return the number of integers of a header."""
+    return _FIXED + 2 * ranks
+
+
+def write(header: NDArray[np.int64], call: Call, ranks: int) -> None:
+    """Write what a rank tells the others of its call."""
     combines = call.op is not None
     unit = 1 if combines else call.dtype.itemsize
-    fixed = [
-        call.kind,
-        call.op if combines else _NONE,
-        DTYPES[call.dtype] if combines else _NONE,
-        call.root,
-    ]
-    header = torch.zeros(_FIXED + 2 * ranks, dtype=torch.int64)
-    header[:_FIXED] = torch.tensor(fixed)
+    header[:] = 0
+    header[0] = call.kind
+    header[1] = _NONE if call.op is None else call.op
+    header[2] = DTYPES[call.dtype] if combines else _NONE
+    header[3] = call.root
     for first, parts in ((_FIXED, call.sent), (_FIXED + ranks, call.received)):
-        if parts:
-            counts = torch.tensor([part.size * unit for part in parts])
-            header[first : first + len(parts)] = counts
-    return header
+        header[first : first + len(parts)] = [part.size * unit for part in parts]
 
 
-def require_match(headers: torch.Tensor) -> None:
+def require_match(headers: NDArray[np.int64]) -> None:
     """Raise MismatchError unless the ranks, each of which has a row, make one call."""
-    ranks = headers.shape[0]
-    differs = (headers[:, :_FIXED] != headers[0, :_FIXED]).any(dim=1)
-    for rank in differs.nonzero()[:1]:
-        _fail(headers, 0, int(rank))
+    ranks = len(headers)
+    _fail_first(headers, (headers[:1, :_FIXED] != headers[:, :_FIXED]).any(axis=1)[None])
     sent, received = headers[:, _FIXED : _FIXED + ranks], headers[:, _FIXED + ranks :]
     kind = int(headers[0, 0])
     if kind in _EQUAL:
-        wrong = (received != received[0]).any(dim=1)
-        pairs = [(0, int(rank)) for rank in wrong.nonzero()[:1]]
+        differs = (received[:1] != received).any(axis=1)[None]
     elif kind == capi.MV_CALL_ALL_GATHER:  # Each rank receives what the others send to all.
-        pairs = _first_pair(received.t() != sent[:, :1])
+        differs = received.T != sent[:, :1]
     elif kind == capi.MV_CALL_REDUCE_SCATTER:
-        pairs = _first_pair(sent != received[:, 0])
+        differs = sent != received[:, 0]
     else:
-        pairs = _first_pair(sent != received.t())
-    for pair in pairs:
-        _fail(headers, *pair)
+        differs = sent != received.T
+    _fail_first(headers, differs)
 
 
-def _first_pair(differs: torch.Tensor) -> list[tuple[int, int]]:
-    return [(int(sender), int(receiver)) for sender, receiver in differs.nonzero()[:1]]
-
-
-def _fail(headers: torch.Tensor, one: int, other: int) -> None:
-    ranks = headers.shape[0]
+def _fail_first(headers: NDArray[np.int64], differs: NDArray[np.bool_]) -> None:
+    """Raise MismatchError for the first pair of ranks whose calls differ, if there is one."""
+    if not differs.any():
+        return
+    one, other = np.argwhere(differs)[0]
+    ranks = len(headers)
     calls = [f"rank {rank} called {_words(headers[rank], ranks)}" for rank in (one, other)]
     raise MismatchError(", but ".join(calls))
 
 
-def _words(header: torch.Tensor, ranks: int) -> str:
+def _words(header: NDArray[np.int64], ranks: int) -> str:
     kind, op, dtype, root, *counts = header.tolist()
     sent, received = counts[:ranks], counts[ranks:]
     text = _NAMES[kind]

@@ -7,24 +7,18 @@ error on all of them.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import c_byte, c_int32
 from typing import Final
 
 import torch
 
 from multiverso._native import capi
-from multiverso.torch_ext.distributed import _headers
+from multiverso.torch_ext.distributed._buffers import CHUNK_BYTES, Buffers
 from multiverso.torch_ext.distributed._calls import DTYPES, Call, SharedMemory, Span, span
 from multiverso.torch_ext.distributed._combining import combine_pairwise
-from multiverso.torch_ext.distributed._exchange import Exchange
-
-#: The bytes that leaders exchange at once, while the ranks of a host combine the next ones.
-_CHUNK_BYTES: Final = 1 << 21
-
-#: Tensors up to this size travel with the descriptions of the calls, which saves an exchange.
-_SMALL_BYTES: Final = 4096
+from multiverso.torch_ext.distributed._descriptions import SMALL_BYTES, Descriptions
+from multiverso.torch_ext.distributed._exchange import Exchange, Swap
 
 _HALVES: Final = (torch.float16, torch.bfloat16)
 
@@ -51,8 +45,8 @@ class HostCalls:
         self._memory, self._exchange = memory, exchange
         self._hosts, self._here, self._rank = hosts, hosts[exchange.place], rank
         self._order = [rank for ranks in hosts for rank in ranks]
-        # Where the blocks of the hosts, one after the other, have the row of each rank.
-        self._row_of_rank = torch.tensor(self._order).argsort()
+        self._descriptions = Descriptions(memory, exchange, hosts)
+        self._buffers = Buffers()
 
     def make(self, call: Call) -> None:
         """Make a call.
@@ -66,8 +60,7 @@ class HostCalls:
 
         """
         small = _small(call)
-        headers, contents = self._describe(_headers.header_of(call, len(self._order)), small)
-        _headers.require_match(headers)
+        contents = self._descriptions.swap(call, small)
         if small is not None:
             self._combine_small(contents, _tensor(call.received[0], call.dtype), call.op)
             return
@@ -80,25 +73,6 @@ class HostCalls:
             capi.MV_CALL_BARRIER: lambda _: None,  # The ranks have met to compare their calls.
         }
         kinds[call.kind](call)
-
-    def _describe(
-        self, header: torch.Tensor, small: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the headers and the small tensors of all ranks, by rank. Waits for all ranks."""
-        size = header.numel() * header.element_size()
-        mine = torch.zeros(size + _SMALL_BYTES, dtype=torch.uint8)
-        mine[:size] = header.view(torch.uint8)
-        if small is not None:
-            mine[size : size + small.numel()] = small
-        found = mine.new_empty((len(self._order), mine.numel()))
-        blocks = found.split([len(ranks) for ranks in self._hosts])
-        here = blocks[self._exchange.place]
-        rows = [span(row) for row in here]
-        self._memory.run(Call(capi.MV_CALL_ALL_GATHER, mine.dtype, [span(mine)], rows))
-        self._exchange.swap([here] * len(blocks), blocks).wait()
-        self._give_host(found)
-        by_rank = found[self._row_of_rank]
-        return by_rank[:, :size].contiguous().view(header.dtype), by_rank[:, size:]
 
     def _give_host(self, tensor: torch.Tensor, root: int = 0) -> None:
         """Give the ranks of this host the tensor of one of them."""
@@ -113,29 +87,102 @@ class HostCalls:
         size = tensor.numel() * tensor.element_size()
         terms = [_wide(row[:size].clone().view(tensor.dtype)) for row in contents]
         code = _without_mean(op)
-        sums = [combine_pairwise([terms[rank] for rank in ranks], code) for ranks in self._hosts]
-        self._store(combine_pairwise(sums, code), tensor, op)
+        for ranks in self._hosts:
+            combine_pairwise([terms[rank] for rank in ranks], code, terms[ranks[0]])
+        total = terms[0]  # The first host has the first rank.
+        combine_pairwise([terms[ranks[0]] for ranks in self._hosts], code, total)
+        self._store(total, tensor, op)
 
     def _aggregate(self, call: Call) -> None:
         self._combine(_tensor(call.received[0], call.dtype), call.op)
 
-    def _reduce_scatter(self, call: Call) -> None:
-        whole = torch.cat([_tensor(part, call.dtype) for part in call.sent])
-        self._combine(whole, call.op)
-        mine = whole.split([part.size for part in call.sent])[self._rank]
-        _tensor(call.received[0], call.dtype).copy_(mine)
-
     def _combine(self, tensor: torch.Tensor, op: int | None) -> None:
         """Combine a flat tensor over all ranks, in place."""
-        values, code = _wide(tensor), _without_mean(op)
-        running: deque[Iterator[None]] = deque()
-        for chunk in values.split(_CHUNK_BYTES // values.element_size()):
-            running = deque(steps for steps in running if _goes_on(steps))
-            running.append(self._steps(chunk, code))
-            next(running[-1])
-        while running:
-            running = deque(steps for steps in running if _goes_on(steps))
-        self._store(values, tensor, op)
+        chunks = tensor.split(_chunk_length(tensor.dtype))
+        _overlap(self._combine_chunk(chunk, op) for chunk in chunks)
+
+    def _combine_chunk(self, chunk: torch.Tensor, op: int | None) -> Iterator[None]:
+        """Combine a chunk in steps, between which those of other chunks can be done."""
+        values = chunk
+        if chunk.dtype in _HALVES:
+            values = self._buffers.take(chunk.numel(), torch.float32).copy_(chunk)
+        self._aggregate_here(values, op)
+        parts = values.tensor_split(len(self._hosts))  # Each leader combines one for all.
+        mine = parts[self._exchange.place]
+        room, terms = self._room_for_terms(mine)
+        swap = self._exchange.swap(parts, terms)
+        yield
+        swap.wait()
+        if self._exchange.is_leader:
+            combine_pairwise(terms, _without_mean(op), mine)
+        self._buffers.give_back(room)
+        swap = self._exchange.swap([mine] * len(parts), parts)
+        yield
+        swap.wait()
+        self._give_host(values)
+        self._store(values, chunk, op)
+        if values is not chunk:
+            self._buffers.give_back(values)
+
+    def _reduce_scatter(self, call: Call) -> None:
+        parts = [_tensor(part, call.dtype) for part in call.sent]
+        mine = _tensor(call.received[0], call.dtype)
+        count = sum(part.numel() for part in parts)
+        length = _chunk_length(call.dtype)
+        if count <= length:  # One exchange of everything, in place of one for each rank.
+            whole = torch.cat(parts, out=self._buffers.take(count, call.dtype))
+            self._combine(whole, call.op)
+            mine.copy_(whole.split([part.numel() for part in parts])[self._rank])
+            self._buffers.give_back(whole)
+            return
+        results = iter(mine.split(length))
+        _overlap(
+            self._combine_for(rank, chunk, next(results) if rank == self._rank else None, call.op)
+            for rank in self._order
+            for chunk in parts[rank].split(length)
+        )
+
+    def _combine_for(
+        self, rank: int, chunk: torch.Tensor, result: torch.Tensor | None, op: int | None
+    ) -> Iterator[None]:
+        """Combine a chunk for one rank, which has a `result` to store it in, in steps."""
+        values = self._sum_here(chunk, op)
+        home, nothing = next(ranks for ranks in self._hosts if rank in ranks), values[:0]
+        number = len(self._hosts)
+        if home is self._here:
+            room, terms = self._room_for_terms(values)
+            swap = self._exchange.swap([nothing] * number, terms)
+        else:
+            room, sent = nothing, [values if ranks is home else nothing for ranks in self._hosts]
+            swap = self._exchange.swap(sent, [nothing] * number)
+        yield
+        swap.wait()
+        if home is self._here:
+            if self._exchange.is_leader:
+                combine_pairwise(terms, _without_mean(op), values)
+            self._buffers.give_back(room)
+            if rank != home[0]:
+                self._give_host(values)
+        if result is not None:
+            self._store(values, result, op)
+        self._buffers.give_back(values)
+
+    def _sum_here(self, chunk: torch.Tensor, op: int | None) -> torch.Tensor:
+        """Return the chunks of this host combined, in a buffer, in the type of sums."""
+        values = self._buffers.take(chunk.numel(), _type_of_sums(chunk.dtype)).copy_(chunk)
+        self._aggregate_here(values, op)
+        return values
+
+    def _aggregate_here(self, values: torch.Tensor, op: int | None) -> None:
+        self._memory.aggregate(c_int32(_without_mean(op)), c_int32(DTYPES[values.dtype]), values)
+
+    def _room_for_terms(self, mine: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return a buffer, and a term for each host in it, of which this host's is `mine`."""
+        place, count = self._exchange.place, mine.numel()
+        others = len(self._hosts) - 1
+        room = self._buffers.take(others * count, mine.dtype)
+        terms = [room[i * count : (i + 1) * count] for i in range(others)]
+        return room, [*terms[:place], mine, *terms[place:]]
 
     def _store(self, values: torch.Tensor, tensor: torch.Tensor, op: int | None) -> None:
         """Store a combination in a tensor, which may be the same memory."""
@@ -144,55 +191,61 @@ class HostCalls:
         if values is not tensor:
             tensor.copy_(values)
 
-    def _steps(self, chunk: torch.Tensor, code: int) -> Iterator[None]:
-        """Combine a chunk in steps, between which those of other chunks can be done."""
-        self._memory.aggregate(c_int32(code), c_int32(DTYPES[chunk.dtype]), chunk)
-        # Two leaders exchange all they have. More of them add a part each, which moves less.
-        number = len(self._hosts)
-        parts = [chunk] * number if number == 2 else chunk.tensor_split(number)
-        mine = parts[self._exchange.place]
-        terms = [torch.empty_like(mine) if self._exchange.is_leader else mine for _ in parts]
-        terms[self._exchange.place] = mine
-        swap = self._exchange.swap(parts, terms)
-        yield
-        swap.wait()
-        if self._exchange.is_leader:
-            mine.copy_(combine_pairwise(terms, code))
-        if number > 2:
-            swap = self._exchange.swap([mine] * number, parts)
-            yield
-            swap.wait()
-        self._give_host(chunk)
-
     # ---- Calls that copy tensors
 
     def _broadcast(self, call: Call) -> None:
         tensor = _bytes(call.received[0], call.dtype)
-        nothing = tensor[:0]
         home = next(ranks for ranks in self._hosts if call.root in ranks)
-        if self._here is home:
-            self._give_host(tensor, home.index(call.root))
-            self._exchange.swap([tensor] * len(self._hosts), [nothing] * len(self._hosts)).wait()
-        else:
-            received = [tensor if ranks is home else nothing for ranks in self._hosts]
-            self._exchange.swap([nothing] * len(self._hosts), received).wait()
-            self._give_host(tensor)
+        swaps = []
+        for chunk in tensor.split(CHUNK_BYTES):
+            if home is self._here:
+                self._give_host(chunk, home.index(call.root))
+            swaps.append((chunk, self._send_from(home, chunk)))
+        for chunk, swap in swaps:
+            swap.wait()
+            if home is not self._here:
+                self._give_host(chunk)
 
     def _all_gather(self, call: Call) -> None:
         sent = _bytes(call.sent[0], call.dtype)
         received = [_bytes(part, call.dtype) for part in call.received]
-        here = [received[rank] for rank in self._here]
-        parts = [span(part) for part in here]
+        parts = [span(received[rank]) for rank in self._here]
         self._memory.run(Call(capi.MV_CALL_ALL_GATHER, torch.uint8, [span(sent)], parts))
-        others = [[] if ranks is self._here else ranks for ranks in self._hosts]
-        sizes = [sum(received[rank].numel() for rank in ranks) for ranks in others]
-        found = torch.empty(sum(sizes), dtype=torch.uint8)
-        mine = torch.cat(here) if self._exchange.is_leader else found
-        self._exchange.swap([mine] * len(sizes), found.split(sizes)).wait()
-        self._give_host(found)
-        for rank in (rank for ranks in others for rank in ranks):
-            received[rank].copy_(found[: received[rank].numel()])
-            found = found[received[rank].numel() :]
+        if sum(part.numel() for part in received) <= CHUNK_BYTES:
+            self._gather_at_once(received)
+            return
+        swaps = [
+            (ranks, chunk, self._send_from(ranks, chunk))
+            for ranks in self._hosts
+            for rank in ranks
+            for chunk in received[rank].split(CHUNK_BYTES)
+        ]
+        for ranks, chunk, swap in swaps:
+            swap.wait()
+            if ranks is not self._here:
+                self._give_host(chunk)
+
+    def _gather_at_once(self, received: list[torch.Tensor]) -> None:
+        """Give the tensors of this host's ranks to all other hosts, and receive theirs."""
+        sizes = [received[rank].numel() for rank in self._order]
+        whole = self._buffers.take(sum(sizes), torch.uint8)
+        copies = dict(zip(self._order, whole.split(sizes), strict=True))
+        for rank in self._here:
+            copies[rank].copy_(received[rank])
+        blocks = whole.split([sum(received[rank].numel() for rank in of) for of in self._hosts])
+        self._exchange.swap([blocks[self._exchange.place]] * len(blocks), blocks).wait()
+        self._give_host(whole)
+        for rank, copied in copies.items():
+            received[rank].copy_(copied)
+        self._buffers.give_back(whole)
+
+    def _send_from(self, home: list[int], tensor: torch.Tensor) -> Swap:
+        """Start to send a tensor of one host to the others."""
+        nothing = tensor[:0]
+        if home is self._here:
+            return self._exchange.swap([tensor] * len(self._hosts), [nothing] * len(self._hosts))
+        received = [tensor if ranks is home else nothing for ranks in self._hosts]
+        return self._exchange.swap([nothing] * len(self._hosts), received)
 
     def _all_to_all(self, call: Call) -> None:
         sent = [_bytes(part, call.dtype) for part in call.sent]
@@ -206,17 +259,37 @@ class HostCalls:
         swap.wait()
 
 
+def _overlap(chunks: Iterable[Iterator[None]]) -> None:
+    """Do the steps of all chunks: the first one of a chunk before the next ones of those before."""
+    running: list[Iterator[None]] = []
+    for steps in chunks:
+        next(steps)
+        running = [*(earlier for earlier in running if _goes_on(earlier)), steps]
+    while running:
+        running = [steps for steps in running if _goes_on(steps)]
+
+
 def _small(call: Call) -> torch.Tensor | None:
     """Return the bytes of a call that combines so few that they travel with its description."""
     if call.kind != capi.MV_CALL_AGGREGATE or call.received[0].size == 0:
         return None
     tensor = _bytes(call.received[0], call.dtype)
-    return tensor if tensor.numel() <= _SMALL_BYTES else None
+    return tensor if tensor.numel() <= SMALL_BYTES else None
+
+
+def _type_of_sums(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in _HALVES else dtype
+
+
+def _chunk_length(dtype: torch.dtype) -> int:
+    """Return the number of elements of which a chunk is summed."""
+    size: int = _type_of_sums(dtype).itemsize
+    return CHUNK_BYTES // size
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor in the type in which it is summed, which may be the tensor itself."""
-    return tensor.float() if tensor.dtype in _HALVES else tensor
+    return tensor.to(_type_of_sums(tensor.dtype))
 
 
 def _without_mean(op: int | None) -> int:

@@ -120,6 +120,29 @@ def every_operation_combines_every_dtype():
                 same(part, combined([of[me] for of in parts], op))
 
 
+@case()
+def tensors_of_several_chunks_are_combined_and_copied():
+    with process_group() as group:
+        me, ranks = group.rank(), group.size()
+        for dtype in ("float32", "bfloat16"):
+            given = tensors_of_ranks(2, ranks, 2_300_003, dtype)
+            result = given[me].clone()
+            dist.all_reduce(result)
+            same(result, combined(given, "SUM"))
+        parts = [[of[: of.numel() // 2 + i] for i in range(ranks)] for of in given]
+        part = torch.empty_like(parts[me][me])
+        dist.reduce_scatter(part, parts[me], dist.ReduceOp.AVG)
+        same(part, combined([of[me] for of in parts], "AVG"))
+        found = [torch.empty_like(of) for of in given]
+        dist.all_gather(found, given[me])
+        for one, expected in zip(found, given, strict=True):
+            same(one, expected)
+        dist.broadcast(result, ranks - 1)
+        dist.broadcast(found[0], ranks - 1)
+        dist.broadcast(given[me], ranks - 1)
+        same(given[me], found[ranks - 1])
+
+
 class RandomProgram:
     """Random calls in a group, which all its ranks draw alike."""
 
@@ -470,7 +493,7 @@ def calls_that_differ_fail_on_all_ranks_and_the_next_succeeds():
 
 @case()
 def an_interrupted_call_ends_the_calls_of_a_group_over_hosts():
-    from multiverso.torch_ext.distributed import _host_calls
+    from multiverso.torch_ext.distributed import _headers
 
     with process_group() as group:
         if int(os.environ["MULTIVERSO_RANKS_PER_NODE"]) >= group.size():
@@ -480,10 +503,7 @@ def an_interrupted_call_ends_the_calls_of_a_group_over_hosts():
             dist.all_reduce(torch.ones(3000))  # too large to travel with its description
 
         if group.rank() == 0:
-            interrupted = mock.patch.object(
-                _host_calls._headers, "require_match", side_effect=KeyboardInterrupt
-            )
-            with interrupted:
+            with mock.patch.object(_headers, "require_match", side_effect=KeyboardInterrupt):
                 raises(KeyboardInterrupt, call)
             raises(dist.DistBackendError, call, "StateError", "KeyboardInterrupt")
         else:
