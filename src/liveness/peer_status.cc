@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "memory/presence.h"
 #include "node/node_snapshot.h"
 
 namespace multiverso {
@@ -34,7 +33,7 @@ bool PeerStatus::IsAlive(int local_rank) const {
       local_rank == members_->local_rank() || peer.pid == ProcessId()) {
     return true;
   }
-  return IsPresent(fd, local_rank) && !HasEnded(peer.process);
+  return IsPresent(fd, local_rank) && !processes_.HasEnded(local_rank, peer.process);
 }
 
 std::string PeerStatus::ExitReason(int rank) const {

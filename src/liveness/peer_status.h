@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "liveness/failure_detector.h"
+#include "memory/presence.h"
 #include "memory/robust_lock.h"
 #include "node/membership.h"
 #include "node/node_memory.h"
@@ -113,6 +114,7 @@ class PeerStatus final : public OwnerProbe {
   const NodeMemory* memory_;
   const Membership* members_;
   const FailureDetector* failure_detector_;
+  mutable ProcessWatch processes_;  // of the ranks of this node, by their local ranks
 };
 
 }  // namespace multiverso

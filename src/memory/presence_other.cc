@@ -4,6 +4,8 @@ namespace multiverso {
 
 ProcessMark OwnProcess() { return ProcessMark{}; }
 
-bool HasEnded(const ProcessMark& /*process*/) { return false; }
+ProcessWatch::~ProcessWatch() = default;
+
+bool ProcessWatch::HasEnded(int /*number*/, const ProcessMark& /*process*/) { return false; }
 
 }  // namespace multiverso

@@ -37,7 +37,7 @@ bool FoundSession::IsAlive(int local_rank) const {
   if (local_rank < 0 || local_rank >= RanksHere()) return false;
   const RankSlot& slot = control()->slots()[RankOf(local_rank)];
   return slot.state.load(std::memory_order_acquire) == RankSlot::kAlive &&
-         IsPresent(segment_.fd(), local_rank) && !HasEnded(slot.process);
+         IsPresent(segment_.fd(), local_rank) && !ProcessWatch().HasEnded(local_rank, slot.process);
 }
 
 int FoundSession::CountAlive() const {

@@ -144,27 +144,51 @@ TEST_F(Presence, OfAProcessThatHasEndedIsNotThatOfItsChild) {
     return SleepForGood();
   });
   ASSERT_TRUE(Eventually([&] { return grandchild->load() != 0; }));
-  EXPECT_FALSE(HasEnded(*process));
+  ProcessWatch watch;  // It keeps a descriptor, and new ones have none.
+  EXPECT_FALSE(watch.HasEnded(1, *process));
+  EXPECT_FALSE(watch.HasEnded(1, *process));
+  EXPECT_FALSE(watch.HasEnded(1, OwnProcess()));  // Another process has the number.
+  EXPECT_FALSE(watch.HasEnded(1, *process));
   ASSERT_EQ(kill(child.pid(), SIGKILL), 0);
   // It has ended even before its parent has waited for it.
-  EXPECT_TRUE(Eventually([&] { return HasEnded(*process); }));
+  EXPECT_TRUE(Eventually([&] { return watch.HasEnded(1, *process); }));
+  EXPECT_TRUE(ProcessWatch().HasEnded(1, *process));
   EXPECT_EQ(child.Kill(), -1);
-  EXPECT_TRUE(HasEnded(*process));
+  EXPECT_TRUE(watch.HasEnded(1, *process));
+  EXPECT_TRUE(ProcessWatch().HasEnded(1, *process));
   EXPECT_TRUE(IsPresent(fd(), 1));  // The child of the process has the lock.
   kill(grandchild->load(), SIGKILL);
 }
 
-TEST(HasEnded, IsFalseIfItIsNotCertain) {
+int NextDescriptor() {
+  const int descriptor = dup(0);
+  close(descriptor);
+  return descriptor;
+}
+
+TEST(ProcessWatch, KeepsFewDescriptors) {
+  const int before = NextDescriptor();
+  {
+    ProcessWatch watch;
+    for (int number = 0; number < 100; ++number) {
+      EXPECT_FALSE(watch.HasEnded(number, OwnProcess()));
+    }
+    EXPECT_LE(NextDescriptor(), before + 30);  // Others may lie in between.
+  }
+  EXPECT_EQ(NextDescriptor(), before);
+}
+
+TEST(ProcessWatch, IsFalseIfItIsNotCertain) {
   ProcessMark process = OwnProcess();
-  EXPECT_FALSE(HasEnded(process));
-  EXPECT_FALSE(HasEnded(ProcessMark{}));
+  EXPECT_FALSE(ProcessWatch().HasEnded(1, process));
+  EXPECT_FALSE(ProcessWatch().HasEnded(1, ProcessMark{}));
   ProcessMark elsewhere = process;
   elsewhere.name_space += 1;
   elsewhere.id = 0x3fffffff;
-  EXPECT_FALSE(HasEnded(elsewhere));
+  EXPECT_FALSE(ProcessWatch().HasEnded(1, elsewhere));
   if (process.start == 0) return;
   process.start -= 1;  // An earlier process with this id.
-  EXPECT_TRUE(HasEnded(process));
+  EXPECT_TRUE(ProcessWatch().HasEnded(1, process));
 }
 #endif
 
