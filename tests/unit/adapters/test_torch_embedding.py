@@ -377,6 +377,15 @@ class TestEmbeddingBag(EmbeddingTestCase):
         before[[1, 2, 4]] -= [[1], [2], [2]]
         np.testing.assert_allclose(table.get(), before, rtol=1e-6)
 
+    def test_bags_with_offsets_may_have_half_precision(self):
+        for dtype in (torch.float16, torch.bfloat16):
+            layer, _, table = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, mode="mean")
+            before = table.get()
+            layer.to(dtype)(torch.tensor([1, 2, 4]), torch.tensor([0, 1])).sum().backward()
+            layer.step()
+            before[[1, 2, 4]] -= [[1], [0.5], [0.5]]
+            np.testing.assert_allclose(table.get(), before, rtol=1e-6)
+
     def test_raises_where_pytorch_does(self):
         layer, reference, _ = self.pair(EmbeddingBag, torch.nn.EmbeddingBag)
         ids = torch.tensor([1, 2])
