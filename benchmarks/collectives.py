@@ -46,7 +46,11 @@ OURS, GLOO = "multiverso", "gloo"
 SIZES = (1, 1_000, 100_000, 1_000_000, 10_000_000)
 ONE_SIZE = 1_000_000
 #: Widths of the hidden layers and batch sizes of the steps.
-STEPS = {"0.13 M, batch 32": ((160,), 32), "1.3 M, batch 32": ((800, 800), 32)}
+STEPS = {
+    "0.13 M, batch 32": ((160,), 32),
+    "1.3 M, batch 32": ((800, 800), 32),
+    "1.3 M, batch 256": ((800, 800), 256),
+}
 
 
 def calls(ranks: int, sizes: list[int]) -> Calls:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/copy_bytes.h"
 #include "base/crc.h"
 #include "base/log.h"
 #include "base/start_thread.h"
@@ -178,7 +179,7 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
         MV_RETURN_IF_NOT_OK(write(data, padded));
         continue;
       }
-      if (data != buffer) std::memcpy(buffer, data, static_cast<size_t>(bytes));
+      if (data != buffer) CopyBytes(buffer, data, static_cast<size_t>(bytes));
       std::memset(buffer + bytes, 0, static_cast<size_t>(padded - bytes));
       checksums.push_back(Crc32c(buffer, padded));
       filled += padded;

@@ -1,10 +1,10 @@
 #include "consistency/local_sum.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/copy_bytes.h"
 
 namespace multiverso {
 namespace {
@@ -218,7 +218,7 @@ bool LocalSum::StageWhole(const Request& request, char* to) {
         exchange.TakeDelta(first, count, is_kept ? exchange.last(first) : to + offset);
         return;
       }
-      std::memcpy(to + offset, delta + offset, static_cast<size_t>(count * shape_.element_bytes()));
+      CopyBytes(to + offset, delta + offset, static_cast<size_t>(count * shape_.element_bytes()));
     });
   }
   return keeps_own_block;

@@ -1,8 +1,9 @@
 #include "consistency/node_rounds.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "base/copy_bytes.h"
 
 namespace multiverso {
 
@@ -150,8 +151,8 @@ void NodeRounds::Read(int64_t element, int64_t count, char* out) const {
 }
 
 void NodeRounds::Store(int64_t element, int64_t count, const char* values) {
-  std::memcpy(memory_.copy() + element * shape_.element_bytes(), values,
-              static_cast<size_t>(count * shape_.element_bytes()));
+  CopyBytes(memory_.copy() + element * shape_.element_bytes(), values,
+            static_cast<size_t>(count * shape_.element_bytes()));
 }
 
 float* NodeRounds::Copied(int64_t element) {

@@ -1,8 +1,8 @@
 #include "consistency/spanning_sum.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "base/copy_bytes.h"
 #include "shard/tensor_exchange.h"
 
 namespace multiverso {
@@ -71,7 +71,7 @@ bool SpanningSum::StageWhole(const Request& request, char* to) {
         .TakeDelta(0, request.tensors->count(), to);
     return false;
   }
-  std::memcpy(to, request.delta, static_cast<size_t>(shape_.layout.bytes()));
+  CopyBytes(to, request.delta, static_cast<size_t>(shape_.layout.bytes()));
   return false;
 }
 
@@ -114,7 +114,7 @@ void SpanningSum::CopyRows(const Request& request, bool all_from_copy) const {
     if (first >= own_first && first < own_end) {
       return shard_->Copy(first - own_first, end - first, to);
     }
-    std::memcpy(to, memory_.copy() + first * bytes, static_cast<size_t>((end - first) * bytes));
+    CopyBytes(to, memory_.copy() + first * bytes, static_cast<size_t>((end - first) * bytes));
   };
   if (HasIds(request.kind)) {
     for (int64_t i = 0; i < request.num_ids; ++i) {

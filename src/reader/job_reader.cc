@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/copy_bytes.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "memory/futex.h"
@@ -285,7 +285,7 @@ Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype,
     }
     char* const target = static_cast<char*>(before) + done * bytes;
     if (counts == nullptr) {
-      std::memcpy(target, bits, static_cast<size_t>(block * bytes));
+      CopyBytes(target, bits, static_cast<size_t>(block * bytes));
       continue;
     }
     MV_ASSIGN_OR_RETURN(const int64_t changed,

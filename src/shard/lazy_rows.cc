@@ -1,10 +1,10 @@
 #include "shard/lazy_rows.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "base/backoff.h"
+#include "base/copy_bytes.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -46,7 +46,7 @@ void LazyRows::Copy(int64_t byte_offset, int64_t bytes, void* out) const {
   const char* const parameters = storage_.parameters();
   auto* to = static_cast<char*>(out);
   const auto copy = [&](int64_t count) {
-    std::memcpy(to, parameters + byte_offset, static_cast<size_t>(count));
+    CopyBytes(to, parameters + byte_offset, static_cast<size_t>(count));
     to += count;
     byte_offset += count;
   };

@@ -1,8 +1,8 @@
 #include "shard/make_updater.h"
 
-#include <cstring>
 #include <type_traits>
 
+#include "base/copy_bytes.h"
 #include "base/text.h"
 #include "shard/kernels.h"
 
@@ -45,7 +45,7 @@ class AddUpdater final : public Updater {
   }
   void Settle(const Hyper& /*hyper*/, const void* table, void* current,
               int64_t count) const override {
-    std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
+    CopyBytes(current, table, static_cast<size_t>(count) * sizeof(T));
   }
   void SettleWithResidual(const Hyper& /*hyper*/, const void* table, void* last, void* current,
                           int64_t count) const override {

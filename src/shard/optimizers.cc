@@ -1,8 +1,8 @@
 // The updaters that take gradients or positions.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "base/copy_bytes.h"
 #include "shard/kernels.h"
 #include "shard/make_updater.h"
 #include "shard/optimizer_kernels.h"
@@ -42,7 +42,7 @@ class Optimizer : public Updater {
       }
       Step(hyper, piece);
       if (piece.out == nullptr) continue;
-      std::memcpy(piece.out, piece.weights, static_cast<size_t>(count * kElementBytes));
+      CopyBytes(piece.out, piece.weights, static_cast<size_t>(count * kElementBytes));
     }
   }
 
@@ -55,7 +55,7 @@ class Optimizer : public Updater {
   }
   void Settle(const Hyper& /*hyper*/, const void* table, void* current,
               int64_t count) const override {
-    std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
+    CopyBytes(current, table, static_cast<size_t>(count) * sizeof(T));
   }
   // The delta is a gradient, which points away from where the worker moved.
   void SettleWithResidual(const Hyper& /*hyper*/, const void* table, void* last, void* current,
@@ -274,7 +274,7 @@ class EasgdOptimizer final : public Optimizer<T, 0> {
 
   void TakeDelta(const void* current, const void* /*last*/, void* delta,
                  int64_t count) const override {
-    std::memcpy(delta, current, static_cast<size_t>(count) * sizeof(T));
+    CopyBytes(delta, current, static_cast<size_t>(count) * sizeof(T));
   }
   void Settle(const Hyper& hyper, const void* table, void* current, int64_t count) const override {
     kernels::Pull(static_cast<T*>(current), static_cast<const T*>(table),
@@ -284,7 +284,7 @@ class EasgdOptimizer final : public Optimizer<T, 0> {
   void SettleWithResidual(const Hyper& hyper, const void* table, void* last, void* current,
                           int64_t count) const override {
     Settle(hyper, table, current, count);
-    std::memcpy(last, table, static_cast<size_t>(count) * sizeof(T));
+    CopyBytes(last, table, static_cast<size_t>(count) * sizeof(T));
   }
 
  private:

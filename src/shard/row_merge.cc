@@ -3,6 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/copy_bytes.h"
 #include "shard/kernels.h"
 
 namespace multiverso {
@@ -13,7 +14,7 @@ int64_t MergeRows(const RowDelta& delta, const RowOrder& order, int64_t columns,
   const auto* const rows = static_cast<const char*>(delta.values);
   if (order.is_of_list()) {
     std::memcpy(ids, delta.ids, static_cast<size_t>(delta.count) * sizeof(int64_t));
-    std::memcpy(values, rows, static_cast<size_t>(delta.count * row_bytes));
+    CopyBytes(values, rows, static_cast<size_t>(delta.count * row_bytes));
     return delta.count;
   }
   int64_t merged = 0;
@@ -28,7 +29,7 @@ int64_t MergeRows(const RowDelta& delta, const RowOrder& order, int64_t columns,
       continue;
     }
     ids[merged] = delta.ids[i];
-    std::memcpy(values + merged * row_bytes, rows + i * row_bytes, static_cast<size_t>(row_bytes));
+    CopyBytes(values + merged * row_bytes, rows + i * row_bytes, static_cast<size_t>(row_bytes));
     ++merged;
   }
   return merged;

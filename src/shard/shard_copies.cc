@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/copy_bytes.h"
 #include "shard/key_index.h"
 #include "shard/shard_stripes.h"
 
@@ -63,7 +64,7 @@ Status ShardCopies::CopyIn(int64_t area, int64_t first, int64_t count, const voi
           std::memset(AreaAt(area, at), 0, bytes);
         } else {
           const auto* const from = static_cast<const char*>(values) + AreaBytes(area, buffer_at);
-          std::memcpy(AreaAt(area, at), from, bytes);
+          CopyBytes(AreaAt(area, at), from, bytes);
         }
       });
 }
@@ -144,8 +145,8 @@ Status ShardCopies::CopyStripeTo(int64_t stripe, const ShardStorage& to,
   const StripeGuard<kReading> holding(from.lock(stripe), *from.version());
   for (int64_t row = lazy->NextTouched(first, end); row < end;
        row = lazy->NextTouched(row + 1, end)) {
-    std::memcpy(to.parameters() + row * row_bytes, from.parameters() + row * row_bytes,
-                static_cast<size_t>(row_bytes));
+    CopyBytes(to.parameters() + row * row_bytes, from.parameters() + row * row_bytes,
+              static_cast<size_t>(row_bytes));
   }
   // The rows of two stripes may share a word.
   for (int64_t row = first; row < end;) {

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/copy_bytes.h"
 #include "shard/kernels.h"
 #include "shard/key_index.h"
 #include "shard/tensor_exchange.h"
@@ -78,8 +79,8 @@ void ShardValues::Store(int64_t first, const void* values, int64_t count) const 
   if (is_half_) {
     return half::RoundToNearest(dtype_, static_cast<const float*>(values), count, HalfAt(first));
   }
-  std::memcpy(storage_.parameters() + first * value_bytes_, values,
-              static_cast<size_t>(count * value_bytes_));
+  CopyBytes(storage_.parameters() + first * value_bytes_, values,
+            static_cast<size_t>(count * value_bytes_));
 }
 
 void ShardValues::Exchange(const Request& exchange, int64_t first, int64_t count,
@@ -141,10 +142,10 @@ void ShardValues::Apply(int64_t first, const void* delta, int64_t terms, void* o
   const auto bytes = static_cast<size_t>(count * value_bytes_);
   void* const weights = update.weights;
   update.weights = out == nullptr || out == delta ? scratch : out;
-  std::memcpy(update.weights, weights, bytes);
+  CopyBytes(update.weights, weights, bytes);
   ApplyUpdate(first, update);
-  std::memcpy(weights, update.weights, bytes);
-  if (out != nullptr && out != update.weights) std::memcpy(out, update.weights, bytes);
+  CopyBytes(weights, update.weights, bytes);
+  if (out != nullptr && out != update.weights) CopyBytes(out, update.weights, bytes);
 }
 
 bool ShardValues::ApplySum(int64_t first, const void* a, const void* b, void* out,

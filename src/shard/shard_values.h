@@ -7,9 +7,9 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <memory>
 
+#include "base/copy_bytes.h"
 #include "base/dtype.h"
 #include "shard/half.h"
 #include "shard/lazy_rows.h"
@@ -72,8 +72,8 @@ class ShardValues {
   // ---- The operations of sync mode
   void Copy(int64_t first, int64_t count, void* out) const {
     if (is_half_ || lazy_ != nullptr) return CopyConverted(first, count, out);
-    std::memcpy(out, storage_.parameters() + first * value_bytes_,
-                static_cast<size_t>(count * value_bytes_));
+    CopyBytes(out, storage_.parameters() + first * value_bytes_,
+              static_cast<size_t>(count * value_bytes_));
   }
   // Applies `delta`, which is the sum of `terms` workers' deltas. Rows of at most kMaxRowElements
   // are whole. The new parameters are computed in `out`, or in `scratch` if `out` is null or equals
@@ -154,7 +154,7 @@ inline void ShardValues::GetTouchedRow(int64_t row, char* out, int worker) const
     half::ToFloat(dtype_, HalfAt(row * columns_), columns_, reinterpret_cast<float*>(out));
   } else {
     const int64_t row_bytes = layout_.row_bytes();
-    std::memcpy(out, storage_.parameters() + row * row_bytes, static_cast<size_t>(row_bytes));
+    CopyBytes(out, storage_.parameters() + row * row_bytes, static_cast<size_t>(row_bytes));
   }
   if (NotesGetsOf(worker)) NoteGet(row * columns_, out, columns_, worker);
 }

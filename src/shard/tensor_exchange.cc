@@ -4,6 +4,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/copy_bytes.h"
+
 namespace multiverso {
 
 void Scale(DType dtype, void* values, int64_t count, double factor) {
@@ -57,7 +59,7 @@ WireFormat TensorExchange::TakeEncoded(WireFormat format, int64_t first, int64_t
   // values is exactly the delta.
   AddDecoded(format, to, num_encoded, delta);
   TakeDelta(first + num_taken, count - num_taken, last(first + num_taken));
-  std::memcpy(to, delta, static_cast<size_t>(bytes));
+  CopyBytes(to, delta, static_cast<size_t>(bytes));
   std::memset(delta, 0, static_cast<size_t>(bytes));
   return WireFormat::kFloat32;
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/copy_bytes.h"
 
 namespace multiverso {
 
@@ -64,7 +65,7 @@ void UndoLog::Begin(int local_rank, const ChangeId& change, int64_t position, in
   header->count.store(count, std::memory_order_relaxed);
   char* to = reinterpret_cast<char*>(header + 1);
   VisitMemory(first, count, [&](const char* from, int64_t bytes) {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    CopyBytes(to, from, static_cast<size_t>(bytes));
     to += bytes;
   });
   header->state.store(Header::StateAt(position) | Header::kUnderWay, std::memory_order_release);
@@ -93,7 +94,7 @@ bool UndoLog::Undo(int64_t stripe) const {
     if ((state & Header::kUnderWay) == 0 || layout_.stripe_of(first / columns_) != stripe) continue;
     const char* from = reinterpret_cast<const char*>(header + 1);
     VisitMemory(first, header->count.load(std::memory_order_relaxed), [&](char* to, int64_t bytes) {
-      std::memcpy(to, from, static_cast<size_t>(bytes));
+      CopyBytes(to, from, static_cast<size_t>(bytes));
       from += bytes;
     });
     header->state.store(state & ~Header::kUnderWay, std::memory_order_release);

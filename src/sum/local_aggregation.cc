@@ -1,9 +1,9 @@
 #include "sum/local_aggregation.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "base/copy_bytes.h"
 #include "sum/element_sum.h"
 
 namespace multiverso {
@@ -46,9 +46,8 @@ void LocalAggregation::StageChunk() {
 }
 
 void LocalAggregation::Copy(const char* from, int64_t begin, int64_t end, char* to) const {
-  if (begin == end) return;  // An empty array may have no memory.
-  std::memcpy(to + begin * element_bytes(), from + begin * element_bytes(),
-              static_cast<size_t>((end - begin) * element_bytes()));
+  CopyBytes(to + begin * element_bytes(), from + begin * element_bytes(),
+            static_cast<size_t>((end - begin) * element_bytes()));
 }
 
 Status LocalAggregation::SumChunk(const WaitLimit& limit) {

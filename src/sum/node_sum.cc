@@ -1,8 +1,9 @@
 #include "sum/node_sum.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "base/copy_bytes.h"
 
 namespace multiverso {
 namespace {
@@ -197,7 +198,7 @@ Status NodeSum::SendSum(Stream* stream, const std::vector<int>& receivers, int64
     stream->next = sum_.Sum(&stream->sources, header.first, header.end, kAll,
                             [&](int64_t, int64_t count, const char* sum, int64_t terms) {
                               const int64_t bytes = count * grid.element_bytes();
-                              std::memcpy(values, sum, static_cast<size_t>(bytes));
+                              CopyBytes(values, sum, static_cast<size_t>(bytes));
                               values += bytes;
                               piece->header()->terms = terms;
                             });
@@ -207,7 +208,7 @@ Status NodeSum::SendSum(Stream* stream, const std::vector<int>& receivers, int64
         &stream->sources, header.first, end,
         [&](int64_t segment, int64_t terms) { return list.Begin(segment, terms); },
         [&](int64_t, int64_t count, const char* sum, int64_t) {
-          std::memcpy(list.Append(count), sum, static_cast<size_t>(count * grid.element_bytes()));
+          CopyBytes(list.Append(count), sum, static_cast<size_t>(count * grid.element_bytes()));
         });
     list.End(stream->next);
   }

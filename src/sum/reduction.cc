@@ -5,6 +5,7 @@
 #include <iterator>
 #include <type_traits>
 
+#include "base/copy_bytes.h"
 #include "shard/half.h"
 #include "shard/kernels.h"
 #include "shard/vector_versions.h"
@@ -169,9 +170,8 @@ Reduction::Reduction(ReduceOp op, DType dtype)
     : op_(op), dtype_(dtype), combine_(FunctionOf(op, dtype)) {}
 
 void Reduction::Load(const void* elements, int64_t count, char* values) const {
-  if (count == 0) return;  // An empty array may have no memory.
   if (combines_elements()) {
-    std::memcpy(values, elements, static_cast<size_t>(count * value_bytes()));
+    CopyBytes(values, elements, static_cast<size_t>(count * value_bytes()));
   } else {
     half::ToFloat(dtype_, static_cast<const uint16_t*>(elements), count,
                   reinterpret_cast<float*>(values));
@@ -179,10 +179,9 @@ void Reduction::Load(const void* elements, int64_t count, char* values) const {
 }
 
 void Reduction::Store(const char* results, int64_t terms, int64_t count, void* elements) const {
-  if (count == 0) return;
   if (combines_elements()) {
     if (results != elements) {
-      std::memcpy(elements, results, static_cast<size_t>(count * value_bytes()));
+      CopyBytes(elements, results, static_cast<size_t>(count * value_bytes()));
     }
     if (op_ == ReduceOp::kMean) Divide(static_cast<char*>(elements), terms, count);
     return;

@@ -1,12 +1,12 @@
 #include "sum/spanning_aggregation.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <thread>
 #include <utility>
 
 #include "base/backoff.h"
+#include "base/copy_bytes.h"
 #include "base/text.h"
 #include "memory/futex.h"
 #include "transport/transport.h"
@@ -312,7 +312,7 @@ void SpanningAggregation::Finish() {
   });
   // If a node's sums are missing, the call fails on all ranks.
   PairwiseSum sum(reduction_, context_->members().num_workers(), count_);
-  std::memcpy(scratch(context_->members().rank()), sum.Of(terms, count_), sum_bytes);
+  CopyBytes(scratch(context_->members().rank()), sum.Of(terms, count_), sum_bytes);
 }
 
 bool SpanningAggregation::Open(uint64_t round, std::vector<DeltaSource>* sources) {
@@ -327,20 +327,20 @@ bool SpanningAggregation::Open(uint64_t round, std::vector<DeltaSource>* sources
 void SpanningAggregation::Apply(int64_t element, int64_t count, const char* sum, int64_t /*terms*/,
                                 char* out) {
   Store(element, count, sum);
-  if (out != nullptr) std::memcpy(out, sum, static_cast<size_t>(count * value_bytes()));
+  if (out != nullptr) CopyBytes(out, sum, static_cast<size_t>(count * value_bytes()));
 }
 
 void SpanningAggregation::Read(int64_t element, int64_t count, char* out) const {
-  std::memcpy(out, value(element), static_cast<size_t>(count * value_bytes()));
+  CopyBytes(out, value(element), static_cast<size_t>(count * value_bytes()));
 }
 
 void SpanningAggregation::Store(int64_t element, int64_t count, const char* values) {
   const auto bytes = static_cast<size_t>(count * value_bytes());
   // An element of the sum is stored after the leader's summand, which is at the same place, has
   // been added or sent.
-  std::memcpy(value(element), values, bytes);
+  CopyBytes(value(element), values, bytes);
   if (ranks_here_.size() == 1 || !is_summed_as_it_is()) return;
-  std::memcpy(scratch(ranks_here_.front()) + element * value_bytes(), values, bytes);
+  CopyBytes(scratch(ranks_here_.front()) + element * value_bytes(), values, bytes);
 }
 
 }  // namespace multiverso

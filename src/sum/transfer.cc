@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/checked.h"
+#include "base/copy_bytes.h"
 #include "base/text.h"
 #include "sum/element_sum.h"
 
@@ -117,7 +118,7 @@ void Transfer::StageChunk(int64_t chunk) {
   const auto stage = [&](const Part& part, char* to) {
     const int64_t count = CountIn(part, chunk);
     if (count == 0) return;
-    std::memcpy(to, ElementOf(part, chunk), static_cast<size_t>(count * element_bytes()));
+    CopyBytes(to, ElementOf(part, chunk), static_cast<size_t>(count * element_bytes()));
   };
   if (sends_to_all()) return stage(call_.sent[0], Staged(me_, 0));
   for (int worker = 0; worker < workers_; ++worker) {
@@ -183,8 +184,12 @@ void Transfer::TakeChunk(int64_t chunk) {
     const int64_t count = CountIn(part, chunk);
     if (count == 0) continue;
     char* const to = ElementOf(part, chunk);
-    const char* const from = worker == me_ ? ElementOf(SentTo(me_), chunk) : Staged(worker, me_);
-    if (from != to) std::memmove(to, from, static_cast<size_t>(count * element_bytes()));
+    const auto bytes = static_cast<size_t>(count * element_bytes());
+    if (worker == me_) {
+      std::memmove(to, ElementOf(SentTo(me_), chunk), bytes);  // The arrays may share memory.
+    } else {
+      CopyBytes(to, Staged(worker, me_), bytes);
+    }
   }
 }
 
