@@ -31,8 +31,8 @@ struct ProcessMark {
 // Returns the mark of this process.
 ProcessMark OwnProcess();
 
-// Tells whether processes have ended. It keeps descriptors of running processes, with which a
-// question takes a tenth of the time, and is for several threads.
+// Tells whether processes have ended, to any thread. It keeps descriptors of running processes,
+// with which the next question takes a tenth of the time.
 class ProcessWatch {
  public:
   ProcessWatch() = default;

@@ -15,6 +15,13 @@ namespace {
 // Parts begin at cache lines, so that no two workers use the same one.
 constexpr int64_t kLine = 64;
 
+// Returns whether two arrays of as many elements share memory, but are not the same.
+bool Overlap(const Transfer::Part& one, const Transfer::Part& other, int64_t element_bytes) {
+  const auto a = reinterpret_cast<intptr_t>(one.data);
+  const auto b = reinterpret_cast<intptr_t>(other.data);
+  return a != b && std::max(a, b) - std::min(a, b) < one.count * element_bytes;
+}
+
 }  // namespace
 
 // What a worker tells the others at the first chunk.
@@ -47,6 +54,7 @@ Transfer::Transfer(RankContext* context, AggregationState* state, const Call& ca
       NodeMemory::kScratchAreaBytes - RoundUp(workers_ * int64_t{sizeof(Sizes)}, kLine);
   const int64_t slots = sends_to_all() ? 1 : workers_;
   in_chunk_ = room / slots / kLine * kLine / element_bytes();
+  stages_own_ = is_reduction() && Overlap(SentTo(me_), ReceivedFrom(me_), element_bytes());
 }
 
 const Transfer::Part& Transfer::SentTo(int worker) const {
@@ -69,6 +77,10 @@ char* Transfer::Staged(int from, int to) const {
   const int64_t slot = sends_to_all() ? 0 : RoundUp(in_chunk_ * element_bytes(), kLine) * to;
   return reinterpret_cast<char*>(StagedSizes(from)) +
          RoundUp(workers_ * int64_t{sizeof(Sizes)}, kLine) + slot;
+}
+
+const char* Transfer::Source(int worker, int64_t chunk) const {
+  return worker == me_ && !stages_own_ ? ElementOf(SentTo(me_), chunk) : Staged(worker, me_);
 }
 
 Transfer::Sizes* Transfer::StagedSizes(int from) const {
@@ -114,7 +126,7 @@ Status Transfer::Run(const WaitLimit& limit) {
 }
 
 void Transfer::StageChunk(int64_t chunk) {
-  if (workers_ == 1) return;
+  if (workers_ == 1 && !stages_own_) return;
   const auto stage = [&](const Part& part, char* to) {
     const int64_t count = CountIn(part, chunk);
     if (count == 0) return;
@@ -122,7 +134,7 @@ void Transfer::StageChunk(int64_t chunk) {
   };
   if (sends_to_all()) return stage(call_.sent[0], Staged(me_, 0));
   for (int worker = 0; worker < workers_; ++worker) {
-    if (worker != me_) stage(SentTo(worker), Staged(me_, worker));
+    if (worker != me_ || stages_own_) stage(SentTo(worker), Staged(me_, worker));
   }
 }
 
@@ -186,9 +198,9 @@ void Transfer::TakeChunk(int64_t chunk) {
     char* const to = ElementOf(part, chunk);
     const auto bytes = static_cast<size_t>(count * element_bytes());
     if (worker == me_) {
-      std::memmove(to, ElementOf(SentTo(me_), chunk), bytes);  // The arrays may share memory.
+      std::memmove(to, Source(me_, chunk), bytes);  // The arrays may share memory.
     } else {
-      CopyBytes(to, Staged(worker, me_), bytes);
+      CopyBytes(to, Source(worker, chunk), bytes);
     }
   }
 }
@@ -201,8 +213,7 @@ void Transfer::CombineChunk(int64_t chunk) {
   for (int64_t begin = 0; begin < end; begin += sum.at_a_time()) {
     const int64_t offset = begin * element_bytes();
     for (int worker = 0; worker < workers_; ++worker) {
-      const char* const from = worker == me_ ? ElementOf(SentTo(me_), chunk) : Staged(worker, me_);
-      terms[static_cast<size_t>(worker)] = {worker, from + offset};
+      terms[static_cast<size_t>(worker)] = {worker, Source(worker, chunk) + offset};
     }
     sum.Store(terms, std::min(sum.at_a_time(), end - begin), ElementOf(part, chunk) + offset);
   }

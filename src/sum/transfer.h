@@ -63,6 +63,8 @@ class Transfer {
   char* ElementOf(const Part& part, int64_t chunk) const;
   // Returns where worker `from` stages what it sends to worker `to`.
   char* Staged(int from, int to) const;
+  // Returns where what that worker sends to this one is. This worker's own part stays in its array.
+  const char* Source(int worker, int64_t chunk) const;
   Sizes* StagedSizes(int from) const;
 
   Announcement Announce() const;
@@ -81,6 +83,8 @@ class Transfer {
   int workers_;
   int64_t in_chunk_;  // the largest number of elements that a worker sends to another in a chunk
   int64_t chunks_ = 1;
+  // Whether this worker stages also its own part, because the result would overwrite it too early.
+  bool stages_own_;
 };
 
 }  // namespace multiverso

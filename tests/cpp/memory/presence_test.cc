@@ -153,6 +153,7 @@ TEST_F(Presence, OfAProcessThatHasEndedIsNotThatOfItsChild) {
   // It has ended even before its parent has waited for it.
   EXPECT_TRUE(Eventually([&] { return watch.HasEnded(1, *process); }));
   EXPECT_TRUE(ProcessWatch().HasEnded(1, *process));
+  EXPECT_FALSE(watch.HasEnded(1, OwnProcess()));
   EXPECT_EQ(child.Kill(), -1);
   EXPECT_TRUE(watch.HasEnded(1, *process));
   EXPECT_TRUE(ProcessWatch().HasEnded(1, *process));

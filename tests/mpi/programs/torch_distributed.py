@@ -143,6 +143,21 @@ def tensors_of_several_chunks_are_combined_and_copied():
         same(given[me], found[ranks - 1])
 
 
+@case()
+def a_result_may_share_memory_with_the_part_that_this_rank_sends_itself():
+    with process_group() as group:
+        me, ranks = group.rank(), group.size()
+        for shift in (0, 1, 3000):
+            given = tensors_of_ranks(4, ranks, 8000, "float32")
+            memory = torch.zeros(8000 + shift)
+            memory[:8000] = given[me]
+            parts = [given[me].clone() for _ in range(ranks)]
+            parts[me] = memory[:8000]
+            result = memory[shift:]
+            dist.reduce_scatter(result, parts)
+            same(result.clone(), combined(given, "SUM"))
+
+
 class RandomProgram:
     """Random calls in a group, which all its ranks draw alike."""
 
