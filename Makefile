@@ -64,15 +64,16 @@ endif
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # each step uses all cores
 .SECONDEXPANSION:
-.PHONY: help demo test test-all test-unit test-cpp test-python test-slow test-openmpi test-frameworks \
+.PHONY: help demo test test-all test-release test-unit test-cpp test-python test-slow test-openmpi test-frameworks \
         test-asan test-tsan fuzz docs lint bench wheels sdist compiler clean requirements
 
 help:
 	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH)'
 	@echo 'make test      the tests of the core: C++, Python, and MPI with 1 to 4 ranks under MPICH;'
 	@echo '               or one of its parts, test-cpp and test-python'
-	@echo 'make test-all  these and all other tests; the other parts are docs, test-slow, test-openmpi'
-	@echo '               and test-frameworks'
+	@echo 'make test-all  these and tests of all else, once; the other parts are docs, test-slow,'
+	@echo '               test-openmpi and test-frameworks'
+	@echo 'make test-release  all tests in all environments that have what they need'
 	@echo 'make test-unit the Python tests that need no MPI'
 	@echo 'make test-asan, make test-tsan, make fuzz'
 	@echo '               the C++ tests with sanitizers; FUZZ_RUNS=$(FUZZ_RUNS) mutated inputs'
@@ -97,12 +98,14 @@ demo: compiler $(MPICH)/.created
 # ---- Tests -----------------------------------------------------------------------------------------
 
 test: PARTS := test-cpp test-python
-test-all: PARTS := test-cpp test-python docs test-slow test-openmpi test-frameworks
-test-all: BEGIN := $(MAKE) --no-print-directory --keep-going requirements &
-test test-all:
+test-all test-release: PARTS := test-cpp test-python docs test-slow test-openmpi test-frameworks
+test-all test-release: BEGIN := $(MAKE) --no-print-directory --keep-going requirements &
+# CI waits for test-all, so it runs each test once, and not in each environment that has what it needs.
+test-all: SELECTION := AND='and not release' IN_JAX='-k "jax or keras_backend or docs"'
+test test-all test-release:
 	@rm -rf $(RESULTS)
 	@$(BEGIN) $(MAKE) --no-print-directory test-cpp; status=$$?; wait; \
-	  $(MAKE) --no-print-directory --keep-going $(filter-out test-cpp,$(PARTS)) || status=$$?; \
+	  $(MAKE) --no-print-directory --keep-going $(filter-out test-cpp,$(PARTS)) $(SELECTION) || status=$$?; \
 	  $(PYTHON) tests/summary.py $@ $(RESULTS); exit $$status
 
 test-cpp: export GTEST_OUTPUT := xml:$(CURDIR)/$(RESULTS)/cpp/
@@ -135,9 +138,9 @@ test-unit: $(MPICH)/.installed $(FAILPOINTS)
 	$(call run,$(MPICH),$(call pytest,unit,tests/unit))
 
 test-slow: $(MPICH)/.examples $(FAILPOINTS)
-	$(call run,$(MPICH),$(call pytest,mpich-slow,-m "slow or frameworks"))
+	$(call run,$(MPICH),$(call pytest,mpich-slow,-m "(slow or frameworks) $(AND)"))
 
-test-openmpi: OPTIONS := -m "not one_mpi and not frameworks" tests/mpi tests/hosts tests/lua
+test-openmpi: OPTIONS := -m "not one_mpi and not frameworks $(AND)" tests/mpi tests/hosts tests/lua
 test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
 	$(call run,$(OPENMPI),$(call pytest,openmpi,$(OPTIONS)))
 
@@ -146,10 +149,10 @@ test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
 KERAS_TESTS = $(shell grep -rl --include='test_*.py' keras_backend tests)
 test-frameworks: TEST_JOBS := 2
 test-frameworks: $(FRAMEWORKS)/.installed $(JAX)/.installed
-	$(call run,$(FRAMEWORKS),$(call pytest,frameworks,-m "frameworks and not keras_backend"))
-	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-m keras_backend $(KERAS_TESTS)))
-	$(call run,$(FRAMEWORKS),KERAS_BACKEND=torch $(call pytest,torch,-m keras_backend $(KERAS_TESTS)))
-	$(call run,$(JAX),KERAS_BACKEND=jax $(call pytest,jax,-m frameworks))
+	$(call run,$(FRAMEWORKS),$(call pytest,frameworks,-m "frameworks and not keras_backend $(AND)"))
+	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-m "keras_backend $(AND)" $(KERAS_TESTS)))
+	$(call run,$(FRAMEWORKS),KERAS_BACKEND=torch $(call pytest,torch,-m "keras_backend $(AND)" $(KERAS_TESTS)))
+	$(call run,$(JAX),KERAS_BACKEND=jax $(call pytest,jax,-m "frameworks $(AND)" $(IN_JAX)))
 
 test-asan: PRESET := address
 test-tsan: PRESET := thread

@@ -101,7 +101,22 @@ class CaseJobs:
 
     def _marks(self, job: str) -> list[pytest.MarkDecorator]:
         marks = [] if job in self.core else [pytest.mark.slow]
+        if self._is_repetition(job):
+            marks.append(pytest.mark.release)
         return marks if job in JOBS_OF_EACH_MPI else [*marks, pytest.mark.one_mpi]
+
+    def _is_repetition(self, job: str) -> bool:
+        """Tell whether only `make test-release` runs a job, because a similar one runs before.
+
+        That is the job with two ranks on one node, or the one with most ranks on several nodes.
+        The layouts of one job start together, so leaving one out would save little.
+        """
+        if "layout" in self.jobs[job]:
+            return False
+        on_nodes = [name for name in self.jobs if name.endswith("_per_node")]
+        if job in on_nodes:
+            return job not in (max(on_nodes), "3_ranks_1_per_node")  # `conftest` marks the latter
+        return job != "2_ranks" and len(self.jobs) > 1
 
     def check_case(self, job: str, name: str) -> None:
         """Raise AssertionError if a case failed on any rank of a job."""

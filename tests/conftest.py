@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-if (Path(sys.executable).parent / "ompi_info").exists():
+HAS_OPEN_MPI = (Path(sys.executable).parent / "ompi_info").exists()
+if HAS_OPEN_MPI:
     import launch
 
-    # This is an environment with Open MPI, so jobs need these settings, also those of programs.
+    # Jobs need these settings, also those of programs.
     os.environ.update(launch.environment())
 
 if importlib.util.find_spec("theano"):
@@ -30,6 +31,9 @@ MPI_TESTS = Path(__file__).parent / "mpi"
 #: Ranks, and ranks per node, of the jobs of `make test`: on one node, and two nodes of two ranks.
 CORE_LAYOUTS = {(1, 1), (2, 2), (3, 3), (4, 4), (4, 2)}
 
+#: The jobs of `case_jobs.py` that `make test-all` runs with Open MPI and not with MPICH.
+THREE_NODES = "3_ranks_1_per_node"
+
 #: The files of tests/mpi in `make test`, which takes less than five minutes: those of the promises
 #: in the README. The others test rarer options, faults and ends of jobs.
 CORE_FILES = {
@@ -47,7 +51,11 @@ LONG_FILES = {
 # This hook must run before that of pytest, which evaluates -m.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test` leaves out slow, and start long tests first, so none ends alone."""
+    """Mark what `make test` and `make test-all` leave out, and start long tests first.
+
+    So no long test ends alone. Of the slow tests, `make test-all` runs those of `THREE_NODES` with
+    Open MPI and the others with MPICH.
+    """
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         # Tests without a parameter np run on 3 ranks.
@@ -55,6 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_core = item.path.parent != MPI_TESTS or item.path.name in CORE_FILES
         if not is_core or (per_node and (ranks, per_node) not in CORE_LAYOUTS):
             item.add_marker("slow")
+        if item.get_closest_marker("slow") and HAS_OPEN_MPI != (params.get("job") == THREE_NODES):
+            item.add_marker("release")
 
     def position(item: pytest.Item) -> tuple[bool, bool]:
         return item.path.name not in LONG_FILES, item.get_closest_marker("slow") is None

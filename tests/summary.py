@@ -1,6 +1,7 @@
 """Prints a table of the tests that ran and were skipped, from the JUnit files of a test run.
 
-The Makefile runs ``summary.py TARGET FOLDER`` at the end of ``make test`` and ``make test-all``.
+The Makefile runs ``summary.py TARGET FOLDER`` at the end of ``make test``, ``make test-all`` and
+``make test-release``.
 """
 
 import re
@@ -14,7 +15,11 @@ TESTS = Path(__file__).parent
 NO_GTEST = "GoogleTest not found: apt install libgtest-dev (Debian, Ubuntu), then make test-cpp"
 NOT_IN_TEST = (
     "`make test-all` also runs: Open MPI, PyTorch, TensorFlow, JAX, Theano and Lasagne, the "
-    "examples, benchmarks and soak tests, installation, Lua, Windows, and the site."
+    "examples, benchmarks and soak tests, installation, Lua, and the site."
+)
+NOT_IN_ALL = (
+    "`make test-release` also runs: Windows, the longest examples and benchmarks, and most tests "
+    "again with Open MPI, with other layouts of ranks, and with each backend of Keras."
 )
 
 
@@ -80,6 +85,8 @@ def main(target, folder):
             print(f"{count:>5}  {reason}")
     if target == "test":
         print(f"\n{NOT_IN_TEST}")
+    if target != "test-release":
+        print(f"\n{NOT_IN_ALL}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from requirements import needs, needs_found_sessions
 
 from example_programs import EXAMPLES
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.slow, needs_found_sessions]
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.release, needs_found_sessions]
 
 
 @needs("torch")

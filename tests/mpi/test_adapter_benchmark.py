@@ -11,7 +11,7 @@ from requirements import needs
 
 from launch import run
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.release]
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "adapters.py"
 

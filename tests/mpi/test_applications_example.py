@@ -5,7 +5,7 @@ import pytest
 
 from example_programs import ExampleProgramTestCase
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
+pytestmark = [pytest.mark.slow, pytest.mark.release, pytest.mark.one_mpi]
 
 REGRESSION = "applications/logistic_regression.py"
 EMBEDDING = "applications/word_embedding.py"

@@ -10,7 +10,7 @@ from requirements import needs
 
 import launch
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.one_mpi]
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.release, pytest.mark.one_mpi]
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "ddp.py"
 

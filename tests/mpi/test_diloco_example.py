@@ -8,7 +8,7 @@ from requirements import needs
 import launch
 from example_programs import EXAMPLES, ExampleProgramTestCase, run_alone
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.release]
 
 PROGRAM = "torch/diloco.py"
 

@@ -14,6 +14,7 @@ class TestKeras(ExampleProgramTestCase):
     The suite of the adapters and test_keras.py cover their common behavior.
     """
 
+    @pytest.mark.release
     @needs("keras", "tqdm", "tensorflow")
     def test_two_workers_learn_digits_on_tensorflow(self):
         options = ("--epochs", "6", "--batch-size", "18")
@@ -25,6 +26,7 @@ class TestKeras(ExampleProgramTestCase):
         # Asynchronous runs differ: their errors were 3 to 12 %, and that of guessing is 90 %.
         self.assertLess(result["test_error"], 0.3)
 
+    @pytest.mark.release
     @needs("keras", "tqdm", "tensorflow")
     def test_sync_runs_are_bitwise_identical_on_tensorflow(self):
         options = ("keras/cnn_digits.py", "--sync", "--epochs", "1", "--batch-size", "50")
@@ -42,6 +44,7 @@ class TestKeras(ExampleProgramTestCase):
             self.assertRegex(question, r"^\d\+\d$")
             self.assertRegex(answer, r"^[0-9+ ]*$")
 
+    @pytest.mark.release
     @needs("keras", "tqdm", "torch")
     def test_two_workers_train_a_residual_network_on_torch(self):
         options = ("--samples", "24", "--batch-size", "6", "--epochs", "1", "--freq", "3")
@@ -72,6 +75,7 @@ class TestTorch(ExampleProgramTestCase):
                 self.assertLess(result["test_error"], 0.3)
                 self.assertEqual(len(result["epoch_seconds"]), 6)
 
+    @pytest.mark.release
     def test_sync_runs_are_bitwise_identical(self):
         # An epoch has 31 batches, so the second worker has none in the last step of each.
         options = ("--sync", "--batch-size", "33", "--freq", "3")

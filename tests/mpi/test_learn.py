@@ -102,6 +102,7 @@ class TestTrainings(OutcomeTestCase):
         self.check_outcome("adam synchronous", by_name, workers=2)
         self.assertEqual(in_order, by_name)
 
+    @pytest.mark.release
     def test_callbacks_get_the_shared_model_and_can_stop_or_change_the_learning_rate(self):
         reports = self.reports_of("callbacks")
         report = reports[0]
@@ -207,6 +208,7 @@ class TestJobsWithoutMpi(FolderTestCase):
     def test_ranks_of_multiverso_run_train_together(self):
         self.check_single_training(WITHOUT_MPI)
 
+    @pytest.mark.release
     def test_ranks_of_torchrun_train_together(self):
         mpirun = self.folder / "mpirun"
         mpirun.write_text(
@@ -224,6 +226,7 @@ class TestJobsWithoutMpi(FolderTestCase):
 
 @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}")
 class TestOtherBackends(OutcomeTestCase):
+    @pytest.mark.release
     def test_other_backends_learn_and_are_reproducible(self):
         for backend in {*BACKENDS} - {"torch"}:
             report = trained("combinations", "twice", ranks=3, backend=backend)[0]

@@ -12,7 +12,7 @@ from requirements import needs
 
 import launch
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.release]
 
 LEARN = Path(__file__).parents[2] / "benchmarks" / "learn.py"
 

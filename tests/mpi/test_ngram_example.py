@@ -11,7 +11,7 @@ from example_programs import EXAMPLES, ExampleProgramTestCase
 from multiverso.checkpoint import Checkpoint
 from multiverso.errors import CheckpointIOError
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.one_mpi]
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.release, pytest.mark.one_mpi]
 
 PROGRAM = "torch/ngram_lm.py"
 

@@ -7,7 +7,7 @@ from requirements import needs
 
 from example_programs import EXAMPLES
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
+pytestmark = [pytest.mark.slow, pytest.mark.release, pytest.mark.one_mpi]
 
 
 @needs("cloudpickle", "ipykernel", "matplotlib", "nbclient")

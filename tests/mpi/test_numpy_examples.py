@@ -59,6 +59,7 @@ class TestWordVectors(ExampleProgramTestCase):
 
 @needs("tqdm")
 class TestSparseLogisticRegression(ExampleProgramTestCase):
+    @pytest.mark.release
     def test_any_number_of_workers_learns_few_weights(self):
         for ranks in (1, 3):
             with self.subTest(ranks=ranks):

@@ -27,6 +27,7 @@ class TestRecommender(ExampleProgramTestCase):
         self.assertGreater(stats["evictions"], 0)
         self.assertGreater(stats["rejections"], 0)
 
+    @pytest.mark.release
     def test_drifting_keys_are_learned_better_than_hashed_rows(self):
         result = self.result(PROGRAM, *SMALL, "--unlimited", ranks=1)
         areas = {name: np.mean(values[LATE]) for name, values in result["areas"].items()}
@@ -49,6 +50,7 @@ class TestRecommender(ExampleProgramTestCase):
                 self.assertGreater(np.mean(result["areas"]["hash table"][LATE]), 0.55)
                 self.assert_limited(result)
 
+    @pytest.mark.release
     def test_options_determine_the_tables_and_a_plot(self):
         pytest.importorskip("matplotlib")
         target = self.folder / "areas.png"
@@ -66,6 +68,7 @@ class TestRecommender(ExampleProgramTestCase):
         first, second = (result["areas"]["hash table"][0] for result in results)
         self.assertGreater(second, first + 0.02)
 
+    @pytest.mark.release
     def test_invalid_input_prints_one_sentence(self):
         self.assert_rejects("--admit: expected at most 255", PROGRAM, "--admit", "256")
         self.assert_rejects("cannot write", PROGRAM, *TINY, "--json", self.folder / "none" / "json")

@@ -7,7 +7,7 @@ import pytest
 
 import launch
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
+pytestmark = [pytest.mark.slow, pytest.mark.release, pytest.mark.one_mpi]
 
 ROWS = Path(__file__).parents[2] / "benchmarks" / "rows.py"
 

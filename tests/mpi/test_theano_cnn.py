@@ -8,7 +8,7 @@ from example_programs import POINT, ExampleProgramTestCase
 
 EXAMPLE = "theano/cnn.py"
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
+pytestmark = [pytest.mark.slow, pytest.mark.release, pytest.mark.one_mpi]
 
 
 @needs("tqdm", THEANOS)

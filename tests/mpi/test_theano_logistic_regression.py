@@ -53,15 +53,18 @@ class TestTraining(LogisticRegressionTestCase):
                 told = [line for line in output.splitlines() if line.startswith("epoch ")]
                 self.assertEqual(len(told), int(EPOCHS) // 10, output)
 
+    @pytest.mark.release
     def test_without_mpirun(self):
         options = ("--epochs", EPOCHS, "--seed", "3")
         self.assert_as_good(self.run_alone(*options), self.plain(*options))
 
+    @pytest.mark.release
     def test_all_workers_stop_early_together(self):
         result = self.result(EXAMPLE, "--learning-rate", "3", ranks=3)
         self.assertLess(result["epochs"], 100)
         self.assertEqual(result["updates"], 50 * result["epochs"])
 
+    @pytest.mark.release
     def test_more_workers_than_batches(self):
         options = ("--epochs", "30", "--batch-size", "400")
         result = self.result(EXAMPLE, *options, ranks=4)
@@ -74,6 +77,7 @@ class TestTraining(LogisticRegressionTestCase):
         self.result(EXAMPLE, "--epochs", "1", ranks=2, HOME=str(home))
         self.assertEqual(list(home.rglob("*")), [])
 
+    @pytest.mark.release
     def test_reads_a_copy_of_mnist(self):
         rng = np.random.default_rng(0)
         centers = rng.normal(size=(10, 28, 28))

@@ -25,6 +25,9 @@ LIBRARIES = {
     "trainer": ("accelerate", "transformers"),
 }
 
+#: The libraries that `make test-all` leaves out, because Accelerate trains in the same way.
+OF_RELEASES = ("lightning", "trainer")
+
 #: The rounding errors of float32 in six steps.
 NOISE = 1e-5
 
@@ -58,7 +61,10 @@ def trained(library, torchrun):
     return found
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    "library",
+    [pytest.param(name, marks=[pytest.mark.release] * (name in OF_RELEASES)) for name in LIBRARIES],
+)
 def test_library_trains_as_on_gloo(library, torchrun):
     missing = [
         name for name in ("torch", *LIBRARIES[library]) if importlib.util.find_spec(name) is None

@@ -19,6 +19,7 @@ class TestTutorial(FolderTestCase):
     def test_three_workers_print_the_same_as_one(self):
         self.check_blocks(with_frameworks=False)
 
+    @pytest.mark.release
     @pytest.mark.frameworks
     def test_three_workers_print_the_same_as_one_with_frameworks(self):
         self.check_blocks(with_frameworks=True)

@@ -17,6 +17,7 @@ FILES = ("session/test_session.py", "tables/test_tables.py")
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_unit_tests_pass_with_nosetests():
     python_path = [str(UNIT / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environ = {"PYTHONPATH": os.pathsep.join(python_path)}

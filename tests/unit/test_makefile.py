@@ -1,4 +1,4 @@
-"""Every test file runs in `make test` or in another part of `make test-all`."""
+"""Every test runs in `make test` or in another part of `make test-release`."""
 
 import os
 import re
@@ -18,16 +18,18 @@ PYTEST = PYPROJECT["tool"]["pytest"]
 
 class TestMakefile(unittest.TestCase):
     def test_runs_in_the_first_environment_complement_each_other(self):
-        for expression in ("not slow and not frameworks", "slow or frameworks"):
+        for expression in ("not slow and not frameworks", "(slow or frameworks) $(AND)"):
             self.assertIn(f',-m "{expression}"))', MAKEFILE)  # and no list of files follows
+        # Only test-all leaves tests out.
+        self.assertEqual(re.findall(r"^(.+): .*\bAND\b *=", MAKEFILE, re.MULTILINE), ["test-all"])
         self.assertEqual(PYTEST["ini_options"]["testpaths"], ["tests"])
 
     def test_folders_that_pytest_leaves_out_have_a_run(self):
         for folder in {*PYTEST["ini_options"]["norecursedirs"]} - {".*"}:
             self.assertRegex(MAKEFILE, rf"pytest .*tests/{folder}\)")
 
-    def test_all_parts_run_in_test_all(self):
-        (parts,) = re.findall(r"^test-all: PARTS := (.*)$", MAKEFILE, re.MULTILINE)
+    def test_all_parts_run_in_test_all_and_test_release(self):
+        (parts,) = re.findall(r"^test-all test-release: PARTS := (.*)$", MAKEFILE, re.MULTILINE)
         targets = re.findall(r"^(test-\w+):", MAKEFILE, re.MULTILINE)
         self.assertEqual(
             {*targets} - {*parts.split()}, {"test-all", "test-unit", "test-asan", "test-tsan"}

@@ -12,7 +12,7 @@ from programs import output_of, run_command
 
 from multiverso import checkpoint
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "windows"  # kept, so that the next run compiles changes only
