@@ -72,6 +72,7 @@ def blocks_of_pages():
 SEPARATOR = "-- the next block --\n"
 ONE_AFTER_ANOTHER = f"""
 import os, runpy, sys, tempfile
+import multiverso as mv
 codes, sys.argv[:] = sys.argv[1:], ["block.py"]
 for code in codes:
     print({SEPARATOR!r}, end="", flush=True)
@@ -79,6 +80,8 @@ for code in codes:
     with open("block.py", "w") as file:
         file.write(code)
     runpy.run_path(os.path.abspath("block.py"), run_name="__main__")
+    if mv.api.is_initialized():
+        mv.shutdown()
 """
 
 
@@ -91,23 +94,30 @@ def run(code, *arguments, timeout=WALL_TIMEOUT):
 
 
 class TestThePages(unittest.TestCase):
+    def check_blocks(self, blocks):
+        """Run blocks, each with its name and output, in one process, as importing takes long."""
+        names = [name for name, _, _ in blocks]
+        status, output, errors = run(ONE_AFTER_ANOTHER, *(code for _, code, _ in blocks))
+        outputs = output.split(SEPARATOR)[1:]
+        self.assertEqual(status, 0, f"the last of {names[: len(outputs)]} failed: {errors}")
+        for (name, _, expected), printed in zip(blocks, outputs, strict=True):
+            if expected is not None:
+                with self.subTest(name):
+                    self.assertEqual(printed, expected, errors)
+
     @pytest.mark.slow
     def test_python_blocks_run_and_print_the_output_shown(self):
-        seen = 0
+        by_page = collections.defaultdict(list)
         for page, line, code, expected in blocks_of_pages():
-            if modules_of(code):
-                continue
-            with self.subTest(f"{page}:{line}"):
-                seen += 1
-                status, output, errors = run(code)
-                self.assertEqual(status, 0, errors)
-                if expected is not None:
-                    self.assertEqual(output, expected, errors)
-        self.assertGreater(seen, 1)
+            if not modules_of(code):
+                by_page[page].append((f"{page}:{line}", code, expected))
+        self.assertGreater(len(by_page), 1)
+        for page, blocks in by_page.items():
+            with self.subTest(page):
+                self.check_blocks(blocks)
 
     @pytest.mark.frameworks
     def test_python_blocks_with_frameworks_run_and_print_the_output_shown(self):
-        # The blocks that import the same frameworks share a process, because importing takes long.
         by_modules = collections.defaultdict(list)
         for page, line, code, expected in blocks_of_pages():
             if modules_of(code):
@@ -117,14 +127,7 @@ class TestThePages(unittest.TestCase):
         if not installed:
             self.skipTest("needs " + " or ".join(sorted(set().union(*by_modules))))
         for blocks in installed:
-            names = [name for name, _, _ in blocks]
-            status, output, errors = run(ONE_AFTER_ANOTHER, *(code for _, code, _ in blocks))
-            outputs = output.split(SEPARATOR)[1:]
-            self.assertEqual(status, 0, f"the last of {names[: len(outputs)]} failed: {errors}")
-            for (name, _, expected), printed in zip(blocks, outputs, strict=True):
-                if expected is not None:
-                    with self.subTest(name):
-                        self.assertEqual(printed, expected, errors)
+            self.check_blocks(blocks)
 
     def test_links_lead_to_existing_files_and_headings(self):
         for page in PAGES:
