@@ -41,6 +41,7 @@ class TestResidualNetwork(ExampleProgramTestCase):
         # A sync may round: last + (current - last) does not always equal current.
         self.assertAlmostEqual(plain["history"][0]["cost"], result["history"][0]["cost"], places=4)
 
+    @pytest.mark.release
     def test_files_of_cifar10_in_lock_step_twice(self):
         rng = np.random.default_rng(0)
         for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
