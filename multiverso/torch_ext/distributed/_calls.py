@@ -57,7 +57,7 @@ class Span(NamedTuple):
 
 def can_use(tensor: torch.Tensor) -> bool:
     """Return whether the library can read the memory of a tensor."""
-    return tensor.device.type == "cpu" and tensor.layout is torch.strided
+    return tensor.is_cpu and tensor.layout is torch.strided
 
 
 def _address(tensor: torch.Tensor) -> int:

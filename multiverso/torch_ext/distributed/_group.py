@@ -22,7 +22,8 @@ from multiverso.torch_ext.distributed._rendezvous import Host
 from multiverso.torch_ext.distributed._threads import OrderedThread
 from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, Work
 
-_OP_ARGUMENTS: Final = {op: c_int32(code) for op, code in _calls.OPS.items()}
+# By the numbers of the operations, whose own hashes take PyTorch long.
+_OP_ARGUMENTS: Final = {int(op): c_int32(code) for op, code in _calls.OPS.items()}
 _DTYPE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in _calls.DTYPES.items()}
 
 #: The calls of the groups of this process that it has not left.
@@ -94,7 +95,7 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         calls = self._calls
         if isinstance(calls, SharedMemory) and is_sync(opts) and tensor.is_contiguous():
             # Each look at an operation of PyTorch takes as long as half a sum of a small tensor.
-            code, dtype = _OP_ARGUMENTS.get(op), _DTYPE_ARGUMENTS.get(tensor.dtype)
+            code, dtype = _OP_ARGUMENTS.get(int(op)), _DTYPE_ARGUMENTS.get(tensor.dtype)
             if code is not None and dtype is not None and _is_simple(code, tensor):
                 with self._errors:
                     self._queue.run(lambda: calls.aggregate(code, dtype, tensor))

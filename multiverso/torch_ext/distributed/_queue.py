@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from multiverso.errors import StateError
 from multiverso.torch_ext.distributed._threads import OrderedThread
@@ -74,9 +74,13 @@ class CallQueue:
 
     def run(self, make: Callable[[], None]) -> None:
         """Make a call, after those that have been started."""
-        with self._in_turn():
-            self._make_until(None)
+        self._take_turn()
+        try:
+            if self._waiting:
+                self._make_until(None)
             self._make(make)
+        finally:
+            self._end_turn()
 
     def start(self, make: Callable[[], None], then: Callable[[], None]) -> QueuedCall:
         """Start a call. The thread of the queue runs `then` after it."""
@@ -95,8 +99,11 @@ class CallQueue:
         # With a limit, this thread must not begin to wait for other ranks.
         if seconds is not None and not self.is_current():
             return call.wait(seconds)
-        with self._in_turn():
+        self._take_turn()
+        try:
             self._make_until(call)
+        finally:
+            self._end_turn()
         return True
 
     def is_current(self) -> bool:
@@ -105,8 +112,12 @@ class CallQueue:
 
     def drain(self, seconds: float) -> None:
         """Make the calls that have been started, unless another call takes longer than that."""
-        with contextlib.suppress(TimeoutError), self._in_turn(seconds):
-            self._make_until(None)
+        with contextlib.suppress(TimeoutError):
+            self._take_turn(seconds)
+            try:
+                self._make_until(None)
+            finally:
+                self._end_turn()
 
     def end(self, reason: str) -> None:
         """Let all further calls fail, and end the thread after these."""
@@ -132,18 +143,17 @@ class CallQueue:
             )
             raise StateError(msg)
 
-    @contextlib.contextmanager
-    def _in_turn(self, seconds: float = -1) -> Iterator[None]:
+    # Two methods, because a context manager takes as long as the sum of a small tensor.
+    def _take_turn(self, seconds: float = -1) -> None:
         """Wait until no other thread makes a call; raise TimeoutError after `seconds`."""
         self.require_no_call()
         if not self._turn.acquire(timeout=seconds):
             raise TimeoutError
-        try:
-            self._owner = threading.get_ident()
-            yield
-        finally:
-            self._owner = None
-            self._turn.release()
+        self._owner = threading.get_ident()
+
+    def _end_turn(self) -> None:
+        self._owner = None
+        self._turn.release()
 
     def _make(self, make: Callable[[], None]) -> None:
         self.require_open()

@@ -67,6 +67,10 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
 
     """
 
+    # Of the class, because most calls are over when they return, and need neither.
+    _future: torch.futures.Future[Any] | None = None
+    _call: QueuedCall | None = None
+
     def __init__(
         self,
         tensors: list[torch.Tensor],
@@ -78,8 +82,6 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
         self._tensors = tensors
         self._queue = queue
         self._errors = errors
-        self._future: torch.futures.Future[Any] | None = None
-        self._call: QueuedCall | None = None
         if make is not None:
             queue.require_open()
             self._make_future()  # before the thread, which would wait for Python's lock meanwhile
