@@ -106,17 +106,18 @@ class CaseJobs:
         return marks if job in JOBS_OF_EACH_MPI else [*marks, pytest.mark.one_mpi]
 
     def _is_repetition(self, job: str) -> bool:
-        """Tell whether only `make test-release` runs a job, because a similar one runs before.
+        """Tell whether a job differs from another one only in its number of ranks or of nodes.
 
-        That is the job with two ranks on one node, or the one with most ranks on several nodes.
-        The layouts of one job start together, so leaving one out would save little.
+        Then `make test-all` runs only the other one: the job of two ranks on one node, and the job
+        of most ranks on several nodes. One rank is a case of its own, and so are three nodes
+        (`conftest.THREE_NODES`). The layouts of one job start together, so none is left out.
         """
         if "layout" in self.jobs[job]:
             return False
         on_nodes = [name for name in self.jobs if name.endswith("_per_node")]
         if job in on_nodes:
-            return job not in (max(on_nodes), "3_ranks_1_per_node")  # `conftest` marks the latter
-        return job != "2_ranks" and len(self.jobs) > 1
+            return job not in (max(on_nodes), "3_ranks_1_per_node")
+        return job in ("3_ranks", "4_ranks") and "2_ranks" in self.jobs
 
     def check_case(self, job: str, name: str) -> None:
         """Raise AssertionError if a case failed on any rank of a job."""

@@ -12,7 +12,7 @@ HAS_OPEN_MPI = (Path(sys.executable).parent / "ompi_info").exists()
 if HAS_OPEN_MPI:
     import launch
 
-    # Jobs need these settings, also those of programs.
+    # Jobs need these settings, and so do programs that start jobs.
     os.environ.update(launch.environment())
 
 if importlib.util.find_spec("theano"):
@@ -31,7 +31,8 @@ MPI_TESTS = Path(__file__).parent / "mpi"
 #: Ranks, and ranks per node, of the jobs of `make test`: on one node, and two nodes of two ranks.
 CORE_LAYOUTS = {(1, 1), (2, 2), (3, 3), (4, 4), (4, 2)}
 
-#: The jobs of `case_jobs.py` that `make test-all` runs with Open MPI and not with MPICH.
+#: The jobs of `case_jobs.py` that `make test-all` runs with Open MPI and not with MPICH, unless
+#: their outcome is the same with any MPI.
 THREE_NODES = "3_ranks_1_per_node"
 
 #: The files of tests/mpi in `make test`, which takes less than five minutes: those of the promises
@@ -63,7 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_core = item.path.parent != MPI_TESTS or item.path.name in CORE_FILES
         if not is_core or (per_node and (ranks, per_node) not in CORE_LAYOUTS):
             item.add_marker("slow")
-        if item.get_closest_marker("slow") and HAS_OPEN_MPI != (params.get("job") == THREE_NODES):
+        needs_open_mpi = params.get("job") == THREE_NODES and not item.get_closest_marker("one_mpi")
+        if item.get_closest_marker("slow") and HAS_OPEN_MPI != needs_open_mpi:
             item.add_marker("release")
 
     def position(item: pytest.Item) -> tuple[bool, bool]:

@@ -22,7 +22,7 @@ from multiverso.torch_ext.distributed._rendezvous import Host
 from multiverso.torch_ext.distributed._threads import OrderedThread
 from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, Work
 
-# By the numbers of the operations, whose own hashes take PyTorch long.
+# The keys are the operations' numbers, because PyTorch takes long to hash an operation.
 _OP_ARGUMENTS: Final = {int(op): c_int32(code) for op, code in _calls.OPS.items()}
 _DTYPE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in _calls.DTYPES.items()}
 

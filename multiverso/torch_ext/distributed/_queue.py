@@ -143,7 +143,8 @@ class CallQueue:
             )
             raise StateError(msg)
 
-    # Two methods, because a context manager takes as long as the sum of a small tensor.
+    # These are two methods, because a generator as a context manager takes as long as the sum of a
+    # small tensor.
     def _take_turn(self, seconds: float = -1) -> None:
         """Wait until no other thread makes a call; raise TimeoutError after `seconds`."""
         self.require_no_call()

@@ -67,7 +67,7 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
 
     """
 
-    # Of the class, because most calls are over when they return, and need neither.
+    # These are defaults of the class, because most calls have ended when they return a Work.
     _future: torch.futures.Future[Any] | None = None
     _call: QueuedCall | None = None
 
